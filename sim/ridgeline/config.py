@@ -1,0 +1,286 @@
+"""YAML files as data: bounded, safe, and with the line of every mistake.
+
+Files are composed to a node tree and turned into plain values here, so that nothing is constructed
+by tag, duplicate keys are errors, aliases cannot explode, and every value keeps its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ridgeline.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from ruamel.yaml.nodes import Node
+
+MAX_BYTES = 4 * 2**20
+MAX_NODES = 400_000
+MAX_DEPTH = 40
+
+Location = tuple[str | int, ...]
+Schema = TypeVar("Schema", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    """Base of every schema: frozen, unknown keys refused, no silent conversion of types."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+@dataclass(frozen=True)
+class Document:
+    """The values of one YAML file and where each stands."""
+
+    file: str
+    data: Any
+    places: Mapping[Location, tuple[int, int]]
+
+    def where(self, location: Location) -> tuple[int, int]:
+        """Line and column of a value, or of the nearest thing that encloses it."""
+        while location and location not in self.places:
+            location = location[:-1]
+        return self.places.get(location, (1, 1))
+
+    def error(self, message: str, location: Location = ()) -> ConfigError:
+        """Return an error that points at a location of this file."""
+        line, column = self.where(location)
+        field = ".".join(str(part) for part in location) or None
+        return ConfigError(message, file=self.file, line=line, column=column, field=field)
+
+
+class _Reader:
+    """Turns a node tree into plain values and remembers where they stand."""
+
+    def __init__(self, file: str) -> None:
+        from ruamel.yaml.resolver import VersionedResolver
+
+        self.file = file
+        self.places: dict[Location, tuple[int, int]] = {}
+        self.nodes = 0
+        self._resolver = VersionedResolver(version=(1, 2), loader=None)
+
+    def fail(self, node: Node, message: str) -> ConfigError:
+        mark = node.start_mark
+        return ConfigError(message, file=self.file, line=mark.line + 1, column=mark.column + 1)
+
+    def value(self, node: Node, location: Location) -> Any:
+        from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise self.fail(
+                node, f"more than {MAX_NODES} values (aliases counted where they stand)"
+            )
+        if len(location) > MAX_DEPTH:
+            raise self.fail(node, f"nested deeper than {MAX_DEPTH} levels")
+        self.places[location] = (node.start_mark.line + 1, node.start_mark.column + 1)
+        if isinstance(node, ScalarNode):
+            return self.scalar(node)
+        if isinstance(node, SequenceNode):
+            self.plain_tag(node, "tag:yaml.org,2002:seq")
+            return [self.value(item, (*location, i)) for i, item in enumerate(node.value)]
+        assert isinstance(node, MappingNode)
+        self.plain_tag(node, "tag:yaml.org,2002:map")
+        return dict(self.items(node, location))
+
+    def plain_tag(self, node: Node, tag: str) -> None:
+        if str(node.tag) != tag:
+            raise self.fail(node, f"the tag {node.tag} is not allowed; use plain values")
+
+    def items(self, node: Node, location: Location) -> Iterator[tuple[str, Any]]:
+        seen: set[str] = set()
+        for key_node, value_node in node.value:
+            key = self.scalar(key_node) if isinstance(key_node.value, str) else None
+            if not isinstance(key, str | int) or isinstance(key, bool):
+                raise self.fail(key_node, "a key must be a plain word")
+            key = str(key)
+            if key in seen:
+                raise self.fail(key_node, f"the key {key!r} stands twice")
+            seen.add(key)
+            yield key, self.value(value_node, (*location, key))
+            self.places[(*location, key)] = (
+                key_node.start_mark.line + 1,
+                key_node.start_mark.column + 1,
+            )
+
+    def scalar(self, node: Node) -> Any:
+        text: str = node.value
+        tag = str(node.tag)
+        if getattr(node, "style", None) in {
+            "'",
+            '"',
+            "|",
+            ">",
+        }:  # quoted: text, whatever it looks like
+            tag = "tag:yaml.org,2002:str" if tag.startswith("tag:yaml.org,2002:") else tag
+        kind = tag.removeprefix("tag:yaml.org,2002:")
+        try:
+            match kind:
+                case "str" | "timestamp":
+                    return text
+                case "int":
+                    return int(text.replace("_", ""), 0)
+                case "float":
+                    return float(
+                        text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan")
+                    )
+                case "bool":
+                    return text.lower() == "true"
+                case "null":
+                    return None
+        except ValueError as error:
+            raise self.fail(node, f"cannot read {text!r} as {kind}") from error
+        raise self.fail(node, f"the tag {tag} is not allowed; use plain values")
+
+
+def read_yaml(path: str | Path) -> Document:
+    """Read one YAML file safely.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be opened, is too large, is not text, is not YAML, holds duplicate keys,
+        tags, or aliases that expand beyond `MAX_NODES` values.
+    """
+    return parse_yaml(read_text(path), str(path))
+
+
+def read_text(path: str | Path, limit: int = MAX_BYTES) -> str:
+    """Read a UTF-8 text file of at most `limit` bytes, or raise ConfigError."""
+    file = str(path)
+    try:
+        if Path(path).is_dir():
+            raise ConfigError("this is a directory, not a file", file=file)
+        with Path(path).open("rb") as stream:
+            raw = stream.read(limit + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror or error}", file=file) from error
+    if len(raw) > limit:
+        raise ConfigError(f"larger than {limit} bytes", file=file)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"not UTF-8 text (byte {error.start})", file=file) from error
+
+
+def parse_yaml(text: str, file: str) -> Document:
+    """Read YAML text; `file` names it in messages."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        node = yaml.compose(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
+        problem = error.problem or error.context or "not YAML"
+        raise ConfigError(f"not YAML: {problem}", file=file, line=line, column=column) from error
+    except (YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"not YAML: {str(error).splitlines()[0]}", file=file) from error
+    if node is None:
+        raise ConfigError("the file is empty", file=file, line=1)
+    reader = _Reader(file)
+    try:
+        data = reader.value(node, ())
+    except RecursionError as error:
+        raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", file=file) from error
+    return Document(file, data, reader.places)
+
+
+def validate(document: Document, schema: type[Schema]) -> Schema:
+    """Check a document against a schema; the error names line, field and what is allowed."""
+    if not isinstance(document.data, dict):
+        raise document.error(f"expected a mapping of fields, found {_short(document.data)}")
+    try:
+        return schema.model_validate(document.data, context={"file": document.file})
+    except ValidationError as error:
+        raise _explain(document, schema, error) from error
+
+
+def load(path: str | Path, schema: type[Schema]) -> Schema:
+    """Read a YAML file and check it against a schema.
+
+    Raises
+    ------
+    ConfigError
+        With file, line, column and field of the first mistake.
+    """
+    return validate(read_yaml(path), schema)
+
+
+def _explain(document: Document, schema: type[BaseModel], error: ValidationError) -> ConfigError:
+    """Say the first mistake; an unknown key comes first, since it often causes a missing one."""
+    problems = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    problem = problems[0]
+    location = _in_document(document.data, problem["loc"])
+    name = str(location[-1]) if location else ""
+    match problem["type"]:
+        case "extra_forbidden":
+            fields = _fields_beside(schema, problem["loc"])
+            message = f"unknown field {name!r}{nearest(name, fields)}"
+            if fields:
+                message += f" (allowed: {', '.join(fields)})"
+        case "missing":
+            message = f"the field {problem['loc'][-1]!r} is missing"
+        case "value_error":
+            message = str(problem["ctx"]["error"])
+        case _:
+            message = f"{problem['msg']}; found {_short(problem['input'])}"
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    if problem["type"] == "missing":
+        location = location[:-1] if location and location[-1] == problem["loc"][-1] else location
+    return document.error(message + more, location)
+
+
+def _in_document(data: Any, loc: Location) -> Location:
+    """Drop from a pydantic location the parts that are union tags and not keys of the document."""
+    kept: list[str | int] = []
+    for part in loc:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            if part != loc[-1]:
+                continue
+        kept.append(part)
+    return tuple(kept)
+
+
+def _fields_beside(schema: type[BaseModel], loc: Location) -> list[str]:
+    """Field names of the model that holds the last part of `loc`, as far as it can be followed."""
+    models: list[type[BaseModel]] = [schema]
+    for part in loc[:-1]:
+        following: list[type[BaseModel]] = []
+        for model in models:
+            if isinstance(part, str) and part in model.model_fields:
+                following += _models_in(model.model_fields[part].annotation)
+        models = following or models
+    return sorted(
+        {
+            name
+            for model in models
+            for name, field in model.model_fields.items()
+            if not field.exclude  # put there by a loader, not by the user
+        }
+    )
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    found: list[type[BaseModel]] = []
+    for argument in getattr(annotation, "__args__", ()):
+        found += _models_in(argument)
+    return found
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,155 @@
+"""A Program: all tasks of the simulated ranks as flat arrays, ready to be played by an executor.
+
+The engine knows neither networks nor machines: resources, streams, ranks, ledger accounts and
+memory kinds are integers, and their names are carried along only for the reader of a Timeline.
+
+Words
+-----
+*Resource*   something with a capacity in units per second: FLOP/s of an engine, B/s of a memory
+             level, B/s of a link. A *private* resource only bounds how fast one task can go; a
+             *shared* one is divided between the tasks that use it at the same moment (max-min).
+*Cost row*   what a task does, stored once for all equal tasks: a sequence of *phases*. A phase is
+             a fixed latency followed by fluid work on one or more resources, repeated ``repeat``
+             times. A compute task has one phase; a ring all-reduce of p ranks is one phase
+             repeated 2(p-1) times, so that its messages are generated while it is played and
+             never stored.
+*Stream*     a queue of one rank that plays one task at a time.
+*Group*      the streams that a task occupies together when it needs more than one (a collective).
+*Event*      a counted thing on a cost row (FLOPs, bytes at a level) that a ledger account prices.
+
+How a Program is played (both executors)
+----------------------------------------
+1. A task is *ready* when all its predecessors have ended. A free stream picks the ready task with
+   the least (priority, task number); a task with a group starts when it is the pick of every
+   stream of its group and all of them are free. A stream waits for such a task and does not
+   overtake it.
+2. A started task plays its phases in order. A phase without shared resources takes
+   ``repeat * (latency + bound)`` where ``bound = max(work / capacity)`` over its resources (0 when
+   there are none). A phase with shared resources plays ``repeat`` rounds, each a latency and then
+   fluid work.
+3. Fluid work on shared resources: let ``size`` be the largest work of the phase on a shared
+   resource and ``a[r] = work[r] / size``. The task advances at rate ``x`` (units of size per
+   second), ``x <= size / bound`` with `bound` over its private resources. At every change the rates
+   are the max-min fair ones: all rates rise together until a task meets its cap or a shared
+   resource is full (``sum a[r] * x = capacity[r]``), which freezes it; the others go on.
+4. Everything that ends at one moment ends before anything starts at that moment; ends are handled
+   in task order. Fluid ends within a relative 1e-12 of the present moment belong to it.
+   Times are float64 and absolute: ``end = start + duration``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One line of the ledger: `unit` things that happen at `place`, priced by `component`.
+
+    Attributes
+    ----------
+    component
+        The key of ``energy_j`` this is summed under: compute, registers, sram, dram, network.
+    place
+        Engine and format, memory level or link class, e.g. ``"tensor-cores.fp16"``, ``"hbm"``.
+    unit
+        "FLOP" or "B".
+    price_j
+        Joules per unit.
+    """
+
+    component: str
+    place: str
+    unit: str
+    price_j: float
+
+
+@dataclass(frozen=True)
+class Program:
+    """Tasks, cost rows, resources, streams and ranks as arrays; see the module's head for meaning.
+
+    Shapes: R resources, C cost rows, P phases, W works, E events, T tasks, D dependencies,
+    S streams, K ranks, G groups, M memory entries, A accounts, Q memory kinds.
+    """
+
+    # resources [R]
+    resource_names: tuple[str, ...]
+    capacity: Floats  # units (FLOP or B) a second
+    shared: Flags
+
+    # cost rows
+    phase_ptr: Ints  # [C+1] cost c plays phases phase_ptr[c]:phase_ptr[c+1]
+    latency_s: Floats  # [P]
+    repeat: Ints  # [P] >= 1
+    work_ptr: Ints  # [P+1]
+    work_resource: Indices  # [W]
+    work_amount: Floats  # [W] units of that resource, for one repetition
+    event_ptr: Ints  # [C+1]
+    event_account: Indices  # [E]
+    event_count: Floats  # [E] units of that account, for the whole task
+    accounts: tuple[Account, ...]  # [A]
+
+    # tasks [T]
+    kind: npt.NDArray[np.uint8]  # index into kind_names
+    stream: Indices  # the stream it runs on; for a grouped task one of the group's
+    group: Indices  # -1, or the group of streams that it occupies together
+    cost: Indices
+    priority: Indices  # least first
+    multiplicity: Indices  # how many equal tasks of the real machine this one stands for
+    label: Indices  # index into label_names
+    dep_ptr: Ints  # [T+1] predecessors of task t are dep_index[dep_ptr[t]:dep_ptr[t+1]]
+    dep_index: Indices  # [D]
+    kind_names: tuple[str, ...]  # "compute", "collective", "optimizer", ...
+    label_names: tuple[str, ...]
+
+    # groups of streams
+    group_ptr: Ints  # [G+1]
+    group_stream: Indices
+
+    # streams and ranks
+    stream_names: tuple[str, ...]  # [S]
+    stream_rank: Indices  # [S]
+    rank_multiplicity: Indices  # [K] how many real ranks each simulated one stands for
+
+    # memory: entry m of task t (memory_ptr[t]:memory_ptr[t+1]) takes `memory_start[m]` bytes of its
+    # kind from its rank when the task starts and `memory_end[m]` when it ends (negative: gives back)
+    memory_ptr: Ints  # [T+1]
+    memory_rank: Indices  # [M]
+    memory_kind: Indices  # [M]
+    memory_start: Ints  # [M] bytes
+    memory_end: Ints  # [M] bytes
+    memory_kinds: tuple[str, ...]  # [Q]
+    memory_initial: Ints  # [K, Q] bytes held from the beginning
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks."""
+        return len(self.kind)
+
+    def scaled(self, factors: dict[str, float]) -> Program:
+        """Return the same program with some resources' capacities multiplied (what-if).
+
+        Raises
+        ------
+        KeyError
+            If a resource is unknown.
+        """
+        capacity = self.capacity.copy()
+        for name, factor in factors.items():
+            if name not in self.resource_names:
+                raise KeyError(name)
+            capacity[self.resource_names.index(name)] *= factor
+        return replace(self, capacity=capacity)
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the numeric fields by name, for hashing and for writing to disk."""
+        return {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}

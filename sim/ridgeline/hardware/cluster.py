@@ -1,0 +1,80 @@
+"""A cluster: nodes, the network between them and storage."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from ridgeline import units
+from ridgeline.config import Strict
+from ridgeline.hardware.device import Device
+from ridgeline.hardware.energy import EnergyTable
+from ridgeline.hardware.node import LinkType, Node, priced_links
+from ridgeline.hardware.sourced import Described, Sourced
+
+
+class Fabric(Strict):
+    """The network between nodes."""
+
+    kind: Literal["fat-tree"]
+    """"fat-tree": leaf switches with half their ports down and half up, and spines above them."""
+    link: str
+    """Link type of every cable."""
+    radix: int = Field(ge=2, le=4096, multiple_of=2)
+    """Ports of one switch."""
+    source: str = ""
+
+
+class Storage(Strict):
+    """Where the data set comes from."""
+
+    description: str = ""
+    bandwidth: Sourced[units.BytesPerSecond]
+    """Sequential read of the whole cluster."""
+
+
+class Cluster(Described):
+    """Equal nodes on a fabric. A single node, or a single device, is a cluster of one."""
+
+    kind: Literal["cluster"]
+    node: str
+    """Name of a node, or a path."""
+    max_nodes: int = Field(default=1, ge=1, le=1_000_000)
+    """The cluster takes its size from the plan, up to this many nodes."""
+    energy_table: str | None = None
+    link_types: dict[str, LinkType] = Field(default_factory=dict)
+    fabric: Fabric | None = None
+    storage: Storage | None = None
+
+    nodes: Node = Field(exclude=True)
+    """The description of the nodes; put here by the loader."""
+    prices: EnergyTable | None = Field(default=None, exclude=True)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Cluster:
+        if self.max_nodes > 1:
+            if self.fabric is None:
+                raise ValueError("a cluster of more than one node needs a fabric")
+            if self.fabric.link not in self.link_types:
+                raise ValueError(f"fabric: unknown link type {self.fabric.link!r}")
+            if not self.nodes.nics:
+                raise ValueError(f"the node {self.nodes.name!r} has no NIC to join a fabric")
+        priced_links(self.link_types, self.prices)
+        return self
+
+    @property
+    def device(self) -> Device:
+        """The device that the cluster is made of."""
+        return self.nodes.devices
+
+    @property
+    def max_devices(self) -> int:
+        """How many devices there are at most."""
+        return self.max_nodes * self.nodes.count
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self.name}: up to {self.max_nodes} x {self.nodes.name}>"

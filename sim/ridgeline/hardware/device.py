@@ -1,0 +1,165 @@
+"""A device: compute engines with a rate per number format, and memory levels from near to far."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from ridgeline import units
+from ridgeline.config import Strict
+from ridgeline.hardware.energy import EnergyTable
+from ridgeline.hardware.sourced import Described, Sourced
+
+Work = Literal["matrix", "vector"]
+
+
+class InstructionShape(Strict):
+    """The matrix product D[m, n] = A[m, k] B[k, n] + C[m, n] that one instruction does."""
+
+    m: int = Field(default=1, ge=1, le=4096)
+    n: int = Field(default=1, ge=1, le=4096)
+    k: int = Field(default=1, ge=1, le=4096)
+    source: str = ""
+
+
+class Engine(Strict):
+    """A compute engine: what work it does and how fast in each number format."""
+
+    kind: Literal["tensor-core", "vector", "systolic"]
+    runs: tuple[Work, ...] = Field(strict=False, min_length=1)
+    """"matrix" for contractions, "vector" for everything else."""
+    rates: dict[str, Sourced[units.FlopPerSecond]]
+    """Dense peak rate of each number format."""
+    accumulate: str = "fp32"
+    """Number format of the accumulator."""
+    instruction: InstructionShape = InstructionShape()
+    """Operand reuse of one instruction; decides the register traffic."""
+    energy: dict[str, str]
+    """Entry of the energy table per number format."""
+
+
+class MemoryLevel(Strict):
+    """A level of the memory hierarchy."""
+
+    kind: Literal["registers", "sram", "dram"]
+    capacity: Sourced[units.Bytes]
+    """Of all instances together."""
+    instances: Sourced[int] = Sourced[int](value=1)
+    """How many equal parts it consists of (80 register files, one L2)."""
+    bandwidth: Sourced[units.BytesPerSecond] | None = None
+    """Peak of all instances together; without it the level never bounds the time."""
+    achievable: Sourced[float] = Sourced[float](value=1.0)
+    """Share of the peak bandwidth that kernels reach."""
+    latency: Sourced[units.Seconds] | None = None
+    energy: str
+    """Entry of the energy table."""
+
+
+class Achievable(Strict):
+    """The share of an engine's peak that kernels of one class reach, from microbenchmarks."""
+
+    engine: str
+    format: str
+    op: Literal["gemm", "conv2d"]
+    pass_: Literal["forward", "input-gradient", "weight-gradient"] | None = Field(
+        default=None, alias="pass"
+    )
+    """None: any pass."""
+    filter: Literal["1x1", "larger"] | None = None
+    """Filter size class of a convolution; None: any."""
+    fraction: Sourced[float]
+    """May exceed 1: Winograd does less arithmetic than the direct convolution is counted with."""
+
+
+class Device(Described):
+    """One accelerator."""
+
+    kind: Literal["device"]
+    vendor: str = ""
+    year: int = Field(ge=1940, le=2100)
+    process_node: Sourced[units.Metres] | None = None
+    area: Sourced[units.SquareMetres] | None = None
+    tdp: Sourced[units.Watts] | None = None
+    idle_power: Sourced[units.Watts]
+    """Drawn whenever the device is on: the static part of the energy."""
+    price: Sourced[units.Dollars] | None = None
+    energy_table: str
+    """Name of an energy table, or a path."""
+    engines: dict[str, Engine]
+    memory: dict[str, MemoryLevel]
+    """From the nearest to the farthest."""
+    launch_latency: Sourced[units.Seconds]
+    """Fixed time of each op: launch, ramp up and drain."""
+    achievable: tuple[Achievable, ...] = Field(default=(), strict=False)
+    """First match counts; an op without a match is priced at the peak, and the result says so."""
+
+    prices: EnergyTable = Field(exclude=True)
+    """The energy table itself; put here by the loader."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Device:
+        if not self.engines:
+            raise ValueError("a device needs at least one engine")
+        if not self.memory:
+            raise ValueError("a device needs at least one memory level")
+        if list(self.memory.values())[-1].bandwidth is None:
+            raise ValueError(
+                f"memory level {list(self.memory)[-1]!r}, the farthest, needs a bandwidth"
+            )
+        for name, engine in self.engines.items():
+            unpriced = sorted(set(engine.rates) - set(engine.energy))
+            if unpriced:
+                raise ValueError(f"engine {name!r} has no energy entry for {', '.join(unpriced)}")
+            for format_, entry in engine.energy.items():
+                self._priced(f"engine {name!r}, format {format_!r}", entry, "J/FLOP")
+        for name, level in self.memory.items():
+            self._priced(f"memory level {name!r}", level.energy, "J/B")
+        for row in self.achievable:
+            if row.engine not in self.engines:
+                raise ValueError(f"achievable: there is no engine {row.engine!r}")
+            if row.fraction.value <= 0:
+                raise ValueError("achievable: a fraction must be more than 0")
+        return self
+
+    def _priced(self, what: str, entry: str, unit: Literal["J/FLOP", "J/B"]) -> None:
+        try:
+            self.prices.price_j(entry, unit)
+        except Exception as error:
+            raise ValueError(f"{what}: {error}") from error
+
+    def engine_for(self, work: Work, format_: str) -> str | None:
+        """Name of the fastest engine that does this work in this format, or None."""
+        able = [
+            (engine.rates[format_].value, name)
+            for name, engine in self.engines.items()
+            if work in engine.runs and format_ in engine.rates
+        ]
+        return max(able)[1] if able else None
+
+    @property
+    def far_memory(self) -> str:
+        """Name of the farthest memory level, the one that tensors live in."""
+        return list(self.memory)[-1]
+
+    @property
+    def capacity_bytes(self) -> float:
+        """Capacity of the farthest memory level."""
+        return self.memory[self.far_memory].capacity.value
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def __repr__(self) -> str:
+        peak = max(
+            (rate.value, format_, name)
+            for name, engine in self.engines.items()
+            for format_, rate in engine.rates.items()
+        )
+        far = self.memory[self.far_memory]
+        assert far.bandwidth is not None
+        return (
+            f"<Device {self.name}: {units.show(peak[0], 'FLOP/s')} {peak[1]} on {peak[2]}, "
+            f"{far.capacity.value / 2**30:.4g} GiB {self.far_memory} "
+            f"at {units.show(far.bandwidth.value, 'B/s')}>"
+        )

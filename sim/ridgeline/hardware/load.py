@@ -1,0 +1,237 @@
+"""Reads descriptions of machines by name or path, following the names inside them.
+
+Any field can be overridden by its dotted path (`device.memory.hbm.bandwidth`), on the way from the
+file to the schema, so that an override is checked like the file itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ridgeline import catalog
+from ridgeline.config import Document, read_yaml, validate
+from ridgeline.errors import ConfigError, nearest
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.device import Device
+from ridgeline.hardware.energy import EnergyTable
+from ridgeline.hardware.node import Node
+
+Overrides = Mapping[str, Any]
+Schema = TypeVar("Schema", bound=BaseModel)
+_KIND_OF = {"devices": "device", "nodes": "node", "energy": "energy-table"}
+
+
+def load_energy_table(name: str, overrides: Overrides | None = None) -> EnergyTable:
+    """Load an energy table by catalogue name or path."""
+    return _build(_document("energy", name), EnergyTable, overrides or {})
+
+
+def load_device(name: str, overrides: Overrides | None = None) -> Device:
+    """Load a device by catalogue name or path; `overrides` maps dotted paths to new values."""
+    return _device(_document("devices", name), overrides or {})
+
+
+def load_node(name: str, overrides: Overrides | None = None) -> Node:
+    """Load a node by catalogue name or path; ``device.…`` overrides reach its devices."""
+    return _node(_document("nodes", name), overrides or {})
+
+
+def load_cluster(name: str, overrides: Overrides | None = None) -> Cluster:
+    """Load a cluster by name or path. A node or a device is the cluster of that one thing.
+
+    Parameters
+    ----------
+    name
+        Name in the catalogue or path of a YAML file.
+    overrides
+        New values by dotted path: fields of the cluster, ``node.…`` of its nodes, ``device.…`` of
+        their devices, ``energy_table.…`` of the devices' energy table.
+
+    Raises
+    ------
+    ConfigError
+        With file, line and field of the first mistake.
+    """
+    document = _document(_kind_of(name), name)
+    overrides = overrides or {}
+    match document.data.get("kind"):
+        case "device":
+            return _single(_lone_node(_device(document, _under(overrides, "device"))), overrides)
+        case "node":
+            below = {**_under(overrides, "node"), **_prefixed(overrides, "device", "energy_table")}
+            return _single(_node(document, below), overrides)
+        case _:
+            return _cluster(document, overrides)
+
+
+def _kind_of(name: str) -> str:
+    kinds = ("clusters", "nodes", "devices")
+    for kind in kinds:
+        if name in catalog.names(kind):
+            return kind
+    if catalog.is_path(name):
+        return "clusters"
+    listed = {kind: catalog.names(kind) for kind in kinds}
+    known = "; ".join(f"{kind}: {', '.join(found)}" for kind, found in listed.items() if found)
+    close = nearest(name, [found for names in listed.values() for found in names])
+    raise ConfigError(
+        f"no cluster is called {name!r}{close} ({known}; or give a path to a .yaml file)"
+    )
+
+
+def _document(kind: str, name: str) -> Document:
+    document = read_yaml(catalog.find(kind, name))
+    if not isinstance(document.data, dict):
+        raise document.error("expected a mapping of fields")
+    found = document.data.get("kind")
+    allowed = ["cluster", "node", "device"] if kind == "clusters" else [_KIND_OF[kind]]
+    if found not in allowed:
+        raise document.error(
+            f"expected kind: {' or '.join(allowed)}; found {found!r}{nearest(str(found), allowed)}",
+            ("kind",),
+        )
+    return document
+
+
+def _build(
+    document: Document, schema: type[Schema], overrides: Overrides, **parts: object
+) -> Schema:
+    data = document.data
+    for path, value in overrides.items():
+        data = _override(document, data, path.split("."), value, path)
+    for name in parts:
+        if name in data:
+            raise document.error(f"unknown field {name!r}", (name,))
+    return validate(Document(document.file, {**data, **parts}, document.places), schema)
+
+
+def _override(document: Document, data: Any, path: list[str], value: Any, whole: str) -> Any:
+    """Return a copy of `data` with the field at `path` replaced."""
+    head, rest = path[0], path[1:]
+    if isinstance(data, list) and head.isdecimal() and int(head) < len(data):
+        copy = list(data)
+        copy[int(head)] = (
+            _override(document, data[int(head)], rest, value, whole) if rest else value
+        )
+        return copy
+    if not isinstance(data, dict):
+        raise ConfigError(f"there is no field {head!r} to override", field=whole)
+    if rest:
+        if head not in data:
+            raise ConfigError(
+                f"{document.file} has no field {head!r}{nearest(head, data)} "
+                f"(it has: {', '.join(data)})",
+                field=whole,
+            )
+        return {**data, head: _override(document, data[head], rest, value, whole)}
+    old = data.get(head)
+    if isinstance(old, dict) and "value" in old and not isinstance(value, dict):
+        value = {"value": value, "source": "override by the user", "basis": "assumed"}
+    return {**data, head: value}
+
+
+def _device(document: Document, overrides: Overrides) -> Device:
+    own, table = _split(overrides, "energy_table")
+    document = _replaced(document, own, "energy_table")
+    name = _name_in(document, "energy_table")
+    prices = _build(_referred(document, "energy", name, "energy_table"), EnergyTable, table)
+    return _build(document, Device, own, prices=prices)
+
+
+def _node(document: Document, overrides: Overrides) -> Node:
+    own, device = _split(overrides, "device")
+    device = {**device, **_prefixed(own, "energy_table.")}
+    own = {k: v for k, v in own.items() if k not in device}
+    document = _replaced(document, own, "device", "energy_table")
+    devices = _device(
+        _referred(document, "devices", _name_in(document, "device"), "device"), device
+    )
+    return _build(document, Node, own, devices=devices, prices=_prices(document))
+
+
+def _cluster(document: Document, overrides: Overrides) -> Cluster:
+    own, node = _split(overrides, "node")
+    below = _prefixed(own, "device", "energy_table.")
+    own = {k: v for k, v in own.items() if k not in below}
+    document = _replaced(document, own, "node", "energy_table")
+    node_document = _referred(document, "nodes", _name_in(document, "node"), "node")
+    nodes = _node(node_document, {**node, **below})
+    return _build(document, Cluster, own, nodes=nodes, prices=_prices(document))
+
+
+def _prices(document: Document) -> EnergyTable | None:
+    name = document.data.get("energy_table")
+    if not isinstance(name, str):
+        return None
+    return _build(_referred(document, "energy", name, "energy_table"), EnergyTable, {})
+
+
+def _lone_node(device: Device) -> Node:
+    return Node(
+        kind="node", name=device.name, device=device.name, count=1, devices=device,
+        description=f"one {device.name}", year=device.year,
+    )  # fmt: skip
+
+
+def _single(node: Node, overrides: Overrides) -> Cluster:
+    known = ("node", "device", "energy_table")
+    for path in overrides:
+        if path.split(".")[0] not in known:
+            raise ConfigError(
+                f"a single machine has no such field{nearest(path, known)} "
+                f"(paths begin with {', '.join(known)})",
+                field=path,
+            )
+    try:
+        return Cluster(
+            kind="cluster", name=node.name, node=node.name, nodes=node, sources=node.sources,
+            description=node.description,
+        )  # fmt: skip
+    except ValidationError as error:  # pragma: no cover - a valid node is a valid cluster
+        raise ConfigError(str(error)) from error
+
+
+def _name_in(document: Document, field: str) -> str:
+    name = document.data.get(field)
+    if not isinstance(name, str):
+        raise document.error(f"the field {field!r} must name a {field.replace('_', ' ')}", (field,))
+    return name
+
+
+def _referred(document: Document, kind: str, name: str, field: str) -> Document:
+    """Open the file that a field refers to; a relative path counts from the file that says it."""
+    if name not in catalog.names(kind) and catalog.is_path(name):
+        name = str(Path(document.file).parent / name)
+    try:
+        return _document(kind, name)
+    except ConfigError as error:
+        if error.file is not None:
+            raise
+        raise document.error(error.message, (field,)) from error
+
+
+def _replaced(document: Document, own: dict[str, Any], *fields: str) -> Document:
+    """Take overrides of references out of `own` and into the document, before they are followed."""
+    found = {name: own.pop(name) for name in fields if name in own}
+    if not found:
+        return document
+    return Document(document.file, {**document.data, **found}, document.places)
+
+
+def _split(overrides: Overrides, head: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Part overrides into those of this level and those below the field `head`."""
+    below = _under(overrides, head)
+    own = {k: v for k, v in overrides.items() if not k.startswith(f"{head}.")}
+    return own, below
+
+
+def _under(overrides: Overrides, head: str) -> dict[str, Any]:
+    return {k.removeprefix(f"{head}."): v for k, v in overrides.items() if k.startswith(f"{head}.")}
+
+
+def _prefixed(overrides: Overrides, *heads: str) -> dict[str, Any]:
+    return {k: v for k, v in overrides.items() if k.startswith(heads)}

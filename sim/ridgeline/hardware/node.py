@@ -1,0 +1,124 @@
+"""A node: devices, host and the links between them as an explicit graph."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from ridgeline import units
+from ridgeline.config import Strict
+from ridgeline.errors import nearest
+from ridgeline.hardware.device import Device
+from ridgeline.hardware.energy import EnergyTable
+from ridgeline.hardware.sourced import Described, Sourced
+
+
+class LinkType(Strict):
+    """A kind of link; every physical link carries data both ways at once."""
+
+    bandwidth: Sourced[units.BytesPerSecond]
+    """Peak, one direction, of one link."""
+    achievable: Sourced[float] = Sourced[float](value=1.0)
+    """Share of the peak that payload reaches."""
+    latency: Sourced[units.Seconds]
+    """Of one message over one hop, protocol included."""
+    energy: str
+    """Entry of the energy table."""
+
+
+class Link(Strict):
+    """One or more parallel links between two vertices of the node's graph."""
+
+    between: tuple[str, str] = Field(strict=False)
+    type: str
+    count: int = Field(default=1, ge=1, le=64)
+
+
+class Component(Strict):
+    """A vertex of the node's graph that is not a device."""
+
+    name: str
+    kind: Literal["host", "switch", "nic"]
+
+
+class Host(Strict):
+    """The machine around the devices."""
+
+    description: str = ""
+    memory: Sourced[units.Bytes] | None = None
+    power: Sourced[units.Watts] | None = None
+    """Of everything in the node that is not a device; not part of ``energy_j``."""
+
+
+class Node(Described):
+    """Devices, host and links. Devices are the vertices ``device0``, ``device1``, ..."""
+
+    kind: Literal["node"]
+    device: str
+    """Name of a device, or a path."""
+    count: int = Field(ge=1, le=1024)
+    """Devices in the node."""
+    year: int | None = None
+    price: Sourced[units.Dollars] | None = None
+    host: Host = Host()
+    energy_table: str | None = None
+    """Prices of the links; needed if there are links."""
+    collective_latency: Sourced[units.Seconds] = Sourced[float](value=0.0)
+    """Fixed time of starting a collective, besides the hops."""
+    link_types: dict[str, LinkType] = Field(default_factory=dict)
+    components: tuple[Component, ...] = Field(default=(), strict=False)
+    links: tuple[Link, ...] = Field(default=(), strict=False)
+
+    devices: Device = Field(exclude=True)
+    """The description of the devices; put here by the loader."""
+    prices: EnergyTable | None = Field(default=None, exclude=True)
+
+    @property
+    def vertices(self) -> tuple[str, ...]:
+        """Names of all vertices, devices first."""
+        devices = tuple(f"device{i}" for i in range(self.count))
+        return devices + tuple(component.name for component in self.components)
+
+    @property
+    def nics(self) -> tuple[str, ...]:
+        """Names of the vertices that reach out of the node."""
+        return tuple(c.name for c in self.components if c.kind == "nic")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Node:
+        vertices = self.vertices
+        if len(set(vertices)) != len(vertices):
+            raise ValueError("two components have the same name")
+        for link in self.links:
+            for end in link.between:
+                if end not in vertices:
+                    raise ValueError(
+                        f"a link ends at {end!r}, which does not exist{nearest(end, vertices)} "
+                        f"(there are: {', '.join(vertices)})"
+                    )
+            if link.between[0] == link.between[1]:
+                raise ValueError(f"a link joins {link.between[0]!r} to itself")
+            if link.type not in self.link_types:
+                raise ValueError(
+                    f"unknown link type {link.type!r}{nearest(link.type, self.link_types)}"
+                )
+        priced_links(self.link_types, self.prices)
+        return self
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name}: {self.count} x {self.devices.name}, {len(self.links)} links>"
+
+
+def priced_links(link_types: dict[str, LinkType], prices: EnergyTable | None) -> None:
+    """Raise ValueError if a link type's energy cannot be priced."""
+    for name, link_type in link_types.items():
+        if prices is None:
+            raise ValueError("there are link types, so the field 'energy_table' is needed")
+        try:
+            prices.price_j(link_type.energy, "J/B")
+        except Exception as error:
+            raise ValueError(f"link type {name!r}: {error}") from error

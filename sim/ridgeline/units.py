@@ -1,0 +1,200 @@
+"""Quantities: "900 GB/s" -> 9e11 and back. Strings with units outside, SI floats inside.
+
+A quantity is ``NUMBER UNIT``, where a unit is a product and quotient of prefixed unit symbols:
+``GB/s``, ``pJ/bit``, ``mm2``, ``W/mm2``, ``pJ/bit/mm``. Decimal prefixes (k, M, G, T, P, E; m, u,
+n, p, f) and binary prefixes (Ki, Mi, Gi, Ti, Pi) are kept apart: GB is 1e9 B, GiB is 2**30 B; b is
+a bit and B is a byte. Prefixes are applied with exact decimal arithmetic before anything is rounded
+to float64. A bare number is refused where a unit is due.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from ridgeline.errors import ConfigError
+
+# symbol -> (dimension, scale to the base unit). Base units: s, B, FLOP, J, m, USD, op.
+_SYMBOLS: dict[str, tuple[dict[str, int], Decimal]] = {
+    "s": ({"s": 1}, Decimal(1)),
+    "min": ({"s": 1}, Decimal(60)),
+    "h": ({"s": 1}, Decimal(3600)),
+    "B": ({"B": 1}, Decimal(1)),
+    "b": ({"B": 1}, Decimal("0.125")),
+    "bit": ({"B": 1}, Decimal("0.125")),
+    "FLOP": ({"FLOP": 1}, Decimal(1)),
+    "MAC": ({"FLOP": 1}, Decimal(2)),
+    "J": ({"J": 1}, Decimal(1)),
+    "W": ({"J": 1, "s": -1}, Decimal(1)),
+    "Wh": ({"J": 1}, Decimal(3600)),
+    "Hz": ({"s": -1}, Decimal(1)),
+    "m": ({"m": 1}, Decimal(1)),
+    "USD": ({"USD": 1}, Decimal(1)),
+    "op": ({"op": 1}, Decimal(1)),
+}
+_NO_PREFIX = {"min", "h"}
+_PREFIXES: dict[str, Decimal] = {
+    "": Decimal(1),
+    "f": Decimal("1e-15"),
+    "p": Decimal("1e-12"),
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "µ": Decimal("1e-6"),
+    "μ": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "c": Decimal("1e-2"),
+    "k": Decimal("1e3"),
+    "K": Decimal("1e3"),
+    "M": Decimal("1e6"),
+    "G": Decimal("1e9"),
+    "T": Decimal("1e12"),
+    "P": Decimal("1e15"),
+    "E": Decimal("1e18"),
+    "Ki": Decimal(2) ** 10,
+    "Mi": Decimal(2) ** 20,
+    "Gi": Decimal(2) ** 30,
+    "Ti": Decimal(2) ** 40,
+    "Pi": Decimal(2) ** 50,
+}
+_QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S.*?)?\s*")
+_FACTOR = re.compile(r"([A-Za-zµμ]+)\^?(-?\d+)?")
+_MAX_LENGTH = 80
+
+Dimension = tuple[tuple[str, int], ...]
+
+
+def _symbol(text: str) -> tuple[dict[str, int], Decimal]:
+    if text in _SYMBOLS:  # "min" is a minute and "m" a metre before they are prefixes
+        return _SYMBOLS[text]
+    for length in (2, 1):
+        prefix, rest = text[:length], text[length:]
+        if prefix in _PREFIXES and rest in _SYMBOLS and rest not in _NO_PREFIX:
+            dimension, scale = _SYMBOLS[rest]
+            return dimension, scale * _PREFIXES[prefix]
+    raise ConfigError(f"unknown unit {text!r}; units are built from {', '.join(_SYMBOLS)}")
+
+
+def _unit(text: str) -> tuple[Dimension, Decimal]:
+    total: dict[str, int] = {}
+    scale = Decimal(1)
+    for position, part in enumerate(text.replace("·", "*").split("/")):
+        for factor in part.split("*"):
+            match = _FACTOR.fullmatch(factor.strip())
+            if match is None:
+                raise ConfigError(f"cannot read the unit {text!r}")
+            dimension, factor_scale = _symbol(match[1])
+            power = int(match[2] or 1) * (1 if position == 0 else -1)
+            if abs(power) > 4:
+                raise ConfigError(f"cannot read the unit {text!r}: power {power}")
+            scale *= factor_scale**power
+            for base, exponent in dimension.items():
+                total[base] = total.get(base, 0) + exponent * power
+    return tuple(sorted((b, e) for b, e in total.items() if e)), scale
+
+
+def parse(text: object, unit: str) -> float:
+    """Read a quantity such as ``"900 GB/s"`` and return it in the SI form of `unit`.
+
+    Parameters
+    ----------
+    text
+        Number and unit.
+    unit
+        A unit of the wanted dimension, e.g. ``"B/s"``.
+
+    Returns
+    -------
+    float
+        Value in base units (s, B, FLOP, J, m, USD, op).
+
+    Raises
+    ------
+    ConfigError
+        If there is no unit, the unit is unknown or has another dimension.
+    """
+    wanted, _ = _unit(unit)
+    if not isinstance(text, str):
+        raise ConfigError(f"{text!r} has no unit; write for example '{text} {unit}'")
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
+    if match is None:
+        raise ConfigError(
+            f"{text[:_MAX_LENGTH]!r} is not a quantity; write for example '1.5 {unit}'"
+        )
+    number, found_unit = match[1], match[2]
+    if found_unit is None:
+        raise ConfigError(f"{text!r} has no unit; write for example '{number} {unit}'")
+    dimension, scale = _unit(found_unit)
+    if dimension != wanted:
+        raise ConfigError(f"{text!r} is not in {unit}: {found_unit!r} has another dimension")
+    try:
+        value = float(Decimal(number.replace("_", "")) * scale)
+    except (InvalidOperation, OverflowError) as error:
+        raise ConfigError(f"{text!r} is out of range") from error
+    if not math.isfinite(value):
+        raise ConfigError(f"{text!r} is out of range")
+    return value
+
+
+def show(value: float, unit: str, digits: int = 3) -> str:
+    """Write an SI value for people with a decimal prefix: ``show(9e11, "B/s") == "900 GB/s"``."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:.{digits}g} {unit}"
+    for prefix in ("P", "T", "G", "M", "k", "", "m", "u", "n", "p", "f"):
+        scaled = value / float(_PREFIXES[prefix])
+        if abs(scaled) >= 0.9995:
+            break
+    else:
+        scaled = value / 1e-15
+    if prefix == "P" and abs(scaled) >= 1000:
+        return f"{value:.{digits}g} {unit}"
+    text = f"{scaled:.{digits}g}" if abs(scaled) < 10**digits else f"{scaled:.0f}"
+    return f"{text} {prefix}{unit}"
+
+
+def _quantity(unit: str, *, zero: bool = True) -> Any:
+    """Make the pydantic type of a quantity, not negative (or positive), in the dimension of `unit`."""
+
+    def read(raw: object) -> float:
+        try:
+            value = parse(raw, unit)
+        except ConfigError as error:
+            raise ValueError(error.message) from error
+        if value < 0 or (value == 0 and not zero) or value == float("inf"):
+            raise ValueError(f"{raw!r} must be {'at least' if zero else 'more than'} 0 and finite")
+        return value
+
+    return Annotated[
+        float,
+        BeforeValidator(read, json_schema_input_type=str),
+        PlainSerializer(lambda value: f"{value!r} {unit}", return_type=str),
+    ]
+
+
+if TYPE_CHECKING:
+    Seconds = float
+    Bytes = float
+    BytesPerSecond = float
+    FlopPerSecond = float
+    Watts = float
+    JoulesPerByte = float
+    JoulesPerFlop = float
+    SquareMetres = float
+    Metres = float
+    Hertz = float
+    Dollars = float
+else:
+    Seconds = _quantity("s")
+    Bytes = _quantity("B", zero=False)
+    BytesPerSecond = _quantity("B/s", zero=False)
+    FlopPerSecond = _quantity("FLOP/s", zero=False)
+    Watts = _quantity("W")
+    JoulesPerByte = _quantity("J/B")
+    JoulesPerFlop = _quantity("J/FLOP")
+    SquareMetres = _quantity("m2", zero=False)
+    Metres = _quantity("m", zero=False)
+    Hertz = _quantity("Hz", zero=False)
+    Dollars = _quantity("USD")

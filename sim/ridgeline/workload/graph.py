@@ -1,0 +1,199 @@
+"""A Graph: the ops and tensors of one training step, with exact shapes, formats, FLOPs and bytes.
+
+A graph is concrete: it is built for one batch size and one precision. 1 MAC = 2 FLOP.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from types import MappingProxyType
+
+FORMAT_BYTES: Mapping[str, int] = MappingProxyType(
+    {
+        "fp64": 8,
+        "fp32": 4,
+        "tf32": 4,
+        "fp16": 2,
+        "bf16": 2,
+        "fp8": 1,
+        "int8": 1,
+        "int32": 4,
+        "int64": 8,
+    }
+)
+
+
+class Pass(StrEnum):
+    """The part of a training step that an op belongs to."""
+
+    FORWARD = "forward"
+    INPUT_GRADIENT = "input-gradient"
+    WEIGHT_GRADIENT = "weight-gradient"
+    UPDATE = "update"
+
+
+class Role(StrEnum):
+    """What a tensor is for; it decides how long the tensor lives and which memory kind it counts to."""
+
+    INPUT = "input"  # a mini-batch: images, tokens, labels
+    WEIGHT = (
+        "weight"  # the parameters that the optimizer owns (fp32 master copy in mixed precision)
+    )
+    WEIGHT_COPY = "weight-copy"  # a weight cast to the compute format; made once a step
+    BUFFER = "buffer"  # running statistics: kept across steps, not trained, not a parameter
+    ACTIVATION = "activation"
+    ACTIVATION_GRADIENT = "activation-gradient"
+    WEIGHT_GRADIENT = "weight-gradient"
+    STATE = "state"  # optimizer state: momentum, variances
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A named array: shape, number format and role."""
+
+    name: str
+    shape: tuple[int, ...]
+    format: str
+    role: Role
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return self.elements * FORMAT_BYTES[self.format]
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """``batch`` products C[m, n] += A[m, k] B[k, n]."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        return self.batch * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True)
+class Conv:
+    """The forward loop nest of a 2-D convolution; its two gradients have the same loops.
+
+    Images [batch, c_in, h_in, w_in], filters [c_out, c_in / groups, r, s], outputs
+    [batch, c_out, h_out, w_out]. `stride`, `padding` and `dilation` are (height, width).
+    """
+
+    batch: int
+    c_in: int
+    h_in: int
+    w_in: int
+    c_out: int
+    r: int
+    s: int
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+    @property
+    def h_out(self) -> int:
+        """Height of the output."""
+        reach = self.dilation[0] * (self.r - 1) + 1
+        return (self.h_in + 2 * self.padding[0] - reach) // self.stride[0] + 1
+
+    @property
+    def w_out(self) -> int:
+        """Width of the output."""
+        reach = self.dilation[1] * (self.s - 1) + 1
+        return (self.w_in + 2 * self.padding[1] - reach) // self.stride[1] + 1
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the direct convolution, padding counted as work."""
+        filters = self.c_out * (self.c_in // self.groups) * self.r * self.s
+        return self.batch * self.h_out * self.w_out * filters
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation: what it reads, what it writes and how much arithmetic it does.
+
+    Attributes
+    ----------
+    kind
+        "conv2d", "gemm", "batch-norm", "relu", "add", "max-pool", "avg-pool", "softmax", "dropout",
+        "cast", "bias", "loss", "optimizer", ...: a name that a device may have a special price for.
+    loops
+        The loop nest of a contraction (convolution or matrix product), else None.
+    vector_flops
+        Arithmetic outside contractions, in FLOP, done by a vector unit.
+    input_passes
+        How often each input is streamed from memory (batch norm reads its input twice: statistics,
+        then normalisation). Same length as `inputs`.
+    in_place
+        The first output overwrites the first input's storage.
+    """
+
+    name: str
+    kind: str
+    pass_: Pass
+    layer: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    loops: Gemm | Conv | None = None
+    vector_flops: int = 0
+    input_passes: tuple[int, ...] = ()
+    in_place: bool = False
+
+    @property
+    def matrix_flops(self) -> int:
+        """FLOPs of the contraction at its mathematical shape."""
+        return 2 * self.loops.macs if self.loops is not None else 0
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Ops in an order in which they can run, and the tensors between them.
+
+    A forward graph has only ops of Pass.FORWARD; `ridgeline.workload.autodiff.training_graph` makes
+    the training graph of it.
+    """
+
+    name: str
+    batch: int
+    precision: str
+    tensors: Mapping[str, Tensor]
+    ops: tuple[Op, ...]
+    loss: str  # the tensor whose gradient is taken
+    sample: str = "samples"  # what one element of the batch is: "images", "sequences"
+    tokens_per_sample: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def parameters(self) -> int:
+        """Number of trained parameters."""
+        return sum(t.elements for t in self.tensors.values() if t.role is Role.WEIGHT)
+
+    def flops(self, pass_: Pass | None = None) -> int:
+        """Return the matrix and convolution FLOPs of one pass, or of the whole step."""
+        return sum(op.matrix_flops for op in self.ops if pass_ is None or op.pass_ is pass_)
+
+    def read_bytes(self, op: Op) -> int:
+        """Bytes that `op` streams in, each input as often as its `input_passes` say."""
+        passes = op.input_passes or (1,) * len(op.inputs)
+        return sum(n * self.tensors[name].bytes for n, name in zip(passes, op.inputs, strict=True))
+
+    def write_bytes(self, op: Op) -> int:
+        """Bytes that `op` writes."""
+        return sum(self.tensors[name].bytes for name in op.outputs)
