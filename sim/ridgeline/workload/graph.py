@@ -37,7 +37,7 @@ class Pass(StrEnum):
 
 
 class Role(StrEnum):
-    """What a tensor is for; it decides how long the tensor lives and which memory kind it counts to."""
+    """What a tensor is for; it decides how long it lives and which memory kind it counts to."""
 
     INPUT = "input"  # a mini-batch: images, tokens, labels
     WEIGHT = (
@@ -143,6 +143,8 @@ class Op:
         then normalisation). Same length as `inputs`.
     in_place
         The first output overwrites the first input's storage.
+    attrs
+        What else defines the op, by name: window and stride of a pool, epsilon, drop probability.
     """
 
     name: str
@@ -155,6 +157,7 @@ class Op:
     vector_flops: int = 0
     input_passes: tuple[int, ...] = ()
     in_place: bool = False
+    attrs: tuple[tuple[str, int | float | str], ...] = ()
 
     @property
     def matrix_flops(self) -> int:

@@ -1,0 +1,61 @@
+"""From a forward graph to the graph of a whole training step, for any network."""
+
+from __future__ import annotations
+
+from ridgeline.errors import RidgelineError
+from ridgeline.workload import kinds, ops
+from ridgeline.workload.builder import GradientBuilder
+from ridgeline.workload.graph import Graph, Pass, Role
+from ridgeline.workload.optimizers import Optimizer
+
+
+def training_graph(forward: Graph, optimizer: Optimizer) -> Graph:
+    """Return the forward pass, the backward pass and the updates as one graph.
+
+    Reverse accumulation: the ops are walked from the loss back; the rule of each op's kind emits
+    the ops that form the gradients of its inputs, none for inputs that depend on no weight; where
+    a tensor was read by several ops their gradients are added. What the gradient ops read of the
+    forward pass is thereby what must be kept for them. All weights are updated at the end.
+
+    Raises
+    ------
+    RidgelineError
+        If a weight has no path to the loss, or the gradient of an op kind is unknown.
+    """
+    g = GradientBuilder(forward)
+    loss, factor = forward.loss, g.numerics.loss_scale
+    if factor is not None:
+        loss = ops.scale(g, "loss-scale", loss, factor)
+    walked = tuple(reversed(g.ops))
+    ops.seed(g, next(op.layer for op in walked if loss in op.outputs), loss)
+    for op in walked:
+        if any(map(g.has_gradient, op.outputs)) and any(map(g.wants, op.inputs)):
+            rule = kinds.find(op.kind).gradient_rule
+            if rule is None:
+                raise RidgelineError(f"{op.name}: ops of kind {op.kind!r} have no gradient")
+            rule(g, op)
+    layers = {name: op.layer for op in walked for name in op.inputs}
+    for weight in [t.name for t in forward.tensors.values() if t.role is Role.WEIGHT]:
+        if not g.has_gradient(weight):
+            raise RidgelineError(f"{forward.name}: the weight {weight!r} does not reach the loss")
+        gradient = g.gradient(weight)
+        if factor is not None:
+            gradient = ops.unscale(g, layers[weight], gradient, factor)
+        ops.update(g, layers[weight], weight, gradient, optimizer)
+    return g.graph(forward.loss)
+
+
+def weight_gradients(graph: Graph) -> dict[str, str]:
+    """Return, for each weight, the gradient that the backward pass hands to its update.
+
+    This is what is summed over data-parallel ranks: before loss scaling is undone.
+    """
+    before: dict[str, str] = {}
+    gradients: dict[str, str] = {}
+    for op in graph.ops:
+        if op.pass_ is Pass.UPDATE and op.kind == "optimizer":
+            weight, gradient, *_ = op.inputs
+            gradients[weight] = before.get(gradient, gradient)
+        elif op.pass_ is Pass.UPDATE:
+            before[op.outputs[0]] = op.inputs[0]
+    return gradients

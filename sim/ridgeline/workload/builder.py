@@ -1,0 +1,294 @@
+"""Builders: by which families write forward graphs, and gradient rules write backward passes.
+
+Names: an op "conv1" of layer "conv1" writes the tensor "conv1.y", reads the weight "conv1.weight";
+its gradient ops are "conv1.input-gradient" and "conv1.weight-gradient", the gradient of a tensor
+t is "t.grad". Shapes are PyTorch's: images [batch, channels, height, width]. There are no views:
+flattening and transposing move no data, so that an op reads a tensor in the shape that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ridgeline.errors import RidgelineError
+from ridgeline.workload import numerics as precisions
+from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
+from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.numerics import MASTER, Numerics
+
+OVERWRITABLE = frozenset({Role.ACTIVATION, Role.ACTIVATION_GRADIENT, Role.WEIGHT_GRADIENT})
+"""Roles of the tensors that an op may overwrite: what the step itself made."""
+
+_OF_WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
+
+
+class GraphBuilder:
+    """Collects the tensors and ops of one graph.
+
+    Parameters
+    ----------
+    name
+        Name of the graph.
+    batch
+        Samples in the mini-batch.
+    numerics
+        The precision.
+    sample
+        What one element of the batch is: "images", "sequences".
+    """
+
+    def __init__(self, name: str, batch: int, numerics: Numerics, sample: str = "samples") -> None:
+        self.name, self.batch, self.numerics, self.sample = name, batch, numerics, sample
+        self.tensors: dict[str, Tensor] = {}
+        self.ops: list[Op] = []
+        self._op_names: set[str] = set()
+        self._casts: dict[tuple[str, str], str] = {}
+
+    def tensor(self, name: str, shape: tuple[int, ...], format_: str, role: Role) -> str:
+        """Declare a tensor and return its name; two tensors of one name are an error."""
+        if name in self.tensors:
+            raise RidgelineError(f"{self.name}: two tensors are called {name!r}; rename a layer")
+        self.tensors[name] = Tensor(name, shape, format_, role)
+        return name
+
+    def input(self, name: str, shape: tuple[int, ...], format_: str | None = None) -> str:
+        """Declare a part of the mini-batch; what is to be computed with is delivered in 4 bytes."""
+        return self.tensor(name, shape, format_ or self.numerics.delivered, Role.INPUT)
+
+    def weight(self, name: str, shape: tuple[int, ...]) -> str:
+        """Declare a trained parameter."""
+        return self.tensor(name, shape, MASTER, Role.WEIGHT)
+
+    def buffer(self, name: str, shape: tuple[int, ...]) -> str:
+        """Declare a running statistic."""
+        return self.tensor(name, shape, MASTER, Role.BUFFER)
+
+    def activation(self, name: str, shape: tuple[int, ...], format_: str) -> str:
+        """Declare an output of a forward op."""
+        return self.tensor(name, shape, format_, Role.ACTIVATION)
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Return the shape of a tensor."""
+        return self.tensors[tensor].shape
+
+    def elements(self, tensor: str) -> int:
+        """Return the number of elements of a tensor."""
+        return self.tensors[tensor].elements
+
+    def format(self, tensor: str) -> str:
+        """Return the number format of a tensor."""
+        return self.tensors[tensor].format
+
+    def emit(
+        self,
+        kind: OpKind,
+        layer: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        *,
+        name: str = "",
+        pass_: Pass = Pass.FORWARD,
+        loops: Gemm | Conv | None = None,
+        flops: int = 0,
+        passes: Sequence[int] = (),
+        in_place: bool = False,
+        attrs: Sequence[tuple[str, int | float | str]] = (),
+    ) -> Op:
+        """Append an op.
+
+        Parameters
+        ----------
+        name
+            Default: the layer's name.
+        flops
+            `Op.vector_flops`.
+        passes
+            `Op.input_passes`; default: every input once.
+        in_place
+            The first output may overwrite the first input; `settle` decides whether it does.
+        """
+        name = name or layer
+        if name in self._op_names:
+            raise RidgelineError(f"{self.name}: two ops are called {name!r}; rename a layer")
+        self._op_names.add(name)
+        op = Op(
+            name,
+            kind.name,
+            pass_,
+            layer,
+            tuple(inputs),
+            tuple(outputs),
+            loops,
+            flops,
+            tuple(passes) or (1,) * len(inputs),
+            in_place,
+            tuple(attrs),
+        )
+        self.ops.append(op)
+        return op
+
+    def cast(self, tensor: str, format_: str, layer: str) -> str:
+        """Return the tensor in another format, by a cast op the first time that it is needed."""
+        source = self.tensors[tensor]
+        if precisions.same_in_memory(source.format, format_):
+            return tensor
+        if (tensor, format_) not in self._casts:
+            role = Role.WEIGHT_COPY if source.role is Role.WEIGHT else Role.ACTIVATION
+            copy = self.tensor(f"{tensor}.{format_}", source.shape, format_, role)
+            name, flops = f"{tensor}.to-{format_}", CAST.forward.of(source.elements)
+            self.emit(CAST, layer, (tensor,), (copy,), name=name, flops=flops)
+            self._casts[tensor, format_] = copy
+        return self._casts[tensor, format_]
+
+    def graph(self, loss: str) -> Graph:
+        """Return the finished graph."""
+        ops = settle(self.ops, self.tensors)
+        return Graph(
+            self.name, self.batch, self.numerics.name, dict(self.tensors), ops, loss, self.sample
+        )
+
+
+class GradientBuilder(GraphBuilder):
+    """Continues a forward graph with the ops of its backward pass.
+
+    Gradient rules use `gradient`, `wants`, `derive` and `give`.
+    """
+
+    def __init__(self, forward: Graph) -> None:
+        numerics = precisions.find(forward.precision)
+        super().__init__(forward.name, forward.batch, numerics, forward.sample)
+        self.tensors.update(forward.tensors)
+        self.ops += forward.ops
+        self._op_names.update(op.name for op in forward.ops)
+        self._gradients: dict[str, str] = {}
+        self._wanted = {t.name for t in forward.tensors.values() if t.role is Role.WEIGHT}
+        for op in forward.ops:
+            if not self._wanted.isdisjoint(op.inputs):
+                self._wanted.update(op.outputs)
+
+    def wants(self, tensor: str) -> bool:
+        """Tell whether a forward tensor depends on weights, so that its gradient is needed."""
+        return tensor in self._wanted
+
+    def has_gradient(self, tensor: str) -> bool:
+        """Tell whether a gradient has arrived at a forward tensor."""
+        return tensor in self._gradients
+
+    def gradient(self, tensor: str) -> str:
+        """Name of the sum of the gradients that have arrived at a forward tensor."""
+        return self._gradients[tensor]
+
+    def gradient_tensor(self, tensor: str) -> str:
+        """Declare a tensor for a gradient of `tensor`, of its shape and format."""
+        of = self.tensors[tensor]
+        role = Role.WEIGHT_GRADIENT if of.role in _OF_WEIGHTS else Role.ACTIVATION_GRADIENT
+        return self.tensor(self._free(f"{tensor}.grad", self.tensors), of.shape, of.format, role)
+
+    def give(self, tensor: str, gradient: str, layer: str) -> None:
+        """Let a gradient arrive at a forward tensor; a second one is added to the first."""
+        if tensor not in self._gradients:
+            self._gradients[tensor] = gradient
+            return
+        total = self.gradient_tensor(tensor)
+        self.emit(
+            ADD,
+            layer,
+            (self._gradients[tensor], gradient),
+            (total,),
+            name=f"{total}.sum",
+            pass_=self._pass(tensor),
+            flops=ADD.gradient.of(self.elements(total)),
+            in_place=True,
+        )
+        self._gradients[tensor] = total
+
+    def derive(
+        self,
+        kind: OpKind,
+        op: Op,
+        tensor: str,
+        inputs: Sequence[str],
+        *,
+        loops: Gemm | Conv | None = None,
+        flops: int = 0,
+        attrs: Sequence[tuple[str, int | float | str]] = (),
+    ) -> None:
+        """Emit the op that forms the gradient of one input of a forward op, and give it."""
+        pass_ = self._pass(tensor)
+        gradient = self.gradient_tensor(tensor)
+        name = self._free(f"{op.name}.{pass_}", self._op_names)
+        self.emit(
+            kind,
+            op.layer,
+            inputs,
+            (gradient,),
+            name=name,
+            pass_=pass_,
+            loops=loops,
+            flops=flops,
+            attrs=attrs or op.attrs,
+        )
+        self.give(tensor, gradient, op.layer)
+
+    def _pass(self, tensor: str) -> Pass:
+        of_weight = self.tensors[tensor].role in _OF_WEIGHTS
+        return Pass.WEIGHT_GRADIENT if of_weight else Pass.INPUT_GRADIENT
+
+    @staticmethod
+    def _free(name: str, taken: dict[str, Tensor] | set[str]) -> str:
+        if name not in taken:
+            return name
+        number = 2
+        while f"{name}.{number}" in taken:
+            number += 1
+        return f"{name}.{number}"
+
+
+def settle(ops: Sequence[Op], tensors: dict[str, Tensor]) -> tuple[Op, ...]:
+    """Keep `in_place` only where it destroys nothing.
+
+    The overwritten tensor must have been made in this step, have the bytes of the output, and be
+    read by no later op: neither by another forward consumer nor by a gradient.
+    """
+    last_read = {name: i for i, op in enumerate(ops) for name in op.inputs}
+
+    def destroys(i: int, op: Op) -> bool:
+        old, new = tensors[op.inputs[0]], tensors[op.outputs[0]]
+        return last_read[old.name] > i or old.role not in OVERWRITABLE or old.bytes != new.bytes
+
+    return tuple(
+        replace(op, in_place=False) if op.in_place and destroys(i, op) else op
+        for i, op in enumerate(ops)
+    )
+
+
+def _cast_gradient(g: GradientBuilder, op: Op) -> None:
+    (x,), (y,) = op.inputs, op.outputs
+    if g.wants(x):
+        g.derive(CAST, op, x, (g.gradient(y),), flops=CAST.gradient.of(g.elements(x)))
+
+
+def _add_gradient(g: GradientBuilder, op: Op) -> None:
+    for x in op.inputs:
+        if g.wants(x):
+            g.give(x, g.gradient(op.outputs[0]), op.layer)
+
+
+# The two kinds that the builders themselves emit.
+CAST = register(
+    OpKind(
+        "cast",
+        _cast_gradient,
+        Cost(1, "element", "a conversion"),
+        Cost(1, "element", "a conversion back"),
+    )
+)
+ADD = register(
+    OpKind(
+        "add",
+        _add_gradient,
+        Cost(1, "element", "an addition"),
+        Cost(1, "element", "an addition where several gradients meet, else nothing"),
+    )
+)

@@ -1,0 +1,97 @@
+"""What every network file says, and the bounds that keep a file from asking for the absurd."""
+
+from __future__ import annotations
+
+import abc
+from typing import Annotated, ClassVar
+
+from pydantic import BeforeValidator, Field
+
+from ridgeline.config import Strict
+from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.ops.window import Pair
+
+MAX_LAYERS = 10_000
+
+Channels = Annotated[int, Field(ge=1, le=2**20)]
+"""Channels, features or classes."""
+Extent = Annotated[int, Field(ge=1, le=2**16)]
+"""Height or width of an image."""
+
+_MAX_WINDOW = 1024
+
+
+def _pair_from(least: int) -> BeforeValidator:
+    def check(value: object) -> object:
+        numbers = value if isinstance(value, list | tuple) else (value, value)
+        if len(numbers) == 2 and all(type(n) is int and least <= n <= _MAX_WINDOW for n in numbers):
+            return value if isinstance(value, int) else tuple(numbers)
+        raise ValueError(
+            f"expected a whole number from {least} to {_MAX_WINDOW} or [height, width],"
+            f" found {value!r}"
+        )
+
+    return BeforeValidator(check)
+
+
+Kernel = Annotated[Pair, _pair_from(1)]
+"""Size, stride or dilation of a window: one number or [height, width]."""
+Padding = Annotated[Pair, _pair_from(0)]
+
+
+class Count(Strict):
+    """A published number of things."""
+
+    value: Annotated[int, Field(gt=0)]
+    source: str
+    """Where it was published, and what was done to it."""
+
+
+class Amount(Strict):
+    """A published number that may be rounded."""
+
+    value: Annotated[float, Field(gt=0)]
+    source: str
+    """Where it was published, and what was done to it."""
+
+
+class Published(Strict):
+    """What others publish about the network; tests hold ours against it."""
+
+    parameters: Count | None = None
+    """Trained parameters."""
+    forward_flops: Amount | None = None
+    """Matrix and convolution FLOPs of the forward pass of one sample; 1 MAC = 2 FLOP."""
+
+
+class Network(Strict, abc.ABC):
+    """The fields that all families share."""
+
+    sample: ClassVar[str] = "samples"
+
+    family: str
+    """The family, which decides the other fields."""
+    title: str
+    """The network's name for people."""
+    citation: str
+    """Where the network is described, and which variant this is."""
+    optimizer: str = "sgd-momentum"
+    """The optimizer that it is usually trained with."""
+    published: Published = Published()
+
+    @abc.abstractmethod
+    def build(self, b: GraphBuilder) -> str:
+        """Write the forward graph and return the name of the loss tensor."""
+
+
+class Image(Strict):
+    """The images that a network reads."""
+
+    channels: Channels = 3
+    height: Extent
+    width: Extent
+
+    def inputs(self, b: GraphBuilder) -> tuple[str, str]:
+        """Declare a mini-batch of images and their labels."""
+        images = b.input("images", (b.batch, self.channels, self.height, self.width))
+        return images, b.input("labels", (b.batch,), "int64")

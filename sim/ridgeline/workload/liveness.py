@@ -1,0 +1,136 @@
+"""How much memory a graph holds while its ops run in order.
+
+A tensor that the step makes is allocated when the op that writes it starts and given back when the
+last op that reads it ends; an op that works in place passes the storage on. A mini-batch is
+allocated when the first op that reads it starts. Weights, their 16-bit copies, running statistics
+and optimizer state are held all the time. Nothing is added for what an allocator or a library
+needs (alignment, fragmentation, convolution workspaces).
+
+=============  ====================================================================================
+memory kind    tensors
+=============  ====================================================================================
+weights        weights, weight copies, running statistics
+gradients      gradients of weights and of weight copies
+optimizer      optimizer state
+activations    mini-batch, outputs of forward ops
+workspace      gradients of activations: buffers between neighbouring ops of the backward pass
+=============  ====================================================================================
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from ridgeline.workload.autodiff import weight_gradients
+from ridgeline.workload.graph import Graph, Role
+
+MEMORY_KINDS = ("weights", "gradients", "optimizer", "activations", "workspace")
+
+KIND_OF_ROLE: Mapping[Role, str] = MappingProxyType(
+    {
+        Role.WEIGHT: "weights",
+        Role.WEIGHT_COPY: "weights",
+        Role.BUFFER: "weights",
+        Role.WEIGHT_GRADIENT: "gradients",
+        Role.STATE: "optimizer",
+        Role.INPUT: "activations",
+        Role.ACTIVATION: "activations",
+        Role.ACTIVATION_GRADIENT: "workspace",
+    }
+)
+STATIC_ROLES = frozenset({Role.WEIGHT, Role.WEIGHT_COPY, Role.BUFFER, Role.STATE})
+
+
+class MemoryEntry(NamedTuple):
+    """What one op does to one memory kind: bytes taken at its start, change at its end (<= 0)."""
+
+    kind: str
+    start_bytes: int
+    end_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Memory of a graph: what is held from the beginning, and what each op takes and gives back."""
+
+    initial: Mapping[str, int]
+    entries: tuple[tuple[MemoryEntry, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The fullest moment: while `op` runs, `bytes_by_kind` are held."""
+
+    op: str
+    bytes_by_kind: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """Bytes of all kinds."""
+        return sum(self.bytes_by_kind.values())
+
+
+def memory_entries(graph: Graph, *, gradients_persist: bool = False) -> MemoryPlan:
+    """Return what each op of a graph allocates and frees.
+
+    Parameters
+    ----------
+    gradients_persist
+        Hold the weight gradients that the updates read all the time, as when they are accumulated
+        over micro-batches or live in flat buffers; otherwise each lives from the op that makes it
+        to the end of its update, as in PyTorch with ``zero_grad(set_to_none=True)``.
+    """
+    held = {t.name for t in graph.tensors.values() if t.role in STATIC_ROLES}
+    if gradients_persist:
+        held |= set(weight_gradients(graph).values())
+    initial: Counter[str] = Counter()
+    for name in held:
+        initial[_kind(graph, name)] += graph.tensors[name].bytes
+    taken: list[dict[str, int]] = [{} for _ in graph.ops]
+    given: list[dict[str, int]] = [{} for _ in graph.ops]
+    for name, (first, last) in _lifetimes(graph).items():
+        if name not in held:
+            kind, size = _kind(graph, name), graph.tensors[name].bytes
+            taken[first][kind] = taken[first].get(kind, 0) + size
+            given[last][kind] = given[last].get(kind, 0) + size
+    entries = tuple(
+        tuple(MemoryEntry(kind, t.get(kind, 0), -g.get(kind, 0)) for kind in t | g)
+        for t, g in zip(taken, given, strict=True)
+    )
+    return MemoryPlan({kind: initial[kind] for kind in MEMORY_KINDS}, entries)
+
+
+def peak(graph: Graph, *, gradients_persist: bool = False) -> Peak:
+    """Return the fullest moment of a graph whose ops run in order."""
+    plan = memory_entries(graph, gradients_persist=gradients_persist)
+    now = dict(plan.initial)
+    total, fullest = -1, Peak("", plan.initial)
+    for op, entries in zip(graph.ops, plan.entries, strict=True):
+        for entry in entries:
+            now[entry.kind] += entry.start_bytes
+        if sum(now.values()) > total:
+            total, fullest = sum(now.values()), Peak(op.name, dict(now))
+        for entry in entries:
+            now[entry.kind] += entry.end_bytes
+    return fullest
+
+
+def _kind(graph: Graph, tensor: str) -> str:
+    return KIND_OF_ROLE[graph.tensors[tensor].role]
+
+
+def _lifetimes(graph: Graph) -> dict[str, tuple[int, int]]:
+    """Return the first and last op of each storage, which is named by its first tensor."""
+    storage: dict[str, str] = {}
+    lifetimes: dict[str, tuple[int, int]] = {}
+    for i, op in enumerate(graph.ops):
+        if op.in_place:
+            storage[op.outputs[0]] = storage.setdefault(op.inputs[0], op.inputs[0])
+        for name in (*op.inputs, *op.outputs):
+            root = storage.setdefault(name, name)
+            lifetimes[root] = (lifetimes[root][0] if root in lifetimes else i, i)
+    return lifetimes

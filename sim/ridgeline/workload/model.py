@@ -1,0 +1,127 @@
+"""A Model: the description of a network, of which graphs are made for a batch and a precision."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from ridgeline import catalog, config
+from ridgeline.errors import RidgelineError, nearest
+from ridgeline.workload import numerics as precisions
+from ridgeline.workload import optimizers
+from ridgeline.workload.autodiff import training_graph
+from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.families import FAMILIES, Network
+from ridgeline.workload.families.base import Published
+from ridgeline.workload.graph import Graph, Role
+from ridgeline.workload.optimizers import Optimizer
+
+MAX_BATCH = 2**24
+_CACHED_GRAPHS = 32
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network that can be trained.
+
+    Attributes
+    ----------
+    name
+        Its name in the catalogue, or that of its file.
+    network
+        The description that was read.
+    """
+
+    name: str
+    network: Network
+
+    @property
+    def title(self) -> str:
+        """The network's name for people."""
+        return self.network.title
+
+    @property
+    def citation(self) -> str:
+        """Where the network is described, and which variant this is."""
+        return self.network.citation
+
+    @property
+    def published(self) -> Published:
+        """Published numbers of parameters and FLOPs, with source."""
+        return self.network.published
+
+    @property
+    def default_optimizer(self) -> Optimizer:
+        """The optimizer that the network is usually trained with."""
+        return optimizers.find(self.network.optimizer)
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """All fields as plain values: what a manifest must record to repeat the network."""
+        return self.network.model_dump(mode="json")
+
+    @cached_property
+    def input_bytes_per_sample(self) -> int:
+        """Bytes of one sample with its label, as delivered to the device, in every precision."""
+        tensors = self.forward(1, precisions.MASTER).tensors.values()
+        return sum(t.bytes for t in tensors if t.role is Role.INPUT)
+
+    def forward(self, batch: int, precision: str = "fp32") -> Graph:
+        """Return the forward pass of a mini-batch, in training mode.
+
+        Raises
+        ------
+        RidgelineError
+            If the batch is not a positive number or the precision is unknown.
+        """
+        batch = operator.index(batch)  # also from numpy, whose integers would overflow
+        if not 1 <= batch <= MAX_BATCH:
+            raise RidgelineError(f"a batch of {batch} samples; allowed: 1 to {MAX_BATCH}")
+        b = GraphBuilder(self.name, batch, precisions.find(precision), self.network.sample)
+        return b.graph(self.network.build(b))
+
+    def training(
+        self, batch: int, precision: str = "fp32", optimizer: Optimizer | None = None
+    ) -> Graph:
+        """Return the graph of a training step on a mini-batch; equal calls return one object."""
+        return _training(self, batch, precision, optimizer or self.default_optimizer)
+
+
+@lru_cache(maxsize=_CACHED_GRAPHS)
+def _training(model: Model, batch: int, precision: str, optimizer: Optimizer) -> Graph:
+    return training_graph(model.forward(batch, precision), optimizer)
+
+
+def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:
+    """Load a network by its name in ``models/`` or from a YAML file.
+
+    `overrides` maps dotted paths of fields to new values.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such network, or the file does not describe one; with file, line and field.
+    """
+    path = catalog.find("models", str(name_or_path))
+    document = config.overridden(config.read_yaml(path), overrides or {})
+    family = document.data.get("family") if isinstance(document.data, dict) else None
+    if not isinstance(family, str) or family not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        near = nearest(family, FAMILIES) if isinstance(family, str) else ""
+        raise document.error(
+            f"the field 'family' must name a network family (known: {known}){near}", ("family",)
+        )
+    model = Model(path.stem, config.validate(document, FAMILIES[family]))
+    try:
+        optimizers.find(model.network.optimizer)
+    except RidgelineError as error:
+        raise document.error(str(error), ("optimizer",)) from error
+    try:
+        model.forward(1)
+    except RidgelineError as error:
+        raise document.error(str(error)) from error
+    return model

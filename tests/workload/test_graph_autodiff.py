@@ -1,0 +1,299 @@
+"""The training graph: well-formed, complete, and numerically the gradient of the forward graph."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oracles.graph_interpreter import run
+from oracles.graph_networks import forward_graphs, forward_pairs
+from ridgeline import catalog
+from ridgeline.errors import RidgelineError
+from ridgeline.workload import Graph, Pass, Role, load_model, ops, training_graph, weight_gradients
+from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.numerics import PRECISIONS
+from ridgeline.workload.optimizers import OPTIMIZERS
+
+SGD = OPTIMIZERS["sgd"]
+OPTIMIZER = st.sampled_from([OPTIMIZERS[name] for name in sorted(OPTIMIZERS)])
+GIVEN = {Role.INPUT, Role.WEIGHT, Role.BUFFER, Role.STATE}
+
+
+def values(graph: Graph, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        t.name: rng.integers(0, 2, t.shape) if t.format == "int64" else rng.normal(size=t.shape)
+        for t in graph.tensors.values()
+        if t.role in {Role.INPUT, Role.WEIGHT, Role.BUFFER}
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@given(forward_graphs(), st.integers(0, 2**32 - 1))
+def test_weight_gradients_equal_derivatives_by_the_complex_step(forward, seed):
+    """Im L(w + i h v) / h is the derivative along v without cancellation (h = 1e-30).
+
+    Squire and Trapp, SIAM Review 40(1), 1998.
+    """
+    given_values = values(forward, seed)
+    training = training_graph(forward, SGD)
+    env = run(training, given_values)
+    direction = np.random.default_rng(seed + 1)
+    read = {op.inputs[0]: op.inputs[1] for op in training.ops if op.kind == "optimizer"}
+    for weight, gradient in read.items():
+        v = direction.normal(size=given_values[weight].shape)
+        shifted = {name: value.astype(complex) for name, value in given_values.items()}
+        shifted[weight] += 1e-30j * v
+        loss = run(forward, shifted)[forward.loss]
+        assert loss.real == pytest.approx(env[forward.loss], rel=1e-12)
+        derivative = loss.imag / 1e-30
+        assert (env[gradient] * v).sum() == pytest.approx(derivative, rel=1e-8, abs=1e-10)
+
+
+@settings(max_examples=150, deadline=None)
+@given(forward_graphs(), OPTIMIZER)
+def test_training_graph_is_well_formed(forward, optimizer):
+    graph = training_graph(forward, optimizer)
+    known = {t.name for t in graph.tensors.values() if t.role in GIVEN}
+    made: set[str] = set()
+    for op in graph.ops:
+        assert known.issuperset(op.inputs), op
+        assert len(op.input_passes) == len(op.inputs)
+        new = {name for name in op.outputs if graph.tensors[name].role not in GIVEN}
+        assert new.isdisjoint(made), op
+        made |= new
+        known |= new
+        if op.in_place:
+            old, new_ = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
+            assert old.bytes == new_.bytes
+    assert known == graph.tensors.keys()
+    assert len({op.name for op in graph.ops}) == len(graph.ops)
+    order = [op.pass_ is Pass.UPDATE for op in graph.ops]
+    assert order == sorted(order)
+
+
+@settings(max_examples=100, deadline=None)
+@given(forward_graphs(), OPTIMIZER)
+def test_every_weight_gets_one_gradient_and_one_update(forward, optimizer):
+    graph = training_graph(forward, optimizer)
+    weights = [t for t in graph.tensors.values() if t.role is Role.WEIGHT]
+    updates = [op for op in graph.ops if op.kind == "optimizer"]
+    assert [op.inputs[0] for op in updates] == [t.name for t in weights]
+    assert weight_gradients(graph).keys() == {t.name for t in weights}
+    for weight, op in zip(weights, updates, strict=True):
+        gradient = graph.tensors[weight_gradients(graph)[weight.name]]
+        assert (gradient.shape, gradient.format) == (weight.shape, weight.format)
+        assert gradient.role is Role.WEIGHT_GRADIENT
+        states = [graph.tensors[name] for name in op.inputs[2:]]
+        assert len(states) == len(optimizer.states)
+        assert all(
+            (t.shape, t.format, t.role) == (weight.shape, "fp32", Role.STATE) for t in states
+        )
+        assert op.outputs == (weight.name, *op.inputs[2:])
+        assert op.vector_flops == optimizer.flops_per_weight * weight.elements
+
+
+@settings(max_examples=100, deadline=None)
+@given(forward_graphs())
+def test_gradients_have_shape_and_format_of_their_tensor(forward):
+    graph = training_graph(forward, SGD)
+    for tensor in graph.tensors.values():
+        of, _, rest = tensor.name.rpartition(".grad")
+        if of and not rest.endswith("unscaled"):
+            assert (tensor.shape, tensor.format) == (
+                graph.tensors[of].shape,
+                graph.tensors[of].format,
+            )
+
+
+@settings(max_examples=100, deadline=None)
+@given(forward_pairs())
+def test_work_is_linear_in_the_batch(pair):
+    small, large = (training_graph(forward, SGD) for forward in pair)
+    for a, b in zip(small.ops, large.ops, strict=True):
+        factor = 1 if a.pass_ is Pass.UPDATE else 3
+        assert b.matrix_flops == factor * a.matrix_flops
+        assert b.vector_flops == factor * a.vector_flops
+
+
+@pytest.mark.parametrize("name", catalog.names("models"))
+def test_backward_flops_are_twice_forward_but_for_the_first_input_gradient(name):
+    graph = load_model(name).training(3)
+    first = next(op for op in graph.ops if op.loops is not None)
+    backward = graph.flops(Pass.INPUT_GRADIENT) + graph.flops(Pass.WEIGHT_GRADIENT)
+    assert graph.flops(Pass.WEIGHT_GRADIENT) == graph.flops(Pass.FORWARD)
+    assert backward == 2 * graph.flops(Pass.FORWARD) - first.matrix_flops
+    assert not any(op.pass_ is Pass.INPUT_GRADIENT and op.layer == first.layer for op in graph.ops)
+
+
+def test_the_forward_graph_is_untouched_and_part_of_the_training_graph():
+    forward = load_model("resnet18").forward(2)
+    before = (dict(forward.tensors), forward.ops)
+    graph = training_graph(forward, SGD)
+    assert (dict(forward.tensors), forward.ops) == before
+    part = tuple(op for op in graph.ops if op.pass_ is Pass.FORWARD)
+    assert [op.name for op in part] == [op.name for op in forward.ops]
+
+
+def _chain(*layers):
+    b = GraphBuilder("chain", 2, PRECISIONS["fp32"])
+    x, labels = b.input("images", (2, 3, 8, 8)), b.input("labels", (2,), "int64")
+    for i, layer in enumerate(layers):
+        x = layer(b, f"layer{i}", x)
+    x = ops.linear(b, "fc", x, 5, bias=False, flatten=True)
+    return b, ops.cross_entropy(b, "loss", x, labels)
+
+
+def _conv(b, name, x):
+    return ops.conv2d(b, name, x, 3, 3, padding=1)
+
+
+def _pool(b, name, x):
+    return ops.max_pool(b, name, x, 2)
+
+
+def _drop(b, name, x):
+    return ops.dropout(b, name, x, 0.5)
+
+
+def _tanh(b, name, x):
+    return ops.activation(b, name, x, "tanh")
+
+
+def _reads(graph, layer):
+    forward = {name for op in graph.ops if op.pass_ is Pass.FORWARD for name in op.outputs}
+    return {
+        name
+        for op in graph.ops
+        if op.layer == layer and op.pass_ is not Pass.FORWARD
+        for name in op.inputs
+        if name in forward
+    }
+
+
+def test_saved_tensors_are_what_the_gradients_read():
+    b, loss = _chain(_conv, ops.batch_norm, ops.relu, _pool, _drop)
+    graph = training_graph(b.graph(loss), SGD)
+    assert _reads(graph, "layer1") == {
+        "layer0.add-bias.y",
+        "layer1.mean",
+        "layer1.inverse-deviation",
+    }
+    assert _reads(graph, "layer2") == {"layer2.y"}
+    assert _reads(graph, "layer3") == {"layer3.indices"}
+    assert _reads(graph, "layer4") == {"layer4.mask"}
+    assert graph.tensors["layer3.indices"].bytes == 8 * graph.tensors["layer3.y"].elements
+
+
+def test_relu_works_in_place_only_if_nothing_else_needs_its_input():
+    def relu_beside(b, name, x):
+        return ops.add(b, f"{name}.add", ops.relu(b, name, x), x)
+
+    b, loss = _chain(_conv, ops.relu)
+    alone = {op.name: op.in_place for op in training_graph(b.graph(loss), SGD).ops}
+    b, loss = _chain(_conv, relu_beside)
+    beside = {op.name: op.in_place for op in training_graph(b.graph(loss), SGD).ops}
+    b, loss = _chain(ops.relu)
+    on_input = {op.name: op.in_place for op in training_graph(b.graph(loss), SGD).ops}
+    assert alone["layer1"]
+    assert not beside["layer1"]
+    assert not beside["layer1.add"]  # relu's gradient reads its output
+    assert not on_input["layer0"]
+
+
+def test_a_tensor_that_a_gradient_needs_is_kept_in_training_and_overwritten_without():
+    b, loss = _chain(_conv, _tanh, _tanh)
+    forward = b.graph(loss)
+    training = training_graph(forward, SGD)
+    assert [op.in_place for op in forward.ops if op.kind == "tanh"] == [True, True]
+    assert [op.in_place for op in training.ops if op.kind == "tanh"][:2] == [True, False]
+
+
+def test_resnet_overwrites_in_every_relu_and_residual_add():
+    graph = load_model("resnet50").training(2, "fp16-mixed")
+    forward = [op for op in graph.ops if op.pass_ is Pass.FORWARD]
+    assert all(op.in_place for op in forward if op.kind in {"relu", "add"})
+    assert not any(op.in_place for op in forward if op.kind not in {"relu", "add", "bias"})
+
+
+def test_fan_out_gradients_are_added_in_place():
+    graph = load_model("resnet50").training(2)
+    sums = [op for op in graph.ops if op.kind == "add" and op.pass_ is Pass.INPUT_GRADIENT]
+    assert len(sums) == 16  # one for the two readers of each block's input
+    assert all(op.in_place for op in sums)
+
+
+def test_batch_norm_streams_its_input_twice_each_way():
+    graph = load_model("resnet18").training(2)
+    norms = [op for op in graph.ops if op.kind == "batch-norm"]
+    passes = {op.pass_: op.input_passes for op in norms}
+    assert passes == {Pass.FORWARD: (2, 1, 1, 1, 1), Pass.INPUT_GRADIENT: (2, 2, 1, 1, 1)}
+
+
+def test_a_weight_that_does_not_reach_the_loss_is_an_error():
+    b, loss = _chain()
+    ops.linear(b, "stray", "images", 3)
+    with pytest.raises(RidgelineError, match=r"'stray.weight' does not reach the loss"):
+        training_graph(b.graph(loss), SGD)
+
+
+def test_unknown_op_kinds_are_an_error():
+    b, loss = _chain(ops.relu)
+    forward = b.graph(loss)
+    ops_ = tuple(replace(op, kind="fft") if op.kind == "gemm" else op for op in forward.ops)
+    strange = replace(forward, ops=ops_)
+    with pytest.raises(RidgelineError, match="no gradient is known for ops of kind 'fft'"):
+        training_graph(strange, SGD)
+
+
+def test_vector_flops_by_hand():
+    """One image of 2 channels, 2 x 2; every count from the table of op kinds."""
+    b = GraphBuilder("hand", 1, PRECISIONS["fp32"])
+    x, labels = b.input("images", (1, 2, 2, 2)), b.input("labels", (1,), "int64")
+    x = ops.batch_norm(b, "bn", ops.conv2d(b, "conv", x, 2, 1))  # 8 elements
+    x = ops.max_pool(b, "pool", ops.relu(b, "relu", x), 2)  # 2 outputs of 4
+    x = ops.linear(b, "fc", x, 3, bias=False, flatten=True)
+    forward = b.graph(ops.cross_entropy(b, "loss", x, labels))
+    graph = training_graph(forward, OPTIMIZERS["adam"])
+    flops = {op.name: op.vector_flops for op in graph.ops if op.vector_flops}
+    assert flops == {
+        "conv.add-bias": 8,
+        "bn": 5 * 8,
+        "relu": 8,
+        "pool": 8,
+        "loss": 5 * 3,
+        "loss.input-gradient": 3 * 3,
+        "pool.input-gradient": 2,
+        "relu.input-gradient": 8,
+        "bn.input-gradient": 8 * 8,
+        "conv.add-bias.weight-gradient": 8,
+        "conv.weight.update": 14 * 4,
+        "conv.bias.update": 14 * 2,
+        "bn.weight.update": 14 * 2,
+        "bn.bias.update": 14 * 2,
+        "fc.weight.update": 14 * 6,
+    }
+
+
+def test_batch_norm_of_the_images_forms_no_input_gradient():
+    b, loss = _chain(ops.batch_norm)
+    op = next(
+        o for o in training_graph(b.graph(loss), SGD).ops if o.layer == "layer0" and "-" in o.name
+    )
+    assert op.pass_ is Pass.WEIGHT_GRADIENT
+    assert op.outputs == ("layer0.weight.grad", "layer0.bias.grad")
+    assert op.input_passes == (1, 1, 1, 1, 1)
+    assert op.vector_flops == 4 * 2 * 3 * 8 * 8
+
+
+def test_flop_table_covers_every_kind_of_the_zoo():
+    table = {kind for kind, _, _ in ops.flop_table()}
+    used = {
+        op.kind
+        for name, precision in itertools.product(catalog.names("models"), sorted(PRECISIONS))
+        for op in load_model(name).training(1, precision).ops
+    }
+    assert used <= table

@@ -1,0 +1,96 @@
+"""Memory by liveness, against an oracle that asks at every op who still needs what."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oracles.graph_memory import profile
+from oracles.graph_networks import forward_graphs, forward_pairs
+from ridgeline import catalog
+from ridgeline.workload import Role, load_model, memory_entries, peak, training_graph
+from ridgeline.workload.autodiff import weight_gradients
+from ridgeline.workload.liveness import MEMORY_KINDS
+from ridgeline.workload.optimizers import OPTIMIZERS
+
+OPTIMIZER = st.sampled_from([OPTIMIZERS[name] for name in sorted(OPTIMIZERS)])
+
+
+def replay(graph, plan):
+    """Bytes by kind while each op runs, and after the last."""
+    now, during = dict(plan.initial), []
+    for entries in plan.entries:
+        for entry in entries:
+            assert entry.start_bytes >= 0 >= entry.end_bytes
+            now[entry.kind] += entry.start_bytes
+        during.append(dict(now))
+        for entry in entries:
+            now[entry.kind] += entry.end_bytes
+        assert min(now.values()) >= 0
+    return during, now
+
+
+@settings(max_examples=100, deadline=None)
+@given(forward_graphs(), OPTIMIZER)
+def test_memory_equals_the_oracle_at_every_op(forward, optimizer):
+    for graph in (forward, training_graph(forward, optimizer)):
+        plan = memory_entries(graph)
+        during, after = replay(graph, plan)
+        totals = [sum(kinds.values()) for kinds in during]
+        assert totals == profile(graph)
+        assert after == plan.initial
+        assert len(plan.entries) == len(graph.ops)
+        fullest = peak(graph)
+        assert fullest.total == max(totals)
+        assert dict(fullest.bytes_by_kind) == during[totals.index(max(totals))]
+        assert graph.ops[totals.index(max(totals))].name == fullest.op
+
+
+@settings(max_examples=50, deadline=None)
+@given(forward_graphs(), OPTIMIZER)
+def test_persistent_gradients_are_held_from_the_beginning(forward, optimizer):
+    graph = training_graph(forward, optimizer)
+    moving, held = memory_entries(graph), memory_entries(graph, gradients_persist=True)
+    gradients = sum(graph.tensors[name].bytes for name in weight_gradients(graph).values())
+    assert held.initial == {**moving.initial, "gradients": gradients}
+    _, after = replay(graph, held)
+    assert after == held.initial
+    assert peak(graph, gradients_persist=True).total >= peak(graph).total
+
+
+@pytest.mark.parametrize("name", catalog.names("models"))
+def test_static_memory_is_weights_copies_statistics_and_states(name):
+    graph = load_model(name).training(2, "bf16-mixed", OPTIMIZERS["adam"])
+    initial = memory_entries(graph).initial
+    role = {r: sum(t.bytes for t in graph.tensors.values() if t.role is r) for r in Role}
+    assert tuple(initial) == MEMORY_KINDS
+    assert initial["weights"] == role[Role.WEIGHT] + role[Role.WEIGHT_COPY] + role[Role.BUFFER]
+    assert role[Role.WEIGHT] == 4 * graph.parameters
+    assert initial["optimizer"] == 8 * graph.parameters
+    assert initial["gradients"] == initial["activations"] == initial["workspace"] == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(forward_pairs())
+def test_memory_grows_with_the_batch_at_every_op(pair):
+    """Linearly, but for what is kept once a step: statistics of batch norms, the loss."""
+    small, large = (training_graph(forward, OPTIMIZERS["sgd"]) for forward in pair)
+    few, many = (replay(graph, memory_entries(graph))[0] for graph in (small, large))
+    for a, b in zip(few, many, strict=True):
+        assert all(a[kind] <= b[kind] <= 3 * a[kind] for kind in MEMORY_KINDS)
+
+
+def test_inference_needs_less_than_training():
+    model = load_model("resnet50")
+    assert peak(model.forward(8)).total < peak(model.training(8)).total / 3
+
+
+@pytest.mark.parametrize(("precision", "batch"), [("fp16-mixed", 256), ("fp32", 112)])
+def test_resnet50_fits_a_16_gb_v100_as_it_did(precision, batch):
+    """NVIDIA trains these on DGX-1 with 16 GB V100s, and no batch twice as large.
+
+    DeepLearningExamples, PyTorch/Classification/ConvNets, configs.yml and resnet50v1.5/README.md
+    (Training performance: NVIDIA DGX-1 16GB). 1 GiB is left for CUDA's context and workspaces.
+    """
+    model = load_model("resnet50")
+    assert peak(model.training(batch, precision)).total < 15 * 2**30
+    assert peak(model.training(2 * batch, precision)).total > 16 * 2**30
