@@ -1,5 +1,91 @@
-"""ridgeline: how fast is this machine at training that network, at what energy, and what limits it?"""
+"""ridgeline: how fast a machine trains a network, at what energy, and what limits it.
+
+>>> import ridgeline as rl
+>>> cluster = rl.load_cluster("dgx1-v100")
+>>> model = rl.load_model("resnet50")
+>>> plan = rl.Plan(data=8, global_batch=2048, precision="fp16-mixed")
+>>> result = rl.simulate(model, cluster, plan)
+>>> result.step_time_s, result.energy_j["total"]  # doctest: +SKIP
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from ridgeline.errors import ConfigError, RidgelineError
+    from ridgeline.hardware import (
+        Cluster,
+        Device,
+        EnergyTable,
+        Node,
+        load_cluster,
+        load_device,
+        load_energy_table,
+        load_node,
+    )
+    from ridgeline.network.collectives import collective
+    from ridgeline.parallel.plan import Plan
+    from ridgeline.report.result import Result
+    from ridgeline.simulation import simulate
+    from ridgeline.study.sweep import load_study, run_sweep
+    from ridgeline.workload.model import Model, load_model
+
+# Where each public name lives; it is imported when it is first used, so that `import ridgeline`
+# stays quick.
+_HOME = {
+    "Cluster": "hardware",
+    "ConfigError": "errors",
+    "Device": "hardware",
+    "EnergyTable": "hardware",
+    "Model": "workload.model",
+    "Node": "hardware",
+    "Plan": "parallel.plan",
+    "Result": "report.result",
+    "RidgelineError": "errors",
+    "collective": "network.collectives",
+    "load_cluster": "hardware",
+    "load_device": "hardware",
+    "load_energy_table": "hardware",
+    "load_model": "workload.model",
+    "load_node": "hardware",
+    "load_study": "study.sweep",
+    "run_sweep": "study.sweep",
+    "simulate": "simulation",
+}
+
+__all__ = [
+    "Cluster",
+    "ConfigError",
+    "Device",
+    "EnergyTable",
+    "Model",
+    "Node",
+    "Plan",
+    "Result",
+    "RidgelineError",
+    "collective",
+    "load_cluster",
+    "load_device",
+    "load_energy_table",
+    "load_model",
+    "load_node",
+    "load_study",
+    "run_sweep",
+    "simulate",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'ridgeline' has no attribute {name!r}")
+    value = getattr(import_module(f"ridgeline.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

@@ -29,9 +29,15 @@ Schema = TypeVar("Schema", bound=BaseModel)
 class Strict(BaseModel):
     """Base of every schema: frozen, unknown keys refused, no silent conversion of types."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class FieldError(ValueError):
+    """What a schema's own check found, and where, counted from the model that was checked."""
+
+    def __init__(self, message: str, *location: str | int) -> None:
+        super().__init__(message)
+        self.location: Location = location
 
 
 @dataclass(frozen=True)
@@ -216,6 +222,49 @@ def load(path: str | Path, schema: type[Schema]) -> Schema:
     return validate(read_yaml(path), schema)
 
 
+def overridden(document: Document, overrides: Mapping[str, Any]) -> Document:
+    """Return a document with the fields at dotted paths replaced.
+
+    A field of the form ``{value: ..., source: ...}`` may be replaced by a bare value.
+
+    Raises
+    ------
+    ConfigError
+        If a path leads nowhere.
+    """
+    data = document.data
+    for path, value in overrides.items():
+        data = _replaced(document, data, path.split("."), value, path)
+    return Document(document.file, data, document.places)
+
+
+def _replaced(document: Document, data: Any, path: list[str], value: Any, whole: str) -> Any:
+    """Return a copy of `data` with the field at `path` replaced."""
+    head, rest = path[0], path[1:]
+    if isinstance(data, list) and head.isdecimal() and int(head) < len(data):
+        position = int(head)
+        new = _replaced(document, data[position], rest, value, whole) if rest else value
+        return [*data[:position], new, *data[position + 1 :]]
+    if not isinstance(data, dict):
+        raise ConfigError(f"{document.file} has nothing at {head!r} to override", field=whole)
+    for length in range(len(path), 1, -1):  # a key may have dots itself: entries.dram.hbm2
+        if ".".join(path[:length]) in data:
+            head, rest = ".".join(path[:length]), path[length:]
+            break
+    if rest:
+        if head not in data:
+            raise ConfigError(
+                f"{document.file} has no field {head!r}{nearest(head, data)} "
+                f"(it has: {', '.join(data)})",
+                field=whole,
+            )
+        return {**data, head: _replaced(document, data[head], rest, value, whole)}
+    old = data.get(head)
+    if isinstance(old, dict) and "value" in old and not isinstance(value, dict):
+        value = {"value": value, "source": "override by the user", "basis": "assumed"}
+    return {**data, head: value}
+
+
 def _explain(document: Document, schema: type[BaseModel], error: ValidationError) -> ConfigError:
     """Say the first mistake; an unknown key comes first, since it often causes a missing one."""
     problems = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
@@ -231,7 +280,9 @@ def _explain(document: Document, schema: type[BaseModel], error: ValidationError
         case "missing":
             message = f"the field {problem['loc'][-1]!r} is missing"
         case "value_error":
-            message = str(problem["ctx"]["error"])
+            reason = problem["ctx"]["error"]
+            message = str(reason)
+            location += getattr(reason, "location", ())
         case _:
             message = f"{problem['msg']}; found {_short(problem['input'])}"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -264,7 +315,7 @@ def _fields_beside(schema: type[BaseModel], loc: Location) -> list[str]:
         models = following or models
     return sorted(
         {
-            name
+            field.alias or name
             for model in models
             for name, field in model.model_fields.items()
             if not field.exclude  # put there by a loader, not by the user

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
@@ -78,6 +79,7 @@ def _symbol(text: str) -> tuple[dict[str, int], Decimal]:
     raise ConfigError(f"unknown unit {text!r}; units are built from {', '.join(_SYMBOLS)}")
 
 
+@lru_cache(maxsize=1024)
 def _unit(text: str) -> tuple[Dimension, Decimal]:
     total: dict[str, int] = {}
     scale = Decimal(1)
@@ -132,7 +134,7 @@ def parse(text: object, unit: str) -> float:
         raise ConfigError(f"{text!r} is not in {unit}: {found_unit!r} has another dimension")
     try:
         value = float(Decimal(number.replace("_", "")) * scale)
-    except (InvalidOperation, OverflowError) as error:
+    except ArithmeticError as error:
         raise ConfigError(f"{text!r} is out of range") from error
     if not math.isfinite(value):
         raise ConfigError(f"{text!r} is out of range")
@@ -143,20 +145,24 @@ def show(value: float, unit: str, digits: int = 3) -> str:
     """Write an SI value for people with a decimal prefix: ``show(9e11, "B/s") == "900 GB/s"``."""
     if value == 0 or not math.isfinite(value):
         return f"{value:.{digits}g} {unit}"
+    power = _first_power(unit)  # of a square metre, the prefix is squared too
     for prefix in ("P", "T", "G", "M", "k", "", "m", "u", "n", "p", "f"):
-        scaled = value / float(_PREFIXES[prefix])
+        scaled = value / float(_PREFIXES[prefix]) ** power
         if abs(scaled) >= 0.9995:
             break
-    else:
-        scaled = value / 1e-15
     if prefix == "P" and abs(scaled) >= 1000:
         return f"{value:.{digits}g} {unit}"
     text = f"{scaled:.{digits}g}" if abs(scaled) < 10**digits else f"{scaled:.0f}"
     return f"{text} {prefix}{unit}"
 
 
+def _first_power(unit: str) -> int:
+    match = _FACTOR.match(unit)
+    return int(match[2] or 1) if match else 1
+
+
 def _quantity(unit: str, *, zero: bool = True) -> Any:
-    """Make the pydantic type of a quantity, not negative (or positive), in the dimension of `unit`."""
+    """Make the pydantic type of a quantity (not negative, or positive) in the dimension `unit`."""
 
     def read(raw: object) -> float:
         try:

@@ -32,9 +32,7 @@ class RingData:
         edges = np.rint(cuts * length).astype(int)
         self.parts = [
             (channel, np.array_split(np.arange(first, last), len(channel.ranks)))
-            for channel, first, last in zip(
-                channels.channels, edges[:-1], edges[1:], strict=True
-            )
+            for channel, first, last in zip(channels.channels, edges[:-1], edges[1:], strict=True)
         ]
 
     def reduce_scatter(self) -> None:

@@ -22,19 +22,27 @@ How a Program is played (both executors)
 1. A task is *ready* when all its predecessors have ended. A free stream picks the ready task with
    the least (priority, task number); a task with a group starts when it is the pick of every
    stream of its group and all of them are free. A stream waits for such a task and does not
-   overtake it.
-2. A started task plays its phases in order. A phase without shared resources takes
+   overtake it. (The ready task with the least key of all is the pick of all its streams, so gangs
+   cannot lock each other out: only a cycle of dependencies can leave tasks unplayed.)
+2. A started task plays its phases in order. A phase without work on shared resources takes
    ``repeat * (latency + bound)`` where ``bound = max(work / capacity)`` over its resources (0 when
-   there are none). A phase with shared resources plays ``repeat`` rounds, each a latency and then
-   fluid work.
+   there are none). A phase with work on shared resources plays ``repeat`` rounds, each a latency
+   and then fluid work. Fixed times that follow each other are added up in order before they are
+   added to the clock, so a task without fluid work has ``end = start + sum(phases)``.
 3. Fluid work on shared resources: let ``size`` be the largest work of the phase on a shared
    resource and ``a[r] = work[r] / size``. The task advances at rate ``x`` (units of size per
-   second), ``x <= size / bound`` with `bound` over its private resources. At every change the rates
-   are the max-min fair ones: all rates rise together until a task meets its cap or a shared
-   resource is full (``sum a[r] * x = capacity[r]``), which freezes it; the others go on.
-4. Everything that ends at one moment ends before anything starts at that moment; ends are handled
-   in task order. Fluid ends within a relative 1e-12 of the present moment belong to it.
-   Times are float64 and absolute: ``end = start + duration``.
+   second), ``x <= size / bound`` with `bound` over its private resources. The rates are the
+   weighted max-min fair ones: all ``x / weight`` rise together until a task meets its cap or a
+   shared resource is full (``sum a[r] * x = capacity[r]``), which freezes it; the others go on.
+   `weight` is 1 for one flow; a phase that stands for m equal flows through one resource (folded
+   ranks) has m times the work there and weight m, and gets what the m flows would get.
+4. Time moves from moment to moment. The next moment is the earliest fixed end (of a latency or of
+   a phase without fluid work), or the earliest fluid end where that comes first by more than a
+   relative 1e-12; fluid ends up to a relative 1e-12 after a moment belong to it. So flows that end
+   together in exact arithmetic end together in float64.
+5. A moment goes in rounds: all that ends, ends; then every stream picks; then again, for tasks of
+   no length, until nothing more ends. Only then are the rates of fluid work divided anew.
+   Times are float64 and absolute: ``end = now + duration``, ``fluid end = now + left / x``.
 """
 
 from __future__ import annotations
@@ -90,6 +98,7 @@ class Program:
     phase_ptr: Ints  # [C+1] cost c plays phases phase_ptr[c]:phase_ptr[c+1]
     latency_s: Floats  # [P]
     repeat: Ints  # [P] >= 1
+    weight: Floats  # [P] how many equal flows the phase stands for on its shared resources
     work_ptr: Ints  # [P+1]
     work_resource: Indices  # [W]
     work_amount: Floats  # [W] units of that resource, for one repetition
@@ -121,7 +130,7 @@ class Program:
     rank_multiplicity: Indices  # [K] how many real ranks each simulated one stands for
 
     # memory: entry m of task t (memory_ptr[t]:memory_ptr[t+1]) takes `memory_start[m]` bytes of its
-    # kind from its rank when the task starts and `memory_end[m]` when it ends (negative: gives back)
+    # kind from its rank when the task starts and `memory_end[m]` when it ends; negative gives back
     memory_ptr: Ints  # [T+1]
     memory_rank: Indices  # [M]
     memory_kind: Indices  # [M]

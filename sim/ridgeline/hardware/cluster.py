@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from ridgeline import units
-from ridgeline.config import Strict
+from ridgeline.config import FieldError, Strict
+from ridgeline.errors import nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.node import LinkType, Node, priced_links
@@ -57,7 +58,11 @@ class Cluster(Described):
             if self.fabric is None:
                 raise ValueError("a cluster of more than one node needs a fabric")
             if self.fabric.link not in self.link_types:
-                raise ValueError(f"fabric: unknown link type {self.fabric.link!r}")
+                raise FieldError(
+                    f"unknown link type {self.fabric.link!r}"
+                    f"{nearest(self.fabric.link, self.link_types)}",
+                    *("fabric", "link"),
+                )
             if not self.nodes.nics:
                 raise ValueError(f"the node {self.nodes.name!r} has no NIC to join a fabric")
         priced_links(self.link_types, self.prices)

@@ -7,9 +7,10 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from ridgeline import units
-from ridgeline.config import Strict
+from ridgeline.config import FieldError, Strict
+from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.energy import EnergyTable
-from ridgeline.hardware.sourced import Described, Sourced
+from ridgeline.hardware.sourced import DEFAULT, Described, Sourced
 
 Work = Literal["matrix", "vector"]
 
@@ -29,7 +30,7 @@ class Engine(Strict):
     kind: Literal["tensor-core", "vector", "systolic"]
     runs: tuple[Work, ...] = Field(strict=False, min_length=1)
     """"matrix" for contractions, "vector" for everything else."""
-    rates: dict[str, Sourced[units.FlopPerSecond]]
+    rates: dict[str, Sourced[units.FlopPerSecond]] = Field(min_length=1)
     """Dense peak rate of each number format."""
     accumulate: str = "fp32"
     """Number format of the accumulator."""
@@ -45,11 +46,11 @@ class MemoryLevel(Strict):
     kind: Literal["registers", "sram", "dram"]
     capacity: Sourced[units.Bytes]
     """Of all instances together."""
-    instances: Sourced[int] = Sourced[int](value=1)
+    instances: Sourced[int] = Sourced[int](value=1, source=DEFAULT, basis="assumed")
     """How many equal parts it consists of (80 register files, one L2)."""
     bandwidth: Sourced[units.BytesPerSecond] | None = None
     """Peak of all instances together; without it the level never bounds the time."""
-    achievable: Sourced[float] = Sourced[float](value=1.0)
+    achievable: Sourced[float] = Sourced[float](value=1.0, source=DEFAULT, basis="assumed")
     """Share of the peak bandwidth that kernels reach."""
     latency: Sourced[units.Seconds] | None = None
     energy: str
@@ -103,30 +104,65 @@ class Device(Described):
             raise ValueError("a device needs at least one engine")
         if not self.memory:
             raise ValueError("a device needs at least one memory level")
-        if list(self.memory.values())[-1].bandwidth is None:
-            raise ValueError(
-                f"memory level {list(self.memory)[-1]!r}, the farthest, needs a bandwidth"
+        self._check_memory()
+        self._check_engines()
+        self._check_achievable()
+        return self
+
+    def _check_memory(self) -> None:
+        if self.memory[self.far_memory].bandwidth is None:
+            raise FieldError(
+                f"memory level {self.far_memory!r}, the farthest, needs a bandwidth",
+                "memory",
+                self.far_memory,
             )
+        for name, level in self.memory.items():
+            self._priced(level.energy, "J/B", "memory", name, "energy")
+            if not 0 < level.achievable.value <= 1:
+                raise FieldError(
+                    "must be more than 0 and at most 1, a share of the peak bandwidth",
+                    *("memory", name, "achievable"),
+                )
+            if level.instances.value < 1:
+                raise FieldError("must be at least 1", "memory", name, "instances")
+
+    def _check_engines(self) -> None:
         for name, engine in self.engines.items():
             unpriced = sorted(set(engine.rates) - set(engine.energy))
             if unpriced:
-                raise ValueError(f"engine {name!r} has no energy entry for {', '.join(unpriced)}")
+                raise FieldError(
+                    f"engine {name!r} has no energy entry for {', '.join(unpriced)}",
+                    *("engines", name, "energy"),
+                )
             for format_, entry in engine.energy.items():
-                self._priced(f"engine {name!r}, format {format_!r}", entry, "J/FLOP")
-        for name, level in self.memory.items():
-            self._priced(f"memory level {name!r}", level.energy, "J/B")
-        for row in self.achievable:
-            if row.engine not in self.engines:
-                raise ValueError(f"achievable: there is no engine {row.engine!r}")
-            if row.fraction.value <= 0:
-                raise ValueError("achievable: a fraction must be more than 0")
-        return self
+                self._priced(entry, "J/FLOP", "engines", name, "energy", format_)
 
-    def _priced(self, what: str, entry: str, unit: Literal["J/FLOP", "J/B"]) -> None:
+    def _check_achievable(self) -> None:
+        for position, row in enumerate(self.achievable):
+            place = ("achievable", position)
+            if row.engine not in self.engines:
+                raise FieldError(
+                    f"there is no engine {row.engine!r}{nearest(row.engine, self.engines)} "
+                    f"(there are: {', '.join(self.engines)})",
+                    *(*place, "engine"),
+                )
+            rates = self.engines[row.engine].rates
+            if row.format not in rates:
+                raise FieldError(
+                    f"the engine {row.engine!r} has no rate for {row.format!r}"
+                    f"{nearest(row.format, rates)} (it has: {', '.join(rates)})",
+                    *(*place, "format"),
+                )
+            if row.op == "gemm" and row.filter is not None:
+                raise FieldError("a matrix product has no filter", *place, "filter")
+            if row.fraction.value <= 0:
+                raise FieldError("must be more than 0", *place, "fraction")
+
+    def _priced(self, entry: str, unit: Literal["J/FLOP", "J/B"], *place: str) -> None:
         try:
             self.prices.price_j(entry, unit)
-        except Exception as error:
-            raise ValueError(f"{what}: {error}") from error
+        except ConfigError as error:
+            raise FieldError(str(error), *place) from error
 
     def engine_for(self, work: Work, format_: str) -> str | None:
         """Name of the fastest engine that does this work in this format, or None."""

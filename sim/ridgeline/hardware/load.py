@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ridgeline import catalog
-from ridgeline.config import Document, read_yaml, validate
+from ridgeline.config import Document, overridden, read_yaml, validate
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
@@ -60,10 +60,11 @@ def load_cluster(name: str, overrides: Overrides | None = None) -> Cluster:
     overrides = overrides or {}
     match document.data.get("kind"):
         case "device":
-            return _single(_lone_node(_device(document, _under(overrides, "device"))), overrides)
+            below = {**_under(overrides, "device"), **_prefixed(overrides, "energy_table")}
+            return _single(_lone_node(_device(document, below)), overrides, "device")
         case "node":
             below = {**_under(overrides, "node"), **_prefixed(overrides, "device", "energy_table")}
-            return _single(_node(document, below), overrides)
+            return _single(_node(document, below), overrides, "node", "device")
         case _:
             return _cluster(document, overrides)
 
@@ -100,38 +101,11 @@ def _document(kind: str, name: str) -> Document:
 def _build(
     document: Document, schema: type[Schema], overrides: Overrides, **parts: object
 ) -> Schema:
-    data = document.data
-    for path, value in overrides.items():
-        data = _override(document, data, path.split("."), value, path)
+    document = overridden(document, overrides)
     for name in parts:
-        if name in data:
+        if name in document.data:
             raise document.error(f"unknown field {name!r}", (name,))
-    return validate(Document(document.file, {**data, **parts}, document.places), schema)
-
-
-def _override(document: Document, data: Any, path: list[str], value: Any, whole: str) -> Any:
-    """Return a copy of `data` with the field at `path` replaced."""
-    head, rest = path[0], path[1:]
-    if isinstance(data, list) and head.isdecimal() and int(head) < len(data):
-        copy = list(data)
-        copy[int(head)] = (
-            _override(document, data[int(head)], rest, value, whole) if rest else value
-        )
-        return copy
-    if not isinstance(data, dict):
-        raise ConfigError(f"there is no field {head!r} to override", field=whole)
-    if rest:
-        if head not in data:
-            raise ConfigError(
-                f"{document.file} has no field {head!r}{nearest(head, data)} "
-                f"(it has: {', '.join(data)})",
-                field=whole,
-            )
-        return {**data, head: _override(document, data[head], rest, value, whole)}
-    old = data.get(head)
-    if isinstance(old, dict) and "value" in old and not isinstance(value, dict):
-        value = {"value": value, "source": "override by the user", "basis": "assumed"}
-    return {**data, head: value}
+    return validate(Document(document.file, {**document.data, **parts}, document.places), schema)
 
 
 def _device(document: Document, overrides: Overrides) -> Device:
@@ -177,13 +151,14 @@ def _lone_node(device: Device) -> Node:
     )  # fmt: skip
 
 
-def _single(node: Node, overrides: Overrides) -> Cluster:
-    known = ("node", "device", "energy_table")
+def _single(node: Node, overrides: Overrides, *parts: str) -> Cluster:
+    replaceable = (*parts[1:], "energy_table")  # the machine itself is named by the caller
     for path in overrides:
-        if path.split(".")[0] not in known:
+        head = path.split(".")[0]
+        if head not in (*parts, "energy_table") or (path == head and head not in replaceable):
             raise ConfigError(
-                f"a single machine has no such field{nearest(path, known)} "
-                f"(paths begin with {', '.join(known)})",
+                f"a single {parts[0]} has no such field{nearest(head, parts)} "
+                f"(paths begin with {', '.join(f'{part}.' for part in (*parts, 'energy_table'))})",
                 field=path,
             )
     try:

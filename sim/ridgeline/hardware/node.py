@@ -7,11 +7,11 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from ridgeline import units
-from ridgeline.config import Strict
-from ridgeline.errors import nearest
+from ridgeline.config import FieldError, Strict
+from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
-from ridgeline.hardware.sourced import Described, Sourced
+from ridgeline.hardware.sourced import DEFAULT, Described, Sourced
 
 
 class LinkType(Strict):
@@ -19,7 +19,7 @@ class LinkType(Strict):
 
     bandwidth: Sourced[units.BytesPerSecond]
     """Peak, one direction, of one link."""
-    achievable: Sourced[float] = Sourced[float](value=1.0)
+    achievable: Sourced[float] = Sourced[float](value=1.0, source=DEFAULT, basis="assumed")
     """Share of the peak that payload reaches."""
     latency: Sourced[units.Seconds]
     """Of one message over one hop, protocol included."""
@@ -64,7 +64,9 @@ class Node(Described):
     host: Host = Host()
     energy_table: str | None = None
     """Prices of the links; needed if there are links."""
-    collective_latency: Sourced[units.Seconds] = Sourced[float](value=0.0)
+    collective_latency: Sourced[units.Seconds] = Sourced[float](
+        value=0.0, source=DEFAULT, basis="assumed"
+    )
     """Fixed time of starting a collective, besides the hops."""
     link_types: dict[str, LinkType] = Field(default_factory=dict)
     components: tuple[Component, ...] = Field(default=(), strict=False)
@@ -90,18 +92,22 @@ class Node(Described):
         vertices = self.vertices
         if len(set(vertices)) != len(vertices):
             raise ValueError("two components have the same name")
-        for link in self.links:
+        for position, link in enumerate(self.links):
+            place = ("links", position)
             for end in link.between:
                 if end not in vertices:
-                    raise ValueError(
+                    raise FieldError(
                         f"a link ends at {end!r}, which does not exist{nearest(end, vertices)} "
-                        f"(there are: {', '.join(vertices)})"
+                        f"(there are: {', '.join(vertices)})",
+                        *(*place, "between"),
                     )
             if link.between[0] == link.between[1]:
-                raise ValueError(f"a link joins {link.between[0]!r} to itself")
+                raise FieldError(f"a link joins {link.between[0]!r} to itself", *place, "between")
             if link.type not in self.link_types:
-                raise ValueError(
-                    f"unknown link type {link.type!r}{nearest(link.type, self.link_types)}"
+                raise FieldError(
+                    f"unknown link type {link.type!r}{nearest(link.type, self.link_types)} "
+                    f"(there are: {', '.join(self.link_types)})",
+                    *(*place, "type"),
                 )
         priced_links(self.link_types, self.prices)
         return self
@@ -114,11 +120,16 @@ class Node(Described):
 
 
 def priced_links(link_types: dict[str, LinkType], prices: EnergyTable | None) -> None:
-    """Raise ValueError if a link type's energy cannot be priced."""
+    """Raise FieldError if a link type's energy cannot be priced, or no payload can pass."""
     for name, link_type in link_types.items():
         if prices is None:
-            raise ValueError("there are link types, so the field 'energy_table' is needed")
+            raise FieldError("there are link types, so the field 'energy_table' is needed")
         try:
             prices.price_j(link_type.energy, "J/B")
-        except Exception as error:
-            raise ValueError(f"link type {name!r}: {error}") from error
+        except ConfigError as error:
+            raise FieldError(str(error), "link_types", name, "energy") from error
+        if not 0 < link_type.achievable.value <= 1:
+            raise FieldError(
+                "must be more than 0 and at most 1, a share of the peak bandwidth",
+                *("link_types", name, "achievable"),
+            )

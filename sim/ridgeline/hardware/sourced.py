@@ -11,6 +11,7 @@ from ridgeline.config import Strict
 
 T = TypeVar("T")
 NOT_STATED: Final = "not stated"
+DEFAULT: Final = "default of the schema"
 
 Basis = Literal["data-sheet", "measured", "derived", "extrapolated", "assumed", "not stated"]
 

@@ -1,0 +1,306 @@
+"""Achievable shares of a device's peak rates, from published kernel microbenchmarks.
+
+    python benchmarks/calibrate_devices.py v100-sxm2-16gb
+
+prints the ``achievable:`` block of ``hwconfigs/devices/v100-sxm2-16gb.yaml``. The pricing is that
+of `ridgeline.kernels`: time = launch latency + max(arithmetic / fraction, traffic at each level).
+One fraction is estimated per class (engine, format, op, pass, filter): the median, weighted by
+FLOP, of
+
+    achieved = (arithmetic at the peak) / (measured time - launch latency)
+
+over the kernels of the class that do more than `LARGE` FLOP and whose traffic alone does not
+explain the measured time. With it the weighted median of predicted over measured time is 1.
+Weighted by FLOP, because a training step is dominated by its large products, while small ones lose
+time to tile quantisation, which this model does not have; a median, because some kernels of every
+class run far below the rest (convolutions of 1 or 3 channels cannot use tensor cores).
+"""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import csv
+import itertools
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ridgeline.hardware import Device, load_device
+from ridgeline.kernels import price
+from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
+
+DATA = Path(__file__).parent / "data"
+LARGE = 1e9
+MIN_ROWS = 3  # a class with fewer rows falls back to the class of any pass
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Which file holds the measurements, and how the board they were made on differs."""
+
+    file: str
+    overrides: Mapping[str, object]
+
+
+# DeepBench's P100 is the PCIe board: 9.3 TFLOP/s fp32 instead of 10.6, the same memory.
+SOURCES = {
+    "v100-sxm2-16gb": Measured("deepbench_v100.csv", {}),
+    "v100-sxm2-32gb": Measured("deepbench_v100.csv", {}),
+    "p100-sxm2": Measured(
+        "deepbench_p100.csv",
+        {
+            "engines.cuda-cores.rates.fp32": "9.3 TFLOP/s",
+            "engines.cuda-cores.rates.fp16": "18.7 TFLOP/s",
+        },
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One measured kernel and what the model says about it at the peak rate.
+
+    Attributes
+    ----------
+    engine, format, op, pass_, filter
+        The class of the kernel.
+    flops
+        FLOPs of the direct algorithm.
+    arithmetic_s, memory_s, latency_s
+        Time of the arithmetic at the peak, of the slowest memory level, and the fixed time.
+    measured_s
+        Published time.
+    """
+
+    engine: str
+    format: str
+    op: str
+    pass_: str | None
+    filter: str | None
+    flops: int
+    arithmetic_s: float
+    memory_s: float
+    latency_s: float
+    measured_s: float
+
+    def predicted_s(self, fraction: float) -> float:
+        """Time that the model predicts with this fraction of the peak."""
+        return self.latency_s + max(self.arithmetic_s / fraction, self.memory_s)
+
+    @property
+    def achieved(self) -> float:
+        """Share of the peak that the kernel reached, if arithmetic bound it."""
+        return self.arithmetic_s / (self.measured_s - self.latency_s)
+
+    @property
+    def counts(self) -> bool:
+        """Tell whether the kernel is large and took longer than its traffic."""
+        return self.flops > LARGE and self.measured_s - self.latency_s > self.memory_s
+
+
+@dataclass(frozen=True)
+class Fraction:
+    """The result for one class; errors are of predicted over measured time, less one."""
+
+    engine: str
+    format: str
+    op: str
+    pass_: str | None
+    filter: str | None
+    value: float
+    n_rows: int
+    n_counted: int
+    median_error: float
+    median_abs_error: float
+    p10_error: float
+    p90_error: float
+
+
+def read_kernels(device_name: str) -> list[Kernel]:
+    """Read the published measurements of a device and price each kernel at the peak rate."""
+    measured = SOURCES[device_name]
+    device = load_device(device_name, {**measured.overrides, "achievable": []})
+    with (DATA / measured.file).open(newline="", encoding="utf-8") as stream:
+        return [_kernel(row, device) for row in csv.DictReader(stream)]
+
+
+def _kernel(row: Mapping[str, str], device: Device) -> Kernel:
+    op, graph = _conv(row) if row["kind"] == "conv2d" else _gemm(row)
+    cost = price(op, graph, device)
+    (engine,) = cost.engine_work
+    is_conv = isinstance(op.loops, Conv)
+    return Kernel(
+        engine=engine.rpartition(".")[0],
+        format=row["precision"],
+        op="conv2d" if is_conv else "gemm",
+        pass_=op.pass_.value if is_conv else None,
+        filter=_filter(op.loops) if isinstance(op.loops, Conv) else None,
+        flops=op.matrix_flops,
+        arithmetic_s=cost.compute_s(device),
+        memory_s=max(cost.memory_s(device).values()),
+        latency_s=cost.latency_s,
+        measured_s=float(row["time_ms"]) * 1e-3,
+    )
+
+
+def _filter(loops: Conv) -> Literal["1x1", "larger"]:
+    return "1x1" if loops.r * loops.s == 1 else "larger"
+
+
+def _gemm(row: Mapping[str, str]) -> tuple[Op, Graph]:
+    m, n, k = (int(row[name]) for name in "mnk")
+    shapes = {"a": (m, k), "b": (k, n), "c": (m, n)}
+    return _alone("gemm", Pass.FORWARD, Gemm(m, n, k), shapes, row["precision"])
+
+
+def _conv(row: Mapping[str, str]) -> tuple[Op, Graph]:
+    number = {name: int(value) for name, value in row.items() if value.isdecimal()}
+    loops = Conv(
+        batch=number["batch"],
+        c_in=number["c"],
+        h_in=number["h"],
+        w_in=number["w"],
+        c_out=number["k_out"],
+        r=number["r"],
+        s=number["s"],
+        stride=(number["stride_h"], number["stride_w"]),
+        padding=(number["pad_h"], number["pad_w"]),
+    )
+    x = (loops.batch, loops.c_in, loops.h_in, loops.w_in)
+    w = (loops.c_out, loops.c_in, loops.r, loops.s)
+    y = (loops.batch, loops.c_out, loops.h_out, loops.w_out)
+    pass_ = Pass(row["pass"])
+    shapes = {  # two operands, then the result, in the order of ridgeline.workload.ops
+        Pass.FORWARD: {"x": x, "w": w, "y": y},
+        Pass.INPUT_GRADIENT: {"dy": y, "w": w, "dx": x},
+        Pass.WEIGHT_GRADIENT: {"dy": y, "x": x, "dw": w},
+    }[pass_]
+    return _alone("conv2d", pass_, loops, shapes, row["precision"])
+
+
+def _alone(
+    kind: str, pass_: Pass, loops: Gemm | Conv, shapes: Mapping[str, tuple[int, ...]], format_: str
+) -> tuple[Op, Graph]:
+    tensors = {
+        name: Tensor(name, shape, format_, Role.ACTIVATION) for name, shape in shapes.items()
+    }
+    *inputs, output = tensors
+    op = Op(kind, kind, pass_, kind, tuple(inputs), (output,), loops)
+    return op, Graph(kind, 1, format_, tensors, (op,), output)
+
+
+def weighted_median(values: Iterable[tuple[float, float]]) -> float:
+    """Return the value at which half of the weight is reached; `values` are (value, weight)."""
+    ascending = sorted(values)
+    reached = list(itertools.accumulate(weight for _, weight in ascending))
+    return ascending[bisect.bisect_left(reached, reached[-1] / 2)][0]
+
+
+def calibrate(device_name: str) -> list[Fraction]:
+    """Estimate every class of a device, the specific before the general."""
+    return list(_fractions(read_kernels(device_name)))
+
+
+def _fractions(kernels: Sequence[Kernel]) -> Iterator[Fraction]:
+    for engine, format_ in sorted({(kernel.engine, kernel.format) for kernel in kernels}):
+        same = [k for k in kernels if (k.engine, k.format) == (engine, format_)]
+        gemms = [kernel for kernel in same if kernel.op == "gemm"]
+        yield _fraction(gemms, None, None)
+        convs = [kernel for kernel in same if kernel.op == "conv2d"]
+        for pass_ in ("forward", "input-gradient", "weight-gradient"):
+            for filter_ in ("1x1", "larger"):
+                members = [k for k in convs if (k.pass_, k.filter) == (pass_, filter_)]
+                if sum(kernel.counts for kernel in members) >= MIN_ROWS:
+                    yield _fraction(members, pass_, filter_)
+        yield _fraction(convs, None, None)
+
+
+def _fraction(members: Sequence[Kernel], pass_: str | None, filter_: str | None) -> Fraction:
+    counted = [kernel for kernel in members if kernel.counts]
+    value = weighted_median([(kernel.achieved, kernel.flops) for kernel in counted])
+    errors = sorted(kernel.predicted_s(value) / kernel.measured_s - 1 for kernel in counted)
+    deciles = statistics.quantiles(errors, n=10, method="inclusive")
+    first = members[0]
+    return Fraction(
+        engine=first.engine,
+        format=first.format,
+        op=first.op,
+        pass_=pass_,
+        filter=filter_,
+        value=value,
+        n_rows=len(members),
+        n_counted=len(counted),
+        median_error=statistics.median(errors),
+        median_abs_error=statistics.median(map(abs, errors)),
+        p10_error=deciles[0],
+        p90_error=deciles[-1],
+    )
+
+
+def yaml_block(fractions: Iterable[Fraction]) -> str:
+    """Write the ``achievable:`` block of a device file."""
+    lines = ["achievable:"]
+    for row in fractions:
+        lines += [
+            f"  - engine: {row.engine}",
+            f"    format: {row.format}",
+            f"    op: {row.op}",
+        ]
+        lines += [f"    pass: {row.pass_}"] if row.pass_ else []
+        lines += [f'    filter: "{row.filter}"'] if row.filter else []
+        lines += [
+            "    fraction:",
+            f"      value: {row.value:.3f}",
+            "      source: deepbench",
+            "      basis: measured",
+            "      note: >-",
+            f"        {row.n_counted} of {row.n_rows} kernels count; the middle 80 % of them are",
+            f"        predicted {row.p10_error:+.0%} to {row.p90_error:+.0%} "
+            f"(median {row.median_error:+.0%})",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def table(fractions: Iterable[Fraction], kernels: Sequence[Kernel]) -> str:
+    """Write the residuals for people: of the kernels that count, and of all."""
+    lines = [
+        f"{'class':58} {'fraction':>8} {'count':>5} {'med err':>8} {'med |err|':>9} "
+        f"{'all':>5} {'med |err|':>9} {'by time':>8}"
+    ]
+    for row in fractions:
+        members = [
+            k
+            for k in kernels
+            if (k.engine, k.format, k.op) == (row.engine, row.format, row.op)
+            and row.pass_ in (None, k.pass_)
+            and row.filter in (None, k.filter)
+        ]
+        errors = [abs(k.predicted_s(row.value) / k.measured_s - 1) for k in members]
+        total = sum(k.predicted_s(row.value) for k in members) / sum(k.measured_s for k in members)
+        name = f"{row.engine}.{row.format} {row.op} {row.pass_ or ''} {row.filter or ''}"
+        lines.append(
+            f"{name:58} {row.value:8.3f} {row.n_counted:5d} {row.median_error:+8.1%} "
+            f"{row.median_abs_error:9.1%} {row.n_rows:5d} {statistics.median(errors):9.1%} "
+            f"{total - 1:+8.1%}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the block, or the residuals."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("device", choices=sorted(SOURCES))
+    parser.add_argument("--residuals", action="store_true", help="print a table instead of YAML")
+    arguments = parser.parse_args()
+    fractions = calibrate(arguments.device)
+    if arguments.residuals:
+        print(table(fractions, read_kernels(arguments.device)))
+    else:
+        print(yaml_block(fractions), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The one decorator for compiled code: numba's ``njit`` with an on-disk cache that cannot be stale.
+
+numba keys a cached function on its own file alone, so that after an edit in one file the cached
+callers in another would keep the old code. Here the cache lies in a user folder that is named by
+a hash of all files with kernels, so any edit starts afresh. A kernel must therefore take its
+global constants from files that contain kernels themselves.
+
+Importing this module imports numba; only modules with kernels do so.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numba
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MARK = b"@kernel"
+PART: dict[str, Any] = {  # numba's options
+    "_nrt": False,
+    "forceinline": True,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
+
+
+def kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile `function` at its first call, in numba's nopython mode, and keep the result on disk.
+
+    The cache lies in ``$RIDGELINE_CACHE_DIR``, or ``ridgeline/`` in ``$XDG_CACHE_HOME`` or
+    ``~/.cache``. Where that cannot be written the function is compiled anew in each process.
+    """
+    folder = cache_folder()
+    if folder is None:
+        return cast("Callable[P, R]", numba.njit(function))
+    # A function's cache location is settled while it is decorated, from this global.
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = str(folder)
+    try:
+        return cast("Callable[P, R]", numba.njit(cache=True)(function))
+    finally:
+        config.CACHE_DIR = before
+
+
+def kernel_part(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile `function` into the kernels that call it; only they can call it.
+
+    Arrays that are passed to a part are not reference-counted, which costs more than a typical
+    event of the simulation; a part can therefore not create arrays.
+    """
+    return cast("Callable[P, R]", numba.njit(**PART)(function))
+
+
+@functools.cache
+def cache_folder() -> Path | None:
+    """Return the folder for compiled code of exactly these sources, or None if none is writable."""
+    sources = source_hash(Path(__file__).parent)
+    if sources is None:
+        return None
+    name = f"numba-{numba.__version__}-py{platform.python_version()}-{sources}"
+    try:
+        folder = _user_folder() / name
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except (OSError, RuntimeError):  # RuntimeError: there is no home folder at all
+        return None
+    return folder
+
+
+def source_hash(package: Path) -> str | None:
+    """Hash the names and contents of the files under `package` that have kernels, and this one.
+
+    Returns None if there are none to be read (a zip archive): then nothing may be cached.
+    """
+    texts = {file: file.read_bytes() for file in sorted(package.rglob("*.py"))}
+    with_kernels = {file: text for file, text in texts.items() if MARK in text}
+    digest = hashlib.blake2b(digest_size=12)
+    for file, text in with_kernels.items():
+        digest.update(f"{file.relative_to(package)}\0{len(text)}\0".encode())
+        digest.update(text)
+    return digest.hexdigest() if with_kernels else None
+
+
+def _user_folder() -> Path:
+    if own := os.environ.get("RIDGELINE_CACHE_DIR"):
+        return Path(own)
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))  # to be ignored unless absolute
+    return (base if base.is_absolute() else Path.home() / ".cache") / "ridgeline"

@@ -1,0 +1,43 @@
+"""The command line: ``ridgeline VERB``. One file per verb; nothing heavy is imported for help."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+ERROR_STATUS = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its status."""
+    sys.exit(execute(sys.argv[1:] if arguments is None else arguments))
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Run one command.
+
+    Returns
+    -------
+    int
+        0, or the verb's own status, or 2 after a mistake of the user, which is one message on
+        standard error and no traceback.
+    """
+    from cyclopts import CycloptsError
+
+    from ridgeline.cli.app import app
+    from ridgeline.errors import RidgelineError
+
+    try:
+        status = app(list(arguments), exit_on_error=False, print_error=False)
+    except (CycloptsError, RidgelineError) as error:
+        message = " ".join(str(error).split("\n"))
+        print(f"ridgeline: {message}", file=sys.stderr)
+        return ERROR_STATUS
+    except KeyboardInterrupt:
+        print("ridgeline: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, `head` say, has closed the pipe: nothing is wrong
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return int(status or 0)

@@ -1,0 +1,5 @@
+"""``python -m ridgeline.cli``."""
+
+from ridgeline.cli import main
+
+main()

@@ -1,0 +1,55 @@
+"""The table of verbs. Verb `run` is `run_` in `run_.py`, imported when it is called.
+
+(The underscore: a module named `list` would hide the built-in in this package.)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cyclopts import App
+
+from ridgeline import __version__
+
+app = App(
+    name="ridgeline",
+    help="How fast a machine trains a network, at what energy, and what limits it.",
+    version=__version__,
+    version_flags=["--version"],
+    help_format="plaintext",
+    help_epilogue="Example: ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048",
+    result_action="return_value",
+)
+
+
+class Verb(NamedTuple):
+    """One line of help, and a command that runs as it stands."""
+
+    help: str
+    example: str
+
+
+VERBS = {
+    "run": Verb(
+        "Simulate one training step.",
+        "ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048 --precision fp16-mixed",
+    ),
+    "sweep": Verb(
+        "Simulate every combination of the values in a study file.",
+        "ridgeline sweep docs/examples/hbm.yaml --output hbm.csv",
+    ),
+    "collective": Verb(
+        "Time one collective on the links of a machine.",
+        "ridgeline collective all-reduce 100MB dgx1-v100",
+    ),
+    "list": Verb("List the shipped models and machines.", "ridgeline list devices"),
+    "show": Verb("Show one model, machine or energy table.", "ridgeline show resnet50"),
+    "doctor": Verb("Check the installation.", "ridgeline doctor"),
+}
+for _name, _verb in VERBS.items():
+    app.command(
+        f"ridgeline.cli.{_name}_:{_name}_",
+        name=_name,
+        help=_verb.help,
+        help_epilogue=f"Example: {_verb.example}",
+    )

@@ -1,0 +1,54 @@
+"""``ridgeline collective``: time one collective on the links of a machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ridgeline.cli.output import console, print_json
+
+
+def collective_(
+    operation: str,
+    size: str,
+    where: str,
+    *,
+    ranks: int | None = None,
+    algorithm: str = "auto",
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Time one collective that has the links of a machine to itself.
+
+    Parameters
+    ----------
+    operation
+        all-reduce, reduce-scatter or all-gather.
+    size
+        With its unit, counted as nccl-tests does: 100MB, 4 MiB.
+    where
+        A cluster or node by name or file, or inline: "Ring(16, 50 GB/s, 500 ns)".
+    ranks
+        How many devices take part; without it, all.
+    algorithm
+        auto or ring.
+    json
+        Print the answer as JSON.
+    """
+    from ridgeline.network.collectives import collective
+    from ridgeline.report.summary import plain_table
+    from ridgeline.units import parse, show
+
+    answer = collective(operation, parse(size, "B"), where, ranks=ranks, algorithm=algorithm)
+    if json:
+        print_json(asdict(answer))
+        return
+    rows = plain_table({"": "left", " ": "right"}, headings=False)
+    rows.add_row("time", show(answer.time_s, "s", 4))
+    rows.add_row("algorithm", answer.algorithm)
+    if answer.busbw_bytes_per_s is not None and answer.algbw_bytes_per_s is not None:
+        rows.add_row("algorithm bandwidth", show(answer.algbw_bytes_per_s, "B/s", 4))
+        rows.add_row("bus bandwidth", show(answer.busbw_bytes_per_s, "B/s", 4))
+    rows.add_row("energy on the links", show(answer.energy_j, "J", 4))
+    console().print(rows)

@@ -1,0 +1,80 @@
+"""``ridgeline run``: simulate one training step."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ridgeline.cli.output import console, print_json
+
+MISFIT_STATUS = 3
+
+
+def run_(
+    model: str,
+    cluster: str,
+    *,
+    plan: str = "",
+    batch: int | None = None,
+    precision: str | None = None,
+    set_: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False)] = (),
+    out: str | None = None,
+    require_fit: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Simulate one training step.
+
+    Parameters
+    ----------
+    model
+        A name from ``ridgeline list models``, or a YAML file.
+    cluster
+        A cluster, node or device by name, or a YAML file.
+    plan
+        Fields of the plan: data=8,micro_batch=64,overlap=false ...
+    batch
+        Samples of one step over all devices.
+    precision
+        fp32, tf32, fp16-mixed, bf16-mixed or fp8-mixed.
+    set_
+        Replace one field of the machine or model: cluster.device.memory.hbm.bandwidth="1.2 TB/s".
+    out
+        Folder for the figures, the trace and the result.
+    require_fit
+        Exit with 3 if the step does not fit into memory.
+    json
+        Print the result as JSON.
+    """
+    from ridgeline.study.point import Point
+
+    fields = dict(_assignment(text) for text in set_)
+    point = Point.parse(
+        model, cluster, plan, {"global_batch": batch, "precision": precision}, fields
+    )
+    result = point.simulate()
+    if out is not None:
+        from ridgeline.report.bundle import write_bundle
+
+        written = write_bundle(result, out)
+    if json:
+        print_json(result.to_dict())
+    else:
+        from ridgeline.report.summary import print_summary
+        from ridgeline.study.published import print_residuals
+
+        screen = console()
+        print_summary(result, screen)
+        print_residuals(result, screen)
+        if out is not None:
+            screen.print("wrote " + ", ".join(str(path) for path in written), soft_wrap=True)
+    return MISFIT_STATUS if require_fit and not result.fits else 0
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    from ridgeline.errors import ConfigError
+
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ConfigError(f"expected path=value, found {text!r}", field="--set")
+    return name.strip(), value.strip()

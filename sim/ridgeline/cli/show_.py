@@ -1,0 +1,153 @@
+"""``ridgeline show``: one model, machine or energy table."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from ridgeline import catalog
+from ridgeline.cli.output import console, print_json
+from ridgeline.config import read_yaml
+from ridgeline.errors import ConfigError, nearest
+
+
+def show_(
+    name: str, *, batch: int = 1, json: Annotated[bool, Parameter(negative="")] = False
+) -> None:
+    """Show one model, machine or energy table.
+
+    Parameters
+    ----------
+    name
+        A name from ``ridgeline list``, or a YAML file.
+    batch
+        Samples that a model's layer table is for.
+    json
+        Print it as JSON.
+    """
+    kind = kind_of(name)
+    if kind == "models":
+        _show_model(name, batch, json)
+    else:
+        _show_machine(kind, name, json)
+
+
+def kind_of(name: str) -> str:
+    """Find out what kind of thing a name or a file is.
+
+    Raises
+    ------
+    ConfigError
+        If nothing is called so, or a file does not say what it describes.
+    """
+    for kind in catalog.FOLDERS:
+        if name in catalog.names(kind):
+            return kind
+    if not catalog.is_path(name):
+        listed = [each for kind in catalog.FOLDERS for each in catalog.names(kind)]
+        raise ConfigError(f"nothing is called {name!r}{nearest(name, listed)} (see ridgeline list)")
+    document = read_yaml(name)
+    data = document.data if isinstance(document.data, dict) else {}
+    kinds = {
+        "device": "devices",
+        "node": "nodes",
+        "cluster": "clusters",
+        "energy-table": "energy",
+    }
+    if "family" in data:
+        return "models"
+    if data.get("kind") in kinds:
+        return kinds[str(data["kind"])]
+    raise document.error(
+        f"the file must have a field 'family' (a model) or 'kind' ({', '.join(kinds)})"
+    )
+
+
+def _show_model(name: str, batch: int, json: bool) -> None:
+    from ridgeline.report.summary import plain_table
+    from ridgeline.units import show
+    from ridgeline.workload.model import load_model
+    from ridgeline.workload.summary import layer_table
+
+    model = load_model(name)
+    graph = model.forward(batch, "fp32")
+    layers = layer_table(graph)
+    if json:
+        import dataclasses
+
+        print_json(
+            {
+                "name": model.name,
+                "title": model.title,
+                "citation": model.citation,
+                "batch": batch,
+                "parameters": graph.parameters,
+                "forward_flops": graph.flops(),
+                "layers": [dataclasses.asdict(layer) for layer in layers],
+            }
+        )
+        return
+    table = plain_table({"layer": "left", "kind": "left", "output": "left", "parameters": "right",
+         "FLOP": "right", "activation": "right"},
+    )  # fmt: skip
+    for layer in layers:
+        table.add_row(
+            layer.name,
+            layer.kind,
+            "x".join(str(n) for n in layer.output_shape),
+            f"{layer.parameters:,}" if layer.parameters else "",
+            show(float(layer.forward_flops), "FLOP", 4) if layer.forward_flops else "",
+            show(float(layer.activation_bytes), "B", 4) if layer.activation_bytes else "",
+        )
+    screen = console()
+    screen.print(f"{model.title}: forward pass, batch {batch}, fp32")
+    screen.print(table)
+    activations = sum(layer.activation_bytes for layer in layers)
+    screen.print(
+        f"{graph.parameters:,} parameters, {show(float(graph.flops()), 'FLOP', 4)}, "
+        f"{show(float(activations), 'B', 4)} of activations"
+    )
+    screen.print(model.citation, soft_wrap=True)
+
+
+def _show_machine(kind: str, name: str, json: bool) -> None:
+    from ridgeline.hardware import load_cluster, load_energy_table
+    from ridgeline.report.summary import plain_table
+
+    document = read_yaml(catalog.find(kind, name))
+    (load_energy_table if kind == "energy" else load_cluster)(name)  # complains if it is wrong
+    if json:
+        print_json(document.data)
+        return
+    table = plain_table(
+        {"field": "left", "value": "left", "basis": "left", "source": "left"},
+    )
+    for path, value, basis, source in _rows(document.data, ""):
+        table.add_row(path, value, basis, source)
+    screen = console()
+    screen.print(str(document.data.get("description") or name), markup=False)
+    screen.print(table)
+    for short, citation in document.data.get("sources", {}).items():
+        screen.print(f"[{short}] {citation}", soft_wrap=True, markup=False)
+
+
+def _rows(value: Any, path: str) -> list[tuple[str, str, str, str]]:
+    """Flatten a description to rows of path, value, basis and source."""
+    if isinstance(value, dict):
+        if "value" in value:
+            return [
+                (
+                    path,
+                    str(value["value"]),
+                    str(value.get("basis", "")),
+                    str(value.get("source", "")),
+                )
+            ]
+        parts = ((f"{path}.{k}" if path else k, v) for k, v in value.items() if k != "sources")
+        return [row for at, item in parts for row in _rows(item, at)]
+    if isinstance(value, list):
+        if all(not isinstance(item, dict) for item in value):
+            return [(path, ", ".join(str(item) for item in value), "", "")]
+        return [row for i, item in enumerate(value) for row in _rows(item, f"{path}.{i}")]
+    return [(path, str(value), "", "")]

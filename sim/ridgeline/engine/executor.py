@@ -1,0 +1,344 @@
+"""The compiled executor: plays a Program by the rules at the head of ``program.py``.
+
+Work per event is logarithmic in the number of streams and independent of the number of tasks.
+Within a round the order of ends and of starts does not matter: ends only count predecessors down,
+and every free stream has one pick, so no two starts compete.
+
+The *crew* of a task are the streams that it occupies: its group, or its one stream. The first of
+them plays it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ridgeline._jit import kernel, kernel_part
+from ridgeline.engine.pricing import price_rows
+from ridgeline.engine.program import Floats, Indices, Ints, Program
+from ridgeline.engine.queues import (
+    append,
+    empty_list,
+    first_leaf,
+    heap_pop,
+    heap_push,
+    set_time,
+    tournament,
+)
+from ridgeline.engine.sharing import begin_flow, divide, end_flow
+from ridgeline.engine.tables import NONE, PLACE, RESOURCE, STREAM, Records
+from ridgeline.engine.timeline import Timeline
+from ridgeline.engine.validate import check_program
+
+TOLERANCE = 1e-12  # rule 4
+
+
+def run(program: Program) -> Timeline:
+    """Play a program.
+
+    Raises
+    ------
+    RidgelineError
+        If the program is malformed, or if tasks wait for each other in a circle.
+    """
+    check_program(program)
+    p = program
+    n_streams, n_resources = len(p.stream_rank), len(p.capacity)
+    rows, legs, uses = price_rows(p)
+    # A crew of one for each stream follows the groups.
+    crew = np.where(p.group == NONE, p.stream + (len(p.group_ptr) - 1), p.group).astype(np.int32)
+    crew_ptr = np.concatenate((p.group_ptr, p.group_ptr[-1] + np.arange(1, n_streams + 1)))
+    crew_stream = np.concatenate((p.group_stream, np.arange(n_streams, dtype=np.int32)))
+    successor_ptr = np.zeros(p.n_tasks + 1, np.int64)
+    successor = np.empty(len(p.dep_index), np.int32)
+    _reverse(p.dep_ptr, p.dep_index, successor_ptr, successor)
+    n_ready, n_places = np.zeros(n_streams, np.int64), np.zeros(n_streams, np.int64)
+    _count_room(crew, crew_ptr, crew_stream, p.cost, rows, legs, n_ready, n_places)
+    streams = np.zeros(n_streams, STREAM)
+    streams["pick"] = NONE
+    streams["first_ready"] = np.cumsum(n_ready) - n_ready
+    streams["first_place"] = np.cumsum(n_places) - n_places
+    resources = np.zeros(n_resources, RESOURCE)
+    resources["capacity"], resources["place"] = p.capacity, NONE
+    start_s, end_s = np.full(p.n_tasks, math.nan), np.full(p.n_tasks, math.nan)
+    _play(
+        crew,
+        crew_ptr,
+        crew_stream,
+        p.cost,
+        p.priority,
+        successor_ptr,
+        successor,
+        np.diff(p.dep_ptr).astype(np.int32),
+        start_s,
+        end_s,
+        rows,
+        legs,
+        uses,
+        streams,
+        resources,
+        places=np.zeros(n_places.sum(), PLACE),
+        ready=np.empty(n_ready.sum(), np.int32),
+        marked=empty_list(n_streams),
+        picked=empty_list(n_streams),
+        listed=empty_list(n_resources),
+        reached=empty_list(n_streams),
+        fixed_ends=tournament(n_streams),
+        fluid_ends=tournament(n_streams),
+        race=tournament(n_resources + n_streams),
+    )
+    return Timeline(p, start_s, end_s)
+
+
+@kernel
+def _reverse(dep_ptr: Ints, dep_index: Indices, successor_ptr: Ints, successor: Indices) -> None:
+    """Turn lists of predecessors into lists of successors, by counting."""
+    for before in dep_index:
+        successor_ptr[before] += 1
+    for task in range(len(dep_ptr) - 1):
+        successor_ptr[task + 1] += successor_ptr[task]
+    # Each pointer is at the end of its list; filling from the last task down moves it to the head.
+    for task in range(len(dep_ptr) - 2, -1, -1):
+        for dep in range(dep_ptr[task], dep_ptr[task + 1]):
+            before = dep_index[dep]
+            successor_ptr[before] -= 1
+            successor[successor_ptr[before]] = task
+
+
+@kernel
+def _count_room(
+    crew: Indices,
+    crew_ptr: Ints,
+    crew_stream: Indices,
+    cost: Indices,
+    rows: Records,
+    legs: Records,
+    n_ready: Ints,
+    n_places: Ints,
+) -> None:
+    """Count each stream's tasks, and the shared resources that the widest leg it plays uses."""
+    widest = np.zeros(len(rows), np.int64)
+    for row in range(len(rows)):
+        for leg in range(rows[row]["first_leg"], rows[row]["last_leg"]):
+            widest[row] = max(widest[row], legs[leg]["last_use"] - legs[leg]["first_use"])
+    for task in range(len(crew)):
+        first = crew_ptr[crew[task]]
+        for member in range(first, crew_ptr[crew[task] + 1]):
+            n_ready[crew_stream[member]] += 1
+        player = crew_stream[first]
+        n_places[player] = max(n_places[player], widest[cost[task]])
+
+
+@kernel
+def _play(
+    crew: Indices,  # [T]
+    crew_ptr: Ints,
+    crew_stream: Indices,
+    cost: Indices,  # [T]
+    priority: Indices,  # [T]
+    successor_ptr: Ints,  # [T+1]
+    successor: Indices,
+    missing: Indices,  # [T] predecessors that have not ended; of a ready task, picks that it lacks
+    start_s: Floats,  # [T] result
+    end_s: Floats,  # [T] result
+    rows: Records,
+    legs: Records,
+    uses: Records,
+    streams: Records,
+    resources: Records,
+    places: Records,
+    ready: Indices,  # heaps of ready tasks, one for each stream
+    marked: Ints,  # list of the streams that are to pick in this round
+    picked: Ints,  # list of the tasks that got all their picks in this round
+    listed: Ints,  # lists of the resources and streams connected to a change of the flows
+    reached: Ints,
+    fixed_ends: Floats,  # tournaments of the streams: when their fixed times and flows end
+    fluid_ends: Floats,
+    race: Floats,
+) -> None:
+    for task in range(len(crew)):
+        if missing[task] == 0:
+            _make_ready(
+                task, crew, crew_ptr, crew_stream, priority, missing, streams, ready, marked
+            )
+    now = 0.0
+    while True:
+        _pick(missing, streams, ready, marked, picked)
+        for i in range(1, picked[0] + 1):
+            task = picked[i]
+            if missing[task] == 0:  # otherwise it has lost a pick again, or is listed twice
+                missing[task] = NONE
+                start_s[task] = now
+                _occupy(task, crew, crew_ptr, crew_stream, priority, streams, ready)
+                player = crew_stream[crew_ptr[crew[task]]]
+                _begin_task(task, player, now, cost, rows, legs, streams, fixed_ends)
+        if listed[0] > 0 and fixed_ends[1] > now:
+            divide(now, streams, resources, places, listed, reached, fluid_ends, race)
+        now = fluid_ends[1]
+        if fixed_ends[1] <= now * (1.0 + TOLERANCE):
+            now = fixed_ends[1]
+        if now == math.inf:
+            return
+        while fluid_ends[1] <= now * (1.0 + TOLERANCE):
+            player = first_leaf(fluid_ends)
+            set_time(fluid_ends, player, math.inf)
+            end_flow(player, streams, resources, places, listed)
+            _end_round(player, now, legs, streams, fixed_ends)
+        while fixed_ends[1] == now:
+            player = first_leaf(fixed_ends)
+            set_time(fixed_ends, player, math.inf)
+            if streams[player]["leg"] < streams[player]["last_leg"]:
+                begin_flow(player, now, streams, legs, uses, resources, places, listed)
+                continue
+            task = streams[player]["task"]
+            end_s[task] = now
+            _vacate(task, crew, crew_ptr, crew_stream, streams, marked)
+            for i in range(successor_ptr[task], successor_ptr[task + 1]):
+                after = successor[i]
+                missing[after] -= 1
+                if missing[after] == 0:
+                    _make_ready(
+                        after,
+                        crew,
+                        crew_ptr,
+                        crew_stream,
+                        priority,
+                        missing,
+                        streams,
+                        ready,
+                        marked,
+                    )
+
+
+@kernel_part
+def _make_ready(
+    task: int,
+    crew: Indices,
+    crew_ptr: Ints,
+    crew_stream: Indices,
+    priority: Indices,
+    missing: Indices,
+    streams: Records,
+    ready: Indices,
+    marked: Ints,
+) -> None:
+    """Add a task to the ready ones of all its streams."""
+    first, last = crew_ptr[crew[task]], crew_ptr[crew[task] + 1]
+    missing[task] = last - first
+    for member in range(first, last):
+        stream = streams[crew_stream[member]]
+        heap_push(ready, stream["first_ready"], stream["n_ready"], task, priority)
+        stream["n_ready"] += 1
+        _mark(crew_stream[member], streams, marked)
+
+
+@kernel_part
+def _mark(stream: int, streams: Records, marked: Ints) -> None:
+    if not streams[stream]["is_marked"]:
+        streams[stream]["is_marked"] = True
+        append(marked, stream)
+
+
+@kernel_part
+def _pick(missing: Indices, streams: Records, ready: Indices, marked: Ints, picked: Ints) -> None:
+    """Let all free marked streams pick, and list the tasks that are then picked by their crew.
+
+    A listed task may lose a pick to a task that another of its streams prefers, in this round.
+    """
+    picked[0] = 0
+    for i in range(1, marked[0] + 1):
+        stream = streams[marked[i]]
+        stream["is_marked"] = False
+        if stream["is_busy"] or stream["n_ready"] == 0:
+            continue
+        task = ready[stream["first_ready"]]
+        if task == stream["pick"]:
+            continue
+        if stream["pick"] != NONE:
+            missing[stream["pick"]] += 1
+        stream["pick"] = task
+        missing[task] -= 1
+        if missing[task] == 0:
+            append(picked, task)
+    marked[0] = 0
+
+
+@kernel_part
+def _occupy(
+    task: int,
+    crew: Indices,
+    crew_ptr: Ints,
+    crew_stream: Indices,
+    priority: Indices,
+    streams: Records,
+    ready: Indices,
+) -> None:
+    for member in range(crew_ptr[crew[task]], crew_ptr[crew[task] + 1]):
+        stream = streams[crew_stream[member]]
+        heap_pop(ready, stream["first_ready"], stream["n_ready"], priority)
+        stream["n_ready"] -= 1
+        stream["is_busy"] = True
+        stream["pick"] = NONE
+
+
+@kernel_part
+def _vacate(
+    task: int,
+    crew: Indices,
+    crew_ptr: Ints,
+    crew_stream: Indices,
+    streams: Records,
+    marked: Ints,
+) -> None:
+    for member in range(crew_ptr[crew[task]], crew_ptr[crew[task] + 1]):
+        streams[crew_stream[member]]["is_busy"] = False
+        _mark(crew_stream[member], streams, marked)
+
+
+@kernel_part
+def _begin_task(
+    task: int,
+    player: int,
+    now: float,
+    cost: Indices,
+    rows: Records,
+    legs: Records,
+    streams: Records,
+    fixed_ends: Floats,
+) -> None:
+    row = rows[cost[task]]
+    stream = streams[player]
+    stream["task"] = task
+    stream["leg"] = row["first_leg"]
+    stream["last_leg"] = row["last_leg"]
+    stream["tail_s"] = row["tail_s"]
+    _begin_leg(player, now, legs, streams, fixed_ends)
+
+
+@kernel_part
+def _begin_leg(
+    player: int, now: float, legs: Records, streams: Records, fixed_ends: Floats
+) -> None:
+    """Begin the fixed time before the first round of the stream's leg, or its tail."""
+    stream = streams[player]
+    if stream["leg"] == stream["last_leg"]:
+        set_time(fixed_ends, player, now + stream["tail_s"])
+        return
+    leg = legs[stream["leg"]]
+    stream["rounds"] = leg["rounds"]
+    set_time(fixed_ends, player, now + (leg["lead_s"] + leg["latency_s"]))
+
+
+@kernel_part
+def _end_round(
+    player: int, now: float, legs: Records, streams: Records, fixed_ends: Floats
+) -> None:
+    """Begin the fixed time before what follows a round of fluid work."""
+    stream = streams[player]
+    stream["rounds"] -= 1
+    if stream["rounds"] > 0:
+        set_time(fixed_ends, player, now + legs[stream["leg"]]["latency_s"])
+        return
+    stream["leg"] += 1
+    _begin_leg(player, now, legs, streams, fixed_ends)

@@ -1,0 +1,95 @@
+"""Queues of the executor as compiled functions on bare arrays.
+
+A *list* is an array whose entry 0 is its length. A *heap* holds tasks, that with the least
+(priority, number) first; many heaps lie side by side in one array. A *tournament* holds one time
+for each leaf (infinity: none) and knows the least; a leaf can be moved at any moment, so nothing
+stale is ever left in it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ridgeline._jit import kernel_part
+from ridgeline.engine.program import Floats, Indices, Ints
+
+
+def empty_list(capacity: int) -> Ints:
+    """Return an empty list for up to `capacity` items."""
+    return np.zeros(capacity + 1, np.int64)
+
+
+@kernel_part
+def append(items: Ints, item: int) -> None:
+    """Add an item to the end of a list."""
+    items[0] += 1
+    items[items[0]] = item
+
+
+@kernel_part
+def _precedes(task: int, other: int, priority: Indices) -> bool:
+    if priority[task] != priority[other]:
+        return bool(priority[task] < priority[other])
+    return task < other
+
+
+@kernel_part
+def heap_push(heap: Indices, base: int, size: int, task: int, priority: Indices) -> None:
+    """Add a task to the heap of `size` tasks that begins at ``heap[base]``."""
+    hole = size
+    while hole > 0:
+        parent = (hole - 1) >> 1
+        if _precedes(heap[base + parent], task, priority):
+            break
+        heap[base + hole] = heap[base + parent]
+        hole = parent
+    heap[base + hole] = task
+
+
+@kernel_part
+def heap_pop(heap: Indices, base: int, size: int, priority: Indices) -> None:
+    """Remove the first task, ``heap[base]``, from a heap of `size` tasks."""
+    last = heap[base + size - 1]
+    hole = 0
+    while True:
+        child = 2 * hole + 1
+        if child >= size - 1:
+            break
+        if child < size - 2 and _precedes(heap[base + child + 1], heap[base + child], priority):
+            child += 1
+        if _precedes(last, heap[base + child], priority):
+            break
+        heap[base + hole] = heap[base + child]
+        hole = child
+    heap[base + hole] = last
+
+
+def tournament(leaves: int) -> Floats:
+    """Return an empty tournament; entry 1 is its least time, infinity when there is none."""
+    return np.full(2 << max(leaves - 1, 0).bit_length(), math.inf)
+
+
+@kernel_part
+def set_time(tree: Floats, leaf: int, time: float) -> None:
+    """Give a leaf its time; infinity removes it."""
+    node = (len(tree) >> 1) + leaf
+    tree[node] = time
+    while node > 1:
+        rival = tree[node ^ 1]
+        time = rival if rival < time else time
+        node >>= 1
+        tree[node] = time
+
+
+@kernel_part
+def first_leaf(tree: Floats) -> int:
+    """Return the lowest leaf that has the least time; there must be one."""
+    half = len(tree) >> 1
+    least = tree[1]
+    node = 1
+    while node < half:
+        node <<= 1
+        node += tree[node] != least  # no branch to be mispredicted
+    return node - half

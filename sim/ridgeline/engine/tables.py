@@ -1,0 +1,94 @@
+"""The tables that the compiled executor works on, as structured arrays.
+
+What belongs together lies together in memory, and compiled code passes a whole table at the price
+of one array. Wherever there is ``first_x`` and ``last_x``, last is one past the last.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Records = npt.NDArray[Any]
+
+NONE = -1
+
+# A cost row: a few legs, one for each phase with work on shared resources, and a tail.
+ROW = np.dtype(
+    [
+        ("first_leg", "i8"),
+        ("last_leg", "i8"),
+        ("tail_s", "f8"),  # fixed time after the last leg
+    ]
+)
+
+# A phase with work on shared resources.
+LEG = np.dtype(
+    [
+        ("lead_s", "f8"),  # fixed phases before it
+        ("latency_s", "f8"),  # before each round
+        ("rounds", "i8"),
+        ("size", "f8"),  # units of fluid work in a round, on the most loaded shared resource
+        ("cap", "f8"),  # most units of size per second that the private resources allow
+        ("weight", "f8"),
+        ("first_use", "i8"),
+        ("last_use", "i8"),
+    ]
+)
+
+# The use that a leg makes of a shared resource.
+USE = np.dtype(
+    [
+        ("resource", "i8"),
+        ("share", "f8"),  # units of the resource for a unit of size
+    ]
+)
+
+# What a stream is doing. The first stream of a task's crew plays it; the others are only busy.
+STREAM = np.dtype(
+    [
+        ("task", "i8"),
+        ("leg", "i8"),  # of the task's cost row; the last one: its tail
+        ("last_leg", "i8"),
+        ("tail_s", "f8"),
+        ("first_ready", "i8"),  # where its heap of ready tasks begins
+        ("n_ready", "i8"),
+        ("pick", "i8"),  # the task that it waits to start, or NONE
+        ("is_busy", "?"),
+        ("is_marked", "?"),  # to pick in this round
+        ("is_reached", "?"),  # connected to a change of the flows
+        # only for fluid work; a flow is known by the stream that plays it
+        ("rounds", "i8"),  # of the leg still to be ended
+        ("left", "f8"),  # units of size left at `since`
+        ("rate", "f8"),  # units of size a second
+        ("since", "f8"),
+        ("cap", "f8"),
+        ("weight", "f8"),
+        ("fair", "f8"),  # new rate while shared resources are divided, NONE while it rises
+        ("first_place", "i8"),  # where its uses are written
+        ("last_place", "i8"),
+    ],
+    align=True,
+)
+
+# The use that an active flow makes of a shared resource, linked with the others' uses of it.
+PLACE = np.dtype(
+    [
+        ("stream", "i8"),
+        ("resource", "i8"),
+        ("share", "f8"),
+        ("following", "i8"),  # place, or NONE
+        ("preceding", "i8"),
+    ]
+)
+
+RESOURCE = np.dtype(
+    [
+        ("capacity", "f8"),
+        ("place", "i8"),  # the first of the linked uses, or NONE
+        ("is_listed", "?"),  # connected to a change of the flows
+    ],
+    align=True,
+)

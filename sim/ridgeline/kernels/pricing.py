@@ -1,0 +1,94 @@
+"""Price one op on one device: time = latency + max(arithmetic, traffic at each memory level).
+
+This is the roofline with measured efficiencies, applied per op (Williams, Waterman, Patterson,
+"Roofline", CACM 52(4), 2009), with the tile reuse of `traffic`.
+"""
+
+from __future__ import annotations
+
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.device import Device, Work
+from ridgeline.kernels.cost import OpCost
+from ridgeline.kernels.engines import ENGINE_MODELS
+from ridgeline.kernels.traffic import contraction_bytes, streamed_bytes
+from ridgeline.workload.graph import FORMAT_BYTES, Graph, Op
+
+# Frameworks do elementwise arithmetic in fp32 registers whatever the storage format is (PyTorch's
+# "opmath" type of half and bfloat16 tensors is float).
+VECTOR_FORMAT = "fp32"
+
+
+def price(op: Op, graph: Graph, device: Device) -> OpCost:
+    """Return what an op of a graph costs on a device.
+
+    Raises
+    ------
+    RidgelineError
+        If no engine of the device does this work in this number format.
+    """
+    cost = (
+        _contraction(op, graph, device) if op.loops is not None else _streaming(op, graph, device)
+    )
+    for name, moved in cost.traffic_bytes.items():
+        level = device.memory[name]
+        if level.bandwidth is not None:
+            cost.level_work[name] = moved / level.achievable.value
+    return cost
+
+
+def _contraction(op: Op, graph: Graph, device: Device) -> OpCost:
+    format_ = graph.tensors[op.inputs[0]].format
+    name = _engine(device, "matrix", format_, op)
+    engine = device.engines[name]
+    busy = ENGINE_MODELS[engine.kind](op, device, name, format_)
+    traffic = contraction_bytes(op, graph, device, engine.accumulate)
+    shape = engine.instruction
+    operand_bytes = (shape.m + shape.n) * shape.k * FORMAT_BYTES[format_]
+    accumulator_bytes = 2 * shape.m * shape.n * FORMAT_BYTES[engine.accumulate]  # read and written
+    per_flop = (operand_bytes + accumulator_bytes) / (2 * shape.m * shape.n * shape.k)
+    traffic |= {
+        level: op.matrix_flops * per_flop
+        for level, description in device.memory.items()
+        if description.kind == "registers"
+    }
+    cost = OpCost(
+        latency_s=device.launch_latency.value,
+        engine_work={f"{name}.{format_}": busy.peak_flops},
+        flops={f"{name}.{format_}": float(op.matrix_flops)},
+        traffic_bytes=traffic,
+        calibrated=busy.calibrated,
+    )
+    if op.vector_flops:  # a fused epilogue: bias, scaling
+        _add_vector(cost, op, device)
+    return cost
+
+
+def _streaming(op: Op, graph: Graph, device: Device) -> OpCost:
+    moved = float(streamed_bytes(op, graph))
+    cost = OpCost(
+        latency_s=device.launch_latency.value,
+        traffic_bytes=dict.fromkeys(device.memory, moved),
+    )
+    if op.vector_flops:
+        _add_vector(cost, op, device)
+    return cost
+
+
+def _add_vector(cost: OpCost, op: Op, device: Device) -> None:
+    name = _engine(device, "vector", VECTOR_FORMAT, op)
+    key = f"{name}.{VECTOR_FORMAT}"
+    cost.engine_work[key] = cost.engine_work.get(key, 0.0) + op.vector_flops
+    cost.flops[key] = cost.flops.get(key, 0.0) + op.vector_flops
+
+
+def _engine(device: Device, work: Work, format_: str, op: Op) -> str:
+    name = device.engine_for(work, format_)
+    if name is None:
+        able = sorted(
+            {f for engine in device.engines.values() if work in engine.runs for f in engine.rates}
+        )
+        raise RidgelineError(
+            f"{device.name} has no engine for {work} work in {format_} (op {op.name!r}); "
+            f"it does {work} work in: {', '.join(able) or 'no format'}"
+        )
+    return name

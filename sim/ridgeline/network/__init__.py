@@ -1,0 +1,13 @@
+"""Topologies, routes and collectives."""
+
+from ridgeline.network.collectives import CollectiveResult, Schedule, collective
+from ridgeline.network.topology import Topology, from_cluster, from_text
+
+__all__ = [
+    "CollectiveResult",
+    "Schedule",
+    "Topology",
+    "collective",
+    "from_cluster",
+    "from_text",
+]

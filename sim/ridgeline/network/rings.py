@@ -1,0 +1,312 @@
+"""Ring channels: in which orders, and over which links, a set of ranks sends round in circles.
+
+How the channels are chosen
+---------------------------
+*One node, direct links.* If the devices can be joined by rings of direct links alone, those
+link-disjoint directed rings are taken that have the largest total bandwidth (`packing.pack_rings`).
+Each takes one physical link per hop, so that no channel slows another; both directions of a link
+serve different rings. This is what collective libraries do on a hybrid cube mesh: four rings on a
+DGX-1 of P100, six on one of V100.
+
+*One node, otherwise* (devices behind switches, links missing, more than `packing.MAX_DEVICES`): one
+ring in rank order whose hops are routes. Behind a switch it is as good as any, since every device's
+way in and way out are both in use all the time.
+
+*Several nodes.* Each NIC that is nearest to one of the devices gets a ring in each direction. In
+every node the ring comes in at a device near its NIC, passes all devices on a chain, and goes out
+through the same NIC at another device near it. The chain is a Hamiltonian path over direct links
+(`packing.pack_chains`), or the devices in rank order over routes if there is none. A NIC sends and
+receives at once, so the two directions share it, but on the chains they use opposite ways of the
+links. If nodes differ in the number of NICs, the least number counts.
+
+*Single-channel topologies* (inline ones): one ring in rank order, in one direction.
+
+The payload is divided between the channels in proportion to their bandwidths. Where links of unequal
+speed are packed, a parallel link that is left over may help a channel beyond what the packing counted
+on; only there can a faster link change the choice for the worse.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise, permutations
+
+import numpy as np
+
+from ridgeline.errors import RidgelineError
+from ridgeline.network import packing
+from ridgeline.network.routing import Route, route
+from ridgeline.network.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One ring.
+
+    Attributes
+    ----------
+    ranks
+        In the order of sending; the last sends to the first.
+    routes
+        Links of each hop: ``routes[i]`` leads from ``ranks[i]`` to the next.
+    bandwidth_bytes_per_s
+        Of the narrowest link, shared evenly by all hops of all channels that pass it.
+    share
+        Of the payload.
+    """
+
+    ranks: tuple[int, ...]
+    routes: tuple[Route, ...]
+    bandwidth_bytes_per_s: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """All rings of a set of ranks; they run at the same time.
+
+    Attributes
+    ----------
+    channels
+        The rings; none if there is a single rank.
+    method
+        How they were chosen: ``single``, ``packed``, ``packed, search cut short``, ``routed`` or
+        ``per NIC``.
+    load
+        Per link, the sum of the shares of the hops that pass it.
+    latency_s
+        Of the slowest hop.
+    """
+
+    channels: tuple[Channel, ...]
+    method: str
+    load: dict[int, float]
+    latency_s: float
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float:
+        """Of all channels together."""
+        return sum(channel.bandwidth_bytes_per_s for channel in self.channels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """A channel before its share is known."""
+
+    ranks: tuple[int, ...]
+    routes: tuple[Route, ...]
+
+
+@lru_cache(maxsize=32)  # one of a thousand devices takes megabytes
+def ring_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
+    """Choose the ring channels of some ranks, as the head of this module describes.
+
+    Parameters
+    ----------
+    ranks
+        Distinct ranks; "rank order" is the order in which they are given.
+
+    Raises
+    ------
+    RidgelineError
+        If a rank is unknown or stands twice, or two ranks have no route between them.
+    """
+    _check(topology, ranks)
+    if len(ranks) == 1:
+        return Channels((), "single", {}, 0.0)
+    if topology.single_channel:
+        return _routed(topology, ranks, "single")
+    if len({int(topology.node_of[topology.devices[rank]]) for rank in ranks}) > 1:
+        return _per_nic(topology, ranks)
+    if len(ranks) <= packing.MAX_DEVICES:
+        packed = _packed(topology, ranks)
+        if packed is not None:
+            return packed
+    return _routed(topology, ranks, "routed")
+
+
+def _check(topology: Topology, ranks: Sequence[int]) -> None:
+    if not ranks:
+        raise RidgelineError("a collective needs at least one rank")
+    unknown = [rank for rank in ranks if not 0 <= rank < topology.n_devices]
+    if unknown:
+        raise RidgelineError(
+            f"rank {unknown[0]} does not exist: {topology.name!r} has ranks 0 to "
+            f"{topology.n_devices - 1}"
+        )
+    twice = [rank for rank, times in Counter(ranks).items() if times > 1]
+    if twice:
+        raise RidgelineError(f"rank {twice[0]} stands twice in the list of ranks")
+
+
+def _routed(topology: Topology, ranks: tuple[int, ...], method: str) -> Channels:
+    """One ring in rank order."""
+    vertices = topology.devices[list(ranks)].tolist()
+    ends = zip(vertices, [*vertices[1:], vertices[0]], strict=True)
+    rings = [_Ring(ranks, tuple(route(topology, a, b) for a, b in ends))]
+    return _channels(topology, rings, _fair_rates(topology, rings), method)
+
+
+def _packed(topology: Topology, ranks: tuple[int, ...]) -> Channels | None:
+    """Link-disjoint rings of direct links, or None if there is no such ring."""
+    link = _direct_links(topology, ranks)
+    count = tuple(tuple(int(topology.count[i]) if i >= 0 else 0 for i in row) for row in link)
+    unit = topology.bandwidth_bytes_per_s / topology.count
+    bandwidth = tuple(tuple(float(unit[i]) if i >= 0 else 0.0 for i in row) for row in link)
+    found = packing.pack_rings(count, bandwidth)
+    if not found.rings:
+        return None
+    rings = [
+        _Ring(
+            tuple(ranks[i] for i in order),
+            tuple((link[i][j],) for i, j in pairwise([*order, order[0]])),
+        )
+        for order in found.rings
+    ]
+    method = "packed" if found.proven else "packed, search cut short"
+    return _channels(topology, rings, found.bandwidths_bytes_per_s, method)
+
+
+def _direct_links(topology: Topology, ranks: Sequence[int]) -> list[list[int]]:
+    """[n, n] the direct link between each two ranks, -1 where there is none.
+
+    Of several link classes it is the one whose single physical link has the most bandwidth.
+    """
+    unit = topology.bandwidth_bytes_per_s / topology.count
+    vertices = topology.devices[list(ranks)].tolist()
+    return [
+        [max(topology.links_between(a, b), key=lambda i: (unit[i], -i), default=-1)
+         for b in vertices]
+        for a in vertices
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Passage:
+    """A channel's way through one node: in by the NIC, along the chain of ranks, and out."""
+
+    nic: int
+    chain: tuple[int, ...]
+
+
+def _per_nic(topology: Topology, ranks: Sequence[int]) -> Channels:
+    """Two rings, one in each direction, through every NIC that is near to a device."""
+    members: dict[int, list[int]] = {}
+    for rank in ranks:
+        members.setdefault(int(topology.node_of[topology.devices[rank]]), []).append(rank)
+    passages = [_passages(topology, members[node], node) for node in sorted(members)]
+    rings: list[_Ring] = []
+    for way in zip(*passages, strict=False):  # nodes with more NICs leave the last ones unused
+        back = [_Passage(passage.nic, passage.chain[::-1]) for passage in reversed(way)]
+        rings += [_closed(topology, way), _closed(topology, back)]
+    return _channels(topology, rings, _fair_rates(topology, rings), "per NIC")
+
+
+def _passages(topology: Topology, ranks: Sequence[int], node: int) -> list[_Passage]:
+    """Choose which NICs of a node are used, and a chain of its ranks for each."""
+    vertices = topology.devices[list(ranks)].tolist()
+    members = np.flatnonzero(topology.node_of == node).tolist()
+    nics = [vertex for vertex in members if topology.vertex_kinds[vertex] == "nic"]
+    away = {nic: _hops_inside(topology, nic, vertices) for nic in nics}
+    least = [min(hops) for hops in zip(*away.values(), strict=True)]
+    if not least or math.inf in least:
+        lonely = vertices[least.index(math.inf)] if least else vertices[0]
+        raise RidgelineError(
+            f"{topology.vertex_names[lonely]} of {topology.name!r} has no way to a NIC of its node"
+        )
+    near = [nic for nic in nics if any(a == b for a, b in zip(away[nic], least, strict=True))]
+    ends = tuple(_ends(away[nic]) for nic in near)
+    chains: Sequence[tuple[int, ...]] = ()
+    if len(ranks) <= packing.MAX_DEVICES:
+        chains = packing.pack_chains(_direct_bandwidth(topology, vertices), ends)
+    chains = chains or [_rank_order(len(ranks), *pairs[0]) for pairs in ends]
+    return [
+        _Passage(nic, tuple(ranks[i] for i in chain))
+        for nic, chain in zip(near, chains, strict=True)
+    ]
+
+
+def _ends(away: Sequence[float]) -> tuple[tuple[int, int], ...]:
+    """Pairs of devices between which a chain may run, those near to the NIC first."""
+    if len(away) == 1:
+        return ((0, 0),)
+    return tuple(
+        sorted(permutations(range(len(away)), 2), key=lambda ab: (away[ab[0]] + away[ab[1]], ab))
+    )
+
+
+def _rank_order(n: int, first: int, last: int) -> tuple[int, ...]:
+    """0 ... n-1, taken cyclically from `first`, with `last` moved to the end."""
+    between = [(first + i) % n for i in range(1, n) if (first + i) % n != last]
+    return (first, *between, last) if n > 1 else (first,)
+
+
+def _closed(topology: Topology, way: Sequence[_Passage]) -> _Ring:
+    """Join the chains of the nodes, NIC to NIC, to a ring."""
+    routes: list[Route] = []
+    for here, there in zip(way, [*way[1:], way[0]], strict=True):
+        vertices = topology.devices[list(here.chain)].tolist()
+        routes += [route(topology, a, b) for a, b in pairwise(vertices)]
+        routes.append(
+            route(topology, vertices[-1], here.nic)
+            + route(topology, here.nic, there.nic)
+            + route(topology, there.nic, int(topology.devices[there.chain[0]]))
+        )
+    return _Ring(tuple(rank for passage in way for rank in passage.chain), tuple(routes))
+
+
+def _direct_bandwidth(topology: Topology, vertices: Sequence[int]) -> packing.Bandwidths:
+    """[n, n] bytes per second of the direct link that a route takes; 0 where there is none."""
+    bandwidth = topology.bandwidth_bytes_per_s
+    return tuple(
+        tuple(max((float(bandwidth[i]) for i in topology.links_between(a, b)), default=0.0)
+              for b in vertices)
+        for a in vertices
+    )  # fmt: skip
+
+
+def _hops_inside(topology: Topology, nic: int, devices: Sequence[int]) -> list[float]:
+    """Links from a NIC to devices without leaving its node; infinite where there is no way."""
+    hops: dict[int, float] = {nic: 0.0}
+    queue = [nic]
+    for vertex in queue:  # grows while it is read
+        first, last = topology.out_ptr[vertex], topology.out_ptr[vertex + 1]
+        for after in topology.target[first:last].tolist():
+            inside = topology.node_of[after] == topology.node_of[nic]
+            if inside and topology.forwards[vertex] and after not in hops:
+                hops[after] = hops[vertex] + 1
+                queue.append(after)
+    return [hops.get(device, math.inf) for device in devices]
+
+
+def _fair_rates(topology: Topology, rings: Sequence[_Ring]) -> list[float]:
+    """Bandwidth of each ring when the hops that pass a link share it evenly."""
+    bandwidth = topology.bandwidth_bytes_per_s
+    hops = Counter(link for ring in rings for links in ring.routes for link in links)
+    return [
+        min(float(bandwidth[link]) / hops[link] for links in ring.routes for link in links)
+        for ring in rings
+    ]
+
+
+def _channels(
+    topology: Topology, rings: Sequence[_Ring], rates: Sequence[float], method: str
+) -> Channels:
+    """Divide the payload between the rings, and add up what each link carries of it."""
+    total = sum(rates)
+    load: dict[int, float] = {}
+    latency_s = 0.0
+    for ring, rate in zip(rings, rates, strict=True):
+        for links in ring.routes:
+            latency_s = max(latency_s, sum(float(topology.latency_s[link]) for link in links))
+            for link in links:
+                load[link] = load.get(link, 0.0) + rate / total
+    channels = tuple(
+        Channel(ring.ranks, ring.routes, rate, rate / total)
+        for ring, rate in zip(rings, rates, strict=True)
+    )
+    return Channels(channels, method, dict(sorted(load.items())), latency_s)

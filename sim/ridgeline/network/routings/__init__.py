@@ -1,0 +1,1 @@
+"""Routings: one file each, registered by name."""

@@ -1,0 +1,1 @@
+"""Fabrics and inline topologies: one file each, registered by name."""

@@ -1,0 +1,324 @@
+"""Topology: the machine's graph as arrays, one row per directed link.
+
+It comes from a described cluster or from inline text such as ``"Ring(16, 50 GB/s, 500 ns)"``. A
+fabric between nodes and an inline topology are each one file in `ridgeline.network.topologies`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ridgeline import units
+from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.hardware.cluster import Cluster, Fabric
+from ridgeline.hardware.node import LinkType, Node
+from ridgeline.network.registry import Registry
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int32]
+Array = TypeVar("Array", bound=np.generic)
+
+DEVICE = "device"
+MAX_INLINE_DEVICES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class LinkKind:
+    """What one physical link does in one direction."""
+
+    name: str
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    energy_j_per_byte: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Topology:
+    """Vertices and directed links. Two topologies are equal only if they are the same object.
+
+    Shapes: V vertices, L directed links, D devices in use.
+
+    Attributes
+    ----------
+    name
+        What was described.
+    vertex_names
+        [V] e.g. ``node0.device3``, ``leaf1``.
+    vertex_kinds
+        [V] device, host, switch or nic.
+    node_of
+        [V] number of the vertex's node, -1 for switches of the fabric.
+    source, target
+        [L] vertices of each directed link, in ascending order of (source, target).
+    bandwidth_bytes_per_s
+        [L] what payload reaches, in one direction, on all parallel links together.
+    latency_s
+        [L] of one message over the link.
+    energy_j_per_byte
+        [L] of moving one byte over the link.
+    link_class
+        [L] name of the link type.
+    count
+        [L] parallel physical links that the row stands for.
+    devices
+        [D] vertices in rank order.
+    collective_latency_s
+        Fixed time of starting a collective.
+    routing
+        Name of a routing in `ridgeline.network.routing.ROUTINGS`.
+    single_channel
+        Collectives send along one channel in rank order and in one direction, as textbook
+        algorithms do, rather than along all channels that the links have room for.
+    """
+
+    name: str
+    vertex_names: tuple[str, ...]
+    vertex_kinds: tuple[str, ...]
+    node_of: Indices
+    source: Indices
+    target: Indices
+    bandwidth_bytes_per_s: Floats
+    latency_s: Floats
+    energy_j_per_byte: Floats
+    link_class: tuple[str, ...]
+    count: Indices
+    devices: Indices
+    collective_latency_s: float = 0.0
+    routing: str = "shortest"
+    single_channel: bool = False
+
+    @property
+    def n_vertices(self) -> int:
+        """Number of vertices."""
+        return len(self.vertex_names)
+
+    @property
+    def n_links(self) -> int:
+        """Number of directed links, parallel ones counted once."""
+        return len(self.source)
+
+    @property
+    def n_devices(self) -> int:
+        """Number of devices in use."""
+        return len(self.devices)
+
+    @cached_property
+    def out_ptr(self) -> Indices:
+        """[V+1] links ``out_ptr[v]:out_ptr[v+1]`` leave vertex v."""
+        count = np.bincount(self.source, minlength=self.n_vertices)
+        return _frozen(np.concatenate(([0], np.cumsum(count))).astype(np.int32))
+
+    @cached_property
+    def forwards(self) -> npt.NDArray[np.bool_]:
+        """[V] whether the vertex passes on what is meant for others; devices do not."""
+        return _frozen(np.array([kind != DEVICE for kind in self.vertex_kinds]))
+
+    @cached_property
+    def ordinal(self) -> Indices:
+        """[V] how many vertices of the same kind come before."""
+        kinds = np.array(self.vertex_kinds)
+        ordinal = np.zeros(self.n_vertices, dtype=np.int32)
+        for kind in sorted(set(self.vertex_kinds)):
+            members = np.flatnonzero(kinds == kind)
+            ordinal[members] = np.arange(len(members))
+        return _frozen(ordinal)
+
+    def links_between(self, source: int, target: int) -> Sequence[int]:
+        """Return the directed links from one vertex to another, one per link class."""
+        return self._between.get((source, target), ())
+
+    @cached_property
+    def _between(self) -> dict[tuple[int, int], list[int]]:
+        found: dict[tuple[int, int], list[int]] = {}
+        ends = zip(self.source.tolist(), self.target.tolist(), strict=True)
+        for link, pair in enumerate(ends):
+            found.setdefault(pair, []).append(link)
+        return found
+
+    def link_name(self, link: int) -> str:
+        """Return e.g. ``node0.device0->node0.device3 (nvlink2)``."""
+        source, target = self.vertex_names[self.source[link]], self.vertex_names[self.target[link]]
+        return f"{source}->{target} ({self.link_class[link]})"
+
+    def __repr__(self) -> str:
+        return (
+            f"<Topology {self.name}: {self.n_devices} devices, {self.n_vertices} vertices, "
+            f"{self.n_links} directed links>"
+        )
+
+
+class Drawing:
+    """A topology while it is being drawn: vertices, and links in any order."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.kinds: list[str] = []
+        self.node_of: list[int] = []
+        self._count: dict[tuple[int, int, LinkKind], int] = {}
+
+    def vertex(self, name: str, kind: str, node: int = -1) -> int:
+        """Add a vertex and return its number."""
+        self.names.append(name)
+        self.kinds.append(kind)
+        self.node_of.append(node)
+        return len(self.names) - 1
+
+    def join(self, a: int, b: int, kind: LinkKind, count: int = 1) -> None:
+        """Add `count` physical links that carry data both ways at once."""
+        for key in ((a, b, kind), (b, a, kind)):
+            self._count[key] = self._count.get(key, 0) + count
+
+    def finish(
+        self,
+        name: str,
+        devices: Sequence[int],
+        *,
+        collective_latency_s: float = 0.0,
+        single_channel: bool = False,
+    ) -> Topology:
+        """Return the topology; `devices` are vertices in rank order."""
+        rows = sorted(self._count, key=lambda row: (row[0], row[1], row[2].name))
+        kinds = [kind for _, _, kind in rows]
+        count = np.array([self._count[row] for row in rows], dtype=np.int32)
+        bandwidth = np.array([kind.bandwidth_bytes_per_s for kind in kinds], dtype=np.float64)
+        return Topology(
+            name=name,
+            vertex_names=tuple(self.names),
+            vertex_kinds=tuple(self.kinds),
+            node_of=_frozen(np.array(self.node_of, dtype=np.int32)),
+            source=_frozen(np.array([source for source, _, _ in rows], dtype=np.int32)),
+            target=_frozen(np.array([target for _, target, _ in rows], dtype=np.int32)),
+            bandwidth_bytes_per_s=_frozen(bandwidth * count),
+            latency_s=_frozen(np.array([kind.latency_s for kind in kinds], dtype=np.float64)),
+            energy_j_per_byte=_frozen(
+                np.array([kind.energy_j_per_byte for kind in kinds], dtype=np.float64)
+            ),
+            link_class=tuple(kind.name for kind in kinds),
+            count=_frozen(count),
+            devices=_frozen(np.array(devices, dtype=np.int32)),
+            collective_latency_s=collective_latency_s,
+            single_channel=single_channel,
+        )
+
+
+FABRICS: Registry[str, Callable[[Drawing, Fabric, Sequence[int], LinkKind], None]] = Registry(
+    "fabric", "ridgeline.network.topologies"
+)
+"""Draws the switches above the NICs, given as vertices in node order; by `Fabric.kind`."""
+
+INLINE: Registry[str, Callable[[Sequence[str]], Topology]] = Registry(
+    "inline topology", "ridgeline.network.topologies"
+)
+"""Makes a topology of the arguments between the parentheses; by the name before them."""
+
+
+def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
+    """Draw as many nodes of a cluster as `n_devices` need, and the fabric between them.
+
+    Nodes are filled in order; a last node that is not full is drawn whole, and its surplus devices
+    are not in use. A single node has no fabric.
+
+    Raises
+    ------
+    RidgelineError
+        If the cluster has fewer devices, or the fabric cannot join that many NICs.
+    """
+    if not 1 <= n_devices <= cluster.max_devices:
+        raise RidgelineError(
+            f"{n_devices} devices were asked for; {cluster.name!r} has 1 to {cluster.max_devices}"
+        )
+    node = cluster.nodes
+    n_nodes = -(-n_devices // node.count)
+    drawing = Drawing()
+    link_kinds = {name: _link_kind(name, of, node) for name, of in node.link_types.items()}
+    first = [_draw_node(drawing, node, number, link_kinds) for number in range(n_nodes)]
+    if n_nodes > 1:
+        assert cluster.fabric is not None  # the schema demands one of every larger cluster
+        nics = [v for v, kind in enumerate(drawing.kinds) if kind == "nic"]
+        link = cluster.fabric.link
+        kind = _link_kind(link, cluster.link_types[link], cluster)
+        FABRICS[cluster.fabric.kind](drawing, cluster.fabric, nics, kind)
+    devices = [start + i for start in first for i in range(node.count)][:n_devices]
+    return drawing.finish(cluster.name, devices, collective_latency_s=node.collective_latency.value)
+
+
+def _draw_node(
+    drawing: Drawing, node: Node, number: int, link_kinds: Mapping[str, LinkKind]
+) -> int:
+    """Draw one node and return its first vertex, which is its first device."""
+    kinds = [DEVICE] * node.count + [component.kind for component in node.components]
+    vertex = {
+        name: drawing.vertex(f"node{number}.{name}", kind, number)
+        for name, kind in zip(node.vertices, kinds, strict=True)
+    }
+    for link in node.links:
+        a, b = link.between
+        drawing.join(vertex[a], vertex[b], link_kinds[link.type], link.count)
+    return vertex[node.vertices[0]]
+
+
+def _link_kind(name: str, link_type: LinkType, owner: Node | Cluster) -> LinkKind:
+    bandwidth = link_type.bandwidth.value * link_type.achievable.value
+    if bandwidth <= 0:
+        raise ConfigError(f"link type {name!r} of {owner.name!r}: achievable must be more than 0")
+    assert owner.prices is not None  # the schema demands them of everything with link types
+    price_j = owner.prices.price_j(link_type.energy, "J/B")
+    return LinkKind(name, bandwidth, link_type.latency.value, price_j)
+
+
+def is_inline(text: str) -> bool:
+    """Tell whether text is an inline topology rather than a name or a path."""
+    return _INLINE.fullmatch(text) is not None
+
+
+def from_text(text: str) -> Topology:
+    """Make a topology of inline text such as ``"Ring(16, 50 GB/s, 500 ns)"``.
+
+    An inline topology has no cost besides bandwidth (per link, one direction) and latency (per
+    link): energy and the time of starting a collective are zero by definition.
+
+    Raises
+    ------
+    ConfigError
+        If the name is unknown or the arguments cannot be read.
+    """
+    match = _INLINE.fullmatch(text)
+    if match is None:
+        raise ConfigError(
+            f"{text!r} is not an inline topology; write for example 'Ring(16, 50 GB/s, 500 ns)'"
+        )
+    return INLINE[match[1]]([part.strip() for part in match[2].split(",")])
+
+
+def read_inline(name: str, arguments: Sequence[str]) -> tuple[int, LinkKind]:
+    """Read the arguments (devices, bandwidth, latency) that most inline topologies take."""
+    if len(arguments) != 3:
+        raise ConfigError(
+            f"{name} takes devices, bandwidth and latency, as in '{name}(16, 50 GB/s, 500 ns)'; "
+            f"found {len(arguments)} arguments"
+        )
+    if not (arguments[0].isdecimal() and 1 <= int(arguments[0]) <= MAX_INLINE_DEVICES):
+        raise ConfigError(
+            f"{name}: the number of devices must be 1 to {MAX_INLINE_DEVICES}, "
+            f"found {arguments[0]!r}"
+        )
+    bandwidth = units.parse(arguments[1], "B/s")
+    latency = units.parse(arguments[2], "s")
+    if bandwidth <= 0 or latency < 0:
+        raise ConfigError(f"{name}: the bandwidth must be more than 0, the latency at least 0")
+    return int(arguments[0]), LinkKind(name.lower(), bandwidth, latency, energy_j_per_byte=0.0)
+
+
+_INLINE = re.compile(r"\s*([A-Za-z][\w-]*)\s*\(([^()]*)\)\s*")
+
+
+def _frozen(array: npt.NDArray[Array]) -> npt.NDArray[Array]:
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,171 @@
+"""A Plan: how a training step is distributed over devices."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+from pydantic import Field, ValidationError, model_validator
+
+from ridgeline import units
+from ridgeline.config import Strict
+from ridgeline.errors import ConfigError, nearest
+
+_SUGGESTED_BATCH = 32
+# What the lowering cannot do yet, with the only value that it can do.
+_NOT_MODELLED: dict[str, Any] = {
+    "tensor": 1,
+    "sequence": 1,
+    "context": 1,
+    "pipeline": 1,
+    "expert": 1,
+    "sharding": 0,
+    "recompute": "none",
+}
+
+
+class Plan(Strict):
+    """Degrees of parallelism, batch, number formats and overlap of one training step.
+
+    ``global_batch`` samples are shared evenly by the data-parallel ranks; each works through its
+    share in micro-batches, whose gradients it accumulates.
+    """
+
+    global_batch: int = Field(ge=1, le=2**31)
+    """Samples of one weight update, over all devices."""
+    data: int = Field(default=1, ge=1, le=10**6)
+    tensor: int = Field(default=1, ge=1, le=10**6)
+    sequence: int = Field(default=1, ge=1, le=10**6)
+    context: int = Field(default=1, ge=1, le=10**6)
+    pipeline: int = Field(default=1, ge=1, le=10**6)
+    expert: int = Field(default=1, ge=1, le=10**6)
+    micro_batch: int | None = Field(default=None, ge=1, le=2**31)
+    """Samples that one rank processes at a time; None: all of its share."""
+    precision: str = "fp32"
+    """fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed."""
+    optimizer: str | None = None
+    """None: the model's own."""
+    schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble"] = "1f1b"
+    sharding: int = Field(default=0, ge=0, le=3)
+    """Optimizer sharding stage (ZeRO)."""
+    recompute: Literal["none", "full", "selective"] = "none"
+    overlap: bool = True
+    """Whether gradients are reduced while the backward pass goes on."""
+    bucket: units.Bytes = 25 * 2.0**20
+    """Gradients are reduced in buckets of at least this size (PyTorch DDP: 25 MiB)."""
+
+    @model_validator(mode="after")
+    def _divides(self) -> Plan:
+        if self.global_batch % self.data:
+            lower = self.global_batch - self.global_batch % self.data
+            raise ValueError(
+                f"global_batch {self.global_batch} cannot be shared evenly by data={self.data}"
+                f" ranks; the nearest that can: {lower or self.data} or {lower + self.data}"
+            )
+        if self.micro_batch is not None and self.rank_batch % self.micro_batch:
+            raise ValueError(
+                f"micro_batch {self.micro_batch} does not divide the {self.rank_batch} samples of a"
+                " rank (global_batch / data)"
+            )
+        for name, only in _NOT_MODELLED.items():
+            if getattr(self, name) != only:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} is not modelled yet; the only value is {only}"
+                )
+        return self
+
+    @property
+    def devices(self) -> int:
+        """Number of devices that the plan uses."""
+        return self.data * self.tensor * self.context * self.pipeline
+
+    @property
+    def rank_batch(self) -> int:
+        """Samples of one data-parallel rank in one step."""
+        return self.global_batch // self.data
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Samples that one rank processes at a time."""
+        return self.micro_batch or self.rank_batch
+
+    @property
+    def micro_batches(self) -> int:
+        """How many micro-batches a rank accumulates before the update."""
+        return self.rank_batch // self.micro_batch_size
+
+    def __str__(self) -> str:
+        shown = self.model_dump(exclude_defaults=True)
+        return ",".join(f"{name}={value}" for name, value in shown.items())
+
+
+def plan_fields(text: str, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Read ``"data=8,recompute=full"`` into field values; `more` has fields from elsewhere or None.
+
+    Raises
+    ------
+    ConfigError
+        If something is not ``field=value`` or a field stands twice.
+    """
+    values: dict[str, Any] = {k: v for k, v in (more or {}).items() if v is not None}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise ConfigError(f"expected field=value, found {part!r}", field="plan")
+        name = "global_batch" if name == "batch" else name
+        if name in values:
+            raise ConfigError(f"the field {name!r} is given twice", field="plan")
+        values[name] = value
+    return values
+
+
+def make_plan(values: Mapping[str, Any]) -> Plan:
+    """Make a Plan from field values; text is read as the type of its field.
+
+    Raises
+    ------
+    ConfigError
+        If a field is unknown or missing, or has a value that is not allowed.
+    """
+    fields = Plan.model_fields
+    for name in values:
+        if name not in fields:
+            raise ConfigError(
+                f"unknown field {name!r}{nearest(name, fields)} (allowed: {', '.join(fields)})",
+                field="plan",
+            )
+    if "global_batch" not in values:
+        raise ConfigError(
+            "the batch size is missing: give --batch, the samples of one step over all devices "
+            f"(for example {_SUGGESTED_BATCH} a device)",
+            field="plan.global_batch",
+        )
+    try:
+        return Plan.model_validate({k: _typed(k, v) for k, v in values.items()})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(["plan", *(str(part) for part in problem["loc"])])
+        if problem["type"] == "value_error":
+            raise ConfigError(str(problem["ctx"]["error"]), field=name) from error
+        raise ConfigError(f"{problem['msg']}; found {problem['input']!r}", field=name) from error
+
+
+def _typed(name: str, value: Any) -> Any:
+    """Turn the text of a command line into the type of a Plan field."""
+    if not isinstance(value, str):
+        return value
+    annotation = Plan.model_fields[name].annotation
+    kinds = get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    if type(None) in kinds and value.lower() == "none":
+        return None
+    if bool in kinds and value.lower() in {"true", "false"}:
+        return value.lower() == "true"
+    if int in kinds:
+        try:
+            return int(value)
+        except ValueError as error:
+            raise ConfigError(
+                f"expected a whole number, found {value!r}", field=f"plan.{name}"
+            ) from error
+    return value

@@ -1,0 +1,1 @@
+"""What a user reads: Result, manifest, tables, figures, exports. Nothing here simulates."""

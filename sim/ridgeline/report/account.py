@@ -1,0 +1,189 @@
+"""Turns a played Program into accounts: time, energy, memory and traffic that add up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.engine.program import Floats
+from ridgeline.engine.timeline import Timeline
+from ridgeline.hardware.device import Device
+from ridgeline.kernels import OpCost
+from ridgeline.parallel.lower import COLLECTIVE, Lowered
+from ridgeline.workload.graph import Pass
+
+ENERGY_PARTS = ("compute", "registers", "sram", "dram", "network", "static")
+MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "workspace")
+EXPOSED = "exposed communication"
+BUBBLE = "bubble"
+
+
+@dataclass(frozen=True)
+class TimeAccount:
+    """Wall clock of the critical rank.
+
+    Attributes
+    ----------
+    parts_s
+        The parts of ``time_s`` in a result, and their total.
+    limits_s
+        The same wall clock by what limited each op: an engine's arithmetic, a memory level's
+        bandwidth, launch latency; exposed communication and bubble.
+    """
+
+    parts_s: dict[str, float]
+    limits_s: dict[str, float]
+
+
+def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAccount:
+    """Split the step time of the rank that finishes last.
+
+    A compute op's time is its arithmetic and launch (``compute``) and what memory adds to that
+    (``memory_stall``); updates are ``optimizer`` altogether. When the compute stream is idle, the
+    time is ``exposed_communication`` while the rank's network stream is busy, else ``bubble``.
+    """
+    program = lowered.program
+    rank = critical_rank(timeline)
+    on_rank = program.stream_rank[program.stream] == rank
+    is_collective = program.kind == _kind(program.kind_names, COLLECTIVE)
+    mine = np.flatnonzero(on_rank & ~is_collective)
+    total = timeline.makespan_s
+    update = _kind(program.kind_names, Pass.UPDATE.value)
+
+    rows, counts = np.unique(
+        np.stack([program.cost[mine], program.kind[mine] == update]), axis=1, return_counts=True
+    )
+    compute, stall, optimizer = [], [], []
+    limits: dict[str, list[float]] = {}
+    for row, is_update, count in zip(rows[0], rows[1], counts, strict=True):
+        cost = lowered.cost_of_row[int(row)]
+        duration = cost.time_s(device)
+        arithmetic = cost.latency_s + cost.compute_s(device)
+        if is_update:
+            optimizer.append(count * duration)
+        else:
+            compute.append(count * arithmetic)
+            stall.append(count * (duration - arithmetic))
+        limits.setdefault(limiting(cost, device), []).append(float(count * duration))
+
+    busy = union(timeline.start_s[mine], timeline.end_s[mine])
+    network = union(*_collective_intervals(lowered, timeline, rank))
+    idle = total - math.fsum(busy[:, 1] - busy[:, 0])
+    exposed = math.fsum(network[:, 1] - network[:, 0]) - _overlap(busy, network)
+    exposed = min(max(exposed, 0.0), max(idle, 0.0))
+    parts = {
+        "compute": math.fsum(compute),
+        "memory_stall": math.fsum(stall),
+        "exposed_communication": exposed,
+        "bubble": max(idle - exposed, 0.0),
+        "input": 0.0,
+        "optimizer": math.fsum(optimizer),
+    }
+    limits_s = {name: math.fsum(times) for name, times in limits.items()}
+    limits_s |= {EXPOSED: parts["exposed_communication"], BUBBLE: parts["bubble"]}
+    ordered = dict(sorted(limits_s.items(), key=lambda item: -item[1]))
+    return TimeAccount({**parts, "total": total}, ordered)
+
+
+def energy_account(timeline: Timeline, idle_power_w: float, devices: int) -> dict[str, float]:
+    """Joules of one step over all devices by component, and their total.
+
+    Every counted event is priced by its account; `static` is the idle power of all devices in use
+    over the step.
+    """
+    parts: dict[str, list[float]] = {name: [] for name in ENERGY_PARTS}
+    for index, count in timeline.ledger().items():
+        account = timeline.program.accounts[index]
+        parts[account.component].append(count * account.price_j)
+    parts["static"].append(idle_power_w * devices * timeline.makespan_s)
+    return with_total({name: math.fsum(values) for name, values in parts.items()})
+
+
+def traffic_account(timeline: Timeline) -> dict[str, float]:
+    """Bytes of one step over all devices, per memory level and link class."""
+    traffic: dict[str, list[float]] = {}
+    for index, count in timeline.ledger().items():
+        account = timeline.program.accounts[index]
+        if account.unit == "B":
+            traffic.setdefault(account.place, []).append(count)
+    return {place: math.fsum(counts) for place, counts in traffic.items()}
+
+
+def memory_account(timeline: Timeline) -> dict[str, int]:
+    """Bytes by kind of the fullest rank at its fullest moment, and their total."""
+    by_kind = max(timeline.memory(), key=lambda rank: rank.peak_bytes).by_kind
+    unknown = set(by_kind) - set(MEMORY_PARTS)
+    if unknown:
+        raise ValueError(f"unknown kinds of memory: {sorted(unknown)}")
+    parts = {name: int(by_kind.get(name, 0)) for name in MEMORY_PARTS}
+    return {**parts, "total": sum(parts.values())}
+
+
+def with_total(parts: dict[str, float]) -> dict[str, float]:
+    """Add the exactly rounded sum of all parts as ``total``."""
+    return {**parts, "total": math.fsum(parts.values())}
+
+
+def _kind(names: tuple[str, ...], name: str) -> int:
+    return names.index(name) if name in names else -1
+
+
+def critical_rank(timeline: Timeline) -> int:
+    """Return the simulated rank that finishes last."""
+    last = int(np.argmax(timeline.end_s)) if len(timeline.end_s) else 0
+    program = timeline.program
+    return int(program.stream_rank[program.stream[last]]) if program.n_tasks else 0
+
+
+def limiting(cost: OpCost, device: Device) -> str:
+    """Name what takes the largest part of an op's time."""
+    times = {f"{name} bandwidth": t for name, t in cost.memory_s(device).items()}
+    if cost.engine_work:
+        times[f"{next(iter(cost.engine_work))} arithmetic"] = cost.compute_s(device)
+    times["launch latency"] = cost.latency_s
+    return max(times, key=lambda name: times[name])
+
+
+def _collective_intervals(lowered: Lowered, timeline: Timeline, rank: int) -> tuple[Floats, Floats]:
+    """Start and end of the collectives that a rank takes part in."""
+    program = lowered.program
+    member = np.zeros(program.n_tasks, dtype=bool)
+    streams = set(np.flatnonzero(program.stream_rank == rank).tolist())
+    collectives = np.flatnonzero(program.kind == _kind(program.kind_names, COLLECTIVE))
+    for task in collectives:
+        group = program.group[task]
+        members: Iterable[int] = (
+            [int(program.stream[task])]
+            if group < 0
+            else program.group_stream[
+                program.group_ptr[group] : program.group_ptr[group + 1]
+            ].tolist()
+        )
+        member[task] = bool(streams.intersection(members))
+    return timeline.start_s[member], timeline.end_s[member]
+
+
+def union(start: Floats, end: Floats) -> Floats:
+    """Merge intervals that touch or overlap; returns [n, 2] disjoint intervals in order."""
+    if len(start) == 0:
+        return np.zeros((0, 2))
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order])
+    first = np.concatenate([[True], start[1:] > end[:-1]])
+    last = np.concatenate([first[1:], [True]])
+    return np.stack([start[first], end[last]], axis=1)
+
+
+def _overlap(a: Floats, b: Floats) -> float:
+    """Length of the intersection of two sets of disjoint, ordered intervals."""
+    if len(a) == 0 or len(b) == 0:
+        return 0.0
+    # Time covered by `a` up to t is piecewise linear in t, with knots at the ends of intervals.
+    knots = a.ravel()
+    covered = np.concatenate([[0.0], np.cumsum(a[:, 1] - a[:, 0])])
+    values = np.repeat(covered, 2)[1:-1]
+    at = np.interp(b, knots, values)
+    return math.fsum(at[:, 1] - at[:, 0])

@@ -1,0 +1,44 @@
+"""Everything of a result in one folder: figures, trace and numbers."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ridgeline.report.figures import draw, save
+from ridgeline.report.files import make_folder, replacing
+from ridgeline.report.perfetto import write_trace
+
+if TYPE_CHECKING:
+    from ridgeline.report.result import Result
+
+FIGURES = ("roofline", "timeline", "energy")
+
+
+def write_bundle(result: Result, folder: str | Path) -> list[Path]:
+    """Write figures, trace and numbers of a result to a folder, which is made if needed.
+
+    All files are written under temporary names first and renamed when the last one is complete:
+    if anything fails, nothing in the folder changes.
+
+    Returns
+    -------
+    list of Path
+        The files: ``roofline.png``, ``timeline.png``, ``energy.png``, ``trace.json`` and
+        ``result.json``.
+
+    Raises
+    ------
+    ConfigError
+        If the folder or a file cannot be written.
+    """
+    folder = make_folder(folder)
+    drawings = [folder / f"{kind}.png" for kind in FIGURES]
+    trace, numbers = folder / "trace.json", folder / "result.json"
+    with ExitStack() as files:
+        for kind, path in zip(FIGURES, drawings, strict=True):
+            save(draw(kind, result), files.enter_context(replacing(path)))
+        write_trace(result, files.enter_context(replacing(trace)))
+        result.to_json(files.enter_context(replacing(numbers)))
+    return [*drawings, trace, numbers]

@@ -1,0 +1,70 @@
+"""Figures of a result, by name. Each takes a result and axes, and returns the axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.report.figures_bars import energy, time
+from ridgeline.report.figures_roofline import roofline
+from ridgeline.report.figures_steps import memory, timeline
+from ridgeline.report.files import replacing
+from ridgeline.report.style import DPI, METADATA, FigureFunction, saving
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ridgeline.report.result import Result
+
+__all__ = ["FIGURES", "draw", "energy", "memory", "roofline", "save", "time", "timeline"]
+
+FIGURES: Mapping[str, FigureFunction] = MappingProxyType(
+    {
+        "roofline": roofline,
+        "timeline": timeline,
+        "energy": energy,
+        "time": time,
+        "memory": memory,
+    }
+)
+
+
+def draw(kind: str, result: Result, ax: Axes | None = None) -> Axes:
+    """Draw a figure by name, into the given axes or into a figure of its own.
+
+    Raises
+    ------
+    RidgelineError
+        If there is no such figure.
+    """
+    if kind not in FIGURES:
+        raise RidgelineError(
+            f"there is no figure {kind!r}{nearest(kind, FIGURES)} (there are: {', '.join(FIGURES)})"
+        )
+    return FIGURES[kind](result, ax)
+
+
+def save(drawn: Axes | Figure, path: str | Path) -> None:
+    """Write a figure, or the figure that axes belong to, as PNG, SVG or PDF, by the suffix.
+
+    Equal figures make equal bytes: no time and no version of a library is written.
+
+    Raises
+    ------
+    ConfigError
+        If the suffix is another one, or the file cannot be written.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in METADATA:
+        raise ConfigError(
+            f"the suffix {suffix!r} is no format for figures; use {', '.join(METADATA)}",
+            file=str(path),
+        )
+    figure = drawn.get_figure(root=True)
+    assert figure is not None  # axes that were removed from their figure
+    with replacing(path) as temporary, saving():
+        figure.savefig(temporary, dpi=DPI, metadata=METADATA[suffix], format=suffix[1:])

@@ -1,0 +1,184 @@
+"""Figures over the time of a step: what runs on every stream, and what lies in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ridgeline.engine.program import Floats
+from ridgeline.report.account import critical_rank, union
+from ridgeline.report.style import COLOURS, INK, PAPER, SMALL, figure, head, percent, words
+from ridgeline.units import show
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ridgeline.engine.timeline import Timeline
+    from ridgeline.report.result import Result
+
+_GIB = 2.0**30
+_FAR = 4.0  # a capacity of more peaks than this is written, not drawn
+_BAR = 0.64  # of a row's height
+_FEW = 150  # tasks of a stream that are parted from each other; more would be a grey wash
+_WIDE = 1 / 250  # of the step: the least task that is parted from the one before
+
+
+@figure(height_in=2.9, left_in=0.85, top_in=0.8, bottom_in=0.98)
+def timeline(result: Result, ax: Axes) -> str:
+    """Draw what runs when on each stream of the rank that finishes last, coloured by pass.
+
+    Communication is hatched while the rank's other streams are idle: nothing hides it.
+    """
+    from matplotlib.patches import Patch
+
+    played = result.details.timeline
+    program = played.program
+    rank = critical_rank(played)
+    streams = np.flatnonzero(program.stream_rank == rank).tolist()
+    shown: set[str] = set()
+    for row, stream in enumerate(streams):
+        shown |= _draw_stream(ax, played, stream, row)
+    handles = [
+        Patch(facecolor=COLOURS[kind], label=words(kind)) for kind in COLOURS if kind in shown
+    ]
+    exposed = exposed_communication(played, rank)
+    if len(exposed):
+        row = len(streams) - 1
+        _boxes(ax, exposed, row, facecolor="none", edgecolor=PAPER, hatch="//////", gid="exposed")
+        handles.append(
+            Patch(
+                facecolor=COLOURS["collective"],
+                edgecolor=PAPER,
+                hatch="//////",
+                linewidth=0,
+                label="exposed communication",
+            )
+        )
+    device = program.stream_names[streams[0]].partition("/")[0]
+    alike = int(program.rank_multiplicity[rank])
+    title = f"One step on {device}" + (f", one of {alike} alike" if alike > 1 else "")
+    head(
+        ax,
+        f"{title}: {show(played.makespan_s, 's')}",
+        handles,
+        columns=4 if len(handles) <= 4 else 3,
+    )
+    names = [program.stream_names[stream].rpartition("/")[2] for stream in streams]
+    ax.set_yticks(range(len(streams)), names)
+    ax.set_ylim(len(streams) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlim(0, played.makespan_s * 1e3 or 1.0)
+    ax.set_xlabel("time since the step began (ms)")
+    idle, exposed_s = (result.time_s[part] for part in ("bubble", "exposed_communication"))
+    caption = f"Idle: {percent(idle / result.step_time_s)} of the step"
+    if "collective" in shown:
+        caption += f"; communication that nothing hides: {percent(exposed_s / result.step_time_s)}"
+    return caption + "."
+
+
+def exposed_communication(played: Timeline, rank: int) -> Floats:
+    """Return the [n, 2] intervals in which a rank communicates and computes nothing."""
+    program = played.program
+    busy: list[list[Floats]] = [[], []]
+    collective = np.array([name == "collective" for name in program.kind_names])
+    for stream in np.flatnonzero(program.stream_rank == rank).tolist():
+        tasks = played.tasks_of(stream)
+        is_collective = collective[program.kind[tasks]]
+        for which in (0, 1):
+            chosen = tasks[is_collective == bool(which)]
+            busy[which].append(np.stack((played.start_s[chosen], played.end_s[chosen]), axis=1))
+    work, talk = (np.concatenate(parts) for parts in busy)
+    return _difference(union(talk[:, 0], talk[:, 1]), union(work[:, 0], work[:, 1]))
+
+
+@figure(height_in=3.5, left_in=0.7, top_in=0.62, bottom_in=1.1)
+def memory(result: Result, ax: Axes) -> str:
+    """Draw the memory of the fullest rank over a step, by kind, below the capacity."""
+    played = result.details.timeline
+    ranks = played.memory()
+    rank = max(range(len(ranks)), key=lambda r: ranks[r].peak_bytes)
+    times, held = played.memory_profile(rank)
+    kinds = played.program.memory_kinds
+    times_ms = np.append(times, max(played.makespan_s, times[-1])) * 1e3
+    held_gib = np.concatenate((held, held[-1:])) / _GIB
+    layers = ax.stackplot(
+        times_ms,
+        held_gib.T,
+        labels=[words(kind) for kind in kinds],
+        colors=[COLOURS[kind] for kind in kinds],
+        step="post",
+        linewidth=0,
+    )
+    peak, capacity = ranks[rank].peak_bytes / _GIB, result.memory_bytes["capacity"] / _GIB
+    at_ms = ranks[rank].peak_s * 1e3
+    ax.plot([at_ms], [peak], marker="v", markersize=5, color=INK, linestyle="none", gid="peak")
+    # A capacity far above would press all that there is to see onto the axis.
+    far = capacity > _FAR * peak
+    top = 1.3 * peak if far else 1.15 * max(peak, capacity)
+    if not far:
+        ax.axhline(capacity, color=INK, linestyle="--", linewidth=1, gid="capacity")
+    ax.annotate(
+        f"capacity {capacity:.4g} GiB" + (" (far above this frame)" if far else ""),
+        (0, top if far else capacity),
+        xytext=(4, -3 if far else 3),
+        textcoords="offset points",
+        va="top" if far else "bottom",
+        fontsize=SMALL,
+    )
+    ax.set_xlim(0, times_ms[-1] or 1.0)
+    ax.set_ylim(0, top or 1.0)
+    ax.set_xlabel("time since the step began (ms)")
+    ax.set_ylabel("memory of a device (GiB)")
+    verdict = "fits" if result.fits else "does not fit"
+    title = f"Memory over a step: at most {peak:.3g} of {capacity:.4g} GiB, {verdict}"
+    head(ax, title, layers)
+    return (
+        f"Triangle: the fullest moment, at {at_ms:.3g} ms. Not counted: alignment and "
+        "fragmentation of the allocator, workspaces of libraries."
+    )
+
+
+def _draw_stream(ax: Axes, played: Timeline, stream: int, row: int) -> set[str]:
+    """Draw the tasks of a stream, one collection for each kind; return the kinds."""
+    program = played.program
+    tasks = played.tasks_of(stream)
+    spans, kinds = played.busy(stream), program.kind[tasks]
+    shown = {program.kind_names[kind]: kind for kind in np.unique(kinds).tolist()}
+    for name, kind in shown.items():
+        gid = f"{program.stream_names[stream]}: {name}"
+        _boxes(ax, spans[kinds == kind], row, facecolor=COLOURS[name], antialiased=False, gid=gid)
+    if len(tasks) <= _FEW:
+        wide = spans[:, 1] - spans[:, 0] >= _WIDE * played.makespan_s
+        edges = (row - _BAR / 2, row + _BAR / 2)
+        ax.vlines(spans[wide, 0] * 1e3, *edges, color=PAPER, linewidth=0.6)
+    return set(shown)
+
+
+def _boxes(ax: Axes, spans_s: Floats, row: int, **style: Any) -> None:
+    """Draw [n, 2] starts and ends as boxes in a row."""
+    from matplotlib.collections import PolyCollection
+
+    spans = spans_s * 1e3
+    low, high = np.full(len(spans), row - _BAR / 2), np.full(len(spans), row + _BAR / 2)
+    start, end = spans[:, 0], spans[:, 1]
+    corners = np.stack(
+        [np.stack(pair, axis=1) for pair in ((start, low), (end, low), (end, high), (start, high))],
+        axis=1,
+    )
+    ax.add_collection(PolyCollection(list(corners), linewidth=0, **style), autolim=False)
+
+
+def _difference(a: Floats, b: Floats) -> Floats:
+    """Return the parts of intervals `a` that `b` leaves open; both disjoint and in order."""
+    knots = np.unique(np.concatenate((a.ravel(), b.ravel())))
+    middle = (knots[1:] + knots[:-1]) / 2
+    left = _inside(middle, a) & ~_inside(middle, b)
+    return union(knots[:-1][left], knots[1:][left])
+
+
+def _inside(moments: Floats, intervals: Floats) -> npt.NDArray[np.bool_]:
+    started = np.searchsorted(intervals[:, 0], moments, "right")
+    ended = np.searchsorted(intervals[:, 1], moments, "right")
+    return started > ended

@@ -1,0 +1,104 @@
+"""The manifest: everything that is needed to repeat a result and to judge it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from ridgeline import __version__
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.device import Device
+from ridgeline.hardware.sourced import NOT_STATED, sourced_values
+from ridgeline.parallel.lower import Lowered
+from ridgeline.parallel.plan import Plan
+from ridgeline.workload.graph import Graph
+
+FLOP_DEFINITION = (
+    "1 MAC = 2 FLOP; matrix and convolution FLOPs of forward and backward at the mathematical "
+    "shapes, without elementwise work and recomputation"
+)
+
+
+def manifest(graph: Graph, cluster: Cluster, plan: Plan, lowered: Lowered) -> dict[str, Any]:
+    """Return the manifest of one simulation as plain values; ``hash`` identifies all the rest.
+
+    Neither clock time nor host names nor paths are in it: equal inputs give an equal manifest.
+    """
+    device = cluster.device
+    content: dict[str, Any] = {
+        "ridgeline": __version__,
+        "scope": "one training step: forward, backward, gradient reduction, update",
+        "model": {
+            "name": graph.name,
+            "fingerprint": graph_fingerprint(graph),
+            "parameters": graph.parameters,
+            "sample": graph.sample,
+        },
+        "cluster": {"name": cluster.name, "fingerprint": cluster_fingerprint(cluster)},
+        "device": {
+            "name": device.name,
+            "year": device.year,
+            "process_node_nm": _scaled(device.process_node, 1e9),
+            "tdp_w": _scaled(device.tdp, 1.0),
+            "price_usd": _scaled(device.price, 1.0),
+            "energy_table": device.prices.name,
+        },
+        "plan": {
+            **plan.model_dump(mode="json"),
+            "devices": plan.devices,
+            "rank_batch": plan.rank_batch,
+            "micro_batch_size": plan.micro_batch_size,
+            "micro_batches": plan.micro_batches,
+        },
+        "mapper": "fast",
+        "flop_definition": FLOP_DEFINITION,
+        "energy_scope": "devices in use and the links between them; host and cooling left out",
+        "scaling": "single point",
+        "io_modelled": False,
+        "accuracy_modelled": False,
+        "ranks": {
+            "real": sum(len(members) for members in lowered.classes),
+            "simulated": len(lowered.classes),
+        },
+        "trust": trust(device, lowered),
+        "notes": list(graph.notes),
+    }
+    return {**content, "hash": _digest(content)}
+
+
+def trust(device: Device, lowered: Lowered) -> dict[str, Any]:
+    """Say how far the numbers can be trusted: calibration, assumed and unsourced values."""
+    flops = {True: 0.0, False: 0.0}
+    for op, cost in zip(lowered.ops, lowered.op_costs, strict=True):
+        flops[cost.calibrated] += op.matrix_flops
+    done = flops[True] + flops[False]
+    basis = dict(sourced_values(device))
+    return {
+        "calibrated_flop_share": flops[True] / done if done else 1.0,
+        "assumed_values": sorted(p for p, v in basis.items() if v.basis == "assumed"),
+        "unsourced_values": sorted(p for p, v in basis.items() if v.source == NOT_STATED),
+        "uncertainty": "not quantified: see the residuals against published measurements",
+    }
+
+
+def cluster_fingerprint(cluster: Cluster) -> str:
+    """Hash of a cluster's values, with its node, device and energy tables."""
+    node, device = cluster.nodes, cluster.device
+    parts = [cluster, cluster.prices, node, node.prices, device, device.prices]
+    return _digest([part.model_dump(mode="json") if part else None for part in parts])
+
+
+def graph_fingerprint(graph: Graph) -> str:
+    """Hash of all ops and tensors of a graph."""
+    text = repr((graph.batch, graph.precision, sorted(graph.tensors.items()), graph.ops))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _digest(content: object) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _scaled(value: Any, factor: float) -> float | None:
+    return None if value is None else value.value * factor

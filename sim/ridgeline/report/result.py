@@ -1,0 +1,120 @@
+"""The answer of one simulation: numbers, ledger and manifest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.engine.timeline import Timeline
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.parallel.lower import Lowered
+from ridgeline.parallel.plan import Plan
+from ridgeline.workload.graph import Graph
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Details:
+    """What a result was computed from; figures and exports read it, JSON leaves it out."""
+
+    graph: Graph
+    cluster: Cluster
+    plan: Plan
+    lowered: Lowered
+    timeline: Timeline
+
+
+@dataclass(frozen=True)
+class Result:
+    """Time, energy and memory of one training step, each broken down, with a manifest.
+
+    ``time_s`` splits the wall clock of the critical rank, ``energy_j`` counts all devices in use
+    for one step, ``memory_bytes`` is the fullest rank at its fullest moment. The parts of each sum
+    to its ``total``; ``memory_bytes["capacity"]`` stands apart. `limits_s` splits the same time by
+    what limited each op. SI units.
+    """
+
+    step_time_s: float
+    samples_per_s: float
+    tokens_per_s: float
+    flops_per_step: int
+    mfu: float
+    hfu: float
+    time_s: Mapping[str, float]
+    energy_j: Mapping[str, float]
+    memory_bytes: Mapping[str, int]
+    traffic_bytes: Mapping[str, float]
+    bound: str
+    limits_s: Mapping[str, float]
+    fits: bool
+    uncertainty: Mapping[str, Any] | None
+    manifest: Mapping[str, Any]
+    details: Details = field(repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the details as plain values, with the keys of the JSON form."""
+        values = {name: value for name, value in vars(self).items() if name != "details"}
+        return json.loads(json.dumps(values))  # type: ignore[no-any-return]
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Return the result as JSON text, and write it to `path` if one is given."""
+        text = json.dumps(self.to_dict(), indent=2) + "\n"
+        if path is not None:
+            from ridgeline.report.files import write_text
+
+            write_text(path, text)
+        return text
+
+    def to_row(self) -> dict[str, Any]:
+        """Return the numbers as one flat row: ``energy_j.dram`` and so on, for tables."""
+        row: dict[str, Any] = {}
+        for name, value in self.to_dict().items():
+            if name in {"manifest", "limits_s", "uncertainty"}:
+                continue
+            if isinstance(value, dict):
+                row |= {f"{name}.{part}": number for part, number in value.items()}
+            else:
+                row[name] = value
+        return {**row, "manifest_hash": self.manifest["hash"]}
+
+    def summary(self) -> str:
+        """Return the whole answer as text for a terminal of 100 columns."""
+        from ridgeline.report.summary import summary_text
+
+        return summary_text(self)
+
+    def plot(self, kind: str, ax: Axes | None = None) -> Axes:
+        """Draw ``"roofline"``, ``"timeline"``, ``"energy"``, ``"time"`` or ``"memory"``.
+
+        Raises
+        ------
+        RidgelineError
+            If there is no such figure.
+        """
+        from ridgeline.report.figures import draw
+
+        return draw(kind, self, ax)
+
+    def to_perfetto(self, path: str | Path) -> None:
+        """Write the timeline as a Chrome trace (JSON), which Perfetto and chrome://tracing open."""
+        from ridgeline.report.perfetto import write_trace
+
+        write_trace(self, path)
+
+    def _repr_html_(self) -> str:
+        from ridgeline.report.html import result_html
+
+        return result_html(self)
+
+    def __repr__(self) -> str:
+        model, cluster = self.manifest["model"]["name"], self.manifest["cluster"]["name"]
+        return (
+            f"<Result {model} on {self.manifest['plan']['devices']} devices of {cluster}: "
+            f"{self.step_time_s * 1e3:.4g} ms a step, {self.samples_per_s:.4g} samples/s, "
+            f"{self.energy_j['total']:.4g} J a step, bound by {self.bound}>"
+        )

@@ -1,0 +1,233 @@
+"""What all figures and the HTML share: one colour for each concept, type, frame and stamp."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ridgeline.workload.graph import Pass
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+    from ridgeline.report.result import Result
+
+INK, FAINT, GRID, PAPER = "#222222", "#767676", "#e4e4e4", "#ffffff"
+
+# Okabe and Ito, "Color Universal Design", 2008: told apart with any common colour blindness.
+_ORANGE, _SKY, _GREEN, _YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
+_BLUE, _VERMILION, _PURPLE, _GREY = "#0072B2", "#D55E00", "#CC79A7", "#BBBBBB"
+
+COLOURS: Mapping[str, str] = MappingProxyType(
+    {
+        # the time and the energy of a step; the same word has the same colour in both
+        "compute": _BLUE,
+        "memory_stall": _ORANGE,
+        "exposed_communication": _VERMILION,
+        "bubble": _GREY,
+        "input": _YELLOW,
+        "optimizer": _PURPLE,
+        "registers": _SKY,
+        "sram": _GREEN,
+        "dram": _ORANGE,
+        "network": _VERMILION,
+        "static": _GREY,
+        # what a task does
+        Pass.FORWARD.value: _SKY,
+        Pass.INPUT_GRADIENT.value: _BLUE,
+        Pass.WEIGHT_GRADIENT.value: _GREEN,
+        Pass.UPDATE.value: _PURPLE,
+        "collective": _VERMILION,
+        # what lies in memory
+        "weights": _BLUE,
+        "gradients": _GREEN,
+        "activations": _SKY,
+        "workspace": _ORANGE,
+    }
+)
+
+# Sizes in points, for a figure that a paper sets one column wide or a screen shows as it is.
+TEXT, SMALL, CAPTION, STAMP = 9.0, 8.0, 7.5, 6.5
+_FONT = "DejaVu Sans"  # comes with matplotlib, so it is there everywhere
+_RC: Any = MappingProxyType(
+    {
+        "font.family": _FONT,
+        "font.size": TEXT,
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "axes.labelsize": TEXT,
+        "axes.titlesize": TEXT + 1,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "legend.fontsize": SMALL,
+        "legend.frameon": False,
+        "hatch.linewidth": 0.6,
+    }
+)
+# What makes the bytes of a file depend on the figure alone.
+_SAVE_RC: Any = MappingProxyType(
+    {"svg.hashsalt": "ridgeline", "svg.fonttype": "path", "pdf.fonttype": 42}
+)
+METADATA: Mapping[str, Mapping[str, None]] = MappingProxyType(
+    {
+        ".png": MappingProxyType({"Software": None}),
+        ".svg": MappingProxyType({"Creator": None, "Date": None}),
+        ".pdf": MappingProxyType({"Creator": None, "Producer": None, "CreationDate": None}),
+    }
+)
+DPI = 150
+
+
+class FigureFunction(Protocol):
+    """Draws a result into the given axes, or into a figure of its own, and returns the axes."""
+
+    def __call__(self, result: Result, ax: Axes | None = None) -> Axes: ...  # noqa: D102
+
+
+def figure(
+    height_in: float, left_in: float, top_in: float, bottom_in: float
+) -> Callable[[Callable[[Result, Axes], str]], FigureFunction]:
+    """Make a figure function of one that draws and returns a caption: add axes, theme and stamp.
+
+    Parameters
+    ----------
+    height_in
+        Height of the figure, if it has to be made, in inches.
+    left_in
+        Space for the labels of its vertical axis, in inches.
+    top_in
+        Space for title and legend, in inches.
+    bottom_in
+        Space for the label of its horizontal axis, caption and stamp, in inches.
+    """
+
+    def decorate(draw: Callable[[Result, Axes], str]) -> FigureFunction:
+        @functools.wraps(draw)
+        def drawn(result: Result, ax: Axes | None = None) -> Axes:
+            import matplotlib
+
+            with matplotlib.rc_context(dict(_RC)):
+                if ax is None:
+                    ax = _new_axes(height_in, left_in, top_in, bottom_in)
+                _dress(ax)
+                _foot(ax, draw(result, ax), stamp_text(result))
+            return ax
+
+        return drawn
+
+    return decorate
+
+
+def saving() -> Any:
+    """Return the context in which figures are written."""
+    import matplotlib
+
+    return matplotlib.rc_context(dict(_SAVE_RC))
+
+
+def words(name: str) -> str:
+    """Return the name of a part as a person would write it."""
+    return name.replace("_", " ")
+
+
+def stamp_text(result: Result) -> str:
+    """Say what a figure shows, from which inputs, and that it was simulated."""
+    plan, given = result.details.plan, result.manifest
+    fields = plan.model_dump(exclude_defaults=True, exclude={"precision"})
+    shown = ", ".join(f"{name}={value}" for name, value in fields.items())
+    return (
+        f"simulated, not measured: {given['model']['name']} on {given['cluster']['name']}, "
+        f"{shown}, {plan.precision}; ridgeline {given['ridgeline']}, manifest {given['hash']}"
+    )
+
+
+def head(ax: Axes, title: str, handles: Sequence[Artist] = (), columns: int = 6) -> None:
+    """Set the title and, between it and the axes, a legend of `columns` columns."""
+    rows = -(-len(handles) // columns)
+    ax.set_title(title, pad=8 + 13.5 * rows)
+    if handles:
+        ax.legend(
+            handles=handles,
+            loc="lower left",
+            bbox_to_anchor=(0.0, 1.0),
+            ncols=columns,
+            borderpad=0.2,
+            borderaxespad=0.2,
+            handlelength=1.0,
+            handletextpad=0.5,
+            columnspacing=1.2,
+        )
+
+
+def percent(share: float) -> str:
+    """Write a share for people; a small one is not rounded to nothing."""
+    return "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
+
+
+_WIDTH_IN, _RIGHT_IN = 5.6, 0.2
+
+
+def _new_axes(height_in: float, left_in: float, top_in: float, bottom_in: float) -> Axes:
+    # Agg and no pyplot: no window, no global state, nothing that needs closing.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(_WIDTH_IN, height_in), facecolor=PAPER)
+    FigureCanvasAgg(made)
+    width, height = _WIDTH_IN - left_in - _RIGHT_IN, height_in - top_in - bottom_in
+    return made.add_axes(
+        (left_in / _WIDTH_IN, bottom_in / height_in, width / _WIDTH_IN, height / height_in)
+    )
+
+
+def _dress(ax: Axes) -> None:
+    """Theme axes; said to the axes themselves, since ticks are made after the context has ended."""
+    ax.set_facecolor(PAPER)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(FAINT)
+    ax.tick_params(which="both", labelsize=SMALL, color=FAINT, labelcolor=INK)
+    ax.set_axisbelow(True)
+
+
+def _foot(ax: Axes, caption: str, stamp: str) -> None:
+    """Write below the axes, where it stays with them among others in one figure."""
+    width_pt = ax.bbox.width / ax.figure.dpi * 72
+    down_pt = 34.0
+    for name, text, size, colour in (
+        ("caption", caption, CAPTION, INK),
+        ("stamp", stamp, STAMP, FAINT),
+    ):
+        lines = _wrapped(text, size, width_pt)
+        ax.annotate(
+            "\n".join(lines),
+            xy=(0, 0),
+            xycoords="axes fraction",
+            xytext=(0, -down_pt),
+            textcoords="offset points",
+            va="top",
+            fontsize=size,
+            color=colour,
+            annotation_clip=False,
+            gid=name,
+        )
+        down_pt += 1.25 * size * len(lines) + 3
+
+
+def _wrapped(text: str, size: float, width_pt: float) -> list[str]:
+    """Break text into lines of at most this width, as it is set."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(family=_FONT, size=size)
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".lstrip()
+        width, _, _ = text_to_path.get_text_width_height_descent(longer, font, ismath=False)
+        if width <= width_pt:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines

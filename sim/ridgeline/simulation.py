@@ -1,0 +1,107 @@
+"""The one function that joins the rooms: model, cluster and plan in, Result out."""
+
+from __future__ import annotations
+
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.network.topology import from_cluster
+from ridgeline.parallel.lower import Lowered, lower
+from ridgeline.parallel.plan import Plan
+from ridgeline.report.account import (
+    energy_account,
+    memory_account,
+    time_account,
+    traffic_account,
+)
+from ridgeline.report.manifest import manifest
+from ridgeline.report.result import Details, Result
+from ridgeline.workload import optimizers
+from ridgeline.workload.graph import Graph, Pass
+from ridgeline.workload.model import Model
+
+
+def simulate(
+    model: Model, cluster: Cluster, plan: Plan, *, fold: bool = True, reference: bool = False
+) -> Result:
+    """Simulate one training step.
+
+    Parameters
+    ----------
+    model
+        From `load_model`.
+    cluster
+        From `load_cluster`.
+    plan
+        How the step is distributed; its ``global_batch`` is the samples of the step.
+    fold
+        Simulate one of each class of equivalent ranks; False simulates every rank.
+    reference
+        Play the program on the slow SimPy engine instead of the compiled one.
+
+    Returns
+    -------
+    Result
+        A plan that does not fit into memory is a finding, not an error: ``fits`` is False.
+
+    Raises
+    ------
+    RidgelineError
+        If the cluster has too few devices, or cannot do the plan's number format.
+    """
+    if plan.devices > cluster.max_devices:
+        raise RidgelineError(
+            f"the plan needs {plan.devices} devices, but {cluster.name} has {cluster.max_devices}"
+        )
+    optimizer = None if plan.optimizer is None else optimizers.find(plan.optimizer)
+    graph = model.training(plan.micro_batch_size, plan.precision, optimizer)
+    topology = from_cluster(cluster, plan.devices)
+    lowered = lower(graph, plan, cluster, topology, fold=fold)
+    if reference:
+        from ridgeline.engine.reference import run_reference as run
+    else:
+        from ridgeline.engine.executor import run
+    timeline = run(lowered.program)
+
+    device = cluster.device
+    time = time_account(lowered, timeline, device)
+    memory = memory_account(timeline)
+    step_time_s = timeline.makespan_s
+    useful = useful_flops(graph) * plan.micro_batches * plan.data
+    achieved = useful / step_time_s / (matrix_peak(lowered, cluster) * plan.devices)
+    samples_per_s = plan.global_batch / step_time_s
+    return Result(
+        step_time_s=step_time_s,
+        samples_per_s=samples_per_s,
+        tokens_per_s=samples_per_s * graph.tokens_per_sample,
+        flops_per_step=useful,
+        mfu=achieved,
+        hfu=achieved,  # nothing is recomputed
+        time_s=time.parts_s,
+        energy_j=energy_account(timeline, device.idle_power.value, plan.devices),
+        memory_bytes={**memory, "capacity": int(device.capacity_bytes)},
+        traffic_bytes=traffic_account(timeline),
+        bound=next(iter(time.limits_s)),
+        limits_s=time.limits_s,
+        fits=memory["total"] <= device.capacity_bytes,
+        uncertainty=None,
+        manifest=manifest(graph, cluster, plan, lowered),
+        details=Details(graph, cluster, plan, lowered, timeline),
+    )
+
+
+def useful_flops(graph: Graph) -> int:
+    """Matrix and convolution FLOPs of forward and backward of one micro-batch."""
+    return graph.flops() - graph.flops(Pass.UPDATE)
+
+
+def matrix_peak(lowered: Lowered, cluster: Cluster) -> float:
+    """Dense peak, in FLOP/s, of the engine and format that most of the matrix FLOPs run on."""
+    done: dict[str, float] = {}
+    for cost, op in zip(lowered.op_costs, lowered.ops, strict=True):
+        if op.loops is not None:
+            name = next(iter(cost.engine_work))
+            done[name] = done.get(name, 0.0) + op.matrix_flops
+    if not done:
+        raise RidgelineError("the model has no matrix or convolution op, so it has no MFU")
+    engine, _, format_ = max(done, key=lambda name: done[name]).rpartition(".")
+    return cluster.device.engines[engine].rates[format_].value

@@ -1,0 +1,1 @@
+"""Many simulations: points, sweeps, comparison with published measurements."""

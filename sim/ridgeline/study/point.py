@@ -1,0 +1,93 @@
+"""A point of a design study: a model on a cluster under a plan, with fields replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ridgeline.errors import ConfigError, nearest
+from ridgeline.hardware.load import load_cluster
+from ridgeline.parallel.plan import make_plan, plan_fields
+from ridgeline.report.result import Result
+from ridgeline.simulation import simulate
+from ridgeline.workload.model import load_model
+
+ROOTS = ("model", "cluster", "plan")
+
+
+@dataclass(frozen=True)
+class Point:
+    """Everything that `simulate` needs, by name.
+
+    Attributes
+    ----------
+    model, cluster
+        Names in the catalogue, or paths.
+    plan
+        Fields of the plan.
+    overrides
+        Dotted path -> new value. Paths begin with ``model.``, ``cluster.`` (``cluster.node.…``,
+        ``cluster.device.…``, ``cluster.device.energy_table.…``) or ``plan.``.
+    """
+
+    model: str
+    cluster: str
+    plan: Mapping[str, Any]
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(
+        cls,
+        model: str,
+        cluster: str,
+        plan: str,
+        more: Mapping[str, Any],
+        overrides: Mapping[str, Any],
+    ) -> Point:
+        """Make a point of the words of a command line; `more` holds plan fields or None."""
+        return cls(model, cluster, plan_fields(plan, more), overrides)
+
+    def with_values(self, values: Mapping[str, Any]) -> Point:
+        """Return this point with more fields replaced: ``model``, ``cluster`` or dotted paths.
+
+        Raises
+        ------
+        ConfigError
+            If a path does not begin with model, cluster or plan.
+        """
+        names = {"model": self.model, "cluster": self.cluster}
+        overrides = dict(self.overrides)
+        for path, value in values.items():
+            if path in names:
+                if not isinstance(value, str):
+                    raise ConfigError(f"expected a name, found {value!r}", field=path)
+                names[path] = value
+            else:
+                check_path(path)
+                overrides[path] = value
+        return Point(names["model"], names["cluster"], self.plan, overrides)
+
+    def simulate(self) -> Result:
+        """Load everything and simulate it."""
+        parts: dict[str, dict[str, Any]] = {root: {} for root in ROOTS}
+        for path, value in self.overrides.items():
+            root, rest = check_path(path)
+            parts[root][rest] = value
+        return simulate(
+            load_model(self.model, parts["model"]),
+            load_cluster(self.cluster, parts["cluster"]),
+            make_plan({**self.plan, **parts["plan"]}),
+        )
+
+
+def check_path(path: str) -> tuple[str, str]:
+    """Part a dotted path into its root and the rest, or raise ConfigError."""
+    root, _, rest = path.partition(".")
+    if root not in ROOTS or not rest:
+        raise ConfigError(
+            f"a path begins with {', '.join(f'{r}.' for r in ROOTS)} and goes on with a field"
+            f"{nearest(root, ROOTS) if root not in ROOTS else ''}",
+            field=path,
+        )
+    return root, rest

@@ -1,0 +1,110 @@
+"""Published measurements that ship with ridgeline, and how far predictions are from them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from ridgeline.report.result import Result
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One published training throughput, with the conditions that it holds for."""
+
+    id: str
+    model: str
+    device: str
+    devices: int
+    batch_per_device: int
+    precision: str
+    samples_per_s: float
+    framework: str
+    data: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """A prediction beside a measurement; `error` is predicted over measured, less one."""
+
+    measurement: Measurement
+    predicted_samples_per_s: float
+
+    @property
+    def error(self) -> float:
+        """Relative error of the prediction: positive means that it is too fast."""
+        return self.predicted_samples_per_s / self.measurement.samples_per_s - 1.0
+
+
+@cache
+def measurements() -> tuple[Measurement, ...]:
+    """Return all published measurements that ship with the package."""
+    text = resources.files("ridgeline.study").joinpath("published.csv").read_text("utf-8")
+    return tuple(
+        Measurement(
+            row["id"],
+            row["model"],
+            row["device"],
+            int(row["devices"]),
+            int(row["batch_per_device"]),
+            row["precision"],
+            float(row["samples_per_s"]),
+            row["framework"],
+            row["data"],
+            row["source"],
+        )
+        for row in csv.DictReader(text.splitlines())
+    )
+
+
+def residuals(result: Result) -> Iterator[Residual]:
+    """Compare a result with every measurement of the same model, devices, batch and precision."""
+    plan = result.manifest["plan"]
+    conditions = (
+        result.manifest["model"]["name"],
+        result.manifest["device"]["name"],
+        plan["devices"],
+        plan["rank_batch"],
+        plan["precision"],
+    )
+    for row in measurements():
+        if conditions == (row.model, row.device, row.devices, row.batch_per_device, row.precision):
+            yield Residual(row, result.samples_per_s)
+
+
+def print_residuals(result: Result, screen: Console) -> None:
+    """Print predicted against published, best known first, or that nothing is known."""
+    from ridgeline.report.summary import plain_table
+
+    found = sorted(residuals(result), key=lambda residual: abs(residual.error))
+    if not found:
+        screen.print("predicted against published: no measurement of this configuration is shipped")
+        return
+    unit = result.manifest["model"]["sample"]
+    rows = plain_table(
+        {
+            "predicted against published": "left",
+            f"measured {unit}/s": "right",
+            f"predicted {unit}/s": "right",
+            "residual": "right",
+        }
+    )
+    for number, residual in enumerate(found, 1):
+        row = residual.measurement
+        rows.add_row(
+            f"{row.framework} [{number}]",
+            f"{row.samples_per_s:,.0f}",
+            f"{residual.predicted_samples_per_s:,.0f}",
+            f"{residual.error:+.1%}",
+        )
+    screen.print(rows, markup=False)
+    for number, residual in enumerate(found, 1):
+        screen.print(f"[{number}] {residual.measurement.source}", soft_wrap=True, markup=False)

@@ -1,0 +1,234 @@
+"""The command line as a user meets it: answers, keys, and one clear message for every mistake."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from machines import DEVICE, write_machine
+from ridgeline import catalog
+from ridgeline.cli import execute
+from ridgeline.cli.app import VERBS
+
+KEYS = {
+    "step_time_s", "samples_per_s", "tokens_per_s", "flops_per_step", "mfu", "hfu", "time_s",
+    "energy_j", "memory_bytes", "traffic_bytes", "bound", "fits", "uncertainty", "manifest",
+}  # fmt: skip
+TIME = {"compute", "memory_stall", "exposed_communication", "bubble", "input", "optimizer", "total"}
+ENERGY = {"compute", "registers", "sram", "dram", "network", "static", "total"}
+MEMORY = {"weights", "gradients", "optimizer", "activations", "workspace", "total", "capacity"}
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = execute(arguments)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_the_keys_and_sums_of_a_result(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = call(
+        capsys, "run", "resnet50", "dgx1-v100", "--plan", "data=8", "--batch", "2048", "--json"
+    )
+    result = json.loads(out)
+    assert (status, err) == (0, "")
+    assert result.keys() >= KEYS
+    assert result["time_s"].keys() == TIME
+    assert result["energy_j"].keys() == ENERGY
+    assert result["memory_bytes"].keys() == MEMORY
+    for name in ("time_s", "energy_j", "memory_bytes"):
+        parts = [v for k, v in result[name].items() if k not in {"total", "capacity"}]
+        assert math.fsum(parts) == pytest.approx(result[name]["total"], rel=1e-9)
+    assert result["time_s"]["total"] == result["step_time_s"]
+    assert result["samples_per_s"] == 2048 / result["step_time_s"]
+
+
+def test_the_same_command_gives_the_same_bytes() -> None:
+    command = [sys.executable, "-m", "ridgeline.cli", "run", "alexnet", "dgx1-v100"]
+    command += ["--plan", "data=4", "--batch", "64", "--json"]
+    outputs = {subprocess.run(command, capture_output=True, check=True).stdout for _ in range(2)}
+    assert len(outputs) == 1
+
+
+def test_a_run_on_a_machine_of_the_users_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    node = write_machine(tmp_path)
+    status, out, _ = call(capsys, "run", "mlp", str(node), "--plan", "data=4", "--batch", "64")
+    assert status == 0
+    assert "toy-node" in out
+    assert "a bound and not a prediction" in out  # the machine has no measured efficiencies
+
+
+def test_out_of_memory_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("run", "vgg16", "v100-sxm2-16gb", "--batch", "512")
+    status, out, err = call(capsys, *arguments)
+    assert (status, err) == (0, "")
+    assert "does not fit" in out
+    assert "activations" in out
+    assert "micro_batch=" in out
+    assert call(capsys, *arguments, "--require-fit")[0] == 3
+    result = json.loads(call(capsys, *arguments, "--json")[1])
+    assert result["fits"] is False
+    assert result["memory_bytes"]["total"] > result["memory_bytes"]["capacity"]
+
+
+def test_the_suggested_micro_batch_does_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, "run", "vgg16", "v100-sxm2-16gb", "--batch", "512")
+    suggested = int(out.split("micro_batch=")[1].split()[0])
+    plan = ("--plan", f"micro_batch={suggested}")
+    arguments = ("run", "vgg16", "v100-sxm2-16gb", "--batch", "512", *plan, "--json")
+    assert json.loads(call(capsys, *arguments)[1])["fits"] is True
+
+
+def test_overrides_reach_every_level(capsys: pytest.CaptureFixture[str]) -> None:
+    base = ("run", "resnet18", "dgx1-v100-edr", "--plan", "data=16", "--batch", "256", "--json")
+    before = json.loads(call(capsys, *base)[1])
+    for field, faster in [
+        ("cluster.device.memory.hbm.bandwidth=1.8 TB/s", True),
+        ("cluster.device.energy_table.entries.dram.hbm2.value=1 pJ/bit", False),
+        ("cluster.node.link_types.nvlink2.latency=0 s", True),
+        ("cluster.link_types.edr.bandwidth=400 Gb/s", True),
+        ("model.classes=10", True),
+    ]:
+        status, out, err = call(capsys, *base, "--set", field)
+        assert status == 0, err
+        after = json.loads(out)
+        if faster:
+            assert after["step_time_s"] < before["step_time_s"], field
+        assert after["manifest"]["hash"] != before["manifest"]["hash"], field
+
+
+MISTAKES = [
+    (("run", "resnet5", "dgx1-v100", "--batch", "8"), "'resnet5'; did you mean 'resnet50'"),
+    (("run", "resnet50", "dgx1-v10", "--batch", "8"), "'dgx1-v10'; did you mean 'dgx1-v100'"),
+    (("run", "resnet50", "dgx1-v100"), "batch size is missing"),
+    (("run", "resnet50", "dgx1-v100", "--batch", "x"), "unable to convert \"x\" into int"),
+    (("run", "resnet50", "dgx1-v100", "--plan", "data=3", "--batch", "8"), "evenly by data=3"),
+    (("run", "resnet50", "dgx1-v100", "--plan", "data=16", "--batch", "16"), "needs 16 devices"),
+    (("run", "resnet50", "dgx1-v100", "--plan", "dta=8", "--batch", "8"), "did you mean 'data'"),
+    (("run", "resnet50", "dgx1-v100", "--batch", "8", "--precision", "fp61"), "fp61"),
+    (("run", "resnet50", "dgx1-v100", "--batch", "8", "--precision", "bf16-mixed"), "bf16"),
+    (("run", "resnet50", "dgx1-v100", "--batch", "8", "--set", "foo=1"), "a path begins with"),
+    (("run", "mlp", "dgx1-v100", "--batch", "8", "--set", "cluster.device.idle_pwr=1 W"),
+     "unknown field 'idle_pwr'; did you mean 'idle_power'"),
+    (("run", "resnet50", "dgx1-v100", "--bacth", "8"), "--bacth"),
+    (("rnu",), "did you mean \"run\""),
+    (("show", "resnet"), "did you mean 'resnet"),
+    (("list", "devces"), "did you mean 'devices'"),
+    (("collective", "all-reduce", "100", "dgx1-v100"), "'100' has no unit"),
+    (("collective", "all-redcue", "100 MB", "dgx1-v100"), "did you mean 'all-reduce'"),
+    (("collective", "all-reduce", "1 MB", "Rnig(4, 1 GB/s, 1 us)"), "Ring"),
+    (("sweep", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES, ids=lambda v: str(v)[:60])
+def test_a_mistake_is_one_message(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    status, out, err = call(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert err.lower().count("\n") == 1
+    assert err.startswith("ridgeline: ")
+    assert message.lower() in err.lower()
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
+)
+FILES = {
+    "misspelt": (DEVICE.replace("idle_power", "idle_pwoer"), "unknown field 'idle_pwoer'"),
+    "wrong unit": (DEVICE.replace("10 W", "10 V"), "idle_power"),
+    "wrong dimension": (DEVICE.replace("10 W", "10 GB"), "'10 GB' is not in W"),
+    "truncated": (DEVICE[:-40], ""),
+    "bomb": (BOMB, "more than"),
+    "not yaml": ("kind: device\n  name: x: y\n", "not YAML"),
+    "duplicate key": (DEVICE + "year: 2021\n", "stands twice"),
+    "tag": ("kind: !!python/object:os.system x\n", "tag"),
+    "empty": ("", "empty"),
+    "a list": ("- 1\n- 2\n", "mapping"),
+    "binary": ("\x00\x01\x02", ""),
+    "unpriced": (DEVICE.replace("energy: dram", "energy: drum"), "did you mean 'dram'"),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_broken_file_is_one_message_with_its_place(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, case: str
+) -> None:
+    write_machine(tmp_path)
+    text, message = FILES[case]
+    path = tmp_path / "device.yaml"
+    path.write_text(text)
+    out_folder = tmp_path / "out"
+    status, out, err = call(
+        capsys, "run", "mlp", str(path), "--batch", "8", "--out", str(out_folder)
+    )
+    assert (status, out) == (2, "")
+    assert err.startswith(f"ridgeline: {path}:")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not out_folder.exists()
+
+
+def test_a_directory_is_not_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    status, _, err = call(capsys, "run", "mlp", str(tmp_path), "--batch", "8")
+    assert status == 2
+    assert "directory" in err
+
+
+def test_an_output_that_cannot_be_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    status, out, err = call(
+        capsys, "run", "mlp", "v100-sxm2-16gb", "--batch", "8", "--out", str(blocker / "out")
+    )
+    assert (status, out) == (2, "")
+    assert "cannot be created" in err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_with_an_example(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    status, out, _ = call(capsys, verb, "--help")
+    assert status == 0
+    assert "Example: ridgeline" in " ".join(out.split())
+    assert "--json" in out
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "sweep"])
+def test_the_example_of_every_verb_runs(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    _, *arguments = _words(VERBS[verb].example)
+    assert call(capsys, *arguments)[0] == 0
+    assert json.loads(call(capsys, *arguments, "--json")[1])
+
+
+def _words(command: str) -> list[str]:
+    import shlex
+
+    return shlex.split(command)
+
+
+@pytest.mark.parametrize("kind", catalog.FOLDERS)
+def test_everything_that_ships_can_be_shown(capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    for name in catalog.names(kind):
+        status, out, err = call(capsys, "show", name)
+        assert status == 0, err
+        assert out
+        assert json.loads(call(capsys, "show", name, "--json")[1])
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from ridgeline.cli import execute; execute(['--help']);"
+        "heavy = {'numba', 'numpy', 'matplotlib', 'simpy', 'pydantic', 'ruamel.yaml'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip().endswith("[]")

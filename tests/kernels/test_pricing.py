@@ -1,0 +1,154 @@
+"""The price of an op: roofline bounds, monotony, traffic and energy events that add up."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from machines import write_machine
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware import Device, load_device
+from ridgeline.kernels import OpCost, price
+from ridgeline.kernels.traffic import as_gemm, held_accumulators, output_tile
+from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
+
+MACHINE = tempfile.TemporaryDirectory()
+write_machine(Path(MACHINE.name))
+DEVICE_FILE = str(Path(MACHINE.name) / "device.yaml")
+
+
+@cache
+def toy() -> Device:
+    return load_device(DEVICE_FILE)
+
+
+@pytest.fixture
+def device() -> Device:
+    return toy()
+
+
+def gemm_graph(m: int, n: int, k: int, format_: str = "fp16") -> Graph:
+    tensors = {
+        "a": Tensor("a", (m, k), format_, Role.ACTIVATION),
+        "b": Tensor("b", (k, n), format_, Role.WEIGHT),
+        "c": Tensor("c", (m, n), format_, Role.ACTIVATION),
+    }
+    op = Op("gemm", "gemm", Pass.FORWARD, "layer", ("a", "b"), ("c",), loops=Gemm(m, n, k))
+    return Graph("toy", m, "fp16-mixed", tensors, (op,), "c")
+
+
+def cost_of(graph: Graph, device: Device) -> OpCost:
+    return price(graph.ops[0], graph, device)
+
+
+def test_a_large_product_runs_at_the_peak(device: Device) -> None:
+    graph = gemm_graph(4096, 4096, 4096)
+    cost = cost_of(graph, device)
+    assert cost.time_s(device) == 2e-6 + 2 * 4096**3 / 40e12
+    assert not cost.calibrated  # the device has no measured efficiencies: this is a bound
+
+
+def test_a_thin_product_runs_at_the_bandwidth(device: Device) -> None:
+    graph = gemm_graph(16, 4096, 4096)
+    cost = cost_of(graph, device)
+    moved = 2 * (16 * 4096 + 4096 * 4096 + 16 * 4096)
+    assert cost.traffic_bytes["hbm"] == moved
+    assert cost.time_s(device) == pytest.approx(2e-6 + moved / 1e12, rel=1e-12)
+
+
+def test_tile_reuse_by_hand(device: Device) -> None:
+    # 16 MiB of registers in 64 files; half of one holds 32768 fp32 accumulators: a side of 181.
+    # Below the L2 lies one file at a time; below HBM lie all 64: 2**21 // 1000 = 2097 columns.
+    assert held_accumulators(device, "fp32") == {"registers": 2**15, "l2": 2**15, "hbm": 2**21}
+    cost = cost_of(gemm_graph(1000, 3000, 500), device)
+    a, b, c = (2 * x for x in (1000 * 500, 500 * 3000, 1000 * 3000))
+    assert cost.traffic_bytes["l2"] == a * math.ceil(3000 / 181) + b * math.ceil(1000 / 181) + c
+    assert cost.traffic_bytes["hbm"] == a * math.ceil(3000 / 2097) + b + c
+
+
+def test_register_traffic_of_a_matrix_instruction(device: Device) -> None:
+    # 4x4x4: 2 * 16 operands of 2 B, 16 accumulators of 4 B read and written, for 128 FLOP.
+    cost = cost_of(gemm_graph(64, 64, 64), device)
+    assert cost.traffic_bytes["registers"] == 2 * 64**3 * (2 * 16 * 2 + 2 * 16 * 4) / 128
+
+
+sizes = st.integers(1, 5000)
+
+
+@settings(max_examples=200, deadline=None)
+@given(m=sizes, n=sizes, k=sizes, format_=st.sampled_from(["fp16", "fp32"]))
+def test_never_beats_the_roofline_nor_compulsory_traffic(
+    m: int, n: int, k: int, format_: str
+) -> None:
+    device = toy()
+    graph = gemm_graph(m, n, k, format_)
+    cost = cost_of(graph, device)
+    compulsory = sum(t.bytes for t in graph.tensors.values())
+    peak = device.engines["matrix"].rates[format_].value
+    assert cost.traffic_bytes["hbm"] >= compulsory
+    assert cost.time_s(device) >= max(2 * m * n * k / peak, compulsory / 1e12) + 2e-6
+    assert cost.flops == {f"matrix.{format_}": 2 * m * n * k}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    m=sizes, n=sizes, k=sizes, factor=st.floats(1, 100),
+    field=st.sampled_from(
+        ["memory.hbm.bandwidth", "memory.l2.bandwidth", "engines.matrix.rates.fp16"]
+    ),
+)  # fmt: skip
+def test_a_better_machine_is_never_slower(
+    m: int, n: int, k: int, factor: float, field: str
+) -> None:
+    base = {"memory.hbm.bandwidth": 1e12, "memory.l2.bandwidth": 4e12}.get(field, 4e13)
+    unit = "FLOP/s" if "rates" in field else "B/s"
+    better = load_device(DEVICE_FILE, {field: f"{base * factor!r} {unit}"})
+    graph = gemm_graph(m, n, k)
+    assert cost_of(graph, better).time_s(better) <= cost_of(graph, toy()).time_s(toy())
+
+
+convs = st.builds(
+    Conv,
+    batch=st.integers(1, 8), c_in=st.sampled_from([4, 8, 16]), h_in=st.integers(5, 20),
+    w_in=st.integers(5, 20), c_out=st.sampled_from([4, 8, 32]), r=st.integers(1, 5),
+    s=st.integers(1, 5), stride=st.sampled_from([(1, 1), (2, 1), (2, 2)]),
+    padding=st.sampled_from([(0, 0), (1, 2)]), groups=st.sampled_from([1, 2, 4]),
+)  # fmt: skip
+
+
+@given(conv=convs, pass_=st.sampled_from([p for p in Pass if p is not Pass.UPDATE]))
+def test_implicit_gemm_does_the_work_of_the_convolution(conv: Conv, pass_: Pass) -> None:
+    assert as_gemm(conv, pass_).macs == conv.macs
+
+
+def test_a_format_without_an_engine_is_an_error(device: Device) -> None:
+    with pytest.raises(RidgelineError, match=r"no engine for matrix work in bf16.*fp16, fp32"):
+        cost_of(gemm_graph(8, 8, 8, "bf16"), device)
+
+
+def test_calibration_rows_are_matched_first_to_last() -> None:
+    rows = [
+        {"engine": "matrix", "format": "fp16", "op": "conv2d", "fraction": 0.1},
+        {"engine": "matrix", "format": "fp16", "op": "gemm", "pass": "forward", "fraction": 0.5},
+        {"engine": "matrix", "format": "fp16", "op": "gemm", "fraction": 0.25},
+    ]
+    device = load_device(DEVICE_FILE, {"achievable": rows})
+    cost = cost_of(gemm_graph(4096, 4096, 4096), device)
+    assert cost.calibrated
+    assert cost.engine_work == {"matrix.fp16": 2 * 4096**3 / 0.5}
+    assert cost.flops == {"matrix.fp16": 2 * 4096**3}  # efficiency costs time, not work
+
+
+@given(m=sizes, n=sizes, held=st.integers(1, 10**7))
+def test_an_output_tile_fits_and_grows_with_the_room(m: int, n: int, held: int) -> None:
+    rows, columns = output_tile(m, n, held)
+    assert rows * columns <= held or (rows, columns) in {(m, 1), (1, n)}
+    more_rows, more_columns = output_tile(m, n, 2 * held)
+    assert math.ceil(m / more_rows) <= math.ceil(m / rows)
+    assert math.ceil(n / more_columns) <= math.ceil(n / columns)

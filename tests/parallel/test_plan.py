@@ -1,0 +1,45 @@
+"""Plans: fields of a command line, arithmetic, and mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from ridgeline.errors import ConfigError
+from ridgeline.parallel.plan import Plan, make_plan, plan_fields
+
+
+def read(text: str, **more: object) -> Plan:
+    return make_plan(plan_fields(text, more))
+
+
+def test_fields_of_a_command_line() -> None:
+    plan = read("data=8, micro_batch=64, overlap=false, bucket=10 MB", global_batch=2048)
+    assert (plan.data, plan.rank_batch, plan.micro_batches) == (8, 256, 4)
+    assert not plan.overlap
+    assert plan.bucket == 10e6
+    assert plan.devices == 8
+    assert read("batch=32").micro_batch_size == 32
+    assert read("micro_batch=none,batch=32").micro_batch is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data=8", "batch size is missing: give --batch"),
+        ("data=3,batch=8", "cannot be shared evenly by data=3 ranks; .* 6 or 9"),
+        ("data=x,batch=8", "plan.data: expected a whole number, found 'x'"),
+        ("dat=8,batch=8", "unknown field 'dat'; did you mean 'data'"),
+        ("data=8,data=8", "given twice"),
+        ("tensor=2,batch=8", "tensor=2 is not modelled yet"),
+        ("batch=8,bucket=3", "plan.bucket: '3' has no unit"),
+        ("batch=0", "greater than or equal to 1"),
+        ("batch=8,micro_batch=3", "does not divide the 8 samples"),
+        ("batch", "expected field=value"),
+        ("batch=8,recompute=foo", "'none', 'full' or 'selective'"),
+        ("batch=8,overlap=maybe", "valid boolean"),
+        ("batch=99999999999", "less than or equal"),
+    ],
+)
+def test_mistakes_are_explained(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read(text)
