@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from ridgeline import units
 from ridgeline.errors import ConfigError
 
-SCALES = {  # exact, written out once more
+SCALES: dict[str, int | Fraction] = {  # exact, written out once more
     "": 1,
     "k": 10**3,
     "M": 10**6,
@@ -132,7 +132,7 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
     "text", ["1e400 B", "1e999999 EB", "1e999999999999999999 B", "9" * 70 + "e300 EB"]
 )
 def test_what_no_float_can_hold_is_out_of_range(text: str) -> None:
-    with pytest.raises(ConfigError, match="out of range|not a quantity"):
+    with pytest.raises(ConfigError, match=r"out of range|not a quantity"):
         units.parse(text, "B")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -176,8 +177,9 @@ def read_text(path: str | Path, limit: int = MAX_BYTES) -> str:
         raise ConfigError(f"not UTF-8 text (byte {error.start})", file=file) from error
 
 
+@lru_cache(maxsize=32)  # a sweep loads the same few files over and over, with other overrides
 def parse_yaml(text: str, file: str) -> Document:
-    """Read YAML text; `file` names it in messages."""
+    """Read YAML text; `file` names it in messages. Nobody changes a document's data in place."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 

@@ -91,7 +91,7 @@ def test_overrides_reach_every_level(capsys: pytest.CaptureFixture[str]) -> None
     for field, faster in [
         ("cluster.device.memory.hbm.bandwidth=1.8 TB/s", True),
         ("cluster.device.energy_table.entries.dram.hbm2.value=1 pJ/bit", False),
-        ("cluster.node.link_types.nvlink2.latency=0 s", True),
+        ("cluster.node.link_types.nvlink2.latency=0 s", False),
         ("cluster.link_types.edr.bandwidth=400 Gb/s", True),
         ("model.classes=10", True),
     ]:

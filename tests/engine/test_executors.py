@@ -151,11 +151,11 @@ def test_what_a_capped_flow_leaves_goes_to_the_others(execute: Executor) -> None
 
 @pytest.mark.parametrize("execute", EXECUTORS)
 def test_a_flow_advances_on_all_its_links_together(execute: Executor) -> None:
-    builder, [one, two] = links(8.0, 8.0)
+    builder, [one, two] = links(4.0, 8.0)
     flow(builder, Phase(0.0, {one: 16.0, two: 4.0}))
     flow(builder, Phase(0.0, {two: 14.0}))
-    # The first is held to 8 on link one, so to 2 on link two, and leaves 6 of it until 2 s.
-    assert execute(builder.build()).end_s.tolist() == [2.0, 2.25]
+    # The first is held to 4 on link one, so to 1 on link two, and leaves 7 of it.
+    assert execute(builder.build()).end_s.tolist() == [4.0, 2.0]
 
 
 @pytest.mark.parametrize("execute", EXECUTORS)

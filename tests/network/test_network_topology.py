@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_machines import CUBE_MESH, cluster, dgx1, node, single, switched
 
@@ -80,6 +80,7 @@ def test_nodes_are_filled_in_order_and_drawn_whole(n_devices: int, nodes: int) -
 
 
 @given(radix=st.sampled_from([2, 4, 6, 8, 36]), nodes=st.integers(2, 24))
+@settings(deadline=None)
 def test_the_fat_tree_has_full_bisection_and_no_switch_more_ports_than_it_has(
     radix: int, nodes: int
 ) -> None:
@@ -124,6 +125,8 @@ def test_more_devices_than_there_are() -> None:
         from_cluster(cluster(dgx1("p100"), 2), 17)
     with pytest.raises(RidgelineError, match="0 devices"):
         from_cluster(cluster(dgx1("p100"), 2), 0)
+    with pytest.raises(RidgelineError, match="up to 65536 can be drawn"):
+        from_cluster(cluster(dgx1("p100"), 1_000_000), 8_000_000)
 
 
 def test_an_inline_ring() -> None:
@@ -164,3 +167,15 @@ def test_an_inline_switch() -> None:
 def test_text_that_is_no_topology(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         from_text(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_devices", "links"), [("dgx1-p100", 8, 16), ("dgx1-v100-edr", 32, 4 * 24)]
+)
+def test_catalogue_machines_have_the_links_of_the_cube_mesh(
+    name: str, n_devices: int, links: int
+) -> None:
+    topology = from_cluster(load_cluster(name), n_devices)
+    check_arrays(topology)
+    nvlinks = [i for i, kind in enumerate(topology.link_class) if kind.startswith("nvlink")]
+    assert topology.count[nvlinks].sum() == 2 * links

@@ -12,6 +12,7 @@ from network_machines import cluster, dgx1, node, single, switched
 
 from oracles.ring_data import RingData
 from ridgeline.errors import RidgelineError
+from ridgeline.hardware.node import Node
 from ridgeline.network import Topology, from_cluster, from_text
 from ridgeline.network.collectives import (
     Schedule,
@@ -85,12 +86,26 @@ def check_conservation(topology: Topology, ranks: tuple[int, ...], schedule: Sch
     assert not sent[others].any()
 
 
+def switched_in_pairs() -> Node:
+    """Eight devices on one switch, and a NIC for each two of them on a switch of their own."""
+    links: list[dict[str, object]] = []
+    components = [{"name": "nvswitch", "kind": "switch"}]
+    for i in range(8):
+        links.append({"between": [f"device{i}", "nvswitch"], "type": "nvlink", "count": 12})
+        links.append({"between": [f"device{i}", f"plx{i // 2}"], "type": "pcie"})
+    for i in range(4):
+        components += [{"name": f"plx{i}", "kind": "switch"}, {"name": f"nic{i}", "kind": "nic"}]
+        links.append({"between": [f"nic{i}", f"plx{i}"], "type": "pcie"})
+    return node("pairs", 8, links, components)
+
+
 MACHINES = {
     "p100": single(dgx1("p100")),
     "v100": single(dgx1("v100")),
     "switched": single(switched(8, 4)),
     "p100 x 4": cluster(dgx1("p100"), 4),
     "v100 x 4": cluster(dgx1("v100"), 4, radix=8),
+    "pairs x 3": cluster(switched_in_pairs(), 3),
     "switched x 4": cluster(switched(4, 2), 4, radix=4),
 }
 
@@ -202,6 +217,18 @@ def test_one_device_in_each_node_uses_the_nic_next_to_it() -> None:
     assert len(channels.channels) == 2
     used = {topology.vertex_names[topology.source[i]] for i in channels.load}
     assert {name for name in used if ".nic" in name} == {f"node{i}.nic1" for i in range(4)}
+
+
+def test_without_direct_links_the_chain_runs_in_rank_order_between_the_nearest_devices() -> None:
+    topology = from_cluster(cluster(switched_in_pairs(), 2), 16)
+    channels = check_channels(topology, tuple(range(16)))
+    assert len(channels.channels) == 2 * 4
+    assert channels.channels[2].ranks == (
+        2, 4, 5, 6, 7, 0, 1, 3,
+        10, 12, 13, 14, 15, 8, 9, 11,
+    )  # fmt: skip
+    assert channels.channels[3].ranks == channels.channels[2].ranks[::-1]
+    assert channels.bandwidth_bytes_per_s == pytest.approx(4 * 12.5e9)
 
 
 def test_nodes_that_differ_in_devices() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -65,16 +65,22 @@ def run_(
 
         screen = console()
         print_summary(result, screen)
+        if not result.fits:
+            from ridgeline.study.fit import print_fitting_plan
+
+            print_fitting_plan(point, result, screen)
         print_residuals(result, screen)
         if out is not None:
             screen.print("wrote " + ", ".join(str(path) for path in written), soft_wrap=True)
     return MISFIT_STATUS if require_fit and not result.fits else 0
 
 
-def _assignment(text: str) -> tuple[str, str]:
+def _assignment(text: str) -> tuple[str, Any]:
+    """Part ``path=value``; the value is read as YAML, as it would stand in a file."""
+    from ridgeline.config import parse_yaml
     from ridgeline.errors import ConfigError
 
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not name or not value:
         raise ConfigError(f"expected path=value, found {text!r}", field="--set")
-    return name.strip(), value.strip()
+    return name, parse_yaml(value, f"--set {name}").data

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
 
 FAILED_STATUS = 1
-_SHOWN = ("step_time_s", "samples_per_s", "mfu", "energy_j.total", "fits", "bound")
+_SHOWN: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "step_time_s": ("step ms", lambda value: f"{value * 1e3:,.2f}"),
+    "samples_per_s": ("samples/s", lambda value: f"{value:,.0f}"),
+    "mfu": ("MFU", lambda value: f"{value:.1%}"),
+    "energy_j.total": ("J a step", lambda value: f"{value:,.1f}"),
+    "fits": ("fits", lambda value: "yes" if value else "no"),
+    "bound": ("bound by", str),
+}
 
 
 def sweep_(
@@ -64,20 +72,27 @@ def sweep_(
     if json:
         print_json(rows)
     else:
-        names = [*loaded.vary, *_SHOWN]
-        table = plain_table({n: "left" if n in loaded.vary else "right" for n in names})
+        table = plain_table(
+            {
+                **{_heading(name): "left" for name in loaded.vary},
+                **{heading: "right" for heading, _ in _SHOWN.values()},
+            }
+        )
         for row in rows:
+            varied = [str(row[name]) for name in loaded.vary]
             if row["error"]:
-                table.add_row(*(str(row[n]) for n in loaded.vary), f"failed: {row['error']}")
+                table.add_row(*varied, "failed", style="red")
             else:
-                table.add_row(*(_cell(row[n]) for n in names))
+                table.add_row(*varied, *(show(row[name]) for name, (_, show) in _SHOWN.items()))
         console().print(table)
         if output is not None:
             console().print(f"wrote {len(rows)} rows to {output}", soft_wrap=True)
-    if failed:
-        print(f"ridgeline: {len(failed)} of {len(rows)} points failed", file=sys.stderr)
+    for row in failed:
+        varied = ", ".join(f"{name}={row[name]}" for name in loaded.vary)
+        print(f"ridgeline: {varied}: {row['error']}", file=sys.stderr)
     return FAILED_STATUS if failed else 0
 
 
-def _cell(value: object) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
+def _heading(path: str) -> str:
+    """Return the last two parts of a dotted path: enough to tell columns apart, and narrow."""
+    return ".".join(path.split(".")[-2:])

@@ -25,9 +25,10 @@ _TILE_SHARE = 0.5  # of the registers: accumulators; the rest is for operands, a
 def as_gemm(loops: Gemm | Conv, pass_: Pass) -> Gemm:
     """Return the matrix product that one pass over a contraction amounts to.
 
-    For a convolution this is the implicit GEMM: forward m = N*P*Q, n = K/g, k = C/g*R*S; input
-    gradient m = N*H*W, n = C/g, k = K/g*R*S counted so that m*n*k equals the forward's work; weight
-    gradient m = C/g*R*S, n = K/g, k = N*P*Q; one product per group.
+    For a convolution this is the implicit GEMM, one product per group, with the operands in the
+    order of the op's inputs: forward (x, w) m = N*P*Q, n = K/g, k = C/g*R*S; input gradient (dy, w)
+    m = N*P*Q, n = C/g, k = K/g*R*S, so that m*n*k is the forward's work; weight gradient (dy, x)
+    m = K/g, n = C/g*R*S, k = N*P*Q.
     """
     if isinstance(loops, Gemm):
         return loops
@@ -38,7 +39,7 @@ def as_gemm(loops: Gemm | Conv, pass_: Pass) -> Gemm:
         case Pass.INPUT_GRADIENT:
             return Gemm(m=pixels, n=c_in, k=c_out * window, batch=loops.groups)
         case Pass.WEIGHT_GRADIENT:
-            return Gemm(m=c_in * window, n=c_out, k=pixels, batch=loops.groups)
+            return Gemm(m=c_out, n=c_in * window, k=pixels, batch=loops.groups)
         case _:
             return Gemm(m=pixels, n=c_out, k=c_in * window, batch=loops.groups)
 

@@ -21,9 +21,9 @@ links. If nodes differ in the number of NICs, the least number counts.
 
 *Single-channel topologies* (inline ones): one ring in rank order, in one direction.
 
-The payload is divided between the channels in proportion to their bandwidths. Where links of unequal
-speed are packed, a parallel link that is left over may help a channel beyond what the packing counted
-on; only there can a faster link change the choice for the worse.
+The payload is divided between the channels in proportion to their bandwidths. Where links of
+unequal speed are packed, a parallel link that is left over may help a channel beyond what the
+packing counted on; only there can a faster link change the choice for the worse.
 """
 
 from __future__ import annotations

@@ -70,14 +70,11 @@ def closed_form_time_s(schedule: Schedule, topology: Topology) -> float:
     what the engine arrives at when nothing else uses the links.
     """
     bandwidth = topology.bandwidth_bytes_per_s
-    return sum(
-        repeat
-        * (
-            latency_s
-            + max((size / float(bandwidth[link]) for link, size in loads.items()), default=0.0)
-        )
-        for latency_s, repeat, loads in schedule.phases
-    )
+    time_s = 0.0
+    for latency_s, repeat, loads in schedule.phases:
+        sending_s = (size / float(bandwidth[link]) for link, size in loads.items())
+        time_s += repeat * (latency_s + max(sending_s, default=0.0))
+    return time_s
 
 
 def check_size(size_bytes: float) -> None:

@@ -26,7 +26,8 @@ Indices = npt.NDArray[np.int32]
 Array = TypeVar("Array", bound=np.generic)
 
 DEVICE = "device"
-MAX_INLINE_DEVICES = 65_536
+MAX_DEVICES = 65_536
+"""Largest topology that is drawn; every link is a row of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +235,10 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
         raise RidgelineError(
             f"{n_devices} devices were asked for; {cluster.name!r} has 1 to {cluster.max_devices}"
         )
+    if n_devices > MAX_DEVICES:
+        raise RidgelineError(
+            f"{n_devices} devices were asked for; topologies of up to {MAX_DEVICES} can be drawn"
+        )
     node = cluster.nodes
     n_nodes = -(-n_devices // node.count)
     drawing = Drawing()
@@ -304,10 +309,9 @@ def read_inline(name: str, arguments: Sequence[str]) -> tuple[int, LinkKind]:
             f"{name} takes devices, bandwidth and latency, as in '{name}(16, 50 GB/s, 500 ns)'; "
             f"found {len(arguments)} arguments"
         )
-    if not (arguments[0].isdecimal() and 1 <= int(arguments[0]) <= MAX_INLINE_DEVICES):
+    if not (arguments[0].isdecimal() and 1 <= int(arguments[0]) <= MAX_DEVICES):
         raise ConfigError(
-            f"{name}: the number of devices must be 1 to {MAX_INLINE_DEVICES}, "
-            f"found {arguments[0]!r}"
+            f"{name}: the number of devices must be 1 to {MAX_DEVICES}, found {arguments[0]!r}"
         )
     bandwidth = units.parse(arguments[1], "B/s")
     latency = units.parse(arguments[2], "s")

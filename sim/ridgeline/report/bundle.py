@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ridgeline.report.result import Result
 
 FIGURES = ("roofline", "timeline", "energy")
+NUMBERS = ("trace.json", "result.json")
 
 
 def write_bundle(result: Result, folder: str | Path) -> list[Path]:
@@ -34,11 +35,11 @@ def write_bundle(result: Result, folder: str | Path) -> list[Path]:
         If the folder or a file cannot be written.
     """
     folder = make_folder(folder)
-    drawings = [folder / f"{kind}.png" for kind in FIGURES]
-    trace, numbers = folder / "trace.json", folder / "result.json"
+    paths = [folder / name for name in (*(f"{kind}.png" for kind in FIGURES), *NUMBERS)]
     with ExitStack() as files:
-        for kind, path in zip(FIGURES, drawings, strict=True):
-            save(draw(kind, result), files.enter_context(replacing(path)))
-        write_trace(result, files.enter_context(replacing(trace)))
-        result.to_json(files.enter_context(replacing(numbers)))
-    return [*drawings, trace, numbers]
+        *drawings, trace, numbers = [files.enter_context(replacing(path)) for path in paths]
+        for kind, drawing in zip(FIGURES, drawings, strict=True):
+            save(draw(kind, result), drawing)
+        write_trace(result, trace)
+        result.to_json(numbers)
+    return paths

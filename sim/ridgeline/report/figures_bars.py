@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ridgeline.report.style import COLOURS, GRID, INK, SMALL, figure, head, percent, words
+from ridgeline.report.style import COLOURS, DUST, GRID, INK, SMALL, figure, head, percent, words
 from ridgeline.units import show
 
 if TYPE_CHECKING:
@@ -45,9 +45,10 @@ def _bars(ax: Axes, parts: Mapping[str, float], unit: str, label: str) -> None:
         height=0.68,
         color=[COLOURS[name] for name in names],
     )
+    shares = [parts[name] / total if total else 0.0 for name in names]
     labels = [
-        f"{value:.3g} {prefix}{unit}  ({percent(parts[name] / total if total else 0.0)})"
-        for name, value in zip(names, values, strict=True)
+        f"{value if share > DUST else 0.0:.3g} {prefix}{unit}  ({percent(share)})"
+        for value, share in zip(values, shares, strict=True)
     ]
     ax.bar_label(bars, labels, padding=4, fontsize=SMALL, color=INK)
     ax.invert_yaxis()

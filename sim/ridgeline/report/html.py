@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.report.account import limiting
 from ridgeline.report.ops import op_times
-from ridgeline.report.style import COLOURS, percent, stamp_text, words
+from ridgeline.report.style import COLOURS, DUST, percent, stamp_text, words
 from ridgeline.report.summary import headline, trust_text
 from ridgeline.units import show
 
@@ -62,7 +62,8 @@ def _top_ops(result: Result) -> list[tuple[str, ...]]:
 def _stacked_bar(parts: Mapping[str, float], unit: str) -> str:
     """Draw the parts of a total as one bar in proportion, and name them below it."""
     total = parts["total"]
-    shares = {name: value / total for name, value in parts.items() if name != "total" and value}
+    shares = {name: value / total for name, value in parts.items() if name != "total" and total}
+    shares = {name: share for name, share in shares.items() if share > DUST}
     labels = {
         name: f"{words(name)} {show(parts[name], unit)} ({percent(share)})"
         for name, share in shares.items()
@@ -87,7 +88,9 @@ def _table(rows: Sequence[Sequence[str]], headings: Sequence[str] = ()) -> str:
     lines = [("th", headings)] if headings else []
     lines += [("td", row) for row in rows]
     body = "".join(
-        "<tr>" + "".join(f"<{tag} {style}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+        '<tr style="background:none">'
+        + "".join(f"<{tag} {style}>{escape(cell)}</{tag}>" for cell in cells)
+        + "</tr>"
         for tag, cells in lines
     )
     return f'<table style="border-collapse:collapse;border:none;margin:2px 0">{body}</table>'

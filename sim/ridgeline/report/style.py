@@ -79,6 +79,7 @@ METADATA: Mapping[str, Mapping[str, None]] = MappingProxyType(
     }
 )
 DPI = 150
+DUST = 1e-9  # a smaller share is what rounding left over
 
 
 class FigureFunction(Protocol):
@@ -164,7 +165,7 @@ def head(ax: Axes, title: str, handles: Sequence[Artist] = (), columns: int = 6)
 
 def percent(share: float) -> str:
     """Write a share for people; a small one is not rounded to nothing."""
-    return "<0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
+    return "<0.1%" if DUST < share < 0.0005 else f"{share:.1%}"
 
 
 _WIDTH_IN, _RIGHT_IN = 5.6, 0.2
@@ -189,6 +190,8 @@ def _dress(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(FAINT)
     ax.tick_params(which="both", labelsize=SMALL, color=FAINT, labelcolor=INK)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.label.set(fontsize=TEXT, color=INK)
     ax.set_axisbelow(True)
 
 
@@ -200,7 +203,7 @@ def _foot(ax: Axes, caption: str, stamp: str) -> None:
         ("caption", caption, CAPTION, INK),
         ("stamp", stamp, STAMP, FAINT),
     ):
-        lines = _wrapped(text, size, width_pt)
+        lines = _wrapped(text, size, 0.96 * width_pt)  # hinted letters are a bit wider
         ax.annotate(
             "\n".join(lines),
             xy=(0, 0),

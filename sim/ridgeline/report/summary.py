@@ -75,7 +75,7 @@ def headline(result: Result) -> list[tuple[str, str]]:
 
 
 def print_fit(result: Result, screen: Console) -> None:
-    """Say whether the step fits into memory and, if not, what is too much and what would fit."""
+    """Say whether the step fits into memory and, if not, which kind is too much and by how much."""
     total, capacity = result.memory_bytes["total"], result.memory_bytes["capacity"]
     if result.fits:
         screen.print(f"fits: {total / _GIB:.2f} of {capacity / _GIB:.2f} GiB")
@@ -88,27 +88,6 @@ def print_fit(result: Result, screen: Console) -> None:
         f"({kinds[largest] / _GIB:.2f} GiB)",
         soft_wrap=True,
     )
-    suggestion = fitting_micro_batch(result)
-    if suggestion is None:
-        screen.print("no micro-batch of this plan would fit; use more or larger devices")
-    else:
-        screen.print(
-            f"would fit by linear estimate: the same plan with micro_batch={suggestion}",
-            soft_wrap=True,
-        )
-
-
-def fitting_micro_batch(result: Result) -> int | None:
-    """Return the largest micro-batch that divides a rank's share and should fit, or None.
-
-    Activations and workspace grow with the micro-batch; everything else stays as it is.
-    """
-    memory = result.memory_bytes
-    plan = result.manifest["plan"]
-    moving = memory["activations"] + memory["workspace"]
-    room = memory["capacity"] - (memory["total"] - moving)
-    limit = int(plan["micro_batch_size"] * room / moving) if moving and room > 0 else 0
-    return next((m for m in range(limit, 0, -1) if plan["rank_batch"] % m == 0), None)
 
 
 def trust_text(result: Result) -> str:

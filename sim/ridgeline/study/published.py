@@ -100,7 +100,7 @@ def print_residuals(result: Result, screen: Console) -> None:
     for number, residual in enumerate(found, 1):
         row = residual.measurement
         rows.add_row(
-            f"{row.framework} [{number}]",
+            f"{row.framework}, {row.data} data [{number}]",
             f"{row.samples_per_s:,.0f}",
             f"{residual.predicted_samples_per_s:,.0f}",
             f"{residual.error:+.1%}",

@@ -1,0 +1,75 @@
+"""The README cannot rot: its commands run and its examples are the files beside it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ridgeline.cli import execute
+from ridgeline.study.point import Point
+from ridgeline.study.published import residuals
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+COMMANDS = [
+    line.split("#")[0].removeprefix("$ ").strip()
+    for line in README.splitlines()
+    if line.startswith("$ ridgeline ")
+]
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) >= 10
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_readme_runs(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ROOT / "docs" / "examples", tmp_path / "docs" / "examples")
+    shutil.copy(ROOT / "docs" / "examples" / "my-accelerator.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert execute(shlex.split(command)[1:]) == 0
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs" / "examples").glob("*.yaml")), ids=lambda p: p.name
+)
+def test_an_example_in_the_readme_is_the_file(path: Path) -> None:
+    text = "\n".join(line for line in path.read_text().splitlines() if not line.startswith("#"))
+    assert text.strip() in README
+
+
+def test_the_table_of_residuals_is_what_is_predicted() -> None:
+    number = r"([\d,]+)"
+    rows = re.findall(
+        rf"\| (\d) GPUs?, (FP32|mixed precision), batch (\d+)[^|]*\| {number}[^|]*"
+        rf"\| {number} \| (.)(\d+) %",
+        README,
+    )
+    assert len(rows) == 4
+    for gpus, precision, batch, measured, predicted, sign, percent in rows:
+        point = Point(
+            "resnet50",
+            "dgx1-v100",
+            {
+                "data": int(gpus),
+                "global_batch": int(gpus) * int(batch),
+                "precision": "fp32" if precision == "FP32" else "fp16-mixed",
+            },
+        )
+        result = point.simulate()
+        known = [
+            residual
+            for residual in residuals(result)
+            if residual.measurement.samples_per_s == float(measured.replace(",", ""))
+        ]
+        assert len(known) == 1
+        assert round(result.samples_per_s) == int(predicted.replace(",", ""))
+        error = round(100 * known[0].error)
+        assert error == int(percent) * (-1 if sign == "−" else 1)
+        assert abs(known[0].error) <= 0.25

@@ -1,0 +1,144 @@
+"""The achievable shares: the estimator, and that the shipped figures are what it prints."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ridgeline.hardware import load_device
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "calibrate_devices", BENCHMARKS / "calibrate_devices.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["calibrate_devices"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+calibrate_devices = _script()
+DEVICES = sorted(calibrate_devices.SOURCES)
+
+
+@pytest.mark.parametrize(
+    ("file", "rows"), [("deepbench_v100.csv", 864), ("deepbench_p100.csv", 884)]
+)
+def test_measurements_are_complete_and_cited(file: str, rows: int) -> None:
+    with (BENCHMARKS / "data" / file).open(newline="", encoding="utf-8") as stream:
+        table = list(csv.DictReader(stream))
+    assert len(table) == rows == len({row["id"] for row in table})
+    for row in table:
+        assert float(row["time_ms"]) > 0
+        assert row["sheet"].startswith("Results")
+        assert int(row["row"]) > 3
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_shipped_shares_are_what_the_script_prints(name: str) -> None:
+    shipped = load_device(name).achievable
+    estimated = calibrate_devices.calibrate(name)
+    assert len(shipped) == len(estimated)
+    for row, fraction in zip(shipped, estimated, strict=True):
+        assert (row.engine, row.format, row.op, row.pass_, row.filter) == (
+            fraction.engine,
+            fraction.format,
+            fraction.op,
+            fraction.pass_,
+            fraction.filter,
+        )
+        assert row.fraction.value == pytest.approx(fraction.value, abs=0.0006)
+        assert (row.fraction.source, row.fraction.basis) == ("deepbench", "measured")
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_general_class_never_hides_a_specific_one(name: str) -> None:
+    rows = load_device(name).achievable
+    for position, row in enumerate(rows):
+        for later in rows[position + 1 :]:
+            same = (row.engine, row.format, row.op) == (later.engine, later.format, later.op)
+            assert not (
+                same and row.pass_ in (None, later.pass_) and row.filter in (None, later.filter)
+            )
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_shares_are_plausible(name: str) -> None:
+    # direct products stay below the peak; Winograd does 2.25 times less than it is counted with
+    for row in load_device(name).achievable:
+        assert 0.1 < row.fraction.value < (2.25 if row.filter != "1x1" else 1)
+        if row.op == "gemm":
+            assert row.fraction.value < 1
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_large_products_are_predicted_well(name: str) -> None:
+    for fraction in calibrate_devices.calibrate(name):
+        if fraction.op == "gemm":
+            assert fraction.n_counted > 50
+            assert fraction.median_abs_error < 0.1
+            assert abs(fraction.median_error) < 0.1
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0.01, 2), st.integers(1, 50)),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_the_weighted_median_is_the_median_of_repeated_values(
+    values: list[tuple[float, int]],
+) -> None:
+    repeated = sorted(value for value, weight in values for _ in range(weight))
+    assert calibrate_devices.weighted_median(values) == repeated[(len(repeated) - 1) // 2]
+
+
+@given(fraction=st.floats(0.1, 1.5), sizes=st.lists(st.integers(10, 400), min_size=3, max_size=20))
+def test_kernels_that_follow_the_model_give_its_fraction_back(
+    fraction: float, sizes: list[int]
+) -> None:
+    kernels = [
+        calibrate_devices.Kernel(
+            engine="e",
+            format="fp32",
+            op="gemm",
+            pass_=None,
+            filter=None,
+            flops=int(size * 1e9),
+            arithmetic_s=size * 1e-4,
+            memory_s=size * 1e-6,
+            latency_s=2e-6,
+            measured_s=2e-6 + size * 1e-4 / fraction,
+        )
+        for size in sizes
+    ]
+    result = calibrate_devices._fraction(kernels, None, None)
+    assert result.value == pytest.approx(fraction)
+    assert result.median_abs_error == pytest.approx(0, abs=1e-9)
+    assert result.n_counted == len(kernels)
+
+
+def test_small_kernels_and_those_bound_by_traffic_do_not_count() -> None:
+    def kernel(flops: float, memory_s: float) -> bool:
+        counts = calibrate_devices.Kernel(
+            "e", "fp32", "gemm", None, None, int(flops), 1e-3, memory_s, 2e-6, 2e-3
+        ).counts
+        assert isinstance(counts, bool)
+        return counts
+
+    assert kernel(2e9, 1e-4)
+    assert not kernel(0.5e9, 1e-4)
+    assert not kernel(2e9, 2.5e-3)

@@ -1,0 +1,115 @@
+"""The notebook view: well-formed, self-contained, escaped, and with the right numbers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from ridgeline.report.html import result_html
+from ridgeline.report.result import Result
+from ridgeline.report.style import COLOURS
+from ridgeline.report.summary import headline
+from ridgeline.units import show
+
+
+class Reader(HTMLParser):
+    """Checks that tags are closed in order and keeps text, tags and attributes."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.open.append(tag)
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.words)
+
+
+def test_it_is_one_closed_fragment_without_scripts_or_outside_resources(
+    any_result: Result,
+) -> None:
+    html = result_html(any_result)
+    reader = Reader(html)
+    assert {tag for tag, _ in reader.tags} == {"div", "span", "table", "tr", "td", "th"}
+    assert {name for _, attributes in reader.tags for name in attributes} == {"style", "title"}
+    assert "url(" not in html
+    assert "http" not in html
+    assert html == any_result._repr_html_()
+
+
+def test_it_says_what_the_summary_says(any_result: Result) -> None:
+    text = Reader(result_html(any_result)).text
+    for name, value in headline(any_result):
+        assert name in text
+        assert value in text
+    assert "simulated, not measured" in text
+    assert any_result.manifest["hash"] in text
+    assert ("does not fit" in text) == (not any_result.fits)
+
+
+def test_bars_are_in_proportion_and_full(any_result: Result) -> None:
+    reader = Reader(result_html(any_result))
+    found: list[tuple[str, str, float]] = []  # label, colour, width in percent
+    for tag, attributes in reader.tags:
+        style = attributes["style"] or ""
+        if tag == "div" and (width := re.fullmatch(r"width:([\d.]+)%;background:(.*)", style)):
+            found.append((attributes["title"] or "", width[2], float(width[1])))
+    memory = {k: v for k, v in any_result.memory_bytes.items() if k != "capacity"}
+    for parts in (any_result.time_s, any_result.energy_j, memory):
+        shares = {name: value / parts["total"] for name, value in parts.items() if name != "total"}
+        for name, share in shares.items():
+            if share < 1e-9:
+                continue
+            label, colour, width = found.pop(0)
+            assert label.startswith(name.replace("_", " "))
+            assert colour == COLOURS[name]
+            assert width == pytest.approx(100 * share, abs=1e-4)
+            assert label in reader.text
+    assert found == []
+
+
+def test_the_ops_that_take_longest_are_listed_with_their_time(toy: Result) -> None:
+    """Their share is that of the played tasks with their name, over all micro-batches."""
+    timeline = toy.details.timeline
+    total_s: dict[str, float] = {}
+    for row in timeline.rows(timeline.tasks_of(0)):
+        total_s[row.label] = total_s.get(row.label, 0.0) + row.end_s - row.start_s
+    longest = sorted((op.name for op in toy.details.lowered.ops), key=lambda name: -total_s[name])[
+        :10
+    ]
+    cells = Reader(result_html(toy)).words
+    first = cells.index("limited by") + 1
+    rows = [cells[first + 6 * i : first + 6 * i + 6] for i in range(10)]
+    assert sorted(row[0] for row in rows) == sorted(longest)
+    for row in rows:
+        assert row[4] == f"{total_s[row[0]] / toy.step_time_s:.1%}"
+        assert row[3] == show(total_s[row[0]], "s")
+
+
+def test_text_from_outside_is_escaped(result: Result) -> None:
+    hostile = '<script>alert("&")</script>'
+    model = {**result.manifest["model"], "name": hostile}
+    html = result_html(replace(result, manifest={**result.manifest, "model": model}, bound=hostile))
+    assert "<script" not in html
+    assert hostile in Reader(html).text
+
+
+def test_equal_results_have_equal_html(result: Result) -> None:
+    assert result_html(result) == result_html(result)
