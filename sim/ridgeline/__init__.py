@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from ridgeline.version import __version__
 
 if TYPE_CHECKING:
     from ridgeline.errors import ConfigError, RidgelineError
@@ -67,6 +67,7 @@ __all__ = [
     "Plan",
     "Result",
     "RidgelineError",
+    "__version__",
     "collective",
     "load_cluster",
     "load_device",

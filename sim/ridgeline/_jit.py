@@ -2,8 +2,8 @@
 
 numba keys a cached function on its own file alone, so that after an edit in one file the cached
 callers in another would keep the old code. Here the cache lies in a user folder that is named by
-a hash of all files with kernels, so any edit starts afresh. A kernel must therefore take its
-global constants from files that contain kernels themselves.
+a hash of all files of the folders with kernels, so any edit starts afresh. A kernel must therefore
+take its global constants from such folders.
 
 Importing this module imports numba; only modules with kernels do so.
 """
@@ -24,7 +24,7 @@ import numba
 P = ParamSpec("P")
 R = TypeVar("R")
 
-MARK = b"@kernel"
+MARK = b"\n@kernel"  # also of parts
 PART: dict[str, Any] = {  # numba's options
     "_nrt": False,
     "forceinline": True,
@@ -78,17 +78,23 @@ def cache_folder() -> Path | None:
 
 
 def source_hash(package: Path) -> str | None:
-    """Hash the names and contents of the files under `package` that have kernels, and this one.
+    """Hash this file and all files of the folders under `package` in which there are kernels.
 
-    Returns None if there are none to be read (a zip archive): then nothing may be cached.
+    Returns None if nothing can be read (a zip archive): then nothing may be cached.
     """
-    texts = {file: file.read_bytes() for file in sorted(package.rglob("*.py"))}
-    with_kernels = {file: text for file, text in texts.items() if MARK in text}
-    digest = hashlib.blake2b(digest_size=12)
-    for file, text in with_kernels.items():
-        digest.update(f"{file.relative_to(package)}\0{len(text)}\0".encode())
-        digest.update(text)
-    return digest.hexdigest() if with_kernels else None
+    if not package.is_dir():
+        return None
+    digest = hashlib.blake2b((package / "_jit.py").read_bytes(), digest_size=12)
+    for folder, subfolders, names in os.walk(package):
+        subfolders.sort()
+        texts = {
+            name: Path(folder, name).read_bytes() for name in sorted(names) if name.endswith(".py")
+        }
+        if any(MARK in text for text in texts.values()):
+            for name, text in texts.items():
+                digest.update(f"{folder[len(str(package)) :]}/{name} {len(text)}\n".encode())
+                digest.update(text)
+    return digest.hexdigest()
 
 
 def _user_folder() -> Path:

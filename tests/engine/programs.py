@@ -30,10 +30,11 @@ def programs(
     shared: bool = True,
     numbers: Literal["few", "generic"] = "generic",
     max_tasks: int = 24,
+    max_streams: int = 8,
 ) -> Program:
-    n_tasks, n_streams = draw(st.integers(0, max_tasks)), draw(st.integers(1, 8))
+    n_tasks, n_streams = draw(st.integers(0, max_tasks)), draw(st.integers(1, max_streams))
     n_ranks, n_private = draw(st.integers(1, 3)), draw(st.integers(0, 2))
-    n_shared = draw(st.integers(1, 4)) if shared else 0
+    n_shared = draw(st.integers(1, max(4, max_streams // 2))) if shared else 0
     rng = Random(draw(st.integers(0, 2**32)))
 
     def number(zeros: float = 0.0) -> float:
@@ -66,7 +67,7 @@ def programs(
     few_rows = [row() for _ in range(3)]
     for task in range(n_tasks):
         gang = rng.random() < 0.25
-        crew = rng.sample(streams, rng.randint(1, n_streams))
+        crew = rng.sample(streams, rng.randint(1, min(6, n_streams)))
         builder.add_task(
             rng.choice(["compute", "collective"]),
             f"task {task}",

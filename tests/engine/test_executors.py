@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_with_dyadic_sharing_both_executors_agree_to_the_last_bit(program: Progr
 
 
 @examples(500)
-@given(programs())
+@given(programs() | programs(max_tasks=100, max_streams=40))
 def test_with_sharing_both_executors_agree(program: Program) -> None:
     fast, slow = run(program), run_reference(program)
     np.testing.assert_allclose(fast.start_s, slow.start_s, rtol=1e-9, atol=0)
@@ -75,9 +76,9 @@ def test_rules_of_order(program: Program) -> None:
 
 
 @examples(200)
-@given(programs(), st.data())
+@given(programs())
 def test_shared_resources_never_give_more_than_they_have(
-    program: Program, data: st.DataObject
+    program: Program,
 ) -> None:
     timeline = run(program)
     for resource in np.flatnonzero(program.shared).tolist():
@@ -112,7 +113,7 @@ def links(*capacities: float) -> tuple[ProgramBuilder, list[int]]:
     ]
 
 
-def flow(builder: ProgramBuilder, *phases: Phase, **options: int) -> int:
+def flow(builder: ProgramBuilder, *phases: Phase, **options: Any) -> int:
     """Add a task on a stream of its own."""
     rank = builder.add_rank()
     stream = builder.add_stream(f"s{rank}", rank)
@@ -283,7 +284,7 @@ def test_max_min_rates_are_fair() -> None:
         play = _Play(builder.build())
         flows = [
             _Flow(
-                {int(r): rng.uniform(0.1, 1) for r in rng.choice(numbers, rng.integers(1, n_links + 1), replace=False)},
+                {r: rng.uniform(0.1, 1) for r in numbers if rng.random() < 0.5} or {0: 1.0},
                 1.0,
                 rng.choice([math.inf, rng.uniform(0.1, 5)]),
                 rng.uniform(0.5, 4),
@@ -292,18 +293,14 @@ def test_max_min_rates_are_fair() -> None:
             for _ in range(n_flows)
         ]
         rates = play.fair_rates(flows)
-        used = [
-            sum(f.shares.get(r, 0.0) * x for f, x in zip(flows, rates, strict=True)) for r in numbers
-        ]
-        capacity = play.program.capacity
-        assert all(u <= c * (1 + 1e-12) for u, c in zip(used, capacity, strict=True))
-        levels = [x / f.weight for f, x in zip(flows, rates, strict=True)]
-        for flow_, rate, level in zip(flows, rates, levels, strict=True):
-            assert rate <= flow_.cap
-            bottlenecks = [
-                r
-                for r in flow_.shares
-                if used[r] >= capacity[r] * (1 - 1e-12)
-                and level >= max(v for f, v in zip(flows, levels, strict=True) if r in f.shares) * (1 - 1e-12)
-            ]
-            assert rate == flow_.cap or bottlenecks
+        use = np.array([[f.shares.get(r, 0.0) for r in numbers] for f in flows])
+        total, capacity = np.array(rates) @ use, play.program.capacity
+        assert (total <= capacity * (1 + 1e-12)).all()
+        is_full = total >= capacity * (1 - 1e-12)
+        levels = np.array(rates) / [f.weight for f in flows]
+        highest = np.where(use > 0, levels[:, None], 0.0).max(axis=0)  # on each link
+        has_bottleneck = ((use > 0) & is_full & (levels[:, None] >= highest * (1 - 1e-12))).any(
+            axis=1
+        )
+        caps = np.array([f.cap for f in flows])
+        assert ((rates == caps) | ((rates < caps) & has_bottleneck)).all()

@@ -29,6 +29,7 @@ from ridgeline.report.figures import FIGURES, draw, save
 from ridgeline.report.figures_steps import _difference, exposed_communication
 from ridgeline.report.result import Result
 from ridgeline.report.style import COLOURS
+from ridgeline.study.point import Point
 from ridgeline.workload.graph import Pass
 
 GIB = 2**30
@@ -256,6 +257,20 @@ def test_exposed_communication_is_there_to_be_seen(result: Result, single: Resul
     assert "exposed communication" in texts(draw("timeline", result))
     assert len(exposed_communication(single.details.timeline, 0)) == 0
     assert "exposed communication" not in texts(draw("timeline", single))
+
+
+def test_no_collective_is_too_short_to_be_seen() -> None:
+    """Boxes are drawn without smoothing: one narrower than a pixel needs a line around it."""
+    plan = {"data": 8, "global_batch": 2048, "micro_batch": 16}
+    ax = draw("timeline", Point("resnet18", "dgx1-v100", plan).simulate())
+    drawn = by_gid(ax, "device0/network: collective")
+    lengths = np.diff(spans(drawn), axis=1).ravel()
+    lines = np.broadcast_to(drawn.get_linewidth(), lengths.shape)
+    pixel = np.diff(ax.get_xlim())[0] / ax.bbox.width
+    short = lengths < pixel
+    assert short.any()
+    assert (lines[short] > 0.5).all()
+    assert (lines[lengths > ax.get_xlim()[1] / 100] == 0).all()
 
 
 intervals = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=12)

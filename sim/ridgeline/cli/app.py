@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from cyclopts import App
 
-from ridgeline import __version__
+from ridgeline.version import __version__
 
 app = App(
     name="ridgeline",

@@ -8,10 +8,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ridgeline import __version__, catalog
+from ridgeline import catalog
 from ridgeline.cli.output import console, print_json
 from ridgeline.errors import RidgelineError
 from ridgeline.report.summary import plain_table
+from ridgeline.version import __version__
 
 _PACKAGES = ("numpy", "numba", "simpy", "matplotlib", "cyclopts", "pydantic", "ruamel.yaml")
 _OPTIONAL = {"polars": "Parquet output of sweeps (pip install 'ridgeline[study]')"}

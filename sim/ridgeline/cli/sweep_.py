@@ -88,8 +88,8 @@ def sweep_(
         if output is not None:
             console().print(f"wrote {len(rows)} rows to {output}", soft_wrap=True)
     for row in failed:
-        varied = ", ".join(f"{name}={row[name]}" for name in loaded.vary)
-        print(f"ridgeline: {varied}: {row['error']}", file=sys.stderr)
+        point = ", ".join(f"{name}={row[name]}" for name in loaded.vary)
+        print(f"ridgeline: {point}: {row['error']}", file=sys.stderr)
     return FAILED_STATUS if failed else 0
 
 

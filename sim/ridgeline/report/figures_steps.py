@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.engine.program import Floats
+from ridgeline.parallel.lower import COLLECTIVE
 from ridgeline.report.account import critical_rank, union
 from ridgeline.report.style import COLOURS, INK, PAPER, SMALL, figure, head, percent, words
 from ridgeline.units import show
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _GIB = 2.0**30
 _FAR = 4.0  # a capacity of more peaks than this is written, not drawn
 _BAR = 0.64  # of a row's height
+_HAIR = 0.6  # points around a short collective, so that none is too short to be seen
 _FEW = 150  # tasks of a stream that are parted from each other; more would be a grey wash
 _WIDE = 1 / 250  # of the step: the least task that is parted from the one before
 
@@ -46,10 +48,19 @@ def timeline(result: Result, ax: Axes) -> str:
     exposed = exposed_communication(played, rank)
     if len(exposed):
         row = len(streams) - 1
-        _boxes(ax, exposed, row, facecolor="none", edgecolor=PAPER, hatch="//////", gid="exposed")
+        _boxes(
+            ax,
+            exposed,
+            row,
+            facecolor="none",
+            edgecolor=PAPER,
+            hatch="//////",
+            linewidth=0,
+            gid="exposed",
+        )
         handles.append(
             Patch(
-                facecolor=COLOURS["collective"],
+                facecolor=COLOURS[COLLECTIVE],
                 edgecolor=PAPER,
                 hatch="//////",
                 linewidth=0,
@@ -73,7 +84,7 @@ def timeline(result: Result, ax: Axes) -> str:
     ax.set_xlabel("time since the step began (ms)")
     idle, exposed_s = (result.time_s[part] for part in ("bubble", "exposed_communication"))
     caption = f"Idle: {percent(idle / result.step_time_s)} of the step"
-    if "collective" in shown:
+    if COLLECTIVE in shown:
         caption += f"; communication that nothing hides: {percent(exposed_s / result.step_time_s)}"
     return caption + "."
 
@@ -82,7 +93,7 @@ def exposed_communication(played: Timeline, rank: int) -> Floats:
     """Return the [n, 2] intervals in which a rank communicates and computes nothing."""
     program = played.program
     busy: list[list[Floats]] = [[], []]
-    collective = np.array([name == "collective" for name in program.kind_names])
+    collective = np.array([name == COLLECTIVE for name in program.kind_names])
     for stream in np.flatnonzero(program.stream_rank == rank).tolist():
         tasks = played.tasks_of(stream)
         is_collective = collective[program.kind[tasks]]
@@ -145,14 +156,22 @@ def _draw_stream(ax: Axes, played: Timeline, stream: int, row: int) -> set[str]:
     program = played.program
     tasks = played.tasks_of(stream)
     spans, kinds = played.busy(stream), program.kind[tasks]
+    wide = spans[:, 1] - spans[:, 0] >= _WIDE * played.makespan_s
     shown = {program.kind_names[kind]: kind for kind in np.unique(kinds).tolist()}
     for name, kind in shown.items():
-        gid = f"{program.stream_names[stream]}: {name}"
-        _boxes(ax, spans[kinds == kind], row, facecolor=COLOURS[name], antialiased=False, gid=gid)
+        _boxes(
+            ax,
+            spans[kinds == kind],
+            row,
+            facecolor=COLOURS[name],
+            edgecolor=COLOURS[name],
+            linewidth=np.where(wide[kinds == kind] | (name != COLLECTIVE), 0.0, _HAIR),
+            antialiased=False,
+            gid=f"{program.stream_names[stream]}: {name}",
+        )
     if len(tasks) <= _FEW:
-        wide = spans[:, 1] - spans[:, 0] >= _WIDE * played.makespan_s
-        edges = (row - _BAR / 2, row + _BAR / 2)
-        ax.vlines(spans[wide, 0] * 1e3, *edges, color=PAPER, linewidth=0.6)
+        parted = np.append(False, spans[1:, 0] <= spans[:-1, 1]) & wide
+        ax.vlines(spans[parted, 0] * 1e3, row - _BAR / 2, row + _BAR / 2, PAPER, linewidth=0.6)
     return set(shown)
 
 
@@ -167,7 +186,7 @@ def _boxes(ax: Axes, spans_s: Floats, row: int, **style: Any) -> None:
         [np.stack(pair, axis=1) for pair in ((start, low), (end, low), (end, high), (start, high))],
         axis=1,
     )
-    ax.add_collection(PolyCollection(list(corners), linewidth=0, **style), autolim=False)
+    ax.add_collection(PolyCollection(list(corners), **style), autolim=False)
 
 
 def _difference(a: Floats, b: Floats) -> Floats:

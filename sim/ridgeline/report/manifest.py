@@ -6,12 +6,12 @@ import hashlib
 import json
 from typing import Any
 
-from ridgeline import __version__
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.sourced import NOT_STATED, sourced_values
 from ridgeline.parallel.lower import Lowered
 from ridgeline.parallel.plan import Plan
+from ridgeline.version import __version__
 from ridgeline.workload.graph import Graph
 
 FLOP_DEFINITION = (

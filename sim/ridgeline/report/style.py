@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ridgeline.parallel.lower import COLLECTIVE
 from ridgeline.workload.graph import Pass
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ COLOURS: Mapping[str, str] = MappingProxyType(
         Pass.INPUT_GRADIENT.value: _BLUE,
         Pass.WEIGHT_GRADIENT.value: _GREEN,
         Pass.UPDATE.value: _PURPLE,
-        "collective": _VERMILION,
+        COLLECTIVE: _VERMILION,
         # what lies in memory
         "weights": _BLUE,
         "gradients": _GREEN,

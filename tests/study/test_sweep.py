@@ -1,0 +1,108 @@
+"""Sweeps: the grid, its rows, and mistakes in study files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import polars
+import pytest
+
+from ridgeline.cli import execute
+from ridgeline.errors import ConfigError
+from ridgeline.study.sweep import load_study, run_sweep
+
+STUDY = """
+kind: study
+name: grid
+model: resnet18
+cluster: dgx1-v100
+plan: {data: 4, global_batch: 64}
+vary:
+  plan.precision: [fp32, fp16-mixed]
+  cluster.device.memory.hbm.bandwidth: [450 GB/s, 900 GB/s]
+"""
+
+
+MANY = f"[{', '.join(['1'] * 2000)}]"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "study.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_the_grid_is_every_combination_in_order(tmp_path: Path) -> None:
+    rows = run_sweep(load_study(write(tmp_path, STUDY)))
+    varied = [(r["plan.precision"], r["cluster.device.memory.hbm.bandwidth"]) for r in rows]
+    assert varied == [
+        ("fp32", "450 GB/s"), ("fp32", "900 GB/s"),
+        ("fp16-mixed", "450 GB/s"), ("fp16-mixed", "900 GB/s"),
+    ]  # fmt: skip
+    assert all(row["error"] == "" for row in rows)
+    slow, fast, slow_mixed, fast_mixed = (row["step_time_s"] for row in rows)
+    assert slow > fast > fast_mixed
+    assert slow_mixed > fast_mixed
+    assert len({row["manifest_hash"] for row in rows}) == 4
+
+
+def test_model_cluster_and_model_fields_can_be_varied(tmp_path: Path) -> None:
+    text = STUDY.replace("model: resnet18\ncluster: dgx1-v100\n", "").split("vary:")[0] + (
+        "vary:\n  model: [alexnet, mlp]\n  cluster: [dgx1-p100, dgx1-v100]\n  plan.data: [1, 8]\n"
+    )
+    rows = run_sweep(load_study(write(tmp_path, text)))
+    assert len(rows) == 8
+    assert all(row["error"] == "" for row in rows)
+
+
+def test_a_failing_point_is_a_row_with_its_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, STUDY.replace("[fp32, fp16-mixed]", "[fp32, bf16-mixed]"))
+    out = tmp_path / "rows.csv"
+    status = execute(["sweep", str(path), "--output", str(out), "--json"])
+    captured = capsys.readouterr()
+    rows = json.loads(captured.out)
+    assert status == 1
+    assert [bool(row["error"]) for row in rows] == [False, False, True, True]
+    assert "bf16" in captured.err
+    assert len(list(csv.DictReader(out.read_text().splitlines()))) == 4
+
+
+def test_csv_and_parquet_hold_the_same_rows(tmp_path: Path) -> None:
+    path = write(tmp_path, STUDY)
+    for name in ("a.csv", "b.csv", "a.parquet"):
+        assert execute(["sweep", str(path), "--output", str(tmp_path / name)]) == 0
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    parquet = polars.read_parquet(tmp_path / "a.parquet")
+    table = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
+    assert parquet.columns == list(table[0])
+    assert parquet["step_time_s"].to_list() == [float(row["step_time_s"]) for row in table]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("kind: study", "kind: study\nkindd: x", "unknown field 'kindd'"),
+        ("plan.precision:", "plans.precision:", "study.yaml:8:3: .*did you mean 'plan'"),
+        ("[fp32, fp16-mixed]", "[]", "at least one value"),
+        ("[fp32, fp16-mixed]", "fp32", "valid list"),
+        ("model: resnet18\n", "", "'model' is missing"),
+        ("[fp32, fp16-mixed]", f"{MANY}\n  plan.data: {MANY}", "at most 1000000"),
+        ("name: grid", "name: grid\nname: other", "stands twice"),
+    ],
+)  # fmt: skip
+def test_a_bad_study_says_where(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_study(write(tmp_path, STUDY.replace(old, new)))
+
+
+def test_an_output_of_another_kind_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, STUDY)
+    assert execute(["sweep", str(path), "--output", str(tmp_path / "rows.xlsx")]) == 2
+    assert ".csv or .parquet" in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["study.yaml"]

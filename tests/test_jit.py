@@ -1,0 +1,143 @@
+"""Compiled code is kept on disk, never stale, and never where it must not be written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ridgeline._jit as jit
+
+A = """
+from small._jit import kernel, kernel_part
+FACTOR = {factor}
+@kernel
+def scale(x: float) -> float:
+    return FACTOR * x
+@kernel_part
+def shift(x: float) -> float:
+    return x + {shift}
+"""
+B = """
+from small._jit import kernel
+from small.a import scale, shift
+@kernel
+def twice(x: float) -> float:
+    return 2 * shift(scale(x))
+"""
+MAIN = """
+from small.b import twice
+print(twice(10.0), sum(twice.stats.cache_hits.values()))
+"""
+
+
+class SmallPackage:
+    """A package of two files with kernels, one calling the other, around a copy of `_jit`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folder = root / "small"
+        self.folder.mkdir()
+        (self.folder / "__init__.py").touch()
+        source = Path(jit.__file__).read_text()
+        (self.folder / "_jit.py").write_text(source)
+        (self.folder / "b.py").write_text(B)
+        self.write_a(factor=3)
+
+    def write_a(self, factor: int, shift: int = 0) -> None:
+        (self.folder / "a.py").write_text(A.format(factor=factor, shift=shift))
+
+    def run(self, **environment: str) -> tuple[float, int]:
+        """Call the kernel in a process of its own; return its result and the cache hits."""
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in {"HOME", "XDG_CACHE_HOME", "RIDGELINE_CACHE_DIR"}
+        }
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", MAIN],
+            env={**inherited, "PYTHONPATH": str(self.root), **environment},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr == ""
+        result, hits = done.stdout.split()
+        return float(result), int(hits)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> SmallPackage:
+    return SmallPackage(tmp_path)
+
+
+def test_an_edit_in_one_file_reaches_compiled_callers_in_another(
+    package: SmallPackage, tmp_path: Path
+) -> None:
+    cache = str(tmp_path / "cache")
+    assert package.run(RIDGELINE_CACHE_DIR=cache) == (60.0, 0)
+    assert package.run(RIDGELINE_CACHE_DIR=cache) == (60.0, 1)
+    package.write_a(factor=5)
+    assert package.run(RIDGELINE_CACHE_DIR=cache) == (100.0, 0)
+    package.write_a(factor=5, shift=1)
+    assert package.run(RIDGELINE_CACHE_DIR=cache) == (102.0, 0)
+    package.write_a(factor=3)
+    assert package.run(RIDGELINE_CACHE_DIR=cache) == (60.0, 1)
+    assert not list(package.folder.rglob("*.nb[ic]"))  # numba's cache files
+
+
+def test_nothing_is_cached_where_nothing_can_be_written(
+    package: SmallPackage, tmp_path: Path
+) -> None:
+    """Folders below a plain file cannot be made, whoever asks."""
+    obstacle = tmp_path / "file"
+    obstacle.touch()
+    for variable in ("HOME", "XDG_CACHE_HOME", "RIDGELINE_CACHE_DIR"):
+        assert package.run(**{"HOME": str(tmp_path), variable: f"{obstacle}/x"}) == (60.0, 0)
+    assert not list(tmp_path.rglob("*.nb[ic]"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "folder"),
+    [
+        ({"HOME": "/h"}, "/h/.cache/ridgeline"),
+        ({"HOME": "/h", "XDG_CACHE_HOME": "/x"}, "/x/ridgeline"),
+        ({"HOME": "/h", "XDG_CACHE_HOME": "relative"}, "/h/.cache/ridgeline"),
+        ({"HOME": "/h", "XDG_CACHE_HOME": "/x", "RIDGELINE_CACHE_DIR": "/r"}, "/r"),
+    ],
+)
+def test_the_cache_lies_in_the_users_folder(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], folder: str
+) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME", "RIDGELINE_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert jit._user_folder() == Path(folder)
+
+
+def test_the_hash_covers_the_folders_with_kernels(package: SmallPackage) -> None:
+    seen = [jit.source_hash(package.folder)]
+
+    def is_new() -> bool:
+        seen.append(jit.source_hash(package.folder))
+        return seen[-1] not in seen[:-1]
+
+    (package.folder / "constants.py").write_text("x = 1")
+    assert is_new()
+    (package.folder / "a.py").rename(package.folder / "c.py")
+    assert is_new()
+    (package.folder / "_jit.py").write_text(Path(jit.__file__).read_text() + "\n")
+    assert is_new()
+    (package.folder / "plain").mkdir()
+    (package.folder / "plain" / "a.py").write_text("x = 1")
+    assert not is_new()
+    (package.folder / "plain" / "b.py").write_text(B)
+    assert is_new()
+
+
+def test_sources_that_cannot_be_read_have_no_hash(tmp_path: Path) -> None:
+    assert jit.source_hash(tmp_path / "package.zip") is None
