@@ -183,7 +183,7 @@ def parse_yaml(text: str, file: str) -> Document:
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-    yaml = YAML(typ="safe", pure=True)
+    yaml = YAML(typ="safe")
     try:
         node = yaml.compose(text)
     except MarkedYAMLError as error:
