@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         load_energy_table,
         load_node,
     )
+    from ridgeline.kernels.single import conv, gemm
     from ridgeline.network.collectives import collective
     from ridgeline.parallel.plan import Plan
     from ridgeline.report.result import Result
@@ -47,6 +48,8 @@ _HOME = {
     "Result": "report.result",
     "RidgelineError": "errors",
     "collective": "network.collectives",
+    "conv": "kernels.single",
+    "gemm": "kernels.single",
     "load_cluster": "hardware",
     "load_device": "hardware",
     "load_energy_table": "hardware",
@@ -69,6 +72,8 @@ __all__ = [
     "RidgelineError",
     "__version__",
     "collective",
+    "conv",
+    "gemm",
     "load_cluster",
     "load_device",
     "load_energy_table",

@@ -123,6 +123,13 @@ MISTAKES = [
     (("collective", "all-reduce", "100", "dgx1-v100"), "'100' has no unit"),
     (("collective", "all-redcue", "100 MB", "dgx1-v100"), "did you mean 'all-reduce'"),
     (("collective", "all-reduce", "1 MB", "Rnig(4, 1 GB/s, 1 us)"), "Ring"),
+    (("gemm", "0", "1", "1", "--device", "v100-sxm2-16gb"), "m must be a whole number from 1"),
+    (("gemm", "8", "8", "8", "--device", "v100-sxm2-16gb", "--format", "fp61"), "fp61"),
+    (("gemm", "8", "8", "8", "--device", "v100"), "'v100'"),
+    (("conv", "1", "3", "4", "4", "8", "7", "--device", "p100-sxm2"), "larger than the padded"),
+    (("conv", "1", "3", "8", "8", "8", "3", "--device", "p100-sxm2", "--pass", "x"), "no pass 'x'"),
+    (("roofline", "v101-sxm2-16gb"), "did you mean 'v100-sxm2-16gb'"),
+    (("energy-table", "horowitz"), "did you mean 'horowitz-45nm'"),
     (("sweep", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
 ]  # fmt: skip
 
@@ -203,7 +210,10 @@ def test_every_verb_has_help_with_an_example(capsys: pytest.CaptureFixture[str],
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "sweep"])
-def test_the_example_of_every_verb_runs(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+def test_the_example_of_every_verb_runs(
+    capsys: pytest.CaptureFixture[str], verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     _, *arguments = _words(VERBS[verb].example)
     assert call(capsys, *arguments)[0] == 0
     assert json.loads(call(capsys, *arguments, "--json")[1])

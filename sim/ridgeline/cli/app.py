@@ -38,6 +38,22 @@ VERBS = {
         "Simulate every combination of the values in a study file.",
         "ridgeline sweep docs/examples/hbm.yaml --output hbm.csv",
     ),
+    "gemm": Verb(
+        "Price one matrix product on one device.",
+        "ridgeline gemm 4096 4096 4096 --device v100-sxm2-16gb",
+    ),
+    "conv": Verb(
+        "Price one pass over a convolution on one device.",
+        "ridgeline conv 64 256 56 56 64 1 --device v100-sxm2-16gb --pass weight-gradient",
+    ),
+    "roofline": Verb(
+        "Print a device's ridge points; draw a model under its roofs.",
+        "ridgeline roofline v100-sxm2-16gb --model resnet18 --output roofline.svg",
+    ),
+    "energy-table": Verb(
+        "Print the prices of an energy table with their sources.",
+        "ridgeline energy-table horowitz-45nm",
+    ),
     "collective": Verb(
         "Time one collective on the links of a machine.",
         "ridgeline collective all-reduce 100MB dgx1-v100",
@@ -48,7 +64,7 @@ VERBS = {
 }
 for _name, _verb in VERBS.items():
     app.command(
-        f"ridgeline.cli.{_name}_:{_name}_",
+        "ridgeline.cli.{0}_:{0}_".format(_name.replace("-", "_")),
         name=_name,
         help=_verb.help,
         help_epilogue=f"Example: {_verb.example}",

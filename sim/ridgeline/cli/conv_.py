@@ -1,0 +1,68 @@
+"""``ridgeline conv``: one pass over one convolution on one device."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ridgeline.cli.ops import print_op
+
+
+def conv_(
+    batch: int,
+    c_in: int,
+    height: int,
+    width: int,
+    c_out: int,
+    filter: int,
+    *,
+    device: str,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    pass_: Annotated[str, Parameter(name="--pass")] = "forward",
+    format: str | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Price one pass over a convolution with a square filter on one device.
+
+    Parameters
+    ----------
+    batch
+        Images.
+    c_in
+        Channels of an image.
+    height
+        Height of an image.
+    width
+        Width of an image.
+    c_out
+        Channels of the output.
+    filter
+        Height and width of the filter.
+    device
+        Name or file of a device.
+    stride
+        Step of the filter.
+    padding
+        Zeros added on every side.
+    dilation
+        Distance of the filter's taps.
+    groups
+        Groups of channels.
+    pass_
+        forward, input-gradient or weight-gradient.
+    format
+        Number format; by default the fastest one of the device.
+    json
+        Print the answer as JSON.
+    """
+    from ridgeline.kernels.single import conv
+    from ridgeline.workload.graph import Conv
+
+    both = {"stride": stride, "padding": padding, "dilation": dilation}
+    pairs = {name: (value, value) for name, value in both.items()}
+    loops = Conv(batch, c_in, height, width, c_out, filter, filter, **pairs, groups=groups)
+    print_op(conv(loops, device, pass_=pass_, format=format), json)
