@@ -3,7 +3,8 @@
     python benchmarks/calibrate_devices.py v100-sxm2-16gb
 
 prints the ``achievable:`` block of ``hwconfigs/devices/v100-sxm2-16gb.yaml``. The pricing is that
-of `ridgeline.kernels`: time = launch latency + max(arithmetic / fraction, traffic at each level).
+of `ridgeline.kernels`: time = latency + max(arithmetic / fraction, traffic at each level),
+where tile and wave quantisation is part of the arithmetic.
 One fraction is estimated per class (engine, format, op, pass, filter): the median, weighted by
 FLOP, of
 
@@ -11,9 +12,8 @@ FLOP, of
 
 over the kernels of the class that do more than `LARGE` FLOP and whose traffic alone does not
 explain the measured time. With it the weighted median of predicted over measured time is 1.
-Weighted by FLOP, because a training step is dominated by its large products, while small ones lose
-time to tile quantisation, which this model does not have; a median, because some kernels of every
-class run far below the rest (convolutions of 1 or 3 channels cannot use tensor cores).
+Weighted by FLOP, because a training step is dominated by its large products; a median, because some
+kernels of every class run far below the rest.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price
+from ridgeline.kernels.engines import filter_class
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
 
 DATA = Path(__file__).parent / "data"
@@ -137,17 +137,13 @@ def _kernel(row: Mapping[str, str], device: Device) -> Kernel:
         format=row["precision"],
         op="conv2d" if is_conv else "gemm",
         pass_=op.pass_.value if is_conv else None,
-        filter=_filter(op.loops) if isinstance(op.loops, Conv) else None,
+        filter=filter_class(op.loops) if isinstance(op.loops, Conv) else None,
         flops=op.matrix_flops,
         arithmetic_s=cost.compute_s(device),
         memory_s=max(cost.memory_s(device).values()),
         latency_s=cost.latency_s,
         measured_s=float(row["time_ms"]) * 1e-3,
     )
-
-
-def _filter(loops: Conv) -> Literal["1x1", "larger"]:
-    return "1x1" if loops.r * loops.s == 1 else "larger"
 
 
 def _gemm(row: Mapping[str, str]) -> tuple[Op, Graph]:

@@ -48,27 +48,25 @@ def cost_of(graph: Graph, device: Device) -> OpCost:
 
 
 def test_a_large_product_runs_at_the_peak(device: Device) -> None:
-    graph = gemm_graph(4096, 4096, 4096)
+    graph = gemm_graph(4096, 4096, 4096)  # 1024 tiles of 128 x 128: 16 on each of 64 processors
     cost = cost_of(graph, device)
-    assert cost.time_s(device) == 2e-6 + 2 * 4096**3 / 40e12
+    assert cost.time_s(device) == pytest.approx(2e-6 + 2 * 4096**3 / 40e12, rel=1e-12)
     assert not cost.calibrated  # the device has no measured efficiencies: this is a bound
 
 
-def test_a_thin_product_runs_at_the_bandwidth(device: Device) -> None:
-    graph = gemm_graph(16, 4096, 4096)
-    cost = cost_of(graph, device)
-    moved = 2 * (16 * 4096 + 4096 * 4096 + 16 * 4096)
-    assert cost.traffic_bytes["hbm"] == moved
-    assert cost.time_s(device) == pytest.approx(2e-6 + moved / 1e12, rel=1e-12)
+def test_streamed_tensors_run_at_the_bandwidth(device: Device) -> None:
+    tensors = {n: Tensor(n, (10**7,), "fp32", Role.ACTIVATION) for n in "xy"}
+    op = Op("relu", "relu", Pass.FORWARD, "layer", ("x",), ("y",), vector_flops=10**7)
+    cost = cost_of(Graph("toy", 1, "fp32", tensors, (op,), "y"), device)
+    assert cost.traffic_bytes == dict.fromkeys(device.memory, 8e7)
+    assert cost.time_s(device) == 2e-6 + 8e7 / 1e12
 
 
 def test_tile_reuse_by_hand(device: Device) -> None:
-    # 16 MiB of registers in 64 files; half of one holds 32768 fp32 accumulators: a side of 181.
-    # Below the L2 lies one file at a time; below HBM lie all 64: 2**21 // 1000 = 2097 columns.
-    assert held_accumulators(device, "fp32") == {"registers": 2**15, "l2": 2**15, "hbm": 2**21}
+    # Half of 16 MiB of registers holds 2**21 fp32 accumulators: 2**21 // 1000 = 2097 columns.
+    assert held_accumulators(device, "fp32") == 2**21
     cost = cost_of(gemm_graph(1000, 3000, 500), device)
     a, b, c = (2 * x for x in (1000 * 500, 500 * 3000, 1000 * 3000))
-    assert cost.traffic_bytes["l2"] == a * math.ceil(3000 / 181) + b * math.ceil(1000 / 181) + c
     assert cost.traffic_bytes["hbm"] == a * math.ceil(3000 / 2097) + b + c
 
 
@@ -92,7 +90,8 @@ def test_never_beats_the_roofline_nor_compulsory_traffic(
     compulsory = sum(t.bytes for t in graph.tensors.values())
     peak = device.engines["matrix"].rates[format_].value
     assert cost.traffic_bytes["hbm"] >= compulsory
-    assert cost.time_s(device) >= max(2 * m * n * k / peak, compulsory / 1e12) + 2e-6
+    bound = max(2 * m * n * k / peak, compulsory / 1e12) + 2e-6
+    assert cost.time_s(device) >= bound * (1 - 1e-12)
     assert cost.flops == {f"matrix.{format_}": 2 * m * n * k}
 
 
@@ -110,7 +109,8 @@ def test_a_better_machine_is_never_slower(
     unit = "FLOP/s" if "rates" in field else "B/s"
     better = load_device(DEVICE_FILE, {field: f"{base * factor!r} {unit}"})
     graph = gemm_graph(m, n, k)
-    assert cost_of(graph, better).time_s(better) <= cost_of(graph, toy()).time_s(toy())
+    slower = cost_of(graph, toy()).time_s(toy())
+    assert cost_of(graph, better).time_s(better) <= slower * (1 + 1e-12)
 
 
 convs = st.builds(
@@ -141,7 +141,7 @@ def test_calibration_rows_are_matched_first_to_last() -> None:
     device = load_device(DEVICE_FILE, {"achievable": rows})
     cost = cost_of(gemm_graph(4096, 4096, 4096), device)
     assert cost.calibrated
-    assert cost.engine_work == {"matrix.fp16": 2 * 4096**3 / 0.5}
+    assert cost.engine_work == {"matrix.fp16": pytest.approx(2 * 4096**3 / 0.5, rel=1e-12)}
     assert cost.flops == {"matrix.fp16": 2 * 4096**3}  # efficiency costs time, not work
 
 

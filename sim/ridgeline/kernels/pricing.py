@@ -10,7 +10,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Work
 from ridgeline.kernels.cost import OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
-from ridgeline.kernels.traffic import contraction_bytes, streamed_bytes
+from ridgeline.kernels.traffic import near_levels, operands_of, streamed_bytes
 from ridgeline.workload.graph import FORMAT_BYTES, Graph, Op
 
 # Frameworks do elementwise arithmetic in fp32 registers whatever the storage format is (PyTorch's
@@ -40,8 +40,10 @@ def _contraction(op: Op, graph: Graph, device: Device) -> OpCost:
     format_ = graph.tensors[op.inputs[0]].format
     name = _engine(device, "matrix", format_, op)
     engine = device.engines[name]
-    busy = ENGINE_MODELS[engine.kind](op, device, name, format_)
-    traffic = contraction_bytes(op, graph, device, engine.accumulate)
+    operands = operands_of(op, graph, device, engine.accumulate)
+    busy = ENGINE_MODELS[engine.kind](op, operands, device, name, format_)
+    traffic = dict.fromkeys(near_levels(device), busy.near_bytes)
+    traffic[device.far_memory] = operands.far_bytes
     shape = engine.instruction
     operand_bytes = (shape.m + shape.n) * shape.k * FORMAT_BYTES[format_]
     accumulator_bytes = 2 * shape.m * shape.n * FORMAT_BYTES[engine.accumulate]  # read and written
@@ -52,7 +54,7 @@ def _contraction(op: Op, graph: Graph, device: Device) -> OpCost:
         if description.kind == "registers"
     }
     cost = OpCost(
-        latency_s=device.launch_latency.value,
+        latency_s=device.launch_latency.value + busy.latency_s,
         engine_work={f"{name}.{format_}": busy.peak_flops},
         flops={f"{name}.{format_}": float(op.matrix_flops)},
         traffic_bytes=traffic,

@@ -6,17 +6,18 @@ a memory level is (Timeloop's footprint-times-trips rule for that order)
 
     A * ceil(n / columns) + B * ceil(m / rows) + C
 
-with the output tile of rows x columns that the registers *below one instance of the next nearer
-level* can hold: below one L1 lies one register file, below the L2 lie all of them. Half of the
-registers hold the tile, half hold operands in flight. Footprints are the tensors' own bytes, so
-that the overlap of convolution windows counts as caught by the level below.
+At the farthest level the tile is what all registers together hold, half of them for the tile and
+half for operands in flight; at the levels between, it is the tile of one processor, which the
+engine's model chooses. Footprints are the tensors' own bytes, so that the overlap of convolution
+windows counts as caught by the level below.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from ridgeline.hardware.device import Device
+from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.workload.graph import FORMAT_BYTES, Conv, Gemm, Graph, Op, Pass
 
 _TILE_SHARE = 0.5  # of the registers: accumulators; the rest is for operands, addresses, buffers
@@ -44,15 +45,10 @@ def as_gemm(loops: Gemm | Conv, pass_: Pass) -> Gemm:
             return Gemm(m=pixels, n=c_out, k=c_in * window, batch=loops.groups)
 
 
-def held_accumulators(device: Device, accumulate: str) -> dict[str, int]:
-    """Output elements that the registers below one instance of the next nearer level hold."""
-    levels = list(device.memory.items())
-    registers = levels[0][1].capacity.value
-    held = {}
-    for position, (name, _) in enumerate(levels):
-        instances = levels[max(position - 1, 0)][1].instances.value
-        held[name] = int(_TILE_SHARE * registers / instances / FORMAT_BYTES[accumulate])
-    return held
+def held_accumulators(device: Device, accumulate: str) -> int:
+    """Output elements that all instances of the nearest memory level hold together."""
+    nearest = next(iter(device.memory.values()))
+    return int(_TILE_SHARE * nearest.capacity.value / FORMAT_BYTES[accumulate])
 
 
 def output_tile(m: int, n: int, held: int) -> tuple[int, int]:
@@ -73,18 +69,48 @@ def streamed_bytes(op: Op, graph: Graph) -> int:
     return graph.read_bytes(op) + graph.write_bytes(op)
 
 
-def contraction_bytes(op: Op, graph: Graph, device: Device, accumulate: str) -> dict[str, float]:
-    """Bytes that leave or enter each memory level above the registers, for a contraction.
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """A contraction as a matrix product, with the bytes of its operands.
 
-    The first two inputs are the operands A and B; further inputs (a bias) are streamed once.
+    Attributes
+    ----------
+    a_bytes, b_bytes
+        Footprints of the first two inputs.
+    rest_bytes
+        Everything else that is read or written, once: the result, a bias.
+    far_bytes
+        Bytes that pass the farthest memory level.
     """
+
+    gemm: Gemm
+    a_bytes: int
+    b_bytes: int
+    rest_bytes: int
+    far_bytes: float
+
+    def near_bytes(self, rows: int, columns: int) -> float:
+        """Bytes that pass a nearer level with this output tile below it."""
+        return self.a_bytes * math.ceil(self.gemm.n / columns) + (
+            self.b_bytes * math.ceil(self.gemm.m / rows) + self.rest_bytes
+        )
+
+
+def operands_of(op: Op, graph: Graph, device: Device, accumulate: str) -> Operands:
+    """Look at a contraction as a matrix product on a device."""
     assert op.loops is not None
     gemm = as_gemm(op.loops, op.pass_)
     a, b = (graph.tensors[name].bytes for name in op.inputs[:2])
     rest = streamed_bytes(op, graph) - a - b
-    moved: dict[str, float] = {}
-    for name, held in held_accumulators(device, accumulate).items():
-        if device.memory[name].kind != "registers":
-            rows, columns = output_tile(gemm.m, gemm.n, held)
-            moved[name] = a * math.ceil(gemm.n / columns) + b * math.ceil(gemm.m / rows) + rest
-    return moved
+    rows, columns = output_tile(gemm.m, gemm.n, held_accumulators(device, accumulate))
+    far = a * math.ceil(gemm.n / columns) + b * math.ceil(gemm.m / rows) + rest
+    return Operands(gemm, a, b, rest, far)
+
+
+def near_levels(device: Device) -> dict[str, MemoryLevel]:
+    """Memory levels between the registers and the farthest one."""
+    return {
+        name: level
+        for name, level in device.memory.items()
+        if level.kind != "registers" and name != device.far_memory
+    }
