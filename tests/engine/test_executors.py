@@ -186,30 +186,44 @@ def test_a_folded_flow_gets_what_its_flows_would_get(execute: Executor) -> None:
 @pytest.mark.parametrize("execute", EXECUTORS)
 @pytest.mark.parametrize("n", [3, 7, 10, 49])
 def test_equal_flows_end_at_one_moment(execute: Executor, n: int) -> None:
-    """Shares of 1/n are rounded, ends are not told apart by it, nor from a fixed end."""
+    """Shares of 1/n are rounded, but equally for all that began together."""
     builder, [link] = links(0.3)
     for i in range(n):
-        late = 0.1 * (i % 2)
-        flow(builder, Phase(late, {link: 0.7}))
-    flow(builder, Phase(0.1), Phase(0.0, {link: 0.7}))
-    ends = execute(builder.build()).end_s
-    assert len(set(ends.tolist())) <= 2  # those from 0 s and those from 0.1 s
+        flow(builder, Phase(0.1 * (i % 2), {link: 0.7}))
+    assert len(set(execute(builder.build()).end_s.tolist())) == 2  # from 0 s and from 0.1 s
+
+
+EARLY = {"size": 0.3, "rate": 0.1}  # 3 s, or 2.9999999999999996 in float64
+LATE = {"size": 2.1, "rate": 0.7}  # 3 s, or 3.0000000000000004
 
 
 @pytest.mark.parametrize("execute", EXECUTORS)
-def test_a_fluid_end_just_before_a_fixed_one_waits_for_it(execute: Executor) -> None:
-    """At 0.3 s both ready tasks must be there to choose from, though 0.1 + 0.2 > 0.3."""
-    builder, [link] = links(1.0)
-    rank = builder.add_rank()
-    target = builder.add_stream("target", rank)
-    fluid = flow(builder, Phase(0.0, {link: 0.3}))
-    fixed = flow(builder, Phase(0.1), Phase(0.2))
-    none = builder.add_cost([Phase(1.0)])
-    later = builder.add_task("x", "low", stream=target, cost=none, deps=[fluid], priority=1)
-    first = builder.add_task("x", "high", stream=target, cost=none, deps=[fixed], priority=0)
+@pytest.mark.parametrize(
+    ("first", "second", "moment"),
+    [(EARLY, LATE, 0.3 / 0.1), (EARLY, None, 3.0), (None, LATE, 3.0)],
+)
+def test_ends_that_only_rounding_sets_apart_are_one_moment(
+    execute: Executor,
+    first: dict[str, float] | None,
+    second: dict[str, float] | None,
+    moment: float,
+) -> None:
+    """After both, the more urgent of two tasks starts, though it waits for the later end."""
+    builder = ProgramBuilder()
+    target = builder.add_stream("target", builder.add_rank())
+    second_long = builder.add_cost([Phase(1.0)])
+    ends = []
+    for work in (first, second):
+        if work is None:
+            ends.append(flow(builder, Phase(3.0)))
+        else:
+            link = builder.add_resource("link", work["rate"], shared=True)
+            ends.append(flow(builder, Phase(0.0, {link: work["size"]})))
+    for priority, end in zip((1, 0), ends, strict=True):
+        builder.add_task("x", "x", stream=target, cost=second_long, deps=[end], priority=priority)
     timeline = execute(builder.build())
-    assert timeline.start_s[first] == 0.1 + 0.2
-    assert timeline.start_s[later] == 0.1 + 0.2 + 1.0
+    assert timeline.end_s[:2].tolist() == [moment, moment]
+    assert timeline.start_s[2:].tolist() == [moment + 1.0, moment]
 
 
 @pytest.mark.parametrize("execute", EXECUTORS)

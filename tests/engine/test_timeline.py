@@ -32,16 +32,13 @@ def memory_moments(timeline: Timeline, rank: int) -> dict[float, list[int]]:
     for task in range(p.n_tasks):
         for entry in range(p.memory_ptr[task], p.memory_ptr[task + 1]):
             if p.memory_rank[entry] == rank:
-                changes = (
-                    (timeline.start_s[task], p.memory_start),
-                    (
-                        timeline.end_s[task],
-                        p.memory_end,
-                    ),
-                )
-                for moment, change in changes:
-                    at = deltas.setdefault(float(moment), [0] * len(p.memory_kinds))
-                    at[p.memory_kind[entry]] += int(change[entry])
+                for moment, change in (
+                    (timeline.start_s[task], p.memory_start[entry]),
+                    (timeline.end_s[task], p.memory_end[entry]),
+                ):
+                    if change != 0:
+                        at = deltas.setdefault(float(moment), [0] * len(p.memory_kinds))
+                        at[p.memory_kind[entry]] += int(change)
     held, moments = [0] * len(p.memory_kinds), {}
     for moment in sorted(deltas):
         held = [a + b for a, b in zip(held, deltas[moment], strict=True)]

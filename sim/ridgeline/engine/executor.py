@@ -16,7 +16,7 @@ import numpy as np
 
 from ridgeline._jit import kernel, kernel_part
 from ridgeline.engine.pricing import price_rows
-from ridgeline.engine.program import Floats, Indices, Ints, Program
+from ridgeline.engine.program import MOMENT, Floats, Indices, Ints, Program
 from ridgeline.engine.queues import (
     append,
     empty_list,
@@ -30,8 +30,6 @@ from ridgeline.engine.sharing import begin_flow, divide, end_flow
 from ridgeline.engine.tables import NONE, PLACE, RESOURCE, STREAM, Records
 from ridgeline.engine.timeline import Timeline
 from ridgeline.engine.validate import check_program
-
-TOLERANCE = 1e-12  # rule 4
 
 
 def run(program: Program) -> Timeline:
@@ -176,11 +174,11 @@ def _play(
         if listed[0] > 0 and fixed_ends[1] > now:
             divide(now, streams, resources, places, listed, reached, fluid_ends, race)
         now = fluid_ends[1]
-        if fixed_ends[1] <= now * (1.0 + TOLERANCE):
+        if fixed_ends[1] <= now * (1.0 + MOMENT):
             now = fixed_ends[1]
         if now == math.inf:
             return
-        while fluid_ends[1] <= now * (1.0 + TOLERANCE):
+        while fluid_ends[1] <= now * (1.0 + MOMENT):
             player = first_leaf(fluid_ends)
             set_time(fluid_ends, player, math.inf)
             end_flow(player, streams, resources, places, listed)

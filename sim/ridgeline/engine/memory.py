@@ -83,16 +83,18 @@ def memory_profile(
 def _changes(program: Program, start_s: Floats, end_s: Floats, chosen: Flags) -> _Changes:
     p = program
     n_ranks, n_kinds = p.memory_initial.shape
-    task = np.repeat(np.arange(p.n_tasks), np.diff(p.memory_ptr))[chosen]
-    rank, kind = p.memory_rank[chosen], p.memory_kind[chosen]
-    ranks: Ints = np.concatenate((np.repeat(np.arange(n_ranks), n_kinds), rank, rank))
-    kinds: Ints = np.concatenate((np.tile(np.arange(n_kinds), n_ranks), kind, kind))
-    times = np.concatenate((np.zeros(n_ranks * n_kinds), start_s[task], end_s[task]))
-    deltas = np.concatenate(
-        (p.memory_initial.reshape(-1), p.memory_start[chosen], p.memory_end[chosen])
-    )
-    order = np.lexsort((times, ranks))
-    return _Changes(ranks[order], times[order], kinds[order], deltas[order])
+    task = np.repeat(np.arange(p.n_tasks), np.diff(p.memory_ptr))
+    at_start = np.flatnonzero(chosen & (p.memory_start != 0))
+    at_end = np.flatnonzero(chosen & (p.memory_end != 0))
+    both = np.concatenate((at_start, at_end))
+    rank: Ints = np.concatenate((np.repeat(np.arange(n_ranks), n_kinds), p.memory_rank[both]))
+    kind: Ints = np.concatenate((np.tile(np.arange(n_kinds), n_ranks), p.memory_kind[both]))
+    zero = np.zeros(n_ranks * n_kinds)
+    time_s = np.concatenate((zero, start_s[task[at_start]], end_s[task[at_end]]))
+    taken = p.memory_start[at_start], p.memory_end[at_end]
+    delta = np.concatenate((p.memory_initial.reshape(-1), *taken))
+    order = np.lexsort((time_s, rank))
+    return _Changes(rank[order], time_s[order], kind[order], delta[order])
 
 
 def _last_of_moment(changes: _Changes) -> Flags:

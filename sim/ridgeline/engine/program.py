@@ -58,6 +58,8 @@ Ints = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 
+MOMENT = 1e-12  # rule 4: fluid ends this close together, relative to the time, are one moment
+
 
 @dataclass(frozen=True, slots=True)
 class Account:

@@ -1,8 +1,8 @@
 """The reference executor: the rules at the head of ``program.py`` in plain Python on SimPy.
 
 It shares nothing with the compiled executor but the Program and the Timeline, and prefers
-obviousness to speed: every stream is looked at in every round, and all flows are divided anew
-whenever time stands still.
+obviousness to speed: every stream is looked at in every round, and all flows are divided anew at
+every moment.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import simpy
 
-from ridgeline.engine.program import Program
+from ridgeline.engine.program import MOMENT, Program
 from ridgeline.engine.timeline import Timeline
 from ridgeline.engine.validate import check_program
 
-TOLERANCE = 1e-12  # rule 4
 SETTLE = 2  # SimPy priority: after all ordinary events (1) of the same moment
 
 Steps = Generator[simpy.Event, None, None]
@@ -152,7 +151,7 @@ class _Play:
             self.divide()
 
     def end_flows(self) -> bool:
-        limit = self.env.now * (1 + TOLERANCE)
+        limit = self.env.now * (1 + MOMENT)
         ended = [task for task, flow in self.flows.items() if flow.end_s <= limit]
         for task in ended:
             self.flows.pop(task).done.succeed()
@@ -190,7 +189,7 @@ class _Play:
             return
         first = min(flows, key=lambda flow: flow.end_s)
         next_fixed = min(self.fixed_ends.values(), default=math.inf)
-        if next_fixed > first.end_s * (1 + TOLERANCE):
+        if next_fixed > first.end_s * (1 + MOMENT):
             self.timer = timer = self.env.timeout(first.left / first.rate)
             timer.callbacks.append(self.ring)
 
@@ -200,26 +199,27 @@ class _Play:
 
     def fair_rates(self, flows: list[_Flow]) -> list[float]:
         """Progressive filling, as rule 3 says it."""
-        rates: list[float | None] = [None] * len(flows)
-        while None in rates:
-            rising = [i for i, rate in enumerate(rates) if rate is None]
+        users: dict[int, list[int]] = {}  # the flows on each resource
+        for i, flow in enumerate(flows):
+            for resource in flow.shares:
+                users.setdefault(resource, []).append(i)
+        rates: dict[int, float] = {}  # of the frozen flows
+        while len(rates) < len(flows):
             # the level x / weight at which each rising flow meets its cap ...
-            stops = {("cap", i): flows[i].cap / flows[i].weight for i in rising}
-            # ... and at which each of their resources is full
-            for resource in {r for i in rising for r in flows[i].shares}:
-                free = float(self.program.capacity[resource])
-                rise = 0.0
-                for flow, rate in zip(flows, rates, strict=True):
-                    share = flow.shares.get(resource, 0.0)
-                    if rate is None:
-                        rise += share * flow.weight
-                    else:
-                        free -= share * rate
-                stops["full", resource] = max(free, 0.0) / rise
+            stops = {
+                ("cap", i): flow.cap / flow.weight for i, flow in enumerate(flows) if i not in rates
+            }
+            # ... and at which each resource with rising flows is full
+            for resource, on_it in users.items():
+                rising = [i for i in on_it if i not in rates]
+                taken = sum(flows[i].shares[resource] * rates[i] for i in on_it if i in rates)
+                free = max(float(self.program.capacity[resource]) - taken, 0.0)
+                if rising:
+                    rise = sum(flows[i].shares[resource] * flows[i].weight for i in rising)
+                    stops["full", resource] = free / rise
             (why, which), level = min(stops.items(), key=lambda stop: (stop[1], stop[0]))
-            for i in rising:
-                if why == "cap" and i == which:
-                    rates[i] = flows[i].cap
-                elif why == "full" and which in flows[i].shares:
-                    rates[i] = level * flows[i].weight
-        return [rate for rate in rates if rate is not None]
+            if why == "cap":
+                rates[which] = flows[which].cap
+            else:
+                rates |= {i: level * flows[i].weight for i in users[which] if i not in rates}
+        return [rates[i] for i in range(len(flows))]

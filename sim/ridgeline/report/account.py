@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -150,20 +149,10 @@ def limiting(cost: OpCost, device: Device) -> str:
 def _collective_intervals(lowered: Lowered, timeline: Timeline, rank: int) -> tuple[Floats, Floats]:
     """Start and end of the collectives that a rank takes part in."""
     program = lowered.program
-    member = np.zeros(program.n_tasks, dtype=bool)
-    streams = set(np.flatnonzero(program.stream_rank == rank).tolist())
-    collectives = np.flatnonzero(program.kind == _kind(program.kind_names, COLLECTIVE))
-    for task in collectives:
-        group = program.group[task]
-        members: Iterable[int] = (
-            [int(program.stream[task])]
-            if group < 0
-            else program.group_stream[
-                program.group_ptr[group] : program.group_ptr[group + 1]
-            ].tolist()
-        )
-        member[task] = bool(streams.intersection(members))
-    return timeline.start_s[member], timeline.end_s[member]
+    streams = np.flatnonzero(program.stream_rank == rank)
+    tasks = np.unique(np.concatenate([timeline.tasks_of(int(stream)) for stream in streams]))
+    tasks = tasks[program.kind[tasks] == _kind(program.kind_names, COLLECTIVE)]
+    return timeline.start_s[tasks], timeline.end_s[tasks]
 
 
 def union(start: Floats, end: Floats) -> Floats:
