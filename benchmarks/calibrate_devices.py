@@ -122,9 +122,28 @@ class Fraction:
 def read_kernels(device_name: str) -> list[Kernel]:
     """Read the published measurements of a device and price each kernel at the peak rate."""
     measured = SOURCES[device_name]
-    device = load_device(device_name, {**measured.overrides, "achievable": []})
+    device = load_device(device_name, measured.overrides)
+    device = load_device(device_name, {**measured.overrides, "achievable": _at_the_peak(device)})
     with (DATA / measured.file).open(newline="", encoding="utf-8") as stream:
         return [_kernel(row, device) for row in csv.DictReader(stream)]
+
+
+def _at_the_peak(device: Device) -> list[dict[str, object]]:
+    """Make every format run at the peak of its fastest engine, as if that had been measured."""
+    fastest = {
+        format_: name
+        for name, engine in sorted(
+            device.engines.items(), key=lambda item: max(r.value for r in item[1].rates.values())
+        )
+        if "matrix" in engine.runs
+        for format_ in engine.rates
+    }
+    peak = {"value": 1.0, "source": "peak", "basis": "measured"}
+    return [
+        {"engine": name, "format": format_, "op": op, "fraction": peak}
+        for format_, name in fastest.items()
+        for op in ("gemm", "conv2d")
+    ]
 
 
 def _kernel(row: Mapping[str, str], device: Device) -> Kernel:

@@ -24,6 +24,7 @@ MAX_NODES = 400_000
 MAX_DEPTH = 40
 
 Location = tuple[str | int, ...]
+_OVERRIDE = {"source": "override by the user", "basis": "assumed"}
 Schema = TypeVar("Schema", bound=BaseModel)
 
 
@@ -48,6 +49,8 @@ class Document:
     file: str
     data: Any
     places: Mapping[Location, tuple[int, int]]
+    overridden: tuple[str, ...] = ()
+    """Dotted paths of fields that do not stand in the file as they are."""
 
     def where(self, location: Location) -> tuple[int, int]:
         """Line and column of a value, or of the nearest thing that encloses it."""
@@ -56,9 +59,11 @@ class Document:
         return self.places.get(location, (1, 1))
 
     def error(self, message: str, location: Location = ()) -> ConfigError:
-        """Return an error that points at a location of this file."""
+        """Return an error that points at a location of this file, or at an override of it."""
         line, column = self.where(location)
         field = ".".join(str(part) for part in location) or None
+        if field and any(f"{field}.".startswith(f"{path}.") for path in self.overridden):
+            return ConfigError(message, file=f"override of {self.file}", field=field)
         return ConfigError(message, file=self.file, line=line, column=column, field=field)
 
 
@@ -165,6 +170,8 @@ def read_text(path: str | Path, limit: int = MAX_BYTES) -> str:
     try:
         if Path(path).is_dir():
             raise ConfigError("this is a directory, not a file", file=file)
+        if Path(path).exists() and not Path(path).is_file():  # a pipe would wait for ever
+            raise ConfigError("this is not a regular file", file=file)
         with Path(path).open("rb") as stream:
             raw = stream.read(limit + 1)
     except OSError as error:
@@ -237,7 +244,7 @@ def overridden(document: Document, overrides: Mapping[str, Any]) -> Document:
     data = document.data
     for path, value in overrides.items():
         data = _replaced(document, data, path.split("."), value, path)
-    return Document(document.file, data, document.places)
+    return Document(document.file, data, document.places, tuple(overrides))
 
 
 def _replaced(document: Document, data: Any, path: list[str], value: Any, whole: str) -> Any:
@@ -263,7 +270,9 @@ def _replaced(document: Document, data: Any, path: list[str], value: Any, whole:
         return {**data, head: _replaced(document, data[head], rest, value, whole)}
     old = data.get(head)
     if isinstance(old, dict) and "value" in old and not isinstance(value, dict):
-        value = {"value": value, "source": "override by the user", "basis": "assumed"}
+        value = {"value": value, **_OVERRIDE}
+    if head == "value" and "basis" in data:  # what was said of the old value is not true of this
+        return {**data, head: value, **_OVERRIDE}
     return {**data, head: value}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import from_cluster
 from ridgeline.parallel.lower import Lowered, lower
 from ridgeline.parallel.plan import Plan
@@ -17,20 +18,25 @@ from ridgeline.report.manifest import manifest
 from ridgeline.report.result import Details, Result
 from ridgeline.workload import optimizers
 from ridgeline.workload.graph import Graph, Pass
-from ridgeline.workload.model import Model
+from ridgeline.workload.model import Model, load_model
 
 
 def simulate(
-    model: Model, cluster: Cluster, plan: Plan, *, fold: bool = True, reference: bool = False
+    model: Model | str,
+    cluster: Cluster | str,
+    plan: Plan,
+    *,
+    fold: bool = True,
+    reference: bool = False,
 ) -> Result:
     """Simulate one training step.
 
     Parameters
     ----------
     model
-        From `load_model`.
+        From `load_model`, or a name or path for it.
     cluster
-        From `load_cluster`.
+        From `load_cluster`, or a name or path for it.
     plan
         How the step is distributed; its ``global_batch`` is the samples of the step.
     fold
@@ -48,6 +54,8 @@ def simulate(
     RidgelineError
         If the cluster has too few devices, or cannot do the plan's number format.
     """
+    model = load_model(model) if isinstance(model, str) else model
+    cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
     if plan.devices > cluster.max_devices:
         raise RidgelineError(
             f"the plan needs {plan.devices} devices, but {cluster.name} has {cluster.max_devices}"
@@ -72,7 +80,7 @@ def simulate(
     return Result(
         step_time_s=step_time_s,
         samples_per_s=samples_per_s,
-        tokens_per_s=samples_per_s * graph.tokens_per_sample,
+        tokens_per_s=samples_per_s * graph.tokens_per_sample or None,
         flops_per_step=useful,
         mfu=achieved,
         hfu=achieved,  # nothing is recomputed
@@ -84,8 +92,8 @@ def simulate(
         limits_s=time.limits_s,
         fits=memory["total"] <= device.capacity_bytes,
         uncertainty=None,
-        manifest=manifest(graph, cluster, plan, lowered),
-        details=Details(graph, cluster, plan, lowered, timeline),
+        manifest=manifest(model, cluster, plan, lowered),
+        details=Details(model, graph, cluster, plan, lowered, timeline),
     )
 
 

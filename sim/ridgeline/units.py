@@ -150,7 +150,7 @@ def show(value: float, unit: str, digits: int = 3) -> str:
         scaled = value / float(_PREFIXES[prefix]) ** power
         if abs(scaled) >= 0.9995:
             break
-    if prefix == "P" and abs(scaled) >= 1000:
+    if abs(scaled) >= 1000 or abs(scaled) < 1e-3:
         return f"{value:.{digits}g} {unit}"
     text = f"{scaled:.{digits}g}" if abs(scaled) < 10**digits else f"{scaled:.0f}"
     return f"{text} {prefix}{unit}"

@@ -48,7 +48,7 @@ def test_the_keys_and_sums_of_a_result(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_same_command_gives_the_same_bytes() -> None:
-    command = [sys.executable, "-m", "ridgeline.cli", "run", "alexnet", "dgx1-v100"]
+    command = [sys.executable, "-m", "ridgeline", "run", "alexnet", "dgx1-v100"]
     command += ["--plan", "data=4", "--batch", "64", "--json"]
     outputs = {subprocess.run(command, capture_output=True, check=True).stdout for _ in range(2)}
     assert len(outputs) == 1
@@ -103,11 +103,58 @@ def test_overrides_reach_every_level(capsys: pytest.CaptureFixture[str]) -> None
         assert after["manifest"]["hash"] != before["manifest"]["hash"], field
 
 
+def test_the_energy_of_links_can_be_overridden(capsys: pytest.CaptureFixture[str]) -> None:
+    base = ("run", "mlp", "dgx1-v100", "--plan", "data=8", "--batch", "64", "--json")
+    before = json.loads(call(capsys, *base)[1])
+    for level in ("cluster", "cluster.node"):
+        dear = f"{level}.energy_table.entries.link.nvlink2.value=1 J/B"
+        after = json.loads(call(capsys, *base, "--set", dear)[1])
+        moved = before["traffic_bytes"]["nvlink2"]
+        assert after["energy_j"]["network"] == pytest.approx(moved * 1.0, rel=1e-9)
+        assert after["energy_j"]["dram"] == before["energy_j"]["dram"]
+
+
+def test_a_changed_machine_is_named_and_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    base = ("run", "resnet50", "v100-sxm2-16gb", "--batch", "112")
+    assert "predicted against published" in call(capsys, *base)[1]
+    for change in ("cluster.device.memory.hbm.bandwidth=10 TB/s", "model.depths=[1, 1, 1, 1]"):
+        out = call(capsys, *base, "--set", change)[1]
+        assert "no measurement of this configuration is shipped" in out
+        assert f"changed: {change.split('.', 1)[1]}" in " ".join(out.split())
+        manifest = json.loads(call(capsys, *base, "--set", change, "--json")[1])["manifest"]
+        assert change.split("=")[0].split(".", 1)[1] in {
+            **manifest["model"]["overrides"],
+            **manifest["cluster"]["overrides"],
+        }
+
+
+def test_an_assumed_efficiency_is_not_called_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    change = "cluster.device.achievable.0.fraction.value=1.0"
+    arguments = ("run", "mlp", "v100-sxm2-16gb", "--batch", "64", "--set", change, "--json")
+    trust = json.loads(call(capsys, *arguments)[1])["manifest"]["trust"]
+    assert trust["calibrated_flop_share"] == 0
+    assert "achievable.0.fraction" in trust["assumed_values"]
+
+
+def test_standard_output_that_is_full() -> None:
+    command = [sys.executable, "-m", "ridgeline", "list"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert "cannot write the answer" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 MISTAKES = [
     (("run", "resnet5", "dgx1-v100", "--batch", "8"), "'resnet5'; did you mean 'resnet50'"),
     (("run", "resnet50", "dgx1-v10", "--batch", "8"), "'dgx1-v10'; did you mean 'dgx1-v100'"),
     (("run", "resnet50", "dgx1-v100"), "batch size is missing"),
-    (("run", "resnet50", "dgx1-v100", "--batch", "x"), "unable to convert \"x\" into int"),
+    (("run", "resnet50", "dgx1-v100", "--batch", "x"), "expected a whole number, found 'x'"),
+    (("run", "resnet50", "dgx1-v100", "--batch", "1.5"), "a whole number, found '1.5'"),
+    (("gemm", "8.5", "8", "8", "--device", "p100-sxm2"), "a whole number, found '8.5'"),
+    (("run", "mlp", "dgx1-v100", "--batch", "8", "--plan", "schedule=gpipe"), "not modelled yet"),
+    (("run", "mlp", "dgx1-v100", "--batch", "8", "--set", "cluster.device.idle_power=1 V"),
+     "override of "),
     (("run", "resnet50", "dgx1-v100", "--plan", "data=3", "--batch", "8"), "evenly by data=3"),
     (("run", "resnet50", "dgx1-v100", "--plan", "data=16", "--batch", "16"), "needs 16 devices"),
     (("run", "resnet50", "dgx1-v100", "--plan", "dta=8", "--batch", "8"), "did you mean 'data'"),

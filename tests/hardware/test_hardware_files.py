@@ -76,7 +76,7 @@ MISTAKES = [
     ("device", ", fp16: flop.fp16}", "}", 13, "engines.matrix.energy", "no energy entry for fp16"),
     ("device", "bandwidth: 1 TB/s, ", "", 23, "memory.hbm", "needs a bandwidth"),
     ("device", "instances: 64", "instances: 0", 21, "memory.registers.instances", "at least 1"),
-    ("device", "energy.yaml", "enregy.yaml", 0, None, "No such file"),
+    ("device", "energy.yaml", "enregy.yaml", 6, "energy_table", "does not exist"),
     ("device", "energy.yaml", "gpu-12", 6, "energy_table", "did you mean 'gpu-12nm'"),
     ("device", "year: 2020", "year: 2020\nyear: 2021", 5, None, "'year' stands twice"),
     ("device", "name: toy", "name: !!python/name:os.system", 3, None, "tag"),

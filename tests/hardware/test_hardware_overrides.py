@@ -46,13 +46,13 @@ Read = Callable[[Cluster], object]
         ),
         ("device.achievable", [], lambda c: c.device.achievable, ()),
         (
-            "energy_table.entries.dram.hbm2.value",
+            "device.energy_table.entries.dram.hbm2.value",
             "1 pJ/bit",
             lambda c: c.device.prices.price_j("dram.hbm2", "J/B"),
             8e-12,
         ),
         (
-            "energy_table.entries.flop.fp16.tensor.value",
+            "device.energy_table.entries.flop.fp16.tensor.value",
             "2 pJ/FLOP",
             lambda c: c.device.prices.price_j("flop.fp16.tensor", "J/FLOP"),
             2e-12,
@@ -75,7 +75,7 @@ def test_device_and_energy_overrides_work_on_every_kind_of_machine(name: str) ->
         {
             "device.launch_latency": "9 us",
             "device.memory.l2.capacity": "40 MiB",
-            "energy_table.entries.sram.l2.value": "3 pJ/B",
+            "device.energy_table.entries.sram.l2.value": "3 pJ/B",
         },
     )
     assert cluster.device.launch_latency.value == 9e-6
@@ -96,7 +96,7 @@ def test_an_overridden_value_says_so() -> None:
     power = load_device("v100-sxm2-16gb", {"idle_power": "1 W"}).idle_power
     assert (power.source, power.basis) == ("override by the user", "assumed")
     kept = load_device("v100-sxm2-16gb", {"idle_power.value": "1 W"}).idle_power
-    assert kept.basis == "measured"
+    assert (kept.source, kept.basis) == ("override by the user", "assumed")
 
 
 def test_the_shipped_description_is_not_changed() -> None:
@@ -131,9 +131,9 @@ def test_energy_of_links_belongs_to_the_node() -> None:
         (CLUSTER, "node.links.0.between.1", "device9", "does not exist"),
         (CLUSTER, "node.links.0.type", "nvlink3", "did you mean 'nvlink2'"),
         (CLUSTER, "node.links.99.count", 1, "unknown field|no field|nothing"),
-        (CLUSTER, "energy_table.entries.dram.hbm9.value", "1 pJ/B", "no field"),
-        (CLUSTER, "energy_table.entries.dram.hbm2.value", "1 pJ/FLOP", "another dimension"),
-        (CLUSTER, "energy_table.entries.dram.hbm2.value", "-1 pJ/B", "at least 0"),
+        (CLUSTER, "device.energy_table.entries.dram.hbm9.value", "1 pJ/B", "no field"),
+        (CLUSTER, "device.energy_table.entries.dram.hbm2.value", "1 pJ/FLOP", "another dimension"),
+        (CLUSTER, "device.energy_table.entries.dram.hbm2.value", "-1 pJ/B", "at least 0"),
         ("dgx1-v100", "max_nodes", 2, "single node has no such field"),
         ("dgx1-v100", "nod.count", 2, "did you mean 'node'"),
         ("v100-sxm2-16gb", "node.count", 2, "single device has no such field"),

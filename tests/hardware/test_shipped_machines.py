@@ -24,6 +24,11 @@ from ridgeline.hardware.sourced import DEFAULT, NOT_STATED, Described, sourced_v
 
 DEVICES = catalog.names("devices")
 NODES = catalog.names("nodes")
+# Cores of published studies, with the one number format that the study is about.
+MATRIX_MACHINES = {
+    *("caterpillar-a", "caterpillar-b", "cell-be-sp", "core-i7-960-dp", "core-i7-960-sp"),
+    *("csx700-dp", "gtx480-dp", "gtx480-sp", "lap-dp", "lap-sp", "stratix-iv-dp"),
+}
 CLUSTERS = catalog.names("clusters")
 TABLES = catalog.names("energy")
 
@@ -127,13 +132,22 @@ def test_every_energy_has_a_source_and_a_basis(name: str) -> None:
         assert energy.basis != NOT_STATED, entry
 
 
-@pytest.mark.parametrize("name", DEVICES)
+def fastest(device: Device, work: str, format_: str) -> str | None:
+    """Name of the engine with the highest rate, or None."""
+    able = {
+        name: engine.rates[format_].value
+        for name, engine in device.engines.items()
+        if work in engine.runs and format_ in engine.rates
+    }
+    return max(able, key=lambda name: able[name]) if able else None
+
+
+@pytest.mark.parametrize("name", sorted(set(DEVICES) - MATRIX_MACHINES))
 def test_every_device_computes_in_fp32_and_has_a_fast_matrix_format(name: str) -> None:
     device = load_device(name)
-    assert device.engine_for("vector", "fp32") is not None
-    assert device.engine_for("matrix", "fp32") is not None
-    assert device.engine_for("matrix", "fp16") or device.engine_for("matrix", "bf16")
-    assert device.engine_for("matrix", "tf32") is None
+    assert fastest(device, "vector", "fp32")
+    assert fastest(device, "matrix", "fp32")
+    assert fastest(device, "matrix", "fp16") or fastest(device, "matrix", "bf16")
     assert device.idle_power.value < device.tdp.value if device.tdp else False
 
 
@@ -144,7 +158,7 @@ def device(name: str) -> Device:
 
 def ridge(name: str, format_: str) -> float:
     machine = device(name)
-    engine = machine.engine_for("matrix", format_)
+    engine = fastest(machine, "matrix", format_)
     assert engine is not None
     bandwidth = machine.memory[machine.far_memory].bandwidth
     assert bandwidth is not None

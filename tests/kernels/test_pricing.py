@@ -133,10 +133,16 @@ def test_a_format_without_an_engine_is_an_error(device: Device) -> None:
 
 
 def test_calibration_rows_are_matched_first_to_last() -> None:
+    shares = [("conv2d", None, 0.1), ("gemm", "forward", 0.5), ("gemm", None, 0.25)]
     rows = [
-        {"engine": "matrix", "format": "fp16", "op": "conv2d", "fraction": 0.1},
-        {"engine": "matrix", "format": "fp16", "op": "gemm", "pass": "forward", "fraction": 0.5},
-        {"engine": "matrix", "format": "fp16", "op": "gemm", "fraction": 0.25},
+        {
+            "engine": "matrix",
+            "format": "fp16",
+            "op": op,
+            "pass": pass_,
+            "fraction": {"value": share, "source": "a test", "basis": "measured"},
+        }
+        for op, pass_, share in shares
     ]
     device = load_device(DEVICE_FILE, {"achievable": rows})
     cost = cost_of(gemm_graph(4096, 4096, 4096), device)

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from network_machines import cluster, dgx1, single, switched
+from network_machines import cluster, dgx1, node, single, switched
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network import Topology, from_cluster, from_text
@@ -80,8 +80,13 @@ def test_routes_are_the_shortest_and_of_those_the_widest(topology: Topology) -> 
 
 
 def test_devices_do_not_pass_on_messages_of_others() -> None:
-    with pytest.raises(RidgelineError, match="no route from device0 to device2"):
-        route(from_text("Ring(4, 1 GB/s, 0 s)"), 0, 2)
+    links: list[dict[str, object]] = [
+        {"between": [f"device{i}", f"device{i + 1}"], "type": "nvlink"} for i in range(3)
+    ]
+    topology = from_cluster(single(node("line", 4, links)), 4)
+    with pytest.raises(RidgelineError, match=r"no route from node0\.device0 to node0\.device2"):
+        route(topology, 0, 2)
+    assert len(route(from_text("Ring(4, 1 GB/s, 0 s)"), 0, 2)) == 2  # chips of a torus do
 
 
 def test_unlinked_devices_of_a_dgx1_meet_at_the_hosts() -> None:

@@ -11,7 +11,7 @@ from network_machines import CUBE_MESH, cluster, dgx1, node, single, switched
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.network import Topology, from_cluster, from_text
-from ridgeline.network.topology import INLINE
+from ridgeline.network.inline import INLINE
 
 
 def kinds(topology: Topology) -> Counter[str]:

@@ -106,3 +106,21 @@ def test_an_output_of_another_kind_is_refused_before_anything_runs(
     assert execute(["sweep", str(path), "--output", str(tmp_path / "rows.xlsx")]) == 2
     assert ".csv or .parquet" in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["study.yaml"]
+
+
+def test_lists_can_be_varied(tmp_path: Path) -> None:
+    head = STUDY.split("vary:", maxsplit=1)[0]
+    text = f"{head}vary:\n  model.depths: [[1, 1, 1, 1], [2, 2, 2, 2]]\n"
+    rows = run_sweep(load_study(write(tmp_path, text)))
+    assert [row["model.depths"] for row in rows] == ["[1, 1, 1, 1]", "[2, 2, 2, 2]"]
+    assert rows[0]["step_time_s"] < rows[1]["step_time_s"]
+
+
+def test_a_folder_that_is_not_there_is_found_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, STUDY)
+    assert execute(["sweep", str(path), "--output", str(tmp_path / "no" / "rows.csv")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "cannot be written" in captured.err

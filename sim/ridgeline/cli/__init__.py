@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 ERROR_STATUS = 2
 
@@ -30,6 +31,7 @@ def execute(arguments: Sequence[str]) -> int:
 
     try:
         status = app(list(arguments), exit_on_error=False, print_error=False)
+        sys.stdout.flush()
     except (CycloptsError, RidgelineError) as error:
         message = " ".join(str(error).split("\n"))
         print(f"ridgeline: {message}", file=sys.stderr)
@@ -40,4 +42,9 @@ def execute(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader, `head` say, has closed the pipe: nothing is wrong
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # files explain themselves; this is standard output, full or closed
+        print(f"ridgeline: cannot write the answer: {error.strerror}", file=sys.stderr)
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ERROR_STATUS
     return int(status or 0)

@@ -58,6 +58,10 @@ VERBS = {
         "Time one collective on the links of a machine.",
         "ridgeline collective all-reduce 100MB dgx1-v100",
     ),
+    "reproduce": Verb(
+        "Compute a published result anew: predicted, published, residual.",
+        "ridgeline reproduce caterpillar",
+    ),
     "list": Verb("List the shipped models and machines.", "ridgeline list devices"),
     "show": Verb("Show one model, machine or energy table.", "ridgeline show resnet50"),
     "doctor": Verb("Check the installation.", "ridgeline doctor"),

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Whole
 
 
 def collective_(
@@ -15,7 +16,7 @@ def collective_(
     size: str,
     where: str,
     *,
-    ranks: int | None = None,
+    ranks: Whole | None = None,
     algorithm: str = "auto",
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -50,5 +51,8 @@ def collective_(
     if answer.busbw_bytes_per_s is not None and answer.algbw_bytes_per_s is not None:
         rows.add_row("algorithm bandwidth", show(answer.algbw_bytes_per_s, "B/s", 4))
         rows.add_row("bus bandwidth", show(answer.busbw_bytes_per_s, "B/s", 4))
-    rows.add_row("energy on the links", show(answer.energy_j, "J", 4))
+    rows.add_row(
+        "energy on the links",
+        show(answer.energy_j, "J", 4) if answer.energy_j else "not priced (no energy given)",
+    )
     console().print(rows)

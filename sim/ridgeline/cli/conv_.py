@@ -7,21 +7,22 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ridgeline.cli.ops import print_op
+from ridgeline.cli.whole import Whole
 
 
 def conv_(
-    batch: int,
-    c_in: int,
-    height: int,
-    width: int,
-    c_out: int,
-    filter: int,
+    batch: Whole,
+    c_in: Whole,
+    height: Whole,
+    width: Whole,
+    c_out: Whole,
+    filter: Whole,
     *,
     device: str,
-    stride: int = 1,
-    padding: int = 0,
-    dilation: int = 1,
-    groups: int = 1,
+    stride: Whole = 1,
+    padding: Whole = 0,
+    dilation: Whole = 1,
+    groups: Whole = 1,
     pass_: Annotated[str, Parameter(name="--pass")] = "forward",
     format: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,

@@ -7,15 +7,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ridgeline.cli.ops import print_op
+from ridgeline.cli.whole import Whole
 
 
 def gemm_(
-    m: int,
-    n: int,
-    k: int,
+    m: Whole,
+    n: Whole,
+    k: Whole,
     *,
     device: str,
-    batch: int = 1,
+    batch: Whole = 1,
     format: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:

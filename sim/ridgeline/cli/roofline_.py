@@ -7,13 +7,14 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Whole
 
 
 def roofline_(
     device: str,
     *,
     model: str | None = None,
-    batch: int = 32,
+    batch: Whole = 32,
     precision: str = "fp32",
     output: str = "roofline.png",
     json: Annotated[bool, Parameter(negative="")] = False,

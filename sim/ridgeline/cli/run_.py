@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Whole
 
 MISFIT_STATUS = 3
 
@@ -16,7 +17,7 @@ def run_(
     cluster: str,
     *,
     plan: str = "",
-    batch: int | None = None,
+    batch: Whole | None = None,
     precision: str | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False)] = (),
     out: str | None = None,
@@ -36,7 +37,7 @@ def run_(
     batch
         Samples of one step over all devices.
     precision
-        fp32, tf32, fp16-mixed, bf16-mixed or fp8-mixed.
+        fp32, tf32, fp16-mixed or bf16-mixed.
     set_
         Replace one field of the machine or model: cluster.device.memory.hbm.bandwidth="1.2 TB/s".
     out

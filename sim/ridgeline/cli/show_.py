@@ -8,12 +8,13 @@ from cyclopts import Parameter
 
 from ridgeline import catalog
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Whole
 from ridgeline.config import read_yaml
 from ridgeline.errors import ConfigError, nearest
 
 
 def show_(
-    name: str, *, batch: int = 1, json: Annotated[bool, Parameter(negative="")] = False
+    name: str, *, batch: Whole = 1, json: Annotated[bool, Parameter(negative="")] = False
 ) -> None:
     """Show one model, machine or energy table.
 

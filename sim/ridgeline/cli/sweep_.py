@@ -49,12 +49,14 @@ def sweep_(
         TimeRemainingColumn,
     )
 
+    from ridgeline.report.files import check_writable
     from ridgeline.report.summary import plain_table
     from ridgeline.study.sweep import load_study, run_sweep, write_rows, writer_for
 
     loaded = load_study(study)
     if output is not None:
         writer_for(Path(output))
+        check_writable(output)
     from rich.console import Console
 
     columns = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -18,12 +18,21 @@ from ridgeline.hardware.sourced import Described, Sourced
 class Fabric(Strict):
     """The network between nodes."""
 
-    kind: Literal["fat-tree"]
-    """"fat-tree": leaf switches with half their ports down and half up, and spines above them."""
+    kind: Literal["fat-tree", "rail-optimised", "dragonfly", "torus", "switch"]
+    """"fat-tree": leaf switches with half their ports down and half up, and one or two levels above
+    them; "rail-optimised": the same, but NICs of equal position in their nodes share a leaf;
+    "dragonfly": groups of fully linked routers, every two groups linked; "torus": node to node, a
+    ring of nodes in each dimension; "switch": one ideal switch."""
     link: str
     """Link type of every cable."""
-    radix: int = Field(ge=2, le=4096, multiple_of=2)
-    """Ports of one switch."""
+    radix: int = Field(default=2, ge=2, le=4096, multiple_of=2)
+    """Ports of one switch; of a fat tree and a dragonfly."""
+    levels: Literal[2, 3] = 2
+    """Levels of switches of a fat tree."""
+    shape: tuple[int, ...] = Field(default=(), strict=False)
+    """Extents of a torus in nodes, innermost first."""
+    routing: str = "shortest"
+    """Name of a routing: shortest (on a fat tree D-mod-k), ecmp, up-down."""
     source: str = ""
 
 
@@ -51,6 +60,8 @@ class Cluster(Described):
     nodes: Node = Field(exclude=True)
     """The description of the nodes; put here by the loader."""
     prices: EnergyTable | None = Field(default=None, exclude=True)
+    overrides: dict[str, Any] = Field(default_factory=dict, exclude=True)
+    """Fields that were replaced on the way from the files, by dotted path."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:

@@ -9,10 +9,13 @@ from pydantic import Field, model_validator
 from ridgeline import units
 from ridgeline.config import FieldError, Strict
 from ridgeline.errors import ConfigError, nearest
+from ridgeline.hardware.array import SystolicArray
 from ridgeline.hardware.energy import EnergyTable
+from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.hardware.sourced import DEFAULT, Described, Sourced
 
 Work = Literal["matrix", "vector"]
+_RATE_TOLERANCE = 0.01  # published peaks are rounded
 
 
 class InstructionShape(Strict):
@@ -27,7 +30,7 @@ class InstructionShape(Strict):
 class Engine(Strict):
     """A compute engine: what work it does and how fast in each number format."""
 
-    kind: Literal["tensor-core", "vector", "systolic"]
+    kind: Literal["tensor-core", "vector", "systolic", "broadcast-grid"]
     runs: tuple[Work, ...] = Field(strict=False, min_length=1)
     """"matrix" for contractions, "vector" for everything else."""
     rates: dict[str, Sourced[units.FlopPerSecond]] = Field(min_length=1)
@@ -38,6 +41,40 @@ class Engine(Strict):
     """Operand reuse of one instruction; decides the register traffic."""
     energy: dict[str, str]
     """Entry of the energy table per number format."""
+    array: SystolicArray | None = None
+    """Of a systolic engine: its arrays, from which its cycles are counted exactly."""
+    grid: BroadcastGrid | None = None
+    """Of a broadcast-grid engine: its cores, from which its cycles are counted."""
+
+    @model_validator(mode="after")
+    def _grid_agrees(self) -> Engine:
+        if (self.grid is None) == (self.kind == "broadcast-grid"):
+            raise FieldError("an engine has a grid if and only if it is a broadcast-grid", "grid")
+        if self.grid is None:
+            return self
+        peak = self.grid.flops_per_cycle * self.grid.clock.value
+        if not any(abs(rate.value / peak - 1) <= _RATE_TOLERANCE for rate in self.rates.values()):
+            raise FieldError(
+                f"the cores do {units.show(peak, 'FLOP/s')} at one multiply-accumulate an element"
+                f" and cycle, but no rate of the engine is that",
+                "grid",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _array_agrees(self) -> Engine:
+        if self.array is None:
+            return self
+        if self.kind != "systolic":
+            raise FieldError(f"only a systolic engine has arrays; this one is {self.kind}", "array")
+        peak = self.array.flops_per_cycle * self.array.clock.value
+        if not any(abs(rate.value / peak - 1) <= _RATE_TOLERANCE for rate in self.rates.values()):
+            raise FieldError(
+                f"the arrays do {units.show(peak, 'FLOP/s')} at one multiply-accumulate a cell and"
+                f" cycle, but no rate of the engine is that",
+                "array",
+            )
+        return self
 
 
 class MemoryLevel(Strict):
@@ -163,15 +200,6 @@ class Device(Described):
             self.prices.price_j(entry, unit)
         except ConfigError as error:
             raise FieldError(str(error), *place) from error
-
-    def engine_for(self, work: Work, format_: str) -> str | None:
-        """Name of the fastest engine that does this work in this format, or None."""
-        able = [
-            (engine.rates[format_].value, name)
-            for name, engine in self.engines.items()
-            if work in engine.runs and format_ in engine.rates
-        ]
-        return max(able)[1] if able else None
 
     @property
     def far_memory(self) -> str:

@@ -7,6 +7,7 @@ file to the schema, so that an override is checked like the file itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,15 +50,20 @@ def load_cluster(name: str, overrides: Overrides | None = None) -> Cluster:
         Name in the catalogue or path of a YAML file.
     overrides
         New values by dotted path: fields of the cluster, ``node.…`` of its nodes, ``device.…`` of
-        their devices, ``energy_table.…`` of the devices' energy table.
+        their devices. Each has an ``energy_table.…`` of its own: of the fabric's links, of the
+        node's links, of what happens in a device.
 
     Raises
     ------
     ConfigError
         With file, line and field of the first mistake.
     """
-    document = _document(_kind_of(name), name)
     overrides = overrides or {}
+    cluster = _any_cluster(_document(_kind_of(name), name), overrides)
+    return cluster.model_copy(update={"overrides": dict(overrides)}) if overrides else cluster
+
+
+def _any_cluster(document: Document, overrides: Overrides) -> Cluster:
     match document.data.get("kind"):
         case "device":
             below = {**_under(overrides, "device"), **_prefixed(overrides, "energy_table")}
@@ -105,7 +111,7 @@ def _build(
     for name in parts:
         if name in document.data:
             raise document.error(f"unknown field {name!r}", (name,))
-    return validate(Document(document.file, {**document.data, **parts}, document.places), schema)
+    return validate(replace(document, data={**document.data, **parts}), schema)
 
 
 def _device(document: Document, overrides: Overrides) -> Device:
@@ -118,30 +124,32 @@ def _device(document: Document, overrides: Overrides) -> Device:
 
 def _node(document: Document, overrides: Overrides) -> Node:
     own, device = _split(overrides, "device")
-    device = {**device, **_prefixed(own, "energy_table.")}
-    own = {k: v for k, v in own.items() if k not in device}
+    own, table = _split(own, "energy_table")
     document = _replaced(document, own, "device", "energy_table")
     devices = _device(
         _referred(document, "devices", _name_in(document, "device"), "device"), device
     )
-    return _build(document, Node, own, devices=devices, prices=_prices(document))
+    return _build(document, Node, own, devices=devices, prices=_prices(document, table))
 
 
 def _cluster(document: Document, overrides: Overrides) -> Cluster:
     own, node = _split(overrides, "node")
-    below = _prefixed(own, "device", "energy_table.")
-    own = {k: v for k, v in own.items() if k not in below}
+    below = _prefixed(own, "device")
+    own, table = _split({k: v for k, v in own.items() if k not in below}, "energy_table")
     document = _replaced(document, own, "node", "energy_table")
     node_document = _referred(document, "nodes", _name_in(document, "node"), "node")
     nodes = _node(node_document, {**node, **below})
-    return _build(document, Cluster, own, nodes=nodes, prices=_prices(document))
+    return _build(document, Cluster, own, nodes=nodes, prices=_prices(document, table))
 
 
-def _prices(document: Document) -> EnergyTable | None:
+def _prices(document: Document, overrides: Overrides) -> EnergyTable | None:
+    """Load the table that prices the links of a node or of a fabric."""
     name = document.data.get("energy_table")
     if not isinstance(name, str):
+        if overrides:
+            raise document.error("there is no energy table of links to override")
         return None
-    return _build(_referred(document, "energy", name, "energy_table"), EnergyTable, {})
+    return _build(_referred(document, "energy", name, "energy_table"), EnergyTable, overrides)
 
 
 def _lone_node(device: Device) -> Node:
@@ -182,11 +190,12 @@ def _referred(document: Document, kind: str, name: str, field: str) -> Document:
     if name not in catalog.names(kind) and catalog.is_path(name):
         name = str(Path(document.file).parent / name)
     try:
-        return _document(kind, name)
+        path = catalog.find(kind, name)
     except ConfigError as error:
-        if error.file is not None:
-            raise
         raise document.error(error.message, (field,)) from error
+    if not path.exists():
+        raise document.error(f"refers to {path}, which does not exist", (field,))
+    return _document(kind, str(path))
 
 
 def _replaced(document: Document, own: dict[str, Any], *fields: str) -> Document:
@@ -194,7 +203,7 @@ def _replaced(document: Document, own: dict[str, Any], *fields: str) -> Document
     found = {name: own.pop(name) for name in fields if name in own}
     if not found:
         return document
-    return Document(document.file, {**document.data, **found}, document.places)
+    return replace(document, data={**document.data, **found})
 
 
 def _split(overrides: Overrides, head: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -28,10 +28,18 @@ class Sourced(Strict, Generic[T]):
     note: str = ""
     """What a reader must know: scope, conversion, conditions."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (dict(self),)  # pickle cannot find Sourced[float] by its name
+
     @model_validator(mode="before")
     @classmethod
     def _bare(cls, raw: Any) -> Any:
         return raw if isinstance(raw, dict | Sourced) else {"value": raw}
+
+
+def _again(fields: dict[str, Any]) -> Sourced[Any]:
+    """Make a sourced value of what was pickled; it was checked when it was first made."""
+    return Sourced[Any].model_construct(**fields)
 
 
 class Described(Strict):

@@ -12,9 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ridgeline.hardware.device import Achievable, Device
+from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
+from ridgeline.kernels.systolic.device import arrays_of
+from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.traffic import Operands, near_levels
 from ridgeline.kernels.waves import Machine, best_blocking
-from ridgeline.workload.graph import Conv, Op
+from ridgeline.workload.graph import FORMAT_BYTES, Conv, Op
 
 # Tensor-core convolutions work on channels in multiples of 8; cuDNN pads others with zeros (NVIDIA,
 # "Convolutional Layers User's Guide", DU-09795-001, section "Channels In And Out").
@@ -30,8 +33,8 @@ class Busy:
     peak_flops
         FLOP that the engine would do at peak in the same time.
     calibrated
-        Whether the achievable share is known; without it a full engine is taken to run at its
-        peak, which is a bound.
+        Whether the achievable share was measured; without any a full engine is taken to run at
+        its peak, which is a bound.
     latency_s
         Time besides the op's launch in which neither arithmetic nor traffic goes on.
     near_bytes
@@ -105,14 +108,59 @@ def in_waves(op: Op, operands: Operands, device: Device, engine: str, format_: s
     best = best_blocking(operands.gemm, operands.a_bytes, operands.b_bytes, floor_s, machine)
     return Busy(
         peak_flops=best.arithmetic_s * peak,
-        calibrated=row is not None,
+        calibrated=row is not None and row.fraction.basis == "measured",
         latency_s=best.latency_s,
         near_bytes=operands.near_bytes(best.rows, best.columns) + best.partial_bytes,
+    )
+
+
+def on_arrays(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
+    """Count cycles on the engine's systolic arrays; without a description of them, as `in_waves`.
+
+    The cycles are exact, so there is nothing to measure. At the peak every cell does a
+    multiply-accumulate in every cycle; a format with a lower rate takes as many cycles more.
+    """
+    array, accumulate = device.engines[engine].array, device.engines[engine].accumulate
+    if array is None:
+        return in_waves(op, operands, device, engine, format_)
+    gemm = operands.gemm
+    best = best_partition(gemm.m, gemm.n, gemm.k, gemm.batch, arrays_of(array, accumulate))
+    partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
+    return Busy(
+        peak_flops=float(best.cycles * array.flops_per_cycle),
+        calibrated=True,
+        latency_s=0.0,
+        near_bytes=operands.a_bytes * best.a_passes
+        + operands.b_bytes * best.b_passes
+        + operands.rest_bytes
+        + partial_sums * FORMAT_BYTES[accumulate],
+    )
+
+
+def on_grid(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
+    """Count cycles of the broadcast-grid cores, which leave nothing to measure either."""
+    grid, accumulate = device.engines[engine].grid, device.engines[engine].accumulate
+    assert grid is not None
+    gemm = operands.gemm
+    ring = Ring(
+        grid.cores.value, grid.side.value, grid.local_memory.value, word_bytes=FORMAT_BYTES[format_]
+    )
+    best = grid_gemm(gemm.m, gemm.n, gemm.k, ring, grid.fma_latency.value)
+    partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
+    return Busy(
+        peak_flops=float(gemm.batch * best.cycles * grid.flops_per_cycle),
+        calibrated=True,
+        latency_s=0.0,
+        near_bytes=operands.a_bytes
+        + operands.b_bytes * best.b_passes
+        + operands.rest_bytes
+        + partial_sums * FORMAT_BYTES[accumulate],
     )
 
 
 ENGINE_MODELS: dict[str, EngineModel] = {
     "tensor-core": in_waves,
     "vector": in_waves,
-    "systolic": in_waves,
+    "systolic": on_arrays,
+    "broadcast-grid": on_grid,
 }

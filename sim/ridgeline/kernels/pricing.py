@@ -37,8 +37,16 @@ def price(op: Op, graph: Graph, device: Device) -> OpCost:
 
 
 def _contraction(op: Op, graph: Graph, device: Device) -> OpCost:
+    """Price a contraction on the engine that does it fastest, measured efficiencies first."""
     format_ = graph.tensors[op.inputs[0]].format
-    name = _engine(device, "matrix", format_, op)
+    costs = [
+        _on_engine(op, graph, device, name, format_)
+        for name in _engines(device, "matrix", format_, op)
+    ]
+    return min(costs, key=lambda cost: (not cost.calibrated, cost.time_s(device)))
+
+
+def _on_engine(op: Op, graph: Graph, device: Device, name: str, format_: str) -> OpCost:
     engine = device.engines[name]
     operands = operands_of(op, graph, device, engine.accumulate)
     busy = ENGINE_MODELS[engine.kind](op, operands, device, name, format_)
@@ -62,7 +70,7 @@ def _contraction(op: Op, graph: Graph, device: Device) -> OpCost:
     )
     if op.vector_flops:  # a fused epilogue: bias, scaling
         _add_vector(cost, op, device)
-    return cost
+    return _with_levels(cost, device)
 
 
 def _streaming(op: Op, graph: Graph, device: Device) -> OpCost:
@@ -73,24 +81,37 @@ def _streaming(op: Op, graph: Graph, device: Device) -> OpCost:
     )
     if op.vector_flops:
         _add_vector(cost, op, device)
+    return _with_levels(cost, device)
+
+
+def _with_levels(cost: OpCost, device: Device) -> OpCost:
+    """Turn the traffic into work at every level that has a bandwidth."""
+    for name, moved in cost.traffic_bytes.items():
+        level = device.memory[name]
+        if level.bandwidth is not None:
+            cost.level_work[name] = moved / level.achievable.value
     return cost
 
 
 def _add_vector(cost: OpCost, op: Op, device: Device) -> None:
-    name = _engine(device, "vector", VECTOR_FORMAT, op)
+    able = _engines(device, "vector", VECTOR_FORMAT, op)
+    name = max(able, key=lambda engine: device.engines[engine].rates[VECTOR_FORMAT].value)
     key = f"{name}.{VECTOR_FORMAT}"
     cost.engine_work[key] = cost.engine_work.get(key, 0.0) + op.vector_flops
     cost.flops[key] = cost.flops.get(key, 0.0) + op.vector_flops
 
 
-def _engine(device: Device, work: Work, format_: str, op: Op) -> str:
-    name = device.engine_for(work, format_)
-    if name is None:
-        able = sorted(
-            {f for engine in device.engines.values() if work in engine.runs for f in engine.rates}
-        )
+def _engines(device: Device, work: Work, format_: str, op: Op) -> list[str]:
+    """Names of the engines that do this work in this format; it is an error if there are none."""
+    able = [
+        name
+        for name, engine in device.engines.items()
+        if work in engine.runs and format_ in engine.rates
+    ]
+    if not able:
+        formats = {f for e in device.engines.values() if work in e.runs for f in e.rates}
         raise RidgelineError(
             f"{device.name} has no engine for {work} work in {format_} (op {op.name!r}); "
-            f"it does {work} work in: {', '.join(able) or 'no format'}"
+            f"it does {work} work in: {', '.join(sorted(formats)) or 'no format'}"
         )
-    return name
+    return able

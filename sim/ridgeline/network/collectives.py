@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
+from ridgeline.network import astrasim, nccl
+from ridgeline.network.algorithm import DoesNotApplyError
 from ridgeline.network.algorithms.ring import (
     all_gather_ring,
     all_reduce_ring,
     reduce_scatter_ring,
 )
+from ridgeline.network.inline import from_text, is_inline
 from ridgeline.network.schedule import ALGORITHMS, Phase, Schedule, closed_form_time_s
-from ridgeline.network.topology import Topology, from_cluster, from_text, is_inline
+from ridgeline.network.topology import Topology, from_cluster
 
 __all__ = [
     "ALGORITHMS",
@@ -28,8 +35,20 @@ __all__ = [
     "reduce_scatter_ring",
 ]
 
-_BUS_PASSES = {"all-reduce": 2, "reduce-scatter": 1, "all-gather": 1}
-"""Bus bandwidth is algorithm bandwidth times this times (n-1)/n (nccl-tests, PERFORMANCE.md)."""
+_BUS_PASSES = {
+    "all-reduce": (2, 2),
+    "reduce-scatter": (1, 1),
+    "all-gather": (1, 1),
+    "all-to-all": (1, 1),
+    "gather": (1, 1),
+    "scatter": (1, 1),
+    "broadcast": (1, 0),
+    "reduce": (1, 0),
+    "send": (1, 0),
+    "send-recv": (1, 0),
+    "barrier": (0, 0),
+}
+"""Bus bandwidth is algorithm bandwidth times (a - b/n) (nccl-tests, PERFORMANCE.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +90,35 @@ def collective(
     *,
     ranks: int | Sequence[int] | None = None,
     algorithm: str = "auto",
+    parts: Sequence[float] | Sequence[Sequence[float]] | None = None,
+    compat: Literal["astrasim"] | None = None,
 ) -> CollectiveResult:
     """Price a collective.
 
     Parameters
     ----------
     op
-        ``all-reduce``, ``reduce-scatter`` or ``all-gather``.
+        ``all-reduce``, ``reduce-scatter``, ``all-gather``, ``all-to-all``, ``broadcast``,
+        ``reduce``, ``gather``, ``scatter``, ``send`` (first rank to last), ``send-recv`` (each rank
+        to the next) or ``barrier``.
     size_bytes
         As nccl-tests counts it: the whole buffer, also of an all-gather and a reduce-scatter.
     where
         Name or path of a cluster, a cluster, a topology, or inline text such as
         ``"Ring(16, 50 GB/s, 500 ns)"``.
     ranks
-        The ranks that take part, or how many from rank 0 on; all of them by default.
+        The ranks that take part, or how many from rank 0 on; all of them by default. The first is
+        the root.
     algorithm
-        Name of an algorithm; "auto" takes the fastest there is.
+        Name of an algorithm. "auto" takes the fastest that applies: of all for an inline topology,
+        which is an idealised network; of what NCCL chooses from (`ridgeline.network.nccl`) for a
+        machine with NVLink; of the rings for any other machine, if the operation has one.
+    parts
+        Sizes in bytes of the parts of an operation with uneven ones: one per rank, or of an
+        all-to-all one row per rank. `size_bytes` remains what bandwidths are reckoned from.
+    compat
+        "astrasim" gives the time that ASTRA-sim 2 reports for a plain ring with its default system
+        settings (`ridgeline.network.astrasim`); bandwidths and energy remain this package's.
 
     Raises
     ------
@@ -95,15 +127,53 @@ def collective(
     """
     names = _algorithms(op)
     topology, group = _resolve(where, ranks)
-    wanted = names if algorithm == "auto" else [algorithm]
-    schedules = [ALGORITHMS[op, name](topology, group, size_bytes) for name in wanted]
+    if compat is not None:
+        return _compatible(op, size_bytes, topology, group)
+    uneven = None if parts is None else np.array(parts, dtype=np.float64)
+    if algorithm != "auto":
+        schedule = ALGORITHMS[op, algorithm](topology, group, size_bytes, uneven)
+        return _result(schedule, topology)
+    if not topology.single_channel and (op, "ring") in ALGORITHMS:
+        names = ["ring"]
+    schedules = []
+    for name in names:
+        with suppress(DoesNotApplyError):
+            schedules.append(ALGORITHMS[op, name](topology, group, size_bytes, uneven))
+    if uneven is None and not topology.single_channel:
+        schedules += nccl.candidates(op, topology, group, size_bytes)
     schedule = min(schedules, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
     return _result(schedule, topology)
 
 
+def _compatible(
+    op: str, size_bytes: float, topology: Topology, group: tuple[int, ...]
+) -> CollectiveResult:
+    """Return the plain ring with the time that ASTRA-sim reports for it."""
+    schedule = ALGORITHMS[op, "ring"](topology, group, size_bytes)
+    loads, latency_s = schedule.bytes_on_wire(), topology.latency_s
+    bandwidth = topology.bandwidth_bytes_per_s
+    hops = len(loads) == schedule.n_ranks and topology.single_channel
+    if not hops or len(set(bandwidth.tolist())) > 1 or len(set(latency_s.tolist())) > 1:
+        raise RidgelineError(
+            "the compatibility mode is for rings such as 'Ring(16, 50 GiB/s, 500 ns)' and at least "
+            f"one byte; found {topology.name!r}, {size_bytes} B and {schedule.n_ranks} ranks"
+        )
+    shard = schedule.n_ranks if op == "all-gather" else 1
+    time_ns = astrasim.ring_time_ns(
+        op,
+        round(size_bytes / shard),
+        schedule.n_ranks,
+        bandwidth_gib_per_s=float(bandwidth[0]) / astrasim.GIB,
+        latency_ns=round(float(latency_s[0]) * 1e9, 6),
+    )
+    return _result(schedule, topology, time_ns * 1e-9)
+
+
 def _algorithms(op: str) -> list[str]:
-    """Names of the algorithms of an operation."""
-    names = sorted(name for known, name in ALGORITHMS if known == op)
+    """Names of the algorithms of an operation that "auto" chooses from."""
+    names = sorted(
+        name for (known, name), one in ALGORITHMS.items() if known == op and one.automatic
+    )
     if not names:
         ops = sorted({known for known, _ in ALGORITHMS})
         raise RidgelineError(
@@ -128,13 +198,16 @@ def _resolve(
     return where, tuple(range(where.n_devices)) if group is None else group
 
 
-def _result(schedule: Schedule, topology: Topology) -> CollectiveResult:
-    time_s = closed_form_time_s(schedule, topology)
+def _result(
+    schedule: Schedule, topology: Topology, time_s: float | None = None
+) -> CollectiveResult:
+    time_s = closed_form_time_s(schedule, topology) if time_s is None else time_s
     algbw = busbw = None
     if time_s > 0:
         n = schedule.n_ranks
         algbw = schedule.size_bytes / time_s
-        busbw = algbw * _BUS_PASSES[schedule.op] * (n - 1) / n
+        passes, less = _BUS_PASSES[schedule.op]
+        busbw = algbw * (passes * n - less) / n
     wire = schedule.bytes_on_wire()
     return CollectiveResult(
         op=schedule.op,

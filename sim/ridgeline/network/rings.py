@@ -39,7 +39,7 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network import packing
-from ridgeline.network.routing import Route, route
+from ridgeline.network.routing import Route, routes
 from ridgeline.network.topology import Topology
 
 
@@ -115,7 +115,7 @@ def ring_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
     RidgelineError
         If a rank is unknown or stands twice, or two ranks have no route between them.
     """
-    _check(topology, ranks)
+    check_ranks(topology, ranks)
     if len(ranks) == 1:
         return Channels((), "single", {}, 0.0)
     if topology.single_channel:
@@ -129,7 +129,8 @@ def ring_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
     return _routed(topology, ranks, "routed")
 
 
-def _check(topology: Topology, ranks: Sequence[int]) -> None:
+def check_ranks(topology: Topology, ranks: Sequence[int]) -> None:
+    """Raise RidgelineError unless the ranks are distinct, at least one, and all exist."""
     if not ranks:
         raise RidgelineError("a collective needs at least one rank")
     unknown = [rank for rank in ranks if not 0 <= rank < topology.n_devices]
@@ -146,8 +147,7 @@ def _check(topology: Topology, ranks: Sequence[int]) -> None:
 def _routed(topology: Topology, ranks: tuple[int, ...], method: str) -> Channels:
     """One ring in rank order."""
     vertices = topology.devices[list(ranks)].tolist()
-    ends = zip(vertices, [*vertices[1:], vertices[0]], strict=True)
-    rings = [_Ring(ranks, tuple(route(topology, a, b) for a, b in ends))]
+    rings = [_Ring(ranks, _ways(topology, vertices, [*vertices[1:], vertices[0]]))]
     return _channels(topology, rings, _fair_rates(topology, rings), method)
 
 
@@ -247,16 +247,23 @@ def _rank_order(n: int, first: int, last: int) -> tuple[int, ...]:
 
 def _closed(topology: Topology, way: Sequence[_Passage]) -> _Ring:
     """Join the chains of the nodes, NIC to NIC, to a ring."""
-    routes: list[Route] = []
+    legs: list[tuple[int, int]] = []  # to be routed, and how many of them are one hop
+    legs_of_hop: list[int] = []
     for here, there in zip(way, [*way[1:], way[0]], strict=True):
         vertices = topology.devices[list(here.chain)].tolist()
-        routes += [route(topology, a, b) for a, b in pairwise(vertices)]
-        routes.append(
-            route(topology, vertices[-1], here.nic)
-            + route(topology, here.nic, there.nic)
-            + route(topology, there.nic, int(topology.devices[there.chain[0]]))
-        )
-    return _Ring(tuple(rank for passage in way for rank in passage.chain), tuple(routes))
+        legs += pairwise(vertices)
+        legs_of_hop += [1] * (len(vertices) - 1) + [3]
+        first = int(topology.devices[there.chain[0]])
+        legs += [(vertices[-1], here.nic), (here.nic, there.nic), (there.nic, first)]
+    ways = iter(_ways(topology, *zip(*legs, strict=True)))
+    hops = [sum((next(ways) for _ in range(n)), ()) for n in legs_of_hop]
+    return _Ring(tuple(rank for passage in way for rank in passage.chain), tuple(hops))
+
+
+def _ways(topology: Topology, sources: Sequence[int], targets: Sequence[int]) -> tuple[Route, ...]:
+    """Route many messages at once."""
+    ptr, links = routes(topology, np.array(sources), np.array(targets))
+    return tuple(tuple(links[a:b].tolist()) for a, b in pairwise(ptr.tolist()))
 
 
 def _direct_bandwidth(topology: Topology, vertices: Sequence[int]) -> packing.Bandwidths:

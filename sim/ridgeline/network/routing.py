@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from ridgeline.network.registry import Registry
 from ridgeline.network.topology import Topology
 
+# The search is compiled code, which `import ridgeline` must not load.
+from typing import TYPE_CHECKING  # isort: skip
+
+if TYPE_CHECKING:
+    from ridgeline.network.paths import Ints, Routes
+
 Route = tuple[int, ...]
 
-ROUTINGS: Registry[str, Callable[[Topology, int, int], Route]] = Registry(
+ROUTINGS: Registry[str, Callable[[Topology, Ints, Ints], Routes]] = Registry(
     "routing", "ridgeline.network.routings"
 )
-"""Returns the links from a vertex to another one, in order; by `Topology.routing`."""
+"""Returns the links of many messages, given as vertices; by `Topology.routing`."""
 
 
 def route(topology: Topology, source: int, target: int) -> Route:
@@ -30,4 +38,15 @@ def route(topology: Topology, source: int, target: int) -> Route:
     """
     if source == target:
         return ()
-    return ROUTINGS[topology.routing](topology, source, target)
+    return tuple(routes(topology, np.array([source]), np.array([target])).links.tolist())
+
+
+def routes(topology: Topology, source: Ints, target: Ints) -> Routes:
+    """Return the links of many messages at once; see `route`.
+
+    Parameters
+    ----------
+    source, target
+        [M] vertices.
+    """
+    return ROUTINGS[topology.routing](topology, source.astype(np.int64), target.astype(np.int64))

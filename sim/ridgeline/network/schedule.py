@@ -3,13 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network.registry import Registry
-from ridgeline.network.topology import Topology
+from ridgeline.network.topology import Floats, Indices, Topology
+
+if TYPE_CHECKING:
+    from ridgeline.network.algorithm import Algorithm
+
+ALGORITHMS: Registry[tuple[str, str], Algorithm] = Registry(
+    "collective algorithm", "ridgeline.network.algorithms"
+)
+"""Makes the schedule of (topology, ranks, size_bytes); by (op, name)."""
+
+
+class Loads(Mapping[int, float]):
+    """Bytes by directed link, as arrays: links ascending."""
+
+    def __init__(self, links: Indices, size_bytes: Floats) -> None:
+        self.links, self.bytes = links, size_bytes
+
+    def __getitem__(self, link: int) -> float:
+        place = int(np.searchsorted(self.links, link))
+        if place == len(self.links) or self.links[place] != link:
+            raise KeyError(link)
+        return float(self.bytes[place])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.links.tolist())
+
+    def __len__(self) -> int:
+        return len(self.links)
+
+    def __repr__(self) -> str:
+        return f"<Loads of {len(self)} links>"
+
+    def same(self, other: Loads) -> bool:
+        """Tell whether two have the same bytes on the same links."""
+        return np.array_equal(self.links, other.links) and np.array_equal(self.bytes, other.bytes)
 
 
 class Phase(NamedTuple):
@@ -48,19 +84,15 @@ class Schedule:
 
     def bytes_on_wire(self) -> dict[int, float]:
         """Bytes that pass each directed link in all phases together."""
-        total: dict[int, float] = {}
-        for phase in self.phases:
-            for link, size in phase.bytes_on_link.items():
-                total[link] = total.get(link, 0.0) + phase.repeat * size
-        return total
-
-
-Algorithm = Callable[[Topology, Sequence[int], float], Schedule]
-
-ALGORITHMS: Registry[tuple[str, str], Algorithm] = Registry(
-    "collective algorithm", "ridgeline.network.algorithms"
-)
-"""Makes the schedule of (topology, ranks, size_bytes); by (op, name)."""
+        parts = [(_loads(phase), phase.repeat) for phase in self.phases]
+        n_links = max((int(loads.links[-1]) + 1 for loads, _ in parts if len(loads)), default=0)
+        total = np.zeros(n_links)
+        passed = np.zeros(n_links, dtype=bool)
+        for loads, repeat in parts:
+            total[loads.links] += repeat * loads.bytes
+            passed[loads.links] = True
+        links = np.flatnonzero(passed)
+        return dict(zip(links.tolist(), total[links].tolist(), strict=True))
 
 
 def closed_form_time_s(schedule: Schedule, topology: Topology) -> float:
@@ -71,10 +103,19 @@ def closed_form_time_s(schedule: Schedule, topology: Topology) -> float:
     """
     bandwidth = topology.bandwidth_bytes_per_s
     time_s = 0.0
-    for latency_s, repeat, loads in schedule.phases:
-        sending_s = (size / float(bandwidth[link]) for link, size in loads.items())
-        time_s += repeat * (latency_s + max(sending_s, default=0.0))
+    for phase in schedule.phases:
+        loads = _loads(phase)
+        busy_s = float((loads.bytes / bandwidth[loads.links]).max(initial=0.0))
+        time_s += phase.repeat * (phase.latency_s + busy_s)
     return time_s
+
+
+def _loads(phase: Phase) -> Loads:
+    loads = phase.bytes_on_link
+    if isinstance(loads, Loads):
+        return loads
+    links = sorted(loads)
+    return Loads(np.array(links, np.int32), np.array([loads[link] for link in links], np.float64))
 
 
 def check_size(size_bytes: float) -> None:

@@ -1,12 +1,12 @@
 """Topology: the machine's graph as arrays, one row per directed link.
 
-It comes from a described cluster or from inline text such as ``"Ring(16, 50 GB/s, 500 ns)"``. A
-fabric between nodes and an inline topology are each one file in `ridgeline.network.topologies`.
+It comes from a described cluster, from inline text such as ``"Ring(16, 50 GB/s, 500 ns)"``
+(`ridgeline.network.inline`) or from a file (`ridgeline.network.files`). A fabric between nodes and
+an inline topology are each one file in `ridgeline.network.topologies`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +15,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline import units
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster, Fabric
 from ridgeline.hardware.node import LinkType, Node
@@ -77,6 +76,15 @@ class Topology:
     single_channel
         Collectives send along one channel in rank order and in one direction, as textbook
         algorithms do, rather than along all channels that the links have room for.
+    shape
+        Extents of a product of topologies, e.g. (4, 8) of a torus or (devices of a node, nodes) of
+        a cluster; rank ``i + shape[0] * (j + ...)`` has the coordinates (i, j, ...). Empty if there
+        are no dimensions, or if the last node is not full.
+    devices_forward
+        Devices pass on messages of others, as the chips of a torus do.
+    bisection_bytes_per_s
+        Bandwidth of the narrowest cut into two halves, one way, where a formula gives it; for any
+        other topology see `ridgeline.network.measures`.
     """
 
     name: str
@@ -94,6 +102,9 @@ class Topology:
     collective_latency_s: float = 0.0
     routing: str = "shortest"
     single_channel: bool = False
+    shape: tuple[int, ...] = ()
+    devices_forward: bool = False
+    bisection_bytes_per_s: float | None = None
 
     @property
     def n_vertices(self) -> int:
@@ -118,8 +129,10 @@ class Topology:
 
     @cached_property
     def forwards(self) -> npt.NDArray[np.bool_]:
-        """[V] whether the vertex passes on what is meant for others; devices do not."""
-        return _frozen(np.array([kind != DEVICE for kind in self.vertex_kinds]))
+        """[V] whether the vertex passes on what is meant for others."""
+        return _frozen(
+            np.array([self.devices_forward or kind != DEVICE for kind in self.vertex_kinds])
+        )
 
     @cached_property
     def ordinal(self) -> Indices:
@@ -182,7 +195,11 @@ class Drawing:
         devices: Sequence[int],
         *,
         collective_latency_s: float = 0.0,
+        routing: str = "shortest",
         single_channel: bool = False,
+        shape: tuple[int, ...] = (),
+        devices_forward: bool = False,
+        bisection_bytes_per_s: float | None = None,
     ) -> Topology:
         """Return the topology; `devices` are vertices in rank order."""
         rows = sorted(self._count, key=lambda row: (row[0], row[1], row[2].name))
@@ -205,7 +222,11 @@ class Drawing:
             count=_frozen(count),
             devices=_frozen(np.array(devices, dtype=np.int32)),
             collective_latency_s=collective_latency_s,
+            routing=routing,
             single_channel=single_channel,
+            shape=shape,
+            devices_forward=devices_forward,
+            bisection_bytes_per_s=bisection_bytes_per_s,
         )
 
 
@@ -213,11 +234,6 @@ FABRICS: Registry[str, Callable[[Drawing, Fabric, Sequence[int], LinkKind], None
     "fabric", "ridgeline.network.topologies"
 )
 """Draws the switches above the NICs, given as vertices in node order; by `Fabric.kind`."""
-
-INLINE: Registry[str, Callable[[Sequence[str]], Topology]] = Registry(
-    "inline topology", "ridgeline.network.topologies"
-)
-"""Makes a topology of the arguments between the parentheses; by the name before them."""
 
 
 def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
@@ -251,7 +267,13 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
         kind = _link_kind(link, cluster.link_types[link], cluster)
         FABRICS[cluster.fabric.kind](drawing, cluster.fabric, nics, kind)
     devices = [start + i for start in first for i in range(node.count)][:n_devices]
-    return drawing.finish(cluster.name, devices, collective_latency_s=node.collective_latency.value)
+    return drawing.finish(
+        cluster.name,
+        devices,
+        collective_latency_s=node.collective_latency.value,
+        routing="shortest" if cluster.fabric is None else cluster.fabric.routing,
+        shape=(node.count, n_nodes) if n_devices == n_nodes * node.count else (),
+    )
 
 
 def _draw_node(
@@ -276,51 +298,6 @@ def _link_kind(name: str, link_type: LinkType, owner: Node | Cluster) -> LinkKin
     assert owner.prices is not None  # the schema demands them of everything with link types
     price_j = owner.prices.price_j(link_type.energy, "J/B")
     return LinkKind(name, bandwidth, link_type.latency.value, price_j)
-
-
-def is_inline(text: str) -> bool:
-    """Tell whether text is an inline topology rather than a name or a path."""
-    return _INLINE.fullmatch(text) is not None
-
-
-def from_text(text: str) -> Topology:
-    """Make a topology of inline text such as ``"Ring(16, 50 GB/s, 500 ns)"``.
-
-    An inline topology has no cost besides bandwidth (per link, one direction) and latency (per
-    link): energy and the time of starting a collective are zero by definition.
-
-    Raises
-    ------
-    ConfigError
-        If the name is unknown or the arguments cannot be read.
-    """
-    match = _INLINE.fullmatch(text)
-    if match is None:
-        raise ConfigError(
-            f"{text!r} is not an inline topology; write for example 'Ring(16, 50 GB/s, 500 ns)'"
-        )
-    return INLINE[match[1]]([part.strip() for part in match[2].split(",")])
-
-
-def read_inline(name: str, arguments: Sequence[str]) -> tuple[int, LinkKind]:
-    """Read the arguments (devices, bandwidth, latency) that most inline topologies take."""
-    if len(arguments) != 3:
-        raise ConfigError(
-            f"{name} takes devices, bandwidth and latency, as in '{name}(16, 50 GB/s, 500 ns)'; "
-            f"found {len(arguments)} arguments"
-        )
-    if not (arguments[0].isdecimal() and 1 <= int(arguments[0]) <= MAX_DEVICES):
-        raise ConfigError(
-            f"{name}: the number of devices must be 1 to {MAX_DEVICES}, found {arguments[0]!r}"
-        )
-    bandwidth = units.parse(arguments[1], "B/s")
-    latency = units.parse(arguments[2], "s")
-    if bandwidth <= 0 or latency < 0:
-        raise ConfigError(f"{name}: the bandwidth must be more than 0, the latency at least 0")
-    return int(arguments[0]), LinkKind(name.lower(), bandwidth, latency, energy_j_per_byte=0.0)
-
-
-_INLINE = re.compile(r"\s*([A-Za-z][\w-]*)\s*\(([^()]*)\)\s*")
 
 
 def _frozen(array: npt.NDArray[Array]) -> npt.NDArray[Array]:

@@ -29,8 +29,10 @@ class Lowered:
     ----------
     program
         What the engine plays.
-    ops, op_costs
-        Every op of the graph, in graph order, and its price.
+    graph
+        Training graph of one micro-batch.
+    op_costs
+        Price of every op of the graph, in graph order.
     cost_of_row
         Op price behind each cost row of the program; None for a collective.
     classes
@@ -40,11 +42,16 @@ class Lowered:
     """
 
     program: Program
-    ops: tuple[Op, ...]
+    graph: Graph
     op_costs: tuple[OpCost, ...]
     cost_of_row: dict[int, OpCost]
     classes: tuple[tuple[int, ...], ...]
     schedules: tuple[Schedule, ...]
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """Every op of the graph, in graph order."""
+        return self.graph.ops
 
 
 def lower(
@@ -74,7 +81,7 @@ def lower(
     lowering.play(buckets, schedules)
     return Lowered(
         program=lowering.builder.build(),
-        ops=graph.ops,
+        graph=graph,
         op_costs=tuple(lowering.op_costs),
         cost_of_row=lowering.cost_of_row,
         classes=tuple(tuple(members) for members in classes),

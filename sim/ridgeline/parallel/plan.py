@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from ridgeline import units
 from ridgeline.config import Strict
@@ -22,7 +22,13 @@ _NOT_MODELLED: dict[str, Any] = {
     "expert": 1,
     "sharding": 0,
     "recompute": "none",
+    "schedule": "1f1b",
 }
+
+
+def _si_bytes(raw: object) -> object:
+    """Let Python code give bytes as a number, as a result's manifest does; text needs its unit."""
+    return f"{raw!r} B" if isinstance(raw, int | float) and not isinstance(raw, bool) else raw
 
 
 class Plan(Strict):
@@ -52,16 +58,23 @@ class Plan(Strict):
     recompute: Literal["none", "full", "selective"] = "none"
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
-    bucket: units.Bytes = 25 * 2.0**20
+    bucket: Annotated[units.Bytes, BeforeValidator(_si_bytes)] = 25 * 2.0**20
     """Gradients are reduced in buckets of at least this size (PyTorch DDP: 25 MiB)."""
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise _explained(error) from error
 
     @model_validator(mode="after")
     def _divides(self) -> Plan:
         if self.global_batch % self.data:
             lower = self.global_batch - self.global_batch % self.data
+            near = f"{lower} or {lower + self.data}" if lower else str(self.data)
             raise ValueError(
                 f"global_batch {self.global_batch} cannot be shared evenly by data={self.data}"
-                f" ranks; the nearest that can: {lower or self.data} or {lower + self.data}"
+                f" ranks; the nearest that can: {near}"
             )
         if self.micro_batch is not None and self.rank_batch % self.micro_batch:
             raise ValueError(
@@ -141,14 +154,22 @@ def make_plan(values: Mapping[str, Any]) -> Plan:
             f"(for example {_SUGGESTED_BATCH} a device)",
             field="plan.global_batch",
         )
-    try:
-        return Plan.model_validate({k: _typed(k, v) for k, v in values.items()})
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = ".".join(["plan", *(str(part) for part in problem["loc"])])
-        if problem["type"] == "value_error":
-            raise ConfigError(str(problem["ctx"]["error"]), field=name) from error
-        raise ConfigError(f"{problem['msg']}; found {problem['input']!r}", field=name) from error
+    return Plan(**{k: _typed(k, v) for k, v in values.items()})
+
+
+def _explained(error: ValidationError) -> ConfigError:
+    """Say the first mistake in the words of a user."""
+    problem = error.errors()[0]
+    name = ".".join(["plan", *(str(part) for part in problem["loc"])])
+    if problem["type"] == "value_error":
+        return ConfigError(str(problem["ctx"]["error"]), field=name)
+    if problem["type"] == "extra_forbidden":
+        field = str(problem["loc"][-1])
+        near = nearest(field, Plan.model_fields)
+        return ConfigError(f"unknown field{near}", field=name)
+    if problem["type"] == "missing":
+        return ConfigError("this field must be given", field=name)
+    return ConfigError(f"{problem['msg']}; found {problem['input']!r}", field=name)
 
 
 def _typed(name: str, value: Any) -> Any:

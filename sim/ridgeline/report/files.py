@@ -21,16 +21,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         If the folder does not exist or cannot be written to.
     """
     path = Path(path)
-    if path.is_dir():
-        raise ConfigError("this is a directory; give the name of a file to write", file=str(path))
-    try:
-        handle, name = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix
-        )
-        os.close(handle)
-    except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from error
-    temporary = Path(name)
+    temporary = _temporary(path)
     try:
         yield temporary
         umask = os.umask(0)
@@ -41,6 +32,25 @@ def replacing(path: str | Path) -> Iterator[Path]:
         raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    """Make an empty file beside `path`."""
+    if path.is_dir():
+        raise ConfigError("this is a directory; give the name of a file to write", file=str(path))
+    try:
+        handle, name = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix
+        )
+        os.close(handle)
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from error
+    return Path(name)
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise ConfigError now, rather than after long work, if a file cannot be written."""
+    _temporary(Path(path)).unlink()
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -13,6 +13,7 @@ from ridgeline.parallel.lower import Lowered
 from ridgeline.parallel.plan import Plan
 from ridgeline.version import __version__
 from ridgeline.workload.graph import Graph
+from ridgeline.workload.model import Model
 
 FLOP_DEFINITION = (
     "1 MAC = 2 FLOP; matrix and convolution FLOPs of forward and backward at the mathematical "
@@ -20,12 +21,22 @@ FLOP_DEFINITION = (
 )
 
 
-def manifest(graph: Graph, cluster: Cluster, plan: Plan, lowered: Lowered) -> dict[str, Any]:
+NOT_MODELLED = (
+    "input pipeline",
+    "accuracy",
+    "capacity of caches (tiles are held in registers)",
+    "slow-down of compute by overlapping communication",
+    "clocks under power limits",
+)
+
+
+def manifest(model: Model, cluster: Cluster, plan: Plan, lowered: Lowered) -> dict[str, Any]:
     """Return the manifest of one simulation as plain values; ``hash`` identifies all the rest.
 
     Neither clock time nor host names nor paths are in it: equal inputs give an equal manifest.
     """
     device = cluster.device
+    graph = lowered.graph
     content: dict[str, Any] = {
         "ridgeline": __version__,
         "scope": "one training step: forward, backward, gradient reduction, update",
@@ -34,8 +45,13 @@ def manifest(graph: Graph, cluster: Cluster, plan: Plan, lowered: Lowered) -> di
             "fingerprint": graph_fingerprint(graph),
             "parameters": graph.parameters,
             "sample": graph.sample,
+            "overrides": dict(model.overrides),
         },
-        "cluster": {"name": cluster.name, "fingerprint": cluster_fingerprint(cluster)},
+        "cluster": {
+            "name": cluster.name,
+            "fingerprint": cluster_fingerprint(cluster),
+            "overrides": dict(cluster.overrides),
+        },
         "device": {
             "name": device.name,
             "year": device.year,
@@ -43,6 +59,7 @@ def manifest(graph: Graph, cluster: Cluster, plan: Plan, lowered: Lowered) -> di
             "tdp_w": _scaled(device.tdp, 1.0),
             "price_usd": _scaled(device.price, 1.0),
             "energy_table": device.prices.name,
+            "energy_scopes": sorted({entry.scope for entry in device.prices.entries.values()}),
         },
         "plan": {
             **plan.model_dump(mode="json"),
@@ -55,6 +72,7 @@ def manifest(graph: Graph, cluster: Cluster, plan: Plan, lowered: Lowered) -> di
         "flop_definition": FLOP_DEFINITION,
         "energy_scope": "devices in use and the links between them; host and cooling left out",
         "scaling": "single point",
+        "not_modelled": list(NOT_MODELLED),
         "io_modelled": False,
         "accuracy_modelled": False,
         "ranks": {
@@ -70,16 +88,23 @@ def manifest(graph: Graph, cluster: Cluster, plan: Plan, lowered: Lowered) -> di
 def trust(device: Device, lowered: Lowered) -> dict[str, Any]:
     """Say how far the numbers can be trusted: calibration, assumed and unsourced values."""
     flops = {True: 0.0, False: 0.0}
-    for op, cost in zip(lowered.ops, lowered.op_costs, strict=True):
+    for op, cost in zip(lowered.graph.ops, lowered.op_costs, strict=True):
         flops[cost.calibrated] += op.matrix_flops
     done = flops[True] + flops[False]
-    basis = dict(sourced_values(device))
+    basis = {path: value for path, value in sourced_values(device) if _matters(device, path)}
     return {
         "calibrated_flop_share": flops[True] / done if done else 1.0,
         "assumed_values": sorted(p for p, v in basis.items() if v.basis == "assumed"),
         "unsourced_values": sorted(p for p, v in basis.items() if v.source == NOT_STATED),
         "uncertainty": "not quantified: see the residuals against published measurements",
     }
+
+
+def _matters(device: Device, path: str) -> bool:
+    """Leave out the share of a bandwidth that a memory level does not have."""
+    where, _, field = path.rpartition(".")
+    level = device.memory.get(where.removeprefix("memory."))
+    return field != "achievable" or level is None or level.bandwidth is not None
 
 
 def cluster_fingerprint(cluster: Cluster) -> str:

@@ -13,6 +13,7 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.lower import Lowered
 from ridgeline.parallel.plan import Plan
 from ridgeline.workload.graph import Graph
+from ridgeline.workload.model import Model
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 class Details:
     """What a result was computed from; figures and exports read it, JSON leaves it out."""
 
+    model: Model
     graph: Graph
     cluster: Cluster
     plan: Plan
@@ -36,12 +38,12 @@ class Result:
     ``time_s`` splits the wall clock of the critical rank, ``energy_j`` counts all devices in use
     for one step, ``memory_bytes`` is the fullest rank at its fullest moment. The parts of each sum
     to its ``total``; ``memory_bytes["capacity"]`` stands apart. `limits_s` splits the same time by
-    what limited each op. SI units.
+    what limited each op. ``tokens_per_s`` is None for a model without tokens. SI units.
     """
 
     step_time_s: float
     samples_per_s: float
-    tokens_per_s: float
+    tokens_per_s: float | None
     flops_per_step: int
     mfu: float
     hfu: float

@@ -140,8 +140,11 @@ def stamp_text(result: Result) -> str:
     plan, given = result.details.plan, result.manifest
     fields = plan.model_dump(exclude_defaults=True, exclude={"precision"})
     shown = ", ".join(f"{name}={value}" for name, value in fields.items())
+    changed = {**given["model"]["overrides"], **given["cluster"]["overrides"]}
+    machine = f"{given['cluster']['name']}" + (f" with {len(changed)} changes" if changed else "")
+    misfit = "" if result.fits else "DOES NOT FIT INTO MEMORY; "
     return (
-        f"simulated, not measured: {given['model']['name']} on {given['cluster']['name']}, "
+        f"{misfit}simulated, not measured: {given['model']['name']} on {machine}, "
         f"{shown}, {plan.precision}; ridgeline {given['ridgeline']}, manifest {given['hash']}"
     )
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ridgeline.report.result import Result
 
 _GIB = 2**30
+_TIME = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_ENERGY = {"J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "nJ": 1e-9}
+_MEMORY = {"GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10, "B": 1.0}
 
 
 def summary_text(result: Result) -> str:
@@ -44,13 +47,13 @@ def print_summary(result: Result, screen: Console) -> None:
     memory = {k: float(v) for k, v in result.memory_bytes.items() if k != "capacity"}
     _print_beside(
         screen,
-        _shares("where the time went", result.time_s, "ms", 1e3),
-        _shares("what limited it", limits, "ms", 1e3),
+        _shares("where the time went", result.time_s, _TIME),
+        _shares("what limited it", limits, _TIME),
     )
     _print_beside(
         screen,
-        _shares("energy a step by component", result.energy_j, "J", 1.0),
-        _shares("peak memory of a device by kind", memory, "GiB", 1 / _GIB),
+        _shares("energy a step by component", result.energy_j, _ENERGY),
+        _shares("peak memory of a device by kind", memory, _MEMORY),
     )
     print_fit(result, screen)
     screen.print(trust_text(result), soft_wrap=True)
@@ -62,12 +65,12 @@ def headline(result: Result) -> list[tuple[str, str]]:
     energy_j = result.energy_j["total"]
     tokens = [("", f"{result.tokens_per_s:,.0f} tokens/s")] if result.tokens_per_s else []
     return [
-        ("step time", f"{result.step_time_s * 1e3:,.2f} ms"),
+        ("step time", show(result.step_time_s, "s", 5)),
         ("throughput", f"{result.samples_per_s:,.0f} {sample}/s"),
         *tokens,
         ("useful work", show(float(result.flops_per_step), "FLOP", 4)),
         ("MFU (share of dense peak)", f"{result.mfu:.1%}"),
-        ("energy a step, all devices", f"{energy_j:,.1f} J"),
+        ("energy a step, all devices", show(energy_j, "J", 4)),
         (f"energy a {sample.removesuffix('s')}", show(energy_j / plan["global_batch"], "J")),
         ("mean power a device", f"{energy_j / result.step_time_s / plan['devices']:,.0f} W"),
         ("bound by", result.bound),
@@ -78,31 +81,62 @@ def print_fit(result: Result, screen: Console) -> None:
     """Say whether the step fits into memory and, if not, which kind is too much and by how much."""
     total, capacity = result.memory_bytes["total"], result.memory_bytes["capacity"]
     if result.fits:
-        screen.print(f"fits: {total / _GIB:.2f} of {capacity / _GIB:.2f} GiB")
+        screen.print(f"fits: {_size(total)} of {_size(capacity)}")
         return
     kinds = {k: v for k, v in result.memory_bytes.items() if k not in {"total", "capacity"}}
     largest = max(kinds, key=lambda kind: kinds[kind])
     screen.print(
-        f"[bold]does not fit[/bold]: {total / _GIB:.2f} GiB needed, {capacity / _GIB:.2f} GiB "
-        f"there; {(total - capacity) / _GIB:.2f} GiB too much, most of it {largest} "
-        f"({kinds[largest] / _GIB:.2f} GiB)",
+        f"[bold]does not fit[/bold]: {_size(total)} needed, {_size(capacity)} there; "
+        f"{_size(total - capacity)} too much, most of it {largest} ({_size(kinds[largest])})",
         soft_wrap=True,
     )
 
 
+def _size(size_bytes: float) -> str:
+    unit, size = next(((u, s) for u, s in _MEMORY.items() if size_bytes >= s), ("B", 1.0))
+    return f"{size_bytes / size:.2f} {unit}"
+
+
 def trust_text(result: Result) -> str:
-    """Say what the numbers rest on."""
+    """Say what the numbers rest on, and what is strange about them."""
+    return "\n".join([f"trust: {_basis(result)}", *(f"note: {text}" for text in remarks(result))])
+
+
+def _basis(result: Result) -> str:
     trust = result.manifest["trust"]
     share = trust["calibrated_flop_share"]
-    words = [f"{share:.0%} of the FLOPs are priced with measured efficiencies"]
+    words = [f"{share:.0%} of the matrix FLOPs at efficiencies measured on kernels of their class"]
     if share < 1:
         words.append("the rest at the peak rate, which is a bound and not a prediction")
+    device = result.manifest["device"]
     if trust["unsourced_values"]:
-        words.append(f"{len(trust['unsourced_values'])} values of the device have no source")
+        words.append(f"{len(trust['unsourced_values'])} values of {device['name']} have no source")
     if trust["assumed_values"]:
-        words.append(f"{len(trust['assumed_values'])} are assumed")
-    words.append("input pipeline and accuracy are not modelled")
-    return "trust: " + "; ".join(words)
+        words.append(f"assumed: {', '.join(trust['assumed_values'])}")
+    words.append(f"energy: {device['energy_table']} ({', '.join(device['energy_scopes'])})")
+    words.append(f"not modelled: {', '.join(result.manifest['not_modelled'])}")
+    return "; ".join(words)
+
+
+def remarks(result: Result) -> list[str]:
+    """Say what a reader of this result must be told beside the numbers."""
+    found = [str(note) for note in result.manifest["notes"]]
+    changed = {**result.manifest["model"]["overrides"], **result.manifest["cluster"]["overrides"]}
+    if changed:
+        found.append("changed: " + ", ".join(f"{path}={value}" for path, value in changed.items()))
+    if result.mfu > 1:
+        found.append(
+            "MFU above 100 %: some convolutions do less arithmetic (Winograd) than is counted"
+        )
+    devices = result.manifest["plan"]["devices"]
+    power_w = result.energy_j["total"] / result.step_time_s / devices
+    tdp_w = result.manifest["device"]["tdp_w"]
+    if tdp_w is not None and power_w > tdp_w:
+        found.append(
+            f"mean power {power_w:,.0f} W a device is above its {tdp_w:,.0f} W: it would lower its "
+            "clock, which is not modelled"
+        )
+    return found
 
 
 def plain_table(columns: Mapping[str, str], *, headings: bool = True) -> Table:
@@ -116,16 +150,22 @@ def plain_table(columns: Mapping[str, str], *, headings: bool = True) -> Table:
     return made
 
 
-def _shares(title: str, parts: Mapping[str, float], unit: str, scale: float) -> Table:
-    rows = plain_table({title: "left", unit: "right", "share": "right"})
+def _shares(title: str, parts: Mapping[str, float], units: Mapping[str, float]) -> Table:
+    """Tabulate parts of a total, in the largest of `units` of which the total has at least one."""
     total = parts["total"]
+    unit, size = next(((u, s) for u, s in units.items() if total >= s), list(units.items())[-1])
+    rows = plain_table({title: "left", unit: "right", "share": "right"})
     for name, value in parts.items():
         if name != "total" and value:
             share = value / total if total else 0.0
-            rows.add_row(name.replace("_", " "), f"{value * scale:,.2f}", f"{share:.1%}")
+            rows.add_row(name.replace("_", " "), _number(value / size), f"{share:.1%}")
     rows.add_section()
-    rows.add_row("total", f"{total * scale:,.2f}", "100.0%")
+    rows.add_row("total", _number(total / size), "100.0%")
     return rows
+
+
+def _number(value: float) -> str:
+    return f"{value:,.2f}" if value < 1e9 else f"{value:.4g}"
 
 
 def _print_beside(screen: Console, left: Table, right: Table) -> None:

@@ -9,7 +9,9 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from ridgeline.hardware.load import load_device
 from ridgeline.report.result import Result
+from ridgeline.workload.model import load_model
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +30,7 @@ class Measurement:
     samples_per_s: float
     framework: str
     data: str
+    system: str
     source: str
 
 
@@ -59,6 +62,7 @@ def measurements() -> tuple[Measurement, ...]:
             float(row["samples_per_s"]),
             row["framework"],
             row["data"],
+            row["system"],
             row["source"],
         )
         for row in csv.DictReader(text.splitlines())
@@ -66,25 +70,26 @@ def measurements() -> tuple[Measurement, ...]:
 
 
 def residuals(result: Result) -> Iterator[Residual]:
-    """Compare a result with every measurement of the same model, devices, batch and precision."""
+    """Compare a result with every measurement of the same model, devices, batch and precision.
+
+    Only shipped models and devices, as they are, are compared, under plans that frameworks ran: no
+    accumulation, overlapped reduction, the model's own optimizer.
+    """
     plan = result.manifest["plan"]
-    conditions = (
-        result.manifest["model"]["name"],
-        result.manifest["device"]["name"],
-        plan["devices"],
-        plan["rank_batch"],
-        plan["precision"],
-    )
+    usual = plan["micro_batches"] == 1 and plan["overlap"] and plan["optimizer"] is None
+    conditions = (plan["devices"], plan["rank_batch"], plan["precision"])
     for row in measurements():
-        if conditions == (row.model, row.device, row.devices, row.batch_per_device, row.precision):
-            yield Residual(row, result.samples_per_s)
+        if usual and conditions == (row.devices, row.batch_per_device, row.precision):
+            same_model = result.details.model == load_model(row.model)
+            if same_model and result.details.cluster.device == load_device(row.device):
+                yield Residual(row, result.samples_per_s)
 
 
 def print_residuals(result: Result, screen: Console) -> None:
-    """Print predicted against published, best known first, or that nothing is known."""
+    """Print predicted against published, the fastest measurement first, or that none is known."""
     from ridgeline.report.summary import plain_table
 
-    found = sorted(residuals(result), key=lambda residual: abs(residual.error))
+    found = sorted(residuals(result), key=lambda r: -r.measurement.samples_per_s)
     if not found:
         screen.print("predicted against published: no measurement of this configuration is shipped")
         return
@@ -107,4 +112,5 @@ def print_residuals(result: Result, screen: Console) -> None:
         )
     screen.print(rows, markup=False)
     for number, residual in enumerate(found, 1):
-        screen.print(f"[{number}] {residual.measurement.source}", soft_wrap=True, markup=False)
+        row = residual.measurement
+        screen.print(f"[{number}] {row.system}: {row.source}", soft_wrap=True, markup=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,7 +37,7 @@ class Study(Strict):
     """Fields of the plan."""
     set: dict[str, Scalar] = Field(default_factory=dict)
     """Dotted path -> value, for all points."""
-    vary: dict[str, list[Scalar]] = Field(min_length=1)
+    vary: dict[str, list[Any]] = Field(min_length=1)
     """``model``, ``cluster`` or a dotted path -> values; the grid is every combination."""
 
     @property
@@ -49,7 +50,7 @@ class Study(Strict):
         base = Point(self.model, self.cluster, self.plan, self.set)
         for combination in itertools.product(*self.vary.values()):
             values = dict(zip(self.vary, combination, strict=True))
-            yield values, base.with_values(values)
+            yield {name: _cell(value) for name, value in values.items()}, base.with_values(values)
 
 
 def load_study(path: str | Path) -> Study:
@@ -143,6 +144,11 @@ def rows_to_csv(rows: list[Row]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Return a varied value as a cell of a table: lists and mappings as JSON."""
+    return value if isinstance(value, Scalar) else json.dumps(value)
 
 
 def _write_csv(rows: list[Row], path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,13 @@ class Model:
         Its name in the catalogue, or that of its file.
     network
         The description that was read.
+    overrides
+        Fields that were replaced on the way, by dotted path.
     """
 
     name: str
     network: Network
+    overrides: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def title(self) -> str:
@@ -81,7 +84,13 @@ class Model:
         batch = operator.index(batch)  # also from numpy, whose integers would overflow
         if not 1 <= batch <= MAX_BATCH:
             raise RidgelineError(f"a batch of {batch} samples; allowed: 1 to {MAX_BATCH}")
-        b = GraphBuilder(self.name, batch, precisions.find(precision), self.network.sample)
+        b = GraphBuilder(
+            self.name,
+            batch,
+            precisions.find(precision),
+            self.network.sample,
+            self.network.tokens_per_sample,
+        )
         return b.graph(self.network.build(b))
 
     def training(
@@ -115,7 +124,8 @@ def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = N
         raise document.error(
             f"the field 'family' must name a network family (known: {known}){near}", ("family",)
         )
-    model = Model(path.stem, config.validate(document, FAMILIES[family]))
+    network = config.validate(document, FAMILIES[family])
+    model = Model(path.stem, network, dict(overrides or {}))
     try:
         optimizers.find(model.network.optimizer)
     except RidgelineError as error:

@@ -1,16 +1,17 @@
-"""The two-level fat tree: leaf switches with half their ports down and half up, spines above.
+"""Fat trees of equal switches: folded Clos networks of two or three levels.
 
-Leiserson, IEEE Trans. Computers C-34(10), 1985; built of equal switches as in Al-Fares et al.,
-SIGCOMM 2008.
+Leiserson, IEEE Trans. Computers C-34(10), 1985; built of equal switches as in Al-Fares, Loukissas
+and Vahdat, SIGCOMM 2008 (inline ``FatTree(k, bandwidth, latency)``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Fabric
-from ridgeline.network.topology import FABRICS, Drawing, LinkKind
+from ridgeline.network.inline import INLINE, read_inline
+from ridgeline.network.topology import DEVICE, FABRICS, Drawing, LinkKind, Topology
 
 
 @FABRICS.register("fat-tree")
@@ -18,31 +19,126 @@ def fat_tree(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKi
     """Join NICs, in node order, so that any half of them can send to the other at full rate.
 
     NICs that fit on the ports of one switch share that switch. Otherwise each leaf has radix/2 of
-    them, and its radix/2 uplinks are spread evenly over the spines, of which there are the fewest
-    that have ports for every leaf.
+    them, and its radix/2 uplinks are spread evenly over the switches above, of which there are the
+    fewest that have ports for every leaf. With three levels, radix/2 leaves and as many switches
+    above them are a pod, and what holds for leaves and spines holds for pods and cores.
 
     Raises
     ------
     RidgelineError
-        If more than radix²/2 NICs are to be joined, the capacity of two levels.
+        If more NICs are to be joined than the levels have room for: radix²/2 or radix³/4.
     """
+    half = fabric.radix // 2
+    if len(nics) <= fabric.radix:
+        join_leaves(drawing, fabric, [nics], link)
+    else:
+        leaves = [nics[i : i + half] for i in range(0, len(nics), half)]
+        join_leaves(drawing, fabric, leaves, link)
+
+
+@FABRICS.register("rail-optimised")
+def rail_optimised(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKind) -> None:
+    """Join the NICs of equal position in radix/2 consecutive nodes by one leaf (a rail).
+
+    So devices of equal position meet after one switch. NVIDIA, "NVIDIA DGX SuperPOD: Next
+    Generation Scalable Infrastructure for AI Leadership", reference architecture RA-11333, 2023.
+    """
+    half = fabric.radix // 2
+    nodes: dict[int, list[int]] = {}
+    for nic in nics:
+        nodes.setdefault(drawing.node_of[nic], []).append(nic)
+    rows = list(nodes.values())
+    leaves = [
+        [row[rail] for row in rows[first : first + half] if rail < len(row)]
+        for first in range(0, len(rows), half)
+        for rail in range(max(map(len, rows)))
+    ]
+    join_leaves(drawing, fabric, leaves if len(nics) > fabric.radix else [nics], link)
+
+
+@FABRICS.register("switch")
+def one_switch(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKind) -> None:
+    """Join all NICs by one ideal switch without limit of ports."""
+    centre = drawing.vertex("switch0", "switch")
+    for nic in nics:
+        drawing.join(nic, centre, link)
+
+
+def join_leaves(
+    drawing: Drawing, fabric: Fabric, members: Sequence[Sequence[int]], link: LinkKind
+) -> None:
+    """Draw a leaf above each list of NICs, and the switches above the leaves."""
     radix, half = fabric.radix, fabric.radix // 2
-    if len(nics) <= radix:
-        leaf = drawing.vertex("leaf0", "switch")
-        for nic in nics:
-            drawing.join(nic, leaf, link)
-        return
-    if len(nics) > radix * half:
+    capacity = radix * half if fabric.levels == 2 else radix * half * half
+    n_leaves = len(members)
+    if n_leaves > (radix if fabric.levels == 2 else radix * half):
         raise RidgelineError(
-            f"{len(nics)} NICs do not fit on a fat tree of two levels of {radix}-port switches, "
-            f"which joins at most {radix * half}; use fewer nodes or a larger radix"
+            f"{sum(map(len, members))} NICs on {n_leaves} leaves do not fit on a fat tree of "
+            f"{fabric.levels} levels of {radix}-port switches, which joins at most {capacity}; "
+            "use fewer nodes, a larger radix or 3 levels"
         )
-    n_leaves = -(-len(nics) // half)
-    n_spines = next(s for s in range(1, half + 1) if half % s == 0 and n_leaves * half <= s * radix)
     leaves = [drawing.vertex(f"leaf{i}", "switch") for i in range(n_leaves)]
-    spines = [drawing.vertex(f"spine{i}", "switch") for i in range(n_spines)]
-    for position, nic in enumerate(nics):
-        drawing.join(nic, leaves[position // half], link)
-    for leaf in leaves:
-        for spine in spines:
-            drawing.join(leaf, spine, link, half // n_spines)
+    for leaf, below in zip(leaves, members, strict=True):
+        for nic in below:
+            drawing.join(nic, leaf, link)
+    if n_leaves == 1:
+        return
+    if n_leaves <= radix:
+        _spread(drawing, leaves, "spine", half, radix, link)
+        return
+    pods = [leaves[i : i + half] for i in range(0, n_leaves, half)]
+    spines = [
+        [drawing.vertex(f"pod{p}.spine{i}", "switch") for i in range(half)]
+        for p in range(len(pods))
+    ]
+    for pod, above in zip(pods, spines, strict=True):
+        for leaf in pod:
+            for spine in above:
+                drawing.join(leaf, spine, link)
+    for i in range(half):
+        _spread(drawing, [above[i] for above in spines], f"core{i}.", half, radix, link)
+
+
+def _spread(
+    drawing: Drawing, below: Sequence[int], name: str, uplinks: int, radix: int, link: LinkKind
+) -> None:
+    """Spread the uplinks of some switches evenly over the fewest switches with enough ports."""
+    n = next(
+        s for s in range(1, uplinks + 1)
+        if uplinks % s == 0 and len(below) * uplinks <= s * radix
+    )  # fmt: skip
+    above = [drawing.vertex(f"{name}{i}", "switch") for i in range(n)]
+    for switch in below:
+        for top in above:
+            drawing.join(switch, top, link, uplinks // n)
+
+
+@INLINE.register("FatTree")
+def k_ary_fat_tree(arguments: Sequence[str]) -> Topology:
+    """Make the k-ary fat tree of Al-Fares et al.: k pods of k/2 edge and k/2 aggregation switches.
+
+    k³/4 hosts, 5k²/4 switches and (k/2)² shortest paths between hosts of different pods.
+    """
+    k, link = read_inline("FatTree", arguments)
+    if k % 2 or k > 62:
+        raise ConfigError(f"FatTree: k must be even and at most 62, found {k}")
+    half = k // 2
+    drawing = Drawing()
+    hosts = [drawing.vertex(f"host{i}", DEVICE) for i in range(k * half * half)]
+    edges, aggregations = (
+        [[drawing.vertex(f"pod{p}.{name}{i}", "switch") for i in range(half)] for p in range(k)]
+        for name in ("edge", "aggregation")
+    )
+    cores = [drawing.vertex(f"core{i}", "switch") for i in range(half * half)]
+    for pod in range(k):
+        for i in range(half):
+            for j in range(half):
+                drawing.join(hosts[(pod * half + i) * half + j], edges[pod][i], link)
+                drawing.join(edges[pod][i], aggregations[pod][j], link)
+                drawing.join(aggregations[pod][i], cores[i * half + j], link)
+    return drawing.finish(
+        f"FatTree({', '.join(arguments)})",
+        hosts,
+        single_channel=True,
+        bisection_bytes_per_s=len(hosts) / 2 * link.bandwidth_bytes_per_s,
+    )

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ridgeline.network.topology import DEVICE, INLINE, Drawing, Topology, read_inline
+from ridgeline.network.inline import BLOCKS, INLINE, product_of, read_inline
+from ridgeline.network.topology import Drawing, LinkKind, Topology
+
+
+@BLOCKS.register("Ring")
+def ring_block(drawing: Drawing, members: Sequence[int], link: LinkKind) -> float:
+    """Join vertices to a ring; two are joined by one link, a single one has none."""
+    n = len(members)
+    pairs = {frozenset((i, (i + 1) % n)) for i in range(n)} if n > 1 else set()
+    for a, b in sorted(map(sorted, pairs)):
+        drawing.join(members[a], members[b], link)
+    return min(2, n - 1)
 
 
 @INLINE.register("Ring")
 def ring(arguments: Sequence[str]) -> Topology:
-    """Make a ring; two devices are joined by one link, a single one has none."""
+    """Make a ring."""
     n, link = read_inline("Ring", arguments)
-    drawing = Drawing()
-    devices = [drawing.vertex(f"device{i}", DEVICE, node=0) for i in range(n)]
-    pairs = {frozenset((i, (i + 1) % n)) for i in range(n)} if n > 1 else set()
-    for a, b in pairs:
-        drawing.join(a, b, link)
-    return drawing.finish(f"Ring({', '.join(arguments)})", devices, single_channel=True)
+    return product_of(f"Ring({', '.join(arguments)})", [("Ring", n, link)])

@@ -1,4 +1,4 @@
-"""``python -m ridgeline.cli``."""
+"""``python -m ridgeline``."""
 
 from ridgeline.cli import main
 

@@ -1,0 +1,115 @@
+"""Speed of the systolic closed form: ``python benchmarks/bench_systolic.py``.
+
+Prints layer evaluations per CPU second: vectorised, one by one in a Python loop, and what the
+recorded runs of SCALE-Sim 3.0.0 took for the same layers (``tests/data/scalesim_3_0_0.csv``, CPU
+seconds of other machines at other times: an order of magnitude). The register-level array, which
+proves the closed form, is there for comparison.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from ridgeline.hardware import load_device
+from ridgeline.kernels.systolic import gemm_cycles
+from ridgeline.kernels.systolic.device import arrays_of
+from ridgeline.kernels.systolic.partition import best_partition
+from ridgeline.kernels.systolic.registers import register_level_product
+
+RUNS = Path(__file__).parents[1] / "tests" / "data" / "scalesim_3_0_0.csv"
+
+
+def cpu_s(work: Callable[[], object], repeats: int = 1) -> float:
+    """CPU seconds of one call, the least of three series."""
+    series = []
+    for _ in range(3):
+        start = time.process_time()
+        for _ in range(repeats):
+            work()
+        series.append((time.process_time() - start) / repeats)
+    return min(series)
+
+
+def recorded() -> list[tuple[tuple[int, int, int], int, int, str, int, float]]:
+    """M, N, K, rows, columns, dataflow, cycles and CPU seconds of the timed dense runs."""
+    found = []
+    with RUNS.open() as stream:
+        for row in csv.DictReader(line for line in stream if not line.startswith("#")):
+            if not row["cpu_s"] or row["sparsity"]:
+                continue
+            sizes = [int(size) for size in row["shape"].split("x")]
+            if len(sizes) == 7:
+                h, w, r, s, channels, filters, stride = sizes
+                pixels = math.ceil((h - r + stride) / stride) * math.ceil((w - s + stride) / stride)
+                sizes = [pixels, filters, r * s * channels]
+            rows, columns = (int(x) for x in row["array"].split("x"))
+            m, n, k = sizes
+            found.append(
+                (
+                    (m, n, k),
+                    rows,
+                    columns,
+                    row["dataflow"],
+                    int(row["compute"]),
+                    float(row["cpu_s"]),
+                )
+            )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=1_000_000)
+    count = parser.parse_args().layers
+    m, n, k = np.random.default_rng(0).integers(1, 5000, (3, count))
+    print(f"{'':44}{'evaluations / CPU s':>20}")
+    for dataflow in ("os", "ws", "is"):
+        seconds = cpu_s(lambda d=dataflow: gemm_cycles(m, n, k, 128, 128, d))  # type: ignore[misc]
+        print(f"{'gemm_cycles, one call, ' + dataflow:44}{count / seconds:>20,.0f}")
+    some = [(int(a), int(b), int(c)) for a, b, c in zip(m[:5000], n, k, strict=False)]
+    seconds = cpu_s(lambda: [gemm_cycles(*shape, 128, 128) for shape in some])
+    print(f"{'gemm_cycles, a Python loop':44}{len(some) / seconds:>20,.0f}")
+
+    engine = load_device("tpu-v2").engines["mxu"]
+    assert engine.array is not None
+    arrays = arrays_of(engine.array, engine.accumulate)
+
+    def divide() -> None:
+        best_partition.cache_clear()
+        for shape in some[:1000]:
+            best_partition(*shape, 1, arrays)
+
+    print(f"{'best division on tpu-v2, new shapes':44}{1000 / cpu_s(divide):>20,.0f}")
+
+    a, b = np.ones((128, 128), int), np.ones((128, 128), int)
+    register_level_product(a, b, 16, 16)  # compile
+    seconds = cpu_s(lambda: register_level_product(a, b, 16, 16))
+    print(f"{'register-level array, 128^3 on 16 x 16':44}{1 / seconds:>20,.1f}")
+
+    runs = recorded()
+    theirs_s = sum(run[-1] for run in runs)
+
+    def ours() -> list[object]:
+        return [
+            gemm_cycles(*size, rows, columns, dataflow, compat="scalesim")
+            for size, rows, columns, dataflow, _, _ in runs
+        ]
+
+    assert ours() == [cycles for *_, cycles, _ in runs]
+    ours_s = cpu_s(ours, repeats=20)
+    print(
+        f"\nthe {len(runs)} recorded dense runs with a CPU time, same cycles:\n"
+        f"  SCALE-Sim 3.0.0   {theirs_s:12.1f} CPU s (longest {max(run[-1] for run in runs):.1f})\n"
+        f'  compat="scalesim" {ours_s:12.6f} CPU s, one by one: {theirs_s / ours_s:.1e} times less'
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The systolic arrays of a compute engine."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from ridgeline import units
+from ridgeline.config import Strict
+from ridgeline.hardware.sourced import DEFAULT, Sourced
+
+Dataflow = Literal["os", "ws", "is"]
+Fold = Literal["serial", "pipelined", "overlapped"]
+Edge = Literal["exact", "full"]
+
+ONE = Sourced[int](value=1, source=DEFAULT, basis="assumed")
+
+
+class ArrayNetwork(Strict):
+    """What connects the arrays of a device, so that they can add up each other's partial sums."""
+
+    latency: Sourced[units.Seconds]
+    """From one array to the next."""
+    bandwidth: Sourced[units.BytesPerSecond]
+    """That each array sends and receives with."""
+
+
+class SystolicArray(Strict):
+    """Equal arrays of multiply-accumulate cells; ``docs/systolic.md`` says how they are counted."""
+
+    rows: Sourced[int]
+    columns: Sourced[int]
+    count: Sourced[int] = ONE
+    """How many such arrays work side by side."""
+    clock: Sourced[units.Hertz]
+    dataflows: tuple[Dataflow, ...] = Field(strict=False, min_length=1)
+    """What may stay in the cells; the fastest is taken for each op."""
+    fold: Fold = "overlapped"
+    edge: Edge = "full"
+    hop_row: Sourced[int] = ONE
+    """Cycles to the cell below."""
+    hop_column: Sourced[int] = ONE
+    """Cycles to the cell on the right."""
+    mac_latency: Sourced[int] = ONE
+    """Cycles of a multiply-accumulate."""
+    network: ArrayNetwork | None = None
+    """Without it a product is never split along k."""
+
+    @field_validator("rows", "columns", "count", "hop_row", "hop_column", "mac_latency")
+    @classmethod
+    def _positive(cls, number: Sourced[int]) -> Sourced[int]:
+        if number.value < 1:
+            raise ValueError(f"must be at least 1, found {number.value}")
+        return number
+
+    @property
+    def flops_per_cycle(self) -> int:
+        """FLOP of all arrays when every cell does a multiply-accumulate."""
+        return 2 * self.rows.value * self.columns.value * self.count.value

@@ -1,0 +1,6 @@
+"""Systolic arrays: closed-form cycles, a register-level array, SCALE-Sim's figures and files."""
+
+from ridgeline.kernels.systolic.gemm import SystolicGemm, gemm_cycles, systolic_gemm
+from ridgeline.kernels.systolic.scalesim import ScaleSimGemm, scalesim_gemm
+
+__all__ = ["ScaleSimGemm", "SystolicGemm", "gemm_cycles", "scalesim_gemm", "systolic_gemm"]

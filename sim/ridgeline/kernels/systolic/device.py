@@ -1,0 +1,40 @@
+"""The arrays that a device's file describes."""
+
+from __future__ import annotations
+
+import math
+
+from ridgeline.hardware.array import SystolicArray
+from ridgeline.kernels.systolic.closed_form import Schedule
+from ridgeline.kernels.systolic.partition import Arrays, Network
+from ridgeline.workload.graph import FORMAT_BYTES
+
+
+def arrays_of(array: SystolicArray, accumulate: str) -> Arrays:
+    """Return what `best_partition` needs to know of an engine's arrays.
+
+    Parameters
+    ----------
+    accumulate
+        Number format of the partial sums that travel between arrays.
+    """
+    schedules = tuple(
+        Schedule(
+            dataflow,
+            array.fold,
+            array.edge,
+            array.hop_row.value,
+            array.hop_column.value,
+            array.mac_latency.value,
+        )
+        for dataflow in array.dataflows
+    )
+    network = None
+    if array.network is not None:
+        clock_hz = array.clock.value
+        bytes_per_cycle = array.network.bandwidth.value / clock_hz
+        network = Network(
+            math.ceil(array.network.latency.value * clock_hz),
+            bytes_per_cycle / FORMAT_BYTES[accumulate],
+        )
+    return Arrays(array.rows.value, array.columns.value, array.count.value, schedules, network)

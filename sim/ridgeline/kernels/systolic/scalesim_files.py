@@ -1,0 +1,342 @@
+"""Reads SCALE-Sim's configurations (``.cfg``) and topologies (CSV), versions 1 to 3.
+
+More is accepted than SCALE-Sim 3.0.0 itself can read of the files that it ships: no comma at the
+end of a line, tabs instead of commas, comments, headings between layers, a batch size, missing
+sections. What cannot be understood is an error with file, line and reason.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from ridgeline.config import read_text
+from ridgeline.errors import ConfigError, nearest
+from ridgeline.hardware.array import Dataflow
+from ridgeline.kernels.systolic.scalesim import DEFAULT_SEED
+from ridgeline.kernels.systolic.sparsity import Sparsity, parse_sparsity
+
+_GEMM = ("m", "n", "k")
+_CONV = (
+    "ifmap height",
+    "ifmap width",
+    "filter height",
+    "filter width",
+    "channels",
+    "num filter",
+    "strides",
+)
+# Spellings in the shipped files. Several say "IFMAP Width, IFMAP Width"; the order is the same.
+_SAME_COLUMN = {
+    "ifmap height": {"ifmap width"},
+    "channels": {"channel"},
+    "num filter": {"num filters"},
+    "strides": {"stride", "stride height"},
+}
+_FURTHER = ("stride width", "batch size", "sparsity")
+_FURTHER_NAMES = {
+    "batch": "batch size",
+    "sparsity ratio": "sparsity",
+    "sparsity ratios": "sparsity",
+}
+_DEPTHWISE = "DP"
+"""A layer with this in its name has a filter of one channel for each channel, in SCALE-Sim."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleSimConfig:
+    """What a configuration says about the array.
+
+    Attributes
+    ----------
+    bandwidth_mode
+        ``"CALC"`` (memory never stalls) or ``"USER"``.
+    bandwidths
+        Words a cycle, of the interfaces in USER mode.
+    ifmap_kb, filter_kb, ofmap_kb
+        Buffers; None if not stated.
+    row_wise_block
+        Block size of row-wise sparsity (``OptimizedMapping``), else None.
+    """
+
+    run_name: str
+    rows: int
+    columns: int
+    dataflow: Dataflow
+    bandwidth_mode: str
+    bandwidths: tuple[int, ...]
+    ifmap_kb: int | None
+    filter_kb: int | None
+    ofmap_kb: int | None
+    sparsity: bool
+    row_wise_block: int | None
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyLayer:
+    """A layer of a topology: a convolution without padding, or a matrix product.
+
+    Attributes
+    ----------
+    conv
+        Height and width of the image and of the filter, channels, filters, stride down and across;
+        None for a matrix product.
+    gemm
+        M, N and K; None for a convolution.
+    copies
+        Channels of a depthwise layer, each a convolution of one channel; else 1.
+    line
+        In the file.
+    """
+
+    name: str
+    conv: tuple[int, int, int, int, int, int, int, int] | None
+    gemm: tuple[int, int, int] | None
+    batch: int
+    copies: int
+    sparsity: Sparsity | None
+    line: int
+
+    def product(self, *, overhang: bool = False) -> tuple[int, int, int]:
+        """M, N and K of the product that the layer amounts to, of one channel if depthwise.
+
+        Parameters
+        ----------
+        overhang
+            Whether a window may hang over the edge of the image, as SCALE-Sim counts them.
+        """
+        if self.gemm is not None:
+            m, n, k = self.gemm
+            return self.batch * m, n, k
+        assert self.conv is not None
+        h, w, r, s, channels, filters, down, across = self.conv
+        if overhang:
+            pixels = -(-(h - r + down) // down) * -(-(w - s + across) // across)
+        else:
+            pixels = ((h - r) // down + 1) * ((w - s) // across + 1)
+        return self.batch * pixels, filters, r * s * channels
+
+
+def read_topology(path: str | Path) -> tuple[TopologyLayer, ...]:
+    """Read the layers of a topology CSV; its header says if they are convolutions or products.
+
+    Raises
+    ------
+    ConfigError
+        With file, line, column and reason.
+    """
+    file = str(path)
+    rows = _rows(read_text(path))
+    if not rows:
+        raise ConfigError("the file is empty", file=file, line=1)
+    line, header = rows[0]
+    columns = _columns(header, file, line)
+    return tuple(
+        _layer(cells, columns, file, line)
+        for line, cells in rows[1:]
+        if any(cells[1:])  # else a blank line, or the heading of a group of layers
+    )
+
+
+def _rows(text: str) -> list[tuple[int, list[str]]]:
+    """Cells of all lines that are not blank, without comments and without commas at the end."""
+    lines = text.removeprefix("\ufeff").splitlines()
+    filled = [line for line in lines if line.strip()]
+    separator = "," if filled and "," in filled[0] else "\t"
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        cells = [cell.strip() for cell in line.split("#")[0].split(separator)]
+        while cells and not cells[-1]:
+            cells.pop()
+        if cells:
+            rows.append((number, cells))
+    return rows
+
+
+def _columns(header: list[str], file: str, line: int) -> list[str]:
+    """Name the columns after the layer's; the first ones are in a fixed order in both forms."""
+    found = [re.sub(r"[\s_]+", " ", cell).lower() for cell in header[1:]]
+    if any(cell.isdecimal() for cell in found):
+        raise ConfigError("the first line must be a header; it has numbers", file=file, line=line)
+    form = _GEMM if found[:1] == ["m"] else _CONV
+    for position, name in enumerate(form):
+        cell = found[position] if position < len(found) else "nothing"
+        if cell != name and cell not in _SAME_COLUMN.get(name, ()):
+            raise ConfigError(
+                f"column {position + 2} must be {name!r}, found {cell!r} (convolutions:"
+                f" {', '.join(_CONV)}; matrix products: m, n, k; then {', '.join(_FURTHER)})",
+                file=file,
+                line=line,
+            )
+    further = [_FURTHER_NAMES.get(cell, cell) for cell in found[len(form) :]]
+    for cell in further:
+        if cell not in _FURTHER or further.count(cell) > 1:
+            raise ConfigError(
+                f"unknown or repeated column {cell!r}{nearest(cell, _FURTHER)}"
+                f" (allowed after {form[-1]!r}: {', '.join(_FURTHER)})",
+                file=file,
+                line=line,
+            )
+    return [*form, *further]
+
+
+def _layer(cells: list[str], columns: list[str], file: str, line: int) -> TopologyLayer:
+    name, values = cells[0], cells[1:]
+    # SCALE-Sim goes by position: some files have one value more than their header has names.
+    if len(values) == len(columns) + 1 and columns[-1] in {"strides", "k"}:
+        is_ratio = columns[-1] == "k" or ":" in values[-1]
+        columns = [*columns, "sparsity" if is_ratio else "stride width"]
+    if len(values) > len(columns):
+        raise ConfigError(
+            f"{len(values)} values for the {len(columns)} columns {', '.join(columns)}",
+            file=file,
+            line=line,
+            field=name,
+        )
+    cell = dict(zip(columns, values, strict=False))
+    is_gemm = columns[0] == "m"
+
+    def number(column: str, default: int | None = None) -> int:
+        text = cell.get(column, "")
+        if not text and default is not None:
+            return default
+        if not text.isdecimal() or int(text) < 1:
+            raise ConfigError(
+                f"{column} must be a whole number of at least 1, found {text!r}",
+                file=file,
+                line=line,
+                field=name,
+            )
+        return int(text)
+
+    try:
+        sparsity = parse_sparsity(cell.get("sparsity") or None)
+    except ConfigError as error:
+        raise ConfigError(error.message, file=file, line=line, field=name) from error
+    batch, gemm, conv, copies = number("batch size", 1), None, None, 1
+    if is_gemm:
+        gemm = (number("m"), number("n"), number("k"))
+    else:
+        h, w, r, s, channels, filters, stride = (number(column) for column in _CONV)
+        if r > h or s > w:
+            raise ConfigError(
+                f"the filter of {r} x {s} is larger than the image of {h} x {w}",
+                file=file,
+                line=line,
+                field=name,
+            )
+        if _DEPTHWISE in name:
+            copies, channels = channels, 1
+        conv = (h, w, r, s, channels, filters, stride, number("stride width", stride))
+    return TopologyLayer(name, conv, gemm, batch, copies, sparsity, line)
+
+
+def read_config(path: str | Path) -> ScaleSimConfig:
+    """Read a configuration.
+
+    Raises
+    ------
+    ConfigError
+        With file, line and field.
+    """
+    fields = _Fields(read_text(path), str(path))
+    mode = fields.choice("InterfaceBandwidth", ("CALC", "USER"), default="CALC")
+    sparse = fields.flag("SparsitySupport")
+    row_wise = sparse and fields.flag("OptimizedMapping")
+    seed = fields.optional_number("RandomNumberGeneratorSeed", least=0)
+    return ScaleSimConfig(
+        run_name=fields.text("run_name", default=Path(path).stem).strip('"'),
+        rows=fields.number("ArrayHeight"),
+        columns=fields.number("ArrayWidth"),
+        dataflow=fields.choice("Dataflow", get_args(Dataflow)),  # type: ignore[arg-type]
+        bandwidth_mode=mode,
+        bandwidths=fields.numbers("Bandwidth") if mode == "USER" else (),
+        # Version 1 leaves out the kB.
+        ifmap_kb=fields.optional_number("IfmapSramSzkB", "IfmapSramSz"),
+        filter_kb=fields.optional_number("FilterSramSzkB", "FilterSramSz"),
+        ofmap_kb=fields.optional_number("OfmapSramSzkB", "OfmapSramSz"),
+        sparsity=sparse,
+        row_wise_block=fields.number("BlockSize") if row_wise else None,
+        seed=DEFAULT_SEED if seed is None else seed,
+    )
+
+
+_SECTION = re.compile(r"\[[^\]]*\]")
+_FIELD = re.compile(r"([^=:]*[^=:\s])\s*[=:]\s*(.*)")
+
+
+class _Fields:
+    """Line and value of every field of a configuration; sections and case do not matter."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.file = file
+        self._found: dict[str, tuple[int, str]] = {}
+        for number, raw in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
+            line = raw.strip()
+            if not line or line[0] in "#;" or _SECTION.fullmatch(line):
+                continue
+            match = _FIELD.fullmatch(line)
+            if match is None:
+                raise ConfigError(
+                    f"expected '[section]', 'name = value' or 'name: value', found {line!r}",
+                    file=file,
+                    line=number,
+                )
+            name = match[1].lower()
+            if name in self._found:
+                raise ConfigError(
+                    f"stands twice, first in line {self._found[name][0]}",
+                    file=file,
+                    line=number,
+                    field=match[1],
+                )
+            self._found[name] = (number, match[2])
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self._found
+
+    def text(self, name: str, default: str | None = None) -> str:
+        if self.has(name):
+            return self._found[name.lower()][1]
+        if default is None:
+            raise ConfigError(
+                f"the field {name!r} is missing{nearest(name.lower(), self._found)}", file=self.file
+            )
+        return default
+
+    def _fail(self, name: str, allowed: str) -> ConfigError:
+        line, found = self._found[name.lower()]
+        return ConfigError(
+            f"must be {allowed}, found {found!r}", file=self.file, line=line, field=name
+        )
+
+    def number(self, name: str, least: int = 1) -> int:
+        found = self.text(name)
+        if not found.isdecimal() or int(found) < least:
+            raise self._fail(name, f"a whole number of at least {least}")
+        return int(found)
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        parts = [part.strip() for part in self.text(name).split(",")]
+        if not all(part.isdecimal() and int(part) for part in parts):
+            raise self._fail(name, "whole numbers of at least 1, with commas between them")
+        return tuple(int(part) for part in parts)
+
+    def optional_number(self, *names: str, least: int = 1) -> int | None:
+        return next((self.number(name, least) for name in names if self.has(name)), None)
+
+    def flag(self, name: str) -> bool:
+        return self.choice(name, ("true", "false"), default="false", fold_case=True) == "true"
+
+    def choice(
+        self, name: str, allowed: tuple[str, ...], default: str | None = None,
+        fold_case: bool = False,
+    ) -> str:  # fmt: skip
+        found = self.text(name, default)
+        found = found.lower() if fold_case else found
+        if found not in allowed:
+            raise self._fail(name, " or ".join(allowed))
+        return found

@@ -1,0 +1,149 @@
+"""Algorithms: each writes the script of one operation; registered in `schedule.ALGORITHMS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ridgeline.errors import RidgelineError
+from ridgeline.network.rings import check_ranks
+from ridgeline.network.routed import phases_of
+from ridgeline.network.schedule import ALGORITHMS, Schedule, check_size
+from ridgeline.network.script import Ints, Script
+from ridgeline.network.topology import Floats, Topology
+
+
+class DoesNotApplyError(RidgelineError):
+    """The algorithm is not made for this topology or this group."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Who takes part in a collective, and how much is sent.
+
+    Attributes
+    ----------
+    ranks
+        Distinct ranks of the topology; a rank's place here is its position. The first is the root.
+    size_bytes
+        As nccl-tests counts it: of an all-gather, a reduce-scatter, a gather and a scatter the
+        whole, of an all-to-all what each rank sends (its own part included).
+    parts
+        Share of the whole that each position contributes or keeps, [p]; in an all-to-all bytes
+        from each position (row) to each (column), [p, p]. None: equal parts.
+    """
+
+    topology: Topology
+    ranks: tuple[int, ...]
+    size_bytes: float
+    parts: Floats | None = None
+
+    @property
+    def n(self) -> int:
+        """How many positions there are."""
+        return len(self.ranks)
+
+    @cached_property
+    def vertex(self) -> Ints:
+        """[p] vertex of every position."""
+        return self.topology.devices[list(self.ranks)].astype(np.int64)
+
+    @cached_property
+    def part_bytes(self) -> Floats:
+        """[p] bytes that each position contributes or keeps."""
+        if self.parts is None:
+            return np.full(self.n, self.size_bytes / self.n)
+        return self.parts
+
+    @cached_property
+    def pair_bytes(self) -> Floats:
+        """[p * p] bytes from each position to each."""
+        if self.parts is None:
+            return np.full(self.n * self.n, self.size_bytes / self.n)
+        return self.parts.ravel()
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One way to do one operation; called, it makes the schedule."""
+
+    op: str
+    name: str
+    write: Callable[[Group], Script]
+    automatic: bool
+    """A candidate when the fastest is looked for; not so if it needs what links alone do not do."""
+
+    def __call__(
+        self,
+        topology: Topology,
+        ranks: Sequence[int],
+        size_bytes: float,
+        parts: Floats | None = None,
+    ) -> Schedule:
+        """Make the schedule.
+
+        Parameters
+        ----------
+        ranks
+            Distinct ranks of the topology. A single rank has nothing to do.
+        size_bytes, parts
+            See `Group`.
+
+        Raises
+        ------
+        RidgelineError
+            If the size or a rank is impossible, the algorithm does not apply, or two ranks that
+            have to talk have no route.
+        """
+        group = self.group(topology, ranks, size_bytes, parts)
+        if group.n == 1:
+            return Schedule(self.op, self.name, 1, float(size_bytes), ())
+        phases = phases_of(self.write(group), topology, group.vertex)
+        return Schedule(self.op, self.name, group.n, float(size_bytes), phases)
+
+    def script(
+        self,
+        topology: Topology,
+        ranks: Sequence[int],
+        size_bytes: float,
+        parts: Floats | None = None,
+    ) -> Script:
+        """Return what is sent from position to position; at least two ranks."""
+        return self.write(self.group(topology, ranks, size_bytes, parts))
+
+    def group(
+        self, topology: Topology, ranks: Sequence[int], size_bytes: float, parts: Floats | None
+    ) -> Group:
+        """Check who takes part and how much is sent."""
+        check_size(size_bytes)
+        check_ranks(topology, ranks)
+        if parts is not None:
+            n = len(ranks)
+            if self.op not in PARTED:
+                raise RidgelineError(f"{self.op} has no parts of its own; it takes one size")
+            shape = (n, n) if self.op == "all-to-all" else (n,)
+            parts = np.asarray(parts, dtype=np.float64)
+            if parts.shape != shape or not np.isfinite(parts).all() or (parts < 0).any():
+                raise RidgelineError(
+                    f"the parts of {self.op} must be {' x '.join(map(str, shape))} sizes of at "
+                    f"least 0 B; found {' x '.join(map(str, parts.shape))}"
+                )
+        return Group(topology, tuple(ranks), size_bytes, parts)
+
+
+PARTED = frozenset({"all-gather", "reduce-scatter", "gather", "scatter", "all-to-all"})
+"""Operations whose parts may differ in size."""
+
+
+def algorithm(
+    op: str, name: str, *, automatic: bool = True
+) -> Callable[[Callable[[Group], Script]], Algorithm]:
+    """Return a decorator that registers the writer of scripts as an algorithm."""
+
+    def put(write: Callable[[Group], Script]) -> Algorithm:
+        return ALGORITHMS.register((op, name))(Algorithm(op, name, write, automatic))
+
+    return put

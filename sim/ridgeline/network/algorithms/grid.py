@@ -1,0 +1,160 @@
+"""Topologies with dimensions: one ring after the other, or all dimensions at once."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ridgeline.network.algorithm import DoesNotApplyError, Group, algorithm
+from ridgeline.network.lanes import Lane, lanes_script
+from ridgeline.network.paths import Routes
+from ridgeline.network.rings import ring_channels
+from ridgeline.network.script import Script
+from ridgeline.network.topology import Topology
+
+
+def _grid(group: Group, name: str) -> tuple[int, ...]:
+    """Extents of the group, innermost first; all ranks of the topology, in order, are the group."""
+    shape = tuple(n for n in group.topology.shape if n > 1)
+    if len(shape) < 2 or group.ranks != tuple(range(math.prod(shape))):
+        raise DoesNotApplyError(
+            f"{name} needs a topology of at least two dimensions and all of its ranks in order; "
+            f"{group.topology.name!r} has the shape {group.topology.shape} and {group.n} ranks of "
+            f"{group.topology.n_devices} take part"
+        )
+    return shape
+
+
+def _lane(shape: tuple[int, ...], order: list[int], share: float, direction: int) -> Lane:
+    """Return the lane that passes the dimensions in some order."""
+    # Rank i + shape[0] * j is at [..., j, i]: the first dimension is the last axis.
+    rank = np.arange(math.prod(shape)).reshape(shape[::-1])
+    axes = [len(shape) - 1 - d for d in order]
+    return Lane(tuple(shape[d] for d in order), rank.transpose(axes).ravel(), share, direction)
+
+
+def _one_by_one(group: Group, op: str) -> Script:
+    """Scatter along the dimensions, innermost first, and gather back.
+
+    Σ_i 2(p_i - 1)α_i + 2(p_i - 1)/p_i · S / Π_{j<i} p_j · β_i (Mikami et al., arXiv:1811.05233, for
+    two dimensions; Cho et al., MLSys 2019, BlueConnect).
+    """
+    shape = _grid(group, "torus")
+    return lanes_script(group, op, [_lane(shape, list(range(len(shape))), 1.0, 1)])
+
+
+@algorithm("all-reduce", "torus")
+def all_reduce_torus(group: Group) -> Script:
+    """One dimension after the other, in one direction; see `_one_by_one`."""
+    return _one_by_one(group, "all-reduce")
+
+
+@algorithm("reduce-scatter", "torus")
+def reduce_scatter_torus(group: Group) -> Script:
+    """See `all_reduce_torus`."""
+    return _one_by_one(group, "reduce-scatter")
+
+
+@algorithm("all-gather", "torus")
+def all_gather_torus(group: Group) -> Script:
+    """See `all_reduce_torus`."""
+    return _one_by_one(group, "all-gather")
+
+
+def _all_at_once(group: Group, op: str) -> Script:
+    """Start a share of the payload in every dimension and direction.
+
+    All links of a torus with equal extents are busy all the time: 2(p-1)/p S / (2D B) besides
+    latencies (the ideal of Rashidi et al., "Themis", ISCA 2022).
+    """
+    shape = _grid(group, "multi-torus")
+    d = len(shape)
+    lanes = [
+        _lane(shape, [(first + i) % d for i in range(d)], 1 / (2 * d), direction)
+        for first in range(d)
+        for direction in (1, -1)
+    ]
+    return lanes_script(group, op, lanes)
+
+
+@algorithm("all-reduce", "multi-torus")
+def all_reduce_multi_torus(group: Group) -> Script:
+    """All dimensions and both directions at once; see `_all_at_once`."""
+    return _all_at_once(group, "all-reduce")
+
+
+@algorithm("reduce-scatter", "multi-torus")
+def reduce_scatter_multi_torus(group: Group) -> Script:
+    """See `all_reduce_multi_torus`."""
+    return _all_at_once(group, "reduce-scatter")
+
+
+@algorithm("all-gather", "multi-torus")
+def all_gather_multi_torus(group: Group) -> Script:
+    """See `all_reduce_multi_torus`."""
+    return _all_at_once(group, "all-gather")
+
+
+def _hierarchical(group: Group, op: str) -> Script:
+    """Scatter inside the nodes on all of their ring channels, then across nodes, and gather back.
+
+    BlueConnect on the real links: inside a node the channels are those of the ring algorithm; then
+    each device rings with those of equal position in the other nodes.
+    """
+    shape = _grid(group, "hierarchical")
+    lanes = _node_lanes(group.topology, shape[0], math.prod(shape[1:]))
+    if lanes is None or len(shape) > 2:
+        lanes = [_lane(shape, list(range(len(shape))), 1.0, 1)]
+    return lanes_script(group, op, lanes)
+
+
+@algorithm("all-reduce", "hierarchical")
+def all_reduce_hierarchical(group: Group) -> Script:
+    """Nodes first; see `_hierarchical`."""
+    return _hierarchical(group, "all-reduce")
+
+
+@algorithm("reduce-scatter", "hierarchical")
+def reduce_scatter_hierarchical(group: Group) -> Script:
+    """See `all_reduce_hierarchical`."""
+    return _hierarchical(group, "reduce-scatter")
+
+
+@algorithm("all-gather", "hierarchical")
+def all_gather_hierarchical(group: Group) -> Script:
+    """See `all_reduce_hierarchical`."""
+    return _hierarchical(group, "all-gather")
+
+
+def _node_lanes(topology: Topology, inside: int, nodes: int) -> list[Lane] | None:
+    """Return one lane per ring channel of a node; None if there is one channel, in rank order.
+
+    Nodes are drawn alike, so the links of the first node's channels are found in every other node
+    between the vertices that are as many numbers further.
+    """
+    if topology.single_channel:
+        return None
+    offset = topology.devices[::inside].astype(np.int64) - int(topology.devices[0])
+    key = topology.source.astype(np.int64) * topology.n_vertices + topology.target
+    lanes = []
+    for channel in ring_channels(topology, tuple(range(inside))).channels:
+        rank = np.array(channel.ranks)[:, None] + inside * np.arange(nodes)
+        first = np.array([link for way in channel.routes for link in way])
+        beside = first - np.searchsorted(key, key[first])  # of several between two vertices
+        links = np.searchsorted(key, key[first] + offset[:, None] * (topology.n_vertices + 1))
+        links = np.minimum(links + beside, topology.n_links - 1)
+        ends = topology.source[links] - offset[:, None], topology.target[links] - offset[:, None]
+        bandwidth = topology.bandwidth_bytes_per_s[links]
+        if (
+            (ends[0] != topology.source[first]).any()
+            or (ends[1] != topology.target[first]).any()
+            or (bandwidth != bandwidth[0]).any()
+        ):
+            return None
+        length = np.repeat([len(way) for way in channel.routes], nodes)
+        ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(length)))
+        hop = np.split(links, np.cumsum([len(way) for way in channel.routes])[:-1], axis=1)
+        ways = np.concatenate([part.ravel() for part in hop]).astype(np.int32)
+        lanes.append(Lane((inside, nodes), rank.ravel(), channel.share, routes=Routes(ptr, ways)))
+    return lanes

@@ -1,0 +1,85 @@
+"""Lanes: rings, in one dimension or several, that run side by side on shares of the payload.
+
+A lane of extents (q0, q1, ...) reduces and scatters along rings of q0 positions, then of q1 with a
+q0-th of the data, and so on; it gathers in the opposite order. That is the plain ring for one
+dimension, the 2D torus algorithm for two (Mikami et al., arXiv:1811.05233, 2018), and BlueConnect
+for any number (Cho et al., MLSys 2019).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.network.algorithm import Group
+from ridgeline.network.paths import Routes
+from ridgeline.network.script import Ints, Script, Step, make_script, make_step, together
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Positions on a grid of rings.
+
+    Attributes
+    ----------
+    extents
+        Of the dimensions, in the order in which data are scattered.
+    position
+        [p] position at each place of the grid, in row-major order: the last dimension is innermost.
+    share
+        Of the payload.
+    direction
+        +1 or -1: to the next or to the previous on every ring.
+    routes
+        Links from every place to the next one along the first dimension; None: as routed.
+    """
+
+    extents: tuple[int, ...]
+    position: Ints
+    share: float = 1.0
+    direction: int = 1
+    routes: Routes | None = None
+
+    def ring(self, dimension: int, base: int, *, scatter: bool) -> Step:
+        """Go round all rings of one dimension, adding up what is passed on (or only passing on).
+
+        Afterwards the position at place x of its ring has the sum of chunk x (or all chunks).
+        """
+        q = self.extents[dimension]
+        chunk = math.prod(self.extents[dimension + 1 :])
+        place = np.arange(len(self.position))
+        x = place // chunk % q
+        before = base + place // (chunk * q) * (chunk * q)
+        after = place + ((x + self.direction) % q - x) * chunk
+        return make_step(
+            self.position[place],
+            self.position[after],
+            before + ((x - self.direction) % q if scatter else x) * chunk,
+            chunk,
+            base=before,
+            span=chunk * q,
+            shift=-self.direction * chunk,
+            combine=scatter,
+            repeat=q - 1,
+            routes=self.routes if dimension == 0 else None,
+        )
+
+
+def lanes_script(group: Group, op: str, lanes: Sequence[Lane]) -> Script:
+    """Return the script of an all-reduce, a reduce-scatter or an all-gather on some lanes."""
+    n = group.n
+    timelines = []
+    for number, lane in enumerate(lanes):
+        dimensions = range(len(lane.extents))
+        steps = []
+        if op != "all-gather":
+            steps += [lane.ring(d, number * n, scatter=True) for d in dimensions]
+        if op != "reduce-scatter":
+            steps += [lane.ring(d, number * n, scatter=False) for d in reversed(dimensions)]
+        timelines.append([step for step in steps if step.repeat])
+    owner = np.concatenate([lane.position for lane in lanes])
+    size = np.concatenate([lane.share * group.part_bytes[lane.position] for lane in lanes])
+    return make_script(size, together(timelines), owner=owner)

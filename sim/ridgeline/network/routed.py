@@ -1,0 +1,142 @@
+"""From scripts to schedules: messages are routed over a topology and added up on its links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ridgeline.network.paths import Ints, Routes, take
+from ridgeline.network.routing import routes
+from ridgeline.network.schedule import Loads, Phase
+from ridgeline.network.script import Script, Step, advanced
+from ridgeline.network.topology import Floats, Topology
+
+BATCH = 1 << 20
+"""Messages that are routed at once."""
+
+
+def phases_of(script: Script, topology: Topology, vertex: Ints) -> tuple[Phase, ...]:
+    """Return the phases of a script: one per round, equal ones that follow each other as one.
+
+    The latency of a round is that of its slowest message; the load of a link is all that passes it
+    in the round.
+
+    Parameters
+    ----------
+    vertex
+        [p] vertices of the positions of the group.
+    """
+    phases: list[Phase] = []
+    if topology.collective_latency_s:
+        phases.append(Phase(topology.collective_latency_s, 1, {}))
+    place = np.concatenate((vertex, np.array(script.vertices, np.int64)))
+    sizes = Sizes(script.slot_bytes)
+    for batch in _batches(script.steps):
+        for step, ways in zip(batch, _routed(topology, place, batch), strict=True):
+            latency_s = round_latency_s(topology, step, ways)
+            for part in sizes.rounds(step):
+                loads = _loads(topology, ways, sizes.of(part))
+                _append(phases, Phase(latency_s, part.repeat, loads))
+    return tuple(phases)
+
+
+def round_cost(script: Script, step: Step, topology: Topology, vertex: Ints) -> tuple[float, float]:
+    """Return the latency of one round of a step, and the time that its bytes take."""
+    place = np.concatenate((vertex, np.array(script.vertices, np.int64)))
+    (ways,) = _routed(topology, place, [step])
+    loads = _loads(topology, ways, Sizes(script.slot_bytes).of(step))
+    busy = loads.bytes / topology.bandwidth_bytes_per_s[loads.links]
+    return round_latency_s(topology, step, ways), float(busy.max(initial=0.0))
+
+
+class Sizes:
+    """Sizes of runs of slots."""
+
+    def __init__(self, slot_bytes: Floats) -> None:
+        self.slot_bytes = slot_bytes
+        self.until = np.concatenate((np.zeros(1), np.cumsum(slot_bytes)))
+        changes = slot_bytes[1:] != slot_bytes[:-1]
+        self.changes = np.concatenate((np.zeros(1, np.int64), np.cumsum(changes)))
+
+    def even(self, step: Step) -> bool:
+        """Tell whether all slots that each message may carry are of equal size."""
+        return bool((self.changes[step.base + step.span - 1] == self.changes[step.base]).all())
+
+    def rounds(self, step: Step) -> Iterator[Step]:
+        """Yield the rounds of a step, as one if they are equal."""
+        if step.repeat == 1 or not step.shift.any() or self.even(step):
+            yield step
+        else:
+            for turn in range(step.repeat):
+                yield advanced(step, turn, 1)
+
+    def of(self, step: Step) -> Floats:
+        """[M] bytes of every message."""
+        if self.even(step):
+            return step.count * self.slot_bytes[step.base]  # exact, unlike differences of sums
+        end = step.first + step.count
+        limit = step.base + step.span
+        straight = self.until[np.minimum(end, limit)] - self.until[step.first]
+        wrapped = self.until[np.maximum(end - step.span, step.base)] - self.until[step.base]
+        sizes: Floats = straight + wrapped
+        return sizes
+
+
+def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    batch: list[Step] = []
+    n = 0
+    for step in steps:
+        if batch and n + len(step.source) > BATCH:
+            yield batch
+            batch, n = [], 0
+        batch.append(step)
+        n += len(step.source)
+    if batch:
+        yield batch
+
+
+def _routed(topology: Topology, place: Ints, steps: Sequence[Step]) -> list[Routes]:
+    """Route the messages of some steps together; each pair of vertices is searched for once."""
+    found: list[Routes | None] = [step.routes for step in steps]
+    open_ = [i for i, ways in enumerate(found) if ways is None]
+    if open_:
+        source = np.concatenate([place[steps[i].source] for i in open_])
+        target = np.concatenate([place[steps[i].target] for i in open_])
+        key, pair = np.unique(source * topology.n_vertices + target, return_inverse=True)
+        ways = routes(topology, *np.divmod(key, topology.n_vertices))
+        if len(open_) == 1 and len(key) == len(pair) and (pair[1:] > pair[:-1]).all():
+            found[open_[0]] = ways
+            return [part for part in found if part is not None]
+        ends = np.cumsum([len(steps[i].source) for i in open_])
+        for i, part in zip(open_, np.split(pair, ends[:-1]), strict=True):
+            found[i] = take(ways, part)
+    return [ways for ways in found if ways is not None]
+
+
+def round_latency_s(topology: Topology, step: Step, ways: Routes) -> float:
+    """Latency of the slowest message; of several waves, the sum of their slowest."""
+    link_s = np.concatenate((topology.latency_s[ways.links], np.zeros(1)))
+    message_s = np.add.reduceat(link_s, ways.ptr[:-1]) * (np.diff(ways.ptr) > 0)
+    if not step.wave.any():
+        return float(message_s.max())
+    slowest = np.zeros(int(step.wave.max()) + 1)
+    np.maximum.at(slowest, step.wave, message_s)
+    return float(slowest.sum())
+
+
+def _loads(topology: Topology, ways: Routes, size: Floats) -> Loads:
+    on_link: Floats = np.zeros(topology.n_links)
+    on_link += np.bincount(ways.links, np.repeat(size, np.diff(ways.ptr)), topology.n_links)
+    links = np.flatnonzero(on_link)
+    return Loads(links.astype(np.int32), on_link[links])
+
+
+def _append(phases: list[Phase], phase: Phase) -> None:
+    if phases and phases[-1].latency_s == phase.latency_s:
+        before, after = phases[-1].bytes_on_link, phase.bytes_on_link
+        assert isinstance(after, Loads)
+        if isinstance(before, Loads) and before.same(after):
+            phases[-1] = phases[-1]._replace(repeat=phases[-1].repeat + phase.repeat)
+            return
+    phases.append(phase)

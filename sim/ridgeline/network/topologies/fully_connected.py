@@ -1,0 +1,25 @@
+"""``FullyConnected(devices, bandwidth, latency)``: a link between any two devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+from ridgeline.network.inline import BLOCKS, INLINE, product_of, read_inline
+from ridgeline.network.topology import Drawing, LinkKind, Topology
+
+
+@BLOCKS.register("FullyConnected")
+def fully_connected_block(drawing: Drawing, members: Sequence[int], link: LinkKind) -> float:
+    """Join any two vertices."""
+    for a, b in combinations(members, 2):
+        drawing.join(a, b, link)
+    half = len(members) // 2
+    return half * (len(members) - half)
+
+
+@INLINE.register("FullyConnected")
+def fully_connected(arguments: Sequence[str]) -> Topology:
+    """Make a complete graph."""
+    n, link = read_inline("FullyConnected", arguments)
+    return product_of(f"FullyConnected({', '.join(arguments)})", [("FullyConnected", n, link)])

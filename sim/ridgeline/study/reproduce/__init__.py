@@ -1,0 +1,37 @@
+"""Published results computed anew: one module each, with the published figures beside it as data.
+
+A reproduction is a module with a function ``reproduce() -> Reproduction``; the table below names
+it. Nothing of the published figures is in the code.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from ridgeline.errors import RidgelineError, nearest
+from ridgeline.study.reproduce.table import Fit, Reproduction, Row
+
+REPRODUCTIONS = {
+    "caterpillar": "Training on broadcast-grid cores: Li and Pedram, ASAP 2017",
+    "gemm-accelerators": "Nine matrix-product machines at 45 nm: Pedram et al., IEEE TC 2012",
+}
+
+__all__ = ["REPRODUCTIONS", "Fit", "Reproduction", "Row", "reproduce"]
+
+
+def reproduce(name: str) -> Reproduction:
+    """Compute one published result anew.
+
+    Raises
+    ------
+    RidgelineError
+        If there is no reproduction of this name.
+    """
+    if name not in REPRODUCTIONS:
+        raise RidgelineError(
+            f"there is no reproduction {name!r}{nearest(name, REPRODUCTIONS)} "
+            f"(there are: {', '.join(REPRODUCTIONS)})"
+        )
+    made = import_module(f"{__name__}.{name.replace('-', '_')}").reproduce()
+    assert isinstance(made, Reproduction)
+    return made
