@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         load_node,
     )
     from ridgeline.kernels.single import conv, gemm
+    from ridgeline.kernels.systolic.gemm import gemm_cycles
     from ridgeline.network.collectives import collective
     from ridgeline.parallel.plan import Plan
     from ridgeline.report.result import Result
@@ -50,6 +51,7 @@ _HOME = {
     "collective": "network.collectives",
     "conv": "kernels.single",
     "gemm": "kernels.single",
+    "gemm_cycles": "kernels.systolic.gemm",
     "load_cluster": "hardware",
     "load_device": "hardware",
     "load_energy_table": "hardware",
@@ -74,6 +76,7 @@ __all__ = [
     "collective",
     "conv",
     "gemm",
+    "gemm_cycles",
     "load_cluster",
     "load_device",
     "load_energy_table",

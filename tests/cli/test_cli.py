@@ -170,6 +170,10 @@ MISTAKES = [
     (("collective", "all-reduce", "100", "dgx1-v100"), "'100' has no unit"),
     (("collective", "all-redcue", "100 MB", "dgx1-v100"), "did you mean 'all-reduce'"),
     (("collective", "all-reduce", "1 MB", "Rnig(4, 1 GB/s, 1 us)"), "Ring"),
+    (("gemm", "8", "8", "8"), "give either --device NAME or --array"),
+    (("gemm", "8", "8", "8", "--array", "32by3"), "expected rows x columns"),
+    (("gemm", "8", "8", "8", "--array", "4x4", "--dataflow", "xs"), "did you mean 'ws'"),
+    (("gemm", "8", "8", "8", "--array", "4x4", "--compat", "scalesin"), "scalesim"),
     (("gemm", "0", "1", "1", "--device", "v100-sxm2-16gb"), "m must be a whole number from 1"),
     (("gemm", "8", "8", "8", "--device", "v100-sxm2-16gb", "--format", "fp61"), "fp61"),
     (("gemm", "8", "8", "8", "--device", "v100"), "'v100'"),
@@ -289,3 +293,14 @@ def test_help_imports_nothing_heavy() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip().endswith("[]")
+
+
+def test_cycles_of_an_array(capsys: pytest.CaptureFixture[str]) -> None:
+    product = ("gemm", "33", "31", "65", "--array", "32x32")
+    serial = json.loads(call(capsys, *product, "--fold", "serial", "--json")[1])
+    assert serial["cycles"] == 316
+    full = json.loads(call(capsys, *product, "--fold", "serial", "--edge", "full", "--json")[1])
+    assert full["cycles"] == 381
+    peer = json.loads(call(capsys, *product, "--compat", "scalesim", "--json")[1])
+    assert peer["compute_cycles"] == 380  # the index of the last cycle
+    assert "cycles" in call(capsys, *product)[1]

@@ -39,7 +39,7 @@ VERBS = {
         "ridgeline sweep docs/examples/hbm.yaml --output hbm.csv",
     ),
     "gemm": Verb(
-        "Price one matrix product on one device.",
+        "Price one matrix product on a device, or count its cycles on a systolic array.",
         "ridgeline gemm 4096 4096 4096 --device v100-sxm2-16gb",
     ),
     "conv": Verb(
