@@ -158,3 +158,14 @@ def test_an_output_tile_fits_and_grows_with_the_room(m: int, n: int, held: int) 
     more_rows, more_columns = output_tile(m, n, 2 * held)
     assert math.ceil(m / more_rows) <= math.ceil(m / rows)
     assert math.ceil(n / more_columns) <= math.ceil(n / columns)
+
+
+def test_a_faster_engine_never_slows_a_device_with_several() -> None:
+    """The engine is chosen by time among those with measured efficiencies, not by its peak."""
+    graph, times = gemm_graph(4096, 512, 512), []
+    for rate in (10, 20, 30, 31, 32, 33, 40, 125):
+        device = load_device(
+            "v100-sxm2-16gb", {"engines.tensor-cores.rates.fp16": f"{rate} TFLOP/s"}
+        )
+        times.append(cost_of(graph, device).time_s(device))
+    assert times == sorted(times, reverse=True)

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from ridgeline.errors import ConfigError
-from ridgeline.kernels.systolic import gemm_cycles, scalesim_gemm
+from ridgeline.kernels.systolic import gemm_cycles, scalesim_gemm, scalesim_product
 from ridgeline.kernels.systolic.scalesim_files import TopologyLayer, read_config, read_topology
 from ridgeline.kernels.systolic.scalesim_report import compute_report, layer_reports
+from ridgeline.kernels.traffic import as_gemm
+from ridgeline.workload.graph import Conv, Gemm, Pass
 
 CONV = (
     "Layer name, IFMAP Height, IFMAP Width, Filter Height, Filter Width, Channels, Num Filter,"
@@ -108,7 +110,8 @@ def test_topologies(
     tmp_path: Path, text: str | bytes, products: list[tuple[int, int, int]]
 ) -> None:
     layers = topology(tmp_path, text)
-    assert [layer.product() for layer in layers] == products
+    gemms = [as_gemm(layer.loops, Pass.FORWARD) for layer in layers]
+    assert [(gemm.m, gemm.n, gemm.k) for gemm in gemms] == products
 
 
 @pytest.mark.parametrize(
@@ -127,8 +130,15 @@ def test_sparsity_column(tmp_path: Path, text: str) -> None:
 
 def test_windows_over_the_edge(tmp_path: Path) -> None:
     (layer,) = topology(tmp_path, CONV + "Conv1, 224, 224, 7, 7, 3, 64, 2,\n")
-    assert layer.product(overhang=True) == (110 * 110, 64, 147)  # SCALE-Sim
-    assert layer.product() == (109 * 109, 64, 147)  # torch.nn.Conv2d without padding
+    assert scalesim_product(layer.loops) == (110 * 110, 64, 147)
+    # torch.nn.Conv2d without padding
+    assert as_gemm(layer.loops, Pass.FORWARD) == Gemm(109 * 109, 64, 147)
+
+
+def test_depthwise_layers_are_groups(tmp_path: Path) -> None:
+    (layer,) = topology(tmp_path, CONV + "DP1, 8, 8, 3, 3, 16, 2, 1,\n")
+    assert layer.loops == Conv(1, 16, 8, 8, 32, 3, 3, groups=16)
+    assert scalesim_product(layer.loops) == (36, 2, 9)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +150,10 @@ def test_windows_over_the_edge(tmp_path: Path) -> None:
         ("Layer, M, K, N,\n", "net.csv:1: column 3 must be 'n', found 'k'"),
         ("Layer, height, width,\n", "net.csv:1: column 2 must be 'ifmap height', found 'height'"),
         ("Layer, M, N,\n", "column 4 must be 'k', found 'nothing'"),
-        ("Layer, M, N, K, Sparsty,\n", "unknown or repeated column 'sparsty'; did you mean"),
+        (
+            "Layer, M, N, K, Sparsty,\n",
+            "unknown or repeated column 'sparsty'; did you mean 'sparsity'",
+        ),
         ("Layer, M, N, K,\na, 1, 2,\n", "net.csv:2: a: k must be a whole number .* found ''"),
         ("Layer, M, N, K,\n\na, 1, 2.5, 3,\n", "net.csv:3: a: n must be .* found '2.5'"),
         ("Layer, M, N, K,\na, 1, 0, 3,\n", "net.csv:2: a: n must be .* found '0'"),
@@ -269,7 +282,9 @@ def test_sparse_layers(tmp_path: Path) -> None:
 def test_what_scalesim_does_not_know(tmp_path: Path) -> None:
     config = read_config(configuration(tmp_path))
     layers = topology(tmp_path, CONV.strip() + " Batch Size,\na, 5, 5, 3, 3, 2, 6, 1, 4,\n")
-    with pytest.raises(ConfigError, match="layer 'a': SCALE-Sim knows no batch, found 4"):
+    with pytest.raises(
+        ConfigError, match="knows no batch, padding or dilation; found a batch of 4"
+    ):
         layer_reports(config, layers, "scalesim")
     with pytest.raises(ConfigError, match="compat must be 'scalesim' or None"):
         layer_reports(config, layers, "v2")

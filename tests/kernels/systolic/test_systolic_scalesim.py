@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import csv
-import math
 import re
 from pathlib import Path
 
 import pytest
 
 from ridgeline.errors import ConfigError
-from ridgeline.kernels.systolic import gemm_cycles, scalesim_gemm
-from ridgeline.kernels.systolic.scalesim import ScaleSimGemm
+from ridgeline.kernels.systolic import (
+    ScaleSimGemm,
+    gemm_cycles,
+    scalesim_gemm,
+    scalesim_product,
+)
+from ridgeline.workload.graph import Conv, Gemm
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -28,10 +32,9 @@ RANDOM = recorded("scalesim_3_0_0_random.csv")
 def product_of(row: dict[str, str]) -> tuple[int, int, int]:
     sizes = [int(size) for size in row["shape"].split("x")]
     if len(sizes) == 3:
-        return sizes[0], sizes[1], sizes[2]
+        return scalesim_product(Gemm(*sizes))
     h, w, r, s, channels, filters, stride = sizes
-    pixels = math.ceil((h - r + stride) / stride) * math.ceil((w - s + stride) / stride)
-    return pixels, filters, r * s * channels
+    return scalesim_product(Conv(1, channels, h, w, filters, r, s, stride=(stride, stride)))
 
 
 def counted(row: dict[str, str]) -> ScaleSimGemm:
@@ -116,6 +119,20 @@ def test_rounding_of_many_folds() -> None:
 
 
 @pytest.mark.parametrize(
+    "loops",
+    [
+        Gemm(2, 2, 2, batch=2),
+        Conv(2, 1, 4, 4, 1, 3, 3),
+        Conv(1, 1, 4, 4, 1, 3, 3, padding=(1, 0)),
+        Conv(1, 1, 9, 9, 1, 3, 3, dilation=(1, 2)),
+    ],
+)
+def test_layers_that_scalesim_does_not_know(loops: Gemm | Conv) -> None:
+    with pytest.raises(ConfigError, match="SCALE-Sim knows no batch"):
+        scalesim_product(loops)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"dataflow": "sw"}, "dataflow must be one of"),
@@ -126,6 +143,6 @@ def test_rounding_of_many_folds() -> None:
     ],
 )
 def test_bad_input(options: dict[str, object], message: str) -> None:
-    arguments: dict[str, object] = {"m": 4, "n": 4, "k": 4, "rows": 8, "columns": 8}
+    arguments: dict[str, object] = {"m": 4, "n": 4, "k": 4, "rows": 8, "cols": 8}
     with pytest.raises(ConfigError, match=message):
         scalesim_gemm(**(arguments | options))  # type: ignore[arg-type]
