@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from ridgeline.hardware import load_device
-from ridgeline.kernels.systolic import gemm_cycles
+from ridgeline.kernels.systolic import gemm_cycles, scalesim_product
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.systolic.registers import register_level_product
+from ridgeline.workload.graph import Conv
 
 RUNS = Path(__file__).parents[1] / "tests" / "data" / "scalesim_3_0_0.csv"
 
@@ -47,8 +47,8 @@ def recorded() -> list[tuple[tuple[int, int, int], int, int, str, int, float]]:
             sizes = [int(size) for size in row["shape"].split("x")]
             if len(sizes) == 7:
                 h, w, r, s, channels, filters, stride = sizes
-                pixels = math.ceil((h - r + stride) / stride) * math.ceil((w - s + stride) / stride)
-                sizes = [pixels, filters, r * s * channels]
+                loops = Conv(1, channels, h, w, filters, r, s, stride=(stride, stride))
+                sizes = list(scalesim_product(loops))
             rows, columns = (int(x) for x in row["array"].split("x"))
             m, n, k = sizes
             found.append(

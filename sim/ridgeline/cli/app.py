@@ -46,6 +46,10 @@ VERBS = {
         "Price one pass over a convolution on one device.",
         "ridgeline conv 64 256 56 56 64 1 --device v100-sxm2-16gb --pass weight-gradient",
     ),
+    "scalesim": Verb(
+        "Count the cycles of the layers in SCALE-Sim's own files.",
+        "ridgeline scalesim docs/examples/scalesim/array.cfg docs/examples/scalesim/layers.csv",
+    ),
     "roofline": Verb(
         "Print a device's ridge points; draw a model under its roofs.",
         "ridgeline roofline v100-sxm2-16gb --model resnet18 --output roofline.svg",

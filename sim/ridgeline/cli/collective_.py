@@ -33,7 +33,7 @@ def collective_(
     ranks
         How many devices take part; without it, all.
     algorithm
-        auto or ring.
+        auto, or a name; a wrong name lists them.
     json
         Print the answer as JSON.
     """

@@ -105,7 +105,7 @@ def trust_text(result: Result) -> str:
 def _basis(result: Result) -> str:
     trust = result.manifest["trust"]
     share = trust["calibrated_flop_share"]
-    words = [f"{share:.0%} of the matrix FLOPs at efficiencies measured on kernels of their class"]
+    words = [f"{share:.0%} of the matrix FLOPs at measured efficiencies, or counted by cycle"]
     if share < 1:
         words.append("the rest at the peak rate, which is a bound and not a prediction")
     device = result.manifest["device"]

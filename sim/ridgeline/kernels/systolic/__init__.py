@@ -1,6 +1,13 @@
 """Systolic arrays: closed-form cycles, a register-level array, SCALE-Sim's figures and files."""
 
 from ridgeline.kernels.systolic.gemm import SystolicGemm, gemm_cycles, systolic_gemm
-from ridgeline.kernels.systolic.scalesim import ScaleSimGemm, scalesim_gemm
+from ridgeline.kernels.systolic.scalesim import ScaleSimGemm, scalesim_gemm, scalesim_product
 
-__all__ = ["ScaleSimGemm", "SystolicGemm", "gemm_cycles", "scalesim_gemm", "systolic_gemm"]
+__all__ = [
+    "ScaleSimGemm",
+    "SystolicGemm",
+    "gemm_cycles",
+    "scalesim_gemm",
+    "scalesim_product",
+    "systolic_gemm",
+]

@@ -7,8 +7,8 @@ For comparison only: what is wrong in them, and what ridgeline says instead, is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import get_args
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from ridgeline.hardware.array import Dataflow
 from ridgeline.kernels.systolic.checks import whole_number
 from ridgeline.kernels.systolic.closed_form import N, folds, layout
 from ridgeline.kernels.systolic.sparsity import Sparsity, parse_sparsity
+from ridgeline.workload.graph import Conv, Gemm
 
 _SUMMED_AT_ONCE = 2**20
 _WORD_BITS = 32
@@ -58,6 +59,10 @@ class ScaleSimGemm:
     stored_words: float
     metadata_words: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as plain values."""
+        return asdict(self)
+
 
 def last_cycle(m: N, n: N, k: N, rows: N, columns: N, dataflow: Dataflow) -> N:
     """Index of the last cycle of a product: folds never overlap and take the whole array."""
@@ -70,12 +75,38 @@ def _fold(t: N, rows: N, columns: N, dataflow: Dataflow) -> N:
     return t + (rows if dataflow == "os" else 2 * rows) + columns - 2
 
 
+def scalesim_product(loops: Conv | Gemm) -> tuple[int, int, int]:
+    """Return M, N and K that SCALE-Sim makes of a layer; of one group, if there are several.
+
+    Its windows may hang over the lower and right edge of the image.
+
+    Raises
+    ------
+    ConfigError
+        If the layer has what SCALE-Sim does not know: a batch, padding, dilation.
+    """
+    if isinstance(loops, Gemm):
+        if loops.batch > 1:
+            raise ConfigError(f"SCALE-Sim knows no batch, found {loops.batch}")
+        return loops.m, loops.n, loops.k
+    if loops.batch > 1 or loops.padding != (0, 0) or loops.dilation != (1, 1):
+        raise ConfigError(
+            f"SCALE-Sim knows no batch, padding or dilation; found a batch of {loops.batch},"
+            f" padding {loops.padding} and dilation {loops.dilation}"
+        )
+    pixels = folds(loops.h_in - loops.r + loops.stride[0], loops.stride[0]) * folds(
+        loops.w_in - loops.s + loops.stride[1], loops.stride[1]
+    )
+    groups = loops.groups
+    return pixels, loops.c_out // groups, loops.r * loops.s * (loops.c_in // groups)
+
+
 def scalesim_gemm(
     m: int,
     n: int,
     k: int,
     rows: int,
-    columns: int,
+    cols: int,
     dataflow: Dataflow = "ws",
     *,
     sparsity: str | tuple[int, int] | None = None,
@@ -87,6 +118,8 @@ def scalesim_gemm(
 
     Parameters
     ----------
+    rows, cols
+        Cells of the array.
     sparsity
         Layer-wise N:M weights (``SparsitySupport: true``); None: sparsity support is off.
     row_wise_block
@@ -101,7 +134,7 @@ def scalesim_gemm(
     ConfigError
         If a parameter is not allowed, or SCALE-Sim itself would stop.
     """
-    for name, value in {"m": m, "n": n, "k": k, "rows": rows, "columns": columns}.items():
+    for name, value in {"m": m, "n": n, "k": k, "rows": rows, "cols": cols}.items():
         whole_number(name, value)
     if dataflow not in get_args(Dataflow):
         raise ConfigError(
@@ -115,18 +148,18 @@ def scalesim_gemm(
     else:
         stored = ratio.compressed(k) if ratio else k
     height, width, t = layout(dataflow, m, n, stored)
-    row_folds, column_folds = folds(height, rows), folds(width, columns)
-    compute = last_cycle(m, n, stored, rows, columns, dataflow)
+    row_folds, column_folds = folds(height, rows), folds(width, cols)
+    compute = last_cycle(m, n, stored, rows, cols, dataflow)
     total = compute + stall_cycles
-    cells = rows * columns
+    cells = rows * cols
 
     r = np.array([rows] * 2 + [height - (row_folds - 1) * rows] * 2)
-    c = np.array([columns, width - (column_folds - 1) * columns] * 2)
-    used = (r * c).reshape(2, 2)  # [whole, last] rows x [whole, last] columns
-    busy = _fold(t, rows, columns, dataflow) + (0 if dataflow == "os" else columns - 1)
+    c = np.array([cols, width - (column_folds - 1) * cols] * 2)
+    used = (r * c).reshape(2, 2)  # [whole, last] rows x [whole, last] cols
+    busy = _fold(t, rows, cols, dataflow) + (0 if dataflow == "os" else cols - 1)
     mapped = used / cells
     if row_wise_block is not None:
-        mapping = _row_wise_mapping(n, k, rows, columns, row_wise_block, stored, seed)
+        mapping = _row_wise_mapping(n, k, rows, cols, row_wise_block, stored, seed)
     else:
         mapping = _mean_of_folds(mapped, row_folds, column_folds)
     metadata = _metadata_words(stored * n, ratio, row_wise_block)
@@ -142,7 +175,7 @@ def scalesim_gemm(
         ),
         sram_filter_reads=stored * n * {"os": row_folds, "ws": 1, "is": column_folds}[dataflow],
         sram_ofmap_writes=(
-            m * n + row_folds * column_folds * (rows + columns)
+            m * n + row_folds * column_folds * (rows + cols)
             if dataflow == "os"
             else row_folds * m * n
         ),

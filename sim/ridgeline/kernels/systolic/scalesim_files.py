@@ -17,6 +17,7 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import Dataflow
 from ridgeline.kernels.systolic.scalesim import DEFAULT_SEED
 from ridgeline.kernels.systolic.sparsity import Sparsity, parse_sparsity
+from ridgeline.workload.graph import Conv, Gemm
 
 _GEMM = ("m", "n", "k")
 _CONV = (
@@ -35,7 +36,7 @@ _SAME_COLUMN = {
     "num filter": {"num filters"},
     "strides": {"stride", "stride height"},
 }
-_FURTHER = ("stride width", "batch size", "sparsity")
+_FURTHER = {"k": ("sparsity",), "strides": ("stride width", "batch size", "sparsity")}
 _FURTHER_NAMES = {
     "batch": "batch size",
     "sparsity ratio": "sparsity",
@@ -77,47 +78,23 @@ class ScaleSimConfig:
 
 @dataclass(frozen=True, slots=True)
 class TopologyLayer:
-    """A layer of a topology: a convolution without padding, or a matrix product.
+    """A layer of a topology.
 
     Attributes
     ----------
-    conv
-        Height and width of the image and of the filter, channels, filters, stride down and across;
-        None for a matrix product.
-    gemm
-        M, N and K; None for a convolution.
-    copies
-        Channels of a depthwise layer, each a convolution of one channel; else 1.
+    loops
+        A convolution without padding, or a matrix product. A depthwise layer is a convolution in as
+        many groups as it has channels.
+    sparsity
+        N:M of its weights; None if the file does not say.
     line
         In the file.
     """
 
     name: str
-    conv: tuple[int, int, int, int, int, int, int, int] | None
-    gemm: tuple[int, int, int] | None
-    batch: int
-    copies: int
+    loops: Conv | Gemm
     sparsity: Sparsity | None
     line: int
-
-    def product(self, *, overhang: bool = False) -> tuple[int, int, int]:
-        """M, N and K of the product that the layer amounts to, of one channel if depthwise.
-
-        Parameters
-        ----------
-        overhang
-            Whether a window may hang over the edge of the image, as SCALE-Sim counts them.
-        """
-        if self.gemm is not None:
-            m, n, k = self.gemm
-            return self.batch * m, n, k
-        assert self.conv is not None
-        h, w, r, s, channels, filters, down, across = self.conv
-        if overhang:
-            pixels = -(-(h - r + down) // down) * -(-(w - s + across) // across)
-        else:
-            pixels = ((h - r) // down + 1) * ((w - s) // across + 1)
-        return self.batch * pixels, filters, r * s * channels
 
 
 def read_topology(path: str | Path) -> tuple[TopologyLayer, ...]:
@@ -162,21 +139,22 @@ def _columns(header: list[str], file: str, line: int) -> list[str]:
     if any(cell.isdecimal() for cell in found):
         raise ConfigError("the first line must be a header; it has numbers", file=file, line=line)
     form = _GEMM if found[:1] == ["m"] else _CONV
+    allowed = _FURTHER[form[-1]]
     for position, name in enumerate(form):
         cell = found[position] if position < len(found) else "nothing"
         if cell != name and cell not in _SAME_COLUMN.get(name, ()):
             raise ConfigError(
-                f"column {position + 2} must be {name!r}, found {cell!r} (convolutions:"
-                f" {', '.join(_CONV)}; matrix products: m, n, k; then {', '.join(_FURTHER)})",
+                f"column {position + 2} must be {name!r}, found {cell!r} (convolutions have"
+                f" {', '.join(_CONV)}; matrix products m, n, k)",
                 file=file,
                 line=line,
             )
     further = [_FURTHER_NAMES.get(cell, cell) for cell in found[len(form) :]]
     for cell in further:
-        if cell not in _FURTHER or further.count(cell) > 1:
+        if cell not in allowed or further.count(cell) > 1:
             raise ConfigError(
-                f"unknown or repeated column {cell!r}{nearest(cell, _FURTHER)}"
-                f" (allowed after {form[-1]!r}: {', '.join(_FURTHER)})",
+                f"unknown or repeated column {cell!r}{nearest(cell, allowed)}"
+                f" (allowed after {form[-1]!r}: {', '.join(allowed)})",
                 file=file,
                 line=line,
             )
@@ -197,7 +175,6 @@ def _layer(cells: list[str], columns: list[str], file: str, line: int) -> Topolo
             field=name,
         )
     cell = dict(zip(columns, values, strict=False))
-    is_gemm = columns[0] == "m"
 
     def number(column: str, default: int | None = None) -> int:
         text = cell.get(column, "")
@@ -216,22 +193,22 @@ def _layer(cells: list[str], columns: list[str], file: str, line: int) -> Topolo
         sparsity = parse_sparsity(cell.get("sparsity") or None)
     except ConfigError as error:
         raise ConfigError(error.message, file=file, line=line, field=name) from error
-    batch, gemm, conv, copies = number("batch size", 1), None, None, 1
-    if is_gemm:
-        gemm = (number("m"), number("n"), number("k"))
-    else:
-        h, w, r, s, channels, filters, stride = (number(column) for column in _CONV)
-        if r > h or s > w:
-            raise ConfigError(
-                f"the filter of {r} x {s} is larger than the image of {h} x {w}",
-                file=file,
-                line=line,
-                field=name,
-            )
-        if _DEPTHWISE in name:
-            copies, channels = channels, 1
-        conv = (h, w, r, s, channels, filters, stride, number("stride width", stride))
-    return TopologyLayer(name, conv, gemm, batch, copies, sparsity, line)
+    if columns[0] == "m":
+        return TopologyLayer(name, Gemm(number("m"), number("n"), number("k")), sparsity, line)
+    h, w, r, s, channels, filters, stride = (number(column) for column in _CONV)
+    if r > h or s > w:
+        raise ConfigError(
+            f"the filter of {r} x {s} is larger than the image of {h} x {w}",
+            file=file,
+            line=line,
+            field=name,
+        )
+    groups = channels if _DEPTHWISE in name else 1
+    loops = Conv(
+        number("batch size", 1), channels, h, w, groups * filters, r, s,
+        stride=(stride, number("stride width", stride)), groups=groups,
+    )  # fmt: skip
+    return TopologyLayer(name, loops, sparsity, line)
 
 
 def read_config(path: str | Path) -> ScaleSimConfig:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import Edge, Fold
 from ridgeline.kernels.systolic.gemm import systolic_gemm
-from ridgeline.kernels.systolic.scalesim import scalesim_gemm
+from ridgeline.kernels.systolic.scalesim import scalesim_gemm, scalesim_product
 from ridgeline.kernels.systolic.scalesim_files import ScaleSimConfig, TopologyLayer
+from ridgeline.kernels.traffic import as_gemm
+from ridgeline.workload.graph import Conv, Pass
 
 _HEADER = (
     "LayerID, Total Cycles (incl. prefetch), Total Cycles, Stall Cycles, Overall Util %,"
@@ -90,10 +92,9 @@ def compute_report(reports: Iterable[LayerReport]) -> str:
 def _as_scalesim(
     config: ScaleSimConfig, layer: TopologyLayer, stall: int | None
 ) -> Iterator[LayerReport]:
-    if layer.batch > 1:
-        raise ConfigError(f"layer {layer.name!r}: SCALE-Sim knows no batch, found {layer.batch}")
+    copies = layer.loops.groups if isinstance(layer.loops, Conv) else 1
     counted = scalesim_gemm(
-        *layer.product(overhang=True),
+        *scalesim_product(layer.loops),
         config.rows,
         config.columns,
         config.dataflow,
@@ -101,9 +102,9 @@ def _as_scalesim(
         row_wise_block=config.row_wise_block,
         seed=config.seed,
     )
-    for copy in range(layer.copies):
+    for copy in range(copies):
         yield LayerReport(
-            layer=layer.name if layer.copies == 1 else f"{layer.name}Channel_{copy}",
+            layer=layer.name if copies == 1 else f"{layer.name}Channel_{copy}",
             total_cycles=counted.total_cycles,
             stall_cycles=stall,
             overall_util_pct=counted.overall_util_pct,
@@ -122,14 +123,17 @@ def _as_ridgeline(
         raise ConfigError(
             "row-wise sparsity is counted in SCALE-Sim's way only; use compat='scalesim'"
         )
+    gemm = as_gemm(layer.loops, Pass.FORWARD)
     counted = systolic_gemm(
-        *layer.product(),
+        gemm.m,
+        gemm.n,
+        gemm.k,
         config.rows,
         config.columns,
         config.dataflow,
         fold,
         edge,
-        batch=layer.copies,
+        batch=gemm.batch,
         sparsity=layer.sparsity if config.sparsity else None,
     )
     return LayerReport(
