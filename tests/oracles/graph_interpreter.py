@@ -15,6 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from oracles import (
+    graph_rules_attention,
+    graph_rules_images,
+    graph_rules_losses,
+    graph_rules_recurrent,
+    graph_rules_rows,
+)
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass
 
 Array = npt.NDArray[Any]
@@ -106,16 +113,20 @@ def conv_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) ->
 def gemm_forward(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
     x, w = inputs
     assert isinstance(op.loops, Gemm)
-    return [(x.reshape(op.loops.m, op.loops.k) @ w.T).reshape(shapes[0])]
+    m, n, k, batch = op.loops.m, op.loops.n, op.loops.k, op.loops.batch
+    y = x.reshape(batch, m, k) @ w.reshape(batch, n, k).swapaxes(1, 2)
+    ends = np.cumsum([shape[-1] for shape in shapes])[:-1]
+    return [y.reshape(s) for y, s in zip(np.split(y, ends, axis=-1), shapes, strict=True)]
 
 
 def gemm_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
     dy, other = inputs
     assert isinstance(op.loops, Gemm)
-    m, n, k = op.loops.m, op.loops.n, op.loops.k
+    m, n, k, batch = op.loops.m, op.loops.n, op.loops.k, op.loops.batch
     if op.pass_ is Pass.INPUT_GRADIENT:
-        return [(dy.reshape(m, k) @ other.reshape(k, n)).reshape(shapes[0])]
-    return [(dy.reshape(k, m).T @ other.reshape(k, n)).reshape(shapes[0])]
+        return [(dy.reshape(batch, m, k) @ other.reshape(batch, k, n)).reshape(shapes[0])]
+    dy = dy.reshape(batch, k, m).swapaxes(1, 2)
+    return [(dy @ other.reshape(batch, k, n)).reshape(shapes[0])]
 
 
 def bias_forward(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
@@ -128,6 +139,35 @@ def bias_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) ->
 
 
 # --- elementwise
+
+
+def _gelu(x: Array) -> Array:
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _gelu_slope(x: Array) -> Array:
+    t = np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    return (1 + t) / 2 + x / 2 * (1 - t * t) * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
+
+
+def _sigmoid(x: Array) -> Array:
+    return (1 + np.tanh(x / 2)) / 2  # without overflow
+
+
+def _silu(x: Array) -> Array:
+    return x * _sigmoid(x)
+
+
+def _silu_slope(x: Array) -> Array:
+    s = _sigmoid(x)
+    return s * (1 + x * (1 - s))
+
+
+def _gated_gradient(
+    function: Callable[[Array], Array], slope: Callable[[Array], Array], inputs: list[Array]
+) -> list[Array]:
+    dy, gate, up = inputs
+    return [dy * up * slope(gate), dy * function(gate)]
 
 
 def dropout_forward(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
@@ -147,21 +187,62 @@ def dropout_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]])
 
 def batch_norm_forward(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
     x, scale, shift, *running = inputs
-    mean = x.mean(_others(x))
-    centred = x - _channels(mean, x.ndim)
-    inverse = 1 / np.sqrt((centred * centred).mean(_others(x)) + float(dict(op.attrs)["epsilon"]))
-    y = centred * _channels(inverse * scale, x.ndim) + _channels(shift, x.ndim)
+    axis = int(dict(op.attrs)["axis"]) % x.ndim
+    rest = _others(x, axis)
+    mean = x.mean(rest)
+    centred = x - _channels(mean, x.ndim, axis)
+    inverse = 1 / np.sqrt((centred * centred).mean(rest) + float(dict(op.attrs)["epsilon"]))
+    y = centred * _channels(inverse * scale, x.ndim, axis) + _channels(shift, x.ndim, axis)
     return [y, mean, inverse, *running]
 
 
 def batch_norm_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
     dy, x, mean, inverse, scale = inputs
-    normal = (x - _channels(mean, x.ndim)) * _channels(inverse, x.ndim)
-    d_scale, d_shift = (dy * normal).sum(_others(x)), dy.sum(_others(x))
-    count = x.size / x.shape[1]
-    rest = dy - _channels(d_shift / count, x.ndim) - normal * _channels(d_scale / count, x.ndim)
-    dx = rest * _channels(inverse * scale, x.ndim)
+    axis = int(dict(op.attrs)["axis"]) % x.ndim
+
+    def wide(values: Array) -> Array:
+        return _channels(values, x.ndim, axis)
+
+    normal = (x - wide(mean)) * wide(inverse)
+    d_scale, d_shift = (dy * normal).sum(_others(x, axis)), dy.sum(_others(x, axis))
+    count = x.size / x.shape[axis]
+    dx = (dy - wide(d_shift / count) - normal * wide(d_scale / count)) * wide(inverse * scale)
     return [dx, d_scale, d_shift] if len(shapes) == 3 else [d_scale, d_shift]
+
+
+def layer_norm_forward(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
+    x, scale, shift = inputs
+    mean = x.mean(-1)
+    variance = ((x - mean[..., None]) ** 2).mean(-1)
+    inverse = 1 / np.sqrt(variance + float(dict(op.attrs)["epsilon"]))
+    return [(x - mean[..., None]) * inverse[..., None] * scale + shift, mean, inverse]
+
+
+def layer_norm_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
+    dy, x, mean, inverse, scale = inputs
+    normal = (x - mean[..., None]) * inverse[..., None]
+    d_scale, d_shift = (dy * normal).sum(_others(x, x.ndim - 1)), dy.sum(_others(x, x.ndim - 1))
+    e = dy * scale
+    rest = e - e.mean(-1, keepdims=True) - normal * (e * normal).mean(-1, keepdims=True)
+    dx = rest * inverse[..., None]
+    return [dx, d_scale, d_shift] if len(shapes) == 3 else [d_scale, d_shift]
+
+
+def rms_norm_forward(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
+    x, scale = inputs
+    axis = int(dict(op.attrs)["axis"]) % x.ndim
+    inverse = 1 / np.sqrt((x * x).mean(axis) + float(dict(op.attrs)["epsilon"]))
+    return [x * np.expand_dims(inverse, axis) * _channels(scale, x.ndim, axis), inverse]
+
+
+def rms_norm_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
+    dy, x, inverse, scale = inputs
+    axis = int(dict(op.attrs)["axis"]) % x.ndim
+    normal = x * np.expand_dims(inverse, axis)
+    d_scale = (dy * normal).sum(_others(x, axis))
+    e = dy * _channels(scale, x.ndim, axis)
+    dx = (e - normal * (e * normal).mean(axis, keepdims=True)) * np.expand_dims(inverse, axis)
+    return [dx, d_scale] if len(shapes) == 2 else [d_scale]
 
 
 # --- pooling
@@ -229,24 +310,15 @@ def avg_pool_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]
     return [dx]
 
 
-# --- loss
+RULES = (
+    graph_rules_attention,
+    graph_rules_images,
+    graph_rules_losses,
+    graph_rules_recurrent,
+    graph_rules_rows,
+)
 
-
-def loss_forward(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
-    logits, labels = inputs
-    shifted = logits - logits.real.max(-1, keepdims=True)
-    logs = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    picked = np.take_along_axis(logs, labels.real.astype(int)[..., None], -1)
-    return [-picked.mean(), logs]
-
-
-def loss_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
-    d_loss, logs, labels = inputs
-    one_hot = np.arange(logs.shape[-1]) == labels[..., None]
-    return [d_loss * (np.exp(logs) - one_hot) / labels.size]
-
-
-SAME = {"cast", "add", "fill", "scale", "unscale"}
+SAME = {"cast", "add", "fill", "scale", "unscale", "concat", "split", "cut", "pad"}
 """Kinds that compute the same thing in every pass."""
 
 FORWARD: dict[str, Rule] = {
@@ -254,14 +326,20 @@ FORWARD: dict[str, Rule] = {
     "gemm": gemm_forward,
     "bias": bias_forward,
     "relu": lambda op, inputs, shapes: [np.where(inputs[0].real > 0, inputs[0], 0)],
-    "sigmoid": lambda op, inputs, shapes: [1 / (1 + np.exp(-inputs[0]))],
+    "sigmoid": lambda op, inputs, shapes: [_sigmoid(inputs[0])],
     "tanh": lambda op, inputs, shapes: [np.tanh(inputs[0])],
     "dropout": dropout_forward,
+    "gelu": lambda op, inputs, shapes: [_gelu(inputs[0])],
+    "silu": lambda op, inputs, shapes: [_silu(inputs[0])],
+    "multiply": lambda op, inputs, shapes: [inputs[0] * inputs[1]],
+    "swiglu": lambda op, inputs, shapes: [_silu(inputs[0]) * inputs[1]],
+    "geglu": lambda op, inputs, shapes: [_gelu(inputs[0]) * inputs[1]],
     "batch-norm": batch_norm_forward,
+    "layer-norm": layer_norm_forward,
+    "rms-norm": rms_norm_forward,
     "max-pool": max_pool_forward,
     "avg-pool": avg_pool_forward,
     "adaptive-avg-pool": avg_pool_forward,
-    "loss": loss_forward,
     "cast": lambda op, inputs, shapes: [inputs[0]],
     "add": lambda op, inputs, shapes: [inputs[0] + inputs[1]],
     "fill": lambda op, inputs, shapes: [np.ones(shapes[0])],
@@ -277,9 +355,19 @@ GRADIENT: dict[str, Rule] = {
     "sigmoid": lambda op, inputs, shapes: [inputs[0] * inputs[1] * (1 - inputs[1])],
     "tanh": lambda op, inputs, shapes: [inputs[0] * (1 - inputs[1] ** 2)],
     "dropout": dropout_gradient,
+    "gelu": lambda op, inputs, shapes: [inputs[0] * _gelu_slope(inputs[1])],
+    "silu": lambda op, inputs, shapes: [inputs[0] * _silu_slope(inputs[1])],
+    "multiply": lambda op, inputs, shapes: [inputs[0] * inputs[1]],
+    "swiglu": lambda op, inputs, shapes: _gated_gradient(_silu, _silu_slope, inputs),
+    "geglu": lambda op, inputs, shapes: _gated_gradient(_gelu, _gelu_slope, inputs),
     "batch-norm": batch_norm_gradient,
+    "layer-norm": layer_norm_gradient,
+    "rms-norm": rms_norm_gradient,
     "max-pool": max_pool_gradient,
     "avg-pool": avg_pool_gradient,
     "adaptive-avg-pool": avg_pool_gradient,
-    "loss": loss_gradient,
 }
+
+for rules in RULES:
+    FORWARD |= rules.FORWARD
+    GRADIENT |= rules.GRADIENT

@@ -26,13 +26,17 @@ def profile(graph: Graph) -> list[int]:
         tensors = [graph.tensors[name] for name in group]
         if all(t.role not in STATIC for t in tensors):
             assert len({t.bytes for t in tensors}) == 1
-            moving.append((group, tensors[0].bytes))
+            touched = [
+                i
+                for i, op in enumerate(graph.ops)
+                if not group.isdisjoint((*op.inputs, *op.outputs))
+            ]
+            moving.append((touched, tensors[0].bytes))
     held = []
-    for i in range(len(graph.ops)):
-        now = static
-        for group, size in moving:
-            born = any(not group.isdisjoint((*op.inputs, *op.outputs)) for op in graph.ops[: i + 1])
-            needed = any(not group.isdisjoint((*op.inputs, *op.outputs)) for op in graph.ops[i:])
-            now += size if born and needed else 0
-        held.append(now)
+    for now in range(len(graph.ops)):
+        total = static
+        for touched, size in moving:
+            born, needed = any(i <= now for i in touched), any(i >= now for i in touched)
+            total += size if born and needed else 0
+        held.append(total)
     return held

@@ -2,17 +2,14 @@
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from oracles.graph_memory import profile
-from oracles.graph_networks import forward_graphs, forward_pairs
-from ridgeline import catalog
-from ridgeline.workload import Role, load_model, memory_entries, peak, training_graph
+from oracles.graph_networks import forward_pairs, optimized_graphs
+from oracles.graph_zoo import NAMES, TINY, shallow, tiny
+from ridgeline.workload import Pass, Role, load_model, memory_entries, peak, training_graph
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.liveness import MEMORY_KINDS
 from ridgeline.workload.optimizers import OPTIMIZERS
-
-OPTIMIZER = st.sampled_from([OPTIMIZERS[name] for name in sorted(OPTIMIZERS)])
 
 
 def replay(graph, plan):
@@ -29,9 +26,10 @@ def replay(graph, plan):
     return during, now
 
 
-@settings(max_examples=100, deadline=None)
-@given(forward_graphs(), OPTIMIZER)
-def test_memory_equals_the_oracle_at_every_op(forward, optimizer):
+@settings(max_examples=70, deadline=None)
+@given(optimized_graphs())
+def test_memory_equals_the_oracle_at_every_op(case):
+    forward, optimizer = case
     for graph in (forward, training_graph(forward, optimizer)):
         plan = memory_entries(graph)
         during, after = replay(graph, plan)
@@ -46,8 +44,9 @@ def test_memory_equals_the_oracle_at_every_op(forward, optimizer):
 
 
 @settings(max_examples=50, deadline=None)
-@given(forward_graphs(), OPTIMIZER)
-def test_persistent_gradients_are_held_from_the_beginning(forward, optimizer):
+@given(optimized_graphs())
+def test_persistent_gradients_are_held_from_the_beginning(case):
+    forward, optimizer = case
     graph = training_graph(forward, optimizer)
     moving, held = memory_entries(graph), memory_entries(graph, gradients_persist=True)
     gradients = sum(graph.tensors[name].bytes for name in weight_gradients(graph).values())
@@ -57,16 +56,44 @@ def test_persistent_gradients_are_held_from_the_beginning(forward, optimizer):
     assert peak(graph, gradients_persist=True).total >= peak(graph).total
 
 
-@pytest.mark.parametrize("name", catalog.names("models"))
+@settings(max_examples=100, deadline=None)
+@given(optimized_graphs())
+def test_activation_bytes_are_what_is_held_between_the_passes(case):
+    forward, optimizer = case
+    graph = training_graph(forward, optimizer)
+    plan = memory_entries(graph)
+    held = plan.initial["activations"]
+    for op, entries in zip(graph.ops, plan.entries, strict=True):
+        if op.pass_ is not Pass.FORWARD:
+            break
+        held += sum(e.start_bytes + e.end_bytes for e in entries if e.kind == "activations")
+    assert graph.activation_bytes == held
+    assert forward.activation_bytes == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_static_memory_is_weights_copies_statistics_and_states(name):
-    graph = load_model(name).training(2, "bf16-mixed", OPTIMIZERS["adam"])
-    initial = memory_entries(graph).initial
+    optimizer = OPTIMIZERS["adam"]
+    graph = shallow(name).training(2, "bf16-mixed", optimizer)
+    plan = memory_entries(graph)
     role = {r: sum(t.bytes for t in graph.tensors.values() if t.role is r) for r in Role}
+    initial = plan.initial
     assert tuple(initial) == MEMORY_KINDS
     assert initial["weights"] == role[Role.WEIGHT] + role[Role.WEIGHT_COPY] + role[Role.BUFFER]
     assert role[Role.WEIGHT] == 4 * graph.parameters
     assert initial["optimizer"] == 8 * graph.parameters
     assert initial["gradients"] == initial["activations"] == initial["workspace"] == 0
+    during, after = replay(graph, plan)
+    assert after == initial
+    assert max(sum(kinds.values()) for kinds in during) == peak(graph).total
+    assert peak(graph).total >= sum(initial.values()) + graph.activation_bytes
+
+
+@pytest.mark.parametrize("name", [n for n in TINY if n not in {"amoebanet", "ssd", "mask-rcnn"}])
+def test_memory_of_every_family_equals_the_oracle(name):
+    graph = tiny(name).training(2, "fp16-mixed")
+    during, _ = replay(graph, memory_entries(graph))
+    assert [sum(kinds.values()) for kinds in during] == profile(graph)
 
 
 @settings(max_examples=50, deadline=None)

@@ -13,12 +13,14 @@ from dataclasses import replace
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload import numerics as precisions
-from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
+from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Passes, Role, Tensor
 from ridgeline.workload.kinds import Cost, OpKind, register
 from ridgeline.workload.numerics import MASTER, Numerics
 
 OVERWRITABLE = frozenset({Role.ACTIVATION, Role.ACTIVATION_GRADIENT, Role.WEIGHT_GRADIENT})
 """Roles of the tensors that an op may overwrite: what the step itself made."""
+
+Attrs = Sequence[tuple[str, int | float | str]]
 
 _OF_WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
 
@@ -36,10 +38,20 @@ class GraphBuilder:
         The precision.
     sample
         What one element of the batch is: "images", "sequences".
+    tokens_per_sample
+        Tokens in it; 0 where that has no meaning.
     """
 
-    def __init__(self, name: str, batch: int, numerics: Numerics, sample: str = "samples") -> None:
-        self.name, self.batch, self.numerics, self.sample = name, batch, numerics, sample
+    def __init__(
+        self,
+        name: str,
+        batch: int,
+        numerics: Numerics,
+        sample: str = "samples",
+        tokens_per_sample: int = 0,
+    ) -> None:
+        self.name, self.batch, self.numerics = name, batch, numerics
+        self.sample, self.tokens_per_sample = sample, tokens_per_sample
         self.tensors: dict[str, Tensor] = {}
         self.ops: list[Op] = []
         self._op_names: set[str] = set()
@@ -91,9 +103,11 @@ class GraphBuilder:
         pass_: Pass = Pass.FORWARD,
         loops: Gemm | Conv | None = None,
         flops: int = 0,
-        passes: Sequence[int] = (),
+        passes: Passes = (),
+        output_passes: Passes = (),
         in_place: bool = False,
-        attrs: Sequence[tuple[str, int | float | str]] = (),
+        attrs: Attrs = (),
+        recomputed_flops: int = 0,
     ) -> Op:
         """Append an op.
 
@@ -105,6 +119,8 @@ class GraphBuilder:
             `Op.vector_flops`.
         passes
             `Op.input_passes`; default: every input once.
+        output_passes, recomputed_flops
+            As in `Op`.
         in_place
             The first output may overwrite the first input; `settle` decides whether it does.
         """
@@ -121,9 +137,11 @@ class GraphBuilder:
             tuple(outputs),
             loops,
             flops,
-            tuple(passes) or (1,) * len(inputs),
+            passes or (1,) * len(inputs),
             in_place,
             tuple(attrs),
+            output_passes,
+            recomputed_flops,
         )
         self.ops.append(op)
         return op
@@ -145,7 +163,14 @@ class GraphBuilder:
         """Return the finished graph."""
         ops = settle(self.ops, self.tensors)
         return Graph(
-            self.name, self.batch, self.numerics.name, dict(self.tensors), ops, loss, self.sample
+            self.name,
+            self.batch,
+            self.numerics.name,
+            dict(self.tensors),
+            ops,
+            loss,
+            self.sample,
+            self.tokens_per_sample,
         )
 
 
@@ -157,7 +182,9 @@ class GradientBuilder(GraphBuilder):
 
     def __init__(self, forward: Graph) -> None:
         numerics = precisions.find(forward.precision)
-        super().__init__(forward.name, forward.batch, numerics, forward.sample)
+        super().__init__(
+            forward.name, forward.batch, numerics, forward.sample, forward.tokens_per_sample
+        )
         self.tensors.update(forward.tensors)
         self.ops += forward.ops
         self._op_names.update(op.name for op in forward.ops)
@@ -179,17 +206,20 @@ class GradientBuilder(GraphBuilder):
         """Name of the sum of the gradients that have arrived at a forward tensor."""
         return self._gradients[tensor]
 
-    def gradient_tensor(self, tensor: str) -> str:
-        """Declare a tensor for a gradient of `tensor`, of its shape and format."""
+    def gradient_tensor(self, tensor: str, shape: tuple[int, ...] | None = None) -> str:
+        """Declare a tensor for a gradient of `tensor`, of its format, and of its shape if None."""
         of = self.tensors[tensor]
         role = Role.WEIGHT_GRADIENT if of.role in _OF_WEIGHTS else Role.ACTIVATION_GRADIENT
-        return self.tensor(self._free(f"{tensor}.grad", self.tensors), of.shape, of.format, role)
+        shape = of.shape if shape is None else shape
+        return self.tensor(self._free(f"{tensor}.grad", self.tensors), shape, of.format, role)
 
     def give(self, tensor: str, gradient: str, layer: str) -> None:
         """Let a gradient arrive at a forward tensor; a second one is added to the first."""
         if tensor not in self._gradients:
             self._gradients[tensor] = gradient
             return
+        if self.shape(gradient) != self.shape(self._gradients[tensor]):
+            raise RidgelineError(f"{layer}: {tensor!r} has sparse gradients, but is used twice")
         total = self.gradient_tensor(tensor)
         self.emit(
             ADD,
@@ -207,29 +237,41 @@ class GradientBuilder(GraphBuilder):
         self,
         kind: OpKind,
         op: Op,
-        tensor: str,
+        tensors: Sequence[str],
         inputs: Sequence[str],
         *,
         loops: Gemm | Conv | None = None,
         flops: int = 0,
-        attrs: Sequence[tuple[str, int | float | str]] = (),
+        passes: Passes = (),
+        output_passes: Passes = (),
+        attrs: Attrs = (),
+        recomputed_flops: int = 0,
+        shape: tuple[int, ...] | None = None,
     ) -> None:
-        """Emit the op that forms the gradient of one input of a forward op, and give it."""
-        pass_ = self._pass(tensor)
-        gradient = self.gradient_tensor(tensor)
-        name = self._free(f"{op.name}.{pass_}", self._op_names)
+        """Emit one op that forms the gradients of inputs of a forward op, and give them.
+
+        It belongs to the weight gradient if all of `tensors` are weights. `shape` is that of a
+        sparse gradient, which holds only the rows of a table that were looked up.
+        """
+        passed = {self._pass(tensor) for tensor in tensors}
+        pass_ = Pass.INPUT_GRADIENT if Pass.INPUT_GRADIENT in passed else Pass.WEIGHT_GRADIENT
+        gradients = tuple(self.gradient_tensor(tensor, shape) for tensor in tensors)
         self.emit(
             kind,
             op.layer,
             inputs,
-            (gradient,),
-            name=name,
+            gradients,
+            name=self._free(f"{op.name}.{pass_}", self._op_names),
             pass_=pass_,
             loops=loops,
             flops=flops,
+            passes=passes,
+            output_passes=output_passes,
             attrs=attrs or op.attrs,
+            recomputed_flops=recomputed_flops,
         )
-        self.give(tensor, gradient, op.layer)
+        for tensor, gradient in zip(tensors, gradients, strict=True):
+            self.give(tensor, gradient, op.layer)
 
     def _pass(self, tensor: str) -> Pass:
         of_weight = self.tensors[tensor].role in _OF_WEIGHTS
@@ -266,7 +308,7 @@ def settle(ops: Sequence[Op], tensors: dict[str, Tensor]) -> tuple[Op, ...]:
 def _cast_gradient(g: GradientBuilder, op: Op) -> None:
     (x,), (y,) = op.inputs, op.outputs
     if g.wants(x):
-        g.derive(CAST, op, x, (g.gradient(y),), flops=CAST.gradient.of(g.elements(x)))
+        g.derive(CAST, op, (x,), (g.gradient(y),), flops=CAST.gradient.of(g.elements(x)))
 
 
 def _add_gradient(g: GradientBuilder, op: Op) -> None:

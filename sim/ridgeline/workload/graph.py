@@ -9,8 +9,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
+from typing import Literal
 
 FORMAT_BYTES: Mapping[str, int] = MappingProxyType(
     {
@@ -25,6 +27,8 @@ FORMAT_BYTES: Mapping[str, int] = MappingProxyType(
         "int64": 8,
     }
 )
+
+Passes = tuple[int | Fraction, ...]
 
 
 class Pass(StrEnum):
@@ -140,11 +144,19 @@ class Op:
         Arithmetic outside contractions, in FLOP, done by a vector unit.
     input_passes
         How often each input is streamed from memory (batch norm reads its input twice: statistics,
-        then normalisation). Same length as `inputs`.
+        then normalisation); a fraction where only a part is touched (the rows of an embedding table
+        that are looked up). Same length as `inputs`.
     in_place
         The first output overwrites the first input's storage.
     attrs
         What else defines the op, by name: window and stride of a pool, epsilon, drop probability.
+        "causal" of attention: half of the products meet only masked scores. "sequential" of a
+        recurrence: the products of the batch depend on each other and run one after the other.
+    output_passes
+        How often each output is written; empty: once each.
+    recomputed_flops
+        The part of `matrix_flops` that repeats forward work (fused attention forms its scores
+        again in the backward pass).
     """
 
     name: str
@@ -155,14 +167,21 @@ class Op:
     outputs: tuple[str, ...]
     loops: Gemm | Conv | None = None
     vector_flops: int = 0
-    input_passes: tuple[int, ...] = ()
+    input_passes: Passes = ()
     in_place: bool = False
     attrs: tuple[tuple[str, int | float | str], ...] = ()
+    output_passes: Passes = ()
+    recomputed_flops: int = 0
 
     @property
     def matrix_flops(self) -> int:
         """FLOPs of the contraction at its mathematical shape."""
         return 2 * self.loops.macs if self.loops is not None else 0
+
+    @property
+    def causal(self) -> bool:
+        """Whether half of the products meet only scores that a causal mask hides."""
+        return ("causal", 1) in self.attrs
 
 
 @dataclass(frozen=True)
@@ -188,15 +207,51 @@ class Graph:
         """Number of trained parameters."""
         return sum(t.elements for t in self.tensors.values() if t.role is Role.WEIGHT)
 
-    def flops(self, pass_: Pass | None = None) -> int:
-        """Return the matrix and convolution FLOPs of one pass, or of the whole step."""
-        return sum(op.matrix_flops for op in self.ops if pass_ is None or op.pass_ is pass_)
+    @cached_property
+    def activation_bytes(self) -> int:
+        """Bytes that the forward pass keeps for the backward pass, mini-batch included.
+
+        These are the tensors of the forward pass that another pass reads, weights apart; none in a
+        forward graph.
+        """
+        again = {name for op in self.ops if op.pass_ is not Pass.FORWARD for name in op.inputs}
+        kept = (self.tensors[name] for name in again)
+        return sum(t.bytes for t in kept if t.role in {Role.INPUT, Role.ACTIVATION})
+
+    def flops(
+        self, pass_: Pass | None = None, *, causal_flops: Literal["full", "half"] = "full"
+    ) -> int:
+        """Return the matrix and convolution FLOPs of one pass, or of the whole step.
+
+        What an op computes again (`Op.recomputed_flops`) is not counted.
+
+        Parameters
+        ----------
+        pass_
+            None: all passes.
+        causal_flops
+            "half" counts half of the products of causal attention.
+        """
+        total = 0
+        for op in self.ops:
+            if op.loops is not None and (pass_ is None or op.pass_ is pass_):
+                useful = op.matrix_flops - op.recomputed_flops
+                total += useful // 2 if causal_flops == "half" and op.causal else useful
+        return total
+
+    @cached_property
+    def recomputed_flops(self) -> int:
+        """Matrix FLOPs that ops of the backward pass spend on repeating forward work."""
+        return sum(op.recomputed_flops for op in self.ops)
 
     def read_bytes(self, op: Op) -> int:
         """Bytes that `op` streams in, each input as often as its `input_passes` say."""
-        passes = op.input_passes or (1,) * len(op.inputs)
-        return sum(n * self.tensors[name].bytes for n, name in zip(passes, op.inputs, strict=True))
+        return self._streamed(op.inputs, op.input_passes)
 
     def write_bytes(self, op: Op) -> int:
-        """Bytes that `op` writes."""
-        return sum(self.tensors[name].bytes for name in op.outputs)
+        """Bytes that `op` writes, each output as often as its `output_passes` say."""
+        return self._streamed(op.outputs, op.output_passes)
+
+    def _streamed(self, names: tuple[str, ...], passes: Passes) -> int:
+        times = passes or (1,) * len(names)
+        return int(sum(n * self.tensors[name].bytes for n, name in zip(times, names, strict=True)))

@@ -8,7 +8,8 @@ weight              fp32    fp32    fp32        fp32
 weight copy         none    none    fp16        bf16
 activation          fp32    tf32    fp16        bf16
 gradient            that of the tensor it belongs to
-batch-norm weights  fp32    fp32    fp32        fp32
+norm weights        fp32    fp32    fp32        fp32
+embedding tables    fp32    fp32    fp32        fp32
 statistics          fp32    fp32    fp32        fp32
 loss                fp32    fp32    fp32        fp32
 optimizer state     fp32    fp32    fp32        fp32
@@ -21,6 +22,10 @@ product casts what it reads to 16 bit, each weight once a step; its weight gradi
 16 bit and cast to the fp32 of the weight; the optimizer and the all-reduce see fp32 gradients.
 (Apex O2 keeps 16-bit gradients instead.) fp16 multiplies the loss by a scale and divides the
 gradients by it before the update; bf16 has the range of fp32 and does without.
+
+Norms and softmax compute in fp32 and give their output in their input's format, as the kernels of
+cuDNN, apex and Megatron do (torch.amp would widen what layer norm and softmax give). A lookup
+reads rows of the fp32 table and gives them in the compute format.
 
 "tf32" is stored as fp32 in 4 bytes; the name says that tensor cores may round it when they
 multiply. The first input of a contraction has the format that it multiplies in.

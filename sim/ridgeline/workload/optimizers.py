@@ -23,6 +23,13 @@ class Optimizer:
         What `flops_per_weight` counts (g gradient, w weight).
     source
         Where the rule is defined.
+    weight_passes, gradient_passes
+        How often the weight and its gradient are read: again, once norms over the tensor are known.
+    weight_writes
+        How often a tensor of the weight's size is written: a second time where the update is
+        stored until its norm is known.
+    factored
+        Of a matrix, only the sums of the rows and of the columns of each state are kept.
     """
 
     name: str
@@ -30,6 +37,26 @@ class Optimizer:
     flops_per_weight: int
     rule: str
     source: str
+    weight_passes: int = 1
+    gradient_passes: int = 1
+    weight_writes: int = 1
+    factored: bool = False
+
+    @property
+    def by_element(self) -> bool:
+        """Whether each weight is updated by itself, without norms over its tensor."""
+        return self.gradient_passes == 1
+
+    def state_shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the tensors kept for a weight tensor."""
+        if not self.factored or len(shape) < 2:
+            return dict.fromkeys(self.states, shape)
+        *lead, rows, columns = shape
+        return {
+            f"{state}.{part}": (*lead, size)
+            for state in self.states
+            for part, size in (("rows", rows), ("columns", columns))
+        }
 
 
 OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
@@ -59,6 +86,57 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
                 "m = b1 m + (1 - b1) g (3); v = b2 v + (1 - b2) g g (4); m / c1, v / c2 (2);"
                 " w -= rate m / (sqrt(v) + eps) (5)",
                 "Kingma and Ba, Adam, ICLR 2015, arXiv:1412.6980, Algorithm 1",
+            ),
+            Optimizer(
+                "adamw",
+                ("first-moment", "second-moment"),
+                16,
+                "as adam (14); w -= rate decay w (2)",
+                "Loshchilov and Hutter, Decoupled weight decay regularization, ICLR 2019,"
+                " arXiv:1711.05101, Algorithm 2",
+            ),
+            Optimizer(
+                "rmsprop",
+                ("mean-square", "momentum"),
+                11,
+                "v = d v + (1 - d) g g (4); m = mu m + rate g / sqrt(v + eps) (6); w -= m (1)",
+                "Tieleman and Hinton, Neural networks for machine learning, lecture 6.5, 2012; with"
+                " momentum, in the form of TensorFlow's RMSPropOptimizer",
+            ),
+            Optimizer(
+                "lars",
+                ("momentum",),
+                10,
+                "norms of w and g (4); g += decay w (2); m = mu m + rate trust g (3); w -= m (1)",
+                "You, Gitman and Ginsburg, Large batch training of convolutional networks, 2017,"
+                " arXiv:1708.03888, Algorithm 1",
+                weight_passes=2,
+                gradient_passes=2,
+            ),
+            Optimizer(
+                "lamb",
+                ("first-moment", "second-moment"),
+                20,
+                "m (3), v (4), m / c1, v / c2 (2) as adam; u = m / (sqrt(v) + eps) + decay w (5);"
+                " norms of w and u (4); w -= rate trust u (2)",
+                "You et al., Large batch optimization for deep learning: training BERT in 76"
+                " minutes, ICLR 2020, arXiv:1904.00962, Algorithm 2; u is stored in the gradient's"
+                " place between two kernels, as in NVIDIA apex's FusedLAMB",
+                weight_passes=2,
+                gradient_passes=2,
+                weight_writes=2,
+            ),
+            Optimizer(
+                "adafactor",
+                ("second-moment",),
+                14,
+                "g g + eps added to sums of rows and columns (4); u = g / sqrt(row column) (3);"
+                " root mean squares of u and w (4); w -= rate u / clip (3)",
+                "Shazeer and Stern, Adafactor, ICML 2018, arXiv:1804.04235, Algorithms 4 and 5,"
+                " without first moment",
+                weight_passes=2,
+                gradient_passes=3,
+                factored=True,
             ),
         )
     }

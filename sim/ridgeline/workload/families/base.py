@@ -39,12 +39,21 @@ Kernel = Annotated[Pair, _pair_from(1)]
 Padding = Annotated[Pair, _pair_from(0)]
 
 
+Probability = Annotated[float, Field(ge=0, lt=1)]
+
+
 class Count(Strict):
     """A published number of things."""
 
     value: Annotated[int, Field(gt=0)]
+    to: Annotated[int, Field(gt=0)] = 1
+    """What it was rounded to: 1 for an exact number, 100_000_000 for "70.6B"."""
     source: str
     """Where it was published, and what was done to it."""
+
+    def fits(self, number: int) -> bool:
+        """Tell whether a number rounds to the published one."""
+        return 2 * abs(number - self.value) <= self.to - self.to % 2
 
 
 class Amount(Strict):
@@ -79,6 +88,11 @@ class Network(Strict, abc.ABC):
     """The optimizer that it is usually trained with."""
     published: Published = Published()
 
+    @property
+    def tokens_per_sample(self) -> int:
+        """Tokens in a sample; 0 where that has no meaning."""
+        return 0
+
     @abc.abstractmethod
     def build(self, b: GraphBuilder) -> str:
         """Write the forward graph and return the name of the loss tensor."""
@@ -91,7 +105,10 @@ class Image(Strict):
     height: Extent
     width: Extent
 
+    def images(self, b: GraphBuilder) -> str:
+        """Declare a mini-batch of images."""
+        return b.input("images", (b.batch, self.channels, self.height, self.width))
+
     def inputs(self, b: GraphBuilder) -> tuple[str, str]:
         """Declare a mini-batch of images and their labels."""
-        images = b.input("images", (b.batch, self.channels, self.height, self.width))
-        return images, b.input("labels", (b.batch,), "int64")
+        return self.images(b), b.input("labels", (b.batch,), "int64")

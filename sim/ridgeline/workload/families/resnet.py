@@ -2,20 +2,24 @@
 
 He et al., Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385, Table 1, in
 torchvision's layout: no biases in convolutions, batch norm after each. `groups` and
-`width_per_group` give ResNeXt (arXiv:1611.05431) and wide ResNets (arXiv:1605.07146).
+`width_per_group` give ResNeXt (arXiv:1611.05431) and wide ResNets (arXiv:1605.07146). The small
+networks for CIFAR-10 are those of Section 4.2.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import MAX_LAYERS, Channels, Image, Network
 
 _Depth = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
+_Norm = Callable[[GraphBuilder, str, str], str]
 
 
 class _Conv(NamedTuple):
@@ -25,24 +29,23 @@ class _Conv(NamedTuple):
     kernel: int
     stride: int = 1
     groups: int = 1
+    dilation: int = 1
 
 
-class ResNet(Network):
-    """A stem, stages of residual blocks that halve the image, and a classifier."""
+class Stages(Strict):
+    """A stem and stages of residual blocks, each but the first on half the image."""
 
-    sample: ClassVar[str] = "images"
-
-    family: Literal["resnet"]
-    image: Image
-    """The images."""
-    classes: Channels
-    """Classes that are told apart."""
     block: Literal["basic", "bottleneck"]
     """Two 3x3 convolutions, or 1x1, 3x3 and 1x1 with four times the channels at the end."""
     depths: Annotated[tuple[_Depth, ...], Field(strict=False, min_length=1, max_length=8)]
     """Blocks of each stage."""
+    stem: Literal["7x7", "3x3"] = "7x7"
+    """A 7x7 convolution and a pooling, which both halve the image, or a 3x3 one (CIFAR)."""
     stride_on: Literal["1x1", "3x3"] = "3x3"
     """The convolution of a bottleneck that halves the image: 1x1 in the paper (v1), 3x3 in v1.5."""
+    shortcut: Literal["projection", "zeros"] = "projection"
+    """Where a block changes the shape: a 1x1 convolution (option B), or every other pixel and
+    channels of zeros (option A)."""
     width: Annotated[int, Field(ge=1, le=4096)] = 64
     """Channels of the stem and of the first stage; each further stage has twice as many."""
     groups: Channels = 1
@@ -59,21 +62,54 @@ class ResNet(Network):
             raise ValueError("stride_on, groups and width_per_group are for bottleneck blocks")
         return self
 
-    def build(self, b: GraphBuilder) -> str:
-        """Write the forward graph and return the name of the loss tensor."""
-        x, labels = self.image.inputs(b)
-        x = _conv_bn(b, "conv1", "bn1", x, _Conv(self.width, 7, stride=2))
-        x = ops.relu(b, "relu", x)
-        x = ops.max_pool(b, "maxpool", x, 3, stride=2, padding=1)
-        for stage, depth in enumerate(self.depths):
-            for i in range(depth):
-                stride = 2 if stage > 0 and i == 0 else 1
-                x = self._block(b, f"layer{stage + 1}.{i}", x, self.width << stage, stride)
-        x = ops.adaptive_avg_pool(b, "avgpool", x)
-        logits = ops.linear(b, "fc", x, self.classes, flatten=True)
-        return ops.cross_entropy(b, "loss", logits, labels)
+    def features(
+        self,
+        b: GraphBuilder,
+        x: str,
+        *,
+        prefix: str = "",
+        dilated: int = 0,
+        norm: _Norm = ops.batch_norm,
+    ) -> list[str]:
+        """Write stem and stages; return the output of each stage.
 
-    def _block(self, b: GraphBuilder, name: str, x: str, planes: int, stride: int) -> str:
+        Parameters
+        ----------
+        prefix
+            Stands before all names.
+        dilated
+            So many stages at the end dilate their windows instead of halving the image (Yu and
+            Koltun, ICLR 2016, arXiv:1511.07122).
+        """
+        large = self.stem == "7x7"
+        stem = _Conv(self.width, 7 if large else 3, stride=2 if large else 1)
+        x = _conv_norm(b, f"{prefix}conv1", f"{prefix}bn1", x, stem, norm)
+        x = ops.relu(b, f"{prefix}relu", x)
+        if large:
+            x = ops.max_pool(b, f"{prefix}maxpool", x, 3, stride=2, padding=1)
+        outputs, dilation = [], 1
+        for stage, depth in enumerate(self.depths):
+            before = dilation
+            if stage > 0 and stage >= len(self.depths) - dilated:
+                dilation *= 2
+            for i in range(depth):
+                stride = 2 if stage > 0 and i == 0 and dilation == before else 1
+                name = f"{prefix}layer{stage + 1}.{i}"
+                spread = before if i == 0 else dilation
+                x = self._block(b, name, x, self.width << stage, stride, spread, norm)
+            outputs.append(x)
+        return outputs
+
+    def _block(
+        self,
+        b: GraphBuilder,
+        name: str,
+        x: str,
+        planes: int,
+        stride: int,
+        dilation: int,
+        norm: _Norm,
+    ) -> str:
         if self.block == "basic":
             convs = [_Conv(planes, 3, stride), _Conv(planes, 3)]
         else:
@@ -81,23 +117,50 @@ class ResNet(Network):
             first, second = (stride, 1) if self.stride_on == "1x1" else (1, stride)
             convs = [
                 _Conv(inner, 1, first),
-                _Conv(inner, 3, second, self.groups),
+                _Conv(inner, 3, second, self.groups, dilation),
                 _Conv(4 * planes, 1),
             ]
         y = x
         for i, conv in enumerate(convs, start=1):
-            y = _conv_bn(b, f"{name}.conv{i}", f"{name}.bn{i}", y, conv)
+            y = _conv_norm(b, f"{name}.conv{i}", f"{name}.bn{i}", y, conv, norm)
             if i < len(convs):
                 y = ops.relu(b, f"{name}.relu{i}", y)
-        out = convs[-1].filters
-        if stride != 1 or b.shape(x)[1] != out:
-            down = f"{name}.downsample"
-            x = _conv_bn(b, f"{down}.0", f"{down}.1", x, _Conv(out, 1, stride))
+        x = self._shortcut(b, f"{name}.downsample", x, _Conv(convs[-1].filters, 1, stride), norm)
         y = ops.add(b, f"{name}.add", y, x)
         return ops.relu(b, f"{name}.relu", y)
 
+    def _shortcut(self, b: GraphBuilder, name: str, x: str, conv: _Conv, norm: _Norm) -> str:
+        if conv.stride == 1 and b.shape(x)[1] == conv.filters:
+            return x
+        if self.shortcut == "projection":
+            return _conv_norm(b, f"{name}.0", f"{name}.1", x, conv, norm)
+        if conv.stride > 1:  # the mean of one pixel
+            x = ops.avg_pool(b, f"{name}.0", x, 1, stride=conv.stride)
+        return ops.pad_channels(b, f"{name}.1", x, conv.filters)
 
-def _conv_bn(b: GraphBuilder, conv_name: str, bn_name: str, x: str, conv: _Conv) -> str:
+
+class ResNet(Stages, Network):
+    """A stem, stages of residual blocks that halve the image, and a classifier."""
+
+    sample: ClassVar[str] = "images"
+
+    family: Literal["resnet"]
+    image: Image
+    """The images."""
+    classes: Channels
+    """Classes that are told apart."""
+
+    def build(self, b: GraphBuilder) -> str:
+        """Write the forward graph and return the name of the loss tensor."""
+        images, labels = self.image.inputs(b)
+        x = ops.adaptive_avg_pool(b, "avgpool", self.features(b, images)[-1])
+        logits = ops.linear(b, "fc", x, self.classes, flatten=True)
+        return ops.cross_entropy(b, "loss", logits, labels)
+
+
+def _conv_norm(
+    b: GraphBuilder, conv_name: str, norm_name: str, x: str, conv: _Conv, norm: _Norm
+) -> str:
     x = ops.conv2d(
         b,
         conv_name,
@@ -105,8 +168,9 @@ def _conv_bn(b: GraphBuilder, conv_name: str, bn_name: str, x: str, conv: _Conv)
         conv.filters,
         conv.kernel,
         stride=conv.stride,
-        padding=conv.kernel // 2,
+        padding=conv.kernel // 2 * conv.dilation,
+        dilation=conv.dilation,
         groups=conv.groups,
         bias=False,
     )
-    return ops.batch_norm(b, bn_name, x)
+    return norm(b, norm_name, x)

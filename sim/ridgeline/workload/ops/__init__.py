@@ -5,29 +5,108 @@ function by which families call it.
 """
 
 from ridgeline.workload.kinds import Cost, registered
-from ridgeline.workload.ops.contraction import conv2d, linear
-from ridgeline.workload.ops.elementwise import activation, add, dropout, relu
-from ridgeline.workload.ops.normalization import batch_norm
+from ridgeline.workload.ops.attention import (
+    additive_attention,
+    attention_context,
+    attention_scores,
+    flash_attention,
+    join_heads,
+    relative_bias,
+    rotary,
+    rotary_angles,
+    softmax,
+)
+from ridgeline.workload.ops.contraction import (
+    add_bias,
+    conv2d,
+    conv_transpose2d,
+    expert_linears,
+    fused_linear,
+    linear,
+    product,
+)
+from ridgeline.workload.ops.elementwise import activation, add, dropout, gated, multiply, relu
+from ridgeline.workload.ops.embedding import class_token, embedding, gather, position_embedding
+from ridgeline.workload.ops.interaction import dot_interaction
+from ridgeline.workload.ops.losses import (
+    binary_cross_entropy,
+    cross_entropy,
+    ctc,
+    mean_squared_error,
+    smooth_l1,
+)
+from ridgeline.workload.ops.normalization import (
+    batch_norm,
+    frozen_batch_norm,
+    layer_norm,
+    local_response_norm,
+    rms_norm,
+)
 from ridgeline.workload.ops.pooling import adaptive_avg_pool, avg_pool, max_pool
-from ridgeline.workload.ops.step import cross_entropy, scale, seed, unscale, update
+from ridgeline.workload.ops.recurrent import recurrent
+from ridgeline.workload.ops.regions import roi_align
+from ridgeline.workload.ops.routing import combine, dispatch, share, top_k
+from ridgeline.workload.ops.shape import columns, concat, crop, cut, pad_channels, upsample
+from ridgeline.workload.ops.step import scale, seed, unscale, update
 
 __all__ = [
     "activation",
     "adaptive_avg_pool",
     "add",
+    "add_bias",
+    "additive_attention",
+    "attention_context",
+    "attention_scores",
     "avg_pool",
     "batch_norm",
+    "binary_cross_entropy",
+    "class_token",
+    "columns",
+    "combine",
+    "concat",
     "conv2d",
+    "conv_transpose2d",
+    "crop",
     "cross_entropy",
+    "ctc",
+    "cut",
+    "dispatch",
+    "dot_interaction",
     "dropout",
+    "embedding",
+    "expert_linears",
+    "flash_attention",
     "flop_table",
+    "frozen_batch_norm",
+    "fused_linear",
+    "gated",
+    "gather",
+    "join_heads",
+    "layer_norm",
     "linear",
+    "local_response_norm",
     "max_pool",
+    "mean_squared_error",
+    "multiply",
+    "pad_channels",
+    "position_embedding",
+    "product",
+    "recurrent",
+    "relative_bias",
     "relu",
+    "rms_norm",
+    "roi_align",
+    "rotary",
+    "rotary_angles",
     "scale",
     "seed",
+    "share",
+    "smooth_l1",
+    "softmax",
+    "top_k",
     "unscale",
     "update",
+    "upsample",
 ]
 
 

@@ -1,13 +1,19 @@
-"""Convolutions and matrix products, and their biases."""
+"""Convolutions and matrix products with weights, and their biases.
+
+The first two inputs of every op with `loops` are the operands A and B of its product; further
+inputs are streamed once.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ridgeline.errors import RidgelineError
-from ridgeline.workload.builder import GradientBuilder, GraphBuilder
+from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Conv, Gemm, Op
 from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.ops.shape import gather_gradients
 from ridgeline.workload.ops.window import Pair, check, image, pair
 
 
@@ -23,8 +29,15 @@ def conv2d(
     dilation: Pair = 1,
     groups: int = 1,
     bias: bool = True,
+    weights_of: str | None = None,
 ) -> str:
-    """2-D convolution (cross-correlation) with weights [filters, channels / groups, r, s]."""
+    """2-D convolution (cross-correlation) with weights [filters, channels / groups, r, s].
+
+    Parameters
+    ----------
+    weights_of
+        An earlier layer whose weights and bias it uses, too.
+    """
     n, c, h, w = image(layer, b.shape(x))
     (r, s), dilated = pair(kernel), pair(dilation)
     if c % groups or filters % groups:
@@ -34,10 +47,45 @@ def conv2d(
     reach = (dilated[0] * (r - 1) + 1, dilated[1] * (s - 1) + 1)
     check(layer, (h, w), reach, pair(padding))
     loops = Conv(n, c, h, w, filters, r, s, pair(stride), pair(padding), dilated, groups)
-    weight = b.weight(f"{layer}.weight", (filters, c // groups, r, s))
+    of_weight = (filters, c // groups, r, s)
+    if weights_of is None:
+        weight = b.weight(f"{layer}.weight", of_weight)
+    elif b.shape(weight := f"{weights_of}.weight") != of_weight:
+        raise RidgelineError(f"layer {layer!r}: the weights of {weights_of!r} do not fit")
     shape = (n, filters, loops.h_out, loops.w_out)
-    y = _contract(b, CONV2D, layer, x, weight, shape, loops)
-    return _add_bias(b, layer, y, axis=1) if bias else y
+    (y,) = _contract(b, CONV2D, layer, x, weight, [shape], loops)
+    if not bias:
+        return y
+    return add_bias(b, layer, y, axis=1, shared=weights_of and f"{weights_of}.bias")
+
+
+def conv_transpose2d(
+    b: GraphBuilder,
+    layer: str,
+    x: str,
+    filters: int,
+    kernel: Pair,
+    *,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    bias: bool = True,
+) -> str:
+    """Transposed convolution with weights [channels, filters, r, s]: every pixel adds a window.
+
+    Its loops are those of the matrix product [pixels, channels] x [channels, filters r s] that
+    makes the windows (Dumoulin and Visin, 2016, arXiv:1603.07285, Section 4); adding up windows
+    that overlap is not counted, as in a convolution's gradient.
+    """
+    n, c, h, w = image(layer, b.shape(x))
+    (r, s), (u, v), (p, q) = pair(kernel), pair(stride), pair(padding)
+    shape = (n, filters, (h - 1) * u + r - 2 * p, (w - 1) * v + s - 2 * q)
+    if min(shape) < 1:
+        raise RidgelineError(f"layer {layer!r}: nothing is left of {h} x {w} pixels")
+    weight = b.weight(f"{layer}.weight", (c, filters, r, s))
+    attrs = (("stride_h", u), ("stride_w", v), ("padding_h", p), ("padding_w", q))
+    loops = Gemm(n * h * w, filters * r * s, c)
+    (y,) = _contract(b, CONV_TRANSPOSE2D, layer, x, weight, [shape], loops, attrs)
+    return add_bias(b, layer, y, axis=1) if bias else y
 
 
 def linear(
@@ -50,12 +98,72 @@ def linear(
     flatten
         Take all axes but the first as one: images as vectors.
     """
-    shape = b.shape(x)
+    k = math.prod(b.shape(x)[1:]) if flatten else b.shape(x)[-1]
+    y = product(b, layer, x, b.weight(f"{layer}.weight", (features, k)), flatten=flatten)
+    return add_bias(b, layer, y, axis=-1) if bias else y
+
+
+def fused_linear(
+    b: GraphBuilder, layer: str, x: str, features: Sequence[int], *, bias: bool = True
+) -> tuple[str, ...]:
+    """Several linear layers of one input as one matrix product, with one output and bias each.
+
+    In the backward pass the outputs' gradients are first copied side by side.
+    """
+    *lead, k = b.shape(x)
+    weight = b.weight(f"{layer}.weight", (sum(features), k))
+    loops = Gemm(math.prod(lead), sum(features), k)
+    ys = _contract(b, GEMM, layer, x, weight, [(*lead, n) for n in features], loops)
+    if not bias:
+        return ys
+    return tuple(add_bias(b, layer, y, axis=-1, name=f"bias{i}") for i, y in enumerate(ys))
+
+
+def product(b: GraphBuilder, layer: str, x: str, weight: str, *, flatten: bool = False) -> str:
+    """`linear` with weights [features, k] that are already there, as those of tied embeddings."""
+    (features, k), shape = b.shape(weight), b.shape(x)
     lead = shape[:1] if flatten else shape[:-1]
-    m, k = math.prod(lead), math.prod(shape[len(lead) :])
-    weight = b.weight(f"{layer}.weight", (features, k))
-    y = _contract(b, GEMM, layer, x, weight, (*lead, features), Gemm(m, features, k))
-    return _add_bias(b, layer, y, axis=len(lead)) if bias else y
+    if math.prod(shape) != math.prod(lead) * k:
+        raise RidgelineError(f"layer {layer!r}: {list(shape)} does not end in {k} features")
+    loops = Gemm(math.prod(lead), features, k)
+    (y,) = _contract(b, GEMM, layer, x, weight, [(*lead, features)], loops)
+    return y
+
+
+def expert_linears(b: GraphBuilder, layer: str, x: str, features: Sequence[int]) -> tuple[str, ...]:
+    """`fused_linear` with other weights for each expert: x [experts, tokens, k]."""
+    experts, tokens, k = b.shape(x)
+    weight = b.weight(f"{layer}.weight", (experts, sum(features), k))
+    loops = Gemm(tokens, sum(features), k, batch=experts)
+    return _contract(b, GEMM, layer, x, weight, [(experts, tokens, n) for n in features], loops)
+
+
+def add_bias(
+    b: GraphBuilder,
+    layer: str,
+    x: str,
+    *,
+    axis: int,
+    name: str = "bias",
+    shared: str | None = None,
+) -> str:
+    """Add a trained vector along one axis, in place: a new one, or one that is already there."""
+    axis %= len(b.shape(x))
+    vector = shared or b.weight(f"{layer}.{name}", (b.shape(x)[axis],))
+    weight = b.cast(vector, b.format(x), layer)
+    op_name = f"{layer}.add-{name}"
+    y = b.activation(f"{op_name}.y", b.shape(x), b.format(x))
+    b.emit(
+        BIAS,
+        layer,
+        (x, weight),
+        (y,),
+        name=op_name,
+        flops=BIAS.forward.of(b.elements(y)),
+        in_place=True,
+        attrs=(("axis", axis),),
+    )
+    return y
 
 
 def _contract(
@@ -64,49 +172,46 @@ def _contract(
     layer: str,
     x: str,
     weight: str,
-    shape: tuple[int, ...],
+    shapes: Sequence[tuple[int, ...]],
     loops: Gemm | Conv,
-) -> str:
+    attrs: Attrs = (),
+) -> tuple[str, ...]:
     compute = b.numerics.compute
     x, weight = b.cast(x, compute, layer), b.cast(weight, compute, layer)
-    y = b.activation(f"{layer}.y", shape, compute)
-    b.emit(kind, layer, (x, weight), (y,), loops=loops)
-    return y
-
-
-def _add_bias(b: GraphBuilder, layer: str, x: str, axis: int) -> str:
-    weight = b.cast(b.weight(f"{layer}.bias", (b.shape(x)[axis],)), b.format(x), layer)
-    name = f"{layer}.add-bias"
-    y = b.activation(f"{name}.y", b.shape(x), b.format(x))
-    b.emit(
-        BIAS,
-        layer,
-        (x, weight),
-        (y,),
-        name=name,
-        flops=BIAS.forward.of(b.elements(y)),
-        in_place=True,
-        attrs=(("axis", axis),),
+    names = [f"{layer}.y"] if len(shapes) == 1 else [f"{layer}.y{i}" for i in range(len(shapes))]
+    ys = tuple(
+        b.activation(name, shape, compute) for name, shape in zip(names, shapes, strict=True)
     )
-    return y
+    b.emit(kind, layer, (x, weight), ys, loops=loops, attrs=attrs)
+    return ys
 
 
 def _conv2d_gradient(g: GradientBuilder, op: Op) -> None:
     (x, weight), dy = op.inputs, g.gradient(op.outputs[0])
     if g.wants(x):
-        g.derive(CONV2D, op, x, (dy, weight), loops=op.loops)
+        g.derive(CONV2D, op, (x,), (dy, weight), loops=op.loops)
     if g.wants(weight):
-        g.derive(CONV2D, op, weight, (dy, x), loops=op.loops)
+        g.derive(CONV2D, op, (weight,), (dy, x), loops=op.loops)
 
 
 def _gemm_gradient(g: GradientBuilder, op: Op) -> None:
+    (x, weight), dy = op.inputs, gather_gradients(g, op)
+    assert isinstance(op.loops, Gemm)
+    m, n, k, batch = op.loops.m, op.loops.n, op.loops.k, op.loops.batch
+    if g.wants(x):  # dx [m, k] = dy [m, n] w [n, k]
+        g.derive(GEMM, op, (x,), (dy, weight), loops=Gemm(m, k, n, batch))
+    if g.wants(weight):  # dw [n, k] = dy' [n, m] x [m, k]
+        g.derive(GEMM, op, (weight,), (dy, x), loops=Gemm(n, k, m, batch))
+
+
+def _conv_transpose2d_gradient(g: GradientBuilder, op: Op) -> None:
     (x, weight), dy = op.inputs, g.gradient(op.outputs[0])
     assert isinstance(op.loops, Gemm)
     m, n, k = op.loops.m, op.loops.n, op.loops.k
-    if g.wants(x):
-        g.derive(GEMM, op, x, (dy, weight), loops=Gemm(m, k, n))  # dx [m, k] = dy [m, n] w [n, k]
-    if g.wants(weight):
-        g.derive(GEMM, op, weight, (dy, x), loops=Gemm(n, k, m))  # dw [n, k] = dy' [n, m] x [m, k]
+    if g.wants(x):  # dx [m, k] = windows of dy [m, n] w' [n, k]
+        g.derive(CONV_TRANSPOSE2D, op, (x,), (dy, weight), loops=Gemm(m, k, n))
+    if g.wants(weight):  # dw [k, n] = x' [k, m] windows of dy [m, n]
+        g.derive(CONV_TRANSPOSE2D, op, (weight,), (x, dy), loops=Gemm(k, n, m))
 
 
 def _bias_gradient(g: GradientBuilder, op: Op) -> None:
@@ -114,10 +219,11 @@ def _bias_gradient(g: GradientBuilder, op: Op) -> None:
     if g.wants(x):
         g.give(x, dy, op.layer)
     if g.wants(weight):
-        g.derive(BIAS, op, weight, (dy,), flops=BIAS.gradient.of(g.elements(dy)))
+        g.derive(BIAS, op, (weight,), (dy,), flops=BIAS.gradient.of(g.elements(dy)))
 
 
 CONV2D = register(OpKind("conv2d", _conv2d_gradient))
+CONV_TRANSPOSE2D = register(OpKind("conv-transpose2d", _conv_transpose2d_gradient))
 GEMM = register(OpKind("gemm", _gemm_gradient))
 BIAS = register(
     OpKind(

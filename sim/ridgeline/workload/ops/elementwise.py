@@ -1,7 +1,7 @@
-"""Elementwise functions, sums and dropout.
+"""Elementwise functions, sums, products and dropout.
 
 The gradients of relu, sigmoid and tanh read the function's output, not its input, as PyTorch's do:
-the input may be overwritten.
+the input may be overwritten. Those of gelu and silu need the input and form the function again.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from ridgeline.workload.graph import Op, Role
 from ridgeline.workload.kinds import Cost, OpKind, register
 from ridgeline.workload.numerics import widest
 
-Activation = Literal["relu", "sigmoid", "tanh"]
+Activation = Literal["relu", "sigmoid", "tanh", "gelu", "silu"]
+Gate = Literal["swiglu", "geglu"]
 
 
 def activation(b: GraphBuilder, layer: str, x: str, function: Activation) -> str:
-    """Apply an activation function, in place where nothing else needs `x`."""
-    kind = {"relu": RELU, "sigmoid": SIGMOID, "tanh": TANH}[function]
+    """Apply an activation function, in place where nothing else needs `x`.
+
+    gelu is the tanh form (Hendrycks and Gimpel, 2016, arXiv:1606.08415, Section 2).
+    """
+    kind = _FUNCTIONS[function]
     y = b.activation(f"{layer}.y", b.shape(x), b.format(x))
     b.emit(kind, layer, (x,), (y,), flops=kind.forward.of(b.elements(y)), in_place=True)
     return y
@@ -32,14 +36,26 @@ def relu(b: GraphBuilder, layer: str, x: str) -> str:
 
 def add(b: GraphBuilder, layer: str, x: str, other: str) -> str:
     """Return the sum of two tensors of one shape, in place of `x` where nothing else needs it."""
-    if b.shape(x) != b.shape(other):
-        raise RidgelineError(
-            f"layer {layer!r} adds shapes {list(b.shape(x))} and {list(b.shape(other))}"
-        )
-    format_ = widest((b.format(x), b.format(other)))
-    x, other = b.cast(x, format_, layer), b.cast(other, format_, layer)
-    y = b.activation(f"{layer}.y", b.shape(x), format_)
+    x, other, y = _pair(b, layer, x, other, "adds")
     b.emit(ADD, layer, (x, other), (y,), flops=ADD.forward.of(b.elements(y)), in_place=True)
+    return y
+
+
+def multiply(b: GraphBuilder, layer: str, x: str, other: str) -> str:
+    """Return the elementwise product of two tensors of one shape."""
+    x, other, y = _pair(b, layer, x, other, "multiplies")
+    b.emit(MULTIPLY, layer, (x, other), (y,), flops=MULTIPLY.forward.of(b.elements(y)))
+    return y
+
+
+def gated(b: GraphBuilder, layer: str, gate: str, up: str, function: Gate) -> str:
+    """Return silu(gate) up or gelu(gate) up by one op, which keeps only its two inputs.
+
+    Shazeer, GLU variants improve transformer, 2020, arXiv:2002.05202.
+    """
+    gate, up, y = _pair(b, layer, gate, up, "multiplies")
+    kind = {"swiglu": SWIGLU, "geglu": GEGLU}[function]
+    b.emit(kind, layer, (gate, up), (y,), flops=kind.forward.of(b.elements(y)))
     return y
 
 
@@ -52,17 +68,52 @@ def dropout(b: GraphBuilder, layer: str, x: str, probability: float) -> str:
     return y
 
 
+def _pair(b: GraphBuilder, layer: str, x: str, other: str, does: str) -> tuple[str, str, str]:
+    """Return two tensors of one shape in one format, and a new tensor like them."""
+    if b.shape(x) != b.shape(other):
+        raise RidgelineError(
+            f"layer {layer!r} {does} shapes {list(b.shape(x))} and {list(b.shape(other))}"
+        )
+    format_ = widest((b.format(x), b.format(other)))
+    y = b.activation(f"{layer}.y", b.shape(x), format_)
+    return b.cast(x, format_, layer), b.cast(other, format_, layer), y
+
+
 def _from_output(g: GradientBuilder, op: Op) -> None:
     (x,), (y,) = op.inputs, op.outputs
-    kind = {"relu": RELU, "sigmoid": SIGMOID, "tanh": TANH}[op.kind]
+    kind = _FUNCTIONS[op.kind]
     if g.wants(x):
-        g.derive(kind, op, x, (g.gradient(y), y), flops=kind.gradient.of(g.elements(y)))
+        g.derive(kind, op, (x,), (g.gradient(y), y), flops=kind.gradient.of(g.elements(y)))
+
+
+def _from_input(g: GradientBuilder, op: Op) -> None:
+    (x,), (y,) = op.inputs, op.outputs
+    kind = _FUNCTIONS[op.kind]
+    if g.wants(x):
+        g.derive(kind, op, (x,), (g.gradient(y), x), flops=kind.gradient.of(g.elements(y)))
+
+
+def _multiply_gradient(g: GradientBuilder, op: Op) -> None:
+    (x, other), dy = op.inputs, g.gradient(op.outputs[0])
+    flops = MULTIPLY.gradient.of(g.elements(x))
+    for tensor, factor in ((x, other), (other, x)):
+        if g.wants(tensor):
+            g.derive(MULTIPLY, op, (tensor,), (dy, factor), flops=flops)
+
+
+def _gated_gradient(g: GradientBuilder, op: Op) -> None:
+    (gate, up), dy = op.inputs, g.gradient(op.outputs[0])
+    if not (g.wants(gate) and g.wants(up)):
+        raise RidgelineError(f"{op.name}: both sides of a gate must depend on weights")
+    kind = {"swiglu": SWIGLU, "geglu": GEGLU}[op.kind]
+    flops = kind.gradient.of(g.elements(gate))
+    g.derive(kind, op, (gate, up), (dy, gate, up), flops=flops)
 
 
 def _dropout_gradient(g: GradientBuilder, op: Op) -> None:
     (x,), (y, mask) = op.inputs, op.outputs
     if g.wants(x):
-        g.derive(DROPOUT, op, x, (g.gradient(y), mask), flops=DROPOUT.gradient.of(g.elements(y)))
+        g.derive(DROPOUT, op, (x,), (g.gradient(y), mask), flops=DROPOUT.gradient.of(g.elements(y)))
 
 
 RELU = register(
@@ -89,6 +140,46 @@ TANH = register(
         Cost(3, "element", "dy (1 - y y)"),
     )
 )
+GELU = register(
+    OpKind(
+        "gelu",
+        _from_input,
+        Cost(9, "element", "t = tanh(a x (1 + c x x)) (6); x (1 + t) / 2 (3)"),
+        Cost(17, "element", "t again (6); dy ((1 + t) / 2 + x (1 - t t) (a + b x x) / 2) (11)"),
+    )
+)
+SILU = register(
+    OpKind(
+        "silu",
+        _from_input,
+        Cost(5, "element", "s = 1 / (1 + exp(-x)) (4); x s (1)"),
+        Cost(9, "element", "s again (4); dy s (1 + x (1 - s)) (5)"),
+    )
+)
+MULTIPLY = register(
+    OpKind(
+        "multiply",
+        _multiply_gradient,
+        Cost(1, "element", "a multiplication"),
+        Cost(1, "element and wanted input", "dy times the other input"),
+    )
+)
+SWIGLU = register(
+    OpKind(
+        "swiglu",
+        _gated_gradient,
+        Cost(6, "element", "silu(gate) (5); times up (1)"),
+        Cost(12, "element", "silu(gate) again (5); dy silu (1), up dy (1), its silu gradient (5)"),
+    )
+)
+GEGLU = register(
+    OpKind(
+        "geglu",
+        _gated_gradient,
+        Cost(10, "element", "gelu(gate) (9); times up (1)"),
+        Cost(20, "element", "gelu(gate) again (9); dy gelu (1), up dy (1), its gelu gradient (9)"),
+    )
+)
 DROPOUT = register(
     OpKind(
         "dropout",
@@ -97,3 +188,4 @@ DROPOUT = register(
         Cost(2, "element", "dy mask scale"),
     )
 )
+_FUNCTIONS = {kind.name: kind for kind in (RELU, SIGMOID, TANH, GELU, SILU)}

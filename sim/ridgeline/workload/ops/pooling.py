@@ -108,7 +108,7 @@ def _max_pool_gradient(g: GradientBuilder, op: Op) -> None:
     (x,), (y, indices) = op.inputs, op.outputs
     if g.wants(x):
         flops = MAX_POOL.gradient.of(g.elements(y))
-        g.derive(MAX_POOL, op, x, (g.gradient(y), indices), flops=flops)
+        g.derive(MAX_POOL, op, (x,), (g.gradient(y), indices), flops=flops)
 
 
 def _avg_pool_gradient(g: GradientBuilder, op: Op) -> None:
@@ -116,14 +116,14 @@ def _avg_pool_gradient(g: GradientBuilder, op: Op) -> None:
     if g.wants(x):
         attrs = tuple((name, int(value)) for name, value in op.attrs)
         flops = AVG_POOL.gradient.of(_window_elements(g.elements(y), attrs))
-        g.derive(AVG_POOL, op, x, (g.gradient(y),), flops=flops)
+        g.derive(AVG_POOL, op, (x,), (g.gradient(y),), flops=flops)
 
 
 def _adaptive_avg_pool_gradient(g: GradientBuilder, op: Op) -> None:
     (x,), (y,) = op.inputs, op.outputs
     if g.wants(x):
         flops = ADAPTIVE_AVG_POOL.gradient.of(_adaptive_elements(g.shape(x), g.shape(y)))
-        g.derive(ADAPTIVE_AVG_POOL, op, x, (g.gradient(y),), flops=flops)
+        g.derive(ADAPTIVE_AVG_POOL, op, (x,), (g.gradient(y),), flops=flops)
 
 
 _AVERAGE = Cost(1, "window element", "additions and one division a window")

@@ -1,28 +1,15 @@
-"""What makes a step of a network: the loss, its scaling, and the updates of the weights."""
+"""What makes a step of a network: the scaled loss, its seed, and the updates of the weights."""
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
-from ridgeline.workload.graph import Op, Pass, Role
+from ridgeline.workload.graph import Op, Pass, Passes, Role
 from ridgeline.workload.kinds import Cost, OpKind, register
 from ridgeline.workload.numerics import MASTER
 from ridgeline.workload.optimizers import Optimizer
-
-
-def cross_entropy(b: GraphBuilder, layer: str, logits: str, labels: str) -> str:
-    """Mean cross entropy of softmax(logits) in fp32; the log-probabilities are kept."""
-    if b.shape(logits)[:-1] != b.shape(labels):
-        raise RidgelineError(
-            f"layer {layer!r}: logits {list(b.shape(logits))} and labels {list(b.shape(labels))}"
-            " do not belong together"
-        )
-    logits = b.cast(logits, MASTER, layer)
-    loss = b.activation(f"{layer}.y", (), MASTER)
-    kept = b.activation(f"{layer}.log-probabilities", b.shape(logits), MASTER)
-    flops = LOSS.forward.of(b.elements(logits))
-    b.emit(LOSS, layer, (logits, labels), (loss, kept), flops=flops)
-    return loss
 
 
 def scale(b: GraphBuilder, layer: str, x: str, factor: float) -> str:
@@ -59,9 +46,25 @@ def unscale(g: GradientBuilder, layer: str, gradient: str, factor: float) -> str
 
 
 def update(g: GradientBuilder, layer: str, weight: str, gradient: str, rule: Optimizer) -> None:
-    """Update a weight tensor: reads (weight, gradient, states), writes (weight, states)."""
-    of = g.tensors[weight]
-    states = [g.tensor(f"{weight}.{s}", of.shape, MASTER, Role.STATE) for s in rule.states]
+    """Update a weight tensor: reads (weight, gradient, states), writes (weight, states).
+
+    A sparse gradient updates only the rows that it has.
+    """
+    shape, touched = g.shape(weight), g.elements(gradient)
+    states = [
+        g.tensor(f"{weight}.{name}", of_state, MASTER, Role.STATE)
+        for name, of_state in rule.state_shapes(shape).items()
+    ]
+    passes: Passes = (rule.weight_passes, rule.gradient_passes, *(1 for _ in states))
+    output_passes: Passes = (rule.weight_writes, *(1 for _ in states))
+    if g.shape(gradient) != shape:
+        if not rule.by_element:
+            raise RidgelineError(
+                f"{weight}: the optimizer {rule.name!r} needs the whole gradient, which is sparse"
+            )
+        part = Fraction(touched, g.elements(weight))
+        passes = (part, 1, *(part for _ in states))
+        output_passes = (part, *(part for _ in states))
     g.emit(
         OPTIMIZER,
         layer,
@@ -69,32 +72,19 @@ def update(g: GradientBuilder, layer: str, weight: str, gradient: str, rule: Opt
         (weight, *states),
         name=f"{weight}.update",
         pass_=Pass.UPDATE,
-        flops=rule.flops_per_weight * of.elements,
+        flops=rule.flops_per_weight * touched,
+        passes=passes,
+        output_passes=output_passes,
         attrs=(("rule", rule.name),),
     )
-
-
-def _loss_gradient(g: GradientBuilder, op: Op) -> None:
-    (logits, labels), (loss, kept) = op.inputs, op.outputs
-    if g.wants(logits):
-        flops = LOSS.gradient.of(g.elements(logits))
-        g.derive(LOSS, op, logits, (g.gradient(loss), kept, labels), flops=flops)
 
 
 def _scale_gradient(g: GradientBuilder, op: Op) -> None:
     (x,), (y,) = op.inputs, op.outputs
     if g.wants(x):
-        g.derive(SCALE, op, x, (g.gradient(y),), flops=SCALE.gradient.of(g.elements(x)))
+        g.derive(SCALE, op, (x,), (g.gradient(y),), flops=SCALE.gradient.of(g.elements(x)))
 
 
-LOSS = register(
-    OpKind(
-        "loss",
-        _loss_gradient,
-        Cost(5, "logit", "maximum, subtract, exp, sum, subtract the logarithm"),
-        Cost(3, "logit", "exp, subtract the one-hot label, scale"),
-    )
-)
 SCALE = register(
     OpKind(
         "scale",

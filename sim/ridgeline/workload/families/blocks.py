@@ -1,0 +1,326 @@
+"""Parts of transformers: attention, feed-forward networks, norms and residual branches.
+
+Vaswani et al., Attention is all you need, NIPS 2017, arXiv:1706.03762. Every part is a schema that
+writes its own ops.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ridgeline.config import Strict
+from ridgeline.errors import RidgelineError
+from ridgeline.workload import ops
+from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.families.base import Channels, Probability
+from ridgeline.workload.ops.elementwise import Activation, Gate
+
+Norm = Literal["layer-norm", "rms-norm"]
+
+
+def norm(b: GraphBuilder, layer: str, x: str, kind: Norm) -> str:
+    """Normalise the last axis."""
+    return ops.layer_norm(b, layer, x) if kind == "layer-norm" else ops.rms_norm(b, layer, x)
+
+
+def dropout(b: GraphBuilder, layer: str, x: str, probability: float) -> str:
+    """Drop elements, or nothing."""
+    return ops.dropout(b, layer, x, probability) if probability else x
+
+
+@dataclass(frozen=True)
+class Positions:
+    """What attention must know of positions.
+
+    Attributes
+    ----------
+    angles
+        The table of `ops.rotary_angles`.
+    table, distance
+        The table of `ops.relative_bias`, and the distance from which on its last range is used.
+    """
+
+    angles: str | None = None
+    table: str | None = None
+    distance: int = 0
+
+
+NOWHERE = Positions()
+
+
+class Attention(Strict):
+    """Multi-head attention."""
+
+    heads: Channels
+    kv_heads: Channels | None = None
+    """Heads of keys and values; by default as many as of queries."""
+    head_size: Channels | None = None
+    """Features of a head; by default hidden / heads."""
+    bias: bool = True
+    """Whether the products for queries, keys and values add biases."""
+    output_bias: bool = True
+    """Whether the product after attention adds a bias."""
+    fused: bool = True
+    """Whether queries, keys and values are one matrix product."""
+    kernel: Literal["separate", "flash"] = "separate"
+    """Separate ops, which store the scores, or one op, which does not (FlashAttention)."""
+    scaled: bool = True
+    """Whether scores are divided by the square root of the head size."""
+    dropout: Probability = 0.0
+    """Of the probabilities."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.heads % (self.kv_heads or self.heads):
+            raise ValueError(f"kv_heads {self.kv_heads} must divide heads {self.heads}")
+        return self
+
+    def size(self, hidden: int) -> int:
+        """Features of a head."""
+        if self.head_size is None and hidden % self.heads:
+            raise RidgelineError(f"{self.heads} heads do not divide {hidden} features")
+        return self.head_size or hidden // self.heads
+
+    def build(
+        self,
+        b: GraphBuilder,
+        name: str,
+        x: str,
+        *,
+        causal: bool,
+        positions: Positions = NOWHERE,
+        memory: str | None = None,
+    ) -> str:
+        """Write attention from `x` to itself, or to `memory`."""
+        hidden = b.shape(x)[2]
+        size = self.size(hidden)
+        kv_heads = self.kv_heads or self.heads
+        widths = (self.heads * size, kv_heads * size, kv_heads * size)
+        if memory is None:
+            q, k, v = self._project(b, name, ("query", "key", "value"), x, widths)
+        else:
+            (q,) = self._project(b, name, ("query",), x, widths[:1])
+            k, v = self._project(b, name, ("key", "value"), memory, widths[1:])
+        if positions.angles:
+            q = ops.rotary(b, f"{name}.rotary-query", q, positions.angles)
+            k = ops.rotary(b, f"{name}.rotary-key", k, positions.angles)
+        y = self.attend(b, name, q, k, v, causal=causal, positions=positions)
+        return ops.linear(b, f"{name}.output", y, hidden, bias=self.output_bias)
+
+    def attend(
+        self,
+        b: GraphBuilder,
+        name: str,
+        q: str,
+        k: str,
+        v: str,
+        *,
+        causal: bool,
+        positions: Positions = NOWHERE,
+    ) -> str:
+        """Write attention between given queries, keys and values."""
+        heads, kv_heads = self.heads, self.kv_heads or self.heads
+        scale = 1 / math.sqrt(b.shape(q)[2] // heads) if self.scaled else 1.0
+        if self.kernel == "flash" and not positions.table:
+            return ops.flash_attention(
+                b,
+                f"{name}.flash",
+                q,
+                k,
+                v,
+                heads,
+                kv_heads,
+                scale=scale,
+                causal=causal,
+                dropout=self.dropout,
+            )
+        p = ops.attention_scores(b, f"{name}.scores", q, k, heads, kv_heads, causal=causal)
+        if positions.table:
+            distance, layer = positions.distance, f"{name}.relative-bias"
+            p = ops.relative_bias(b, layer, p, positions.table, distance, causal=causal)
+        p = ops.softmax(b, f"{name}.softmax", p, scale=scale, causal=causal)
+        p = dropout(b, f"{name}.dropout", p, self.dropout)
+        return ops.attention_context(b, f"{name}.context", p, v, kv_heads, causal=causal)
+
+    def _project(
+        self, b: GraphBuilder, name: str, parts: tuple[str, ...], x: str, widths: tuple[int, ...]
+    ) -> tuple[str, ...]:
+        if self.fused and len(parts) > 1:
+            return ops.fused_linear(b, f"{name}.{'-'.join(parts)}", x, widths, bias=self.bias)
+        return tuple(
+            ops.linear(b, f"{name}.{part}", x, width, bias=self.bias)
+            for part, width in zip(parts, widths, strict=True)
+        )
+
+
+class LatentAttention(Strict):
+    """Multi-head latent attention: queries, keys and values from vectors of low rank.
+
+    DeepSeek-V2, 2024, arXiv:2405.04434, Section 2.1 and Appendix C, as it is trained: keys and
+    values are formed for all heads.
+    """
+
+    heads: Channels
+    query_rank: Channels | None = None
+    """Rank of the queries; by default they are formed directly."""
+    rank: Channels
+    """Rank of keys and values together."""
+    plain_size: Channels
+    """Features of a head's query and key that are not rotated."""
+    rotary_size: Channels
+    """Features of a head's query and key that are rotated; the key's are shared by all heads."""
+    value_size: Channels
+    """Features of a head's value."""
+    kernel: Literal["separate", "flash"] = "separate"
+    """Separate ops, which store the scores, or one op, which does not (FlashAttention)."""
+
+    def build(self, b: GraphBuilder, name: str, x: str, *, causal: bool, angles: str) -> str:
+        """Write attention from `x` to itself."""
+        hidden, heads = b.shape(x)[2], self.heads
+        latent = x
+        if self.query_rank:
+            latent = ops.linear(b, f"{name}.query-down", x, self.query_rank, bias=False)
+            latent = ops.rms_norm(b, f"{name}.query-norm", latent)
+        widths = (heads * self.plain_size, heads * self.rotary_size)
+        q, q_rotary = ops.fused_linear(b, f"{name}.query-up", latent, widths, bias=False)
+        widths = (self.rank, self.rotary_size)
+        latent, k_rotary = ops.fused_linear(b, f"{name}.key-value-down", x, widths, bias=False)
+        latent = ops.rms_norm(b, f"{name}.key-value-norm", latent)
+        widths = (heads * self.plain_size, heads * self.value_size)
+        k, v = ops.fused_linear(b, f"{name}.key-value-up", latent, widths, bias=False)
+        q_rotary = ops.rotary(b, f"{name}.rotary-query", q_rotary, angles)
+        k_rotary = ops.rotary(b, f"{name}.rotary-key", k_rotary, angles)
+        q = ops.join_heads(b, f"{name}.join-query", q, q_rotary, heads, heads)
+        k = ops.join_heads(b, f"{name}.join-key", k, k_rotary, heads, 1)
+        plain = Attention(heads=heads, kernel=self.kernel)
+        y = plain.attend(b, name, q, k, v, causal=causal)
+        return ops.linear(b, f"{name}.output", y, hidden, bias=False)
+
+
+class FeedForward(Strict):
+    """Two linear layers with a function between them, or three with a gate."""
+
+    width: Channels
+    """Features between the layers."""
+    activation: Activation | Gate
+    """Function; "swiglu" and "geglu" multiply two halves."""
+    bias: bool = True
+    fused: bool = True
+    """Whether a gate's two products, and its function and multiplication, are one op each."""
+    dropout: Probability = 0.0
+    """After the function."""
+
+    def build(self, b: GraphBuilder, name: str, x: str) -> str:
+        """Write the layers."""
+        y = self._inner(b, name, x)
+        y = dropout(b, f"{name}.dropout", y, self.dropout)
+        return ops.linear(b, f"{name}.down", y, b.shape(x)[-1], bias=self.bias)
+
+    def _inner(self, b: GraphBuilder, name: str, x: str) -> str:
+        match self.activation:
+            case "swiglu" | "geglu" as gate:
+                return self._gated(b, name, x, gate)
+            case function:
+                y = ops.linear(b, f"{name}.up", x, self.width, bias=self.bias)
+                return ops.activation(b, f"{name}.{function}", y, function)
+
+    def _gated(self, b: GraphBuilder, name: str, x: str, function: Gate) -> str:
+        if self.fused:
+            widths = (self.width, self.width)
+            gate, up = ops.fused_linear(b, f"{name}.gate-up", x, widths, bias=self.bias)
+            return ops.gated(b, f"{name}.{function}", gate, up, function)
+        gate = ops.linear(b, f"{name}.gate", x, self.width, bias=self.bias)
+        up = ops.linear(b, f"{name}.up", x, self.width, bias=self.bias)
+        of_gate: Activation = "silu" if function == "swiglu" else "gelu"
+        gate = ops.activation(b, f"{name}.{of_gate}", gate, of_gate)
+        return ops.multiply(b, f"{name}.multiply", gate, up)
+
+
+class Mixture(Strict):
+    """A mixture of gated feed-forward networks, of which a router chooses a few for each token.
+
+    Auxiliary losses that balance the load are left out; experts are evenly loaded.
+    """
+
+    experts: Channels
+    top_k: Channels
+    """Experts that compute each token."""
+    width: Channels
+    """Features inside an expert."""
+    shared: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Experts that compute all tokens, as one wider network."""
+    scores: Literal["softmax-of-chosen", "softmax", "shared-sigmoid"] = "softmax-of-chosen"
+    """Weights of the chosen experts: a softmax over their scores (Mixtral), their part of a softmax
+    over all (DeepSeek-V2), or sigmoids divided by their sum (DeepSeek-V3)."""
+    scale: Annotated[float, Field(gt=0)] = 1.0
+    """What the weights are multiplied by."""
+    capacity_factor: Annotated[float, Field(ge=1, le=1024)] = 1.0
+    """Rows that an expert computes, over those of an even load."""
+    first_dense: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """Blocks at the beginning that have the plain feed-forward network instead."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.top_k > self.experts:
+            raise ValueError(f"top_k {self.top_k} is more than {self.experts} experts")
+        return self
+
+    def build(self, b: GraphBuilder, name: str, x: str) -> str:
+        """Write the router, the experts and the sum of what they make."""
+        weights, chosen = self._route(b, f"{name}.router", x)
+        rows, places = ops.dispatch(
+            b, f"{name}.dispatch", x, chosen, self.experts, self.capacity_factor
+        )
+        gate, up = ops.expert_linears(b, f"{name}.gate-up", rows, (self.width, self.width))
+        rows = ops.gated(b, f"{name}.swiglu", gate, up, "swiglu")
+        (rows,) = ops.expert_linears(b, f"{name}.down", rows, (b.shape(x)[-1],))
+        y = ops.combine(b, f"{name}.combine", rows, weights, places)
+        if self.shared:
+            always = FeedForward(width=self.shared * self.width, activation="swiglu", bias=False)
+            y = ops.add(b, f"{name}.add-shared", y, always.build(b, f"{name}.shared", x))
+        return y
+
+    def _route(self, b: GraphBuilder, name: str, x: str) -> tuple[str, str]:
+        """Return the weights of the chosen experts, and which they are."""
+        weights = ops.linear(b, name, x, self.experts, bias=False)
+        if self.scores == "softmax":
+            weights = ops.softmax(b, f"{name}.softmax", weights)
+        elif self.scores == "shared-sigmoid":
+            weights = ops.activation(b, f"{name}.sigmoid", weights, "sigmoid")
+        weights, chosen = ops.top_k(b, f"{name}.top-k", weights, self.top_k)
+        if self.scores == "softmax-of-chosen":
+            weights = ops.softmax(b, f"{name}.softmax", weights)
+        elif self.scores == "shared-sigmoid":
+            weights = ops.share(b, f"{name}.share", weights)
+        if self.scale != 1:
+            weights = ops.scale(b, f"{name}.scale", weights, self.scale)
+        return weights, chosen
+
+
+@dataclass(frozen=True)
+class Residual:
+    """Where norm and dropout stand in a residual branch.
+
+    Attributes
+    ----------
+    first
+        Norm before the branch (pre-norm), or after the sum as in the first transformer.
+    """
+
+    norm: Norm
+    first: bool
+    dropout: float
+
+    def enter(self, b: GraphBuilder, layer: str, x: str) -> str:
+        """Return what the branch computes with."""
+        return norm(b, layer, x, self.norm) if self.first else x
+
+    def leave(self, b: GraphBuilder, name: str, layer: str, y: str, x: str) -> str:
+        """Return the sum of the branch `y` and the stream `x`."""
+        y = dropout(b, f"{name}.residual-dropout", y, self.dropout)
+        y = ops.add(b, f"{name}.add", y, x)
+        return y if self.first else norm(b, layer, y, self.norm)

@@ -1,0 +1,88 @@
+"""Google's neural machine translation: LSTM encoder and decoder with attention.
+
+Wu et al., 2016, arXiv:1609.08144, in the form of the MLPerf training reference (GNMT v2): one
+embedding for both languages, a first encoder layer in both directions, residual connections from
+the third encoder and the second decoder layer on, normalised additive attention from the first
+decoder layer, whose context every decoder layer reads.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from ridgeline.workload import ops
+from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.families.base import Channels, Network, Probability
+from ridgeline.workload.families.blocks import dropout
+from ridgeline.workload.families.decoder import Layers, Sequence
+
+
+class Gnmt(Network):
+    """Translates source sequences; the decoder reads the true target sequence."""
+
+    sample: ClassVar[str] = "sequence pairs"
+
+    family: Literal["gnmt"]
+    vocabulary: Channels
+    source: Sequence
+    """Tokens of a source sequence."""
+    target: Sequence
+    """Tokens of a target sequence."""
+    layers: Layers
+    """Of the encoder, the first in both directions, and of the decoder."""
+    hidden: Channels
+    dropout: Probability = 0.0
+    """Before every layer."""
+
+    @property
+    def tokens_per_sample(self) -> int:
+        """Tokens of source and target."""
+        return self.source + self.target
+
+    def build(self, b: GraphBuilder) -> str:
+        """Write the forward graph and return the name of the loss tensor."""
+        source = b.input("source", (b.batch, self.source), "int64")
+        target = b.input("target", (b.batch, self.target), "int64")
+        labels = b.input("labels", (b.batch, self.target), "int64")
+        table = b.weight("embedding.weight", (self.vocabulary, self.hidden))
+        memory = self._encoder(b, ops.embedding(b, "encoder.embedding", source, table))
+        x = self._decoder(b, ops.embedding(b, "decoder.embedding", target, table), memory)
+        return ops.cross_entropy(b, "loss", ops.linear(b, "head", x, self.vocabulary), labels)
+
+    def _lstm(self, b: GraphBuilder, name: str, x: str, *, reverse: bool = False) -> str:
+        return ops.recurrent(b, name, x, self.hidden, "lstm", reverse=reverse)
+
+    def _drop(self, b: GraphBuilder, name: str, x: str) -> str:
+        return dropout(b, f"{name}.dropout", x, self.dropout)
+
+    def _encoder(self, b: GraphBuilder, x: str) -> str:
+        x = self._drop(b, "encoder.0", x)
+        ways = [
+            self._lstm(b, "encoder.0.forward", x),
+            self._lstm(b, "encoder.0.backward", x, reverse=True),
+        ]
+        x = ops.concat(b, "encoder.0.concat", ways, axis=2)
+        for i in range(1, self.layers):
+            name = f"encoder.{i}"
+            y = self._lstm(b, name, self._drop(b, name, x))
+            x = ops.add(b, f"{name}.add", y, x) if i > 1 else y
+        return x
+
+    def _decoder(self, b: GraphBuilder, x: str, memory: str) -> str:
+        x = self._lstm(b, "decoder.0", self._drop(b, "decoder.0", x))
+        context = self._attention(b, "decoder.attention", x, memory)
+        for i in range(1, self.layers):
+            name = f"decoder.{i}"
+            y = ops.concat(b, f"{name}.concat", [x, context], axis=2)
+            y = self._lstm(b, name, self._drop(b, name, y))
+            x = ops.add(b, f"{name}.add", y, x) if i > 1 else y
+        return x
+
+    def _attention(self, b: GraphBuilder, name: str, x: str, memory: str) -> str:
+        q = ops.linear(b, f"{name}.query", x, self.hidden, bias=False)
+        q = ops.add_bias(b, f"{name}.query", q, axis=-1)
+        k = ops.linear(b, f"{name}.key", memory, self.hidden, bias=False)
+        v, length = b.weight(f"{name}.weight", (self.hidden,)), b.weight(f"{name}.length", (1,))
+        scores = ops.additive_attention(b, f"{name}.scores", q, k, v, length)
+        p = ops.softmax(b, f"{name}.softmax", scores)
+        return ops.attention_context(b, f"{name}.context", p, memory, 1)

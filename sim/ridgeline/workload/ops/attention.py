@@ -1,0 +1,316 @@
+"""Scaled dot-product attention, as separate ops or as one fused op.
+
+Vaswani et al., Attention is all you need, NIPS 2017, arXiv:1706.03762, Section 3.2. Queries are
+[batch, positions, heads x size]; keys and values may have fewer heads, each shared by a group of
+query heads (Ainslie et al., GQA, EMNLP 2023, arXiv:2305.13245): then the group's queries are the
+rows of one product. Scores are [batch, heads, query positions, key positions]. A causal mask hides
+the scores of later positions; the products are formed in full all the same, and the ops say
+"causal".
+"""
+
+from __future__ import annotations
+
+from ridgeline.errors import RidgelineError
+from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
+from ridgeline.workload.graph import Gemm, Op
+from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.numerics import MASTER
+from ridgeline.workload.ops.elementwise import DROPOUT
+
+
+def attention_scores(
+    b: GraphBuilder, layer: str, q: str, k: str, heads: int, kv_heads: int, *, causal: bool = False
+) -> str:
+    """Products of every query with every key."""
+    (n, rows, size), (_, columns, _) = _per_head(b, layer, q, heads), b.shape(k)
+    if _per_head(b, layer, k, kv_heads)[2] != size or heads % kv_heads:
+        raise RidgelineError(f"layer {layer!r}: {heads} and {kv_heads} heads do not fit together")
+    q, k = b.cast(q, b.numerics.compute, layer), b.cast(k, b.numerics.compute, layer)
+    y = b.activation(f"{layer}.y", (n, heads, rows, columns), b.numerics.compute)
+    loops = Gemm(heads // kv_heads * rows, columns, size, batch=n * kv_heads)
+    b.emit(SCORES, layer, (q, k), (y,), loops=loops, attrs=_attrs(heads, kv_heads, causal))
+    return y
+
+
+def softmax(
+    b: GraphBuilder, layer: str, x: str, *, scale: float = 1.0, causal: bool = False
+) -> str:
+    """Softmax of scaled and masked scores over the last axis, in the input's format."""
+    y = b.activation(f"{layer}.y", b.shape(x), b.format(x))
+    attrs = (("scale", scale), ("causal", int(causal)))
+    b.emit(SOFTMAX, layer, (x,), (y,), flops=SOFTMAX.forward.of(b.elements(x)), attrs=attrs)
+    return y
+
+
+def attention_context(
+    b: GraphBuilder, layer: str, p: str, v: str, kv_heads: int, *, causal: bool = False
+) -> str:
+    """Values weighted by probabilities [batch, heads, query positions, key positions]."""
+    (n, heads, rows, columns), (_, _, size) = b.shape(p), _per_head(b, layer, v, kv_heads)
+    p, v = b.cast(p, b.numerics.compute, layer), b.cast(v, b.numerics.compute, layer)
+    y = b.activation(f"{layer}.y", (n, rows, heads * size), b.numerics.compute)
+    loops = Gemm(heads // kv_heads * rows, size, columns, batch=n * kv_heads)
+    b.emit(CONTEXT, layer, (p, v), (y,), loops=loops, attrs=_attrs(heads, kv_heads, causal))
+    return y
+
+
+def flash_attention(
+    b: GraphBuilder,
+    layer: str,
+    q: str,
+    k: str,
+    v: str,
+    heads: int,
+    kv_heads: int,
+    *,
+    scale: float,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> str:
+    """Scores, softmax, dropout and context by one op, which stores no scores.
+
+    Dao et al., FlashAttention, NeurIPS 2022, arXiv:2205.14135, Algorithms 1 and 4: the logarithm of
+    every row's sum is kept, and the backward pass forms the scores again. Its loops count both
+    products, one after the other: k is the size of a key plus that of a value; backward five.
+    """
+    (n, rows, size), (_, columns, _) = _per_head(b, layer, q, heads), b.shape(k)
+    of_value = _per_head(b, layer, v, kv_heads)[2]
+    q, k, v = (b.cast(x, b.numerics.compute, layer) for x in (q, k, v))
+    y = b.activation(f"{layer}.y", (n, rows, heads * of_value), b.numerics.compute)
+    sums = b.activation(f"{layer}.log-sums", (n, heads, rows), MASTER)
+    group = heads // kv_heads
+    b.emit(
+        FLASH,
+        layer,
+        (q, k, v),
+        (y, sums),
+        loops=Gemm(group * rows, columns, size + of_value, batch=n * kv_heads),
+        flops=(FLASH.forward.flops + bool(dropout) * DROPOUT.forward.flops)
+        * (n * heads * rows * columns),
+        attrs=(*_attrs(heads, kv_heads, causal), ("scale", scale), ("probability", dropout)),
+    )
+    return y
+
+
+def rotary(b: GraphBuilder, layer: str, x: str, angles: str) -> str:
+    """Rotate pairs of features by angles that grow with the position, in place.
+
+    Su et al., RoFormer, 2021, arXiv:2104.09864, Section 3.4.2, in the layout of GPT-NeoX and Llama
+    (the first half of a head's features with the second). `angles` [positions, head size] holds
+    the cosines and sines of a head; see `rotary_angles`.
+    """
+    positions, size = b.shape(angles)
+    if b.shape(x)[1] != positions or b.shape(x)[2] % size:
+        raise RidgelineError(f"layer {layer!r}: {list(b.shape(x))} against angles {positions}")
+    y = b.activation(f"{layer}.y", b.shape(x), b.format(x))
+    flops = ROTARY.forward.of(b.elements(x))
+    b.emit(ROTARY, layer, (x, angles), (y,), flops=flops, in_place=True)
+    return y
+
+
+def rotary_angles(b: GraphBuilder, name: str, positions: int, size: int) -> str:
+    """Declare the fixed cosines (first half of each row) and sines that `rotary` reads."""
+    if size % 2:
+        raise RidgelineError(f"{name}: heads of {size} features cannot be rotated in pairs")
+    return b.buffer(name, (positions, size))
+
+
+def relative_bias(
+    b: GraphBuilder, layer: str, scores: str, table: str, distance: int, *, causal: bool
+) -> str:
+    """Add a trained bias for each head and range of distances to scores, in place.
+
+    Raffel et al., T5, JMLR 21(140), 2020, arXiv:1910.10683, Section 2.1. `table` [ranges, heads];
+    distances from `distance` on share the last range. A causal stack uses all ranges for the past,
+    others half for each direction.
+    """
+    y = b.activation(f"{layer}.y", b.shape(scores), b.format(scores))
+    b.emit(
+        RELATIVE_BIAS,
+        layer,
+        (scores, table),
+        (y,),
+        flops=RELATIVE_BIAS.forward.of(b.elements(scores)),
+        in_place=True,
+        attrs=(("distance", distance), ("causal", int(causal))),
+    )
+    return y
+
+
+def join_heads(
+    b: GraphBuilder, layer: str, x: str, other: str, heads: int, other_heads: int
+) -> str:
+    """Append to the features of each head those of another tensor's head.
+
+    With `other_heads` 1 all heads get the same, as the rotated part of the keys in multi-head
+    latent attention (DeepSeek-V2, 2024, arXiv:2405.04434, Section 2.1.3).
+    """
+    (n, positions, size), (_, _, more) = (
+        _per_head(b, layer, x, heads),
+        _per_head(b, layer, other, other_heads),
+    )
+    y = b.activation(f"{layer}.y", (n, positions, heads * (size + more)), b.format(x))
+    b.emit(JOIN_HEADS, layer, (x, other), (y,), attrs=(("heads", heads),))
+    return y
+
+
+def additive_attention(b: GraphBuilder, layer: str, q: str, k: str, v: str, length: str) -> str:
+    """Scores length v / |v| . tanh(q + k) of every query with every key; one head.
+
+    Bahdanau, Cho and Bengio, ICLR 2015, arXiv:1409.0473, Appendix A.1.2, with the weight vector
+    normalised (Luong et al., TensorFlow NMT tutorial, 2017). `q` [batch, rows, features], `k`
+    [batch, columns, features], trained `v` [features] and `length` [1]. The gradient forms the
+    sums again, rather than keep them.
+    """
+    (n, rows, features), (_, columns, _) = b.shape(q), b.shape(k)
+    y = b.activation(f"{layer}.y", (n, 1, rows, columns), b.format(q))
+    flops = ADDITIVE.forward.of(n * rows * columns * features)
+    trained = (b.cast(weight, b.format(q), layer) for weight in (v, length))
+    b.emit(ADDITIVE, layer, (q, k, *trained), (y,), flops=flops)
+    return y
+
+
+def _attrs(heads: int, kv_heads: int, causal: bool) -> Attrs:
+    return (("heads", heads), ("kv-heads", kv_heads), ("causal", int(causal)))
+
+
+def _per_head(b: GraphBuilder, layer: str, x: str, heads: int) -> tuple[int, int, int]:
+    """Return (batch, positions, features of a head)."""
+    n, positions, width = b.shape(x)
+    if width % heads:
+        raise RidgelineError(f"layer {layer!r}: {heads} heads do not divide {width} features")
+    return n, positions, width // heads
+
+
+def _scores_gradient(g: GradientBuilder, op: Op) -> None:
+    (q, k), dy = op.inputs, g.gradient(op.outputs[0])
+    assert isinstance(op.loops, Gemm)
+    m, n, size, batch = op.loops.m, op.loops.n, op.loops.k, op.loops.batch
+    if g.wants(q):  # dq [m, size] = dy [m, n] k [n, size]
+        g.derive(SCORES, op, (q,), (dy, k), loops=Gemm(m, size, n, batch), attrs=_which(op, 0))
+    if g.wants(k):  # dk [n, size] = dy' [n, m] q [m, size]
+        g.derive(SCORES, op, (k,), (dy, q), loops=Gemm(n, size, m, batch), attrs=_which(op, 1))
+
+
+def _context_gradient(g: GradientBuilder, op: Op) -> None:
+    (p, v), dy = op.inputs, g.gradient(op.outputs[0])
+    assert isinstance(op.loops, Gemm)
+    m, size, n, batch = op.loops.m, op.loops.n, op.loops.k, op.loops.batch
+    if g.wants(p):  # dp [m, n] = dy [m, size] v' [size, n]
+        g.derive(CONTEXT, op, (p,), (dy, v), loops=Gemm(m, n, size, batch), attrs=_which(op, 0))
+    if g.wants(v):  # dv [n, size] = p' [n, m] dy [m, size]
+        g.derive(CONTEXT, op, (v,), (p, dy), loops=Gemm(n, size, m, batch), attrs=_which(op, 1))
+
+
+def _which(op: Op, operand: int) -> Attrs:
+    """Say which operand of a product of two activations a gradient op is for."""
+    return (*op.attrs, ("gradient-of", operand))
+
+
+def _flash_gradient(g: GradientBuilder, op: Op) -> None:
+    """Five products: scores again, dp = dy v', dv = p' dy, dq = ds k, dk = ds' q."""
+    (q, k, v), (y, sums) = op.inputs, op.outputs
+    assert isinstance(op.loops, Gemm)
+    if not all(map(g.wants, op.inputs)):
+        raise RidgelineError(f"{op.name}: queries, keys and values must depend on weights")
+    heads = g.shape(sums)[1]
+    of_key, of_value = g.shape(q)[2] // heads, g.shape(y)[2] // heads
+    m, columns, batch = op.loops.m, op.loops.n, op.loops.batch
+    drops = float(dict(op.attrs)["probability"]) > 0
+    g.derive(
+        FLASH,
+        op,
+        (q, k, v),
+        (q, k, v, y, sums, g.gradient(y)),
+        loops=Gemm(m, columns, 3 * of_key + 2 * of_value, batch),
+        recomputed_flops=2 * batch * m * columns * of_key,
+        flops=(FLASH.gradient.flops + drops * DROPOUT.gradient.flops) * (batch * m * columns),
+    )
+
+
+def _softmax_gradient(g: GradientBuilder, op: Op) -> None:
+    (x,), (y,) = op.inputs, op.outputs
+    if g.wants(x):
+        g.derive(SOFTMAX, op, (x,), (g.gradient(y), y), flops=SOFTMAX.gradient.of(g.elements(y)))
+
+
+def _rotary_gradient(g: GradientBuilder, op: Op) -> None:
+    (x, angles), dy = op.inputs, g.gradient(op.outputs[0])
+    if g.wants(x):
+        g.derive(ROTARY, op, (x,), (dy, angles), flops=ROTARY.gradient.of(g.elements(x)))
+
+
+def _relative_bias_gradient(g: GradientBuilder, op: Op) -> None:
+    (scores, table), dy = op.inputs, g.gradient(op.outputs[0])
+    if g.wants(scores):
+        g.give(scores, dy, op.layer)
+    flops = RELATIVE_BIAS.gradient.of(g.elements(dy))
+    g.derive(RELATIVE_BIAS, op, (table,), (dy,), flops=flops)
+
+
+def _join_heads_gradient(g: GradientBuilder, op: Op) -> None:
+    (x, other), dy = op.inputs, g.gradient(op.outputs[0])
+    if not (g.wants(x) and g.wants(other)):
+        raise RidgelineError(f"{op.name}: both parts must depend on weights")
+    g.derive(JOIN_HEADS, op, (x, other), (dy,), flops=JOIN_HEADS.gradient.of(g.elements(dy)))
+
+
+def _additive_gradient(g: GradientBuilder, op: Op) -> None:
+    dy = g.gradient(op.outputs[0])
+    flops = ADDITIVE.gradient.of(g.elements(dy) * g.shape(op.inputs[0])[-1])
+    g.derive(ADDITIVE, op, op.inputs, (dy, *op.inputs), flops=flops)
+
+
+SCORES = register(OpKind("attention-scores", _scores_gradient))
+CONTEXT = register(OpKind("attention-context", _context_gradient))
+SOFTMAX = register(
+    OpKind(
+        "softmax",
+        _softmax_gradient,
+        Cost(6, "element", "scale and mask, maximum, subtract, exp, sum, divide"),
+        Cost(5, "element", "dy y, its sum, subtract, times y, scale"),
+    )
+)
+FLASH = register(
+    OpKind(
+        "flash-attention",
+        _flash_gradient,
+        Cost(6, "score", "as softmax, and dropout; rescaling of partial rows is not counted"),
+        Cost(6, "score", "p again: scale, subtract, exp; ds = p (dp - sum of dy y), scale"),
+    )
+)
+ROTARY = register(
+    OpKind(
+        "rotary",
+        _rotary_gradient,
+        Cost(3, "element", "two products and their sum"),
+        Cost(3, "element", "the rotation back"),
+    )
+)
+RELATIVE_BIAS = register(
+    OpKind(
+        "relative-bias",
+        _relative_bias_gradient,
+        Cost(1, "score", "an addition"),
+        Cost(1, "score", "an addition into the sum of its range"),
+    )
+)
+JOIN_HEADS = register(
+    OpKind(
+        "join-heads",
+        _join_heads_gradient,
+        gradient=Cost(1, "output element", "an addition where heads share features"),
+    )
+)
+ADDITIVE = register(
+    OpKind(
+        "additive-attention",
+        _additive_gradient,
+        Cost(4, "score and feature", "add, tanh, times v, add"),
+        Cost(
+            10,
+            "score and feature",
+            "t again (2); v dy (1 - t t) (4), added to dq and dk (2); dy t added to dv (2)",
+        ),
+    )
+)

@@ -1,0 +1,141 @@
+"""Tables of trained vectors, and rows taken by index.
+
+A lookup reads the rows that it needs from the fp32 table, writes them in the compute format and
+moves no other bytes. Its gradient is either as large as the table (torch.nn.Embedding: zeros, to
+which the rows' gradients are added), or sparse: one row for each lookup (``sparse=True`` there and
+in recommenders); then the update, too, touches only those rows. A row that is looked up twice
+counts twice.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from ridgeline.errors import RidgelineError
+from ridgeline.workload.builder import GradientBuilder, GraphBuilder
+from ridgeline.workload.graph import Op
+from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.ops.window import image
+
+
+def embedding(
+    b: GraphBuilder, layer: str, indices: str, table: str, *, sparse: bool = False
+) -> str:
+    """Look up rows of a table [rows, features]; `indices` of any shape."""
+    rows, features = b.shape(table)
+    y = b.activation(f"{layer}.y", (*b.shape(indices), features), b.numerics.compute)
+    b.emit(
+        EMBEDDING,
+        layer,
+        (indices, table),
+        (y,),
+        passes=(1, Fraction(b.elements(indices), rows)),
+        attrs=(("sparse", int(sparse)),),
+    )
+    return y
+
+
+def position_embedding(b: GraphBuilder, layer: str, x: str, table: str) -> str:
+    """Add the row of its position, of a table [positions, features], to each vector, in place."""
+    (_, positions, features), (rows, width) = b.shape(x), b.shape(table)
+    if positions > rows or features != width:
+        raise RidgelineError(
+            f"layer {layer!r}: {positions} positions of {features} features need more than a table"
+            f" of {rows} x {width}"
+        )
+    y = b.activation(f"{layer}.y", b.shape(x), b.format(x))
+    b.emit(
+        POSITION,
+        layer,
+        (x, table),
+        (y,),
+        flops=POSITION.forward.of(b.elements(x)),
+        passes=(1, Fraction(positions, rows)),
+        in_place=True,
+    )
+    return y
+
+
+def class_token(b: GraphBuilder, layer: str, x: str) -> str:
+    """Put a trained vector before the pixels of `x` [batch, features, height, width].
+
+    Returns [batch, 1 + pixels, features]. Dosovitskiy et al., arXiv:2010.11929, equation 1.
+    """
+    n, features, h, w = image(layer, b.shape(x))
+    token = b.weight(f"{layer}.weight", (features,))
+    y = b.activation(f"{layer}.y", (n, 1 + h * w, features), b.format(x))
+    b.emit(CLASS_TOKEN, layer, (x, token), (y,))
+    return y
+
+
+def gather(b: GraphBuilder, layer: str, x: str, indices: str) -> str:
+    """Take from each sample of `x` [batch, positions, features] the `indices` [batch, taken]."""
+    (n, positions, features), (_, taken) = b.shape(x), b.shape(indices)
+    y = b.activation(f"{layer}.y", (n, taken, features), b.format(x))
+    b.emit(GATHER, layer, (x, indices), (y,), passes=(Fraction(taken, positions), 1))
+    return y
+
+
+def _embedding_gradient(g: GradientBuilder, op: Op) -> None:
+    (indices, table), dy = op.inputs, g.gradient(op.outputs[0])
+    taken = g.elements(indices)
+    rows, features = g.shape(table)
+    if ("sparse", 1) in op.attrs:
+        g.derive(EMBEDDING, op, (table,), (dy, indices), shape=(taken, features))
+        return
+    g.derive(
+        EMBEDDING,
+        op,
+        (table,),
+        (dy, indices),
+        flops=EMBEDDING.gradient.of(g.elements(dy)),
+        output_passes=(1 + Fraction(2 * taken, rows),),  # zeros; then rows read and written
+    )
+
+
+def _position_gradient(g: GradientBuilder, op: Op) -> None:
+    (x, table), dy = op.inputs, g.gradient(op.outputs[0])
+    if g.wants(x):
+        g.give(x, dy, op.layer)
+    if g.wants(table):
+        g.derive(POSITION, op, (table,), (dy,), flops=POSITION.gradient.of(g.elements(dy)))
+
+
+def _class_token_gradient(g: GradientBuilder, op: Op) -> None:
+    (x, token), dy = op.inputs, g.gradient(op.outputs[0])
+    flops = CLASS_TOKEN.gradient.of(g.shape(x)[0] * g.elements(token))
+    g.derive(CLASS_TOKEN, op, (x, token) if g.wants(x) else (token,), (dy,), flops=flops)
+
+
+def _gather_gradient(g: GradientBuilder, op: Op) -> None:
+    (x, indices), dy = op.inputs, g.gradient(op.outputs[0])
+    if g.wants(x):
+        g.derive(
+            GATHER,
+            op,
+            (x,),
+            (dy, indices),
+            flops=GATHER.gradient.of(g.elements(dy)),
+            output_passes=(1 + Fraction(2 * g.elements(dy), g.elements(x)),),
+        )
+
+
+_SCATTER = Cost(1, "looked-up element", "an addition into its row; none where sparse")
+
+EMBEDDING = register(OpKind("embedding", _embedding_gradient, gradient=_SCATTER))
+GATHER = register(OpKind("gather", _gather_gradient, gradient=_SCATTER))
+CLASS_TOKEN = register(
+    OpKind(
+        "class-token",
+        _class_token_gradient,
+        gradient=Cost(1, "element of a token", "an addition into the sum over the batch"),
+    )
+)
+POSITION = register(
+    OpKind(
+        "position-embedding",
+        _position_gradient,
+        Cost(1, "element", "an addition"),
+        Cost(1, "element", "an addition into the sum over the batch"),
+    )
+)

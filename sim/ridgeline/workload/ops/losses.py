@@ -1,0 +1,139 @@
+"""Losses: means over a mini-batch, in fp32."""
+
+from __future__ import annotations
+
+from ridgeline.errors import RidgelineError
+from ridgeline.workload.builder import GradientBuilder, GraphBuilder
+from ridgeline.workload.graph import Op
+from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.numerics import MASTER
+
+
+def cross_entropy(b: GraphBuilder, layer: str, logits: str, labels: str, *, axis: int = -1) -> str:
+    """Mean cross entropy of softmax(logits) over an axis; the log-probabilities are kept."""
+    rest = list(b.shape(logits))
+    del rest[axis]
+    if tuple(rest) != b.shape(labels):
+        raise RidgelineError(
+            f"layer {layer!r}: logits {list(b.shape(logits))} and labels {list(b.shape(labels))}"
+            " do not belong together"
+        )
+    logits = b.cast(logits, MASTER, layer)
+    kept = b.activation(f"{layer}.log-probabilities", b.shape(logits), MASTER)
+    loss = b.activation(f"{layer}.y", (), MASTER)
+    flops = LOSS.forward.of(b.elements(logits))
+    b.emit(LOSS, layer, (logits, labels), (loss, kept), flops=flops, attrs=(("axis", axis),))
+    return loss
+
+
+def binary_cross_entropy(b: GraphBuilder, layer: str, logits: str, targets: str) -> str:
+    """Mean cross entropy of sigmoid(logits) against targets from 0 to 1."""
+    return _pointwise(b, BCE_LOSS, layer, logits, targets)
+
+
+def mean_squared_error(b: GraphBuilder, layer: str, x: str, targets: str) -> str:
+    """Mean of (x - targets) ** 2."""
+    return _pointwise(b, MSE_LOSS, layer, x, targets)
+
+
+def smooth_l1(b: GraphBuilder, layer: str, x: str, targets: str) -> str:
+    """Mean of d d / 2 where the difference d is under 1, else of |d| - 1 / 2.
+
+    Girshick, Fast R-CNN, ICCV 2015, arXiv:1504.08083, equation 3.
+    """
+    return _pointwise(b, SMOOTH_L1_LOSS, layer, x, targets)
+
+
+def ctc(b: GraphBuilder, layer: str, logits: str, labels: str) -> str:
+    """Connectionist temporal classification of logits [batch, time, classes]; blank is the last.
+
+    Graves et al., ICML 2006, Section 4.1: labels [batch, length] of full length; forward variables
+    over 2 length + 1 states are kept with the log-probabilities.
+    """
+    (n, time, _), (_, length) = b.shape(logits), b.shape(labels)
+    if length > time:
+        raise RidgelineError(f"layer {layer!r}: {length} labels in {time} timesteps")
+    logits = b.cast(logits, MASTER, layer)
+    kept = b.activation(f"{layer}.log-probabilities", b.shape(logits), MASTER)
+    states = b.activation(f"{layer}.forward-variables", (n, time, 2 * length + 1), MASTER)
+    loss = b.activation(f"{layer}.y", (), MASTER)
+    flops = LOSS.forward.of(b.elements(logits)) + CTC_LOSS.forward.of(b.elements(states))
+    b.emit(CTC_LOSS, layer, (logits, labels), (loss, kept, states), flops=flops)
+    return loss
+
+
+def _pointwise(b: GraphBuilder, kind: OpKind, layer: str, x: str, targets: str) -> str:
+    if b.shape(x) != b.shape(targets):
+        raise RidgelineError(
+            f"layer {layer!r}: outputs {list(b.shape(x))} and targets {list(b.shape(targets))}"
+            " do not belong together"
+        )
+    x = b.cast(x, MASTER, layer)
+    loss = b.activation(f"{layer}.y", (), MASTER)
+    b.emit(kind, layer, (x, targets), (loss,), flops=kind.forward.of(b.elements(x)))
+    return loss
+
+
+def _cross_entropy_gradient(g: GradientBuilder, op: Op) -> None:
+    (logits, labels), (loss, kept) = op.inputs, op.outputs
+    if g.wants(logits):
+        flops = LOSS.gradient.of(g.elements(logits))
+        g.derive(LOSS, op, (logits,), (g.gradient(loss), kept, labels), flops=flops)
+
+
+def _pointwise_gradient(g: GradientBuilder, op: Op) -> None:
+    (x, targets), (loss,) = op.inputs, op.outputs
+    kind = _POINTWISE[op.kind]
+    if g.wants(x):
+        flops = kind.gradient.of(g.elements(x))
+        g.derive(kind, op, (x,), (g.gradient(loss), x, targets), flops=flops)
+
+
+def _ctc_gradient(g: GradientBuilder, op: Op) -> None:
+    (logits, labels), (loss, kept, states) = op.inputs, op.outputs
+    if g.wants(logits):
+        flops = LOSS.gradient.of(g.elements(logits)) + CTC_LOSS.gradient.of(g.elements(states))
+        g.derive(CTC_LOSS, op, (logits,), (g.gradient(loss), kept, states, labels), flops=flops)
+
+
+LOSS = register(
+    OpKind(
+        "loss",
+        _cross_entropy_gradient,
+        Cost(5, "logit", "maximum, subtract, exp, sum, subtract the logarithm"),
+        Cost(3, "logit", "exp, subtract the one-hot label, scale"),
+    )
+)
+BCE_LOSS = register(
+    OpKind(
+        "bce-loss",
+        _pointwise_gradient,
+        Cost(7, "logit", "max(x, 0) - x t + log(1 + exp(-|x|)) (6), add to the sum"),
+        Cost(6, "logit", "sigmoid (4), subtract the target, scale"),
+    )
+)
+MSE_LOSS = register(
+    OpKind(
+        "mse-loss",
+        _pointwise_gradient,
+        Cost(3, "element", "subtract, square, add to the sum"),
+        Cost(2, "element", "subtract, scale"),
+    )
+)
+SMOOTH_L1_LOSS = register(
+    OpKind(
+        "smooth-l1-loss",
+        _pointwise_gradient,
+        Cost(5, "element", "subtract, compare, square, halve, add to the sum"),
+        Cost(3, "element", "subtract, clip to -1 .. 1, scale"),
+    )
+)
+CTC_LOSS = register(
+    OpKind(
+        "ctc-loss",
+        _ctc_gradient,
+        Cost(6, "timestep and state", "log-sum of three (5), add; and cross entropy's per logit"),
+        Cost(8, "timestep and state", "backward variables (6), product and sum; and as above"),
+    )
+)
+_POINTWISE = {kind.name: kind for kind in (BCE_LOSS, MSE_LOSS, SMOOTH_L1_LOSS)}

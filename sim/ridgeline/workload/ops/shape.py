@@ -1,0 +1,202 @@
+"""Ops that only copy: put tensors side by side or apart, cut and pad, repeat pixels.
+
+There are no views (see `ridgeline.workload.builder`), so that each of these is a copy, as the
+gradient of a concatenation is in Caffe and in cuDNN-based frameworks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Literal
+
+from ridgeline.errors import RidgelineError
+from ridgeline.workload.builder import GradientBuilder, GraphBuilder
+from ridgeline.workload.graph import Op, Pass, Role
+from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.numerics import widest
+from ridgeline.workload.ops.window import Pair, image, pair
+
+
+def concat(
+    b: GraphBuilder, layer: str, xs: Sequence[str], *, axis: int = 1, features: int = 0
+) -> str:
+    """Put tensors side by side along an axis.
+
+    Parameters
+    ----------
+    features
+        If not 0, take each sample of every tensor as rows of so many features, an image's pixels
+        as its rows, and put these below each other: [batch, rows, features].
+    """
+    format_ = widest(tuple(map(b.format, xs)))
+    xs = [b.cast(x, format_, layer) for x in xs]
+    shapes = [b.shape(x) for x in xs]
+    if features:
+        shapes = [(s[0], math.prod(s[1:]) // features, features) for s in shapes]
+        axis = 1
+    axis %= len(shapes[0])
+    whole = [math.prod(s) for s in shapes] == list(map(b.elements, xs))
+    if not whole or len({(*s[:axis], *s[axis + 1 :]) for s in shapes}) > 1:
+        found = ", ".join(str(list(b.shape(x))) for x in xs)
+        raise RidgelineError(f"layer {layer!r} cannot put the shapes {found} side by side")
+    shape = (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :])
+    y = b.activation(f"{layer}.y", shape, format_)
+    b.emit(CONCAT, layer, xs, (y,), attrs=(("axis", axis), ("features", features)))
+    return y
+
+
+def cut(b: GraphBuilder, layer: str, x: str, *, axis: int, start: int = 0, length: int = 1) -> str:
+    """Take `length` elements along an axis."""
+    shape = list(b.shape(x))
+    if not 0 <= start < start + length <= shape[axis]:
+        raise RidgelineError(
+            f"layer {layer!r} takes elements {start} to {start + length} of {shape[axis]}"
+        )
+    shape[axis] = length
+    return _cut(b, layer, x, tuple(shape), {axis: start})
+
+
+def crop(b: GraphBuilder, layer: str, x: str, size: Pair) -> str:
+    """Take the middle of images, as U-Net does."""
+    n, c, h, w = image(layer, b.shape(x))
+    p, q = pair(size)
+    if p > h or q > w:
+        raise RidgelineError(f"layer {layer!r} crops images of {h} x {w} to {p} x {q}")
+    return _cut(b, layer, x, (n, c, p, q), {2: (h - p) // 2, 3: (w - q) // 2})
+
+
+def columns(b: GraphBuilder, layer: str, x: str) -> str:
+    """Make of each column of images one vector: [batch, width, channels x height]."""
+    n, c, h, w = image(layer, b.shape(x))
+    y = b.activation(f"{layer}.y", (n, w, c * h), b.format(x))
+    b.emit(COLUMNS, layer, (x,), (y,))
+    return y
+
+
+def pad_channels(b: GraphBuilder, layer: str, x: str, channels: int) -> str:
+    """Add channels of zeros before and after: the parameter-free shortcut of CIFAR ResNets.
+
+    He et al., arXiv:1512.03385, Section 3.3, option A.
+    """
+    n, c, h, w = image(layer, b.shape(x))
+    if channels < c:
+        raise RidgelineError(f"layer {layer!r} pads {c} channels to {channels}")
+    y = b.activation(f"{layer}.y", (n, channels, h, w), b.format(x))
+    b.emit(PAD, layer, (x,), (y,), attrs=(("start1", (channels - c) // 2),))
+    return y
+
+
+def upsample(
+    b: GraphBuilder, layer: str, x: str, size: Pair, mode: Literal["nearest", "bilinear"]
+) -> str:
+    """Enlarge images to height and width, as torch.nn.Upsample with align_corners=False."""
+    n, c, h, w = image(layer, b.shape(x))
+    p, q = pair(size)
+    if p < h or q < w:
+        raise RidgelineError(f"layer {layer!r} enlarges images of {h} x {w} to {p} x {q}")
+    y = b.activation(f"{layer}.y", (n, c, p, q), b.format(x))
+    kind = NEAREST if mode == "nearest" else BILINEAR
+    b.emit(kind, layer, (x,), (y,), flops=kind.forward.of(b.elements(y)))
+    return y
+
+
+def gather_gradients(g: GradientBuilder, op: Op) -> str:
+    """Name of the gradient of an op's outputs as one tensor: those of several, side by side."""
+    if len(op.outputs) == 1:
+        return g.gradient(op.outputs[0])
+    parts = [_needed_gradient(g, op, y) for y in op.outputs]
+    axis = len(g.shape(parts[0])) - 1
+    shape = (*g.shape(parts[0])[:-1], sum(g.shape(part)[axis] for part in parts))
+    name, format_ = f"{op.name}.outputs.grad", g.format(parts[0])
+    whole = g.tensor(name, shape, format_, Role.ACTIVATION_GRADIENT)
+    g.emit(
+        CONCAT,
+        op.layer,
+        parts,
+        (whole,),
+        name=f"{name}.concat",
+        pass_=Pass.INPUT_GRADIENT,
+        attrs=(("axis", axis), ("features", 0)),
+    )
+    return whole
+
+
+def _needed_gradient(g: GradientBuilder, op: Op, y: str) -> str:
+    if not g.has_gradient(y):
+        raise RidgelineError(f"{op.name}: its output {y!r} does not reach the loss")
+    return g.gradient(y)
+
+
+def _cut(
+    b: GraphBuilder, layer: str, x: str, shape: tuple[int, ...], starts: dict[int, int]
+) -> str:
+    y = b.activation(f"{layer}.y", shape, b.format(x))
+    passes = (Fraction(b.elements(y), b.elements(x)),)
+    attrs = tuple((f"start{axis}", start) for axis, start in starts.items())
+    b.emit(CUT, layer, (x,), (y,), passes=passes, attrs=attrs)
+    return y
+
+
+def _concat_gradient(g: GradientBuilder, op: Op) -> None:
+    """Copy the parts that are wanted out of the output's gradient; `start0`, ... say where."""
+    dy, axis = g.gradient(op.outputs[0]), int(dict(op.attrs)["axis"])
+    total, start = g.shape(dy)[axis], 0
+    wanted: list[str] = []
+    starts: list[tuple[str, int]] = []
+    for x in op.inputs:
+        if g.wants(x):
+            wanted.append(x)
+            starts.append((f"start{len(starts)}", start))
+        start += g.elements(x) * total // g.elements(dy)
+    passes = (Fraction(sum(map(g.elements, wanted)), g.elements(dy)),)
+    g.derive(SPLIT, op, wanted, (dy,), passes=passes, attrs=(*op.attrs, *starts))
+
+
+def _cut_gradient(g: GradientBuilder, op: Op) -> None:
+    (x,), (y,) = op.inputs, op.outputs
+    if g.wants(x):
+        g.derive(PAD, op, (x,), (g.gradient(y),))
+
+
+def _pad_gradient(g: GradientBuilder, op: Op) -> None:
+    (x,), (y,) = op.inputs, op.outputs
+    if g.wants(x):
+        passes = (Fraction(g.elements(x), g.elements(y)),)
+        g.derive(CUT, op, (x,), (g.gradient(y),), passes=passes)
+
+
+def _columns_gradient(g: GradientBuilder, op: Op) -> None:
+    (x,), (y,) = op.inputs, op.outputs
+    if g.wants(x):
+        g.derive(COLUMNS, op, (x,), (g.gradient(y),))
+
+
+def _upsample_gradient(g: GradientBuilder, op: Op) -> None:
+    (x,), (y,) = op.inputs, op.outputs
+    if g.wants(x):
+        kind = NEAREST if op.kind == "nearest-upsample" else BILINEAR
+        g.derive(kind, op, (x,), (g.gradient(y),), flops=kind.gradient.of(g.elements(y)))
+
+
+CONCAT = register(OpKind("concat", _concat_gradient))
+SPLIT = register(OpKind("split", None))  # the gradient of "concat"
+CUT = register(OpKind("cut", _cut_gradient))
+PAD = register(OpKind("pad", _pad_gradient))
+COLUMNS = register(OpKind("columns", _columns_gradient))
+NEAREST = register(
+    OpKind(
+        "nearest-upsample",
+        _upsample_gradient,
+        gradient=Cost(1, "output element", "an addition"),
+    )
+)
+BILINEAR = register(
+    OpKind(
+        "bilinear-upsample",
+        _upsample_gradient,
+        Cost(7, "output element", "four products and their sum; the weights are not counted"),
+        Cost(8, "output element", "four products, each added to a pixel"),
+    )
+)

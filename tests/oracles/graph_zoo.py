@@ -1,0 +1,225 @@
+"""The shipped networks with few blocks, so that whole training graphs stay cheap to check."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from ridgeline import catalog
+from ridgeline.workload import Model, load_model
+
+NAMES = catalog.names("models")
+
+_SHALLOW: dict[str, dict[str, Any]] = {
+    "amoebanet": {"layers": 3},
+    "bert": {"layers": 2},
+    "decoder": {"layers": 2},
+    "encoder-decoder": {"encoder_layers": 2, "decoder_layers": 2},
+    "vision-transformer": {"layers": 2},
+}
+
+
+@cache
+def shallow(name: str) -> Model:
+    """A network with all its kinds of layers, but few of each where blocks repeat."""
+    model = load_model(name)
+    overrides = dict(_SHALLOW.get(model.network.family, {}))
+    mixture = getattr(model.network, "mixture", None)
+    if mixture is not None:
+        overrides["layers"] = mixture.first_dense + 2
+    return load_model(name, overrides) if overrides else model
+
+
+TINY: dict[str, tuple[str, dict[str, Any]]] = {
+    "alexnet": (
+        "alexnet-two-tower",
+        {
+            "image": {"height": 67, "width": 67},
+            **{f"layers.{i}.filters": 4 for i in (0, 4, 8, 10, 12)},
+            **{f"layers.{i}.features": 5 for i in (16, 19, 22)},
+        },
+    ),
+    "amoebanet": ("amoebanet-d", {"layers": 3, "filters": 16, "image.height": 32, "classes": 3}),
+    "bert": (
+        "bert-base",
+        {
+            "vocabulary": 5,
+            "sequence": 4,
+            "masked": 2,
+            "layers": 2,
+            "hidden": 8,
+            "attention.heads": 2,
+            "feed_forward.width": 6,
+            "max_positions": 5,
+        },
+    ),
+    "gpt": (
+        "gpt2",
+        {
+            "vocabulary": 5,
+            "sequence": 4,
+            "layers": 2,
+            "hidden": 8,
+            "attention.heads": 2,
+            "feed_forward.width": 6,
+        },
+    ),
+    "llama": (
+        "llama3-8b",
+        {
+            "vocabulary": 5,
+            "sequence": 4,
+            "layers": 2,
+            "hidden": 8,
+            "attention.heads": 4,
+            "attention.kv_heads": 2,
+            "feed_forward.width": 6,
+        },
+    ),
+    "llama-unfused": (
+        "llama3-8b",
+        {
+            "vocabulary": 5,
+            "sequence": 4,
+            "layers": 1,
+            "hidden": 8,
+            "attention.heads": 4,
+            "attention.kv_heads": 2,
+            "attention.fused": False,
+            "attention.kernel": "flash",
+            "feed_forward.width": 6,
+            "feed_forward.fused": False,
+        },
+    ),
+    "mixtral": (
+        "mixtral-8x7b",
+        {
+            "vocabulary": 5,
+            "sequence": 4,
+            "layers": 1,
+            "hidden": 8,
+            "attention.heads": 2,
+            "attention.kv_heads": 1,
+            "mixture": {"experts": 4, "top_k": 2, "width": 3, "capacity_factor": 1.5},
+        },
+    ),
+    **{
+        name: (
+            name,
+            {
+                "vocabulary": 5,
+                "sequence": 3,
+                "layers": 2,
+                "hidden": 8,
+                "latent_attention.heads": 2,
+                "latent_attention.rank": 3,
+                "latent_attention.plain_size": 2,
+                "latent_attention.rotary_size": 2,
+                "latent_attention.value_size": 3,
+                "feed_forward.width": 5,
+                "mixture.experts": 4,
+                "mixture.top_k": 2,
+                "mixture.width": 2,
+                "mixture.first_dense": 1,
+            },
+        )
+        for name in ("deepseek-v2", "deepseek-v3")
+    },
+    "transformer": (
+        "transformer-base",
+        {
+            "vocabulary": 5,
+            "source": 4,
+            "target": 3,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "hidden": 8,
+            "attention.heads": 2,
+            "feed_forward.width": 6,
+        },
+    ),
+    "t5": (
+        "t5-base",
+        {
+            "vocabulary": 5,
+            "source": 4,
+            "target": 3,
+            "encoder_layers": 2,
+            "decoder_layers": 1,
+            "hidden": 8,
+            "attention.heads": 2,
+            "attention.head_size": 3,
+            "feed_forward.width": 6,
+            "ranges": 8,
+            "distance": 3,
+        },
+    ),
+    "vit": (
+        "vit-b16",
+        {
+            "image.height": 8,
+            "image.width": 4,
+            "patch": 4,
+            "classes": 3,
+            "layers": 1,
+            "hidden": 8,
+            "attention.heads": 2,
+            "feed_forward.width": 6,
+        },
+    ),
+    "lstm": ("lstm-lm", {"vocabulary": 5, "sequence": 3, "hidden": 3, "tied": True}),
+    "gnmt": ("gnmt", {"vocabulary": 5, "source": 4, "target": 3, "hidden": 4}),
+    "deep-speech": (
+        "deepspeech2",
+        {
+            "frequencies": 7,
+            "frames": 9,
+            "length": 2,
+            "characters": 4,
+            "layers": 2,
+            "hidden": 3,
+            "convolutions": [
+                {"filters": 2, "kernel": [3, 2], "stride": [2, 1], "padding": [1, 0]},
+                {"filters": 2, "kernel": [2, 2], "stride": 1},
+            ],
+        },
+    ),
+    "dlrm": ("dlrm", {"bottom": [4, 3], "tables": [4, 3, 5], "top": [3, 1]}),
+    "ncf": ("ncf", {"users": 4, "items": 3, "factors": 2, "widths": [6, 4, 3]}),
+    "minigo": ("minigo", {"board": 4, "blocks": 1, "filters": 3, "value_width": 4, "planes": 2}),
+    "fcn": (
+        "fcn",
+        {
+            "image": {"height": 32, "width": 40},
+            "classes": 3,
+            "backbone": {
+                "block": "bottleneck",
+                "depths": [1, 1, 2, 2],
+                "width": 2,
+                "width_per_group": 64,
+            },
+        },
+    ),
+    "mask-rcnn": (
+        "mask-rcnn",
+        {
+            "image": {"height": 64, "width": 64},
+            "classes": 3,
+            "backbone": {"block": "basic", "depths": [1, 1, 1, 1], "width": 2},
+            "pyramid": 3,
+            "box_width": 4,
+            "regions": 3,
+            "masks": 2,
+        },
+    ),
+    "ssd": ("ssd300", {"classes": 2, "width": 1}),
+    "cifar": ("resnet-cifar-20", {"depths": [1, 2], "width": 2, "image.height": 8}),
+}
+"""Networks of every family, small enough to be computed: file and overrides."""
+
+
+@cache
+def tiny(name: str) -> Model:
+    """One of `TINY`."""
+    of, overrides = TINY[name]
+    return load_model(of, overrides)

@@ -1,0 +1,254 @@
+"""Networks of the zoo against their papers: what formulas and published tables say of them."""
+
+import pytest
+
+from oracles.graph_zoo import NAMES
+from ridgeline.errors import ConfigError
+from ridgeline.workload import Conv, Pass, Role, layer_table, load_model, peak
+from ridgeline.workload.graph import Gemm
+
+APPLICATIONS = {
+    "images": {"lenet5", "alexnet", "alexnet-two-tower", "overfeat-fast", "vgg-a", "vgg16", "vgg19"}
+    | {"vgg116", "vgg216", "vgg316", "vgg416", "googlenet", "inception-v3", "densenet121"}
+    | {"resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "mobilenet", "amoebanet-d"}
+    | {f"resnet-cifar-{n}" for n in (20, 32, 44, 56, 110)},
+    "detection": {"ssd300", "mask-rcnn"},
+    "segmentation": {"unet", "fcn"},
+    "recurrent": {"lstm-lm", "deepspeech2", "gnmt"},
+    "transformers": {"transformer-base", "transformer-big", "bert-base", "bert-large", "vit-b16"}
+    | {"vit-l16", "gpt2", "t5-small", "t5-base", "t5-large", "t5-3b", "t5-11b"}
+    | {f"gpt3-{n}" for n in ("125m", "350m", "760m", "1.3b", "2.7b", "6.7b", "13b", "175b")}
+    | {f"llama2-{n}" for n in ("7b", "13b", "70b")}
+    | {f"llama3-{n}" for n in ("8b", "70b", "405b")}
+    | {"mixtral-8x7b", "deepseek-v2", "deepseek-v3"},
+    "recommendation": {"dlrm", "ncf"},
+    "games": {"minigo"},
+    "plain": {"mlp"},
+}
+
+
+@pytest.mark.parametrize("application", APPLICATIONS)
+def test_every_application_has_its_networks(application):
+    assert APPLICATIONS[application] <= set(NAMES)
+
+
+def test_published_counts_fit_to_half_of_their_last_digit():
+    count = load_model("gpt3-13b").published.parameters
+    assert count.fits(12_854_999_999)
+    assert not count.fits(12_855_000_001)
+    exact = load_model("resnet50").published.parameters
+    assert exact.fits(25_557_032)
+    assert not exact.fits(25_557_033)
+
+
+@pytest.mark.parametrize(("name", "more"), [("vgg116", 20), ("vgg216", 40), ("vgg416", 80)])
+def test_very_deep_vgg_adds_convolutions_to_every_group(name, more):
+    """Rhu et al., MICRO 2016, Section IV.C: 100 more for each step of depth."""
+    graph = load_model(name).forward(1)
+    convs = [op for op in graph.ops if isinstance(op.loops, Conv)]
+    assert len(convs) == 13 + 5 * more
+    assert len(convs) + 3 == int(name.removeprefix("vgg"))
+    extra = more * 9 * sum(c * c for c in (64, 128, 256, 512, 512)) + more * 1472
+    assert graph.parameters == load_model("vgg16").forward(1).parameters + extra
+
+
+def test_vgg416_needs_the_memory_that_vdnn_reports():
+    """67.1 GB at batch 32: Rhu et al., MICRO 2016, Section V.D. Our peak has no workspaces."""
+    assert peak(load_model("vgg416").training(32)).total / 2**30 == pytest.approx(67.1, rel=0.03)
+
+
+def test_auxiliary_classifiers_hang_on_the_side():
+    """Without them GoogLeNet has Caffe's 6,998,552 parameters, Inception v3 torchvision's 5.713 G.
+
+    HPE deep learning cookbook, table of models; torchvision, Inception_V3_Weights, _ops.
+    """
+    graph = load_model("googlenet").forward(1)
+    rows = [r for r in layer_table(graph) if not r.name.startswith("auxiliary")]
+    assert sum(r.parameters for r in rows) == 6_998_552
+    inception = [
+        r
+        for r in layer_table(load_model("inception-v3").forward(1))
+        if not r.name.startswith("auxiliary")
+    ]
+    assert sum(r.forward_flops for r in inception) == pytest.approx(2 * 5.713e9, rel=1e-3)
+    assert [op.name for op in graph.ops][-2:] == ["loss-sum1", "loss-sum2"]
+
+
+def test_inception_modules_have_the_shapes_of_the_papers():
+    """Szegedy et al., CVPR 2015, Table 1, and CVPR 2016, Table 1."""
+    rows = {r.name: r.output_shape for r in layer_table(load_model("googlenet").forward(1))}
+    assert rows["inception3a"] == (1, 256, 28, 28)
+    assert rows["inception4e"] == (1, 832, 14, 14)
+    assert rows["inception5b"] == (1, 1024, 7, 7)
+    rows = {r.name: r.output_shape for r in layer_table(load_model("inception-v3").forward(1))}
+    assert rows["mixed5d"] == (1, 288, 35, 35)
+    assert rows["mixed6e"] == (1, 768, 17, 17)
+    assert rows["mixed7c"] == (1, 2048, 8, 8)
+
+
+def test_densenet_grows_by_32_channels_a_layer():
+    """Huang et al., CVPR 2017, Table 1."""
+    rows = {r.name: r.output_shape for r in layer_table(load_model("densenet121").forward(1))}
+    channels = 64
+    for block, (layers, size) in enumerate([(6, 56), (12, 28), (24, 14), (16, 7)], start=1):
+        for i in range(1, layers + 1):
+            channels += 32
+            assert rows[f"block{block}.{i}.concat"] == (1, channels, size, size)
+        channels //= 2
+    assert rows["avgpool"] == (1, 1024, 1, 1)
+
+
+def test_depthwise_convolutions_have_one_group_a_channel():
+    convs = [op.loops for op in load_model("mobilenet").forward(1).ops if op.kind == "conv2d"]
+    depthwise = [c for c in convs if c.groups > 1]
+    assert len(depthwise) == 13
+    assert all(c.groups == c.c_in == c.c_out for c in depthwise)
+    pointwise = sum(2 * c.macs for c in convs if c.r == 1)
+    assert pointwise / load_model("mobilenet").forward(1).flops() == pytest.approx(
+        0.9486, abs=0.003
+    )
+
+
+def test_unet_cuts_what_it_puts_beside():
+    """Ronneberger et al., MICCAI 2015, Figure 1."""
+    graph = load_model("unet").forward(1)
+    rows = {r.name: r.output_shape for r in layer_table(graph)}
+    assert rows["bottom-relu2"] == (1, 1024, 28, 28)
+    for level, size, channels in ((4, 56, 1024), (3, 104, 512), (2, 200, 256), (1, 392, 128)):
+        assert rows[f"concat{level}"] == (1, channels, size, size)
+    assert rows["classes"] == (1, 2, 388, 388)
+    assert graph.tensors["masks"].shape == (1, 388, 388)
+
+
+def test_cifar_resnets_have_no_weights_in_shortcuts():
+    rows = {r.name: r for r in layer_table(load_model("resnet-cifar-20").forward(1))}
+    assert rows["layer2.0.downsample.0"].output_shape == (1, 16, 16, 16)
+    assert rows["layer2.0.downsample.1"].output_shape == (1, 32, 16, 16)
+    assert rows["layer3.2.relu"].output_shape == (1, 64, 8, 8)
+    assert sum(r.parameters for n, r in rows.items() if "downsample" in n) == 0
+
+
+@pytest.mark.parametrize(
+    ("layers", "filters", "millions", "to"),
+    [(18, 208, 82, 1), (18, 416, 318, 2), (36, 544, 1050, 10), (72, 512, 1800, 100)],
+)
+def test_amoebanet_has_the_parameters_of_gpipe(layers, filters, millions, to):
+    """Huang et al., GPipe, NeurIPS 2019, Table 1, in their last printed digit (318 M by 0.4 %)."""
+    graph = load_model("amoebanet-d", {"layers": layers, "filters": filters}).forward(1)
+    assert graph.parameters / 1e6 == pytest.approx(millions, abs=to)
+
+
+def test_ssd_looks_at_8732_boxes():
+    """Liu et al., ECCV 2016, Section 3.1."""
+    graph = load_model("ssd300").forward(2)
+    assert graph.tensors["scores.y"].shape == (2, 8732, 91)
+    assert graph.tensors["boxes.y"].shape == (2, 8732, 4)
+
+
+def test_mask_rcnn_as_torchvision_counts_it():
+    """134.38 GMAC at 800 x 800 with 1000 regions and no mask: MaskRCNN_ResNet50_FPN_Weights."""
+    graph = load_model("mask-rcnn", {"regions": 1000}).forward(1)
+    flops = sum(op.matrix_flops for op in graph.ops if not op.layer.startswith("masks."))
+    assert flops == pytest.approx(2 * 134.38e9, rel=1e-4)
+    masks = graph.flops() - flops
+    one = 14 * 14 * (4 * 9 * 256 * 256 + 4 * 256 * 256) + 28 * 28 * 256 * 91
+    assert masks == 128 * 2 * one
+
+
+def test_the_proposal_network_has_one_set_of_weights_for_all_levels():
+    graph = load_model("mask-rcnn").training(1)
+    readers = [op for op in graph.ops if "proposals.conv0.weight" in op.inputs]
+    assert sum(op.pass_ is Pass.FORWARD for op in readers) == 5
+    (update,) = [op for op in readers if op.pass_ is Pass.UPDATE]
+    sums = [op for op in graph.ops if op.kind == "add" and op.outputs[0] in update.inputs]
+    assert [op.pass_ for op in sums] == [Pass.WEIGHT_GRADIENT]
+
+
+def test_fcn_dilates_instead_of_shrinking():
+    graph = load_model("fcn").forward(1)
+    dilations = {
+        op.layer: (op.loops.dilation[0], op.loops.stride[0])
+        for op in graph.ops
+        if isinstance(op.loops, Conv)
+    }
+    assert dilations["backbone.layer2.0.conv2"] == (1, 2)
+    assert dilations["backbone.layer3.0.conv2"] == (1, 1)
+    assert dilations["backbone.layer3.5.conv2"] == (2, 1)
+    assert dilations["backbone.layer4.0.conv2"] == (2, 1)
+    assert dilations["backbone.layer4.2.conv2"] == (4, 1)
+
+
+def test_recurrent_graphs_do_not_grow_with_time():
+    short, long = (load_model("lstm-lm", {"sequence": n}).training(2) for n in (5, 500))
+    assert len(short.ops) == len(long.ops)
+    cells = [op for op in long.ops if op.kind == "lstm"]
+    assert {("sequential", 1) in op.attrs for op in cells if op.loops.batch == 500} == {True}
+    assert long.flops() == 100 * short.flops()
+
+
+def test_lstm_flops_are_eight_hidden_squares_a_step_for_inputs_and_state():
+    graph = load_model("lstm-lm").forward(3)
+    layers, hidden, steps, vocabulary = 2, 1500, 35, 10_000
+    each = 2 * 4 * hidden * hidden
+    assert graph.flops() == 3 * steps * (layers * 2 * each + 2 * hidden * vocabulary)
+
+
+def test_gnmt_layers():
+    graph = load_model("gnmt").forward(4)
+    widths = {op.layer: op.loops.k for op in graph.ops if isinstance(op.loops, Gemm)}
+    assert widths["encoder.1.inputs"] == 2048  # both directions of the first layer
+    assert {widths[f"decoder.{i}.inputs"] for i in (1, 2, 3)} == {2048}  # state and context
+    assert widths["decoder.0.inputs"] == 1024
+    assert graph.tensors["decoder.attention.scores.y"].shape == (4, 1, 50, 50)
+
+
+def test_deep_speech_halves_time_once():
+    rows = {r.name: r.output_shape for r in layer_table(load_model("deepspeech2").forward(2))}
+    assert rows["columns"] == (2, 485, 672)
+    assert rows["head"] == (2, 485, 29)
+
+
+def test_recommenders_touch_only_the_rows_that_they_look_up():
+    graph = load_model("dlrm").training(2048)
+    table = next(op for op in graph.ops if op.kind == "embedding")
+    assert graph.read_bytes(table) == 2048 * (8 + 128 * 4)
+    update = next(op for op in graph.ops if op.name == "table1.weight.update")
+    assert graph.read_bytes(update) == 2 * 2048 * 128 * 4
+    assert graph.write_bytes(update) == 2048 * 128 * 4
+    assert graph.tensors["table1.weight.grad"].shape == (2048, 128)
+    assert graph.tensors["pairs.y"].shape == (2048, 27 * 26 // 2)
+    pooled = sum(t.elements for t in graph.tensors.values() if t.role is Role.WEIGHT)
+    assert pooled == graph.parameters > 24e9
+
+
+def test_policy_and_value_share_a_tower():
+    """Silver et al., Nature 550, 2017, Methods: 362 moves, values from -1 to 1."""
+    graph = load_model("minigo").training(8)
+    assert graph.tensors["policy.fc.y"].shape == (8, 362)
+    assert graph.tensors["value.tanh.y"].shape == (8, 1)
+    towers = [op for op in graph.ops if op.pass_ is Pass.FORWARD and op.layer.startswith("block")]
+    assert sum(isinstance(op.loops, Conv) for op in towers) == 2 * 19
+
+
+UNET = [layer.name for layer in load_model("unet").network.layers]
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        (
+            "unet",
+            {f"layers.{UNET.index('concat4')}.beside": ["down5-relu2"]},
+            "no layer before it is called 'down5-relu2'; did you mean 'down",
+        ),
+        ("amoebanet-d", {"layers": 7}, "multiple of 3"),
+        ("dlrm", {"top": [4, 2]}, "one output, not 2"),
+        ("deepspeech2", {"length": 900}, "900 labels in 485 timesteps"),
+        ("vgg116", {"layers.0.times": 9000}, "more than 10000 layers"),
+        ("densenet121", {"layers.2.layers.0.join": "add"}, "adds shapes"),
+        ("googlenet", {"segments": True}, "pixels have no auxiliary classifiers"),
+    ],
+)
+def test_impossible_networks_are_explained(name, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        load_model(name, overrides)
