@@ -168,7 +168,8 @@ def test_several_link_types_between_two_devices() -> None:
     ]
     topology = from_cluster(single(node("pair", 2, links)), 2)
     channels = check_channels(topology, (0, 1))
-    assert channels.bandwidth_bytes_per_s == 20e9
+    assert channels.method == "packed"
+    assert [c.bandwidth_bytes_per_s for c in channels.channels] == [20e9] + 4 * [16e9]
 
 
 @pytest.mark.parametrize("nodes", range(2, 17))

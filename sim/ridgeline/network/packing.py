@@ -1,4 +1,6 @@
-"""Rings and chains over direct links: small exact searches on the multigraph of one node.
+"""Rings and chains over direct links, on the multigraph of one node.
+
+Up to `MAX_DEVICES` devices are searched exactly, more by heuristics (`ridgeline.network.hamilton`).
 
 A node is given as two matrices: how many physical links lead from device i to device j, and the
 bandwidth of one of them. A ring that uses a link takes one physical link for itself.
@@ -6,15 +8,17 @@ bandwidth of one of them. A ring that uses a link takes one physical link for it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.network import hamilton
+
 MAX_DEVICES = 8
-"""Largest set that is searched: the complete graph of 8 has 5040 directed rings."""
+"""Largest set that is searched exactly: the complete graph of 8 has 5040 directed rings."""
 MAX_STATES = 1000
 """States after which a search ends with the best packing so far; a fixed count, not a time."""
 
@@ -52,20 +56,26 @@ def pack_rings(count: Counts, bandwidth: Bandwidths) -> Packing:
     bandwidth left on the narrowest cut bounds what may be added; as many cycles as the least
     degree have one link in every cut, so the bound is tight for the usual nodes.
 
+    More than `MAX_DEVICES` devices have as many cycles as `hamilton.disjoint_rings` finds.
+
     Parameters
     ----------
     count
-        [n, n] physical links from device i to device j, 2 <= n <= `MAX_DEVICES`.
+        [n, n] physical links from device i to device j, n >= 2.
     bandwidth
         [n, n] bytes per second of one physical link, one direction.
 
     Returns
     -------
     Packing
-        The same for the same input; no rings if there is no Hamiltonian cycle.
+        The same for the same input; no rings if no Hamiltonian cycle is found.
     """
     left = np.array(count, dtype=np.int64)
     unit = np.array(bandwidth, dtype=np.float64)
+    if len(left) > MAX_DEVICES:
+        found = hamilton.disjoint_rings(left, unit)
+        rates = tuple(float(min(unit[hop] for hop in hamilton.hops(ring))) for ring in found)
+        return Packing(tuple(found), rates, proven=False)
     rings = [order for order in _paths(left > 0) if left[order[-1], order[0]] > 0]
     if not rings:
         return Packing((), (), proven=True)
@@ -85,7 +95,8 @@ def pack_chains(
 
     The chains are chosen one after the other. Each takes the first of its pairs of ends that a
     Hamiltonian path joins, and of those paths the one whose narrowest link is the widest, then the
-    widest in sum, when every link is shared with the chains chosen before.
+    widest in sum, when every link is shared with the chains chosen before. Of more than
+    `MAX_DEVICES` devices, each takes what `hamilton.wide_path` finds.
 
     Parameters
     ----------
@@ -97,27 +108,36 @@ def pack_chains(
     Returns
     -------
     tuple
-        The chains; empty if there is a chain that no pair of ends allows.
+        The chains; empty if for one of them no path is found.
     """
     width = np.array(bandwidth, dtype=np.float64)
     users = np.ones_like(width)
-    paths = {first: list(_paths(width > 0, first)) for first in range(len(width))}
+    small = len(width) <= MAX_DEVICES
+    paths = {first: list(_paths(width > 0, first)) for first in range(len(width)) if small}
     chains: list[Order] = []
     for pairs in ends:
         fair = width / users
-        for first, last in pairs:
-            joining = np.array([path for path in paths[first] if path[-1] == last], dtype=np.intp)
-            if len(joining):
-                break
-        else:
+        chain = _widest_path(paths, fair, pairs) if small else hamilton.wide_path(fair, pairs)
+        if chain is None:
             return ()
-        share = fair[joining[:, :-1], joining[:, 1:]]  # [paths, n-1]; n = 1 has no links
-        best = np.lexsort((-share.sum(axis=1), -share.min(axis=1, initial=np.inf)))[0]
-        chain = joining[best]
-        users[chain[:-1], chain[1:]] += 1
-        users[chain[1:], chain[:-1]] += 1  # the way back
-        chains.append(tuple(chain.tolist()))
+        forth, back = np.array(chain[:-1], dtype=np.intp), np.array(chain[1:], dtype=np.intp)
+        users[forth, back] += 1
+        users[back, forth] += 1  # the way back
+        chains.append(chain)
     return tuple(chains)
+
+
+def _widest_path(
+    paths: dict[int, list[Order]], fair: npt.NDArray[np.float64], pairs: Sequence[tuple[int, int]]
+) -> Order | None:
+    """Choose the widest of the paths between the first pair of ends that has any."""
+    for first, last in pairs:
+        joining = np.array([path for path in paths[first] if path[-1] == last], dtype=np.intp)
+        if len(joining):
+            share = fair[joining[:, :-1], joining[:, 1:]]  # [paths, n-1]; n = 1 has no links
+            best = np.lexsort((-share.sum(axis=1), -share.min(axis=1, initial=np.inf)))[0]
+            return tuple(joining[best].tolist())
+    return None
 
 
 class _Search:

@@ -6,16 +6,19 @@ How the channels are chosen
 link-disjoint directed rings are taken that have the largest total bandwidth (`packing.pack_rings`).
 Each takes one physical link per hop, so that no channel slows another; both directions of a link
 serve different rings. This is what collective libraries do on a hybrid cube mesh: four rings on a
-DGX-1 of P100, six on one of V100.
+DGX-1 of P100, six on one of V100. More than `packing.MAX_DEVICES` devices are searched by a
+heuristic (`hamilton.disjoint_rings`) that may miss rings. Where links of several classes join two
+devices, the widest are packed first and what is left of all classes next, until no ring is left.
 
-*One node, otherwise* (devices behind switches, links missing, more than `packing.MAX_DEVICES`): one
-ring in rank order whose hops are routes. Behind a switch it is as good as any, since every device's
-way in and way out are both in use all the time.
+*One node, otherwise* (devices behind switches, links missing, or direct links that carry less):
+rings in rank order whose hops are routes, one for every rail (`ridgeline.network.rails`): devices
+with a link to each of four switches have four. Behind a switch rank order is as good as any, since
+every device's way in and way out are both in use all the time.
 
 *Several nodes.* Each NIC that is nearest to one of the devices gets a ring in each direction. In
 every node the ring comes in at a device near its NIC, passes all devices on a chain, and goes out
 through the same NIC at another device near it. The chain is a Hamiltonian path over direct links
-(`packing.pack_chains`), or the devices in rank order over routes if there is none. A NIC sends and
+(`packing.pack_chains`), or the devices in rank order over routes if none is found. A NIC sends and
 receives at once, so the two directions share it, but on the chains they use opposite ways of the
 links. If nodes differ in the number of NICs, the least number counts.
 
@@ -34,13 +37,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise, permutations
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
-from ridgeline.network import packing
+from ridgeline.network import hamilton, packing
+from ridgeline.network.paths import Ints, Routes
+from ridgeline.network.rails import rails
 from ridgeline.network.routing import Route, routes
 from ridgeline.network.topology import Topology
+
+MAX_SEARCHED = 256
+"""Devices among which rings over direct links are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +84,8 @@ class Channels:
     channels
         The rings; none if there is a single rank.
     method
-        How they were chosen: ``single``, ``packed``, ``packed, search cut short``, ``routed`` or
-        ``per NIC``.
+        How they were chosen: ``single``, ``packed``, ``packed, search cut short``, ``packed by
+        heuristic``, ``routed``, ``routed, per rail`` or ``per NIC``.
     load
         Per link, the sum of the shares of the hops that pass it.
     latency_s
@@ -122,11 +132,21 @@ def ring_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
         return _routed(topology, ranks, "single")
     if len({int(topology.node_of[topology.devices[rank]]) for rank in ranks}) > 1:
         return _per_nic(topology, ranks)
-    if len(ranks) <= packing.MAX_DEVICES:
-        packed = _packed(topology, ranks)
+    packed = _packed(topology, ranks)
+    try:
+        railed = _railed(topology, ranks)
+    except RidgelineError as error:
         if packed is not None:
             return packed
-    return _routed(topology, ranks, "routed")
+        if not len(_direct_links(topology, ranks)[0]):
+            raise
+        raise RidgelineError(
+            f"no ring over direct links was found through the {len(ranks)} devices, and in rank "
+            f"order {error}"
+        ) from error
+    if packed is None or railed.bandwidth_bytes_per_s > packed.bandwidth_bytes_per_s * (1 + 1e-9):
+        return railed
+    return packed
 
 
 def check_ranks(topology: Topology, ranks: Sequence[int]) -> None:
@@ -151,38 +171,61 @@ def _routed(topology: Topology, ranks: tuple[int, ...], method: str) -> Channels
     return _channels(topology, rings, _fair_rates(topology, rings), method)
 
 
+def _railed(topology: Topology, ranks: tuple[int, ...]) -> Channels:
+    """One ring in rank order for every rail of a node."""
+    vertices = topology.devices[list(ranks)].astype(np.int64)
+    found = list(rails(topology, vertices, np.roll(vertices, -1)))
+    rings = [_Ring(ranks, _split(ways)) for ways, _ in found]
+    method = "routed" if len(found) == 1 else "routed, per rail"
+    return _channels(topology, rings, [rate for _, rate in found], method)
+
+
 def _packed(topology: Topology, ranks: tuple[int, ...]) -> Channels | None:
-    """Link-disjoint rings of direct links, or None if there is no such ring."""
-    link = _direct_links(topology, ranks)
-    count = tuple(tuple(int(topology.count[i]) if i >= 0 else 0 for i in row) for row in link)
-    unit = topology.bandwidth_bytes_per_s / topology.count
-    bandwidth = tuple(tuple(float(unit[i]) if i >= 0 else 0.0 for i in row) for row in link)
-    found = packing.pack_rings(count, bandwidth)
-    if not found.rings:
+    """Link-disjoint rings of direct links, or None if no such ring is found."""
+    n = len(ranks)
+    between, source, target = _direct_links(topology, ranks)
+    if not len(between) or n > MAX_SEARCHED:
         return None
-    rings = [
-        _Ring(
-            tuple(ranks[i] for i in order),
-            tuple((link[i][j],) for i, j in pairwise([*order, order[0]])),
-        )
-        for order in found.rings
-    ]
-    method = "packed" if found.proven else "packed, search cut short"
-    return _channels(topology, rings, found.bandwidths_bytes_per_s, method)
-
-
-def _direct_links(topology: Topology, ranks: Sequence[int]) -> list[list[int]]:
-    """[n, n] the direct link between each two ranks, -1 where there is none.
-
-    Of several link classes it is the one whose single physical link has the most bandwidth.
-    """
     unit = topology.bandwidth_bytes_per_s / topology.count
-    vertices = topology.devices[list(ranks)].tolist()
-    return [
-        [max(topology.links_between(a, b), key=lambda i: (unit[i], -i), default=-1)
-         for b in vertices]
-        for a in vertices
-    ]  # fmt: skip
+    widest_last = np.lexsort((-between, unit[between]))
+    between, source, target = between[widest_last], source[widest_last], target[widest_last]
+    left = topology.count.astype(np.int64)
+    rings: list[_Ring] = []
+    rates: list[float] = []
+    proven = True
+    while True:
+        open_ = left[between] > 0
+        link = np.full((n, n), -1)
+        link[source[open_], target[open_]] = between[open_]  # of several the last
+        count = np.where(link >= 0, left[link], 0)
+        found = packing.pack_rings(_rows(count), _rows(np.where(link >= 0, unit[link], 0.0)))
+        for order in found.rings:
+            hops = [int(link[hop]) for hop in hamilton.hops(order)]
+            left[hops] -= 1
+            rings.append(_Ring(tuple(ranks[i] for i in order), tuple((hop,) for hop in hops)))
+        rates += found.bandwidths_bytes_per_s
+        proven = proven and found.proven
+        if not found.rings or np.count_nonzero(link >= 0) == len(between):
+            break
+    if not rings:
+        return None
+    method = "packed" if proven else "packed, search cut short"
+    return _channels(
+        topology, rings, rates, method if n <= packing.MAX_DEVICES else "packed by heuristic"
+    )
+
+
+def _rows(matrix: npt.NDArray[Any]) -> tuple[tuple[Any, ...], ...]:
+    return tuple(map(tuple, matrix.tolist()))
+
+
+def _direct_links(topology: Topology, ranks: Sequence[int]) -> tuple[Ints, Ints, Ints]:
+    """All links from one of the ranks to another, and the places of both in `ranks`."""
+    place = np.full(topology.n_vertices, -1)
+    place[topology.devices[list(ranks)]] = np.arange(len(ranks))
+    source, target = place[topology.source], place[topology.target]
+    links = np.flatnonzero((source >= 0) & (target >= 0))
+    return links, source[links], target[links]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +264,7 @@ def _passages(topology: Topology, ranks: Sequence[int], node: int) -> list[_Pass
     near = [nic for nic in nics if any(a == b for a, b in zip(away[nic], least, strict=True))]
     ends = tuple(_ends(away[nic]) for nic in near)
     chains: Sequence[tuple[int, ...]] = ()
-    if len(ranks) <= packing.MAX_DEVICES:
+    if len(ranks) <= MAX_SEARCHED:
         chains = packing.pack_chains(_direct_bandwidth(topology, vertices), ends)
     chains = chains or [_rank_order(len(ranks), *pairs[0]) for pairs in ends]
     return [
@@ -262,7 +305,11 @@ def _closed(topology: Topology, way: Sequence[_Passage]) -> _Ring:
 
 def _ways(topology: Topology, sources: Sequence[int], targets: Sequence[int]) -> tuple[Route, ...]:
     """Route many messages at once."""
-    ptr, links = routes(topology, np.array(sources), np.array(targets))
+    return _split(routes(topology, np.array(sources), np.array(targets)))
+
+
+def _split(ways: Routes) -> tuple[Route, ...]:
+    ptr, links = ways
     return tuple(tuple(links[a:b].tolist()) for a, b in pairwise(ptr.tolist()))
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ridgeline.report.result import Result
 
-_GIB = 2**30
+_NEGLIGIBLE = 1e-9  # rounding, not a part
 _TIME = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _ENERGY = {"J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "nJ": 1e-9}
 _MEMORY = {"GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10, "B": 1.0}
@@ -156,7 +156,7 @@ def _shares(title: str, parts: Mapping[str, float], units: Mapping[str, float]) 
     unit, size = next(((u, s) for u, s in units.items() if total >= s), list(units.items())[-1])
     rows = plain_table({title: "left", unit: "right", "share": "right"})
     for name, value in parts.items():
-        if name != "total" and value:
+        if name != "total" and value > _NEGLIGIBLE * total:
             share = value / total if total else 0.0
             rows.add_row(name.replace("_", " "), _number(value / size), f"{share:.1%}")
     rows.add_section()
