@@ -83,7 +83,7 @@ def simulate(
         tokens_per_s=samples_per_s * graph.tokens_per_sample or None,
         flops_per_step=useful,
         mfu=achieved,
-        hfu=achieved,  # nothing is recomputed
+        hfu=achieved * (1 + graph.recomputed_flops / useful_flops(graph)),
         time_s=time.parts_s,
         energy_j=energy_account(timeline, device.idle_power.value, plan.devices),
         memory_bytes={**memory, "capacity": int(device.capacity_bytes)},

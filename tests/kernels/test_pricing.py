@@ -169,3 +169,21 @@ def test_a_faster_engine_never_slows_a_device_with_several() -> None:
         )
         times.append(cost_of(graph, device).time_s(device))
     assert times == sorted(times, reverse=True)
+
+
+def test_steps_of_a_recurrence_follow_each_other(device: Device) -> None:
+    """T products of one batch that depend on each other take T times one of them."""
+
+    def recurrence(steps: int, *attrs: tuple[str, int]) -> float:
+        tensors = {
+            "gates": Tensor("gates", (steps, 64, 1024), "fp16", Role.ACTIVATION),
+            "w": Tensor("w", (256, 1024), "fp16", Role.WEIGHT),
+            "h": Tensor("h", (steps, 64, 256), "fp16", Role.ACTIVATION),
+        }
+        loops = Gemm(64, 1024, 256, batch=steps)
+        op = Op("rnn", "lstm", Pass.FORWARD, "l", ("gates", "w"), ("h",), loops, attrs=attrs)
+        return cost_of(Graph("toy", 64, "fp16", tensors, (op,), "h"), device).time_s(device)
+
+    follow, free = recurrence(50, ("sequential", 1)), recurrence(50)
+    assert follow == pytest.approx(50 * recurrence(1), rel=0.05)
+    assert free < follow / 5

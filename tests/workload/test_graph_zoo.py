@@ -43,7 +43,7 @@ def test_published_counts_fit_to_half_of_their_last_digit():
 
 @pytest.mark.parametrize(("name", "more"), [("vgg116", 20), ("vgg216", 40), ("vgg416", 80)])
 def test_very_deep_vgg_adds_convolutions_to_every_group(name, more):
-    """Rhu et al., MICRO 2016, Section IV.C: 100 more for each step of depth."""
+    """Rhu et al., MICRO 2016: 100 more for each step of depth."""
     graph = load_model(name).forward(1)
     convs = [op for op in graph.ops if isinstance(op.loops, Conv)]
     assert len(convs) == 13 + 5 * more
@@ -53,7 +53,7 @@ def test_very_deep_vgg_adds_convolutions_to_every_group(name, more):
 
 
 def test_vgg416_needs_the_memory_that_vdnn_reports():
-    """67.1 GB at batch 32: Rhu et al., MICRO 2016, Section V.D. Our peak has no workspaces."""
+    """67.1 GB at batch 32: Rhu et al., MICRO 2016. Our peak has no workspaces."""
     assert peak(load_model("vgg416").training(32)).total / 2**30 == pytest.approx(67.1, rel=0.03)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ridgeline.hardware.device import Achievable, Device
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
@@ -83,7 +83,8 @@ def in_waves(op: Op, operands: Operands, device: Device, engine: str, format_: s
     """Output tiles in waves over the device's processors (see `waves`).
 
     The processors are the instances of the nearest memory level. Full, they run at the share of
-    the peak that microbenchmarks of this class of op reach.
+    the peak that microbenchmarks of this class of op reach. The products of a recurrence depend on
+    each other, so each is a kernel of its own; their weights pass the farthest memory once.
     """
     row = achievable_share(op, device, engine, format_)
     peak = device.engines[engine].rates[format_].value
@@ -105,12 +106,17 @@ def in_waves(op: Op, operands: Operands, device: Device, engine: str, format_: s
         launch_s=device.launch_latency.value,
     )
     floor_s = operands.far_bytes / (far.bandwidth.value * far.achievable.value)
-    best = best_blocking(operands.gemm, operands.a_bytes, operands.b_bytes, floor_s, machine)
+    gemm = operands.gemm
+    steps = gemm.batch if op.sequential else 1
+    step = replace(gemm, batch=gemm.batch // steps)
+    best = best_blocking(step, operands.a_bytes / steps, operands.b_bytes, floor_s / steps, machine)
     return Busy(
-        peak_flops=best.arithmetic_s * peak,
+        peak_flops=steps * best.arithmetic_s * peak,
         calibrated=row is not None and row.fraction.basis == "measured",
-        latency_s=best.latency_s,
-        near_bytes=operands.near_bytes(best.rows, best.columns) + best.partial_bytes,
+        latency_s=steps * best.latency_s + (steps - 1) * machine.launch_s,
+        near_bytes=operands.near_bytes(best.rows, best.columns)
+        + steps * best.partial_bytes
+        + (steps - 1) * operands.b_bytes * math.ceil(gemm.m / best.rows),
     )
 
 

@@ -66,7 +66,7 @@ def headline(result: Result) -> list[tuple[str, str]]:
     tokens = [("", f"{result.tokens_per_s:,.0f} tokens/s")] if result.tokens_per_s else []
     return [
         ("step time", show(result.step_time_s, "s", 5)),
-        ("throughput", f"{result.samples_per_s:,.0f} {sample}/s"),
+        ("throughput", f"{_rate(result.samples_per_s)} {sample}/s"),
         *tokens,
         ("useful work", show(float(result.flops_per_step), "FLOP", 4)),
         ("MFU (share of dense peak)", f"{result.mfu:.1%}"),
@@ -75,6 +75,10 @@ def headline(result: Result) -> list[tuple[str, str]]:
         ("mean power a device", f"{energy_j / result.step_time_s / plan['devices']:,.0f} W"),
         ("bound by", result.bound),
     ]
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def print_fit(result: Result, screen: Console) -> None:

@@ -179,6 +179,11 @@ class Op:
         return 2 * self.loops.macs if self.loops is not None else 0
 
     @property
+    def sequential(self) -> bool:
+        """Whether the products of a batch depend on each other, as the steps of a recurrence."""
+        return ("sequential", 1) in self.attrs
+
+    @property
     def causal(self) -> bool:
         """Whether half of the products meet only scores that a causal mask hides."""
         return ("causal", 1) in self.attrs
