@@ -20,7 +20,7 @@ from ridgeline.kernels.waves import Machine, best_blocking
 from ridgeline.workload.graph import FORMAT_BYTES, Conv, Op
 
 # Tensor-core convolutions work on channels in multiples of 8; cuDNN pads others with zeros (NVIDIA,
-# "Convolutional Layers User's Guide", DU-09795-001, section "Channels In And Out").
+# "Convolutional Layers User's Guide").
 _CHANNEL_MULTIPLE = 8
 
 

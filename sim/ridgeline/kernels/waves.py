@@ -3,17 +3,17 @@
 GPU kernels cut C[m, n] into output tiles, one for each thread block; a long sum over k may be split
 among several blocks, which add up their partial tiles at the end. The processors (SMs) take the
 blocks in waves, and the last wave is as long as the others however few blocks are left: tile and
-wave quantisation (NVIDIA, "Matrix Multiplication Background User's Guide", DA-05996-001, sections 4
-and 5). Of all tiles and splits of a library's menu the fastest is taken.
+wave quantisation (NVIDIA, "Matrix Multiplication Background User's Guide"). Of all tiles and splits
+of a library's menu the fastest is taken.
 
     arithmetic = ceil(blocks / processors) * 2 * rows * columns * ceil(k / split)
                  / (rate of a processor * filled)
 
 `filled` is what a processor does of its rate with few accumulators in flight:
 sqrt(min(1, accumulators / 128**2)), at most two tiles at a time. The form, the square root and the
-two tiles are one fit to DeepBench's 640 matrix products on V100 and P100; they are the same for all
-devices. Every round of tiles begins with operands and ends with results that nothing hides: twice
-the latency of the farthest memory.
+two tiles are one fit to DeepBench's matrix products on V100 (FP32, FP16) and P100 (FP32), 480 rows;
+they are the same for all devices. Every round of tiles begins with operands and ends with results
+that nothing hides: twice the latency of the farthest memory.
 """
 
 from __future__ import annotations

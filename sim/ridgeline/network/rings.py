@@ -132,7 +132,14 @@ def ring_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
         return _routed(topology, ranks, "single")
     if len({int(topology.node_of[topology.devices[rank]]) for rank in ranks}) > 1:
         return _per_nic(topology, ranks)
+    return _of_one_node(topology, ranks)
+
+
+def _of_one_node(topology: Topology, ranks: tuple[int, ...]) -> Channels:
+    """Pack direct links, or take rails in rank order where they can and do carry more."""
     packed = _packed(topology, ranks)
+    if packed is not None and _railed_bound(topology, ranks) <= packed.bandwidth_bytes_per_s:
+        return packed
     try:
         railed = _railed(topology, ranks)
     except RidgelineError as error:
@@ -178,6 +185,22 @@ def _railed(topology: Topology, ranks: tuple[int, ...]) -> Channels:
     rings = [_Ring(ranks, _split(ways)) for ways, _ in found]
     method = "routed" if len(found) == 1 else "routed, per rail"
     return _channels(topology, rings, [rate for _, rate in found], method)
+
+
+def _railed_bound(topology: Topology, ranks: tuple[int, ...]) -> float:
+    """Bandwidth that rails in rank order cannot exceed, at the cost of no routing.
+
+    Devices pass on nothing, so what a hop carries leaves its first device either on a link to the
+    second or on a link to something that is no device.
+    """
+    vertices = topology.devices[list(ranks)]
+    bandwidth, source, target = topology.bandwidth_bytes_per_s, topology.source, topology.target
+    is_device = np.array([kind == "device" for kind in topology.vertex_kinds])
+    outward = np.bincount(source, bandwidth * ~is_device[target], topology.n_vertices)
+    return min(
+        float(outward[a] + bandwidth[(source == a) & (target == b)].sum())
+        for a, b in zip(vertices, np.roll(vertices, -1), strict=True)
+    )
 
 
 def _packed(topology: Topology, ranks: tuple[int, ...]) -> Channels | None:

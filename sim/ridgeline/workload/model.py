@@ -15,7 +15,7 @@ from ridgeline.workload import numerics as precisions
 from ridgeline.workload import optimizers
 from ridgeline.workload.autodiff import training_graph
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families import FAMILIES, Network
+from ridgeline.workload.families import FAMILIES, Network, family_schema
 from ridgeline.workload.families.base import Published
 from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.optimizers import Optimizer
@@ -124,7 +124,7 @@ def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = N
         raise document.error(
             f"the field 'family' must name a network family (known: {known}){near}", ("family",)
         )
-    network = config.validate(document, FAMILIES[family])
+    network = config.validate(document, family_schema(family))
     model = Model(path.stem, network, dict(overrides or {}))
     try:
         optimizers.find(model.network.optimizer)
