@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline.hardware import load_device
+from ridgeline.study.validate import shipped
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -33,17 +34,14 @@ calibrate_devices = _script()
 DEVICES = sorted(calibrate_devices.SOURCES)
 
 
-@pytest.mark.parametrize(
-    ("file", "rows"), [("deepbench_v100.csv", 864), ("deepbench_p100.csv", 884)]
-)
-def test_measurements_are_complete_and_cited(file: str, rows: int) -> None:
-    with (BENCHMARKS / "data" / file).open(newline="", encoding="utf-8") as stream:
+def test_measurements_are_complete_and_cited() -> None:
+    with shipped("gemm").open(newline="", encoding="utf-8") as stream:
         table = list(csv.DictReader(stream))
-    assert len(table) == rows == len({row["id"] for row in table})
+    assert len({row["id"] for row in table}) == len(table)
+    assert len([row for row in table if row["device"] == "NV_V100"]) == 864 + 318
     for row in table:
         assert float(row["time_ms"]) > 0
-        assert row["sheet"].startswith("Results")
-        assert int(row["row"]) > 3
+        assert "@" in row["source"]
 
 
 @pytest.mark.parametrize("name", DEVICES)

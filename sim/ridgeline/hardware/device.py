@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,9 @@ from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.hardware.sourced import DEFAULT, Described, Sourced
 
 Work = Literal["matrix", "vector"]
+_Side = Annotated[int, Field(ge=1, le=4096)]
+_Tile = Annotated[tuple[_Side, _Side], Field(strict=False)]
+Tiles = Annotated[tuple[_Tile, ...], Field(strict=False, min_length=1, max_length=64)]
 _RATE_TOLERANCE = 0.01  # published peaks are rounded
 
 
@@ -41,6 +44,9 @@ class Engine(Strict):
     """Operand reuse of one instruction; decides the register traffic."""
     energy: dict[str, str]
     """Entry of the energy table per number format."""
+    tiles: Sourced[Tiles] | None = None
+    """Rows and columns of the output tiles that the machine's library of matrix products has
+    kernels for; by default those of a present library (`kernels.waves.TILES`)."""
     array: SystolicArray | None = None
     """Of a systolic engine: its arrays, from which its cycles are counted exactly."""
     grid: BroadcastGrid | None = None
@@ -104,10 +110,18 @@ class Achievable(Strict):
         default=None, alias="pass"
     )
     """None: any pass."""
-    filter: Literal["1x1", "larger"] | None = None
-    """Filter size class of a convolution; None: any."""
+    filter: Literal["1x1", "3x3", "larger"] | None = None
+    """Class of a convolution: 3x3 at stride 1, where Winograd's algorithm can be; None: any."""
     fraction: Sourced[float]
     """May exceed 1: Winograd does less arithmetic than the direct convolution is counted with."""
+
+
+class AchievableFrom(Strict):
+    """A device of the same generation or the nearest that was measured."""
+
+    device: str
+    formats: dict[str, str] = {}
+    """Number formats here, by the format there whose shares they take over too."""
 
 
 class Device(Described):
@@ -131,6 +145,10 @@ class Device(Described):
     """Fixed time of each op: launch, ramp up and drain."""
     achievable: tuple[Achievable, ...] = Field(default=(), strict=False)
     """First match counts; an op without a match is priced at the peak, and the result says so."""
+    base: str | None = None
+    """The device whose description this one started from (`hardware.inherit`)."""
+    achievable_from: AchievableFrom | None = None
+    """The device whose shares of the peak this one takes over, behind its own."""
 
     prices: EnergyTable = Field(exclude=True)
     """The energy table itself; put here by the loader."""

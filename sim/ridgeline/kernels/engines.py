@@ -16,7 +16,7 @@ from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.traffic import Operands, near_levels
-from ridgeline.kernels.waves import Machine, best_blocking
+from ridgeline.kernels.waves import TILES, Machine, best_blocking
 from ridgeline.workload.graph import FORMAT_BYTES, Conv, Op
 
 # Tensor-core convolutions work on channels in multiples of 8; cuDNN pads others with zeros (NVIDIA,
@@ -52,7 +52,10 @@ EngineModel = Callable[[Op, Operands, Device, str, str], Busy]
 
 def filter_class(loops: Conv) -> str:
     """Class of a convolution in a device's table of achievable shares."""
-    return "1x1" if loops.r * loops.s == 1 else "larger"
+    if loops.r * loops.s == 1:
+        return "1x1"
+    unit = (loops.stride, loops.dilation) == ((1, 1), (1, 1))
+    return "3x3" if unit and (loops.r, loops.s) == (3, 3) else "larger"
 
 
 def achievable_share(op: Op, device: Device, engine: str, format_: str) -> Achievable | None:
@@ -96,6 +99,7 @@ def in_waves(op: Op, operands: Operands, device: Device, engine: str, format_: s
         if level.bandwidth is not None
     ]
     share = 1.0 if row is None else row.fraction.value
+    tiles = device.engines[engine].tiles
     if device.engines[engine].kind == "tensor-core" and isinstance(op.loops, Conv):
         share /= padding(op.loops)
     machine = Machine(
@@ -104,6 +108,7 @@ def in_waves(op: Op, operands: Operands, device: Device, engine: str, format_: s
         near_bytes_per_s=min(bandwidths, default=math.inf),
         round_latency_s=2 * far.latency.value if far.latency is not None else 0.0,
         launch_s=device.launch_latency.value,
+        tiles=TILES if tiles is None or isinstance(op.loops, Conv) else tiles.value,
     )
     floor_s = operands.far_bytes / (far.bandwidth.value * far.achievable.value)
     gemm = operands.gemm
