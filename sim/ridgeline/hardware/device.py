@@ -105,13 +105,15 @@ class Achievable(Strict):
 
     engine: str
     format: str
-    op: Literal["gemm", "conv2d"]
+    op: Literal["gemm", "conv2d", "recurrence"]
     pass_: Literal["forward", "input-gradient", "weight-gradient"] | None = Field(
         default=None, alias="pass"
     )
     """None: any pass."""
     filter: Literal["1x1", "3x3", "larger"] | None = None
     """Class of a convolution: 3x3 at stride 1, where Winograd's algorithm can be; None: any."""
+    step_latency: Sourced[units.Seconds] | None = None
+    """Of a recurrence: what a step takes besides its product, for the kernels of the cell."""
     fraction: Sourced[float]
     """May exceed 1: Winograd does less arithmetic than the direct convolution is counted with."""
 
@@ -208,8 +210,10 @@ class Device(Described):
                     f"{nearest(row.format, rates)} (it has: {', '.join(rates)})",
                     *(*place, "format"),
                 )
-            if row.op == "gemm" and row.filter is not None:
-                raise FieldError("a matrix product has no filter", *place, "filter")
+            if row.op != "conv2d" and row.filter is not None:
+                raise FieldError("only a convolution has a filter", *place, "filter")
+            if row.op != "recurrence" and row.step_latency is not None:
+                raise FieldError("only a recurrence has steps", *place, "step_latency")
             if row.fraction.value <= 0:
                 raise FieldError("must be more than 0", *place, "fraction")
 

@@ -84,11 +84,19 @@ def _rows(data: Mapping[str, Any], name: str, formats: Mapping[str, str]) -> Ite
     for row in _list(data):
         if not isinstance(row, dict) or not isinstance(row.get("fraction"), dict):
             continue
-        note = f"of {name}: {row['fraction'].get('note', '')}".rstrip(": ")
-        fraction = {**row["fraction"], "source": name, "basis": "extrapolated", "note": note}
+        figures = {
+            field: _extrapolated(row[field], name)
+            for field in ("fraction", "step_latency")
+            if isinstance(row.get(field), dict)
+        }
         alike = [here for here, there in formats.items() if there == row.get("format")]
         for format_ in (row.get("format"), *alike):
-            yield {**row, "format": format_, "fraction": fraction}
+            yield {**row, "format": format_, **figures}
+
+
+def _extrapolated(figure: Mapping[str, Any], name: str) -> dict[str, Any]:
+    note = f"of {name}: {figure.get('note', '')}".rstrip(": ")
+    return {**figure, "source": name, "basis": "extrapolated", "note": note}
 
 
 def _merged(base: Any, own: Any) -> Any:

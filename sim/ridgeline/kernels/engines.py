@@ -59,12 +59,18 @@ def filter_class(loops: Conv) -> str:
 
 
 def achievable_share(op: Op, device: Device, engine: str, format_: str) -> Achievable | None:
-    """Find the first calibration row of the device that fits an op."""
-    is_conv = isinstance(op.loops, Conv)
+    """Find the first calibration row of the device that fits an op.
+
+    A recurrence for which there is no row is as good as the products that it consists of.
+    """
+    kind = "conv2d" if isinstance(op.loops, Conv) else "gemm"
+    row = _first_row(op, device, engine, format_, "recurrence") if op.sequential else None
+    return row or _first_row(op, device, engine, format_, kind)
+
+
+def _first_row(op: Op, device: Device, engine: str, format_: str, kind: str) -> Achievable | None:
     for row in device.achievable:
-        if (row.engine, row.format) != (engine, format_):
-            continue
-        if row.op != ("conv2d" if is_conv else "gemm"):
+        if (row.engine, row.format, row.op) != (engine, format_, kind):
             continue
         if row.pass_ is not None and row.pass_ != op.pass_.value:
             continue
@@ -113,12 +119,13 @@ def in_waves(op: Op, operands: Operands, device: Device, engine: str, format_: s
     floor_s = operands.far_bytes / (far.bandwidth.value * far.achievable.value)
     gemm = operands.gemm
     steps = gemm.batch if op.sequential else 1
+    more_s = row.step_latency.value if row is not None and row.step_latency is not None else 0.0
     step = replace(gemm, batch=gemm.batch // steps)
     best = best_blocking(step, operands.a_bytes / steps, operands.b_bytes, floor_s / steps, machine)
     return Busy(
         peak_flops=steps * best.arithmetic_s * peak,
         calibrated=row is not None and row.fraction.basis == "measured",
-        latency_s=steps * best.latency_s + (steps - 1) * machine.launch_s,
+        latency_s=steps * (best.latency_s + more_s) + (steps - 1) * machine.launch_s,
         near_bytes=operands.near_bytes(best.rows, best.columns)
         + steps * best.partial_bytes
         + (steps - 1) * operands.b_bytes * math.ceil(gemm.m / best.rows),

@@ -23,31 +23,31 @@ from ridgeline.workload.optimizers import find as find_optimizer
 
 COLUMNS = (*kernels.COLUMNS, "batch", "hidden", "timesteps")
 SHIPPED = "kernels.csv"
-_CELLS: dict[str, Cell] = {"lstm": "lstm", "gru": "gru", "rnn_vanilla": "rnn-relu"}
-_PASSES = {
+CELLS: dict[str, Cell] = {"lstm": "lstm", "gru": "gru", "rnn_vanilla": "rnn-relu"}
+PASSES = {
     "fwd": (Pass.FORWARD,),
     "bwd_input": (Pass.INPUT_GRADIENT,),
     "bwd_weight": (Pass.WEIGHT_GRADIENT,),
     "bwd_total": (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT),
 }
-_PRECISIONS = {"fp16": "fp16-mixed", "bf16": "bf16-mixed"}
+PRECISIONS = {"fp16": "fp16-mixed", "bf16": "bf16-mixed"}
 
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     """Predict the time of every pass over a recurrent layer."""
-    return kernels.predict_kernels(rows, frozenset(_CELLS), _layer)
+    return kernels.predict_kernels(rows, frozenset(CELLS), _layer)
 
 
 def _layer(row: Row, device: Device, format_: str) -> tuple[float, str, float, float]:
     batch, hidden, steps = (row.whole(name) for name in ("batch", "hidden", "timesteps"))
     if batch is None or hidden is None or steps is None:
         raise RidgelineError("the size of the layer is not given")
-    if row.text("pass_") not in _PASSES:
+    if row.text("pass_") not in PASSES:
         raise RidgelineError(f"unknown pass {row.text('pass_')}")
-    cell = _CELLS[row.text("kind")]
-    graph = _graph(cell, batch, hidden, steps, _PRECISIONS.get(format_, format_))
+    cell = CELLS[row.text("kind")]
+    graph = layer(cell, batch, hidden, steps, PRECISIONS.get(format_, format_))
     wanted = [
-        op for op in graph.ops if op.kind == cell and op.pass_ in _PASSES[row.text("pass_")]
+        op for op in graph.ops if op.kind == cell and op.pass_ in PASSES[row.text("pass_")]
     ]
     time_s = sum(price(op, graph, device).time_s(device) for op in wanted)
     moved = sum(graph.read_bytes(op) + graph.write_bytes(op) for op in wanted)
@@ -56,7 +56,8 @@ def _layer(row: Row, device: Device, format_: str) -> tuple[float, str, float, f
 
 
 @cache
-def _graph(cell: Cell, batch: int, hidden: int, steps: int, precision: str) -> Graph:
+def layer(cell: Cell, batch: int, hidden: int, steps: int, precision: str) -> Graph:
+    """Return the training graph of one recurrent layer, with a loss behind it."""
     b = GraphBuilder("layer", batch, numerics.find(precision))
     labels = b.input("labels", (batch, steps), "int64")
     x = b.input("x", (batch, steps, hidden))
