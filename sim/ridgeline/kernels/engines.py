@@ -72,7 +72,7 @@ def _first_row(op: Op, device: Device, engine: str, format_: str, kind: str) -> 
     for row in device.achievable:
         if (row.engine, row.format, row.op) != (engine, format_, kind):
             continue
-        if row.pass_ is not None and row.pass_ != op.pass_.value:
+        if row.pass_ is not None and row.pass_ != op.priced_as.value:
             continue
         if row.filter is not None:
             assert isinstance(op.loops, Conv)
