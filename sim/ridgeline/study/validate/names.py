@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal
+from typing import Any, Literal
 
 from ridgeline import catalog
 from ridgeline.config import parse_yaml
 
 Kind = Literal["devices", "models", "precisions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node of these devices, and the cluster of such nodes if there is one."""
+
+    node: str
+    in_node: int
+    cluster: str | None
+    devices: tuple[str, ...]
 
 
 def find_name(kind: Kind, *names: str) -> str | None:
@@ -25,13 +36,28 @@ def _plain(name: str) -> str:
 
 
 @cache
+def machines() -> tuple[Machine, ...]:
+    """Return the machines that published measurements were made on."""
+    return tuple(
+        Machine(row["node"], row["in_node"], row.get("cluster"), tuple(row["devices"]))
+        for row in _data()["machines"]
+    )
+
+
+@cache
 def _names() -> Mapping[str, Mapping[str, str]]:
-    text = resources.files("ridgeline.study.validate").joinpath("names.yaml").read_text("utf-8")
-    data = parse_yaml(text, "names.yaml").data
+    data = _data()
     known = {
         kind: {_plain(alias): name for name, aliases in data[kind].items() for alias in aliases}
-        for kind in data
+        for kind in ("devices", "models", "precisions")
     }
     for kind in ("devices", "models"):
         known[kind] |= {_plain(name): name for name in catalog.names(kind)}
     return known
+
+
+@cache
+def _data() -> Mapping[str, Any]:
+    text = resources.files("ridgeline.study.validate").joinpath("names.yaml").read_text("utf-8")
+    data: Mapping[str, Any] = parse_yaml(text, "names.yaml").data
+    return data
