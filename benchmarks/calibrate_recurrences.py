@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from calibrate_devices import FORMATS, SOURCES, _at_the_peak
 from numpy.typing import NDArray
 
+from calibrate_devices import FORMATS, SOURCES, _at_the_peak
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price
 from ridgeline.study.validate import rnn, shipped

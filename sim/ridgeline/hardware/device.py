@@ -122,8 +122,10 @@ class AchievableFrom(Strict):
     """A device of the same generation or the nearest that was measured."""
 
     device: str
-    formats: dict[str, str] = {}
+    formats: dict[str, str] = Field(default_factory=dict)
     """Number formats here, by the format there whose shares they take over too."""
+    scale: Sourced[float] = Sourced[float](value=1.0, source=DEFAULT, basis="assumed")
+    """How much of those shares kernels of this device reach."""
 
 
 class Device(Described):

@@ -4,9 +4,10 @@
 everything else is replaced, and ``null`` removes a field. A board of the same chip, or the next
 chip of a family, is so described by what differs.
 
-``achievable_from: {device: NAME, formats: {bf16: fp16}}`` takes over the shares of the peak that
-kernels of another device reach, behind the device's own. They are not measurements of this device,
-and say so: their basis is "extrapolated". So are the rows that come with a ``base``.
+``achievable_from: {device: NAME, formats: {bf16: fp16}, scale: 0.8}`` takes over the shares of the
+peak that kernels of another device reach, or a part of them, behind the device's own. They are not
+measurements of this device, and say so: their basis is "extrapolated". So are the rows that come
+with a ``base``, which ``achievable_from`` replaces.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from ridgeline.config import Document
 
 MAX_STEPS = 8
+_NOT_INHERITED = frozenset({"achievable", "achievable_from", "base"})
 Open = Callable[[Document, str, str], Document]
 """Opens the file that a field refers to: document, name, field."""
 
@@ -40,8 +42,10 @@ def with_inherited(document: Document, open_: Open, steps: int = 0) -> Document:
     if "base" in data:
         name = _name(document, data["base"], "base")
         base = with_inherited(open_(document, name, "base"), open_, steps + 1).data
-        rows = [*_list(data), *_rows(base, base.get("name", name), {})]
-        dropped = {k: v for k, v in base.items() if k not in {"achievable", "base"}}
+        rows = _list(data)
+        if "achievable_from" not in data:
+            rows = [*rows, *_rows(base, base.get("name", name), {}, 1.0)]
+        dropped = {k: v for k, v in base.items() if k not in _NOT_INHERITED}
         merged = _merged(dropped, data)
         data = {**merged, "achievable": _usable(merged, rows, len(_list(data)))}
     if "achievable_from" in data:
@@ -58,7 +62,11 @@ def _with_rows_of(document: Document, open_: Open, steps: int) -> dict[str, Any]
         )
     name = _name(document, reference.get("device"), "achievable_from", "device")
     other = with_inherited(open_(document, name, "achievable_from"), open_, steps + 1).data
-    rows = [*_list(data), *_rows(other, name, reference.get("formats", {}))]
+    scale = reference.get("scale", {})
+    share = scale.get("value", 1.0) if isinstance(scale, dict) else scale
+    if not isinstance(share, int | float) or share <= 0:
+        raise document.error("expected a share of more than 0", ("achievable_from", "scale"))
+    rows = [*_list(data), *_rows(other, name, reference.get("formats", {}), float(share))]
     return {
         **data,
         "sources": {**_mapping(data.get("sources")), name: f"the device file {name}"},
@@ -79,13 +87,15 @@ def _usable(data: Mapping[str, Any], rows: list[Any], own: int) -> list[Any]:
     ]
 
 
-def _rows(data: Mapping[str, Any], name: str, formats: Mapping[str, str]) -> Iterator[Any]:
+def _rows(
+    data: Mapping[str, Any], name: str, formats: Mapping[str, str], share: float
+) -> Iterator[Any]:
     """Rows of another device, once in their own format and once in each that is like it."""
     for row in _list(data):
         if not isinstance(row, dict) or not isinstance(row.get("fraction"), dict):
             continue
         figures = {
-            field: _extrapolated(row[field], name)
+            field: _extrapolated(row[field], name, share if field == "fraction" else 1.0)
             for field in ("fraction", "step_latency")
             if isinstance(row.get(field), dict)
         }
@@ -94,9 +104,12 @@ def _rows(data: Mapping[str, Any], name: str, formats: Mapping[str, str]) -> Ite
             yield {**row, "format": format_, **figures}
 
 
-def _extrapolated(figure: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _extrapolated(figure: Mapping[str, Any], name: str, share: float) -> dict[str, Any]:
     note = f"of {name}: {figure.get('note', '')}".rstrip(": ")
-    return {**figure, "source": name, "basis": "extrapolated", "note": note}
+    value = figure.get("value")
+    if share != 1.0 and isinstance(value, int | float):
+        value, note = share * value, f"{share:g} {note}"
+    return {**figure, "value": value, "source": name, "basis": "extrapolated", "note": note}
 
 
 def _merged(base: Any, own: Any) -> Any:

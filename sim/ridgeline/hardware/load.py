@@ -64,6 +64,14 @@ def load_cluster(name: str, overrides: Overrides | None = None) -> Cluster:
     return cluster.model_copy(update={"overrides": dict(overrides)}) if overrides else cluster
 
 
+def description(kind: str, name: str) -> Document:
+    """Return the fields of a described machine as they stand, with those that it inherits.
+
+    `kind` is "devices", "nodes", "clusters" or "energy".
+    """
+    return _document(kind, name)
+
+
 def _any_cluster(document: Document, overrides: Overrides) -> Cluster:
     match document.data.get("kind"):
         case "device":

@@ -39,7 +39,6 @@ _FULL = 128 * 128  # accumulators that keep a processor busy
 _PARTIAL_BYTES = 4  # partial sums are kept in fp32
 
 
-
 @cache
 def _candidates(tiles: tuple[tuple[int, int], ...]) -> NDArray[np.float64]:
     """Return rows, columns and split of every kernel of a menu of tiles, [3, kernels]."""

@@ -46,9 +46,7 @@ def _layer(row: Row, device: Device, format_: str) -> tuple[float, str, float, f
         raise RidgelineError(f"unknown pass {row.text('pass_')}")
     cell = CELLS[row.text("kind")]
     graph = layer(cell, batch, hidden, steps, PRECISIONS.get(format_, format_))
-    wanted = [
-        op for op in graph.ops if op.kind == cell and op.pass_ in PASSES[row.text("pass_")]
-    ]
+    wanted = [op for op in graph.ops if op.kind == cell and op.pass_ in PASSES[row.text("pass_")]]
     time_s = sum(price(op, graph, device).time_s(device) for op in wanted)
     moved = sum(graph.read_bytes(op) + graph.write_bytes(op) for op in wanted)
     flops = sum(op.matrix_flops for op in wanted)
@@ -62,6 +60,4 @@ def layer(cell: Cell, batch: int, hidden: int, steps: int, precision: str) -> Gr
     labels = b.input("labels", (batch, steps), "int64")
     x = b.input("x", (batch, steps, hidden))
     y = recurrent(b, "layer", x, hidden, cell, bias="one")
-    return training_graph(
-        b.graph(ops.cross_entropy(b, "loss", y, labels)), find_optimizer("sgd")
-    )
+    return training_graph(b.graph(ops.cross_entropy(b, "loss", y, labels)), find_optimizer("sgd"))

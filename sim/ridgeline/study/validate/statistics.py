@@ -88,9 +88,7 @@ def _rank_correlation(rows: Sequence[Outcome]) -> float | None:
     for row in rows:
         sweeps.setdefault(row.sweep, []).append(row)
     found = [
-        spearman(
-            np.array([o.predicted for o in members]), np.array([o.measured for o in members])
-        )
+        spearman(np.array([o.predicted for o in members]), np.array([o.measured for o in members]))
         for members in sweeps.values()
         if len(members) >= _MIN_RANKED
     ]

@@ -55,6 +55,8 @@ def configuration(row: Row) -> Configuration:
     RidgelineError
         If something is unknown or missing; the message is the reason to skip the row.
     """
+    if "note" in row.values and "inference" in row.text("note").lower():
+        raise RidgelineError("this is the speed of inference")
     model = find_name("models", f"{row.text('model')} {row.text('variant')}", row.text("model"))
     if model is None:
         raise RidgelineError(f"no description of the network {row.text('model')}")
