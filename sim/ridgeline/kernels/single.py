@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,11 +9,13 @@ from typing import Any
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
-from ridgeline.kernels.cost import OpCost
+from ridgeline.kernels.cost import op_energy_j
 from ridgeline.kernels.pricing import price
-from ridgeline.workload.graph import FORMAT_BYTES, Conv, Gemm, Graph, Op, Pass, Role, Tensor
+from ridgeline.workload import formats
+from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
 
 _SIZE_LIMIT = 2**40
+_DEFAULT_BITS = 16  # networks are trained in no fewer bits unless one says so
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def gemm(
     device
         A device, or its name or path.
     format
-        Number format of A, B and C; by default the one that the device is fastest in.
+        Number format of A, B and C; by default, of those with at least 16 bits if there are any,
+        the one that the device is fastest in.
 
     Raises
     ------
@@ -115,20 +117,6 @@ def conv(
     return _single(name, "conv2d", Pass(pass_), loops, shapes[pass_], device, format)
 
 
-def op_energy_j(cost: OpCost, device: Device) -> dict[str, float]:
-    """Joules of one op by component, priced by the device's energy table, with their total."""
-    parts: dict[str, float] = dict.fromkeys(("compute", "registers", "sram", "dram"), 0.0)
-    for name, flops in cost.flops.items():
-        engine, _, format_ = name.rpartition(".")
-        entry = device.engines[engine].energy[format_]
-        parts["compute"] += flops * device.prices.price_j(entry, "J/FLOP")
-    for name, moved in cost.traffic_bytes.items():
-        level = device.memory[name]
-        parts[level.kind] += moved * device.prices.price_j(level.energy, "J/B")
-    parts["static"] = device.idle_power.value * cost.time_s(device)
-    return {**parts, "total": math.fsum(parts.values())}
-
-
 def _single(
     name: str,
     kind: str,
@@ -153,7 +141,7 @@ def _single(
         f"{engine} arithmetic": cost.compute_s(machine),
         **{f"{level} bandwidth": t for level, t in cost.memory_s(machine).items()},
     }
-    peak = machine.engines[engine.rpartition(".")[0]].rates[format_].value
+    peak = machine.engines[engine.rpartition(".")[0]].rates[formats.find(format_).rate].value
     return OpResult(
         op=f"{name}, {pass_.value}" if kind == "conv2d" else name,
         device=machine.name,
@@ -172,7 +160,7 @@ def _single(
 
 
 def _format(device: Device, wanted: str | None) -> str:
-    """Check a number format, or choose the one in which the device does matrix work fastest."""
+    """Check a number format, or choose the one of `gemm`'s default."""
     rates = {
         format_: rate.value
         for engine in device.engines.values()
@@ -182,8 +170,9 @@ def _format(device: Device, wanted: str | None) -> str:
     if not rates:
         raise RidgelineError(f"{device.name} does no matrix work")
     if wanted is None:
-        return max(rates, key=lambda format_: rates[format_])
-    if wanted not in rates or wanted not in FORMAT_BYTES:
+        wide = [format_ for format_ in rates if formats.find(format_).bits >= _DEFAULT_BITS]
+        return max(wide or rates, key=lambda format_: rates[format_])
+    if formats.find(wanted).rate not in rates:
         raise RidgelineError(
             f"{device.name} does no matrix work in {wanted!r}{nearest(wanted, rates)} "
             f"(it does: {', '.join(sorted(rates))})"
