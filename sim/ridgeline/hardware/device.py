@@ -15,6 +15,7 @@ from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.hardware.sourced import DEFAULT, Described, Sourced
 
 Work = Literal["matrix", "vector"]
+_LEVELS = {"registers": "registers", "sram": "on-chip memory", "dram": "off-chip memory"}
 _RATE_TOLERANCE = 0.01  # published peaks are rounded
 
 
@@ -205,6 +206,16 @@ class Device(Described):
     def far_memory(self) -> str:
         """Name of the farthest memory level, the one that tensors live in."""
         return list(self.memory)[-1]
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """What the device's file leaves out, so that its energy is not 0 but unknown."""
+        described = {level.kind for level in self.memory.values()}
+        return tuple(
+            f"energy of {what}: {self.name} describes none"
+            for kind, what in _LEVELS.items()
+            if kind not in described
+        )
 
     @property
     def capacity_bytes(self) -> float:

@@ -57,6 +57,7 @@ def manifest(model: Model, cluster: Cluster, plan: Plan, lowered: Lowered) -> di
             "year": device.year,
             "process_node_nm": _scaled(device.process_node, 1e9),
             "tdp_w": _scaled(device.tdp, 1.0),
+            "area_mm2": _scaled(device.area, 1e6),
             "price_usd": _scaled(device.price, 1.0),
             "energy_table": device.prices.name,
             "energy_scopes": sorted({entry.scope for entry in device.prices.entries.values()}),
@@ -72,7 +73,7 @@ def manifest(model: Model, cluster: Cluster, plan: Plan, lowered: Lowered) -> di
         "flop_definition": FLOP_DEFINITION,
         "energy_scope": "devices in use and the links between them; host and cooling left out",
         "scaling": "single point",
-        "not_modelled": list(NOT_MODELLED),
+        "not_modelled": [*NOT_MODELLED, *device.unpriced],
         "io_modelled": False,
         "accuracy_modelled": False,
         "ranks": {
