@@ -12,6 +12,7 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import SystolicArray
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.grid import BroadcastGrid
+from ridgeline.hardware.skip import Skip
 from ridgeline.hardware.sourced import DEFAULT, Described, Sourced
 
 Work = Literal["matrix", "vector"]
@@ -42,6 +43,8 @@ class Engine(Strict):
     """Operand reuse of one instruction; decides the register traffic."""
     energy: dict[str, str]
     """Entry of the energy table per number format."""
+    skips: tuple[Skip, ...] = Field(default=(), strict=False)
+    """Zeros that the engine makes use of; others are computed like any number."""
     array: SystolicArray | None = None
     """Of a systolic engine: its arrays, from which its cycles are counted exactly."""
     grid: BroadcastGrid | None = None

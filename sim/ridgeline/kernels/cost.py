@@ -53,6 +53,12 @@ class OpCost:
         Memory level -> bytes moved.
     moved
         Of a contraction, the same by operand, where the engine's model tells them apart.
+    useful, issued
+        Shares of a contraction's mathematical FLOPs that meet no zero, and that take time.
+    stored
+        Bytes of the first two inputs, compressed with their index, over those when dense.
+    notes
+        What a reader must know of this op.
     calibrated
         Whether the achievable share of the peak is known for this op.
     """
@@ -63,6 +69,10 @@ class OpCost:
     flops: dict[str, float] = field(default_factory=dict)
     traffic_bytes: dict[str, float] = field(default_factory=dict)
     moved: dict[str, Moved] = field(default_factory=dict)
+    useful: float = 1.0
+    issued: float = 1.0
+    stored: tuple[float, float] = (1.0, 1.0)
+    notes: tuple[str, ...] = ()
     calibrated: bool = True
 
     def compute_s(self, device: Device) -> float:

@@ -10,6 +10,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Engine, Work
 from ridgeline.kernels.cost import Moved, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
+from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.traffic import near_levels, operands_of, streamed_bytes
 from ridgeline.workload.formats import bytes_of, find
 from ridgeline.workload.graph import Graph, Op
@@ -43,10 +44,11 @@ def _contraction(op: Op, graph: Graph, device: Device) -> OpCost:
 def _on_engine(op: Op, graph: Graph, device: Device, name: str, format_: str) -> OpCost:
     engine = device.engines[name]
     operands = operands_of(op, graph, device, engine.accumulate)
-    busy = ENGINE_MODELS[engine.kind](op, operands, device, name, format_)
+    zeros = effect_of(op, graph, engine, operands.gemm)
+    busy = zeros.busy(ENGINE_MODELS[engine.kind](op, operands, device, name, format_))
     moved = dict.fromkeys(near_levels(device), busy.near)
-    moved[device.far_memory] = operands.far
-    registers = _instructions(op.matrix_flops, engine, format_)
+    moved[device.far_memory] = zeros.moved(operands.far)
+    registers = _instructions(op.matrix_flops * zeros.issued, engine, format_)
     moved |= {
         level: registers
         for level, description in device.memory.items()
@@ -55,9 +57,13 @@ def _on_engine(op: Op, graph: Graph, device: Device, name: str, format_: str) ->
     cost = OpCost(
         latency_s=device.launch_latency.value + busy.latency_s,
         engine_work={f"{name}.{format_}": busy.peak_flops},
-        flops={f"{name}.{format_}": float(op.matrix_flops)},
+        flops={f"{name}.{format_}": op.matrix_flops * zeros.worked},
         traffic_bytes={level: by_operand.total for level, by_operand in moved.items()},
         moved=moved,
+        useful=zeros.useful,
+        issued=zeros.issued,
+        stored=(zeros.a_stored, zeros.b_stored),
+        notes=zeros.notes,
         calibrated=busy.calibrated,
     )
     if op.vector_flops:  # a fused epilogue: bias, scaling

@@ -15,6 +15,7 @@ from typing import Literal
 
 from ridgeline.workload import formats
 from ridgeline.workload.formats import FORMAT_BYTES as FORMAT_BYTES
+from ridgeline.workload.sparsity import Sparsity
 
 Passes = tuple[int | Fraction, ...]
 
@@ -51,6 +52,8 @@ class Tensor:
     shape: tuple[int, ...]
     format: str
     role: Role
+    sparsity: Sparsity | None = None
+    """Of an operand of a contraction: the zeros that an engine may make use of."""
 
     @property
     def elements(self) -> int:
