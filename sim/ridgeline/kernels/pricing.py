@@ -28,7 +28,9 @@ def price(op: Op, graph: Graph, device: Device) -> OpCost:
     RidgelineError
         If no engine of the device does this work in this number format.
     """
-    return _contraction(op, graph, device) if op.loops is not None else _streaming(op, graph, device)
+    return (
+        _contraction(op, graph, device) if op.loops is not None else _streaming(op, graph, device)
+    )
 
 
 def _contraction(op: Op, graph: Graph, device: Device) -> OpCost:
@@ -71,7 +73,7 @@ def _on_engine(op: Op, graph: Graph, device: Device, name: str, format_: str) ->
     return _with_levels(cost, device)
 
 
-def _instructions(flops: int, engine: Engine, format_: str) -> Moved:
+def _instructions(flops: float, engine: Engine, format_: str) -> Moved:
     """Bytes of registers that instructions read and write for so many FLOPs."""
     shape, size = engine.instruction, bytes_of(format_)
     count = flops / (2 * shape.m * shape.n * shape.k)

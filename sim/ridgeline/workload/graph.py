@@ -14,8 +14,10 @@ from functools import cached_property
 from typing import Literal
 
 from ridgeline.workload import formats
-from ridgeline.workload.formats import FORMAT_BYTES as FORMAT_BYTES
 from ridgeline.workload.sparsity import Sparsity
+
+FORMAT_BYTES = formats.FORMAT_BYTES
+"""Bytes of one number of each format, in whole bytes."""
 
 Passes = tuple[int | Fraction, ...]
 
