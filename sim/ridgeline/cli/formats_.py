@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def formats_(
@@ -32,7 +35,6 @@ def formats_(
     json
         Print it as JSON.
     """
-    from ridgeline.report.summary import plain_table
     from ridgeline.workload.formats import FORMATS
 
     values = _distribution(normal, lognormal)
@@ -60,22 +62,7 @@ def formats_(
     if json:
         print_json(rows)
         return
-    lost = ("overflow", "underflow", "subnormal")
-    columns = dict.fromkeys(("format", "bits", "exp.", "mant.", "shared", "sums"), "right")
-    columns |= {"format": "left", "sums": "left", "largest": "right", "least": "right"}
-    table = plain_table(columns | (dict.fromkeys(lost, "right") if values is not None else {}))
-    for column in table.columns:
-        column.no_wrap = True
-    for row in rows:
-        shares = [f"{row[name]:.2g}" if name in row else "" for name in lost]
-        table.add_row(
-            row["format"],
-            *(str(row[name]) for name in ("bits", "exponent_bits", "mantissa_bits", "shared_bits")),
-            row["accumulator"],
-            f"{row['largest']:.3g}",
-            f"{row['least']:.3g}",
-            *(shares if values is not None else []),
-        )
+    table = _loss_table(rows) if values is not None else _bit_table(rows)
     screen = console()
     screen.print(table)
     screen.print("largest and least of int8 and flex16+5 are in steps, one step for a whole tensor")
@@ -83,6 +70,29 @@ def formats_(
         screen.print(f"shares of {values} x {scale:g}")
         if step is None:
             screen.print("int8 and flex16+5 need --step")
+
+
+def _bit_table(rows: list[dict[str, Any]]) -> Table:
+    from ridgeline.report.summary import plain_table
+
+    names = ("bits", "exponent_bits", "mantissa_bits", "shared_bits", "accumulator")
+    headings = ("format", "bits", "exponent", "mantissa", "shared", "sums in", "largest", "least")
+    table = plain_table(dict.fromkeys(headings, "right") | {"format": "left"})
+    for row in rows:
+        values = (str(row[name]) for name in names)
+        table.add_row(row["format"], *values, f"{row['largest']:.4g}", f"{row['least']:.3g}")
+    return table
+
+
+def _loss_table(rows: list[dict[str, Any]]) -> Table:
+    from ridgeline.report.summary import plain_table
+
+    lost = ("overflow", "underflow", "subnormal")
+    table = plain_table(dict.fromkeys(("format", "largest", "least", *lost), "right"))
+    for row in rows:
+        shares = (f"{row[name]:.3g}" if name in row else "" for name in lost)
+        table.add_row(row["format"], f"{row['largest']:.4g}", f"{row['least']:.3g}", *shares)
+    return table
 
 
 def _distribution(normal: str | None, lognormal: str | None) -> Any:
