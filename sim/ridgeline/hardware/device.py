@@ -12,12 +12,14 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import SystolicArray
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.grid import BroadcastGrid
+from ridgeline.hardware.skip import Skip
 from ridgeline.hardware.sourced import DEFAULT, Described, Sourced
 
 Work = Literal["matrix", "vector"]
 _Side = Annotated[int, Field(ge=1, le=4096)]
 _Tile = Annotated[tuple[_Side, _Side], Field(strict=False)]
 Tiles = Annotated[tuple[_Tile, ...], Field(strict=False, min_length=1, max_length=64)]
+_LEVELS = {"registers": "registers", "sram": "on-chip memory", "dram": "off-chip memory"}
 _RATE_TOLERANCE = 0.01  # published peaks are rounded
 
 
@@ -47,6 +49,8 @@ class Engine(Strict):
     tiles: Sourced[Tiles] | None = None
     """Rows and columns of the output tiles that the machine's library of matrix products has
     kernels for; by default those of a present library (`kernels.waves.TILES`)."""
+    skips: tuple[Skip, ...] = Field(default=(), strict=False)
+    """Zeros that the engine makes use of; others are computed like any number."""
     array: SystolicArray | None = None
     """Of a systolic engine: its arrays, from which its cycles are counted exactly."""
     grid: BroadcastGrid | None = None
@@ -229,6 +233,16 @@ class Device(Described):
     def far_memory(self) -> str:
         """Name of the farthest memory level, the one that tensors live in."""
         return list(self.memory)[-1]
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """What the device's file leaves out, so that its energy is not 0 but unknown."""
+        described = {level.kind for level in self.memory.values()}
+        return tuple(
+            f"energy of {what}: {self.name} describes none"
+            for kind, what in _LEVELS.items()
+            if kind not in described
+        )
 
     @property
     def capacity_bytes(self) -> float:
