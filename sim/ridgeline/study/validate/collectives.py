@@ -18,7 +18,16 @@ from ridgeline.study.validate.names import find_name
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row
 
-COLUMNS = ("op", "system", "accelerator", "n_accel", "size_bytes", "time_us", "busbw_GBps", "source")
+COLUMNS = (
+    "op",
+    "system",
+    "accelerator",
+    "n_accel",
+    "size_bytes",
+    "time_us",
+    "busbw_GBps",
+    "source",
+)
 SHIPPED = "collectives.csv"
 
 
