@@ -12,6 +12,7 @@ from network_machines import cluster, dgx1, node, single, switched
 
 from oracles.ring_data import RingData
 from ridgeline.errors import RidgelineError
+from ridgeline.hardware.load import load_cluster
 from ridgeline.hardware.node import Node
 from ridgeline.network import Topology, from_cluster, from_text
 from ridgeline.network.collectives import (

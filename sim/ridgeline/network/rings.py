@@ -297,7 +297,8 @@ def _passages(topology: Topology, ranks: Sequence[int], node: int) -> list[_Pass
     near = [nic for nic in nics if any(a == b for a, b in zip(away[nic], least, strict=True))]
     exits, ends = near, tuple(_ends(away[nic]) for nic in near)
     own = [_nearest(away[nic]) for nic in near]
-    if len(near) > 1 and sorted(sum(own, [])) == list(range(len(ranks))) == list(range(len(own))):
+    alone = sorted(places[0] for places in own if len(places) == 1)
+    if len(own) > 1 and alone == list(range(len(ranks))) == list(range(len(own))):
         exits = [*near[1:], near[0]]  # every NIC has one device of its own
         ends = tuple(((a, b),) for (a,), (b,) in zip(own, [*own[1:], own[0]], strict=True))
     chains: Sequence[tuple[int, ...]] = ()
