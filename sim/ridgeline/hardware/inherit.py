@@ -47,7 +47,8 @@ def with_inherited(document: Document, open_: Open, steps: int = 0) -> Document:
             rows = [*rows, *_rows(base, base.get("name", name), {}, 1.0)]
         dropped = {k: v for k, v in base.items() if k not in _NOT_INHERITED}
         merged = _merged(dropped, data)
-        data = {**merged, "achievable": _usable(merged, rows, len(_list(data)))}
+        shares = {"achievable": _usable(merged, rows, len(_list(data)))} if rows else {}
+        data = {**merged, **shares}
     if "achievable_from" in data:
         data = _with_rows_of(replace(document, data=data), open_, steps)
     return replace(document, data=data)
