@@ -63,7 +63,7 @@ def achievable_share(op: Op, device: Device, engine: str, format_: str) -> Achie
             continue
         if row.op != ("conv2d" if is_conv else "gemm"):
             continue
-        if row.pass_ is not None and row.pass_ != op.pass_.value:
+        if row.pass_ is not None and row.pass_ != op.priced_as.value:
             continue
         if row.filter is not None:
             assert isinstance(op.loops, Conv)

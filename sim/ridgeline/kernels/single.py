@@ -96,7 +96,7 @@ def conv(
     format
         As for `gemm`.
     """
-    passes = [p.value for p in Pass if p is not Pass.UPDATE]
+    passes = [p.value for p in Pass if p not in {Pass.RECOMPUTE, Pass.UPDATE}]
     if pass_ not in passes:
         raise RidgelineError(
             f"there is no pass {pass_!r}{nearest(pass_, passes)} (allowed: {', '.join(passes)})"

@@ -38,6 +38,7 @@ COLOURS: Mapping[str, str] = MappingProxyType(
         "static": _GREY,
         # what a task does
         Pass.FORWARD.value: _SKY,
+        Pass.RECOMPUTE.value: _YELLOW,
         Pass.INPUT_GRADIENT.value: _BLUE,
         Pass.WEIGHT_GRADIENT.value: _GREEN,
         Pass.UPDATE.value: _PURPLE,
