@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.labels import (
@@ -42,7 +43,7 @@ from ridgeline.parallel.labels import (
     whole,
 )
 from ridgeline.workload.builder import settle
-from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor
+from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
 
 WHOLE, PARTIAL, FREE = -1, -2, -3
 """Layouts besides "divided along dimension 0, 1, ..."; a weight is free until an op decides."""
@@ -63,12 +64,15 @@ class Sharded:
     ----------
     graph
         Its ops and its parts of all tensors, with the collectives as ops.
+    divided
+        Names of the tensors of which every device has a part.
     whole
         Kinds of the ops that every device does whole though they have arithmetic to divide, and
         how many ops of each kind.
     """
 
     graph: Graph
+    divided: frozenset[str]
     whole: dict[str, int]
 
 
@@ -97,7 +101,7 @@ def shard(
         If attention heads can not be shared evenly.
     """
     if degree == 1:
-        return Sharded(graph, {})
+        return Sharded(graph, frozenset(), {})
     sharder = _Sharder(graph, degree, dimension, sequence, flops_per_byte)
     sharder.check()
     sharder.look_ahead()
@@ -112,7 +116,7 @@ class _Sharder:
     ) -> None:
         self.graph, self.degree, self.dimension = graph, degree, dimension
         self.sequence, self.flops_per_byte = sequence, flops_per_byte
-        self.tensors = graph.tensors
+        self.tensors = dict(graph.tensors)  # whole; also of what is put in
         self.local: dict[str, Tensor] = {}
         self.ops: list[Op] = []
         self.layout: dict[str, int] = {}  # of every tensor that is there, weights by their root
@@ -372,7 +376,7 @@ class _Sharder:
             (False, False, False): "all-to-all",
         }[now == PARTIAL, now == WHOLE, need == WHOLE]
         here = self.local[name]
-        full = self.tensors.get(name) or self.tensors[base(name)]
+        full = self.tensors[name]
         sums = now == PARTIAL
         new = self._fresh(f"{name}.{kind}")
         shape = self._shape(full.shape, need)
@@ -385,8 +389,8 @@ class _Sharder:
         maker = self.makers.get(name, op) if sums else op
         attrs = (("dimension", self.dimension), ("size_bytes", size), ("repeat", 1))
         if kind == "slice":
-            self._add(Op(new, kind, op.pass_, maker.layer, (name,), (new,), input_passes=()))
-            self.ops[-1] = replace(self.ops[-1], input_passes=(_share(self.degree),))
+            part: Passes = (Fraction(1, self.degree),)
+            self._add(Op(new, kind, op.pass_, maker.layer, (name,), (new,), input_passes=part))
         else:
             self._add(
                 Op(
@@ -406,14 +410,8 @@ class _Sharder:
             for original, now_name in list(self.stands_for.items()):
                 if now_name == name:
                     self.stands_for[original] = new
-        self.tensors_of(new, full)
-        return new
-
-    def tensors_of(self, new: str, full: Tensor) -> None:
-        """Remember the whole tensor behind a part."""
-        if not isinstance(self.tensors, dict):
-            self.tensors = dict(self.tensors)
         self.tensors[new] = replace(full, name=new)
+        return new
 
     def _inner(self, kind: str, size_bytes: int, repeat: int, op: Op, x: str) -> None:
         """Put in the communication of an op that is divided: before it, on its first input."""
@@ -465,26 +463,30 @@ class _Sharder:
         self.ops.append(op)
 
     def result(self) -> Sharded:
-        """The finished graph, with the copies of the weights at its beginning."""
+        """The finished graph, in which each weight is copied just before it is first read."""
         body, self.ops = self.ops, []
-        for op in self.casts:
-            layout = self._where(op.inputs[0])
-            layout = WHOLE if layout == FREE else layout
-            self._place(op.inputs[0], layout)
-            self._place(op.outputs[0], layout)
-            parts = self.degree if layout >= 0 else 1
-            self._add(replace(op, vector_flops=-(-op.vector_flops // parts)))
-        ops = settle([*self.ops, *body], self.local)
-        return Sharded(
-            replace(self.graph, tensors=self.local, ops=ops), dict(sorted(self.whole.items()))
-        )
+        waiting = {op.outputs[0]: op for op in self.casts}
+        for op in body:
+            for name in op.inputs:
+                self._cast(name, waiting)
+            self.ops.append(op)
+        ops = settle(self.ops, self.local)
+        graph = replace(self.graph, tensors=self.local, ops=ops)
+        divided = frozenset(name for name in self.local if self._where(name) >= 0)
+        return Sharded(graph, divided, dict(sorted(self.whole.items())))
+
+    def _cast(self, copy: str, waiting: dict[str, Op]) -> None:
+        """Write the op that makes a copy of a weight, unless it is there already."""
+        op = waiting.pop(copy, None)
+        if op is None:
+            return
+        self._cast(op.inputs[0], waiting)
+        layout = max(self._where(copy), WHOLE)
+        for name in (op.inputs[0], copy):
+            self._place(name, layout)
+        parts = self.degree if layout >= 0 else 1
+        self._add(replace(op, vector_flops=-(-op.vector_flops // parts)))
 
 
 def _need(labels: tuple[str, ...], label: str | None) -> int:
     return labels.index(label) if label is not None and label in labels else WHOLE
-
-
-def _share(parts: int) -> object:
-    from fractions import Fraction
-
-    return Fraction(1, parts)
