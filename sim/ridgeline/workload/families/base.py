@@ -86,6 +86,8 @@ class Network(Strict, abc.ABC):
     """Where the network is described, and which variant this is."""
     optimizer: str = "sgd-momentum"
     """The optimizer that it is usually trained with."""
+    precision: str = "fp32"
+    """The precision that it is usually trained in."""
     published: Published = Published()
 
     @property
