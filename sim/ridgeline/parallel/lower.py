@@ -10,6 +10,7 @@ million tasks takes no longer to write than its blocks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.engine.program import Program
@@ -20,8 +21,8 @@ from ridgeline.network.topology import Topology
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import partition
 from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.recompute import with_recompute
-from ridgeline.parallel.shard import shard
+from ridgeline.parallel.recompute import Mode, with_recompute
+from ridgeline.parallel.shard import Sharded, shard
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.team import COLLECTIVE, Prices, Writer
 from ridgeline.parallel.wires import Wires
@@ -93,13 +94,10 @@ def lower(
     far = prices.accounts[cluster.device.far_memory]
     wires = Wires(builder, topology, far, merge=fold)
     mesh = Mesh.of(plan)
-    sharded = shard(
-        graph,
-        plan.tensor,
-        sequence=plan.sequence > 1,
-        flops_per_byte=_flops_per_byte(plan, cluster, wires, mesh),
+    flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
+    sharded, local = _local(
+        _Same(graph), plan.tensor, plan.sequence > 1, flops_per_byte, plan.recompute
     )
-    local = with_recompute(sharded.graph, plan.recompute)
     costs = [prices.cost(op, local) for op in local.ops]
     times = [cost.time_s(cluster.device) for cost in costs]
     cut = partition(local, times, plan.pipeline * plan.chunks)
@@ -107,7 +105,7 @@ def lower(
     step = Step(plan, writer, cut, sharded.divided, fold=fold)
     step.write()
     return Lowered(
-        program=builder.build(),
+        program=builder.build().with_private_resources(),
         graph=local,
         op_costs=tuple(costs),
         cost_of_row=prices.cost_of_row,
@@ -116,6 +114,28 @@ def lower(
         schedules=tuple(step.schedules),
         whole=sharded.whole,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """A graph as a key: equal only to itself."""
+
+    graph: Graph
+
+    def __hash__(self) -> int:
+        return id(self.graph)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.graph is self.graph
+
+
+@lru_cache(maxsize=8)
+def _local(
+    key: _Same, tensor: int, sequence: bool, flops_per_byte: float, recompute: Mode
+) -> tuple[Sharded, Graph]:
+    """Divide a graph, and let it recompute; the same graph is divided once."""
+    sharded = shard(key.graph, tensor, sequence=sequence, flops_per_byte=flops_per_byte)
+    return sharded, with_recompute(sharded.graph, recompute)
 
 
 def _flops_per_byte(plan: Plan, cluster: Cluster, wires: Wires, mesh: Mesh) -> float:
