@@ -13,7 +13,7 @@ from ridgeline.parallel.labels import (
     rule,
     whole,
 )
-from ridgeline.workload.graph import FORMAT_BYTES, Conv, Gemm, Op, Pass
+from ridgeline.workload.graph import Conv, Gemm, Op, Pass
 
 
 def _dims(count: int) -> Labels:
@@ -251,7 +251,7 @@ def cross_entropy(op: Op, tensors: Tensors) -> Signature:
     axis = int(dict(op.attrs).get("axis", -1)) % len(logits.shape)
     dims = tuple("v" if i == axis else f"d{i}" for i in range(len(logits.shape)))
     rest = tuple(label for label in dims if label != "v")
-    sums = Inner("all-reduce", FORMAT_BYTES[logits.format] * labels.elements, repeat=3)
+    sums = Inner("all-reduce", replace(logits, shape=labels.shape).bytes, repeat=3)
     return Signature(
         (dims, rest), ((), dims), padded=frozenset({"v"}), inner={"v": (sums,)}
     )

@@ -16,10 +16,11 @@ from ridgeline.engine.blocks import Block, port
 from ridgeline.engine.builder import Phase, ProgramBuilder
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost, price
+from ridgeline.kernels.cost import places, price_of_place
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.wires import Wires
-from ridgeline.workload.graph import Graph, Op
+from ridgeline.workload.graph import Graph, Op, Tensor
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 
 COLLECTIVE = "collective"
@@ -47,8 +48,8 @@ class Prices:
             op.input_passes,
             op.output_passes,
             op.attrs,
-            tuple((tensors[n].shape, tensors[n].format) for n in op.inputs),
-            tuple((tensors[n].shape, tensors[n].format) for n in op.outputs),
+            tuple(_look(tensors[n]) for n in op.inputs),
+            tuple(_look(tensors[n]) for n in op.outputs),
         )
         if key not in self._costs:
             free = op.kind in COLLECTIVES
@@ -82,15 +83,10 @@ class Prices:
 
     def _accounts(self) -> dict[str, int]:
         """Open a ledger account for every engine and format and every memory level."""
-        device, accounts = self.device, {}
-        for name, engine in device.engines.items():
-            for format_ in engine.rates:
-                price_j = device.prices.price_j(engine.energy[format_], "J/FLOP")
-                place = f"{name}.{format_}"
-                accounts[place] = self.builder.add_account("compute", place, "FLOP", price_j)
-        for name, level in device.memory.items():
-            price_j = device.prices.price_j(level.energy, "J/B")
-            accounts[name] = self.builder.add_account(level.kind, name, "B", price_j)
+        accounts = {}
+        for place in places(self.device):
+            component, unit, price_j = price_of_place(self.device, place)
+            accounts[place] = self.builder.add_account(component, place, unit, price_j)
         return accounts
 
     def _engines_and_levels(self) -> dict[str, int]:
@@ -104,6 +100,11 @@ class Prices:
             if level.bandwidth is not None:
                 resources[name] = self.builder.add_resource(f"device/{name}", level.bandwidth.value)
         return resources
+
+
+def _look(tensor: Tensor) -> tuple[object, ...]:
+    """What the price of an op may depend on."""
+    return tensor.shape, tensor.format, tensor.sparsity
 
 
 @dataclass
