@@ -130,8 +130,15 @@ def copies(blocks: Sequence[Block], order: Ints, first: Ints, ports: Ints) -> Ta
     waits = task != NOTHING
     held, of_memory = _flat([entries for b in blocks for entries in b.memory], width=4)
     entry, _ = _places(_starts(of_memory)[row], of_memory[row])
+    kind, label, stream, group, cost, priority, multiplicity = table[row].astype(np.int32).T
     return TaskArrays(
-        *(table[row, i].astype(_TYPES.get(name, np.int32)) for i, name in enumerate(_COLUMNS)),
+        kind=kind.astype(np.uint8),
+        label=label,
+        stream=stream,
+        group=group,
+        cost=cost,
+        priority=priority,
+        multiplicity=multiplicity,
         dep_count=np.bincount(owner[waits], minlength=len(row)).astype(np.int64),
         dep_index=task[waits].astype(np.int32),
         memory_count=of_memory[row],
@@ -147,13 +154,13 @@ def _starts(counts: Ints) -> Ints:
 
 
 def _places(start: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """Indices start[i] ... start[i] + count[i] - 1 for all i in turn, and the i of each."""
+    """Return indices start[i] ... start[i] + count[i] - 1 for all i in turn, and the i of each."""
     owner = np.repeat(np.arange(len(count)), count)
     return np.arange(len(owner)) - (_starts(count) - start)[owner], owner
 
 
 def _flat(rows: Sequence[Sequence[Any]], width: int = 0) -> tuple[Ints, Ints]:
-    """All entries of all rows in one array, and how many each row has."""
+    """Return all entries of all rows in one array, and how many each row has."""
     shape = (-1, width) if width else (-1,)
     entries = np.array([entry for row in rows for entry in row], np.int64).reshape(shape)
     return entries, np.array([len(row) for row in rows], np.int64)

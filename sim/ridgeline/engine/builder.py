@@ -1,6 +1,4 @@
-"""Builds a Program task by task or block by block; equal cost rows, accounts, groups and names are
-stored once.
-"""
+"""Builds a Program task by task or block by block; equal cost rows and names are stored once."""
 
 from __future__ import annotations
 

@@ -169,9 +169,7 @@ class Program:
         n_streams = len(self.stream_names)
         plays = np.zeros((len(self.event_ptr) - 1, n_streams), np.bool_)
         plays[self.cost, self.stream] = True
-        row = np.repeat(
-            np.arange(len(self.phase_ptr) - 1), np.diff(self.work_ptr[self.phase_ptr])
-        )
+        row = np.repeat(np.arange(len(self.phase_ptr) - 1), np.diff(self.work_ptr[self.phase_ptr]))
         used = np.zeros((len(self.shared), n_streams), np.bool_)
         np.logical_or.at(used, self.work_resource, plays[row])
         return replace(self, shared=self.shared & (used.sum(axis=1) > 1))

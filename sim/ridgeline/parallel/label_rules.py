@@ -59,7 +59,7 @@ def update(op: Op, tensors: Tensors) -> Signature:
 
 @rule("gemm")
 def gemm(op: Op, tensors: Tensors) -> Signature:
-    """x [..., k] w [n, k] -> y [..., n], maybe several side by side; experts [e, t, k] [e, n, k]."""
+    """X [..., k] w [n, k] -> y [..., n], or several; experts [e, t, k] [e, n, k]."""
     (x, w), ys = _shapes(op, tensors)
     if not isinstance(op.loops, Gemm):
         return whole(op, tensors)
@@ -74,7 +74,7 @@ def gemm(op: Op, tensors: Tensors) -> Signature:
     units = {"k": x[len(lead)]} if len(features) > 1 else {}
     if len(ys) > 1:
         units["n"] = _common_units([y[-1] for y in ys])
-    loops = {"n": ("n",), "k": ("k",), **{label: ("m",) for label in lead}}
+    loops = {"n": ("n",), "k": ("k",), **dict.fromkeys(lead, ("m",))}
     return Signature(((*lead, *features), ("n", "k")), ((*lead, "n"),) * len(ys), units, loops)
 
 
@@ -87,7 +87,7 @@ def _common_units(widths: list[int]) -> int:
 
 @rule("conv2d")
 def conv2d(op: Op, tensors: Tensors) -> Signature:
-    """x [b, c, h, w] w [o, c, r, s] -> y [b, o, p, q]; groups go together."""
+    """X [b, c, h, w] w [o, c, r, s] -> y [b, o, p, q]; groups go together."""
     assert isinstance(op.loops, Conv)
     if op.loops.groups > 1:
         return Signature(
@@ -105,7 +105,7 @@ def conv2d(op: Op, tensors: Tensors) -> Signature:
 
 @rule("conv-transpose2d")
 def conv_transpose2d(op: Op, tensors: Tensors) -> Signature:
-    """x [b, c, h, w] w [c, o, r, s] -> y [b, o, p, q]."""
+    """X [b, c, h, w] w [c, o, r, s] -> y [b, o, p, q]."""
     return Signature(
         (("", "c", "", ""), ("c", "o", "", "")),
         (("", "o", "", ""),),
@@ -115,7 +115,7 @@ def conv_transpose2d(op: Op, tensors: Tensors) -> Signature:
 
 @rule("bias")
 def bias(op: Op, tensors: Tensors) -> Signature:
-    """A vector along one axis."""
+    """Add a vector along one axis."""
     labels = _dims(len(tensors[op.inputs[0]].shape))
     axis = int(dict(op.attrs)["axis"])
     return Signature((labels, (labels[axis],)), (labels,))
@@ -152,7 +152,7 @@ def last_axis(op: Op, tensors: Tensors) -> Signature:
 
 @rule("attention-scores")
 def scores(op: Op, tensors: Tensors) -> Signature:
-    """q [b, s, H] k [b, t, H] -> y [b, H, s, t]; a unit of H is a head of keys."""
+    """Q [b, s, H] k [b, t, H] -> y [b, H, s, t]; a unit of H is a head of keys."""
     return Signature(
         (("", "s", "H"), ("", "t", "H")),
         (("", "H", "s", "t"),),
@@ -164,7 +164,7 @@ def scores(op: Op, tensors: Tensors) -> Signature:
 
 @rule("attention-context")
 def context(op: Op, tensors: Tensors) -> Signature:
-    """p [b, H, s, t] v [b, t, H] -> y [b, s, H]."""
+    """P [b, H, s, t] v [b, t, H] -> y [b, s, H]."""
     return Signature(
         (("", "H", "s", "t"), ("", "t", "H")),
         (("", "s", "H"),),
@@ -176,7 +176,7 @@ def context(op: Op, tensors: Tensors) -> Signature:
 
 @rule("flash-attention")
 def flash(op: Op, tensors: Tensors) -> Signature:
-    """q [b, s, H] k [b, t, H] v [b, t, H] -> y [b, s, H], sums [b, H, s]; keys stay whole."""
+    """Q [b, s, H] k [b, t, H] v [b, t, H] -> y [b, s, H], sums [b, H, s]; keys stay whole."""
     return Signature(
         (("", "s", "H"), ("", "", "H"), ("", "", "H")),
         (("", "s", "H"), ("", "H", "s")),
@@ -188,7 +188,7 @@ def flash(op: Op, tensors: Tensors) -> Signature:
 
 @rule("rotary")
 def rotary(op: Op, tensors: Tensors) -> Signature:
-    """x [b, s, heads x size], angles [s, size]."""
+    """X [b, s, heads x size], angles [s, size]."""
     (x, angles), _ = _shapes(op, tensors)
     labels = ("", "s", "H")
     return Signature((labels, ("s", "")), (labels,), {"H": x[2] // angles[1]})
@@ -203,7 +203,7 @@ def relative_bias(op: Op, tensors: Tensors) -> Signature:
 
 @rule("join-heads")
 def join_heads(op: Op, tensors: Tensors) -> Signature:
-    """x [b, s, H], other [b, s, H] or of one head, which all need."""
+    """X [b, s, H], other [b, s, H] or of one head, which all need."""
     (x, other), (y,) = _shapes(op, tensors)
     heads = int(dict(op.attrs)["heads"])
     of_other = "H" if heads * other[2] // heads == y[2] - x[2] else ""
@@ -212,32 +212,32 @@ def join_heads(op: Op, tensors: Tensors) -> Signature:
 
 @rule("additive-attention")
 def additive(op: Op, tensors: Tensors) -> Signature:
-    """q [b, s, f] k [b, t, f] v [f] length [1] -> y [b, 1, s, t]: a sum over features."""
+    """Q [b, s, f] k [b, t, f] v [f] length [1] -> y [b, 1, s, t]: a sum over features."""
     return Signature((("", "s", "f"), ("", "t", "f"), ("f",), ("",)), (("", "", "s", "t"),))
 
 
 @rule("embedding")
 def embedding(op: Op, tensors: Tensors) -> Signature:
-    """Indices [...], table [v, h] -> y [..., h]: a device adds what it has not as zeros."""
+    """Look up [...] in a table [v, h] -> y [..., h]: what a device has not counts as zeros."""
     lead = _dims(len(tensors[op.inputs[0]].shape))
     return Signature((lead, ("v", "")), ((*lead, ""),), padded=frozenset({"v"}))
 
 
 @rule("position-embedding")
 def position_embedding(op: Op, tensors: Tensors) -> Signature:
-    """x [b, s, h], table [positions, h]."""
+    """X [b, s, h], table [positions, h]."""
     return Signature((("", "s", "h"), ("", "h")), (("", "s", "h"),))
 
 
 @rule("class-token")
 def class_token(op: Op, tensors: Tensors) -> Signature:
-    """x [b, f, h, w], token [f] -> y [b, 1 + h w, f]."""
+    """X [b, f, h, w], token [f] -> y [b, 1 + h w, f]."""
     return Signature((("", "f", "", ""), ("f",)), (("", "", "f"),))
 
 
 @rule("gather")
 def gather(op: Op, tensors: Tensors) -> Signature:
-    """x [b, p, f], indices [b, t] -> y [b, t, f]."""
+    """X [b, p, f], indices [b, t] -> y [b, t, f]."""
     return Signature((("", "", "f"), ("", "t")), (("", "t", "f"),))
 
 
@@ -252,21 +252,19 @@ def cross_entropy(op: Op, tensors: Tensors) -> Signature:
     dims = tuple("v" if i == axis else f"d{i}" for i in range(len(logits.shape)))
     rest = tuple(label for label in dims if label != "v")
     sums = Inner("all-reduce", replace(logits, shape=labels.shape).bytes, repeat=3)
-    return Signature(
-        (dims, rest), ((), dims), padded=frozenset({"v"}), inner={"v": (sums,)}
-    )
+    return Signature((dims, rest), ((), dims), padded=frozenset({"v"}), inner={"v": (sums,)})
 
 
 @rule("bce-loss", "mse-loss", "smooth-l1-loss")
 def pointwise_loss(op: Op, tensors: Tensors) -> Signature:
-    """A mean over all elements."""
+    """Take a mean over all elements."""
     labels = _dims(len(tensors[op.inputs[0]].shape))
     return Signature((labels, labels), ((),))
 
 
 @rule("dispatch")
 def dispatch(op: Op, tensors: Tensors) -> Signature:
-    """x [..., f], choices [..., k] -> rows [e, c, f] and places."""
+    """X [..., f], choices [..., k] -> rows [e, c, f] and places."""
     (x, chosen), (_, places) = _shapes(op, tensors)
     return Signature(
         ((*("" for _ in x[1:]), "f"), tuple("" for _ in chosen)),
@@ -300,7 +298,7 @@ def roi_align(op: Op, tensors: Tensors) -> Signature:
 
 @rule("columns")
 def columns(op: Op, tensors: Tensors) -> Signature:
-    """x [b, c, h, w] -> y [b, w, c x h]."""
+    """X [b, c, h, w] -> y [b, w, c x h]."""
     return Signature((("", "c", "", ""),), (("", "", "c"),), {"c": tensors[op.inputs[0]].shape[1]})
 
 
@@ -350,7 +348,7 @@ def recurrent(op: Op, tensors: Tensors) -> Signature:
 
 
 def _recurrent_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signature:
-    """The states of the step before are needed whole for the recurrent weights' gradient."""
+    """Read the states of the step before whole for the recurrent weights' gradient."""
     if op.pass_ is not Pass.WEIGHT_GRADIENT:
         return replace(sig, loops={"u": ("k",)})
     inputs = tuple(

@@ -150,9 +150,7 @@ def _of_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signa
     return made if adjust is None else adjust(op, tensors, forward, made)
 
 
-def _labels_of(
-    name: str, tensors: Tensors, forward: Op, known: Mapping[str, Labels]
-) -> Labels:
+def _labels_of(name: str, tensors: Tensors, forward: Op, known: Mapping[str, Labels]) -> Labels:
     """Labels of a tensor that a gradient op reads or writes."""
     shape = tensors[name].shape
     for candidate in (name, base(name)):
@@ -163,9 +161,9 @@ def _labels_of(
             if tensors[candidate].shape[1:] == shape[1:]:  # sparse: rows that were looked up
                 return labels
     for candidate in forward.outputs:  # a gradient that was handed on under another name
-        if tensors[candidate].elements == tensors[name].elements and len(
-            known[candidate]
-        ) == len(shape):
+        if tensors[candidate].elements == tensors[name].elements and len(known[candidate]) == len(
+            shape
+        ):
             return known[candidate]
     if len(forward.outputs) > 1:  # gradients of all outputs, side by side
         first = known[forward.outputs[0]]
@@ -210,7 +208,9 @@ ADJUSTMENTS: dict[str, Adjust] = {}
 """By op kind: what is special about the labels of its gradient ops."""
 
 
-def divided_loops(loops: Gemm | Conv | None, extents: tuple[str, ...], parts: int) -> Gemm | Conv | None:
+def divided_loops(
+    loops: Gemm | Conv | None, extents: tuple[str, ...], parts: int
+) -> Gemm | Conv | None:
     """Loop nest of one part; extents that are not divided evenly are padded."""
     if loops is None or not extents:
         return loops

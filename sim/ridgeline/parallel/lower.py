@@ -19,7 +19,7 @@ from ridgeline.kernels import OpCost
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.mesh import Mesh
-from ridgeline.parallel.partition import partition
+from ridgeline.parallel.partition import Partition, partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import Sharded, shard
@@ -100,7 +100,7 @@ def lower(
     )
     costs = [prices.cost(op, local) for op in local.ops]
     times = [cost.time_s(cluster.device) for cost in costs]
-    cut = partition(local, times, plan.pipeline * plan.chunks)
+    cut = _cut(_Same(local), tuple(times), plan.pipeline * plan.chunks)
     writer = Writer(builder, prices, wires, mesh, blocking=not plan.overlap_tensor)
     step = Step(plan, writer, cut, sharded.divided, fold=fold)
     step.write()
@@ -136,6 +136,12 @@ def _local(
     """Divide a graph, and let it recompute; the same graph is divided once."""
     sharded = shard(key.graph, tensor, sequence=sequence, flops_per_byte=flops_per_byte)
     return sharded, with_recompute(sharded.graph, recompute)
+
+
+@lru_cache(maxsize=8)
+def _cut(key: _Same, times: tuple[float, ...], n_stages: int) -> Partition:
+    """Cut a graph into stages; the same graph with the same times is cut once."""
+    return partition(key.graph, times, n_stages)
 
 
 def _flops_per_byte(plan: Plan, cluster: Cluster, wires: Wires, mesh: Mesh) -> float:

@@ -29,7 +29,7 @@ class Mesh:
 
     @classmethod
     def of(cls, plan: Plan) -> Mesh:
-        """Number the devices of a plan."""
+        """Return the ranks of a plan."""
         order = tuple(plan.order.split("-"))
         shape = [getattr(plan, name) for name in order]
         ranks = np.arange(plan.devices).reshape(shape[::-1]).transpose()

@@ -138,7 +138,7 @@ class _Cutter:
         return Partition(tuple(self._part(stage) for stage in range(self.n_stages)), ties)
 
     def _home_of_update(self, op: Op, stage: int) -> int:
-        """An update is done where the gradient is."""
+        """Find where an update is done: where the gradient is."""
         if op.pass_ is not Pass.UPDATE:
             return stage
         return next((self.made_by[name] for name in op.inputs if name in self.made_by), stage)

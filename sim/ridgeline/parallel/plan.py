@@ -23,12 +23,12 @@ DIMENSIONS = ("tensor", "context", "data", "pipeline")
 """Dimensions of the plan that devices are numbered by, the innermost first, by default."""
 
 
+_SWITCH = {"on": 0, "true": 0, "off": 1, "false": 1}  # 0: the degree of `tensor`
+
+
 def _degree(raw: object) -> object:
-    """Read "on" and "off", which stand for the degree of `tensor` and 1."""
-    words = {"on": 0, "true": 0, True: 0, "off": 1, "false": 1, False: 1}
-    if isinstance(raw, bool):
-        return words[raw]
-    return words.get(raw.lower(), raw) if isinstance(raw, str) else raw
+    """Read on and off, which stand for the degree of `tensor` and 1."""
+    return _SWITCH[str(raw).lower()] if isinstance(raw, bool) else raw
 
 
 def _si_bytes(raw: object) -> object:
@@ -61,7 +61,7 @@ class Plan(Strict):
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
-    """fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed, int8-mixed, flex16+5; None: the model's own."""
+    """fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed, int8-mixed or flex16+5; None: the model's."""
     optimizer: str | None = None
     """None: the model's own."""
     schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble"] = "1f1b"
@@ -73,9 +73,9 @@ class Plan(Strict):
     """What the backward pass computes again: every block, or the scores of attention."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
-    overlap_tensor: bool = True
-    """Whether an op that needs nothing of a collective between tensor-parallel ranks runs while
-    that goes on."""
+    overlap_tensor: bool = False
+    """Whether ops that need nothing of a collective between tensor-parallel ranks run while that
+    goes on; else the next op waits for it, as in Megatron-LM's first versions."""
     bucket: Annotated[units.Bytes, BeforeValidator(_si_bytes)] = 25 * 2.0**20
     """Gradients are reduced in buckets of at least this size (PyTorch DDP: 25 MiB)."""
     order: str = "-".join(DIMENSIONS)
@@ -231,6 +231,8 @@ def _typed(name: str, value: Any) -> Any:
     if bool in kinds and value.lower() in {"true", "false"}:
         return value.lower() == "true"
     if int in kinds:
+        if name == "sequence" and value.lower() in _SWITCH:
+            return _SWITCH[value.lower()]
         try:
             return int(value)
         except ValueError as error:

@@ -256,12 +256,12 @@ class _Sharder:
         return self.layout[name]
 
     def _follow(self, op: Op, sig: Signature) -> str | None:
-        """The label that divides the forward op of a gradient op, if it can."""
+        """Return the label that divides the forward op of a gradient op, if it can."""
         label = self.chosen.get(forward_name(op)) if op.pass_ in _GRADIENTS else None
         return label if label is not None and label in sig.labels else None
 
     def _choose(self, op: Op, sig: Signature) -> str | None:
-        """The label by which an op is divided, or None."""
+        """Return the label by which an op is divided, or None."""
         weighted = op.loops is not None and op.pass_ is Pass.FORWARD
         best: tuple[float, int, str | None] | None = None
         paired = False
@@ -341,8 +341,8 @@ class _Sharder:
                 if self._is_sum(name, label, sig) and tensor.role not in _STATIC:
                     moved += 2 * tensor.bytes
             elif forward and op.loops is not None:
-                if labels.index(label) not in self.good.get(name, ()):
-                    moved += tensor.bytes
+                is_taken_up = labels.index(label) in self.good.get(name, ())
+                moved += 0 if is_taken_up else tensor.bytes
         return moved
 
     def _is_sum(self, output: str, label: str, sig: Signature) -> bool:
@@ -463,7 +463,7 @@ class _Sharder:
         self.ops.append(op)
 
     def result(self) -> Sharded:
-        """The finished graph, in which each weight is copied just before it is first read."""
+        """Return the finished graph; each weight is copied just before it is first read."""
         body, self.ops = self.ops, []
         waiting = {op.outputs[0]: op for op in self.casts}
         for op in body:

@@ -7,7 +7,7 @@ block may wait for what has a higher number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,6 +42,8 @@ class Blocks:
         Gradients that are reduced together.
     n_waits
         How much the updates wait for: collectives at the end.
+    held
+        Bytes that are held from the beginning, by kind.
     """
 
     part: Part
@@ -49,6 +51,7 @@ class Blocks:
     receipts: dict[int, list[Receipt]]
     buckets: tuple[Bucket, ...]
     n_waits: int
+    held: Mapping[str, int]
 
     def maker(self, tensor: str) -> int:
         """Phase in which a tensor is made."""
@@ -74,20 +77,21 @@ class Copies:
     ports: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
 
     def rows(self, phase: int, chunk: int) -> Ints:
-        """Copies of one phase of a chunk."""
+        """Return the copies of one phase of a chunk."""
         return np.flatnonzero((self.phase == phase) & (self.chunk == chunk))
 
     def task(self, tensor: str, chunk: int, r: int) -> Ints:
-        """[M] The task of each micro-batch that makes a tensor on a rank."""
+        """Return [M] the task of each micro-batch that makes a tensor on a rank."""
         phase = self.chunks[chunk].maker(tensor)
         rows = self.rows(phase, chunk)
-        place = np.array([piece.made.get(tensor, (NOTHING,))[r % len(piece.made.get(tensor, (NOTHING,)))] for piece in self.pieces])
+        places = (piece.made.get(tensor) for piece in self.pieces)
+        place = np.array([NOTHING if at is None else at[r] for at in places])
         made = np.full(int(self.micro_batch.max()) + 1, NOTHING, np.int64)
         made[self.micro_batch[rows]] = self.first[rows] + place[self.order[rows]]
         return made
 
     def last(self, r: int, phases: Sequence[int], chunk: int) -> int:
-        """The last compute task of a chunk's phases on a rank."""
+        """Return the last compute task of a chunk's phases on a rank."""
         rows = np.flatnonzero(np.isin(self.phase, phases) & (self.chunk == chunk))
         row = int(rows[-1])
         return int(self.first[row]) + self.pieces[int(self.order[row])].tail[r]
@@ -124,7 +128,9 @@ class Step:
         """Teams of a stage, with the ranks that each of their ranks stands for."""
         if fold:
             return [(tuple(self.mesh.stage(stage).tolist()),)]
-        return [tuple((rank,) for rank in row) for row in self.mesh.groups(stage, "tensor").tolist()]
+        return [
+            tuple((rank,) for rank in row) for row in self.mesh.groups(stage, "tensor").tolist()
+        ]
 
     def write(self) -> None:
         """Write the whole step."""
@@ -186,17 +192,12 @@ class Step:
                     accumulated=gradients if later else (),
                     fine=self.fine,
                 )
-        self._initial.setdefault(id(team), []).append(dict(memory.initial))
-        return Blocks(part, pieces, receipts, buckets, n_waits)
-
-    @property
-    def _initial(self) -> dict[int, list[dict[str, int]]]:
-        return self.__dict__.setdefault("_held", {})  # type: ignore[no-any-return]
+        return Blocks(part, pieces, receipts, buckets, n_waits, memory.initial)
 
     def _hold(self, team: Team, chunks: list[Blocks]) -> None:
         """Say what the ranks of a team hold from the beginning, of all chunks together."""
         for kind in MEMORY_KINDS:
-            size = sum(initial.get(kind, 0) for initial in self._initial[id(team)])
+            size = sum(blocks.held.get(kind, 0) for blocks in chunks)
             for rank in team.ranks:
                 self.builder.set_initial_memory(rank, kind, size)
 
@@ -226,24 +227,22 @@ class Step:
 
     # Copies
 
-    def _arrange(
-        self, team: Team, chunks: list[Blocks], slots: SlotArrays, number: int
-    ) -> Copies:
+    def _arrange(self, team: Team, chunks: list[Blocks], slots: SlotArrays, number: int) -> Copies:
         """Put the blocks of a team in the order of the schedule, and number their tasks."""
         pieces: list[Piece] = []
         index = np.full((_END + 1, len(chunks), 2), NOTHING, np.int64)
         for c, blocks in enumerate(chunks):
-            for (phase, later), piece in blocks.pieces.items():
-                index[phase, c, int(later) :] = len(pieces)
+            for (kind, later), piece in blocks.pieces.items():
+                index[kind, c, int(later) :] = len(pieces)
                 pieces.append(piece)
-        mine = slice(int(slots.stage_ptr[team.stage]), int(slots.stage_ptr[team.stage + 1]))
+        of_stage = slice(int(slots.stage_ptr[team.stage]), int(slots.stage_ptr[team.stage + 1]))
         once = np.arange(len(chunks))
         phase = np.concatenate(
-            (np.full(len(once), _BEGIN), slots.phase[mine], np.full(len(once), _END))
+            (np.full(len(once), _BEGIN), slots.phase[of_stage], np.full(len(once), _END))
         ).astype(np.int64)
-        chunk = np.concatenate((once, slots.chunk[mine], once)).astype(np.int64)
+        chunk = np.concatenate((once, slots.chunk[of_stage], once)).astype(np.int64)
         zero = np.zeros(len(once), np.int64)
-        micro_batch = np.concatenate((zero, slots.micro_batch[mine], zero)).astype(np.int64)
+        micro_batch = np.concatenate((zero, slots.micro_batch[of_stage], zero)).astype(np.int64)
         order = index[phase, chunk, (micro_batch > 0).astype(np.int64)]
         there = order != NOTHING
         order, phase, chunk, micro_batch = (a[there] for a in (order, phase, chunk, micro_batch))
@@ -288,7 +287,7 @@ class Step:
     def _message(
         self, blocks: Blocks, receipt: Receipt, source: Team, target: Team, r: int
     ) -> Block:
-        """A block of one task: what one rank sends to the one at its place in another stage."""
+        """Write one task: what a rank sends to the one at its place in another stage."""
         gathered = self._gathered([receipt])
         size = sum(
             blocks.part.graph.tensors[n].bytes / (self.plan.tensor if n in gathered else 1)
@@ -319,7 +318,7 @@ class Step:
     # The end of the step
 
     def _ends(self, played: list[Copies], number: int) -> list[End]:
-        """Collectives over gradients in the order of issue; tells the updates what to wait for."""
+        """List the collectives of the gradients, and tell the updates what to wait for."""
         ends: list[End] = []
         waits: dict[tuple[int, int], list[int]] = {}
         for stage in range(self.plan.pipeline):
@@ -367,7 +366,7 @@ class Step:
         return previous[0]
 
     def _ready(self, copies: Copies, chunk: int, r: int, bucket: Bucket) -> int:
-        """The task that completes a bucket, of the last micro-batch."""
+        """Return the task that completes a bucket, of the last micro-batch."""
         blocks = copies.chunks[chunk]
         if not self.plan.overlap:
             return copies.last(r, (_BACKWARD, _WEIGHTS), chunk)
@@ -398,9 +397,7 @@ class Step:
                     for chunk, stage in parts
                     for task in (
                         *waits.get((stage * self.columns + column, chunk), ())[r : r + 1],
-                        played[stage * self.columns + column].last(
-                            r, (_BACKWARD, _WEIGHTS), chunk
-                        ),
+                        played[stage * self.columns + column].last(r, (_BACKWARD, _WEIGHTS), chunk),
                     )
                 ]
                 which = int(np.flatnonzero(groups[:, 0] == holders[0].team.members[r][0])[0])

@@ -33,12 +33,19 @@ class Prices:
         self.builder, self.device = builder, device
         self.cost_of_row: dict[int, OpCost] = {}
         self._costs: dict[tuple[object, ...], OpCost] = {}
+        self._by_op: dict[int, tuple[Op, OpCost]] = {}
         self._rows: dict[int, int] = {}
         self.accounts = self._accounts()
         self._resources = self._engines_and_levels()
 
     def cost(self, op: Op, graph: Graph) -> OpCost:
         """Price an op; a collective costs nothing here."""
+        known = self._by_op.get(id(op))
+        if known is None or known[0] is not op:
+            known = self._by_op[id(op)] = op, self._cost(op, graph)
+        return known[1]
+
+    def _cost(self, op: Op, graph: Graph) -> OpCost:
         tensors = graph.tensors
         key = (
             op.kind,
@@ -57,7 +64,7 @@ class Prices:
         return self._costs[key]
 
     def row(self, cost: OpCost) -> int:
-        """Cost row of an op's price."""
+        """Return the cost row of an op's price."""
         if id(cost) not in self._rows:
             works = {**cost.engine_work, **cost.level_work}
             counts = {**cost.flops, **cost.traffic_bytes}
@@ -70,7 +77,7 @@ class Prices:
         return self._rows[id(cost)]
 
     def streaming(self, size_bytes: float) -> OpCost:
-        """Price of an op that only moves so many bytes through all of the memory."""
+        """Return the price of an op that only moves so many bytes through all of the memory."""
         key = ("streaming", size_bytes)
         if key not in self._costs:
             cost = OpCost(self.device.launch_latency.value)
@@ -103,7 +110,7 @@ class Prices:
 
 
 def _look(tensor: Tensor) -> tuple[object, ...]:
-    """What the price of an op may depend on."""
+    """Return what the price of an op may depend on."""
     return tensor.shape, tensor.format, tensor.sparsity
 
 
@@ -138,11 +145,11 @@ class Team:
 
     @property
     def multiplicity(self) -> int:
-        """Real ranks that each simulated one stands for."""
+        """Number of real ranks that each simulated one stands for."""
         return len(self.members[0])
 
     def stream(self, name: str, r: int) -> int:
-        """A queue of one simulated rank, which is made when it is first asked for."""
+        """Return a queue of one simulated rank, which is made when it is first asked for."""
         if (name, r) not in self._streams:
             self._streams[name, r] = self.builder.add_stream(
                 f"device{self.members[r][0]}/{name}", self.ranks[r]
@@ -237,6 +244,8 @@ class Writer:
             op = graph.ops[i]
             if op.kind in COLLECTIVES:
                 sources = [made[name] for name in op.inputs if name in made] or [tuple(chain)]
+                if self.blocking:
+                    sources.append(tuple(chain))
                 deps = tuple(dict.fromkeys(place for places in sources for place in places))
                 attrs = dict(op.attrs)
                 there = self._collective(
@@ -340,19 +349,19 @@ class Writer:
     def _entries(
         self, memory: MemoryPlan, ops: Sequence[int], fine: bool
     ) -> list[tuple[MemoryEntry, ...]]:
-        """Changes of the memory by op: all of them, or the fullest moment and what is left."""
+        """Return changes of the memory by op: all, or the fullest moment and what is left."""
         if fine or not ops:
             return [memory.entries[i] for i in ops]
         held: dict[str, int] = {}
         fullest: dict[str, int] = {}
         most = 0
         for i in ops:
-            for kind, start, _ in memory.entries[i]:
-                held[kind] = held.get(kind, 0) + start
+            for kind, taken, _ in memory.entries[i]:
+                held[kind] = held.get(kind, 0) + taken
             if sum(held.values()) > most:
                 most, fullest = sum(held.values()), dict(held)
-            for kind, _, end in memory.entries[i]:
-                held[kind] = held.get(kind, 0) + end
+            for kind, _, given in memory.entries[i]:
+                held[kind] = held.get(kind, 0) + given
         kinds = [kind for kind in held if held[kind] or fullest.get(kind)]
         begin = tuple(MemoryEntry(kind, fullest.get(kind, 0), 0) for kind in kinds)
         end = tuple(MemoryEntry(kind, 0, held[kind] - fullest.get(kind, 0)) for kind in kinds)

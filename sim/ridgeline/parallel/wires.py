@@ -22,7 +22,7 @@ from ridgeline.network.algorithm import DoesNotApplyError
 from ridgeline.network.routing import routes
 from ridgeline.network.schedule import ALGORITHMS, Schedule, closed_form_time_s
 from ridgeline.network.schedule import Phase as Rounds
-from ridgeline.network.topology import Floats, Topology
+from ridgeline.network.topology import Topology
 from ridgeline.parallel.mesh import Ranks
 
 _FEW_LINKS = 64  # a machine of so few links is not reduced to one node
@@ -79,12 +79,14 @@ class Wires:
     ) -> None:
         self.builder, self.topology, self.merge = builder, topology, merge
         self.far_account = far_account
+        self.keeps_all = not merge or topology.n_links <= _FEW_LINKS
         self.node = topology.node_of[topology.devices].astype(np.int64)
         first = np.full(int(self.node.max(initial=0)) + 1, len(self.node))
         np.minimum.at(first, self.node, np.arange(len(self.node)))
         self.place = np.arange(len(self.node)) - first[self.node]
         self.dimension_of_row: dict[int, str] = {}
         self._priced: dict[tuple[object, ...], Priced] = {}
+        self._rows: dict[tuple[object, ...], tuple[int, Schedule]] = {}
         self._resources: dict[str, int] = {}
 
     def collective(
@@ -96,7 +98,7 @@ class Wires:
         dimension: str,
         repeat: int = 1,
     ) -> tuple[int, Schedule]:
-        """Cost row of a collective that all groups do at the same time, and its schedule.
+        """Return the cost row of a collective of all groups at the same time, and its schedule.
 
         Parameters
         ----------
@@ -111,16 +113,19 @@ class Wires:
         repeat
             How many equal ones follow each other.
         """
-        groups, nodes = self._near(groups, which)
-        key = (op, size_bytes, repeat, self._pattern(groups, nodes))
-        if key not in self._priced:
-            self._priced[key] = self._price(op, groups, size_bytes, repeat)
-        row = self._row(self._priced[key], nodes)
-        self.dimension_of_row[row] = dimension
-        return row, self._priced[key].schedule
+        same = (op, size_bytes, repeat, dimension, which, groups.shape, int(groups[which, 0]))
+        if same not in self._rows:
+            groups, nodes = self._near(groups, which)
+            key = (op, size_bytes, repeat, self._pattern(groups, nodes))
+            if key not in self._priced:
+                self._priced[key] = self._price(op, groups, size_bytes, repeat)
+            row = self._row(self._priced[key], nodes)
+            self.dimension_of_row[row] = dimension
+            self._rows[same] = row, self._priced[key].schedule
+        return self._rows[same]
 
     def message(self, sources: Ranks, targets: Ranks, which: int, size_bytes: float) -> int:
-        """Cost row of messages that go at the same time, one from each source to its target."""
+        """Return the cost row of messages at the same time, one from each source to its target."""
         pairs, nodes = self._near(np.stack((sources, targets), axis=1), which)
         key = ("send", size_bytes, 1, self._pattern(pairs, nodes))
         if key not in self._priced:
@@ -130,7 +135,7 @@ class Wires:
         return row
 
     def time_s(self, op: str, group: Ranks, size_bytes: float) -> float:
-        """Seconds of a collective of one group that has the network to itself."""
+        """Return the seconds of a collective of one group that has the network to itself."""
         schedule = best_schedule(op, self.topology, tuple(group.tolist()), size_bytes)
         return closed_form_time_s(schedule, self.topology)
 
@@ -140,14 +145,13 @@ class Wires:
         nodes = np.array(list(dict.fromkeys(self.node[mine].tolist())))
         if not self.merge:
             return mine[None, :], nodes
-        near = np.isin(self.node[groups], nodes).any(axis=1)
-        near[which] = False
+        near = np.isin(self.node[groups], nodes).any(axis=1) & (np.arange(len(groups)) != which)
         groups = np.concatenate((mine[None, :], groups[near]))
         return groups, np.array(list(dict.fromkeys(self.node[groups].ravel().tolist())))
 
     def _pattern(self, groups: Ranks, nodes: Ranks) -> tuple[object, ...]:
-        """How groups lie in nodes, whichever nodes these are."""
-        if not self.merge:
+        """Say how groups lie in nodes, whichever nodes these are."""
+        if self.keeps_all:
             return (groups.tobytes(),)
         order = np.zeros(int(self.node.max(initial=0)) + 1, np.int64)
         order[nodes] = np.arange(len(nodes))
@@ -181,11 +185,10 @@ class Wires:
         return size_bytes / float(self.topology.bandwidth_bytes_per_s[link])
 
     def _project(self, loads: dict[int, float], group: Ranks) -> tuple[dict[_Link, float], float]:
-        """Loads on the links of the nodes that stand for all, and the time of a fuller one."""
+        """Return the loads on the links that stand for all, and the time of a fuller one."""
         topology = self.topology
         members = self.node[group]
         kept_nodes = [int(members[0])] if len(group) != 2 else sorted(set(members.tolist()))
-        everything = not self.merge or topology.n_links <= _FEW_LINKS
         kept: dict[_Link, float] = {}
         inside_s = outside_s = 0.0
         order = {node: i for i, node in enumerate(dict.fromkeys(members.tolist()))}
@@ -194,10 +197,10 @@ class Wires:
             nodes = [int(topology.node_of[end]) for end in ends]
             home = next((node for node in nodes if node in kept_nodes), None)
             busy_s = self._busy_s(link, size)
-            if everything or home is not None:
+            if self.keeps_all or home is not None:
                 inside_s = max(inside_s, busy_s)
                 bandwidth = float(topology.bandwidth_bytes_per_s[link])
-                if everything:
+                if self.keeps_all:
                     name, place = topology.link_name(link), -1
                 else:
                     assert home is not None
@@ -209,7 +212,7 @@ class Wires:
         return kept, outside_s if outside_s > inside_s * _FULLER else 0.0
 
     def _role(self, link: int, home: int) -> str:
-        """Name of a link in its node, with %d for the node's number."""
+        """Return the name of a link in its node, with %d for the node's number."""
         topology, words = self.topology, []
         for end in (int(topology.source[link]), int(topology.target[link])):
             if int(topology.node_of[end]) == home:
@@ -223,7 +226,9 @@ class Wires:
         for latency_s, repeat, loads, elsewhere_s in priced.phases:
             works: dict[int, float] = {}
             for link, size in loads.items():
-                name = link.name.replace("%d", str(nodes[link.node])) if link.node >= 0 else link.name
+                name = (
+                    link.name.replace("%d", str(nodes[link.node])) if link.node >= 0 else link.name
+                )
                 resource = self._resource(name, link.bandwidth_bytes_per_s, shared=True)
                 works[resource] = works.get(resource, 0.0) + size
             if elsewhere_s:
@@ -237,7 +242,7 @@ class Wires:
         return self._resources[name]
 
     def _events(self, priced: Priced) -> dict[int, float]:
-        """Bytes on every class of link, and the compulsory memory traffic of all members.
+        """Count bytes on every class of link, and the compulsory memory traffic of all members.
 
         Each member reads its operand once and writes the result once; what a ring keeps of partial
         sums in buffers on the way is not counted.
@@ -290,9 +295,9 @@ def _schedule(
 
 
 def _message(topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
-    """One message on its route, with the fixed time of starting one."""
-    ends = topology.devices[list(ranks)]
-    links: Floats = routes(topology, ends[:1], ends[1:]).links
+    """Schedule one message on its route, with the fixed time of starting one."""
+    ends = topology.devices[list(ranks)].astype(np.int64)
+    links = routes(topology, ends[:1], ends[1:]).links
     latency_s = topology.collective_latency_s + float(topology.latency_s[links].sum())
     loads = dict.fromkeys(links.tolist(), float(size_bytes)) if size_bytes else {}
     return Schedule("send", "direct", 2, float(size_bytes), (Rounds(latency_s, 1, loads),))
