@@ -101,7 +101,9 @@ def lower(
     costs = [prices.cost(op, local) for op in local.ops]
     times = [cost.time_s(cluster.device) for cost in costs]
     cut = _cut(_Same(local), tuple(times), plan.pipeline * plan.chunks)
-    writer = Writer(builder, prices, wires, mesh, blocking=not plan.overlap_tensor)
+    overlaps = {"data": plan.overlap, "tensor": plan.overlap_tensor}
+    blocking = frozenset(name for name, does in overlaps.items() if not does)
+    writer = Writer(builder, prices, wires, mesh, blocking)
     step = Step(plan, writer, cut, sharded.divided, fold=fold)
     step.write()
     return Lowered(

@@ -8,7 +8,7 @@ block may wait for what has a higher number.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,9 +20,11 @@ from ridgeline.parallel.buckets import Bucket, gradient_buckets
 from ridgeline.parallel.partition import Part, Partition, Receipt, Tie
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.schedules import PHASES, SCHEDULES, SlotArrays, slot_arrays
-from ridgeline.parallel.team import COLLECTIVE, Piece, Team, Writer
+from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.parallel.team import COLLECTIVE, Piece, Team, Writer, stream_of
+from ridgeline.parallel.zero import SHARD, with_sharding
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Pass, Role
+from ridgeline.workload.graph import Graph, Op, Pass, Role
 from ridgeline.workload.liveness import MEMORY_KINDS, memory_entries
 
 _FINE = 100_000  # tasks up to which memory is followed op by op, not block by block
@@ -38,8 +40,12 @@ class Blocks:
     ----------
     pieces
         By phase, for the first micro-batch and for the others, which add to its gradients.
+    receipts
+        By phase, what comes from other stages.
+    begun
+        What is gathered at the beginning of the step, together.
     buckets
-        Gradients that are reduced together.
+        Gradients that are reduced together at the end of the step.
     n_waits
         How much the updates wait for: collectives at the end.
     held
@@ -49,6 +55,7 @@ class Blocks:
     part: Part
     pieces: dict[tuple[int, bool], Piece]
     receipts: dict[int, list[Receipt]]
+    begun: list[tuple[str, ...]]
     buckets: tuple[Bucket, ...]
     n_waits: int
     held: Mapping[str, int]
@@ -117,20 +124,14 @@ class Step:
         self.splits = plan.pipeline > 1 and SCHEDULES[plan.schedule].splits_backward
         n_tasks = sum(len(part.graph.ops) for part in cut.parts) * plan.micro_batches
         self.fine = n_tasks <= _FINE
-        self.columns = 1 if fold else plan.data * plan.context
         self.teams = [
-            Team(self.builder, stage, members)
-            for stage in range(plan.pipeline)
-            for members in self._members(stage, fold)
+            Team(self.builder, stage, self._members(stage, fold)) for stage in range(plan.pipeline)
         ]
 
-    def _members(self, stage: int, fold: bool) -> list[tuple[tuple[int, ...], ...]]:
-        """Teams of a stage, with the ranks that each of their ranks stands for."""
-        if fold:
-            return [(tuple(self.mesh.stage(stage).tolist()),)]
-        return [
-            tuple((rank,) for rank in row) for row in self.mesh.groups(stage, "tensor").tolist()
-        ]
+    def _members(self, stage: int, fold: bool) -> tuple[tuple[int, ...], ...]:
+        """Return the ranks that each simulated rank of a stage stands for."""
+        ranks = self.mesh.stage(stage).tolist()
+        return (tuple(ranks),) if fold else tuple((rank,) for rank in ranks)
 
     def write(self) -> None:
         """Write the whole step."""
@@ -164,35 +165,42 @@ class Step:
     def _blocks(self, team: Team, chunk: int) -> Blocks:
         """Write the blocks of one part of the model."""
         number = chunk * self.plan.pipeline + team.stage
-        part = self.cut.parts[number]
-        graph, persist = part.graph, self.plan.micro_batches > 1
+        plan, part = self.plan, self.cut.parts[number]
+        replicas = plan.data * plan.context
+        graph = with_sharding(part.graph, plan.sharding, replicas, plan.bucket)
+        part = replace(part, graph=graph)
+        persist = plan.micro_batches > 1
         memory = memory_entries(graph, gradients_persist=persist)
         phases = self._phases(graph)
         receipts = {
             _FORWARD: [receipt for receipt in part.receipts if receipt.forward],
             _BACKWARD: [receipt for receipt in part.receipts if not receipt.forward],
         }
-        reduces = self.plan.data * self.plan.context > 1
-        buckets = gradient_buckets(graph, self.plan.bucket) if reduces else ()
+        at_end = replicas > 1 and plan.sharding < 2
+        buckets = gradient_buckets(graph, plan.bucket) if at_end else ()
         ties = [tie for tie in self.cut.ties if number in tie.gradients]
-        n_waits = (bool(buckets) + len(ties)) * len(team)
+        n_groups = len(list(team.of_groups(self.writer.groups(team, "data"))))
+        n_waits = bool(buckets) * n_groups + len(ties) * len(team)
         gradients = frozenset(weight_gradients(graph).values()) if persist else frozenset()
         pieces: dict[tuple[int, bool], Piece] = {}
         for phase, ops in phases.items():
-            adds = phase in {_BACKWARD, _WEIGHTS} and self.plan.micro_batches > 1
-            for later in (False, True) if adds else (False,):
+            once = [graph.ops[i].outputs for i in phases.get(_BEGIN, ()) if _sends(graph.ops[i])]
+            begun = once if phase == _FORWARD else []
+            differs = begun or phase in {_BACKWARD, _WEIGHTS}
+            for later in (False, True) if differs and persist else (False,):
+                came = [receipt.tensors for receipt in receipts.get(phase, ())]
                 pieces[phase, later] = self.writer.write(
                     team,
                     graph,
                     ops,
                     memory,
-                    receipts=[receipt.tensors for receipt in receipts.get(phase, ())],
+                    receipts=came if later else [*came, *begun],
                     gathered=self._gathered(receipts.get(phase, ())),
                     waits=n_waits if phase == _END else 0,
                     accumulated=gradients if later else (),
                     fine=self.fine,
                 )
-        return Blocks(part, pieces, receipts, buckets, n_waits, memory.initial)
+        return Blocks(part, pieces, receipts, once, buckets, n_waits, memory.initial)
 
     def _hold(self, team: Team, chunks: list[Blocks]) -> None:
         """Say what the ranks of a team hold from the beginning, of all chunks together."""
@@ -208,8 +216,7 @@ class Step:
         }
         for i, op in enumerate(graph.ops):
             if op.pass_ is Pass.FORWARD:
-                role = graph.tensors[op.outputs[0]].role if op.outputs else None
-                phases[_BEGIN if role is Role.WEIGHT_COPY else _FORWARD].append(i)
+                phases[_BEGIN if _begins(op, graph) else _FORWARD].append(i)
             elif op.pass_ is Pass.UPDATE:
                 phases[_END].append(i)
             elif self.splits and op.pass_ is Pass.WEIGHT_GRADIENT:
@@ -254,10 +261,24 @@ class Step:
             tail = np.array([piece.tail[r] for piece in pieces], np.int64)[order]
             last = np.where(tail >= 0, first + tail, NOTHING)
             copies.ports[1:, r] = np.maximum.accumulate(last)[:-1]
+        for c, blocks in enumerate(chunks):
+            self._connect_beginning(copies, c, blocks)
         return copies
 
+    def _connect_beginning(self, copies: Copies, chunk: int, blocks: Blocks) -> None:
+        """Let the first forward block wait for what is gathered at the beginning of the step."""
+        if not blocks.begun:
+            return
+        begin, first = int(copies.rows(_BEGIN, chunk)[0]), int(copies.rows(_FORWARD, chunk)[0])
+        piece, size = copies.pieces[int(copies.order[begin])], len(copies.team)
+        for q, names in enumerate(blocks.begun, start=len(blocks.receipts[_FORWARD])):
+            for r, place in enumerate(piece.made[names[0]]):
+                copies.ports[first, (q + 1) * size + r] = copies.first[begin] + place
+
     def _n_ports(self, team: Team, chunks: list[Blocks]) -> int:
-        most = max(len(part) for blocks in chunks for part in blocks.receipts.values())
+        most = max(
+            len(part) + len(blocks.begun) for blocks in chunks for part in blocks.receipts.values()
+        )
         waits = max(blocks.n_waits for blocks in chunks)
         return len(team) * (most + 2) + waits
 
@@ -266,14 +287,14 @@ class Step:
     def _messages(self, played: list[Copies], number: int) -> list[tuple[Block, Ints, Ints]]:
         """Write the messages between stages: (block, first tasks, ports) of each kind."""
         messages = []
-        for at, copies in enumerate(played):
-            column, size = at % self.columns, len(copies.team)
+        for copies in played:
+            size = len(copies.team)
             for chunk, blocks in enumerate(copies.chunks):
                 for phase, receipts in blocks.receipts.items():
                     rows = copies.rows(phase, chunk)
                     for q, receipt in enumerate(receipts):
                         from_chunk, stage = divmod(receipt.source, self.plan.pipeline)
-                        source = played[stage * self.columns + column]
+                        source = played[stage]
                         for r in range(size):
                             made = [source.task(n, from_chunk, r) for n in receipt.tensors]
                             ports = np.unique(np.stack(made, axis=1), axis=1)
@@ -321,49 +342,45 @@ class Step:
         """List the collectives of the gradients, and tell the updates what to wait for."""
         ends: list[End] = []
         waits: dict[tuple[int, int], list[int]] = {}
-        for stage in range(self.plan.pipeline):
-            columns = played[stage * self.columns : (stage + 1) * self.columns]
+        for copies in played:
             for chunk in reversed(range(self.plan.chunks)):
-                for r in range(len(columns[0].team)):
-                    last = self._reduce(columns, chunk, r, ends, number)
-                    for at in range(len(columns)) if last is not None else ():
-                        key = (stage * self.columns + at, chunk)
-                        waits.setdefault(key, []).append(last)  # type: ignore[arg-type]
+                last = self._reduce(copies, chunk, ends, number)
+                waits[copies.team.stage, chunk] = last
         for tie in self.cut.ties:
             self._tie(tie, played, ends, number, waits)
-        for (at, chunk), tasks in waits.items():
-            copies = played[at]
+        for (stage, chunk), tasks in waits.items():
+            copies = played[stage]
             rows = copies.rows(_END, chunk)
-            first = len(copies.team)
             for k, task in enumerate(tasks):
-                copies.ports[rows, first + k] = task
+                copies.ports[rows, len(copies.team) + k] = task
         return ends
 
-    def _reduce(
-        self, columns: list[Copies], chunk: int, r: int, ends: list[End], number: int
-    ) -> int | None:
-        """Reduce the gradients of one part over its replicas; return the last collective."""
-        blocks = columns[0].chunks[chunk]
-        team = columns[0].team
+    def _reduce(self, copies: Copies, chunk: int, ends: list[End], number: int) -> list[int]:
+        """Reduce the gradients of one part over its replicas; return the last collectives."""
+        blocks, team = copies.chunks[chunk], copies.team
         if not blocks.buckets:
-            return None
-        groups = self.mesh.groups(team.stage, "data", "context")
-        which = int((groups == team.members[r][0]).any(axis=1).argmax())
-        previous: list[int] = []
-        for bucket in blocks.buckets:
-            row, schedule = self.wires.collective(
-                "all-reduce", groups, which, float(bucket.size_bytes), "data"
-            )
-            self.schedules.append(schedule)
-            label = f"all-reduce {bucket.tensors[0]}"
-            if len(bucket.tensors) > 1:
-                label += f" +{len(bucket.tensors) - 1}"
-            ready = [self._ready(copies, chunk, r, bucket) for copies in columns]
-            streams = tuple(copies.team.stream("network", r) for copies in columns)
-            many = max(1, team.multiplicity // groups.shape[1])
-            ends.append(End(label, row, streams, tuple(dict.fromkeys([*ready, *previous])), many))
-            previous = [number + len(ends) - 1]
-        return previous[0]
+            return []
+        op = "reduce-scatter" if self.plan.sharding else "all-reduce"
+        groups = self.writer.groups(team, "data")
+        last = []
+        for which, mine in team.of_groups(groups):
+            previous: list[int] = []
+            for bucket in blocks.buckets:
+                row, schedule = self.wires.collective(
+                    op, groups, which, float(bucket.size_bytes), "data"
+                )
+                self.schedules.append(schedule)
+                label = f"{op} {bucket.tensors[0]}"
+                if len(bucket.tensors) > 1:
+                    label += f" +{len(bucket.tensors) - 1}"
+                ready = [self._ready(copies, chunk, r, bucket) for r in mine]
+                streams = tuple(team.stream(stream_of("data"), r) for r in mine)
+                many = max(1, team.multiplicity * len(mine) // groups.shape[1])
+                deps = tuple(dict.fromkeys([*ready, *previous]))
+                ends.append(End(label, row, streams, deps, many))
+                previous = [number + len(ends) - 1]
+            last += previous
+        return last
 
     def _ready(self, copies: Copies, chunk: int, r: int, bucket: Bucket) -> int:
         """Return the task that completes a bucket, of the last micro-batch."""
@@ -389,31 +406,26 @@ class Step:
         groups = np.stack(
             [np.take(self.mesh.ranks, stage, axis=pipeline).ravel() for stage in stages], axis=1
         )
-        for column in range(self.columns):
-            for r in range(len(played[column].team)):
-                holders = [played[stage * self.columns + column] for stage in stages]
-                deps = [
-                    task
-                    for chunk, stage in parts
-                    for task in (
-                        *waits.get((stage * self.columns + column, chunk), ())[r : r + 1],
-                        played[stage * self.columns + column].last(r, (_BACKWARD, _WEIGHTS), chunk),
-                    )
-                ]
-                which = int(np.flatnonzero(groups[:, 0] == holders[0].team.members[r][0])[0])
-                row = self._tied_row(groups, which, tie)
-                streams = tuple(holder.team.stream("network", r) for holder in holders)
-                many = holders[0].team.multiplicity
-                label = f"all-reduce tied {tie.weight}"
-                ends.append(End(label, row, streams, tuple(dict.fromkeys(deps)), many))
-                for chunk, stage in parts:
-                    key = (stage * self.columns + column, chunk)
-                    waits.setdefault(key, []).append(number + len(ends) - 1)
+        last = (_BACKWARD, _WEIGHTS)
+        for r in range(len(played[0].team)):
+            holders = [played[stage] for stage in stages]
+            deps = [played[stage].last(r, last, chunk) for chunk, stage in parts]
+            deps += [task for chunk, stage in parts for task in waits[stage, chunk]]
+            which = int(np.flatnonzero(groups[:, 0] == holders[0].team.members[r][0])[0])
+            row = self._tied_row(groups, which, tie)
+            streams = tuple(holder.team.stream(stream_of("data"), r) for holder in holders)
+            label = f"all-reduce tied {tie.weight}"
+            many = holders[0].team.multiplicity
+            ends.append(End(label, row, streams, tuple(dict.fromkeys(deps)), many))
+        for chunk, stage in parts:
+            many_ends = range(len(ends) - len(played[0].team), len(ends))
+            waits[stage, chunk] = [*waits[stage, chunk], *(number + k for k in many_ends)]
 
     def _tied_row(self, groups: Ints, which: int, tie: Tie) -> int:
         if groups.shape[1] == 1:
             return self.builder.add_cost([Phase()])
-        size = float(tie.size_bytes)
+        shares = self.plan.data * self.plan.context if self.plan.sharding else 1
+        size = tie.size_bytes / shares
         row, schedule = self.wires.collective("all-reduce", groups, which, size, "pipeline")
         self.schedules.append(schedule)
         return row
@@ -429,6 +441,18 @@ class Step:
             deps=end.deps,
             multiplicity=end.multiplicity,
         )
+
+
+def _sends(op: Op) -> bool:
+    return op.kind in COLLECTIVES
+
+
+def _begins(op: Op, graph: Graph) -> bool:
+    """Whether an op of the forward pass makes or gathers weights: done once a step."""
+    if not op.outputs:
+        return False
+    made = graph.tensors[op.outputs[0]]
+    return made.role in {Role.WEIGHT, Role.WEIGHT_COPY} or made.name.endswith(SHARD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,21 +9,31 @@ ranks before it; R further ports for everything that it receives follow.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from ridgeline.engine.blocks import Block, port
 from ridgeline.engine.builder import Phase, ProgramBuilder
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost, price
 from ridgeline.kernels.cost import places, price_of_place
-from ridgeline.parallel.mesh import Mesh
+from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.wires import Wires
 from ridgeline.workload.graph import Graph, Op, Tensor
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 
 COLLECTIVE = "collective"
+ALONG: Mapping[str, tuple[str, ...]] = {"data": ("data", "context")}
+"""Dimensions that the groups of a collective extend along, where not only its own: gradients are
+summed over all ranks that have the same weights."""
+
+
+def stream_of(dimension: str) -> str:
+    """Name of the queue of a rank's communication along a dimension."""
+    return "network" if dimension == "data" else f"network-{dimension}"
 
 
 class Prices:
@@ -143,6 +153,14 @@ class Team:
     def __len__(self) -> int:
         return len(self.members)
 
+    def of_groups(self, groups: Ranks) -> Iterator[tuple[int, list[int]]]:
+        """Yield the groups that the team's ranks are in: their number, and these ranks."""
+        firsts = np.array([members[0] for members in self.members])
+        for which, group in enumerate(groups):
+            mine = np.flatnonzero(np.isin(firsts, group)).tolist()
+            if mine:
+                yield which, mine
+
     @property
     def multiplicity(self) -> int:
         """Number of real ranks that each simulated one stands for."""
@@ -183,14 +201,14 @@ class Writer:
     Attributes
     ----------
     blocking
-        Whether no op runs while a collective between the devices of an op goes on.
+        Dimensions of the plan whose collectives no op runs beside.
     """
 
     builder: ProgramBuilder
     prices: Prices
     wires: Wires
     mesh: Mesh
-    blocking: bool
+    blocking: frozenset[str]
 
     def write(
         self,
@@ -234,7 +252,7 @@ class Writer:
             if whole:
                 total = sum(graph.tensors[name].bytes for name in whole)
                 there = self._collective(
-                    block, team, "all-gather", "tensor", total, 1, f"gather {whole[0]}", came
+                    block, team, "all-gather", "tensor", total, 1, f"gather {whole[0]}", [came]
                 )
                 made.update(dict.fromkeys(whole, there))
         before = tuple(port((len(receipts) + 1) * size + k) for k in range(waits))
@@ -244,10 +262,11 @@ class Writer:
             op = graph.ops[i]
             if op.kind in COLLECTIVES:
                 sources = [made[name] for name in op.inputs if name in made] or [tuple(chain)]
-                if self.blocking:
-                    sources.append(tuple(chain))
-                deps = tuple(dict.fromkeys(place for places in sources for place in places))
                 attrs = dict(op.attrs)
+                blocks = attrs["dimension"] in self.blocking
+                if blocks:
+                    sources.append(tuple(chain))
+                sources += [(place,) * size for place in before]
                 there = self._collective(
                     block,
                     team,
@@ -256,13 +275,13 @@ class Writer:
                     int(attrs["size_bytes"]),
                     int(attrs["repeat"]),
                     op.name,
-                    (*deps, *before),
+                    sources,
                     changes,
                 )
                 made.update(dict.fromkeys(op.outputs, there))
                 if not op.outputs:
                     inner.append(there)
-                if self.blocking:
+                if blocks:
                     chain = list(there)
                 continue
             places = []
@@ -323,28 +342,40 @@ class Writer:
         size_bytes: int,
         repeat: int,
         label: str,
-        deps: Sequence[int],
+        deps: Sequence[Sequence[int]],
         changes: Iterable[MemoryEntry] = (),
     ) -> tuple[int, ...]:
-        """Add a collective between the devices of a team; return its place for every rank."""
-        groups = self.mesh.groups(team.stage, dimension)
-        first = team.members[0][0]
-        which = int((groups == first).any(axis=1).argmax())
-        row, _ = self.wires.collective(op, groups, which, float(size_bytes), dimension, repeat)
-        streams = [team.stream(f"network-{dimension}", r) for r in range(len(team))]
-        alone = len(streams) == 1
-        place = self.builder.add_to_block(
-            block,
-            COLLECTIVE,
-            label,
-            cost=row,
-            stream=streams[0] if alone else -1,
-            group=-1 if alone else self.builder.add_group(streams),
-            deps=tuple(dict.fromkeys(deps)),
-            multiplicity=max(1, team.multiplicity * len(team) // groups.shape[1]),
-            memory=[(rank, *change) for rank in team.ranks for change in changes],
-        )
-        return (place,) * len(team)
+        """Add a collective of each group of a team's devices; return its place for every rank.
+
+        Parameters
+        ----------
+        deps
+            Places that it waits for, each by rank.
+        """
+        groups = self.groups(team, dimension)
+        places = [0] * len(team)
+        for which, mine in team.of_groups(groups):
+            row, _ = self.wires.collective(op, groups, which, float(size_bytes), dimension, repeat)
+            streams = [team.stream(stream_of(dimension), r) for r in mine]
+            alone = len(streams) == 1
+            place = self.builder.add_to_block(
+                block,
+                COLLECTIVE,
+                label,
+                cost=row,
+                stream=streams[0] if alone else -1,
+                group=-1 if alone else self.builder.add_group(streams),
+                deps=tuple(dict.fromkeys(before[r] for before in deps for r in mine)),
+                multiplicity=max(1, team.multiplicity * len(mine) // groups.shape[1]),
+                memory=[(team.ranks[r], *change) for r in mine for change in changes],
+            )
+            for r in mine:
+                places[r] = place
+        return tuple(places)
+
+    def groups(self, team: Team, dimension: str) -> Ranks:
+        """Return the groups of a team's stage along a dimension of the plan."""
+        return self.mesh.groups(team.stage, *ALONG.get(dimension, (dimension,)))
 
     def _entries(
         self, memory: MemoryPlan, ops: Sequence[int], fine: bool
