@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from machines import DEVICE, ENERGY, write_machine
@@ -50,9 +50,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_machine(tmp_path_factory.mktemp("ledger"))
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=20, deadline=None)
 @given(
     st.sampled_from(["lenet5", "mlp", "alexnet"]),
     st.sampled_from([1, 2, 4]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from itertools import pairwise
 from statistics import NormalDist
 
 import numpy as np
@@ -231,9 +232,10 @@ def test_closed_forms_against_the_quantiles_of_the_distribution(
 def test_loss_scaling_trades_underflow_for_overflow() -> None:
     gradients = LogNormal(-22, 4)
     losses = [range_loss(gradients, "fp16", scale=2.0**n) for n in range(0, 40, 4)]
-    assert all(a.underflow >= b.underflow for a, b in zip(losses, losses[1:], strict=False))
-    assert all(a.overflow <= b.overflow for a, b in zip(losses, losses[1:], strict=False))
-    assert losses[0].underflow > 0.2 > 0.01 > losses[4].underflow + losses[4].overflow
+    assert all(a.underflow >= b.underflow for a, b in pairwise(losses))
+    assert all(a.overflow <= b.overflow for a, b in pairwise(losses))
+    assert losses[0].underflow > 0.2
+    assert losses[4].underflow + losses[4].overflow < 0.01
     assert range_loss(gradients, "bf16").underflow < 1e-20  # has the range of fp32
 
 

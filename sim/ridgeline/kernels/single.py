@@ -195,6 +195,7 @@ def _single(
         **{f"{level} bandwidth": t for level, t in cost.memory_s(machine).items()},
     }
     stored = dict(zip(op.inputs, cost.stored, strict=True))
+    energy_j = op_energy_j(cost, machine)
     return OpResult(
         op=op.name,
         device=machine.name,
@@ -210,10 +211,22 @@ def _single(
         utilisation=op.matrix_flops * cost.issued / (engine_rate(machine, engine) * time_s),
         traffic_bytes=cost.traffic_bytes,
         compulsory_bytes=sum(t.bytes * stored.get(name, 1.0) for name, t in tensors.items()),
-        energy_j=op_energy_j(cost, machine),
+        energy_j=energy_j,
         area_mm2=None if machine.area is None else machine.area.value * 1e6,
         calibrated=cost.calibrated,
-        notes=(*cost.notes, *machine.unpriced),
+        notes=(*cost.notes, *machine.unpriced, *_above_design_power(energy_j, time_s, machine)),
+    )
+
+
+def _above_design_power(
+    energy_j: Mapping[str, float], time_s: float, device: Device
+) -> tuple[str, ...]:
+    power_w = energy_j["total"] / time_s
+    if device.tdp is None or power_w <= device.tdp.value:
+        return ()
+    return (
+        f"{power_w:,.0f} W is above the design power of {device.tdp.value:,.0f} W: it would lower "
+        "its clock, which is not modelled",
     )
 
 
