@@ -103,6 +103,23 @@ def test_a_network_is_its_flops_over_its_bytes_and_time(single: Result) -> None:
     assert sum(part.share for part in load.parts) <= 1 + 1e-9
 
 
+def test_layers_are_their_ops_together(single: Result) -> None:
+    device, load = single.details.cluster.device, network(single, "layer")
+    far = device.far_memory
+    time_s: dict[str, float] = {}
+    flops: dict[str, float] = {}
+    for op, cost in zip(single.details.lowered.ops, single.details.lowered.op_costs, strict=True):
+        time_s[op.layer] = time_s.get(op.layer, 0.0) + cost.time_s(device)
+        flops[op.layer] = flops.get(op.layer, 0.0) + sum(cost.flops.values())
+    moved = single.ledger().by("layer", "place", value="amount")
+    assert {part.name for part in load.parts} == {name for name, done in flops.items() if done}
+    for part in load.parts:
+        assert part.flop_per_s == pytest.approx(flops[part.name] / time_s[part.name])
+        assert part.flop_per_byte[far] == pytest.approx(flops[part.name] / moved[part.name, far])
+        assert part.share == pytest.approx(time_s[part.name] / single.step_time_s)
+    assert "small: its layers" in texts(device_roofline(device, [load]))
+
+
 def test_loads_are_drawn_at_every_level(single: Result) -> None:
     device = single.details.cluster.device
     product = gemm(2048, 2048, 2048, device)

@@ -2,7 +2,9 @@
 
 import pytest
 
+from machines import DEVICE, ENERGY
 from ridgeline.errors import RidgelineError
+from ridgeline.study.point import Point
 from ridgeline.workload import Pass, Role, load_model, optimizers
 from ridgeline.workload import numerics as precisions
 from ridgeline.workload.numerics import PRECISIONS
@@ -153,3 +155,19 @@ def test_a_flexpoint_tensor_shares_five_bits():
 def test_unknown_optimizers_name_the_nearest_and_all():
     with pytest.raises(RidgelineError, match=r"'adan'; did you mean 'adam'.*sgd-momentum"):
         optimizers.find("adan")
+
+
+@pytest.mark.parametrize("precision", ["flex16+5", "int8-mixed", "fp8-mixed"])
+def test_a_device_that_has_a_format_trains_in_it(precision, tmp_path):
+    formats = ("bf16", "fp8", "int8", "flex16+5")
+    rates = "{fp32: 10 TFLOP/s, " + ", ".join(f"{name}: 40 TFLOP/s" for name in formats) + "}"
+    energy = "{fp32: flop.fp32, " + ", ".join(f"{name}: flop.fp16" for name in formats) + "}"
+    text = DEVICE.replace("{fp32: 10 TFLOP/s, fp16: 40 TFLOP/s}", rates)
+    text = text.replace("{fp32: flop.fp32, fp16: flop.fp16}", energy)
+    (tmp_path / "energy.yaml").write_text(ENERGY)
+    (tmp_path / "device.yaml").write_text(text)
+    plan = {"global_batch": 16, "precision": precision}
+    result = Point("bert-base", str(tmp_path / "device.yaml"), plan).simulate()
+    done = result.ledger().by("place", "unit", value="amount")
+    narrow = {"flex16+5": "flex16+5", "int8-mixed": "int8", "fp8-mixed": "fp8"}[precision]
+    assert done[f"matrix.{narrow}", "FLOP"] > 0.5 * result.flops_per_step

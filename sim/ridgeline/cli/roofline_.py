@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -29,6 +29,7 @@ def roofline_(
     model: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     gemm: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     format: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    by: Literal["op", "layer"] = "op",
     batch: Whole = 32,
     precision: str = "fp32",
     out: Annotated[str | None, Parameter(name=("--out", "--output"))] = None,
@@ -46,6 +47,8 @@ def roofline_(
         A matrix product MxNxK to draw, in the formats of --format; may be given several times.
     format
         Number formats: of the ridge points, the roofs and the products; may be given several times.
+    by
+        Whether the small markers of a network are its ops or its layers.
     batch
         Samples of the models' steps.
     precision
@@ -66,7 +69,7 @@ def roofline_(
         from ridgeline.report.figures_device import device_roofline, shown_roofs
 
         shown_roofs(machine, (), format)  # complains of a format that the device does not have
-        loads = [_network(name, device, batch, precision) for name in model]
+        loads = [_network(name, device, batch, precision, by) for name in model]
         loads += [_product(text, machine, f) for text in gemm for f in format or (None,)]
     path = out or ("roofline.png" if loads else None)
     if path is not None:
@@ -100,11 +103,14 @@ def _wanted(engine: str, formats: tuple[str, ...]) -> bool:
     return not formats or engine.rpartition(".")[2] in formats
 
 
-def _network(name: str, device: str, batch: int, precision: str) -> Load:
+def _network(
+    name: str, device: str, batch: int, precision: str, by: Literal["op", "layer"]
+) -> Load:
     from ridgeline.report.figures_device import network
     from ridgeline.study.point import Point
 
-    return network(Point(name, device, {"global_batch": batch, "precision": precision}).simulate())
+    point = Point(name, device, {"global_batch": batch, "precision": precision})
+    return network(point.simulate(), by)
 
 
 def _product(text: str, device: Device, format_: str | None) -> Load:
