@@ -70,6 +70,10 @@ VERBS = {
         "Compute a published result anew: predicted, published, residual.",
         "ridgeline reproduce caterpillar",
     ),
+    "validate": Verb(
+        "Predict measurements that others published, and say how far off.",
+        "ridgeline validate gemm",
+    ),
     "list": Verb("List the shipped models and machines.", "ridgeline list devices"),
     "show": Verb("Show one model, machine or energy table.", "ridgeline show resnet50"),
     "doctor": Verb("Check the installation.", "ridgeline doctor"),

@@ -117,9 +117,10 @@ def _show_model(name: str, batch: int, json: bool) -> None:
 
 def _show_machine(kind: str, name: str, json: bool) -> None:
     from ridgeline.hardware import load_cluster, load_energy_table
+    from ridgeline.hardware.load import description
     from ridgeline.report.summary import plain_table
 
-    document = read_yaml(catalog.find(kind, name))
+    document = description(kind, name)
     (load_energy_table if kind == "energy" else load_cluster)(name)  # complains if it is wrong
     if json:
         print_json(document.data)
