@@ -66,6 +66,7 @@ def measures(result: OpResult) -> list[float]:
         result.time_s,
         result.issued_flops,
         result.useful_flops,
+        result.worked_flops,
         *result.traffic_bytes.values(),
         *result.energy_j.values(),
         *result.parts_s.values(),
@@ -116,7 +117,12 @@ def test_utilisation_counts_issued_work_and_useful_work_stands_apart(
     assert 0 < result.utilisation <= 1 + 1e-9
     assert result.useful_flops == pytest.approx(density * result.flops)
     assert result.useful_flops <= result.issued_flops * (1 + 1e-9)
+    assert result.useful_flops <= result.worked_flops * (1 + 1e-9)
+    assert result.worked_flops <= result.flops
     assert result.issued_flops <= result.flops
+    price = MACHINES[engine].prices.price_j("flop.fp16", "J/FLOP")
+    assert result.energy_j["compute"] == pytest.approx(result.worked_flops * price)
+    assert result.traffic_bytes["hbm"] >= result.compulsory_bytes * (1 - 1e-12)
 
 
 def test_two_of_four_by_hand() -> None:

@@ -60,22 +60,24 @@ def roofline_(
     """
     from ridgeline.hardware import load_device
     from ridgeline.kernels.roofline import peaks, power_density_w_mm2, ridge_points
+    from ridgeline.workload.formats import FORMATS
 
     machine = load_device(device)
-    ridges = [r for r in ridge_points(machine) if _wanted(r.engine, format)]
-    tops = [p for p in peaks(machine) if _wanted(p.engine, format)]
+    rates = tuple(FORMATS[f].rate if f in FORMATS else f for f in format)  # fp8-e4m3: fp8
+    ridges = [r for r in ridge_points(machine) if _wanted(r.engine, rates)]
+    tops = [p for p in peaks(machine) if _wanted(p.engine, rates)]
     loads: list[Load] = []
     if model or gemm or out is not None or format:
         from ridgeline.report.figures_device import device_roofline, shown_roofs
 
-        shown_roofs(machine, (), format)  # complains of a format that the device does not have
+        shown_roofs(machine, (), rates)  # complains of a format that the device does not have
         loads = [_network(name, device, batch, precision, by) for name in model]
         loads += [_product(text, machine, f) for text in gemm for f in format or (None,)]
     path = out or ("roofline.png" if loads else None)
     if path is not None:
         from ridgeline.report.figures import save
 
-        save(device_roofline(machine, loads, format), path)
+        save(device_roofline(machine, loads, rates), path)
     density = power_density_w_mm2(machine)
     if json:
         print_json(

@@ -31,6 +31,8 @@ class OpResult:
         Of them, those that meet no zero.
     issued_flops
         Of them, those that take time on the engine.
+    worked_flops
+        Of them, those that take energy: fewer than are issued where arithmetic is gated.
     time_s
         Latency plus the slowest of arithmetic and every memory level.
     parts_s
@@ -59,6 +61,7 @@ class OpResult:
     flops: int
     useful_flops: float
     issued_flops: float
+    worked_flops: float
     time_s: float
     parts_s: Mapping[str, float]
     bound: str
@@ -205,6 +208,7 @@ def _single(
         flops=op.matrix_flops,
         useful_flops=op.matrix_flops * cost.useful,
         issued_flops=op.matrix_flops * cost.issued,
+        worked_flops=cost.flops[engine],
         time_s=time_s,
         parts_s=parts,
         bound=max(parts, key=lambda part: parts[part]),

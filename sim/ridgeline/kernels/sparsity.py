@@ -132,7 +132,7 @@ def _skip_of(sparsity: Sparsity, engine: Engine, op: Op) -> tuple[Skip | None, s
         return None, f"the engine makes no use of {sparsity.kind} zeros"
     if sparsity.kind != "n:m":
         return able[0], ""
-    if op.pass_ not in {Pass.FORWARD, Pass.RECOMPUTE}:
+    if op.priced_as is not Pass.FORWARD:
         return None, "they are not grouped along the sum of this pass"
     fitting = [skip for skip in able if _fits(sparsity.group, skip.kept_of)]
     if not fitting:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 MARKERS = ("o", "D", "^", "s", "v", "P")
 """Of the memory levels, from the farthest on."""
 _AXES_IN, _LEFT_IN, _TITLE_IN, _ROW_IN, _BOTTOM_IN = 2.75, 0.72, 0.42, 0.19, 1.05
-_LETTERS = 74  # of labels in a row of the legend, with room for its lines and gaps
+_LETTERS = 84  # of labels in a row of the legend, with room for its lines and gaps
+_STAMP_LETTERS, _STAMP_ROW_IN = 95, 0.12
 _FRAMED = 0.98  # of the time of a network's ops; the others do not stretch the frame
 _SIZE, _LEAST, _AREA = 42.0, 5.0, 400.0  # of a marker, in square points
 _OPS = 400  # of a network, the ones that take longest
@@ -147,10 +148,13 @@ def device_roofline(
     roofs = shown_roofs(device, loads, formats)
     levels = [n for n in reversed(device.memory) if level_bandwidth(device, n) is not None]
 
+    parts = [f"{device.name}, dense peaks", *(load.stamp for load in loads if load.stamp)]
+    stamp = f"simulated, not measured: {'; '.join(parts)}; ridgeline {__version__}"
     handles, columns = _legend(loads, levels)
     rows = -(-len(handles) // columns)
     top_in = _TITLE_IN + rows * _ROW_IN
-    space_in = (top_in + _AXES_IN + _BOTTOM_IN, _LEFT_IN, top_in, _BOTTOM_IN)
+    bottom_in = _BOTTOM_IN + len(stamp) // _STAMP_LETTERS * _STAMP_ROW_IN
+    space_in = (top_in + _AXES_IN + bottom_in, _LEFT_IN, top_in, bottom_in)
 
     def draw(axes: Axes) -> str:
         _frame(axes, device, loads, roofs, levels)
@@ -163,8 +167,6 @@ def device_roofline(
         head(axes, f"Roofline of {device.name}", handles, columns=columns)
         return _caption(axes, loads, device, levels)
 
-    parts = [f"{device.name}, dense peaks", *(load.stamp for load in loads if load.stamp)]
-    stamp = f"simulated, not measured: {'; '.join(parts)}; ridgeline {__version__}"
     return sheet(space_in, draw, stamp, ax)
 
 

@@ -189,31 +189,21 @@ def ledger(result: Result) -> Ledger:
         np.stack([program.label, program.kind, program.cost]), axis=1, return_inverse=True
     )
     times = np.bincount(of_task.ravel(), weights=program.multiplicity, minlength=keys.shape[1])
-    entries: list[Entry] = []
+    sums: dict[tuple[str, ...], tuple[float, float]] = {}
     for label, kind, row, count in zip(*keys.tolist(), times.tolist(), strict=True):
         name, pass_ = program.label_names[label], program.kind_names[kind]
         op, cost = known.get(name, (None, lowered.cost_of_row.get(row)))
+        of_op = (name, op.layer if op else "", op.kind if op else pass_, pass_)
         for event in range(program.event_ptr[row], program.event_ptr[row + 1]):
             account = program.accounts[program.event_account[event]]
             units = float(program.event_count[event])
-            for operand, tensor, part in _operands(
-                account.unit, account.place, units, pass_, op, cost, details.graph
-            ):
-                entries.append(
-                    Entry(
-                        name,
-                        op.layer if op else "",
-                        op.kind if op else pass_,
-                        pass_,
-                        operand,
-                        tensor,
-                        account.component,
-                        account.place,
-                        account.unit,
-                        count * part,
-                        count * part * account.price_j,
-                    )
-                )
+            split = _operands(account.unit, account.place, units, pass_, op, cost, details.graph)
+            for operand, tensor, part in split:
+                key = (*of_op, operand, tensor, account.component, account.place, account.unit)
+                amount, energy_j = sums.get(key, (0.0, 0.0))  # ranks have cost rows of their own
+                more = count * part
+                sums[key] = amount + more, energy_j + more * account.price_j
+    entries = [Entry._make((*key, *values)) for key, values in sums.items()]
     return Ledger((*entries, *_static(result)))
 
 
