@@ -92,7 +92,7 @@ def memory_entries(graph: Graph, *, gradients_persist: bool = False) -> MemoryPl
         initial[_kind(graph, name)] += graph.tensors[name].bytes
     taken: list[dict[str, int]] = [{} for _ in graph.ops]
     given: list[dict[str, int]] = [{} for _ in graph.ops]
-    for name, (first, last) in _lifetimes(graph).items():
+    for name, (first, last) in lifetimes(graph).items():
         if name not in held:
             kind, size = _kind(graph, name), graph.tensors[name].bytes
             taken[first][kind] = taken[first].get(kind, 0) + size
@@ -123,7 +123,7 @@ def _kind(graph: Graph, tensor: str) -> str:
     return KIND_OF_ROLE[graph.tensors[tensor].role]
 
 
-def _lifetimes(graph: Graph) -> dict[str, tuple[int, int]]:
+def lifetimes(graph: Graph) -> dict[str, tuple[int, int]]:
     """Return the first and last op of each storage, which is named by its first tensor."""
     storage: dict[str, str] = {}
     lifetimes: dict[str, tuple[int, int]] = {}
