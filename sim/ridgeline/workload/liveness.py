@@ -89,12 +89,13 @@ def memory_entries(graph: Graph, *, gradients_persist: bool = False) -> MemoryPl
         held |= set(weight_gradients(graph).values())
     initial: Counter[str] = Counter()
     for name in held:
-        initial[_kind(graph, name)] += graph.tensors[name].bytes
+        initial[KIND_OF_ROLE[graph.tensors[name].role]] += graph.tensors[name].bytes
     taken: list[dict[str, int]] = [{} for _ in graph.ops]
     given: list[dict[str, int]] = [{} for _ in graph.ops]
     for name, (first, last) in lifetimes(graph).items():
-        if name not in held:
-            kind, size = _kind(graph, name), graph.tensors[name].bytes
+        tensor = graph.tensors[name]
+        if name not in held and tensor.role is not Role.HOST:
+            kind, size = KIND_OF_ROLE[tensor.role], tensor.bytes
             taken[first][kind] = taken[first].get(kind, 0) + size
             given[last][kind] = given[last].get(kind, 0) + size
     entries = tuple(
@@ -117,10 +118,6 @@ def peak(graph: Graph, *, gradients_persist: bool = False) -> Peak:
         for entry in entries:
             now[entry.kind] += entry.end_bytes
     return fullest
-
-
-def _kind(graph: Graph, tensor: str) -> str:
-    return KIND_OF_ROLE[graph.tensors[tensor].role]
 
 
 def lifetimes(graph: Graph) -> dict[str, tuple[int, int]]:
