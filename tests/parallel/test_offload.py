@@ -82,7 +82,7 @@ def test_copies_never_make_a_step_faster_nor_slower_than_one_after_the_other(
 def test_overlap_by_hand():
     """Each layer beside its copy: the longer counts, and the next layer waits."""
     graph = load_model("vgg16").training(2, "fp32", SGD)
-    changed = with_offload(graph, ["relu3-1.y"])
+    changed = with_offload(graph, tensors=["relu3-1.y"])
     size = graph.tensors["relu3-1.y"].bytes
     kinds = [op.name for op in changed.ops]
     out, back = kinds.index("relu3-1.y.offload"), kinds.index("relu3-1.y.prefetch")
@@ -166,4 +166,4 @@ def test_mistakes_are_explained():
     with pytest.raises(RidgelineError, match="'all'"):
         with_offload(graph, "al")
     with pytest.raises(RidgelineError, match="does not wait"):
-        with_offload(graph, ["loss.y"])
+        with_offload(graph, tensors=["loss.y"])

@@ -15,13 +15,13 @@ where both are used.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.node import Node
-from ridgeline.workload.graph import Conv, Graph, Op, Pass, Role, Tensor
+from ridgeline.workload.graph import Conv, Graph, Op, Pass, Role
 
 Policy = Literal["none", "all", "conv"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
@@ -29,7 +29,6 @@ COPIES = frozenset({"offload", "prefetch"})
 """Kinds of the ops that run on the link to the host."""
 
 _WHOLE_NUMBERS = frozenset({"int8", "int32", "int64"})
-_HOST = frozenset({Role.HOST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,27 +117,32 @@ def _convolved(graph: Graph) -> set[str]:
     return {op.inputs[0] for op in convolutions or busy}
 
 
-def with_offload(graph: Graph, what: Policy | Collection[str]) -> Graph:
+def with_offload(
+    graph: Graph, policy: Policy = "all", *, tensors: Sequence[str] | None = None
+) -> Graph:
     """Return the training graph with copies to the host and back.
 
     Parameters
     ----------
     graph
         A training graph; it may recompute.
-    what
-        A policy, or names of tensors (see `offloadable`).
+    policy
+        Which tensors (see `offloadable`).
+    tensors
+        Names of just those to offload, whatever the policy.
 
     Raises
     ------
     RidgelineError
         If the policy is unknown, or a tensor cannot be offloaded.
     """
-    names = offloadable(graph, what) if isinstance(what, str) else tuple(what)
+    names = offloadable(graph, policy) if tensors is None else tensors
     steps, gaps = _steps(graph), _gaps(graph)
     begin: dict[int, int] = {}
     for i in reversed(range(len(graph.ops))):
         begin[steps[i]] = i
-    tensors = dict(graph.tensors)
+    made = {name: i for i, op in reversed(list(enumerate(graph.ops))) for name in op.outputs}
+    every = dict(graph.tensors)
     before: dict[int, list[Op]] = defaultdict(list)
     back: dict[str, tuple[int, str]] = {}
     for name in names:
@@ -146,12 +150,11 @@ def with_offload(graph: Graph, what: Policy | Collection[str]) -> Graph:
             raise RidgelineError(f"{graph.name}: {name!r} does not wait for the backward pass")
         last, first = gaps[name]
         out, fetch = begin[steps[last]], begin[steps[first] - 1]
-        made = next((i for i, op in enumerate(graph.ops) if name in op.outputs), -1)
         away, home = f"{name}.on-host", f"{name}.back"
-        tensors[away] = Tensor(away, tensors[name].shape, tensors[name].format, Role.HOST)
-        tensors[home] = replace(tensors[name], name=home, role=_role(tensors[name]))
+        every[away] = replace(graph.tensors[name], name=away, role=Role.HOST)
+        every[home] = replace(graph.tensors[name], name=home, role=Role.ACTIVATION)
         layers = graph.ops[last].layer, graph.ops[fetch].layer
-        before[max(out, made + 1)].append(
+        before[max(out, made.get(name, -1) + 1)].append(
             Op(f"{name}.offload", "offload", Pass.FORWARD, layers[0], (name,), (away,))
         )
         before[fetch].append(
@@ -163,16 +166,11 @@ def with_offload(graph: Graph, what: Policy | Collection[str]) -> Graph:
         ops += before[i]
         inputs = tuple(back[n][1] if n in back and i >= back[n][0] else n for n in op.inputs)
         ops.append(replace(op, inputs=inputs))
-    return replace(graph, tensors=tensors, ops=tuple(ops))
-
-
-def _role(tensor: Tensor) -> Role:
-    """What comes back is an activation, even if it was the mini-batch."""
-    return Role.ACTIVATION if tensor.role is Role.INPUT else tensor.role
+    return replace(graph, tensors=every, ops=tuple(ops))
 
 
 def _steps(graph: Graph) -> list[int]:
-    """Number the ops by stretches of one layer and direction: what vDNN synchronises."""
+    """Count the stretches of ops of one layer and direction, which vDNN synchronises."""
     numbers: list[int] = []
     number, now = -1, ("", False)
     for op in graph.ops:
@@ -240,7 +238,7 @@ def overlapped(graph: Graph, time_s: Mapping[str, float], link: HostLink) -> Ove
     time_s
         Of every op that is no copy, by name.
     """
-    clock = link_free = done = compute_s = copy_s = 0.0
+    clock = link_free = compute_s = copy_s = 0.0
     now: tuple[str, bool] | None = None
     waiting: list[float] = []  # ends of the copies beside the present layer
     for op in graph.ops:
@@ -258,5 +256,4 @@ def overlapped(graph: Graph, time_s: Mapping[str, float], link: HostLink) -> Ove
         now = here
         clock += time_s[op.name]
         compute_s += time_s[op.name]
-    done = max([clock, *waiting])
-    return Overlap(done, compute_s, copy_s)
+    return Overlap(max([clock, *waiting]), compute_s, copy_s)

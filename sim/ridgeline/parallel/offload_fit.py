@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ridgeline.parallel.offload import HostLink, Overlap, offloadable, overlapped, with_offload
-from ridgeline.parallel.recompute import with_recompute
+from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.stages import DoesNotFit
 from ridgeline.units import show
 from ridgeline.workload.graph import Graph, Op
@@ -73,13 +73,14 @@ def fastest_fit(graph: Graph, budget_bytes: float, timer: Timer, link: HostLink)
 def _combinations(
     graph: Graph, budget_bytes: float, timer: Timer
 ) -> Iterator[tuple[str, str, Graph]]:
-    for recompute in ("none", "selective", "full", "sqrt"):
+    modes: tuple[Mode, ...] = ("none", "selective", "full", "sqrt")
+    for recompute in modes:
         changed = with_recompute(graph, recompute)
         if recompute == "selective" and len(changed.ops) == len(graph.ops):
             continue  # no attention in it
         yield recompute, "none", changed
-        for policy in ("conv", "all"):
-            yield recompute, policy, with_offload(changed, policy)
+        yield recompute, "conv", with_offload(changed, "conv")
+        yield recompute, "all", with_offload(changed, "all")
         few = _few(changed, budget_bytes)
         if few is not None:
             yield recompute, "few", few
@@ -98,12 +99,12 @@ def _few(graph: Graph, budget_bytes: float) -> Graph | None:
     """Offload as few of the tensors that wait longest as it takes to fit, if it can."""
     names = offloadable(graph, "all")
     low, high = 0, len(names)
-    if peak(with_offload(graph, names)).total > budget_bytes:
+    if peak(with_offload(graph, tensors=names)).total > budget_bytes:
         return None
     while low < high:
         middle = (low + high) // 2
-        if peak(with_offload(graph, names[:middle])).total <= budget_bytes:
+        if peak(with_offload(graph, tensors=names[:middle])).total <= budget_bytes:
             high = middle
         else:
             low = middle + 1
-    return with_offload(graph, names[:high])
+    return with_offload(graph, tensors=names[:high])
