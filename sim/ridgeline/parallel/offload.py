@@ -165,7 +165,7 @@ def with_offload(
     for i, op in enumerate(graph.ops):
         ops += before[i]
         inputs = tuple(back[n][1] if n in back and i >= back[n][0] else n for n in op.inputs)
-        ops.append(replace(op, inputs=inputs))
+        ops.append(op if inputs == op.inputs else replace(op, inputs=inputs))
     return replace(graph, tensors=every, ops=tuple(ops))
 
 

@@ -81,7 +81,8 @@ def replay(graph: Graph, before: Mapping[int, Sequence[Repeat]]) -> Graph:
                 ops.append(again)
                 made = zip(graph.ops[j].outputs, again.outputs, strict=True)
                 latest.update((old, new) for old, new in made if old in repeat.tensors)
-        ops.append(replace(op, inputs=tuple(latest.get(name, name) for name in op.inputs)))
+        inputs = tuple(latest.get(name, name) for name in op.inputs)
+        ops.append(op if inputs == op.inputs else replace(op, inputs=inputs))
     return replace(graph, tensors=tensors, ops=settle(ops, tensors))
 
 
