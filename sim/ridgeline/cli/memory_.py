@@ -22,6 +22,7 @@ def memory_(
     recompute: str | None = None,
     offload: str = "none",
     budget: str | None = None,
+    out: Annotated[str | None, Parameter(name=("--out", "--output"))] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Print what one device holds at the fullest moment of a step, by kind.
@@ -42,6 +43,8 @@ def memory_(
         What waits in the host's memory: none, all or conv.
     budget
         Most bytes that the step may hold, "12 GB"; with recompute=budget.
+    out
+        File for a figure of the memory op by op, .svg, .png or .pdf.
     json
         Print the answer as JSON.
     """
@@ -58,10 +61,17 @@ def memory_(
         offload=cast("Policy", offload),
         budget_bytes=None if budget is None else parse(budget, "B"),
     )
+    if out is not None:
+        from ridgeline.report.figures import save
+        from ridgeline.report.figures_memory import held
+
+        save(held(result), out)
     if json:
         print_json(result.to_dict())
     else:
         _print(result)
+        if out is not None:
+            console().print(f"wrote {out}", soft_wrap=True)
 
 
 def _print(result: Memory) -> None:
