@@ -11,6 +11,7 @@ them plays it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -32,8 +33,20 @@ from ridgeline.engine.timeline import Timeline
 from ridgeline.engine.validate import check_program
 
 
-def run(program: Program) -> Timeline:
+SLICE = 1 << 19
+"""Task ends between two looks at the outside world: a tenth of a second without sharing."""
+
+
+def run(program: Program, progress: Callable[[int, int], None] | None = None) -> Timeline:
     """Play a program.
+
+    Compiled code plays some hundred thousand tasks at a time. In between an interruption (Ctrl-C)
+    is raised as it always is; nothing outside this call has been changed by then.
+
+    Parameters
+    ----------
+    progress
+        Called now and then with how many tasks have ended, and of how many.
 
     Raises
     ------
@@ -59,8 +72,11 @@ def run(program: Program) -> Timeline:
     streams["first_place"] = np.cumsum(n_places) - n_places
     resources = np.zeros(n_resources, RESOURCE)
     resources["capacity"], resources["place"] = p.capacity, NONE
+    missing = np.empty(p.n_tasks, np.int32)
+    np.subtract(p.dep_ptr[1:], p.dep_ptr[:-1], out=missing, casting="unsafe")
     start_s, end_s = np.full(p.n_tasks, math.nan), np.full(p.n_tasks, math.nan)
-    _play(
+    clock = np.zeros(CLOCK)
+    state = (
         crew,
         crew_ptr,
         crew_stream,
@@ -68,7 +84,7 @@ def run(program: Program) -> Timeline:
         p.priority,
         successor_ptr,
         successor,
-        np.diff(p.dep_ptr).astype(np.int32),
+        missing,
         start_s,
         end_s,
         rows,
@@ -76,17 +92,26 @@ def run(program: Program) -> Timeline:
         uses,
         streams,
         resources,
-        places=np.zeros(n_places.sum(), PLACE),
-        ready=np.empty(n_ready.sum(), np.int32),
-        marked=empty_list(n_streams),
-        picked=empty_list(n_streams),
-        listed=empty_list(n_resources),
-        reached=empty_list(n_streams),
-        fixed_ends=tournament(n_streams),
-        fluid_ends=tournament(n_streams),
-        race=tournament(n_resources + n_streams),
+        np.zeros(n_places.sum(), PLACE),
+        np.empty(n_ready.sum(), np.int32),
+        empty_list(n_streams),
+        empty_list(n_streams),
+        empty_list(n_resources),
+        empty_list(n_streams),
+        tournament(n_streams),
+        tournament(n_streams),
+        tournament(n_resources + n_streams),
+        clock,
     )
+    while _play(*state, SLICE):
+        if progress is not None:
+            progress(int(clock[ENDED]), p.n_tasks)
+    if progress is not None:
+        progress(int(clock[ENDED]), p.n_tasks)
     return Timeline(p, start_s, end_s)
+
+
+CLOCK, NOW, ENDED = 2, 0, 1  # length and places of what `_play` remembers from call to call
 
 
 @kernel
@@ -154,14 +179,19 @@ def _play(
     fixed_ends: Floats,  # tournaments of the streams: when their fixed times and flows end
     fluid_ends: Floats,
     race: Floats,
-) -> None:
-    for task in range(len(crew)):
-        if missing[task] == 0:
-            _make_ready(
-                task, crew, crew_ptr, crew_stream, priority, missing, streams, ready, marked
-            )
-    now = 0.0
-    while True:
+    clock: Floats,
+    most: int,
+) -> bool:
+    """Play until about `most` more tasks have ended, or to the end; tell whether some are left."""
+    now = clock[NOW]
+    ended = 0
+    if now == 0.0 and clock[ENDED] == 0.0:
+        for task in range(len(crew)):
+            if missing[task] == 0:
+                _make_ready(
+                    task, crew, crew_ptr, crew_stream, priority, missing, streams, ready, marked
+                )
+    while ended < most:
         _pick(missing, streams, ready, marked, picked)
         for i in range(1, picked[0] + 1):
             task = picked[i]
@@ -177,7 +207,8 @@ def _play(
         if fixed_ends[1] <= now * (1.0 + MOMENT):
             now = fixed_ends[1]
         if now == math.inf:
-            return
+            clock[ENDED] += ended
+            return False
         while fluid_ends[1] <= now * (1.0 + MOMENT):
             player = first_leaf(fluid_ends)
             set_time(fluid_ends, player, math.inf)
@@ -191,6 +222,7 @@ def _play(
                 continue
             task = streams[player]["task"]
             end_s[task] = now
+            ended += 1
             _vacate(task, crew, crew_ptr, crew_stream, streams, marked)
             for i in range(successor_ptr[task], successor_ptr[task + 1]):
                 after = successor[i]
@@ -207,6 +239,9 @@ def _play(
                         ready,
                         marked,
                     )
+    clock[NOW] = now
+    clock[ENDED] += ended
+    return True
 
 
 @kernel_part

@@ -80,6 +80,8 @@ def set_time(tree: Floats, leaf: int, time: float) -> None:
         rival = tree[node ^ 1]
         time = rival if rival < time else time
         node >>= 1
+        if tree[node] == time:
+            return  # nothing changes further up
         tree[node] = time
 
 
