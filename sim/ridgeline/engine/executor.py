@@ -27,7 +27,7 @@ from ridgeline.engine.queues import (
     set_time,
     tournament,
 )
-from ridgeline.engine.sharing import begin_flow, divide, end_flow
+from ridgeline.engine.sharing import begin_flow, divide, end_flow, no_change
 from ridgeline.engine.tables import NONE, PLACE, RESOURCE, STREAM, Records
 from ridgeline.engine.timeline import Timeline
 from ridgeline.engine.validate import check_program
@@ -101,6 +101,7 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
         tournament(n_streams),
         tournament(n_streams),
         tournament(n_resources + n_streams),
+        no_change(),
         clock,
     )
     while _play(*state, SLICE):
@@ -179,6 +180,7 @@ def _play(
     fixed_ends: Floats,  # tournaments of the streams: when their fixed times and flows end
     fluid_ends: Floats,
     race: Floats,
+    change: Records,
     clock: Floats,
     most: int,
 ) -> bool:
@@ -202,7 +204,9 @@ def _play(
                 player = crew_stream[crew_ptr[crew[task]]]
                 _begin_task(task, player, now, cost, rows, legs, streams, fixed_ends)
         if listed[0] > 0 and fixed_ends[1] > now:
-            divide(now, streams, resources, places, listed, reached, fluid_ends, race)
+            divide(
+                now, streams, resources, places, listed, reached, change[0], fluid_ends, race
+            )
         now = fluid_ends[1]
         if fixed_ends[1] <= now * (1.0 + MOMENT):
             now = fixed_ends[1]
@@ -212,13 +216,15 @@ def _play(
         while fluid_ends[1] <= now * (1.0 + MOMENT):
             player = first_leaf(fluid_ends)
             set_time(fluid_ends, player, math.inf)
-            end_flow(player, streams, resources, places, listed)
+            end_flow(player, streams, resources, places, listed, change[0])
             _end_round(player, now, legs, streams, fixed_ends)
         while fixed_ends[1] == now:
             player = first_leaf(fixed_ends)
             set_time(fixed_ends, player, math.inf)
             if streams[player]["leg"] < streams[player]["last_leg"]:
-                begin_flow(player, now, streams, legs, uses, resources, places, listed)
+                begin_flow(
+                    player, now, streams, legs, uses, resources, places, listed, change[0]
+                )
                 continue
             task = streams[player]["task"]
             end_s[task] = now

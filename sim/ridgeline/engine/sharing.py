@@ -1,21 +1,40 @@
 """Max-min fair division of shared resources among the flows that are active at one moment.
 
 Each stream plays at most one task, so a flow is known by the stream that plays it. Every resource
-has a linked list of the uses that active flows make of it. When flows come or go, only the flows
-that are connected to them through shared resources are divided anew, by progressive filling
-(Bertsekas and Gallager, Data Networks, 2nd ed., section 6.5.2).
+has a linked list of the uses that active flows make of it. When flows come or go, what they may
+have changed is divided anew by progressive filling (Bertsekas and Gallager, Data Networks, 2nd
+ed., section 6.5.2):
 
-`listed` lists the resources and `reached` the streams of the component that has changed.
+The *level* ``rate / weight`` of all flows rises until caps and full resources freeze them one after
+the other. A flow that ends was rising up to its own level, and none of its resources was full
+before; without it they fill even later. A flow that begins cannot fill a resource before the level
+at which all flows on it together would. So up to the least of these levels, the *floor*, filling
+goes as it went before: flows below it keep their rates, and filling goes on from there with those
+flows above it that are connected to a change through resources.
+
+`listed` lists the resources and `reached` the streams that are divided anew.
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ridgeline._jit import kernel_part
 from ridgeline.engine.program import Floats, Ints
 from ridgeline.engine.queues import append, first_leaf, set_time
-from ridgeline.engine.tables import NONE, Records
+from ridgeline.engine.tables import CHANGE, NONE, Records
+
+BELOW = 1.0 - 1e-9
+"""Levels that are equal in exact arithmetic lie above a floor, however they are rounded."""
+
+
+def no_change() -> Records:
+    """Return the table in which changes of the flows are noted."""
+    change = np.zeros(1, CHANGE)
+    change["floor"] = math.inf
+    return change
 
 
 @kernel_part
@@ -28,6 +47,7 @@ def begin_flow(
     resources: Records,
     places: Records,
     listed: Ints,
+    change: Records,
 ) -> None:
     """Let the fluid work of one round of the stream's leg begin; `divide` gives it a rate."""
     flow = streams[stream]
@@ -37,6 +57,7 @@ def begin_flow(
     flow["since"] = now
     flow["cap"] = leg["cap"]
     flow["weight"] = leg["weight"]
+    flow["level"] = math.inf  # above any floor
     place = flow["first_place"]
     for use in range(leg["first_use"], leg["last_use"]):
         resource = uses[use]["resource"]
@@ -50,6 +71,9 @@ def begin_flow(
         here["share"] = uses[use]["share"]
         here["following"] = following
         here["preceding"] = NONE
+        resources[resource]["load"] += uses[use]["share"] * leg["weight"]
+        least = resources[resource]["capacity"] / resources[resource]["load"]
+        change["floor"] = min(change["floor"], least * BELOW)
         _list_resource(resource, resources, listed)
         place += 1
     flow["last_place"] = place
@@ -57,13 +81,24 @@ def begin_flow(
 
 @kernel_part
 def end_flow(
-    stream: int, streams: Records, resources: Records, places: Records, listed: Ints
+    stream: int,
+    streams: Records,
+    resources: Records,
+    places: Records,
+    listed: Ints,
+    change: Records,
 ) -> None:
     """Take a flow off its resources."""
-    for place in range(streams[stream]["first_place"], streams[stream]["last_place"]):
+    flow = streams[stream]
+    change["floor"] = min(change["floor"], flow["level"] * BELOW)
+    for place in range(flow["first_place"], flow["last_place"]):
         here = places[place]
+        resource = resources[here["resource"]]
+        resource["load"] -= here["share"] * flow["weight"]
         if here["preceding"] == NONE:
-            resources[here["resource"]]["place"] = here["following"]
+            resource["place"] = here["following"]
+            if here["following"] == NONE:
+                resource["load"] = 0.0  # leave no rounding error behind
         else:
             places[here["preceding"]]["following"] = here["following"]
         if here["following"] != NONE:
@@ -86,15 +121,15 @@ def divide(
     places: Records,
     listed: Ints,
     reached: Ints,
+    change: Records,
     ends: Floats,
     race: Floats,
 ) -> None:
-    """Give all flows connected to a change their fair rates and their new ends."""
-    _reach_component(streams, resources, places, listed, reached)
+    """Give all flows that a change may concern their fair rates and their new ends."""
+    _reach(streams, resources, places, listed, reached, change)
     _fill(streams, resources, places, listed, reached, race)
     for i in range(1, reached[0] + 1):
         flow = streams[reached[i]]
-        flow["is_reached"] = False
         if flow["fair"] != flow["rate"]:
             flow["left"] = max(flow["left"] - flow["rate"] * (now - flow["since"]), 0.0)
             flow["rate"] = flow["fair"]
@@ -104,25 +139,43 @@ def divide(
         resources[listed[i]]["is_listed"] = False
     listed[0] = 0
     reached[0] = 0
+    change["floor"] = math.inf
 
 
 @kernel_part
-def _reach_component(
-    streams: Records, resources: Records, places: Records, listed: Ints, reached: Ints
+def _reach(
+    streams: Records,
+    resources: Records,
+    places: Records,
+    listed: Ints,
+    reached: Ints,
+    change: Records,
 ) -> None:
-    """Extend the listed resources to all that are connected to them, and list the flows."""
+    """List the flows above the floor that are connected to the listed resources, and theirs.
+
+    They begin to rise: each listed resource gets what is free of it for them.
+    """
+    floor = change["floor"]
     i = 1
     while i <= listed[0]:
-        place = resources[listed[i]]["place"]
+        resource = resources[listed[i]]
+        free, rise, rising = resource["capacity"], 0.0, 0
+        place = resource["place"]
         while place != NONE:
-            stream = places[place]["stream"]
-            flow = streams[stream]
-            if not flow["is_reached"]:
-                flow["is_reached"] = True
-                append(reached, stream)
-                for other in range(flow["first_place"], flow["last_place"]):
-                    _list_resource(places[other]["resource"], resources, listed)
-            place = places[place]["following"]
+            here = places[place]
+            flow = streams[here["stream"]]
+            if flow["level"] < floor:
+                free -= here["share"] * flow["rate"]
+            else:
+                rise += here["share"] * flow["weight"]
+                rising += 1
+                if flow["fair"] != NONE:
+                    flow["fair"] = NONE
+                    append(reached, here["stream"])
+                    for other in range(flow["first_place"], flow["last_place"]):
+                        _list_resource(places[other]["resource"], resources, listed)
+            place = here["following"]
+        resource["free"], resource["rise"], resource["rising"] = free, rise, rising
         i += 1
 
 
@@ -135,7 +188,7 @@ def _fill(
     reached: Ints,
     race: Floats,
 ) -> None:
-    """Raise ``level = rate / weight`` of all flows until caps and full resources have frozen all.
+    """Raise the level of all reached flows until caps and full resources have frozen all.
 
     `race` knows the level at which each resource fills and each flow is capped. A resource's level
     can only rise when flows freeze below it, so it may be too low but never too high; it is
@@ -143,51 +196,51 @@ def _fill(
     """
     for i in range(1, reached[0] + 1):
         flow = streams[reached[i]]
-        flow["fair"] = NONE
         if flow["cap"] < math.inf:
             set_time(race, len(resources) + reached[i], flow["cap"] / flow["weight"])
     for i in range(1, listed[0] + 1):
-        set_time(race, listed[i], _filling_level(listed[i], streams, resources, places))
+        resource = resources[listed[i]]
+        if resource["rising"] > 0:
+            set_time(race, listed[i], resource["free"] / resource["rise"])
     while race[1] < math.inf:
         level = race[1]
         first = first_leaf(race)
         if first >= len(resources):
-            flow = streams[first - len(resources)]
-            if flow["fair"] == NONE:
-                flow["fair"] = flow["cap"]
+            stream = first - len(resources)
+            if streams[stream]["fair"] == NONE:
+                _freeze(stream, level, streams[stream]["cap"], streams, resources, places)
             set_time(race, first, math.inf)
             continue
-        current = _filling_level(first, streams, resources, places)
-        if current <= level:
-            _freeze(first, level, streams, resources, places)
-            current = math.inf
-        set_time(race, first, current)
-
-
-@kernel_part
-def _filling_level(resource: int, streams: Records, resources: Records, places: Records) -> float:
-    """Return the level at which a resource is full, infinity if all its flows are frozen."""
-    free = resources[resource]["capacity"]
-    rise = 0.0  # units of the resource for a unit of level
-    place = resources[resource]["place"]
-    while place != NONE:
-        here = places[place]
-        flow = streams[here["stream"]]
-        if flow["fair"] == NONE:
-            rise += here["share"] * flow["weight"]
-        else:
-            free -= here["share"] * flow["fair"]
-        place = here["following"]
-    return free / rise if rise > 0.0 else math.inf
+        resource = resources[first]
+        if resource["rising"] == 0:
+            set_time(race, first, math.inf)
+            continue
+        # Rounding alone can make a resource fill below the present level.
+        current = max(resource["free"] / resource["rise"], level)
+        if current > level:
+            set_time(race, first, current)
+            continue
+        place = resource["place"]
+        while place != NONE:
+            stream = places[place]["stream"]
+            flow = streams[stream]
+            if flow["fair"] == NONE:
+                _freeze(stream, level, level * flow["weight"], streams, resources, places)
+            place = places[place]["following"]
+        set_time(race, first, math.inf)
 
 
 @kernel_part
 def _freeze(
-    resource: int, level: float, streams: Records, resources: Records, places: Records
+    stream: int, level: float, rate: float, streams: Records, resources: Records, places: Records
 ) -> None:
-    place = resources[resource]["place"]
-    while place != NONE:
-        flow = streams[places[place]["stream"]]
-        if flow["fair"] == NONE:
-            flow["fair"] = level * flow["weight"]
-        place = places[place]["following"]
+    """Give a rising flow its rate, and take that from what is free of its resources."""
+    flow = streams[stream]
+    flow["fair"] = rate
+    flow["level"] = level
+    for place in range(flow["first_place"], flow["last_place"]):
+        here = places[place]
+        resource = resources[here["resource"]]
+        resource["free"] -= here["share"] * rate
+        resource["rise"] -= here["share"] * flow["weight"]
+        resource["rising"] -= 1

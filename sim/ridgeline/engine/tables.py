@@ -58,7 +58,6 @@ STREAM = np.dtype(
         ("pick", "i8"),  # the task that it waits to start, or NONE
         ("is_busy", "?"),
         ("is_marked", "?"),  # to pick in this round
-        ("is_reached", "?"),  # connected to a change of the flows
         # only for fluid work; a flow is known by the stream that plays it
         ("rounds", "i8"),  # of the leg still to be ended
         ("left", "f8"),  # units of size left at `since`
@@ -67,6 +66,7 @@ STREAM = np.dtype(
         ("cap", "f8"),
         ("weight", "f8"),
         ("fair", "f8"),  # new rate while shared resources are divided, NONE while it rises
+        ("level", "f8"),  # rate / weight at which it was frozen
         ("first_place", "i8"),  # where its uses are written
         ("last_place", "i8"),
     ],
@@ -88,7 +88,15 @@ RESOURCE = np.dtype(
     [
         ("capacity", "f8"),
         ("place", "i8"),  # the first of the linked uses, or NONE
+        ("load", "f8"),  # units of it for a unit of level of all flows
+        # while it is divided
+        ("free", "f8"),  # units a second that frozen flows leave
+        ("rise", "f8"),  # units of it for a unit of level of the rising flows
+        ("rising", "i8"),  # how many flows on it rise
         ("is_listed", "?"),  # connected to a change of the flows
     ],
     align=True,
 )
+
+# What has happened to the flows since they were divided.
+CHANGE = np.dtype([("floor", "f8")])  # level up to which filling goes as before
