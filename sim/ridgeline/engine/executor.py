@@ -28,7 +28,7 @@ from ridgeline.engine.queues import (
     tournament,
 )
 from ridgeline.engine.sharing import begin_flow, divide, end_flow, no_change
-from ridgeline.engine.tables import NONE, PLACE, RESOURCE, STREAM, Records
+from ridgeline.engine.tables import FLOW, NONE, PLACE, RESOURCE, STREAM, Records
 from ridgeline.engine.timeline import Timeline
 from ridgeline.engine.validate import check_program
 
@@ -69,7 +69,8 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
     streams = np.zeros(n_streams, STREAM)
     streams["pick"] = NONE
     streams["first_ready"] = np.cumsum(n_ready) - n_ready
-    streams["first_place"] = np.cumsum(n_places) - n_places
+    flows = np.zeros(n_streams, FLOW)
+    flows["first_place"] = np.cumsum(n_places) - n_places
     resources = np.zeros(n_resources, RESOURCE)
     resources["capacity"], resources["place"] = p.capacity, NONE
     missing = np.empty(p.n_tasks, np.int32)
@@ -91,6 +92,7 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
         legs,
         uses,
         streams,
+        flows,
         resources,
         np.zeros(n_places.sum(), PLACE),
         np.empty(n_ready.sum(), np.int32),
@@ -170,6 +172,7 @@ def _play(
     legs: Records,
     uses: Records,
     streams: Records,
+    flows: Records,
     resources: Records,
     places: Records,
     ready: Indices,  # heaps of ready tasks, one for each stream
@@ -205,7 +208,7 @@ def _play(
                 _begin_task(task, player, now, cost, rows, legs, streams, fixed_ends)
         if listed[0] > 0 and fixed_ends[1] > now:
             divide(
-                now, streams, resources, places, listed, reached, change[0], fluid_ends, race
+                now, flows, resources, places, listed, reached, change[0], fluid_ends, race
             )
         now = fluid_ends[1]
         if fixed_ends[1] <= now * (1.0 + MOMENT):
@@ -216,14 +219,23 @@ def _play(
         while fluid_ends[1] <= now * (1.0 + MOMENT):
             player = first_leaf(fluid_ends)
             set_time(fluid_ends, player, math.inf)
-            end_flow(player, streams, resources, places, listed, change[0])
+            end_flow(player, flows, resources, places, listed, change[0])
             _end_round(player, now, legs, streams, fixed_ends)
         while fixed_ends[1] == now:
             player = first_leaf(fixed_ends)
             set_time(fixed_ends, player, math.inf)
             if streams[player]["leg"] < streams[player]["last_leg"]:
                 begin_flow(
-                    player, now, streams, legs, uses, resources, places, listed, change[0]
+                    player,
+                    streams[player]["leg"],
+                    now,
+                    flows,
+                    legs,
+                    uses,
+                    resources,
+                    places,
+                    listed,
+                    change[0],
                 )
                 continue
             task = streams[player]["task"]

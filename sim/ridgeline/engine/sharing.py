@@ -40,8 +40,9 @@ def no_change() -> Records:
 @kernel_part
 def begin_flow(
     stream: int,
+    leg_number: int,
     now: float,
-    streams: Records,
+    flows: Records,
     legs: Records,
     uses: Records,
     resources: Records,
@@ -50,8 +51,8 @@ def begin_flow(
     change: Records,
 ) -> None:
     """Let the fluid work of one round of the stream's leg begin; `divide` gives it a rate."""
-    flow = streams[stream]
-    leg = legs[flow["leg"]]
+    flow = flows[stream]
+    leg = legs[leg_number]
     flow["left"] = leg["size"]
     flow["rate"] = 0.0
     flow["since"] = now
@@ -66,7 +67,7 @@ def begin_flow(
             places[following]["preceding"] = place
         resources[resource]["place"] = place
         here = places[place]
-        here["stream"] = stream
+        here["flow"] = stream
         here["resource"] = resource
         here["share"] = uses[use]["share"]
         here["following"] = following
@@ -82,14 +83,14 @@ def begin_flow(
 @kernel_part
 def end_flow(
     stream: int,
-    streams: Records,
+    flows: Records,
     resources: Records,
     places: Records,
     listed: Ints,
     change: Records,
 ) -> None:
     """Take a flow off its resources."""
-    flow = streams[stream]
+    flow = flows[stream]
     change["floor"] = min(change["floor"], flow["level"] * BELOW)
     for place in range(flow["first_place"], flow["last_place"]):
         here = places[place]
@@ -116,7 +117,7 @@ def _list_resource(resource: int, resources: Records, listed: Ints) -> None:
 @kernel_part
 def divide(
     now: float,
-    streams: Records,
+    flows: Records,
     resources: Records,
     places: Records,
     listed: Ints,
@@ -126,10 +127,10 @@ def divide(
     race: Floats,
 ) -> None:
     """Give all flows that a change may concern their fair rates and their new ends."""
-    _reach(streams, resources, places, listed, reached, change)
-    _fill(streams, resources, places, listed, reached, race)
+    _reach(flows, resources, places, listed, reached, change)
+    _fill(flows, resources, places, listed, reached, race)
     for i in range(1, reached[0] + 1):
-        flow = streams[reached[i]]
+        flow = flows[reached[i]]
         if flow["fair"] != flow["rate"]:
             flow["left"] = max(flow["left"] - flow["rate"] * (now - flow["since"]), 0.0)
             flow["rate"] = flow["fair"]
@@ -144,7 +145,7 @@ def divide(
 
 @kernel_part
 def _reach(
-    streams: Records,
+    flows: Records,
     resources: Records,
     places: Records,
     listed: Ints,
@@ -163,7 +164,7 @@ def _reach(
         place = resource["place"]
         while place != NONE:
             here = places[place]
-            flow = streams[here["stream"]]
+            flow = flows[here["flow"]]
             if flow["level"] < floor:
                 free -= here["share"] * flow["rate"]
             else:
@@ -171,7 +172,7 @@ def _reach(
                 rising += 1
                 if flow["fair"] != NONE:
                     flow["fair"] = NONE
-                    append(reached, here["stream"])
+                    append(reached, here["flow"])
                     for other in range(flow["first_place"], flow["last_place"]):
                         _list_resource(places[other]["resource"], resources, listed)
             place = here["following"]
@@ -181,7 +182,7 @@ def _reach(
 
 @kernel_part
 def _fill(
-    streams: Records,
+    flows: Records,
     resources: Records,
     places: Records,
     listed: Ints,
@@ -195,7 +196,7 @@ def _fill(
     brought up to date when it comes first.
     """
     for i in range(1, reached[0] + 1):
-        flow = streams[reached[i]]
+        flow = flows[reached[i]]
         if flow["cap"] < math.inf:
             set_time(race, len(resources) + reached[i], flow["cap"] / flow["weight"])
     for i in range(1, listed[0] + 1):
@@ -207,8 +208,8 @@ def _fill(
         first = first_leaf(race)
         if first >= len(resources):
             stream = first - len(resources)
-            if streams[stream]["fair"] == NONE:
-                _freeze(stream, level, streams[stream]["cap"], streams, resources, places)
+            if flows[stream]["fair"] == NONE:
+                _freeze(stream, level, flows[stream]["cap"], flows, resources, places)
             set_time(race, first, math.inf)
             continue
         resource = resources[first]
@@ -222,20 +223,20 @@ def _fill(
             continue
         place = resource["place"]
         while place != NONE:
-            stream = places[place]["stream"]
-            flow = streams[stream]
+            stream = places[place]["flow"]
+            flow = flows[stream]
             if flow["fair"] == NONE:
-                _freeze(stream, level, level * flow["weight"], streams, resources, places)
+                _freeze(stream, level, level * flow["weight"], flows, resources, places)
             place = places[place]["following"]
         set_time(race, first, math.inf)
 
 
 @kernel_part
 def _freeze(
-    stream: int, level: float, rate: float, streams: Records, resources: Records, places: Records
+    stream: int, level: float, rate: float, flows: Records, resources: Records, places: Records
 ) -> None:
     """Give a rising flow its rate, and take that from what is free of its resources."""
-    flow = streams[stream]
+    flow = flows[stream]
     flow["fair"] = rate
     flow["level"] = level
     for place in range(flow["first_place"], flow["last_place"]):

@@ -47,19 +47,26 @@ USE = np.dtype(
 )
 
 # What a stream is doing. The first stream of a task's crew plays it; the others are only busy.
+# Small, so that those of a thousand streams stay in the nearest cache.
 STREAM = np.dtype(
     [
-        ("task", "i8"),
-        ("leg", "i8"),  # of the task's cost row; the last one: its tail
-        ("last_leg", "i8"),
         ("tail_s", "f8"),
         ("first_ready", "i8"),  # where its heap of ready tasks begins
-        ("n_ready", "i8"),
-        ("pick", "i8"),  # the task that it waits to start, or NONE
+        ("rounds", "i8"),  # of the leg still to be ended
+        ("task", "i4"),
+        ("leg", "i4"),  # of the task's cost row; the last one: its tail
+        ("last_leg", "i4"),
+        ("n_ready", "i4"),
+        ("pick", "i4"),  # the task that it waits to start, or NONE
         ("is_busy", "?"),
         ("is_marked", "?"),  # to pick in this round
-        # only for fluid work; a flow is known by the stream that plays it
-        ("rounds", "i8"),  # of the leg still to be ended
+    ],
+    align=True,
+)
+
+# The fluid work of a stream; a flow is known by the stream that plays it.
+FLOW = np.dtype(
+    [
         ("left", "f8"),  # units of size left at `since`
         ("rate", "f8"),  # units of size a second
         ("since", "f8"),
@@ -67,8 +74,8 @@ STREAM = np.dtype(
         ("weight", "f8"),
         ("fair", "f8"),  # new rate while shared resources are divided, NONE while it rises
         ("level", "f8"),  # rate / weight at which it was frozen
-        ("first_place", "i8"),  # where its uses are written
-        ("last_place", "i8"),
+        ("first_place", "i4"),  # where its uses are written
+        ("last_place", "i4"),
     ],
     align=True,
 )
@@ -76,23 +83,23 @@ STREAM = np.dtype(
 # The use that an active flow makes of a shared resource, linked with the others' uses of it.
 PLACE = np.dtype(
     [
-        ("stream", "i8"),
-        ("resource", "i8"),
         ("share", "f8"),
-        ("following", "i8"),  # place, or NONE
-        ("preceding", "i8"),
+        ("flow", "i4"),
+        ("resource", "i4"),
+        ("following", "i4"),  # place, or NONE
+        ("preceding", "i4"),
     ]
 )
 
 RESOURCE = np.dtype(
     [
         ("capacity", "f8"),
-        ("place", "i8"),  # the first of the linked uses, or NONE
         ("load", "f8"),  # units of it for a unit of level of all flows
         # while it is divided
         ("free", "f8"),  # units a second that frozen flows leave
         ("rise", "f8"),  # units of it for a unit of level of the rising flows
-        ("rising", "i8"),  # how many flows on it rise
+        ("rising", "i4"),  # how many flows on it rise
+        ("place", "i4"),  # the first of the linked uses, or NONE
         ("is_listed", "?"),  # connected to a change of the flows
     ],
     align=True,
