@@ -28,7 +28,7 @@ from ridgeline.engine.queues import (
     tournament,
 )
 from ridgeline.engine.sharing import begin_flow, divide, end_flow, no_change
-from ridgeline.engine.tables import FLOW, NONE, PLACE, RESOURCE, STREAM, Records
+from ridgeline.engine.tables import FLOW, NONE, PLACE, RESOURCE, STREAM, USER, Records
 from ridgeline.engine.timeline import Timeline
 from ridgeline.engine.validate import check_program
 
@@ -72,7 +72,10 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
     flows = np.zeros(n_streams, FLOW)
     flows["first_place"] = np.cumsum(n_places) - n_places
     resources = np.zeros(n_resources, RESOURCE)
-    resources["capacity"], resources["place"] = p.capacity, NONE
+    resources["capacity"] = p.capacity
+    n_users = np.zeros(n_resources, np.int64)
+    _count_users(crew, crew_ptr, crew_stream, p.cost, rows, legs, uses, n_streams, n_users)
+    resources["first_user"] = resources["last_user"] = np.cumsum(n_users) - n_users
     missing = np.empty(p.n_tasks, np.int32)
     np.subtract(p.dep_ptr[1:], p.dep_ptr[:-1], out=missing, casting="unsafe")
     start_s, end_s = np.full(p.n_tasks, math.nan), np.full(p.n_tasks, math.nan)
@@ -95,6 +98,7 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
         flows,
         resources,
         np.zeros(n_places.sum(), PLACE),
+        np.zeros(n_users.sum(), USER),
         np.empty(n_ready.sum(), np.int32),
         empty_list(n_streams),
         empty_list(n_streams),
@@ -102,7 +106,8 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
         empty_list(n_streams),
         tournament(n_streams),
         tournament(n_streams),
-        tournament(n_resources + n_streams),
+        tournament(n_resources),
+        tournament(n_streams),
         no_change(),
         clock,
     )
@@ -157,6 +162,64 @@ def _count_room(
 
 
 @kernel
+def _count_users(
+    crew: Indices,
+    crew_ptr: Ints,
+    crew_stream: Indices,
+    cost: Indices,
+    rows: Records,
+    legs: Records,
+    uses: Records,
+    n_streams: int,
+    n_users: Ints,
+) -> None:
+    """Count the streams that ever play a leg on each shared resource."""
+    if len(uses) == 0:
+        return
+    n_rows, n_resources = len(rows), len(n_users)
+    # the players of each row
+    player_ptr = np.zeros(n_rows + 1, np.int64)
+    for row in cost:
+        player_ptr[row + 1] += rows[row]["first_leg"] < rows[row]["last_leg"]
+    player_ptr = np.cumsum(player_ptr)
+    player = np.empty(player_ptr[-1], np.int32)
+    n_players = np.zeros(n_rows, np.int64)
+    for task in range(len(cost)):
+        row = cost[task]
+        if rows[row]["first_leg"] < rows[row]["last_leg"]:
+            stream = crew_stream[crew_ptr[crew[task]]]
+            at = player_ptr[row] + n_players[row]
+            if n_players[row] == 0 or player[at - 1] != stream:  # the rest is sorted out below
+                player[at] = stream
+                n_players[row] += 1
+    # the rows that use each resource
+    row_ptr = np.zeros(n_resources + 1, np.int64)
+    for use in range(len(uses)):
+        row_ptr[uses[use]["resource"] + 1] += 1
+    row_ptr = np.cumsum(row_ptr)
+    row_of = np.empty(len(uses), np.int32)
+    filled = row_ptr[:-1].copy()
+    for row in range(n_rows):
+        for leg in range(rows[row]["first_leg"], rows[row]["last_leg"]):
+            for use in range(legs[leg]["first_use"], legs[leg]["last_use"]):
+                resource = uses[use]["resource"]
+                row_of[filled[resource]] = row
+                filled[resource] += 1
+    counted = np.full(n_streams, NONE, np.int64)
+    for resource in range(n_resources):
+        before = NONE
+        for i in range(row_ptr[resource], row_ptr[resource + 1]):
+            row = row_of[i]
+            if row == before:
+                continue
+            before = row
+            for at in range(player_ptr[row], player_ptr[row] + n_players[row]):
+                if counted[player[at]] != resource:
+                    counted[player[at]] = resource
+                    n_users[resource] += 1
+
+
+@kernel
 def _play(
     crew: Indices,  # [T]
     crew_ptr: Ints,
@@ -175,6 +238,7 @@ def _play(
     flows: Records,
     resources: Records,
     places: Records,
+    users: Records,
     ready: Indices,  # heaps of ready tasks, one for each stream
     marked: Ints,  # list of the streams that are to pick in this round
     picked: Ints,  # list of the tasks that got all their picks in this round
@@ -182,7 +246,8 @@ def _play(
     reached: Ints,
     fixed_ends: Floats,  # tournaments of the streams: when their fixed times and flows end
     fluid_ends: Floats,
-    race: Floats,
+    full: Floats,  # tournaments of the levels at which resources are full and flows capped
+    capped: Floats,
     change: Records,
     clock: Floats,
     most: int,
@@ -208,7 +273,17 @@ def _play(
                 _begin_task(task, player, now, cost, rows, legs, streams, fixed_ends)
         if listed[0] > 0 and fixed_ends[1] > now:
             divide(
-                now, flows, resources, places, listed, reached, change[0], fluid_ends, race
+                now,
+                flows,
+                resources,
+                places,
+                users,
+                listed,
+                reached,
+                change[0],
+                fluid_ends,
+                full,
+                capped,
             )
         now = fluid_ends[1]
         if fixed_ends[1] <= now * (1.0 + MOMENT):
@@ -219,7 +294,7 @@ def _play(
         while fluid_ends[1] <= now * (1.0 + MOMENT):
             player = first_leaf(fluid_ends)
             set_time(fluid_ends, player, math.inf)
-            end_flow(player, flows, resources, places, listed, change[0])
+            end_flow(player, flows, resources, places, users, listed, change[0])
             _end_round(player, now, legs, streams, fixed_ends)
         while fixed_ends[1] == now:
             player = first_leaf(fixed_ends)
@@ -234,6 +309,7 @@ def _play(
                     uses,
                     resources,
                     places,
+                    users,
                     listed,
                     change[0],
                 )

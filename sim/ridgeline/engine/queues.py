@@ -86,6 +86,13 @@ def set_time(tree: Floats, leaf: int, time: float) -> None:
 
 
 @kernel_part
+def hold_again(tree: Floats) -> None:
+    """Find all winners anew after times have been written to the leaves alone."""
+    for node in range((len(tree) >> 1) - 1, 0, -1):
+        tree[node] = min(tree[2 * node], tree[2 * node + 1])
+
+
+@kernel_part
 def first_leaf(tree: Floats) -> int:
     """Return the lowest leaf that has the least time; there must be one."""
     half = len(tree) >> 1

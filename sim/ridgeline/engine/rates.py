@@ -8,7 +8,7 @@ from ridgeline._jit import kernel
 from ridgeline.engine.program import Floats, Ints
 from ridgeline.engine.queues import empty_list, tournament
 from ridgeline.engine.sharing import begin_flow, divide, no_change
-from ridgeline.engine.tables import FLOW, LEG, NONE, PLACE, RESOURCE, USE, Records
+from ridgeline.engine.tables import FLOW, LEG, PLACE, RESOURCE, USE, USER, Records
 
 
 def fair_rates(capacity: Floats, use_ptr: Ints, use_resource: Ints, use_share: Floats) -> Floats:
@@ -35,17 +35,21 @@ def fair_rates(capacity: Floats, use_ptr: Ints, use_resource: Ints, use_share: F
     flows = np.zeros(n_flows, FLOW)
     flows["first_place"] = use_ptr[:-1]
     resources = np.zeros(n_resources, RESOURCE)
-    resources["capacity"], resources["place"] = capacity, NONE
+    resources["capacity"] = capacity
+    n_users = np.bincount(use_resource, minlength=n_resources)
+    resources["first_user"] = resources["last_user"] = np.cumsum(n_users) - n_users
     _divide_once(
         flows,
         legs,
         uses,
         resources,
         np.zeros(len(uses), PLACE),
+        np.zeros(len(uses), USER),
         empty_list(n_resources),
         empty_list(n_flows),
         tournament(n_flows),
-        tournament(n_resources + n_flows),
+        tournament(n_resources),
+        tournament(n_flows),
         no_change(),
     )
     rates: Floats = flows["rate"].copy()
@@ -59,12 +63,14 @@ def _divide_once(
     uses: Records,
     resources: Records,
     places: Records,
+    users: Records,
     listed: Ints,
     reached: Ints,
     ends: Floats,
-    race: Floats,
+    full: Floats,
+    capped: Floats,
     change: Records,
 ) -> None:
     for flow in range(len(flows)):
-        begin_flow(flow, flow, 0.0, flows, legs, uses, resources, places, listed, change[0])
-    divide(0.0, flows, resources, places, listed, reached, change[0], ends, race)
+        begin_flow(flow, flow, 0.0, flows, legs, uses, resources, places, users, listed, change[0])
+    divide(0.0, flows, resources, places, users, listed, reached, change[0], ends, full, capped)

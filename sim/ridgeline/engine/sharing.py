@@ -1,7 +1,7 @@
 """Max-min fair division of shared resources among the flows that are active at one moment.
 
 Each stream plays at most one task, so a flow is known by the stream that plays it. Every resource
-has a linked list of the uses that active flows make of it. When flows come or go, what they may
+has a list of the uses that active flows make of it, without gaps. When flows come or go, what they may
 have changed is divided anew by progressive filling (Bertsekas and Gallager, Data Networks, 2nd
 ed., section 6.5.2):
 
@@ -23,11 +23,15 @@ import numpy as np
 
 from ridgeline._jit import kernel_part
 from ridgeline.engine.program import Floats, Ints
-from ridgeline.engine.queues import append, first_leaf, set_time
+from ridgeline.engine.queues import append, first_leaf, hold_again, set_time
 from ridgeline.engine.tables import CHANGE, NONE, Records
 
 BELOW = 1.0 - 1e-9
 """Levels that are equal in exact arithmetic lie above a floor, however they are rounded."""
+
+
+MANY = 8
+"""When more than this part of all ends change, the tournament is held again as a whole."""
 
 
 def no_change() -> Records:
@@ -47,6 +51,7 @@ def begin_flow(
     uses: Records,
     resources: Records,
     places: Records,
+    users: Records,
     listed: Ints,
     change: Records,
 ) -> None:
@@ -61,21 +66,20 @@ def begin_flow(
     flow["level"] = math.inf  # above any floor
     place = flow["first_place"]
     for use in range(leg["first_use"], leg["last_use"]):
-        resource = uses[use]["resource"]
-        following = resources[resource]["place"]
-        if following != NONE:
-            places[following]["preceding"] = place
-        resources[resource]["place"] = place
+        number, share = uses[use]["resource"], uses[use]["share"]
+        resource = resources[number]
+        user = resource["last_user"]
+        resource["last_user"] += 1
+        users[user]["share"] = share
+        users[user]["flow"] = stream
+        users[user]["place"] = place
         here = places[place]
-        here["flow"] = stream
-        here["resource"] = resource
-        here["share"] = uses[use]["share"]
-        here["following"] = following
-        here["preceding"] = NONE
-        resources[resource]["load"] += uses[use]["share"] * leg["weight"]
-        least = resources[resource]["capacity"] / resources[resource]["load"]
-        change["floor"] = min(change["floor"], least * BELOW)
-        _list_resource(resource, resources, listed)
+        here["resource"] = number
+        here["share"] = share
+        here["user"] = user
+        resource["load"] += share * leg["weight"]
+        change["floor"] = min(change["floor"], resource["capacity"] / resource["load"] * BELOW)
+        _list_resource(number, resources, listed)
         place += 1
     flow["last_place"] = place
 
@@ -86,6 +90,7 @@ def end_flow(
     flows: Records,
     resources: Records,
     places: Records,
+    users: Records,
     listed: Ints,
     change: Records,
 ) -> None:
@@ -96,14 +101,16 @@ def end_flow(
         here = places[place]
         resource = resources[here["resource"]]
         resource["load"] -= here["share"] * flow["weight"]
-        if here["preceding"] == NONE:
-            resource["place"] = here["following"]
-            if here["following"] == NONE:
-                resource["load"] = 0.0  # leave no rounding error behind
+        resource["last_user"] -= 1
+        last = resource["last_user"]
+        if last == resource["first_user"]:
+            resource["load"] = 0.0  # leave no rounding error behind
         else:
-            places[here["preceding"]]["following"] = here["following"]
-        if here["following"] != NONE:
-            places[here["following"]]["preceding"] = here["preceding"]
+            gap = here["user"]  # the last one fills it
+            users[gap]["share"] = users[last]["share"]
+            users[gap]["flow"] = users[last]["flow"]
+            users[gap]["place"] = users[last]["place"]
+            places[users[gap]["place"]]["user"] = gap
         _list_resource(here["resource"], resources, listed)
 
 
@@ -120,22 +127,32 @@ def divide(
     flows: Records,
     resources: Records,
     places: Records,
+    users: Records,
     listed: Ints,
     reached: Ints,
     change: Records,
     ends: Floats,
-    race: Floats,
+    full: Floats,
+    capped: Floats,
 ) -> None:
     """Give all flows that a change may concern their fair rates and their new ends."""
-    _reach(flows, resources, places, listed, reached, change)
-    _fill(flows, resources, places, listed, reached, race)
+    _reach(flows, resources, places, users, listed, reached, change)
+    _fill(flows, resources, places, users, listed, reached, full, capped)
+    leaves = len(ends) >> 1
+    many = MANY * reached[0] > leaves
     for i in range(1, reached[0] + 1):
         flow = flows[reached[i]]
         if flow["fair"] != flow["rate"]:
             flow["left"] = max(flow["left"] - flow["rate"] * (now - flow["since"]), 0.0)
             flow["rate"] = flow["fair"]
             flow["since"] = now
-            set_time(ends, reached[i], now + flow["left"] / flow["rate"])
+            end = now + flow["left"] / flow["rate"]
+            if many:
+                ends[leaves + reached[i]] = end
+            else:
+                set_time(ends, reached[i], end)
+    if many:
+        hold_again(ends)
     for i in range(1, listed[0] + 1):
         resources[listed[i]]["is_listed"] = False
     listed[0] = 0
@@ -148,6 +165,7 @@ def _reach(
     flows: Records,
     resources: Records,
     places: Records,
+    users: Records,
     listed: Ints,
     reached: Ints,
     change: Records,
@@ -161,21 +179,19 @@ def _reach(
     while i <= listed[0]:
         resource = resources[listed[i]]
         free, rise, rising = resource["capacity"], 0.0, 0
-        place = resource["place"]
-        while place != NONE:
-            here = places[place]
+        for number in range(resource["first_user"], resource["last_user"]):
+            here = users[number]
             flow = flows[here["flow"]]
             if flow["level"] < floor:
                 free -= here["share"] * flow["rate"]
-            else:
-                rise += here["share"] * flow["weight"]
-                rising += 1
-                if flow["fair"] != NONE:
-                    flow["fair"] = NONE
-                    append(reached, here["flow"])
-                    for other in range(flow["first_place"], flow["last_place"]):
-                        _list_resource(places[other]["resource"], resources, listed)
-            place = here["following"]
+                continue
+            rise += here["share"] * flow["weight"]
+            rising += 1
+            if flow["fair"] != NONE:
+                flow["fair"] = NONE
+                append(reached, here["flow"])
+                for other in range(flow["first_place"], flow["last_place"]):
+                    _list_resource(places[other]["resource"], resources, listed)
         resource["free"], resource["rise"], resource["rising"] = free, rise, rising
         i += 1
 
@@ -185,50 +201,50 @@ def _fill(
     flows: Records,
     resources: Records,
     places: Records,
+    users: Records,
     listed: Ints,
     reached: Ints,
-    race: Floats,
+    full: Floats,
+    capped: Floats,
 ) -> None:
     """Raise the level of all reached flows until caps and full resources have frozen all.
 
-    `race` knows the level at which each resource fills and each flow is capped. A resource's level
-    can only rise when flows freeze below it, so it may be too low but never too high; it is
+    The tournaments know the level at which each resource is full and each flow capped. A resource's
+    level can only rise when flows freeze below it, so it may be too low but never too high; it is
     brought up to date when it comes first.
     """
     for i in range(1, reached[0] + 1):
         flow = flows[reached[i]]
         if flow["cap"] < math.inf:
-            set_time(race, len(resources) + reached[i], flow["cap"] / flow["weight"])
+            set_time(capped, reached[i], flow["cap"] / flow["weight"])
     for i in range(1, listed[0] + 1):
         resource = resources[listed[i]]
         if resource["rising"] > 0:
-            set_time(race, listed[i], resource["free"] / resource["rise"])
-    while race[1] < math.inf:
-        level = race[1]
-        first = first_leaf(race)
-        if first >= len(resources):
-            stream = first - len(resources)
+            set_time(full, listed[i], resource["free"] / resource["rise"])
+    while True:
+        level = full[1]
+        if capped[1] < level:
+            stream = first_leaf(capped)
             if flows[stream]["fair"] == NONE:
-                _freeze(stream, level, flows[stream]["cap"], flows, resources, places)
-            set_time(race, first, math.inf)
+                _freeze(stream, capped[1], flows[stream]["cap"], flows, resources, places)
+            set_time(capped, stream, math.inf)
             continue
+        if level == math.inf:
+            return
+        first = first_leaf(full)
         resource = resources[first]
-        if resource["rising"] == 0:
-            set_time(race, first, math.inf)
-            continue
-        # Rounding alone can make a resource fill below the present level.
-        current = max(resource["free"] / resource["rise"], level)
-        if current > level:
-            set_time(race, first, current)
-            continue
-        place = resource["place"]
-        while place != NONE:
-            stream = places[place]["flow"]
-            flow = flows[stream]
-            if flow["fair"] == NONE:
-                _freeze(stream, level, level * flow["weight"], flows, resources, places)
-            place = places[place]["following"]
-        set_time(race, first, math.inf)
+        if resource["rising"] > 0:
+            # Rounding alone can make a resource full below the present level.
+            current = max(resource["free"] / resource["rise"], level)
+            if current > level:
+                set_time(full, first, current)
+                continue
+            for number in range(resource["first_user"], resource["last_user"]):
+                stream = users[number]["flow"]
+                flow = flows[stream]
+                if flow["fair"] == NONE:
+                    _freeze(stream, level, level * flow["weight"], flows, resources, places)
+        set_time(full, first, math.inf)
 
 
 @kernel_part

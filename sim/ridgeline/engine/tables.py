@@ -80,14 +80,19 @@ FLOW = np.dtype(
     align=True,
 )
 
-# The use that an active flow makes of a shared resource, linked with the others' uses of it.
+# The use that an active flow makes of a shared resource, by flow and by resource.
 PLACE = np.dtype(
     [
         ("share", "f8"),
-        ("flow", "i4"),
         ("resource", "i4"),
-        ("following", "i4"),  # place, or NONE
-        ("preceding", "i4"),
+        ("user", "i4"),  # where it stands among the users of the resource
+    ]
+)
+USER = np.dtype(
+    [
+        ("share", "f8"),
+        ("flow", "i4"),
+        ("place", "i4"),
     ]
 )
 
@@ -99,7 +104,8 @@ RESOURCE = np.dtype(
         ("free", "f8"),  # units a second that frozen flows leave
         ("rise", "f8"),  # units of it for a unit of level of the rising flows
         ("rising", "i4"),  # how many flows on it rise
-        ("place", "i4"),  # the first of the linked uses, or NONE
+        ("first_user", "i4"),  # where the uses of it are written
+        ("last_user", "i4"),
         ("is_listed", "?"),  # connected to a change of the flows
     ],
     align=True,
