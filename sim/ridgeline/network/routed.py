@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ridgeline.network.paths import Ints, Routes, take
-from ridgeline.network.routing import routes
+from ridgeline.network.routing import ADAPTIVE, ROUTINGS, routes
 from ridgeline.network.schedule import Loads, Phase
 from ridgeline.network.script import Script, Step, advanced
 from ridgeline.network.topology import Floats, Topology
@@ -100,7 +100,10 @@ def _routed(topology: Topology, place: Ints, steps: Sequence[Step]) -> list[Rout
     """Route the messages of some steps together; each pair of vertices is searched for once."""
     found: list[Routes | None] = [step.routes for step in steps]
     open_ = [i for i, ways in enumerate(found) if ways is None]
-    if open_:
+    if ROUTINGS[topology.routing] in ADAPTIVE:
+        for i in open_:
+            found[i] = routes(topology, place[steps[i].source], place[steps[i].target])
+    elif open_:
         source = np.concatenate([place[steps[i].source] for i in open_])
         target = np.concatenate([place[steps[i].target] for i in open_])
         key, pair = np.unique(source * topology.n_vertices + target, return_inverse=True)

@@ -12,8 +12,11 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.study.reproduce.table import Fit, Reproduction, Row
 
 REPRODUCTIONS = {
+    "al-fares": "Strides on a tree and on a fat tree: Al-Fares et al., SIGCOMM 2008",
     "caterpillar": "Training on broadcast-grid cores: Li and Pedram, ASAP 2017",
     "gemm-accelerators": "Nine matrix-product machines at 45 nm: Pedram et al., IEEE TC 2012",
+    "goyal-crossover": "Ring against halving-doubling on 32 servers: Goyal et al., 2017",
+    "packet-vs-fluid": "Fluid flows beside htsim's packets on a fat tree of 128 hosts",
 }
 
 __all__ = ["REPRODUCTIONS", "Fit", "Reproduction", "Row", "reproduce"]
