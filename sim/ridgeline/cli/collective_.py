@@ -25,7 +25,7 @@ def collective_(
     Parameters
     ----------
     operation
-        all-reduce, reduce-scatter or all-gather.
+        all-reduce, reduce-scatter, all-gather, all-to-all, broadcast, ...; a wrong name lists them.
     size
         With its unit, counted as nccl-tests does: 100MB, 4 MiB.
     where
@@ -51,8 +51,10 @@ def collective_(
     if answer.busbw_bytes_per_s is not None and answer.algbw_bytes_per_s is not None:
         rows.add_row("algorithm bandwidth", show(answer.algbw_bytes_per_s, "B/s", 4))
         rows.add_row("bus bandwidth", show(answer.busbw_bytes_per_s, "B/s", 4))
-    rows.add_row(
-        "energy on the links",
-        show(answer.energy_j, "J", 4) if answer.energy_j else "not priced (no energy given)",
-    )
+    energy = "not priced (no energy given)"
+    if not answer.link_utilisation:
+        energy = "0 J (nothing is sent)"
+    elif answer.energy_j:
+        energy = show(answer.energy_j, "J", 4)
+    rows.add_row("energy on the links", energy)
     console().print(rows)

@@ -11,7 +11,6 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.hardware.load import load_cluster
 from ridgeline.network import astrasim, nccl
 from ridgeline.network.algorithm import DoesNotApplyError
 from ridgeline.network.algorithms.ring import (
@@ -19,9 +18,9 @@ from ridgeline.network.algorithms.ring import (
     all_reduce_ring,
     reduce_scatter_ring,
 )
-from ridgeline.network.inline import from_text, is_inline
 from ridgeline.network.schedule import ALGORITHMS, Phase, Schedule, closed_form_time_s
-from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.network.topology import Topology
+from ridgeline.network.where import topology_of
 
 __all__ = [
     "ALGORITHMS",
@@ -104,8 +103,8 @@ def collective(
     size_bytes
         As nccl-tests counts it: the whole buffer, also of an all-gather and a reduce-scatter.
     where
-        Name or path of a cluster, a cluster, a topology, or inline text such as
-        ``"Ring(16, 50 GB/s, 500 ns)"``.
+        Name or path of a cluster, a cluster, a topology or the path of a file with one, or inline
+        text such as ``"Ring(16, 50 GB/s, 500 ns)"``.
     ranks
         The ranks that take part, or how many from rank 0 on; all of them by default. The first is
         the root.
@@ -191,11 +190,8 @@ def _resolve(
     )
     if group is not None and (not group or min(group) < 0):
         raise RidgelineError(f"ranks must be 0 or more and at least one, found {ranks!r}")
-    if isinstance(where, str):
-        where = from_text(where) if is_inline(where) else load_cluster(where)
-    if isinstance(where, Cluster):
-        where = from_cluster(where, where.max_devices if group is None else max(group) + 1)
-    return where, tuple(range(where.n_devices)) if group is None else group
+    topology = topology_of(where, None if group is None else max(group) + 1)
+    return topology, tuple(range(topology.n_devices)) if group is None else group
 
 
 def _result(
