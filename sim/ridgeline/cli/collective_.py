@@ -18,6 +18,7 @@ def collective_(
     *,
     ranks: Whole | None = None,
     algorithm: str = "auto",
+    cost: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Time one collective that has the links of a machine to itself.
@@ -34,6 +35,9 @@ def collective_(
         How many devices take part; without it, all.
     algorithm
         auto, or a name; a wrong name lists them.
+    cost
+        Price messages by LogGP ("loggp overhead=1us gap=500ns semantics=one-sided rendezvous=64kB")
+        or BSP ("bsp g=0.1ns l=5us w=0s") instead of the links they share.
     json
         Print the answer as JSON.
     """
@@ -41,7 +45,15 @@ def collective_(
     from ridgeline.report.summary import plain_table
     from ridgeline.units import parse, show
 
-    answer = collective(operation, parse(size, "B"), where, ranks=ranks, algorithm=algorithm)
+    model = None
+    if cost is not None:
+        from ridgeline.network.costs import cost_of
+
+        model = cost_of(cost)
+    size_bytes = parse(size, "B")
+    answer = collective(
+        operation, size_bytes, where, ranks=ranks, algorithm=algorithm, cost=model
+    )
     if json:
         print_json(asdict(answer))
         return

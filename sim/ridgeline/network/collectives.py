@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,8 +19,11 @@ from ridgeline.network.algorithms.ring import (
     reduce_scatter_ring,
 )
 from ridgeline.network.schedule import ALGORITHMS, Phase, Schedule, closed_form_time_s
-from ridgeline.network.topology import Topology
+from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.where import topology_of
+
+if TYPE_CHECKING:
+    from ridgeline.network.costs import Cost
 
 __all__ = [
     "ALGORITHMS",
@@ -91,6 +94,7 @@ def collective(
     algorithm: str = "auto",
     parts: Sequence[float] | Sequence[Sequence[float]] | None = None,
     compat: Literal["astrasim"] | None = None,
+    cost: Cost | None = None,
 ) -> CollectiveResult:
     """Price a collective.
 
@@ -118,6 +122,9 @@ def collective(
     compat
         "astrasim" gives the time that ASTRA-sim 2 reports for a plain ring with its default system
         settings (`ridgeline.network.astrasim`); bandwidths and energy remain this package's.
+    cost
+        `ridgeline.network.costs.LogGP` or `BSP`: price messages by it instead of the links they
+        share. "auto" then takes the fastest of all algorithms by that cost.
 
     Raises
     ------
@@ -129,6 +136,10 @@ def collective(
     if compat is not None:
         return _compatible(op, size_bytes, topology, group)
     uneven = None if parts is None else np.array(parts, dtype=np.float64)
+    if cost is not None and len(group) > 1:
+        every = sorted(name for known, name in ALGORITHMS if known == op)
+        names = every if algorithm == "auto" else [algorithm]
+        return _by_cost(op, names, topology, group, size_bytes, uneven, cost)
     if algorithm != "auto":
         schedule = ALGORITHMS[op, algorithm](topology, group, size_bytes, uneven)
         return _result(schedule, topology)
@@ -142,6 +153,27 @@ def collective(
         schedules += nccl.candidates(op, topology, group, size_bytes)
     schedule = min(schedules, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
     return _result(schedule, topology)
+
+
+def _by_cost(
+    op: str,
+    names: Sequence[str],
+    topology: Topology,
+    group: tuple[int, ...],
+    size_bytes: float,
+    parts: Floats | None,
+    cost: Cost,
+) -> CollectiveResult:
+    """Return the fastest of some algorithms by a cost of messages."""
+    from ridgeline.network.costs import priced
+
+    found: list[tuple[float, str]] = []
+    for name in names:
+        with suppress(DoesNotApplyError) if len(names) > 1 else nullcontext():
+            one = ALGORITHMS[op, name]
+            found.append((priced(one, topology, group, size_bytes, cost, parts), name))
+    time_s, name = min(found)
+    return _result(ALGORITHMS[op, name](topology, group, size_bytes, parts), topology, time_s)
 
 
 def _compatible(

@@ -134,7 +134,8 @@ def play_packets(
     last = flows.size_bytes - (n_packets - 1) * network.payload_bytes
     room = network.buffer_packets
     if room is None:
-        room = _room(topology, network, int(n_packets.max(initial=1)))
+        packets_in_one = n_packets.sum() if network.arbiter == "fifo" else n_packets.max(initial=1)
+        room = _room(topology, network, int(packets_in_one))
     arrived = np.full(flows.n, math.nan)
     n_queued = int(ways.ptr[-1]) if network.arbiter != "fifo" else topology.n_links
     if n_queued * room > MOST_HOPS:
