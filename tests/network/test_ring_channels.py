@@ -71,7 +71,10 @@ def check_data(topology: Topology, ranks: tuple[int, ...], seed: int = 0) -> Non
 
 
 def check_conservation(topology: Topology, ranks: tuple[int, ...], schedule: Schedule) -> None:
-    """Each device sends and receives 2(n-1)/n of the buffer; no other vertex keeps anything."""
+    """Each device sends 2(n-1)/n of the buffer, and what it passes on to its NIC for another.
+
+    No vertex keeps anything but what it ends up with.
+    """
     n = len(ranks)
     balance = np.zeros(topology.n_vertices)
     sent = np.zeros(topology.n_vertices)
@@ -81,7 +84,12 @@ def check_conservation(topology: Topology, ranks: tuple[int, ...], schedule: Sch
         balance[topology.target[link]] += size
     assert balance == pytest.approx(0, abs=1e-6 * schedule.size_bytes)
     members = topology.devices[list(ranks)]
-    assert sent[members] == pytest.approx(2 * (n - 1) / n * schedule.size_bytes)
+    own = 2 * (n - 1) / n * schedule.size_bytes
+    assert (sent[members] >= own * (1 - 1e-9)).all()
+    if len(set(topology.node_of[members].tolist())) == 1:
+        assert sent[members] == pytest.approx(own)
+    else:
+        assert (sent[members] <= 3 * own).all()
     others = np.setdiff1d(topology.devices, members)
     assert not sent[others].any()
 

@@ -145,12 +145,13 @@ def collective(
         return _result(schedule, topology)
     if not topology.single_channel and (op, "ring") in ALGORITHMS:
         names = ["ring"]
-    schedules = []
-    for name in names:
-        with suppress(DoesNotApplyError):
-            schedules.append(ALGORITHMS[op, name](topology, group, size_bytes, uneven))
+    schedules: list[Schedule] = []
     if uneven is None and not topology.single_channel:
         schedules += nccl.candidates(op, topology, group, size_bytes)
+    if not schedules:
+        for name in names:
+            with suppress(DoesNotApplyError):
+                schedules.append(ALGORITHMS[op, name](topology, group, size_bytes, uneven))
     schedule = min(schedules, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
     return _result(schedule, topology)
 

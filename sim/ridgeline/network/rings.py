@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise, permutations
 from typing import Any
@@ -257,6 +257,8 @@ class _Passage:
 
     nic: int
     chain: tuple[int, ...]
+    near: tuple[int, ...]
+    """Ranks of the node that are nearest to the NIC."""
 
 
 def _per_nic(topology: Topology, ranks: Sequence[int]) -> Channels:
@@ -267,7 +269,7 @@ def _per_nic(topology: Topology, ranks: Sequence[int]) -> Channels:
     passages = [_passages(topology, members[node], node) for node in sorted(members)]
     rings: list[_Ring] = []
     for way in zip(*passages, strict=False):  # nodes with more NICs leave the last ones unused
-        back = [_Passage(passage.nic, passage.chain[::-1]) for passage in reversed(way)]
+        back = [replace(passage, chain=passage.chain[::-1]) for passage in reversed(way)]
         rings += [_closed(topology, way), _closed(topology, back)]
     return _channels(topology, rings, _fair_rates(topology, rings), "per NIC")
 
@@ -291,7 +293,11 @@ def _passages(topology: Topology, ranks: Sequence[int], node: int) -> list[_Pass
         chains = packing.pack_chains(_direct_bandwidth(topology, vertices), ends)
     chains = chains or [_rank_order(len(ranks), *pairs[0]) for pairs in ends]
     return [
-        _Passage(nic, tuple(ranks[i] for i in chain))
+        _Passage(
+            nic,
+            tuple(ranks[i] for i in chain),
+            tuple(rank for rank, hops in zip(ranks, away[nic], strict=True) if hops == min(away[nic])),
+        )
         for nic, chain in zip(near, chains, strict=True)
     ]
 
@@ -318,12 +324,30 @@ def _closed(topology: Topology, way: Sequence[_Passage]) -> _Ring:
     for here, there in zip(way, [*way[1:], way[0]], strict=True):
         vertices = topology.devices[list(here.chain)].tolist()
         legs += pairwise(vertices)
-        legs_of_hop += [1] * (len(vertices) - 1) + [3]
         first = int(topology.devices[there.chain[0]])
-        legs += [(vertices[-1], here.nic), (here.nic, there.nic), (there.nic, first)]
+        out, into = _relay(topology, here, vertices[-1]), _relay(topology, there, first)
+        across = [*out, here.nic, there.nic, *reversed(into)]
+        legs += pairwise(across)
+        legs_of_hop += [1] * (len(vertices) - 1) + [len(across) - 1]
     ways = iter(_ways(topology, *zip(*legs, strict=True)))
     hops = [sum((next(ways) for _ in range(n)), ()) for n in legs_of_hop]
     return _Ring(tuple(rank for passage in way for rank in passage.chain), tuple(hops))
+
+
+def _relay(topology: Topology, passage: _Passage, vertex: int) -> list[int]:
+    """Stations from a device to the NIC's side of its node.
+
+    A device that is not near the NIC hands its data to one that is, over links between devices if
+    these are wider than its own way to the NIC (NCCL's PXN).
+    """
+    near = [int(topology.devices[rank]) for rank in passage.near]
+    if vertex in near:
+        return [vertex]
+    over, own = _ways(topology, (vertex, vertex), (near[0], passage.nic))
+    bandwidth = topology.bandwidth_bytes_per_s
+    if bandwidth[list(over)].min() > bandwidth[list(own)].min():
+        return [vertex, near[0]]
+    return [vertex]
 
 
 def _ways(topology: Topology, sources: Sequence[int], targets: Sequence[int]) -> tuple[Route, ...]:
