@@ -89,7 +89,7 @@ def check_conservation(topology: Topology, ranks: tuple[int, ...], schedule: Sch
     if len(set(topology.node_of[members].tolist())) == 1:
         assert sent[members] == pytest.approx(own)
     else:
-        assert (sent[members] <= 3 * own).all()
+        assert (sent[members] <= 3 * own * (1 + 1e-9)).all()
     others = np.setdiff1d(topology.devices, members)
     assert not sent[others].any()
 
