@@ -19,6 +19,7 @@ def collective_(
     ranks: Whole | None = None,
     algorithm: str = "auto",
     cost: str | None = None,
+    compression: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Time one collective that has the links of a machine to itself.
@@ -38,6 +39,9 @@ def collective_(
     cost
         Price messages by LogGP ("loggp overhead=1us gap=500ns semantics=one-sided rendezvous=64kB")
         or BSP ("bsp g=0.1ns l=5us w=0s") instead of the links they share.
+    compression
+        What is sent of the buffer: "density=0.001 value=32 place=16 fill_in=independent" (bits;
+        fill_in is independent, worst or none), or "value=8" for narrower values.
     json
         Print the answer as JSON.
     """
@@ -50,9 +54,19 @@ def collective_(
         from ridgeline.network.costs import cost_of
 
         model = cost_of(cost)
-    size_bytes = parse(size, "B")
+    packed = None
+    if compression is not None:
+        from ridgeline.network.sparse import compression_of
+
+        packed = compression_of(compression)
     answer = collective(
-        operation, size_bytes, where, ranks=ranks, algorithm=algorithm, cost=model
+        operation,
+        parse(size, "B"),
+        where,
+        ranks=ranks,
+        algorithm=algorithm,
+        cost=model,
+        compression=packed,
     )
     if json:
         print_json(asdict(answer))

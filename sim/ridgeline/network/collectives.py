@@ -24,6 +24,7 @@ from ridgeline.network.where import topology_of
 
 if TYPE_CHECKING:
     from ridgeline.network.costs import Cost
+    from ridgeline.network.sparse import Compression
 
 __all__ = [
     "ALGORITHMS",
@@ -95,6 +96,7 @@ def collective(
     parts: Sequence[float] | Sequence[Sequence[float]] | None = None,
     compat: Literal["astrasim"] | None = None,
     cost: Cost | None = None,
+    compression: Compression | None = None,
 ) -> CollectiveResult:
     """Price a collective.
 
@@ -126,6 +128,10 @@ def collective(
         `ridgeline.network.costs.LogGP` or `BSP`: price messages by it instead of the links they
         share. "auto" then takes the fastest of all algorithms by that cost.
 
+    compression
+        `ridgeline.network.sparse.Compression`: send values of another width, or only some of them
+        with their places, and let sums fill in. "auto" takes the fastest of all algorithms.
+
     Raises
     ------
     RidgelineError
@@ -136,10 +142,14 @@ def collective(
     if compat is not None:
         return _compatible(op, size_bytes, topology, group)
     uneven = None if parts is None else np.array(parts, dtype=np.float64)
+    every = sorted(name for known, name in ALGORITHMS if known == op)
+    asked = every if algorithm == "auto" else [algorithm]
+    if cost is not None and compression is not None:
+        raise RidgelineError("a collective is priced by a cost or with a compression, not both")
     if cost is not None and len(group) > 1:
-        every = sorted(name for known, name in ALGORITHMS if known == op)
-        names = every if algorithm == "auto" else [algorithm]
-        return _by_cost(op, names, topology, group, size_bytes, uneven, cost)
+        return _by_cost(op, asked, topology, group, size_bytes, uneven, cost)
+    if compression is not None:
+        return _compressed(op, asked, topology, group, size_bytes, compression)
     if algorithm != "auto":
         schedule = ALGORITHMS[op, algorithm](topology, group, size_bytes, uneven)
         return _result(schedule, topology)
@@ -175,6 +185,26 @@ def _by_cost(
             found.append((priced(one, topology, group, size_bytes, cost, parts), name))
     time_s, name = min(found)
     return _result(ALGORITHMS[op, name](topology, group, size_bytes, parts), topology, time_s)
+
+
+def _compressed(
+    op: str,
+    names: Sequence[str],
+    topology: Topology,
+    group: tuple[int, ...],
+    size_bytes: float,
+    compression: Compression,
+) -> CollectiveResult:
+    """Return the fastest of some algorithms with compressed messages."""
+    from ridgeline.network.sparse import sparse_schedule
+
+    schedules = []
+    for name in names:
+        with suppress(DoesNotApplyError) if len(names) > 1 else nullcontext():
+            one = ALGORITHMS[op, name]
+            schedules.append(sparse_schedule(one, topology, group, size_bytes, compression))
+    best = min(schedules, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
+    return _result(best, topology)
 
 
 def _compatible(
