@@ -42,7 +42,10 @@ def lonely(n: int, seconds: float) -> Program:
 def test_the_slowest_of_n_exponential_delays_takes_the_harmonic_number(n: int) -> None:
     program = lonely(n, 0.0)
     slowest = np.array(
-        [run(with_jitter(program, "exponential", seed, mean_s=1.0)).makespan_s for seed in range(400)]
+        [
+            run(with_jitter(program, "exponential", seed, mean_s=1.0)).makespan_s
+            for seed in range(400)
+        ]
     )
     expected = sum(1 / k for k in range(1, n + 1))
     assert abs(slowest.mean() - expected) <= 3 * slowest.std(ddof=1) / math.sqrt(len(slowest))

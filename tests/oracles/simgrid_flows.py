@@ -76,7 +76,8 @@ def play(n: int) -> tuple[str, list[list[float]]]:
         Actor.create("sender", pair[2][0], send, *pair)
     engine.run()
     return ".".join(map(str, simgrid.simgrid_version[:2])) if not isinstance(
-        simgrid.simgrid_version, str) else simgrid.simgrid_version, found
+        simgrid.simgrid_version, str
+    ) else simgrid.simgrid_version, found
 
 
 if __name__ == "__main__":

@@ -74,12 +74,13 @@ def _print(name: str, measures: Measures, loaded: LinkLoad | None) -> None:
     apart = "not connected" if measures.diameter < 0 else f"{measures.diameter} links"
     rows.add_row("diameter", apart)
     at_most = "at most " if measures.bisection_method == "bound" else ""
-    rows.add_row(
-        "bisection, one way", at_most + show(measures.bisection_bytes_per_s, "B/s", 4)
-    )
+    rows.add_row("bisection, one way", at_most + show(measures.bisection_bytes_per_s, "B/s", 4))
     for link in measures.links:
-        energy = show(link.energy_j_per_bit, "J", 3) + " a bit" if link.energy_j_per_bit else (
-            "energy not given")
+        energy = (
+            show(link.energy_j_per_bit, "J", 3) + " a bit"
+            if link.energy_j_per_bit
+            else ("energy not given")
+        )
         rows.add_row(
             f"  {link.n_links:,} x {link.name}",
             f"{show(link.bandwidth_bytes_per_s, 'B/s', 4)} each way, "

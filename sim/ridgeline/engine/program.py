@@ -169,7 +169,9 @@ class Program:
         capacity = self.capacity.copy()
         for name, factor in factors.items():
             if not 0 < factor < math.inf:
-                raise RidgelineError(f"resource {name!r}: {factor} times its capacity is no machine")
+                raise RidgelineError(
+                    f"resource {name!r}: {factor} times its capacity is no machine"
+                )
             found = [i for i, known in enumerate(self.resource_names) if known == name] or [
                 i for i, known in enumerate(self.resource_names) if fnmatchcase(known, name)
             ]

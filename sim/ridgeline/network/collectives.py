@@ -122,8 +122,8 @@ def collective(
         Sizes in bytes of the parts of an operation with uneven ones: one per rank, or of an
         all-to-all one row per rank. `size_bytes` remains what bandwidths are reckoned from.
     compat
-        "astrasim" gives the time that ASTRA-sim 2 reports for a plain ring with its default system
-        settings (`ridgeline.network.astrasim`); bandwidths and energy remain this package's.
+        "astrasim" gives the time that ASTRA-sim 2 reports in one dimension with its default system
+        settings (`ridgeline.network.astrasim`); link loads and energy remain this package's.
     cost
         `ridgeline.network.costs.LogGP` or `BSP`: price messages by it instead of the links they
         share. "auto" then takes the fastest of all algorithms by that cost.
@@ -140,7 +140,7 @@ def collective(
     names = _algorithms(op)
     topology, group = _resolve(where, ranks)
     if compat is not None:
-        return _compatible(op, size_bytes, topology, group)
+        return _compatible(op, algorithm, size_bytes, topology, group)
     uneven = None if parts is None else np.array(parts, dtype=np.float64)
     every = sorted(name for known, name in ALGORITHMS if known == op)
     asked = every if algorithm == "auto" else [algorithm]
@@ -208,26 +208,30 @@ def _compressed(
 
 
 def _compatible(
-    op: str, size_bytes: float, topology: Topology, group: tuple[int, ...]
+    op: str, algorithm: str, size_bytes: float, topology: Topology, group: tuple[int, ...]
 ) -> CollectiveResult:
-    """Return the plain ring with the time that ASTRA-sim reports for it."""
-    schedule = ALGORITHMS[op, "ring"](topology, group, size_bytes)
-    loads, latency_s = schedule.bytes_on_wire(), topology.latency_s
-    bandwidth = topology.bandwidth_bytes_per_s
-    hops = len(loads) == schedule.n_ranks and topology.single_channel
-    if not hops or len(set(bandwidth.tolist())) > 1 or len(set(latency_s.tolist())) > 1:
+    """Return an algorithm's schedule with the time that ASTRA-sim reports for it."""
+    block, _, rest = topology.name.partition("(")
+    bandwidth, latency_s = topology.bandwidth_bytes_per_s, topology.latency_s
+    uniform = len(set(bandwidth.tolist())) == len(set(latency_s.tolist())) == 1
+    known = block in {"Ring", "Switch", "FullyConnected"} and ")_" not in rest
+    if not (known and uniform and size_bytes >= 1 and len(group) == topology.n_devices > 1):
         raise RidgelineError(
-            "the compatibility mode is for rings such as 'Ring(16, 50 GiB/s, 500 ns)' and at least "
-            f"one byte; found {topology.name!r}, {size_bytes} B and {schedule.n_ranks} ranks"
+            "the compatibility mode is for one dimension, such as 'Ring(16, 50 GiB/s, 500 ns)', "
+            "all of its ranks and at least one byte; found "
+            f"{topology.name!r}, {size_bytes} B and {len(group)} ranks"
         )
+    if algorithm == "auto":
+        algorithm = "direct" if op == "all-to-all" else "ring"
+    schedule = ALGORITHMS[op, algorithm](topology, group, size_bytes)
     shard = schedule.n_ranks if op == "all-gather" else 1
-    time_ns = astrasim.ring_time_ns(
-        op,
-        round(size_bytes / shard),
+    dimension = astrasim.Dimension(
+        block,
         schedule.n_ranks,
-        bandwidth_gib_per_s=float(bandwidth[0]) / astrasim.GIB,
-        latency_ns=round(float(latency_s[0]) * 1e9, 6),
+        float(bandwidth[0]) / astrasim.GIB,
+        round(float(latency_s[0]) * 1e9, 6),
     )
+    time_ns = astrasim.collective_time_ns(op, algorithm, round(size_bytes / shard), dimension)
     return _result(schedule, topology, time_ns * 1e-9)
 
 

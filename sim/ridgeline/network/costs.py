@@ -202,9 +202,7 @@ def _turns(even: bool, repeat: int) -> list[tuple[int, int]]:
     return [(0, repeat)] if even else [(turn, 1) for turn in range(repeat)]
 
 
-def _ways(
-    topology: Topology, vertex: Ints, source: Ints, target: Ints
-) -> tuple[Floats, Floats]:
+def _ways(topology: Topology, vertex: Ints, source: Ints, target: Ints) -> tuple[Floats, Floats]:
     """Return L and G of messages between positions."""
     found = routes(topology, vertex[source], vertex[target])
     ends = found.ptr[:-1]

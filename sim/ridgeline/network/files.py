@@ -103,11 +103,13 @@ def from_file(path: str | Path) -> Topology:
         shape=graph.shape,
         devices_forward=graph.devices_forward,
         cost_dollars=_sum(
-            graph.switch_cost, len(graph.switches),
+            graph.switch_cost,
+            len(graph.switches),
             [(graph.link_types[link.type].cost, link.count) for link in graph.links],
         ),
         power_w=_sum(
-            graph.switch_power, len(graph.switches),
+            graph.switch_power,
+            len(graph.switches),
             [(graph.link_types[link.type].power, link.count) for link in graph.links],
         ),
         priced="switches and links",

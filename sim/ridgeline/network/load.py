@@ -36,7 +36,9 @@ class LinkLoad:
         return {
             "title": self.title,
             "time_s": self.time_s,
-            "link_utilisation": {topology.link_name(link): float(self.share[link]) for link in busy},
+            "link_utilisation": {
+                topology.link_name(link): float(self.share[link]) for link in busy
+            },
         }
 
 

@@ -82,10 +82,7 @@ def candidates(
     if link is None or op not in _PASSES or len(ranks) < 2:
         return []
     machine = _Machine.of(topology, tuple(ranks), link)
-    found = [
-        machine.ring(op, protocol, size_bytes)
-        for protocol in range(len(_PROTOCOLS))
-    ]
+    found = [machine.ring(op, protocol, size_bytes) for protocol in range(len(_PROTOCOLS))]
     if op == "all-reduce":
         found += [machine.tree(protocol, size_bytes) for protocol in range(len(_PROTOCOLS))]
         if link in _NVLS_SHARE and len(ranks) > 2 * machine.nodes:

@@ -296,7 +296,9 @@ def _passages(topology: Topology, ranks: Sequence[int], node: int) -> list[_Pass
         _Passage(
             nic,
             tuple(ranks[i] for i in chain),
-            tuple(rank for rank, hops in zip(ranks, away[nic], strict=True) if hops == min(away[nic])),
+            tuple(
+                rank for rank, hops in zip(ranks, away[nic], strict=True) if hops == min(away[nic])
+            ),
         )
         for nic, chain in zip(near, chains, strict=True)
     ]

@@ -71,9 +71,7 @@ def _pairs(topology: Topology) -> tuple[Floats, Floats, Floats]:
     return forward, order[np.searchsorted(key[order], back[forward])], kind
 
 
-def _links(
-    ax: Axes, topology: Topology, xy: Floats, bent: Floats, load: LinkLoad | None
-) -> None:
+def _links(ax: Axes, topology: Topology, xy: Floats, bent: Floats, load: LinkLoad | None) -> None:
     from matplotlib.collections import LineCollection
 
     forward, backward, kind = _pairs(topology)
@@ -97,7 +95,9 @@ def _links(
     ax.add_collection(
         LineCollection(
             [line for line, off in zip(drawn, idle, strict=True) if off],
-            colors=GRID, linewidths=width[order][idle], zorder=1,
+            colors=GRID,
+            linewidths=width[order][idle],
+            zorder=1,
         )  # fmt: skip
     )
     busy = LineCollection(

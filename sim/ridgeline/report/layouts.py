@@ -143,9 +143,7 @@ def _rings(topology: Topology, levels: np.ndarray[tuple[int], np.dtype[np.int64]
     return xy
 
 
-def _inside(
-    topology: Topology, direct: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> Floats:
+def _inside(topology: Topology, direct: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Floats:
     """Bend direct links between devices a little, so that those along a side stay apart."""
     side = np.where(topology.source < topology.target, 1.0, -1.0)
     bent: Floats = 0.04 * side * direct * (topology.n_devices > 4)

@@ -47,6 +47,7 @@ def twisted_torus(arguments: Sequence[str]) -> Topology:
     return drawing.finish(
         f"TwistedTorus({', '.join(arguments)})",
         devices,
+        routing="ecmp",  # any shortest path: spreading by destination loads a twist unevenly
         single_channel=True,
         devices_forward=True,
     )
