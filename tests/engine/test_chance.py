@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,13 +17,13 @@ from ridgeline.engine import (
     Phase,
     Program,
     ProgramBuilder,
+    executor,
     in_chunks,
     run,
     run_reference,
     with_failures,
     with_jitter,
 )
-from ridgeline.engine import executor
 from ridgeline.engine.chance import DISTRIBUTIONS, row_times_s
 from ridgeline.errors import RidgelineError
 
@@ -148,7 +149,7 @@ def test_slack_is_what_a_task_can_be_late(program: Program) -> None:
     ]
     for stream in range(len(ptr) - 1):
         row = tasks[ptr[stream] : ptr[stream + 1]].tolist()
-        for before, after in zip(row, row[1:], strict=False):
+        for before, after in pairwise(row):
             deps[after].add(before)
     flat = [d for each in deps for d in sorted(each)]
     ordered = replace(

@@ -7,6 +7,7 @@ import json
 import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ridgeline.errors import ConfigError, RidgelineError
@@ -19,7 +20,9 @@ from ridgeline.network.astrasim import (
     read_system,
     ring_time_ns,
 )
+from ridgeline.network.calibration import fit_linear
 from ridgeline.network.schedule import closed_form_time_s
+from ridgeline.study.reproduce import reproduce
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -137,7 +140,7 @@ def test_compatibility_mode_of_a_collective() -> None:
     assert gathered.time_s == pytest.approx(
         1e-9 * ring_time_ns("all-gather", 2**20, 8, bandwidth_gib_per_s=50, latency_ns=500)
     )
-    with pytest.raises(RidgelineError, match="is for rings"):
+    with pytest.raises(RidgelineError, match="is for one dimension"):
         collective("all-reduce", 2**20, "Torus(4x4, 50 GiB/s, 500 ns)", compat="astrasim")
     with pytest.raises(RidgelineError, match="has no 'all-to-al'"):
         ring_time_ns("all-to-al", 1, 2, bandwidth_gib_per_s=1, latency_ns=0)
@@ -202,3 +205,24 @@ def test_the_default_mode_never_beats_the_ports(row: dict[str, str]) -> None:
     where = f"{row['topology']}({row['npus']}, {bandwidth} GiB/s, {latency} ns)"
     own = collective(row["collective"].replace("_", "-"), float(row["size_bytes"]), where)
     assert own.time_s * 1e9 >= float(row["lower_bound_ns"]) * 0.999
+
+
+def test_a_line_is_found_in_spite_of_an_odd_point() -> None:
+    model = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
+    measured = 0.5 + 1.2 * model
+    measured[2] *= 2
+    assert fit_linear(model, measured) == pytest.approx((0.5, 1.2), rel=1e-3)
+    with pytest.raises(RidgelineError, match="two different sizes"):
+        fit_linear(model[:1], measured[:1])
+    with pytest.raises(RidgelineError, match="above 0"):
+        fit_linear(model, measured - 1.7)
+
+
+def test_calibrated_all_reduces_are_within_two_percent_where_measurements_are_smooth() -> None:
+    made = reproduce("nccl-all-reduce")
+    errors_of: dict[str, list[float]] = {}
+    for row in made.rows:
+        errors_of.setdefault(row.group, []).append(abs(row.residual))
+    means = {group: sum(errors) / len(errors) for group, errors in errors_of.items()}
+    assert max(means[group] for group in ("2 x A100", "4 x A100", "4 x V100")) < 0.025
+    assert max(means.values()) < 0.08

@@ -26,8 +26,8 @@ DISTRIBUTIONS: dict[str, Draw] = {
     "pareto": lambda rng, n: rng.pareto(2.5, n) * 1.5,
     "constant": lambda rng, n: np.ones(n),
 }
-"""Delays with a mean of 1, by name: the half of a normal distribution, a lognormal one with sigma 1,
-a gamma one with shape 4, a (Lomax) Pareto one with shape 2.5, ..."""
+"""Delays with a mean of 1, by name: half of a normal distribution, a lognormal one with sigma 1, a
+gamma one with shape 4, a (Lomax) Pareto one with shape 2.5, ..."""
 
 
 def with_jitter(
@@ -115,13 +115,13 @@ def with_failures(
             "into chunks"
         )
     rng = np.random.default_rng(seed)
-    failures = rng.geometric(odds) - 1 if len(odds) else np.zeros(0, np.int64)
-    lost_s = repair_s * failures
+    failures = (rng.geometric(odds) if len(odds) else np.ones(0, np.int64)) - 1
+    lost_s: Floats = repair_s * failures.astype(np.float64)
     # the time to a failure, given that it comes before the task's end
     owner = np.repeat(np.arange(len(hit)), failures)
     quantile = rng.random(len(owner))
     before = -mean_time_between_s * np.log1p(-quantile * (1.0 - odds[owner]))
-    lost_s += np.bincount(owner, before, len(hit))
+    lost_s = lost_s + np.bincount(owner, before, len(hit))
     struck = failures > 0
     return _changed(program, hit[struck], lost_s[struck], np.ones(int(struck.sum())))
 
@@ -134,7 +134,7 @@ def row_times_s(program: Program) -> Floats:
     np.maximum.at(bound, np.repeat(np.arange(len(bound)), np.diff(p.work_ptr)), busy)
     phase_s = p.repeat * (p.latency_s + bound)
     owner = np.repeat(np.arange(len(p.phase_ptr) - 1), np.diff(p.phase_ptr))
-    times: Floats = np.bincount(owner, phase_s, len(p.phase_ptr) - 1)
+    times: Floats = np.bincount(owner, phase_s, len(p.phase_ptr) - 1).astype(np.float64)
     return times
 
 

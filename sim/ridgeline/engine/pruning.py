@@ -51,7 +51,7 @@ def dominant(legs: Records, uses: Records, capacity: Floats) -> Flags:
 
 def _mixed(number: Ints) -> Floats:
     """Turn numbers into others between 1 and 2 that look random; equal ones stay equal."""
-    spread: Floats = 1.0 + (number * 0.6180339887498949) % 1.0
+    spread: Floats = (1.0 + (number * 0.6180339887498949) % 1.0).astype(np.float64)
     return spread
 
 

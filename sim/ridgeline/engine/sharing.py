@@ -1,8 +1,8 @@
 """Max-min fair division of shared resources among the flows that are active at one moment.
 
 Each stream plays at most one task, so a flow is known by the stream that plays it. Every resource
-has a list of the uses that active flows make of it, without gaps. When flows come or go, what they may
-have changed is divided anew by progressive filling (Bertsekas and Gallager, Data Networks, 2nd
+has a list of the uses that active flows make of it, without gaps. When flows come or go, what they
+may have changed is divided anew by progressive filling (Bertsekas and Gallager, Data Networks, 2nd
 ed., section 6.5.2):
 
 The *level* ``rate / weight`` of all flows rises until caps and full resources freeze them one after

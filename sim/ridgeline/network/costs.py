@@ -1,15 +1,16 @@
 """Other ways to price a collective's messages: LogGP, with message semantics, and BSP.
 
-Both take the script of an algorithm, rank to rank and round by round, instead of its loads on links.
+Both take the script of an algorithm, rank to rank and round by round, instead of loads on links.
 
-*LogGP* (Alexandrov et al., SPAA 1995): a message of k bytes costs its sender `overhead` of processor
-time, leaves no sooner than `gap` after the one before, is on its way for L + k G and costs its
-receiver `overhead` again: L + 2 o + k G for one alone. L and G are those of the route. Ranks do not
-wait for each other: one goes on to its next round when it has sent and received what its own round
-says. Messages share ports (a rank sends one at a time, and receives one at a time), not links.
+*LogGP* (Alexandrov et al., SPAA 1995): a message of k bytes costs its sender `overhead` of
+processor time, leaves no sooner than `gap` after the one before, is on its way for L + k G and
+costs its receiver `overhead` again: L + 2 o + k G for one alone. L and G are those of the route.
+Ranks do not wait for each other: one goes on to its next round when it has sent and received what
+its own round says. Messages share ports (a rank sends one at a time, and receives one at a time), not links.
 
-*two-sided*  as above. From `rendezvous_bytes` on a sender asks first, and sends when the receiver has
-             come to the round and its answer is back: two more latencies, and a wait for the late.
+*two-sided*  as above. From `rendezvous_bytes` on a sender asks first, and sends when its receiver
+             has come to the round and its answer is back: two more latencies, and a wait for the
+             late.
 *one-sided*  the receiver's processor takes no part (GASPI, RDMA writes): no second overhead and no
              rendezvous; its round ends when the data are there.
 
@@ -69,7 +70,9 @@ class LogGP:
                     begin,
                     source,
                     target,
-                    np.bincount(part, sizes.of(advanced(step, turns, repeat)), len(pair)),
+                    np.bincount(part, sizes.of(advanced(step, turns, repeat)), len(pair)).astype(
+                        np.float64
+                    ),
                     latency_s,
                     s_per_byte,
                     repeat,
@@ -226,7 +229,7 @@ def _play_rounds(
     one_sided: bool,
 ) -> None:
     """Play equal rounds; `begin` holds when every rank begins the next one."""
-    n, n_messages = len(begin), len(source)
+    n_messages = len(source)
     arrives = np.empty(n_messages)
     for _ in range(repeat):
         processor, port, port_in = begin.copy(), begin.copy(), begin.copy()

@@ -20,8 +20,8 @@ Buffers are finite and lossless: a packet is sent only if there is room for it b
 *priority*     as round-robin, but of the waiting messages those of the least priority number
                alone: a message is pre-empted at the next border between packets.
 
-With packets as long as the messages this is the model of links that serve whole messages first come,
-first served, or by priority.
+With packets as long as the messages this is the model of links that serve whole messages, first
+come, first served, or by priority.
 """
 
 from __future__ import annotations
@@ -32,11 +32,18 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ridgeline._jit import kernel, kernel_part
+from ridgeline._jit import kernel
 from ridgeline.errors import RidgelineError, nearest
-from ridgeline.network.paths import Indices, Ints, Routes
+from ridgeline.network.packet_queues import (
+    grown,
+    grown_ints,
+    join_round,
+    pop_event,
+    push_event,
+)
+from ridgeline.network.paths import Ints, Routes
 from ridgeline.network.routing import routes
-from ridgeline.network.topology import Floats, Topology
+from ridgeline.network.topology import Floats, Indices, Topology
 from ridgeline.network.traffic import Flows
 
 Switching = Literal["store-and-forward", "cut-through"]
@@ -234,7 +241,7 @@ def _play(  # noqa: PLR0915 - one loop over events, written out
             continue
         entry = ptr[flow]
         waiting[entry] = n_packets[flow]
-        _join(entry, link_of[entry], priority, flow_of, by_priority, head, tail, following,
+        join_round(entry, link_of[entry], priority, flow_of, by_priority, head, tail, following,
               in_round)  # fmt: skip
     for link in range(n_links):
         awake[n_awake] = link
@@ -309,8 +316,8 @@ def _play(  # noqa: PLR0915 - one loop over events, written out
             end = now + length / bandwidth[link]
             busy[link] = True
             if size + 2 > len(times):
-                times, what, keys = _grown(times), _grown_ints(what), _grown_ints(keys)
-            _push(times, what, keys, size, end, -1 - entry, serial)
+                times, what, keys = grown(times), grown_ints(what), grown_ints(keys)
+            push_event(times, what, keys, size, end, -1 - entry, serial)
             size += 1
             serial += 1
             if entry + 1 == ptr[flow + 1]:
@@ -324,7 +331,7 @@ def _play(  # noqa: PLR0915 - one loop over events, written out
                     comes = max(
                         now + header_bytes / bandwidth[link], end - length / bandwidth[beyond]
                     )
-                _push(times, what, keys, size, comes + latency_s[link], entry + 1, serial)
+                push_event(times, what, keys, size, comes + latency_s[link], entry + 1, serial)
                 size += 1
                 serial += 1
         if size == 0:
@@ -333,13 +340,15 @@ def _play(  # noqa: PLR0915 - one loop over events, written out
         now = times[0]
         event = what[0]
         size -= 1
-        _pop(times, what, keys, size)
+        pop_event(times, what, keys, size)
         if event < 0:
             entry = -1 - event
             flow, link = flow_of[entry], link_of[entry]
             busy[link] = False
             if waiting[entry] > 0 and not in_round[entry] and (not fifo or entry == ptr[flow]):
-                _join(entry, link, priority, flow_of, by_priority, head, tail, following, in_round)
+                join_round(
+                    entry, link, priority, flow_of, by_priority, head, tail, following, in_round
+                )
             if not is_awake[link]:
                 is_awake[link] = True
                 awake[n_awake] = link
@@ -360,7 +369,7 @@ def _play(  # noqa: PLR0915 - one loop over events, written out
                     held[entry] -= 1
                     before = entry - 1
                     if waiting[before] > 0 and not in_round[before]:
-                        _join(before, link_of[before], priority, flow_of, by_priority, head, tail,
+                        join_round(before, link_of[before], priority, flow_of, by_priority, head, tail,
                               following, in_round)  # fmt: skip
                         if not is_awake[link_of[before]]:
                             is_awake[link_of[before]] = True
@@ -373,93 +382,10 @@ def _play(  # noqa: PLR0915 - one loop over events, written out
                 ring[link * room + (ring_first[link] + ring_size[link]) % room] = event
                 ring_size[link] += 1
             elif not in_round[event]:
-                _join(event, link, priority, flow_of, by_priority, head, tail, following, in_round)
+                join_round(
+                    event, link, priority, flow_of, by_priority, head, tail, following, in_round
+                )
             if not is_awake[link]:
                 is_awake[link] = True
                 awake[n_awake] = link
                 n_awake += 1
-
-
-@kernel_part
-def _join(
-    entry: int,
-    link: int,
-    priority: Ints,
-    flow_of: Ints,
-    by_priority: bool,
-    head: Ints,
-    tail: Ints,
-    following: Ints,
-    in_round: Ints,
-) -> None:
-    """Put an entry at the end of its link's round, or behind the last of its priority."""
-    in_round[entry] = True
-    if by_priority and head[link] != -1:
-        mine = priority[flow_of[entry]]
-        if mine < priority[flow_of[head[link]]]:
-            following[entry] = head[link]
-            head[link] = entry
-            return
-        at = head[link]
-        while following[at] != -1 and priority[flow_of[following[at]]] <= mine:
-            at = following[at]
-        following[entry] = following[at]
-        following[at] = entry
-        if following[entry] == -1:
-            tail[link] = entry
-        return
-    following[entry] = -1
-    if head[link] == -1:
-        head[link] = entry
-    else:
-        following[tail[link]] = entry
-    tail[link] = entry
-
-
-@kernel_part
-def _push(
-    times: Floats, what: Ints, keys: Ints, size: int, time: float, event: int, key: int
-) -> None:
-    hole = size
-    while hole > 0:
-        parent = (hole - 1) >> 1
-        if times[parent] < time or (times[parent] == time and keys[parent] < key):
-            break
-        times[hole], what[hole], keys[hole] = times[parent], what[parent], keys[parent]
-        hole = parent
-    times[hole], what[hole], keys[hole] = time, event, key
-
-
-@kernel_part
-def _pop(times: Floats, what: Ints, keys: Ints, size: int) -> None:
-    """Remove the first of ``size + 1`` events."""
-    time, event, key = times[size], what[size], keys[size]
-    hole = 0
-    while True:
-        child = 2 * hole + 1
-        if child >= size:
-            break
-        if child + 1 < size and (
-            times[child + 1] < times[child]
-            or (times[child + 1] == times[child] and keys[child + 1] < keys[child])
-        ):
-            child += 1
-        if time < times[child] or (time == times[child] and key < keys[child]):
-            break
-        times[hole], what[hole], keys[hole] = times[child], what[child], keys[child]
-        hole = child
-    times[hole], what[hole], keys[hole] = time, event, key
-
-
-@kernel
-def _grown(values: Floats) -> Floats:
-    longer = np.empty(2 * len(values))
-    longer[: len(values)] = values
-    return longer
-
-
-@kernel
-def _grown_ints(values: Ints) -> Ints:
-    longer = np.empty(2 * len(values), np.int64)
-    longer[: len(values)] = values
-    return longer

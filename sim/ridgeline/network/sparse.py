@@ -25,11 +25,11 @@ import numpy as np
 from ridgeline._jit import kernel
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.network.algorithm import Algorithm
-from ridgeline.network.paths import Floats, Ints
+from ridgeline.network.paths import Ints
 from ridgeline.network.routed import loads_of, round_latency_s, routed
 from ridgeline.network.schedule import Phase, Schedule
 from ridgeline.network.script import Flags, Script, Step, advanced
-from ridgeline.network.topology import Topology
+from ridgeline.network.topology import Floats, Topology
 
 FillIn = Literal["independent", "worst", "none"]
 _FILL_INS = ("independent", "worst", "none")

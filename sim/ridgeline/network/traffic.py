@@ -128,14 +128,16 @@ def _all_to_all(n: int, _: int) -> tuple[Ints, Ints]:
 
 
 def make_flows(pattern: str, n: int, size_bytes: float) -> Flows:
-    """Return the messages of a pattern, written ``stride:4``, ``permutation:SEED``, ``random:SEED``,
-    ``incast:TARGET`` or ``all-to-all``.
+    """Return the messages of a pattern.
+
+    Patterns are ``stride:4``, ``permutation:SEED``, ``random:SEED``, ``incast:TARGET`` and
+    ``all-to-all``.
 
     Raises
     ------
     RidgelineError
         If there is no such pattern, or fewer than two ranks.
-    """  # noqa: D205
+    """
     name, _, number = pattern.partition(":")
     if name not in PATTERNS or not (number.isdecimal() or not number):
         raise RidgelineError(

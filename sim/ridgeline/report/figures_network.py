@@ -9,6 +9,7 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network.load import LinkLoad
+from ridgeline.network.script import Ints
 from ridgeline.network.topology import DEVICE, Floats, Topology
 from ridgeline.report.layouts import layout
 from ridgeline.report.style import FAINT, GRID, INK, SMALL, free_axes, percent, themed
@@ -59,7 +60,7 @@ def _size_in(xy: Floats) -> tuple[float, float]:
     return width, float(np.clip(width * high / wide, 3.4, 9.5)) + 1.1
 
 
-def _pairs(topology: Topology) -> tuple[Floats, Floats, Floats]:
+def _pairs(topology: Topology) -> tuple[Ints, Ints, Ints]:
     """Return every pair of linked vertices once, with the rows of its two directions."""
     forward = np.flatnonzero(topology.source < topology.target)
     n = topology.n_vertices
@@ -98,7 +99,7 @@ def _links(ax: Axes, topology: Topology, xy: Floats, bent: Floats, load: LinkLoa
             colors=GRID,
             linewidths=width[order][idle],
             zorder=1,
-        )  # fmt: skip
+        )
     )
     busy = LineCollection(
         [line for line, off in zip(drawn, idle, strict=True) if not off],
@@ -121,7 +122,7 @@ def _heat() -> object:
     )
 
 
-def _is_doubled(topology: Topology, forward: Floats) -> Floats:
+def _is_doubled(topology: Topology, forward: Ints) -> Floats:
     """Tell which links share their two vertices with one of another class."""
     key = topology.source[forward].astype(np.int64) * topology.n_vertices + topology.target[forward]
     _, inverse, count = np.unique(key, return_inverse=True, return_counts=True)

@@ -49,16 +49,13 @@ def _extents(topology: Topology) -> list[int]:
 
 def _grid(topology: Topology) -> Layout:
     extents = _extents(topology)
-    if len(extents) == 2 and extents[0] < extents[1]:
-        extents_first = 1  # the longer dimension goes across
-    else:
-        extents_first = 0
+    turned = len(extents) == 2 and extents[0] < extents[1]  # the longer dimension goes across
     number = np.arange(topology.n_devices)
     places = []
     for extent in extents:
         places.append(number % extent)
         number = number // extent
-    if extents_first:
+    if turned:
         places = places[::-1]
     x, y = places[0].astype(float), -places[1].astype(float)
     if len(places) == 3:

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline._jit import kernel
-from ridgeline.network.paths import Floats, Ints, Routes, distances, graph_of, no_route, take
+from ridgeline.network.paths import Ints, Routes, distances, graph_of, no_route, take
 from ridgeline.network.routing import ROUTINGS, adaptive
-from ridgeline.network.topology import Topology
+from ridgeline.network.topology import Floats, Topology
 
 
 @adaptive

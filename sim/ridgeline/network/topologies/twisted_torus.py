@@ -75,7 +75,7 @@ def reconfigured(
     """
     from ridgeline.network.collectives import collective
 
-    found = []
+    found: list[tuple[float, int, Topology]] = []
     for shape in _shapes(n_devices, dimensions, block):
         text = "x".join(map(str, shape))
         for kind in ("Torus", "TwistedTorus"):
@@ -85,7 +85,7 @@ def reconfigured(
             found.append((collective(op, size_bytes, topology).time_s, len(found), topology))
     if not found:
         raise RidgelineError(
-            f"no torus of {dimensions} dimensions, all multiples of {block}, has {n_devices} devices"
+            f"no torus of {dimensions} dimensions, multiples of {block}, has {n_devices} devices"
         )
     time_s, _, best = min(found)
     return best, time_s

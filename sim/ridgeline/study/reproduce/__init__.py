@@ -16,6 +16,7 @@ REPRODUCTIONS = {
     "caterpillar": "Training on broadcast-grid cores: Li and Pedram, ASAP 2017",
     "gemm-accelerators": "Nine matrix-product machines at 45 nm: Pedram et al., IEEE TC 2012",
     "goyal-crossover": "Ring against halving-doubling on 32 servers: Goyal et al., 2017",
+    "nccl-all-reduce": "All-reduce on nodes of A100 and V100: nccl-tests, published with vTrain",
     "packet-vs-fluid": "Fluid flows beside htsim's packets on a fat tree of 128 hosts",
 }
 

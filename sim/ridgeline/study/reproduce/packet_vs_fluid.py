@@ -34,7 +34,8 @@ def reproduce() -> Reproduction:
     text = resources.files(__package__).joinpath("packet_vs_fluid.csv").read_text("utf-8")
     rows = []
     for published in csv.DictReader(text.splitlines()):
-        pattern, tolerance = _PATTERNS[published["pattern"]]
+        name = published["pattern"]
+        pattern, tolerance = _PATTERNS[name]
         size = float(published["bytes_per_flow"])
         last_us = last_arrival_s(pattern, int(published["hosts"]), size) * 1e6
         ideal_us = last_arrival_s(pattern, int(published["hosts"]), size, ideal=True) * 1e6
@@ -43,7 +44,7 @@ def reproduce() -> Reproduction:
             effect = transport == "eqds" and pattern.startswith("permutation")
             rows.append(
                 Row(
-                    group=f"{published['pattern']}, {published['flows']} flows of {size / 1e6:g} MB",
+                    group=f"{name}, {published['flows']} flows of {size / 1e6:g} MB",
                     quantity=f"last arrival, {transport.upper()}",
                     unit="us",
                     published=(told, told),
