@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
@@ -61,7 +63,9 @@ def simulate(
             f"the plan needs {plan.devices} devices, but {cluster.name} has {cluster.max_devices}"
         )
     optimizer = None if plan.optimizer is None else optimizers.find(plan.optimizer)
-    graph = model.training(plan.micro_batch_size, plan.precision, optimizer)
+    precision = plan.precision or model.network.precision
+    plan = plan.model_copy(update={"precision": precision})
+    graph = model.training(plan.micro_batch_size, precision, optimizer)
     topology = from_cluster(cluster, plan.devices)
     lowered = lower(graph, plan, cluster, topology, fold=fold)
     if reference:
@@ -75,7 +79,13 @@ def simulate(
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s
     useful = useful_flops(graph) * plan.micro_batches * plan.data
-    achieved = useful / step_time_s / (matrix_peak(lowered, cluster) * plan.devices)
+    repeated = lowered.graph.recomputed_flops * plan.tensor / useful_flops(graph)
+    achieved = (
+        useful
+        * issued_share(lowered)
+        / step_time_s
+        / (matrix_peak(lowered, cluster) * plan.devices)
+    )
     samples_per_s = plan.global_batch / step_time_s
     return Result(
         step_time_s=step_time_s,
@@ -83,7 +93,7 @@ def simulate(
         tokens_per_s=samples_per_s * graph.tokens_per_sample or None,
         flops_per_step=useful,
         mfu=achieved,
-        hfu=achieved * (1 + graph.recomputed_flops / useful_flops(graph)),
+        hfu=achieved * (1 + repeated),
         time_s=time.parts_s,
         energy_j=energy_account(timeline, device.idle_power.value, plan.devices),
         memory_bytes={**memory, "capacity": int(device.capacity_bytes)},
@@ -92,7 +102,7 @@ def simulate(
         limits_s=time.limits_s,
         fits=memory["total"] <= device.capacity_bytes,
         uncertainty=None,
-        manifest=manifest(model, cluster, plan, lowered),
+        manifest=manifest(model, cluster, plan, graph, lowered),
         details=Details(model, graph, cluster, plan, lowered, timeline),
     )
 
@@ -100,6 +110,17 @@ def simulate(
 def useful_flops(graph: Graph) -> int:
     """Matrix and convolution FLOPs of forward and backward of one micro-batch."""
     return graph.flops() - graph.flops(Pass.UPDATE)
+
+
+def issued_share(lowered: Lowered) -> float:
+    """Share of the matrix FLOPs of the graph that take time: less where zeros are left out."""
+    pairs = [
+        (op.matrix_flops, cost.issued)
+        for op, cost in zip(lowered.ops, lowered.op_costs, strict=True)
+        if op.loops is not None
+    ]
+    done = math.fsum(flops for flops, _ in pairs)
+    return math.fsum(flops * issued for flops, issued in pairs) / done if done else 1.0
 
 
 def matrix_peak(lowered: Lowered, cluster: Cluster) -> float:

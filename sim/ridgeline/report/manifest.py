@@ -30,13 +30,19 @@ NOT_MODELLED = (
 )
 
 
-def manifest(model: Model, cluster: Cluster, plan: Plan, lowered: Lowered) -> dict[str, Any]:
+def manifest(
+    model: Model, cluster: Cluster, plan: Plan, graph: Graph, lowered: Lowered
+) -> dict[str, Any]:
     """Return the manifest of one simulation as plain values; ``hash`` identifies all the rest.
 
     Neither clock time nor host names nor paths are in it: equal inputs give an equal manifest.
+
+    Parameters
+    ----------
+    graph
+        Of one micro-batch, before it was divided.
     """
     device = cluster.device
-    graph = lowered.graph
     content: dict[str, Any] = {
         "ridgeline": __version__,
         "scope": "one training step: forward, backward, gradient reduction, update",
@@ -57,6 +63,7 @@ def manifest(model: Model, cluster: Cluster, plan: Plan, lowered: Lowered) -> di
             "year": device.year,
             "process_node_nm": _scaled(device.process_node, 1e9),
             "tdp_w": _scaled(device.tdp, 1.0),
+            "area_mm2": _scaled(device.area, 1e6),
             "price_usd": _scaled(device.price, 1.0),
             "energy_table": device.prices.name,
             "energy_scopes": sorted({entry.scope for entry in device.prices.entries.values()}),
@@ -72,17 +79,40 @@ def manifest(model: Model, cluster: Cluster, plan: Plan, lowered: Lowered) -> di
         "flop_definition": FLOP_DEFINITION,
         "energy_scope": "devices in use and the links between them; host and cooling left out",
         "scaling": "single point",
-        "not_modelled": list(NOT_MODELLED),
+        "not_modelled": [*NOT_MODELLED, *device.unpriced],
         "io_modelled": False,
         "accuracy_modelled": False,
         "ranks": {
             "real": sum(len(members) for members in lowered.classes),
             "simulated": len(lowered.classes),
         },
+        "not_divided": lowered.whole,
         "trust": trust(device, lowered),
-        "notes": list(graph.notes),
+        "notes": [*graph.notes, *zeros_notes(lowered)],
     }
     return {**content, "hash": _digest(content)}
+
+
+def zeros_notes(lowered: Lowered) -> list[str]:
+    """Say what zeros in operands saved, and those that nothing was saved by."""
+    dense = useful = issued = 0.0
+    unused: dict[str, int] = {}
+    for op, cost in zip(lowered.ops, lowered.op_costs, strict=True):
+        if op.loops is None:
+            continue
+        dense += op.matrix_flops
+        useful += op.matrix_flops * cost.useful
+        issued += op.matrix_flops * cost.issued
+        for note in cost.notes:
+            why = note.partition(" are computed: ")[2]
+            unused[why] = unused.get(why, 0) + 1
+    if useful == dense:
+        return []
+    shares = f"{useful / dense:.1%} meet no zero, {issued / dense:.1%} take time"
+    return [
+        f"of the matrix FLOPs at their mathematical shapes, {shares}; MFU counts the latter",
+        *(f"zeros in operands of {count} ops save nothing: {why}" for why, count in unused.items()),
+    ]
 
 
 def trust(device: Device, lowered: Lowered) -> dict[str, Any]:
