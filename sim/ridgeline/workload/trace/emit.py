@@ -37,7 +37,7 @@ from ridgeline.workload.trace.patterns import trained
 _HELD = frozenset({Role.WEIGHT, Role.BUFFER, Role.WEIGHT_COPY})
 
 
-def emit(b: GraphBuilder, capture: Capture, attention: str = "as-written") -> str:
+def emit(b: GraphBuilder, capture: Capture, attention: str = "separate") -> str:
     """Write all steps of a trace to a builder; return the name of the loss tensor."""
     writer = Writer(b, capture, attention)
     for step in capture.steps:

@@ -19,7 +19,7 @@ from ridgeline.workload.trace.ir import Capture, resolved
 from ridgeline.workload.trace.patterns import fused, trained
 from ridgeline.workload.trace.symbolic import Symbolic, merge
 
-Attention = Literal["as-written", "separate", "flash"]
+Attention = Literal["separate", "flash"]
 
 
 class TraceWarning(UserWarning):
@@ -32,7 +32,7 @@ class Traced(Network):
     family: Literal["trace"] = "trace"
     fingerprint: str
     """Hash of all steps of the trace."""
-    attention: Attention = "as-written"
+    attention: Attention = "separate"
     """Kernel of attention that was written as one function."""
     tokens: int = 0
     """Tokens in a sample; 0 where that has no meaning."""

@@ -9,14 +9,15 @@ known ones or primitives are left. `Tape` names the tensors, and follows writes 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ridgeline.workload.trace.ir import Kind, Origin, Recorder
 
@@ -157,6 +158,57 @@ def _tensors(value: Any) -> list[Any]:
     return [t for item in value for t in _tensors(item)] if isinstance(value, list | tuple) else []
 
 
+class Known:
+    """Real values of small tensors that depend on code alone: masks, positions, flags.
+
+    Code that looks at one of them (is this mask causal?) gets its answer; random numbers are 0.5.
+    """
+
+    limit = 2**22
+    """Elements of the largest tensor that is computed."""
+
+    def __init__(self) -> None:
+        self._real: dict[int, tuple[Any, Any]] = {}  # fake tensor and its values, by id
+
+    def learn(self, fake: Any, real: Any) -> None:
+        """Keep the values of tensors."""
+        if isinstance(fake, torch.Tensor) and isinstance(real, torch.Tensor):
+            if fake.shape == real.shape and real.numel() <= self.limit:
+                self._real[id(fake)] = (fake, real)
+        elif isinstance(fake, list | tuple) and isinstance(real, list | tuple):
+            for one, other in zip(fake, real, strict=False):
+                self.learn(one, other)
+
+    def run(self, func: Any, name: str, args: Any, kwargs: Any) -> tuple[bool, Any]:
+        """Compute an operator whose tensors are all known; tell whether it was."""
+        leaves = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        if any(id(x) not in self._real for x in leaves) or not self._small(args, kwargs):
+            self._forget(name, args)
+            return False, None
+        args, kwargs = tree_map_only(torch.Tensor, lambda x: self._real[id(x)][1], (args, kwargs))
+        with _disable_current_modes(), torch.inference_mode():
+            try:
+                real = func(*args, **kwargs)
+                if name.strip("_") in _RANDOM and isinstance(real, torch.Tensor):
+                    real.fill_(0.5)
+            except (RuntimeError, NotImplementedError, IndexError, ValueError):
+                return False, None  # the fake tensors will complain, or do without
+        return True, real
+
+    def _forget(self, name: str, args: Any) -> None:
+        """A tensor that is overwritten by what nobody knows is not known any more."""
+        if name.endswith("_") and args and isinstance(args[0], torch.Tensor):
+            self._real.pop(id(args[0]), None)
+
+    def _small(self, args: Any, kwargs: Any) -> bool:
+        """Tell whether no argument asks for a large tensor; views and sums of small ones are."""
+        sizes = [x for x in tree_leaves((args, kwargs)) if isinstance(x, int)]
+        return math.prod(max(abs(x), 1) for x in sizes) <= self.limit
+
+
+_RANDOM = frozenset({"rand", "rand_like", "randn", "randn_like", "uniform", "bernoulli", "normal"})
+
+
 class Listener(TorchDispatchMode):
     """Records every operator while it is active.
 
@@ -174,6 +226,7 @@ class Listener(TorchDispatchMode):
         self.handlers, self.fallback = handlers, fallback
         self.path: list[str] = []
         self._faked: dict[int, tuple[Any, Any]] = {}
+        self.known = Known()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -190,7 +243,11 @@ class Listener(TorchDispatchMode):
         bound = _bound(func, args, kwargs)
         layer = self.path[-1] if self.path else ""
         before = self.tape.name(args[0], layer) if in_place and args else ""
+        known, real = self.known.run(func, name, args, kwargs)
+        if known and not isinstance(real, torch.Tensor | list | tuple):
+            return real
         out = func(*args, **kwargs)
+        self.known.learn(out, real)
         call = Call(self.tape, layer, f"{func.namespace}.{name}", bound, out)
         if before:
             self.tape._bind(args[0], before)
@@ -206,6 +263,8 @@ class Listener(TorchDispatchMode):
         if id(tensor) not in self._faked:
             with self.fake:
                 fake = torch.empty(tensor.shape, dtype=tensor.dtype)
+            if not tensor.is_meta:
+                self.known.learn(fake, tensor)
             self._faked[id(tensor)] = (tensor, fake)
         return self._faked[id(tensor)][1]
 

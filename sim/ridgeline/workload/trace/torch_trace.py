@@ -42,7 +42,7 @@ def trace(
     optimizer: str = "adamw",
     batch_dim: BatchDim = 0,
     name: str | None = None,
-    attention: Attention = "as-written",
+    attention: Attention = "separate",
     strict: bool = False,
     **keyword_inputs: Any,
 ) -> Model:
@@ -73,7 +73,8 @@ def trace(
     name
         Of the model; by default the module's class.
     attention
-        Kernel of `scaled_dot_product_attention`: "flash" or "separate"; "as-written" is flash.
+        Kernel of `scaled_dot_product_attention`: "separate" ops that store the scores, as in the
+        shipped models, or one "flash" op, which does not.
     strict
         Refuse operations that are not known, rather than price them by the bytes that they move.
 
@@ -167,7 +168,7 @@ class _Example:
         tape, fake = Tape(), FakeTensorMode(allow_non_fake_inputs=True)
         listener = Listener(tape, fake, HANDLERS, unknown)
         with _training(self.module), _threads(), fake, torch.inference_mode():
-            state = _fake_state(self.module, tape)
+            state = _fake_state(self.module, tape, listener)
             args, kwargs = self._fake_inputs(tape, batch)
             try:
                 with listener, listener.inside(self.module):
@@ -222,7 +223,7 @@ def _threads() -> Iterator[None]:
         torch.backends.mkldnn.enabled = before
 
 
-def _fake_state(module: Any, tape: Tape) -> dict[str, Any]:
+def _fake_state(module: Any, tape: Tape, listener: Listener) -> dict[str, Any]:
     """Fake parameters and buffers; shared ones are shared, and have their first name."""
     state: dict[str, Any] = {}
     made: dict[int, Any] = {}
@@ -230,6 +231,8 @@ def _fake_state(module: Any, tape: Tape) -> dict[str, Any]:
         for name, tensor in source(remove_duplicate=False):
             if id(tensor) not in made:
                 made[id(tensor)] = torch.empty(tensor.shape, dtype=tensor.dtype)
+                if not trains and not tensor.is_meta:
+                    listener.known.learn(made[id(tensor)], tensor.detach().clone())
                 origin = "weight" if trains and tensor.requires_grad else "frozen"
                 tape.declare(made[id(tensor)], origin if trains else "buffer", name)
             state[name] = made[id(tensor)]
