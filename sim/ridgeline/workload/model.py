@@ -12,7 +12,7 @@ from typing import Any
 from ridgeline import catalog, config
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.workload import numerics as precisions
-from ridgeline.workload import optimizers
+from ridgeline.workload import optimizers, trace
 from ridgeline.workload.autodiff import training_graph
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families import FAMILIES, Network, family_schema
@@ -107,15 +107,19 @@ def _training(model: Model, batch: int, precision: str, optimizer: Optimizer) ->
 
 
 def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:
-    """Load a network by its name in ``models/`` or from a YAML file.
+    """Load a network by its name in ``models/``, from a YAML file, or from a trace.
 
-    `overrides` maps dotted paths of fields to new values.
+    `overrides` maps dotted paths of fields to new values; for a trace they are its options, such
+    as "loss" or "dims.sequence" (see ``docs/traces.md``).
 
     Raises
     ------
     ConfigError
         If there is no such network, or the file does not describe one; with file, line and field.
     """
+    if trace.importable(Path(name_or_path)):
+        loaded: Model = trace.load_trace(Path(name_or_path), overrides or {})
+        return loaded
     path = catalog.find("models", str(name_or_path))
     document = config.overridden(config.read_yaml(path), overrides or {})
     family = document.data.get("family") if isinstance(document.data, dict) else None

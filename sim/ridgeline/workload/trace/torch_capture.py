@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from ridgeline.errors import RidgelineError
 from ridgeline.workload.trace.ir import Kind, Origin, Recorder
 
 Handler = Callable[["Call"], None]
@@ -246,7 +247,8 @@ class Listener(TorchDispatchMode):
         known, real = self.known.run(func, name, args, kwargs)
         if known and not isinstance(real, torch.Tensor | list | tuple):
             return real
-        out = func(*args, **kwargs)
+        with self.fake:
+            out = _SHAPES[name](*args) if name in _SHAPES else func(*args, **kwargs)
         self.known.learn(out, real)
         call = Call(self.tape, layer, f"{func.namespace}.{name}", bound, out)
         if before:
@@ -289,6 +291,17 @@ class Listener(TorchDispatchMode):
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def _grouped_product(a: Any, b: Any, *_: Any) -> Any:
+    """Rows of groups [rows, k] with a matrix for each group [groups, k, n]."""
+    if b.ndim == 2:
+        raise RidgelineError("products of groups of columns are not modelled")
+    return torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype)
+
+
+# Operators that refuse to run on fake tensors of some types, by what they return.
+_SHAPES: Mapping[str, Callable[..., Any]] = {"_grouped_mm": _grouped_product}
 
 
 def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,13 @@ def _matmul(first: str = "self", second: str = "other", bias: str = "") -> Handl
     return handle
 
 
+def _grouped(c: Call) -> None:
+    """Products of groups of rows with a matrix each, as experts have: every row meets one."""
+    rows, k = c.shape("self")[-2:]
+    names = [str(c.tensor("self")), str(c.tensor("mat2"))]
+    c.emit("matmul", names, m=rows, n=shape_of(c.out)[-1], k=k, batch=1)
+
+
 def _outer(c: Call) -> None:
     c.emit("multiply", c.tensors())
 
@@ -243,6 +250,7 @@ LAYERS: dict[str, Handler] = {
     "dot": _matmul(second="tensor"),
     "addmm": _matmul("mat1", "mat2", "self"),
     "baddbmm": _matmul("batch1", "batch2", "self"),
+    "_grouped_mm": _grouped,
     "outer": _outer,
     "ger": _outer,
     **dict.fromkeys(["conv1d", "conv2d", "conv3d", "convolution", "_convolution"], _conv),
