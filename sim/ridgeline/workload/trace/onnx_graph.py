@@ -143,8 +143,19 @@ class _Walk:
                 number = float(values.reshape(-1)[0]) if values.size == 1 and kind == "real" else None
             origin = self.graph.weights.origin(tensor.name)
             self.recorder.value(shape, kind, origin, tensor.name, number)
+        self._declare_merged()
         for name, first in self.graph.weights.tied.items():
             self.recorder.step("view", "", (first,), (name,))
+
+    def _declare_merged(self) -> None:
+        """Give every node its own of the vectors that the file stores once."""
+        for node in self.graph.nodes:
+            for name, own in self.graph.weights.own(node).items():
+                value = self.recorder.values[name]
+                self.recorder.value(value.shape, value.kind, "weight", own)
+                self.types[own] = self.types[name]
+        for name in self.graph.weights.merged:
+            self.recorder.values.pop(name)
 
     def _values(self, tensor: Any) -> Any:
         try:
@@ -170,7 +181,8 @@ class _Walk:
         if not all(name in self.known for name in outputs):
             inputs = [name for name in node.input if name]
             handler = HANDLERS.get(node.op_type) if node.domain in {"", "ai.onnx"} else None
-            view = Node(node, self.recorder, self.known, self.graph.weights.layer(node))
+            view = Node(node, self.recorder, self.known, self.graph.weights)
+            inputs = [view.own.get(name, name) for name in inputs]
             if handler is None:
                 view.emit("unknown", inputs)
             else:

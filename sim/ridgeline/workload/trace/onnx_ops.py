@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ridgeline.errors import RidgelineError
 from ridgeline.workload.trace import windows
 from ridgeline.workload.trace.ir import Recorder
 
@@ -15,14 +16,16 @@ Handler = Callable[["Node"], None]
 class Node:
     """One node as a handler sees it."""
 
-    def __init__(self, node: Any, recorder: Recorder, known: Mapping[str, Any], layer: str) -> None:
-        self.node, self.recorder, self.known, self.layer = node, recorder, known, layer
+    def __init__(self, node: Any, recorder: Recorder, known: Mapping[str, Any], weights: Any) -> None:
+        self.node, self.recorder, self.known, self.weights = node, recorder, known, weights
+        self.layer, self.own = weights.layer(node), weights.own(node)
         self.attrs = {a.name: _attribute(a) for a in node.attribute}
+        self.all = [self.own.get(name, name) for name in node.input]
 
     @property
     def inputs(self) -> list[str]:
         """Names of the inputs that are there."""
-        return [name for name in self.node.input if name]
+        return [name for name in self.all if name]
 
     def has(self, position: int) -> bool:
         """Tell whether an optional input is given."""
@@ -165,7 +168,7 @@ def _gemm(n: Node) -> None:
     k = n.shape(a)[0 if n.attrs.get("transA", 0) else 1]
     loops = {"m": rows, "n": columns, "k": k, "batch": 1}
     if n.has(2):
-        n.emit("add", [n.inner("matmul", [a, b], (rows, columns), **loops), n.node.input[2]])
+        n.emit("add", [n.inner("matmul", [a, b], (rows, columns), **loops), n.all[2]])
     else:
         n.emit("matmul", [a, b], **loops)
 
@@ -221,7 +224,7 @@ def _conv_transpose(n: Node) -> None:
 def _biased(n: Node, kind: str, loops: Mapping[str, Any]) -> None:
     if n.has(2):
         inner = n.inner(kind, n.inputs[:2], n.shape(), **loops)
-        n.emit("bias", [inner, n.node.input[2]])
+        n.emit("bias", [inner, n.all[2]])
     else:
         n.emit(kind, n.inputs[:2], **loops)
 
@@ -352,26 +355,24 @@ def _recurrent(n: Node) -> None:
     if n.attrs.get("layout", 0):
         time, batch = batch, time
     directions, _, hidden = n.shape(r)
-    bias = n.node.input[3] if n.has(3) else ""
+    bias = n.all[3] if n.has(3) else ""
+    wide = gates * hidden
+    inputs = _pieces(n, w, directions, (wide, width))
+    states = _pieces(n, r, directions, (wide, hidden))
+    biases = _pieces(n, bias, 2 * directions, (wide,)) if bias else []
     parts = []
     for d in range(directions):
-        wide = gates * hidden
-        pieces = [_piece(n, w, d, (wide, width)), _piece(n, r, d, (wide, hidden))]
         shape = (batch, time, wide)
-        y = _input_product(n, x, pieces[0], shape)
-        more = []
-        if bias:
-            first, second = (_piece(n, bias, 2 * d + i, (wide,)) for i in range(2))
+        y, more = _input_product(n, x, inputs[d], shape), []
+        if biases:
             biased = n.recorder.value(shape, "real")
-            n.recorder.step("bias", n.layer, (y, first), (biased,), n.node.op_type)
-            y, more = biased, [second]
+            n.recorder.step("bias", n.layer, (y, biases[2 * d]), (biased,), n.node.op_type)
+            y, more = biased, [biases[2 * d + 1]]
         made = n.recorder.value((batch, time, hidden), "real")
         reverse = int(d == 1 or n.attrs.get("direction") == "reverse")
-        n.recorder.step("recurrent", n.layer, (y, pieces[1], *more), (made,), n.node.op_type,
+        n.recorder.step("recurrent", n.layer, (y, states[d], *more), (made,), n.node.op_type,
                         cell=cell, reverse=reverse, n=batch, time=time)  # fmt: skip
         parts.append(made)
-    for name in {w, r, *([bias] if bias else [])}:
-        n.recorder.values.pop(name, None)
     whole = parts[0]
     if directions > 1:
         whole = n.recorder.value((batch, time, directions * hidden), "real")
@@ -390,9 +391,20 @@ def _input_product(n: Node, x: str, weight: str, shape: Sequence[int]) -> str:
     return made
 
 
-def _piece(n: Node, name: str, index: int, shape: Sequence[int]) -> str:
-    """Declare a part of stacked weights as a weight of its own."""
-    return n.recorder.value(shape, "real", n.recorder.values[name].origin, f"{name}.{index}")
+def _pieces(n: Node, name: str, count: int, shape: Sequence[int]) -> list[str]:
+    """Return the weights that are stacked in one tensor, each by itself.
+
+    An exporter that does not fold constants stacks and reorders them by nodes: then they are the
+    initializers behind these; a folded tensor is taken apart, and its pieces are the weights.
+    """
+    leaves = n.weights.leaves.get(name, (name,))
+    sizes = [math.prod(n.shape(leaf)) for leaf in leaves]
+    if len(leaves) == count and all(size == math.prod(shape) for size in sizes):
+        return list(leaves)
+    if leaves != (name,):
+        raise RidgelineError(f"the weights {name!r} of {n.node.op_type} cannot be told apart")
+    origin = n.recorder.values.pop(name).origin
+    return [n.recorder.value(shape, "real", origin, f"{name}.{i}") for i in range(count)]
 
 
 def _attention(n: Node) -> None:
@@ -402,7 +414,7 @@ def _attention(n: Node) -> None:
     kv = k[1] if len(k) == 4 else int(n.attrs["kv_num_heads"])
     size = q[3] if len(q) == 4 else q[2] // heads
     of_value = v[3] if len(v) == 4 else v[2] // kv
-    mask = [n.node.input[3]] if n.has(3) else []
+    mask = [n.all[3]] if n.has(3) else []
     n.emit(
         "attention", [*n.inputs[:3], *mask], n=q[0], heads=heads, kv=kv, rows=q[-2],
         columns=k[-2], size=size, of_value=of_value, causal=int(n.attrs.get("is_causal", 0)),

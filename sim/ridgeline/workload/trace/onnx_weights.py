@@ -29,7 +29,7 @@ _REAL_TYPES: Mapping[int, Any] = {
     TensorProto.BFLOAT16: np.uint16,
 }
 _PASSES_ON = frozenset(
-    "Transpose Reshape Unsqueeze Squeeze Identity Cast Expand Slice Gather Flatten Split Tile".split()
+    "Transpose Reshape Unsqueeze Squeeze Identity Cast Expand Slice Gather Flatten Split Tile Concat".split()
 )
 _SCALES_ONLY = frozenset({"Mul", "Div", "Where", "Pow"})
 _SAMPLES = 256
@@ -43,7 +43,10 @@ class Weights:
     ) -> None:
         self._tensors = {t.name: t for t in model.graph.initializer}
         self._places, self._path = places, path
+        self.leaves: dict[str, tuple[str, ...]] = {}
+        """Initializers that a value is made of, by copies and views alone."""
         self._trained = self._find_trained(model, nodes)
+        self.merged = self._find_merged(nodes)
         self.tied = self._find_tied()
 
     def origin(self, name: str) -> Origin:
@@ -52,11 +55,34 @@ class Weights:
             return "made"
         return "weight" if name in self._trained and name not in self.tied else "constant"
 
+    def own(self, node: Any) -> dict[str, str]:
+        """Names of vectors that this node has to itself, though the file stores them once.
+
+        Exporters store equal data once: at the start of training all scales of norms are ones.
+        """
+        shared = [x for x in node.input if x in self.merged]
+        return {x: f"{x}.{node.name or node.output[0]}" for x in shared}
+
+    def _find_merged(self, nodes: Sequence[Any]) -> set[str]:
+        """Vectors that several nodes read, in a graph whose nodes share no matrix."""
+        readers: dict[str, int] = {}
+        for node in nodes:
+            for name in node.input:
+                if name in self._trained and node.op_type not in {"Gather", *_PASSES_ON}:
+                    readers[name] = readers.get(name, 0) + 1
+        several = {name for name, count in readers.items() if count > 1}
+        matrices = any(len(self._tensors[name].dims) > 1 for name in several)
+        return set() if matrices else several
+
     def layer(self, node: Any) -> str:
         """Path of the module that a node belongs to: from its weights' names, or its own."""
         for name in node.input:
             if name in self._trained and "::" not in name and "." in name:
                 return str(name.rpartition(".")[0])
+        for field in node.metadata_props:
+            if field.key.endswith("name_scopes"):  # a list, as Python writes it
+                scopes = re.findall(r"'([^']*)'", field.value)
+                return str(scopes[-2]) if len(scopes) > 1 else ""
         parts = [p for p in node.name.split("/") if p]
         if len(parts) < 2:
             return ""
@@ -70,16 +96,18 @@ class Weights:
         for node in nodes:
             if not of_batch.isdisjoint(node.input) and node.op_type != "Shape":
                 of_batch.update(node.output)
-        root = {name: name for name, t in self._tensors.items() if self._may_train(t)}
+        roots = {name: (name,) for name, t in self._tensors.items() if self._may_train(t)}
         trained: set[str] = set()
         for node in nodes:
-            roots = [root.get(x) for x in node.input]
             meets = not of_batch.isdisjoint(node.input)
-            for i, source in enumerate(roots):
-                if source is not None and meets and self._takes_weight(node, i, source):
-                    trained.add(source)
-            if roots and roots[0] is not None and not meets and node.op_type in _PASSES_ON:
-                root.update(dict.fromkeys(node.output, roots[0]))
+            found = [roots.get(x, ()) for x in node.input]
+            if meets:
+                for i, sources in enumerate(found):
+                    trained.update(x for x in sources if self._takes_weight(node, i, x))
+            elif node.op_type in _PASSES_ON:
+                passed = tuple(dict.fromkeys(x for sources in found for x in sources))
+                roots.update(dict.fromkeys(node.output, passed))
+        self.leaves = roots
         return trained
 
     @staticmethod
