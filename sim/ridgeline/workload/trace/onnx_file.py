@@ -46,12 +46,7 @@ def load_onnx(path: Path, options: Mapping[str, Any]) -> Model:
     from ridgeline.workload.trace.onnx_graph import OnnxGraph
 
     graph = OnnxGraph(model, places, path, dims)
-    captures = [graph.capture(graph.batch, chosen["loss"])]
-    try:
-        sizes = [graph.batch * i for i in ((1, 2, 3) if graph.batch > 1 else (2, 3, 4))]
-        captures = [graph.capture(size, chosen["loss"]) for size in sizes]
-    except RidgelineError:
-        pass  # only the batch that it was exported with
+    captures = _captures(graph, chosen["loss"])
     return traced_model(
         captures,
         path.stem,
@@ -61,6 +56,20 @@ def load_onnx(path: Path, options: Mapping[str, Any]) -> Model:
         strict=chosen["strict"],
         attention=chosen["attention"],
     )
+
+
+def _captures(graph: Any, loss: str) -> list[Any]:
+    """Walk the graph at three batch sizes, or only at the one that it was exported with."""
+    batch = graph.batch
+    try:
+        return [graph.capture(size, loss) for size in _sizes(batch)]
+    except RidgelineError:
+        return [graph.capture(batch, loss)]  # tells what is wrong if this fails, too
+
+
+def _sizes(batch: int) -> tuple[int, int, int]:
+    """Batch sizes to look at: multiples, but not one, where axes have rules of their own."""
+    return (batch, 2 * batch, 3 * batch) if batch > 1 else (2, 3, 4)
 
 
 def _read_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:

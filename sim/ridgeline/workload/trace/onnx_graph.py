@@ -21,8 +21,10 @@ from ridgeline.workload.trace.protobuf import Place
 _REAL = frozenset(
     {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
 )
-_SMALL = 2**20
-"""Elements of the largest tensor whose values are carried along."""
+_SMALL = 2**12
+"""Elements of the largest tensor whose values are carried along: sizes, axes, scalars."""
+_GROWS = frozenset("ConstantOfShape Range Expand Tile Pad OneHot Resize EyeLike".split())
+"""Operators whose result may be much larger than what they read."""
 _BATCH_NAMES = ("batch", "n", "b")
 
 
@@ -137,7 +139,7 @@ class _Walk:
             shape, kind = tuple(tensor.dims), kind_of(tensor.data_type)
             self.types[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, shape)
             number = None
-            if math.prod(shape) <= _SMALL and tensor.data_location != TensorProto.EXTERNAL:
+            if (len(shape) == 0 or math.prod(shape) <= _SMALL) and tensor.data_location != TensorProto.EXTERNAL:
                 values = self._values(tensor)
                 self.known[tensor.name] = values
                 number = float(values.reshape(-1)[0]) if values.size == 1 and kind == "real" else None
@@ -164,11 +166,12 @@ class _Walk:
             raise self.graph.error(f"the initializer {tensor.name!r} is broken: {error}") from error
 
     def _visit(self, node: Any) -> None:
-        inferred = self._inferred(node)
-        for name, type_ in zip(node.output, inferred, strict=False):
-            if name:
-                self.types[name] = type_
-        self._evaluate(node)
+        if node.op_type in _GROWS or not self._evaluate(node):
+            for name, type_ in zip(node.output, self._inferred(node), strict=False):
+                if name:
+                    self.types[name] = type_
+            if node.op_type in _GROWS and self._small(node.output):
+                self._evaluate(node)
         outputs = [name for name in node.output if name]
         for name in outputs:
             of = self.types[name].tensor_type
@@ -226,34 +229,46 @@ class _Walk:
             types.append(helper.make_tensor_type_proto(given[name].tensor_type.elem_type, dims))
         return types
 
-    def _evaluate(self, node: Any) -> None:
-        """Compute small values that depend on no input: shapes, axes, masks, positions."""
+    def _small(self, names: Iterable[str]) -> bool:
+        """Tell whether all these tensors have few elements."""
+        return all(_elements(self.types[x]) <= _SMALL for x in names if x)
+
+    def _evaluate(self, node: Any) -> bool:
+        """Compute small values that depend on no input; tell whether it was done."""
         if node.op_type == "Shape":
             shape = [d.dim_value for d in self.types[node.input[0]].tensor_type.shape.dim]
             cut = {a.name: a.i for a in node.attribute}
             values = np.array(shape[cut.get("start", 0) : cut.get("end", len(shape))], np.int64)
-            self.known[node.output[0]] = values
-            return
-        outputs = [x for x in node.output if x]
-        small = all(_elements(self.types[x]) <= _SMALL for x in outputs)
+            self._learn(node.output[0], values)
+            return True
+        if any(x and x not in self.known for x in node.input) or not self._small(node.input):
+            return False
         trained = any(self.graph.weights.origin(x) == "weight" for x in node.input)
-        if not small or trained or any(x and x not in self.known for x in node.input):
-            return
-        if node.op_type.startswith("Random") or any(a.HasField("g") for a in node.attribute):
-            return
+        if trained or "Random" in node.op_type or any(a.HasField("g") for a in node.attribute):
+            return False
+        outputs = [x for x in node.output if x]
         graph = helper.make_graph(
             [node], "constant",
             [helper.make_value_info(x, self.types[x]) for x in dict.fromkeys(node.input) if x],
-            [helper.make_value_info(x, self.types[x]) for x in outputs],
+            [helper.make_value_info(x, onnx.TypeProto()) for x in outputs],
         )  # fmt: skip
         model = helper.make_model(graph, opset_imports=list(self.graph.model.opset_import))
         feeds = {x: self.known[x] for x in node.input if x}
         try:
             with np.errstate(all="ignore"):
-                values = ReferenceEvaluator(model).run(None, feeds)
+                made = [np.asarray(v) for v in ReferenceEvaluator(model).run(None, feeds)]
         except Exception:
-            return  # its shape is known, and that is enough
-        self.known.update(zip(outputs, map(np.asarray, values), strict=True))
+            return False  # the shape is inferred instead, and that is enough
+        if any(v.dtype.kind not in "fiub" or v.size > _SMALL for v in made):
+            return False
+        for name, values in zip(outputs, made, strict=True):
+            self._learn(name, values)
+        return True
+
+    def _learn(self, name: str, values: Any) -> None:
+        self.known[name] = values
+        element = helper.np_dtype_to_tensor_dtype(values.dtype)
+        self.types[name] = helper.make_tensor_type_proto(element, values.shape)
 
     def _loss(self, which: str) -> str:
         outputs = self._outputs()

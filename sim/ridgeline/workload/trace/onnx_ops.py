@@ -401,10 +401,10 @@ def _pieces(n: Node, name: str, count: int, shape: Sequence[int]) -> list[str]:
     sizes = [math.prod(n.shape(leaf)) for leaf in leaves]
     if len(leaves) == count and all(size == math.prod(shape) for size in sizes):
         return list(leaves)
-    if leaves != (name,):
+    if len(leaves) > 1 or sizes[0] != count * math.prod(shape):
         raise RidgelineError(f"the weights {name!r} of {n.node.op_type} cannot be told apart")
-    origin = n.recorder.values.pop(name).origin
-    return [n.recorder.value(shape, "real", origin, f"{name}.{i}") for i in range(count)]
+    origin = n.recorder.values.pop(leaves[0]).origin
+    return [n.recorder.value(shape, "real", origin, f"{leaves[0]}.{i}") for i in range(count)]
 
 
 def _attention(n: Node) -> None:

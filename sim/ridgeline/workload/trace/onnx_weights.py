@@ -76,13 +76,13 @@ class Weights:
 
     def layer(self, node: Any) -> str:
         """Path of the module that a node belongs to: from its weights' names, or its own."""
-        for name in node.input:
-            if name in self._trained and "::" not in name and "." in name:
-                return str(name.rpartition(".")[0])
         for field in node.metadata_props:
             if field.key.endswith("name_scopes"):  # a list, as Python writes it
                 scopes = re.findall(r"'([^']*)'", field.value)
                 return str(scopes[-2]) if len(scopes) > 1 else ""
+        for name in node.input:
+            if name in self._trained and "::" not in name and "." in name:
+                return str(name.rpartition(".")[0])
         parts = [p for p in node.name.split("/") if p]
         if len(parts) < 2:
             return ""

@@ -31,10 +31,18 @@ _INNER = ("|", ("add", "x", ("scale", _CUBE)),
           ("multiply", "x", ("shift", ("scale", ("square", "x")))))  # fmt: skip
 _BELL = ("shift", ("|", ("erf", ("?scale", "x")), ("tanh", ("scale", _INNER))))
 _MEAN_SQUARE = ("shift", ("mean", ("square", "x")))
-_RMS = ("|", ("multiply", "x", ("rsqrt", _MEAN_SQUARE)), ("divide", "x", ("sqrt", _MEAN_SQUARE)))
+
+
+def _over_root(x: Pattern, square: Pattern) -> Pattern:
+    """Return x divided by a root, in the ways in which that is written."""
+    inverse = ("|", ("rsqrt", square), ("reciprocal", ("sqrt", square)))
+    return ("|", ("multiply", x, inverse), ("divide", x, ("sqrt", square)))
+
+
+_RMS = _over_root("x", _MEAN_SQUARE)
 _CENTRED = ("subtract", "x", ("mean", "x"))
 _SPREAD = ("shift", ("|", ("mean", ("square", _CENTRED)), ("variance", "x")))
-_STANDARD = ("|", ("divide", _CENTRED, ("sqrt", _SPREAD)), ("multiply", _CENTRED, ("rsqrt", _SPREAD)))
+_STANDARD = _over_root(_CENTRED, _SPREAD)
 _ROTATED = ("concat", ("negate", ("|", ("slice", "x"), ("split", "x"))),
             ("|", ("slice", "x"), ("split", "x")))  # fmt: skip
 
