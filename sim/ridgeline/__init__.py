@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ridgeline.simulation import simulate
     from ridgeline.study.sweep import load_study, run_sweep
     from ridgeline.workload.model import Model, load_model
+    from ridgeline.workload.trace.torch_entry import trace
 
 # Where each public name lives; it is imported when it is first used, so that `import ridgeline`
 # stays quick.
@@ -60,6 +61,7 @@ _HOME = {
     "load_study": "study.sweep",
     "run_sweep": "study.sweep",
     "simulate": "simulation",
+    "trace": "workload.trace.torch_entry",
 }
 
 __all__ = [
@@ -85,6 +87,7 @@ __all__ = [
     "load_study",
     "run_sweep",
     "simulate",
+    "trace",
 ]
 
 

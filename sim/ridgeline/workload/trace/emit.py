@@ -57,9 +57,9 @@ class Writer:
         self.names: dict[str, str] = {}
         self._taken: set[str] = set()
         layers = {step.layer for step in capture.steps}
-        self._parents = {
-            layer[:i] for layer in layers for i, c in enumerate(layer) if c == "."
-        } | {""}
+        self._parents = {layer[:i] for layer in layers for i, c in enumerate(layer) if c == "."} | {
+            ""
+        }
         self.layer = self.name = ""
 
     def write(self, step: Step) -> None:
@@ -200,7 +200,7 @@ class Writer:
 
 
 def _in_place(kind: OpKind) -> Callable[[Writer, Step], None]:
-    """A function of one tensor, in its format."""
+    """Return the writer of a function of one tensor, in its format."""
 
     def write(w: Writer, step: Step) -> None:
         x = w.read(step.inputs[0])

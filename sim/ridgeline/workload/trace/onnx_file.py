@@ -107,7 +107,9 @@ def _parsed(path: Path) -> tuple[Any, Any]:
     try:
         model = onnx.ModelProto.FromString(data)
     except DecodeError as error:
-        raise ConfigError("not an ONNX file: its fields have wrong types", file=str(path)) from error
+        raise ConfigError(
+            "not an ONNX file: its fields have wrong types", file=str(path)
+        ) from error
     if not model.graph.node:
         raise ConfigError("the ONNX file has no graph with nodes", file=str(path))
     if len(model.graph.node) > MAX_NODES:
@@ -116,5 +118,7 @@ def _parsed(path: Path) -> tuple[Any, Any]:
         try:
             model = onnx.inliner.inline_local_functions(model)
         except Exception as error:
-            raise ConfigError(f"its functions cannot be inlined: {error}", file=str(path)) from error
+            raise ConfigError(
+                f"its functions cannot be inlined: {error}", file=str(path)
+            ) from error
     return model, places

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.workload.trace.ir import Capture, Kind, Recorder
-from ridgeline.workload.trace.onnx_ops import HANDLERS, Node
+from ridgeline.errors import ConfigError
+from ridgeline.workload.trace.ir import Capture, Kind, Origin, Recorder
+from ridgeline.workload.trace.onnx_layers import LAYERS
+from ridgeline.workload.trace.onnx_ops import SIMPLE, Node
 from ridgeline.workload.trace.onnx_weights import Weights
 from ridgeline.workload.trace.protobuf import Place
 
@@ -23,9 +24,14 @@ _REAL = frozenset(
 )
 _SMALL = 2**12
 """Elements of the largest tensor whose values are carried along: sizes, axes, scalars."""
-_GROWS = frozenset("ConstantOfShape Range Expand Tile Pad OneHot Resize EyeLike".split())
+_GROWS = frozenset(
+    ["ConstantOfShape", "Range", "Expand", "Tile", "Pad", "OneHot", "Resize", "EyeLike"]
+)
 """Operators whose result may be much larger than what they read."""
-_BATCH_NAMES = ("batch", "n", "b")
+
+
+_NOTHING = np.zeros(0)
+HANDLERS = {**SIMPLE, **LAYERS}
 
 
 class OnnxGraph:
@@ -43,12 +49,16 @@ class OnnxGraph:
         self.symbol, self.batch = self._batch()
 
     def _batch(self) -> tuple[str, int]:
-        """The symbol of the batch, if it has one, and a batch size at which to look first."""
+        """Return the symbol of the batch, if it has one, and a batch size to look at first."""
         for value in self.inputs:
             shape = value.type.tensor_type.shape.dim
             if len(shape) > 0:
                 first = shape[0]
-                return (first.dim_param, 2) if not first.HasField("dim_value") else ("", int(first.dim_value))
+                return (
+                    (first.dim_param, 2)
+                    if not first.HasField("dim_value")
+                    else ("", int(first.dim_value))
+                )
         return "", 1
 
     def error(self, message: str) -> ConfigError:
@@ -64,7 +74,7 @@ class OnnxGraph:
         shape = []
         for i, dim in enumerate(value.type.tensor_type.shape.dim):
             fixed = dim.HasField("dim_value")
-            if i == 0 and (not fixed or dim.dim_value == self.batch) or (
+            if (i == 0 and (not fixed or dim.dim_value == self.batch)) or (
                 dim.dim_param and dim.dim_param == self.symbol
             ):
                 shape.append(batch)
@@ -139,10 +149,14 @@ class _Walk:
             shape, kind = tuple(tensor.dims), kind_of(tensor.data_type)
             self.types[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, shape)
             number = None
-            if (len(shape) == 0 or math.prod(shape) <= _SMALL) and tensor.data_location != TensorProto.EXTERNAL:
+            if (
+                len(shape) == 0 or math.prod(shape) <= _SMALL
+            ) and tensor.data_location != TensorProto.EXTERNAL:
                 values = self._values(tensor)
                 self.known[tensor.name] = values
-                number = float(values.reshape(-1)[0]) if values.size == 1 and kind == "real" else None
+                number = (
+                    float(values.reshape(-1)[0]) if values.size == 1 and kind == "real" else None
+                )
             origin = self.graph.weights.origin(tensor.name)
             self.recorder.value(shape, kind, origin, tensor.name, number)
         self._declare_merged()
@@ -176,10 +190,10 @@ class _Walk:
         for name in outputs:
             of = self.types[name].tensor_type
             shape = tuple(int(d.dim_value) for d in of.shape.dim)
-            values = self.known.get(name)
-            single = values is not None and values.size == 1 and values.dtype.kind == "f"
+            values = self.known.get(name, _NOTHING)
+            single = values.size == 1 and values.dtype.kind == "f"
             number = float(values.reshape(-1)[0]) if single else None
-            origin = "constant" if name in self.known else "made"
+            origin: Origin = "constant" if name in self.known else "made"
             self.recorder.value(shape, kind_of(of.elem_type), origin, name, number)
         if not all(name in self.known for name in outputs):
             inputs = [name for name in node.input if name]
@@ -217,7 +231,7 @@ class _Walk:
         """Types that the file itself gives for what cannot be inferred."""
         graph = self.graph.model.graph
         given = {v.name: v.type for v in (*graph.value_info, *graph.output)}
-        types = []
+        types: list[Any] = []
         for name in node.output:
             if not name:
                 types.append(None)
@@ -284,7 +298,7 @@ class _Walk:
         return total
 
     def _outputs(self) -> list[str]:
-        """Outputs that are compared with something: the logits where some are named so."""
+        """Return the outputs that the loss is of: the logits where some are named so."""
         values = self.recorder.values
         names = [o.name for o in self.graph.model.graph.output if o.name in values]
         names = [n for n in names if values[n].kind == "real" and values[n].origin == "made"]

@@ -29,7 +29,21 @@ _REAL_TYPES: Mapping[int, Any] = {
     TensorProto.BFLOAT16: np.uint16,
 }
 _PASSES_ON = frozenset(
-    "Transpose Reshape Unsqueeze Squeeze Identity Cast Expand Slice Gather Flatten Split Tile Concat".split()
+    [
+        "Transpose",
+        "Reshape",
+        "Unsqueeze",
+        "Squeeze",
+        "Identity",
+        "Cast",
+        "Expand",
+        "Slice",
+        "Gather",
+        "Flatten",
+        "Split",
+        "Tile",
+        "Concat",
+    ]
 )
 _SCALES_ONLY = frozenset({"Mul", "Div", "Where", "Pow"})
 _SAMPLES = 256
@@ -96,7 +110,9 @@ class Weights:
         for node in nodes:
             if not of_batch.isdisjoint(node.input) and node.op_type != "Shape":
                 of_batch.update(node.output)
-        roots = {name: (name,) for name, t in self._tensors.items() if self._may_train(t)}
+        roots: dict[str, tuple[str, ...]] = {
+            name: (name,) for name, t in self._tensors.items() if self._may_train(t)
+        }
         trained: set[str] = set()
         for node in nodes:
             meets = not of_batch.isdisjoint(node.input)
@@ -113,18 +129,18 @@ class Weights:
     @staticmethod
     def _may_train(tensor: Any) -> bool:
         size = int(np.prod(tensor.dims, dtype=np.int64))
-        return tensor.data_type in _REAL_TYPES and size > 1
+        return int(tensor.data_type) in _REAL_TYPES and size > 1
 
     def _takes_weight(self, node: Any, position: int, name: str) -> bool:
         if node.op_type == "BatchNormalization":
             return position in {1, 2}
         if node.op_type in _SCALES_ONLY:
             dims = self._tensors[name].dims
-            return max(dims) == int(np.prod(dims, dtype=np.int64))
+            return bool(max(dims) == int(np.prod(dims, dtype=np.int64)))
         return node.op_type not in {"Resize", "Clip", "Pad", "OneHot"}
 
     def _find_tied(self) -> dict[str, str]:
-        """Initializers that are another one, transposed or not, by name."""
+        """Return the initializers that are another one transposed, by name."""
         shapes: dict[tuple[int, ...], list[str]] = {}
         for name in self._tensors:
             if name in self._trained and len(self._tensors[name].dims) == 2:
@@ -134,10 +150,10 @@ class Weights:
         for (rows, columns), names in shapes.items():
             for other in shapes.get((columns, rows), ()):
                 for name in names:
-                    if name < other and name not in tied and other not in tied:
-                        if self._equal(name, other, rows, columns):
-                            first, second = (other, name) if "::" in name else (name, other)
-                            tied[second] = first
+                    free = name < other and name not in tied and other not in tied
+                    if free and self._equal(name, other, rows, columns):
+                        first, second = (other, name) if "::" in name else (name, other)
+                        tied[second] = first
         return tied
 
     def _equal(self, name: str, other: str, rows: int, columns: int) -> bool:

@@ -199,7 +199,7 @@ def _fused_step(capture: Capture, kind: str, inputs: tuple[str, ...], root: Step
 
 
 def _squares(capture: Capture) -> Capture:
-    """A product of a tensor with itself is its square."""
+    """Write a product of a tensor with itself as its square."""
 
     def square(step: Step) -> Step:
         if step.kind == "multiply" and len(step.inputs) == 2 and len(set(step.inputs)) == 1:
@@ -260,9 +260,21 @@ def _foldable(matcher: _Matcher, name: str) -> tuple[Step, str] | None:
     if step is None or len(matcher.readers.get(name, ())) > 1:
         return None
     scores = [x for x in step.inputs if x in matcher.trained]
-    if step.kind not in {"scale", "add", "select", "shift", "subtract", "extremum", "clamp", "divide"}:
+    if step.kind not in {
+        "scale",
+        "add",
+        "select",
+        "shift",
+        "subtract",
+        "extremum",
+        "clamp",
+        "divide",
+    }:
         return None
-    if len(scores) != 1 or matcher.capture.values[scores[0]].elements < matcher.capture.values[name].elements:
+    if (
+        len(scores) != 1
+        or matcher.capture.values[scores[0]].elements < matcher.capture.values[name].elements
+    ):
         return None
     return step, scores[0]
 
@@ -288,7 +300,7 @@ def _mark(
 
 
 def _split_products(capture: Capture) -> Capture:
-    """A product whose result is only taken apart writes the parts: fused queries, keys, values.
+    """Let a product whose result is only taken apart write the parts: fused queries, keys, values.
 
     A bias between is taken apart, too.
     """
@@ -320,7 +332,7 @@ def _split_products(capture: Capture) -> Capture:
 def _parts(
     values: dict[str, Value], split: Step, bias: Step | None, matcher: _Matcher
 ) -> tuple[tuple[str, ...], tuple[Step, ...]] | None:
-    """Outputs of the product, and the biases that are added to each."""
+    """Return the outputs of the product, and the biases that are added to each."""
     if bias is None:
         return split.outputs, ()
     vector = values[bias.inputs[1]]

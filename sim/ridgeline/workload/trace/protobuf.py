@@ -109,7 +109,8 @@ class _Reader:
 
 
 def _slim_model(reader: _Reader) -> tuple[bytes, dict[str, Place]]:
-    out, places = bytearray(), {}
+    out = bytearray()
+    places: dict[str, Place] = {}
     for field in reader.fields(0, len(reader.data)):
         if field.number == _GRAPH:
             graph = bytearray()

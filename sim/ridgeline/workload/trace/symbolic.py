@@ -111,8 +111,7 @@ def _merged(captures: Sequence[Capture]) -> Symbolic:
     first = captures[0]
     for versions in zip(*(capture.steps for capture in captures), strict=False):
         step = versions[0]
-        if any((v.kind, v.inputs, v.outputs, v.layer) != (step.kind, step.inputs, step.outputs,
-                                                          step.layer) for v in versions):  # fmt: skip
+        if len({(v.kind, v.inputs, v.outputs, v.layer) for v in versions}) > 1:
             raise NotAffineError(f"{_where(step)} is not the same step at batches {batches}")
     if len({len(capture.steps) for capture in captures}) > 1:
         counts = [len(capture.steps) for capture in captures]
@@ -123,7 +122,9 @@ def _merged(captures: Sequence[Capture]) -> Symbolic:
         shapes = [capture.values[name].shape for capture in captures]
         where = _where(makers[name]) if name in makers else f"the {value.origin} {name!r}"
         values[name] = replace(value, shape=_affine(shapes, batches, where))
-    steps = tuple(_step(versions, batches) for versions in zip(*(c.steps for c in captures), strict=True))
+    steps = tuple(
+        _step(versions, batches) for versions in zip(*(c.steps for c in captures), strict=True)
+    )
     pattern = replace(first, values=values, steps=steps)
     return Symbolic(pattern, multiple=_multiple(pattern))
 

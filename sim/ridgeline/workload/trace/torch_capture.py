@@ -197,7 +197,7 @@ class Known:
         return True, real
 
     def _forget(self, name: str, args: Any) -> None:
-        """A tensor that is overwritten by what nobody knows is not known any more."""
+        """Forget a tensor that is overwritten by what nobody knows."""
         if name.endswith("_") and args and isinstance(args[0], torch.Tensor):
             self._real.pop(id(args[0]), None)
 
@@ -210,7 +210,7 @@ class Known:
 _RANDOM = frozenset({"rand", "rand_like", "randn", "randn_like", "uniform", "bernoulli", "normal"})
 
 
-class Listener(TorchDispatchMode):
+class Listener(TorchDispatchMode):  # type: ignore[misc]
     """Records every operator while it is active.
 
     Parameters
@@ -229,9 +229,7 @@ class Listener(TorchDispatchMode):
         self._faked: dict[int, tuple[Any, Any]] = {}
         self.known = Known()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = tree_map_only(torch.Tensor, self.faked, (args, kwargs or {}))
         if func.namespace == "prim":
             return func(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What PyTorch's operators with weights mean: products, convolutions, norms, recurrences, losses."""
+"""What PyTorch's operators with weights mean: products, norms, recurrences, losses."""
 
 from __future__ import annotations
 
@@ -74,10 +74,8 @@ def _conv(c: Call) -> None:
     return _with_channel_bias(c, "conv", loops)
 
 
-def _padding(
-    value: Any, kernel: Sequence[int], dilation: Sequence[int]
-) -> list[tuple[int, int]]:
-    """Padding before and after on each axis; "same" keeps the size at stride 1."""
+def _padding(value: Any, kernel: Sequence[int], dilation: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the padding before and after on each axis; "same" keeps the size at stride 1."""
     if value == "valid":
         return [(0, 0) for _ in kernel]
     if value == "same":
@@ -144,16 +142,14 @@ _CELLS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn-tanh", "rnn_relu": "rnn
 
 
 def _recurrent(c: Call) -> None:
-    """A whole stack: for each layer and direction a product of the inputs, and the recurrence."""
+    """Write a stack: for each layer and direction a product of the inputs, and the recurrence."""
     cell = _CELLS[c.source.rpartition(".")[2]]
     tape, packed = c.tape, "batch_sizes" in c.args
     weights = [tape.name(w) for w in c.args["params"]]
     x = c.args["data" if packed else "input"]
     *lead, _ = shape_of(x)
     time_first = packed or not c.get("batch_first", False)
-    n, time = (
-        (1, 1) if len(lead) < 2 else (lead[1], lead[0]) if time_first else (lead[0], lead[1])
-    )
+    n, time = (1, 1) if len(lead) < 2 else (lead[1], lead[0]) if time_first else (lead[0], lead[1])
     if packed or len(lead) == 1:
         n, time = (lead[0], 1) if packed else (1, lead[0])
     name = tape.name(x)
@@ -175,7 +171,7 @@ def _recurrent(c: Call) -> None:
         if layer < layers - 1 and c.get("dropout", 0.0) and c.get("train", True):
             p = float(c.args["dropout"])
             name = c.emit_inner("dropout", [name], (n, time, width), probability=p)
-    outputs, *states = (c.out[0], *c.out[1:])
+    outputs, states = c.out[0], c.out[1:]
     tape.step("view", c.layer, (name,), (tape.made(outputs),), c.source)
     for state in states:  # taken from the last timestep: a part of the outputs
         tape.step("rearrange", c.layer, (name,), (tape.made(state),), c.source)
@@ -211,7 +207,7 @@ def _cross_entropy(c: Call) -> None:
 
 
 def _mean_of(which: str) -> Handler:
-    """A loss of two tensors of one shape."""
+    """Return the handler of a loss of two tensors of one shape."""
 
     def handle(c: Call) -> None:
         names = c.tensors()[:2]
