@@ -16,6 +16,7 @@ from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.workload import optimizers
 from ridgeline.workload.model import Model
 from ridgeline.workload.trace.network import traced_model
+from ridgeline.workload.trace.protobuf import slim
 
 _OPTIONS = {
     "loss": "cross-entropy",
@@ -92,6 +93,7 @@ def _read_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 def _parsed(path: Path) -> tuple[Any, Any]:
     """Parse a file without its weights."""
+    data, places = slim(path)
     try:
         import onnx
         import onnx.inliner
@@ -101,9 +103,6 @@ def _parsed(path: Path) -> tuple[Any, Any]:
         ) from error
     from google.protobuf.message import DecodeError
 
-    from ridgeline.workload.trace.protobuf import slim
-
-    data, places = slim(path)
     try:
         model = onnx.ModelProto.FromString(data)
     except DecodeError as error:

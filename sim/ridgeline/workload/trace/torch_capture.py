@@ -226,6 +226,8 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
         self.tape, self.fake = tape, fake
         self.handlers, self.fallback = handlers, fallback
         self.path: list[str] = []
+        self.where = ""
+        """Path of the module that ran last: where something went wrong."""
         self._faked: dict[int, tuple[Any, Any]] = {}
         self.known = Known()
 
@@ -240,7 +242,7 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
             with self:
                 return func.decompose(*args, **kwargs)
         bound = _bound(func, args, kwargs)
-        layer = self.path[-1] if self.path else ""
+        self.where = layer = self.path[-1] if self.path else ""
         before = self.tape.name(args[0], layer) if in_place and args else ""
         known, real = self.known.run(func, name, args, kwargs)
         if known and not isinstance(real, torch.Tensor | list | tuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -117,7 +118,7 @@ class Example:
         """Record one forward pass with loss."""
         tape, fake = Tape(), FakeTensorMode(allow_non_fake_inputs=True)
         listener = Listener(tape, fake, HANDLERS, unknown)
-        with _training(self.module), _threads(), fake, torch.inference_mode():
+        with _training(self.module), _quiet(), fake, torch.inference_mode():
             state = _fake_state(self.module, tape, listener)
             args, kwargs = self._fake_inputs(tape, batch)
             try:
@@ -130,7 +131,7 @@ class Example:
             except RidgelineError:
                 raise
             except Exception as error:
-                where = f" in {listener.path[-1]!r}" if listener.path else ""
+                where = f" in {listener.where!r}" if listener.where else ""
                 raise RidgelineError(
                     f"{name} fails{where} on example inputs of batch {batch}:"
                     f" {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
@@ -163,14 +164,15 @@ def _training(module: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _threads() -> Iterator[None]:
-    """Keep the kernels that PyTorch would choose by device out of the trace."""
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False
+def _quiet() -> Iterator[None]:
+    """Keep PyTorch from printing what is raised as an error all the same."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        torch.backends.mkldnn.enabled = before
+        logger.setLevel(before)
 
 
 def _fake_state(module: Any, tape: Tape, listener: Listener) -> dict[str, Any]:
@@ -279,7 +281,7 @@ def _target(x: Any, tape: Tape, name: str, axis: int | None) -> Any:
 
 
 def _data_dependent(name: str, listener: Listener, error: Exception) -> str:
-    where = listener.path[-1] if listener.path else name
+    where = listener.where or name
     return (
         f"{name}: in {where!r} the values of a tensor decide what is computed next"
         f" ({str(error).splitlines()[0]}); a trace has shapes but no values: replace it by an"
