@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ridgeline.simulation import simulate
     from ridgeline.study.sweep import load_study, run_sweep
     from ridgeline.workload.model import Model, load_model
+    from ridgeline.workload.trace.torch_entry import trace
 
 # Where each public name lives; it is imported when it is first used, so that `import ridgeline`
 # stays quick.
@@ -62,6 +63,7 @@ _HOME = {
     "memory": "parallel.memory",
     "run_sweep": "study.sweep",
     "simulate": "simulation",
+    "trace": "workload.trace.torch_entry",
 }
 
 __all__ = [
@@ -88,6 +90,7 @@ __all__ = [
     "memory",
     "run_sweep",
     "simulate",
+    "trace",
 ]
 
 

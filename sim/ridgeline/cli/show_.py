@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -11,6 +12,7 @@ from ridgeline.cli.output import console, print_json
 from ridgeline.cli.whole import Whole
 from ridgeline.config import read_yaml
 from ridgeline.errors import ConfigError, nearest
+from ridgeline.workload.trace import importable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,6 +53,8 @@ def kind_of(name: str) -> str:
     if not catalog.is_path(name):
         listed = [each for kind in catalog.FOLDERS for each in catalog.names(kind)]
         raise ConfigError(f"nothing is called {name!r}{nearest(name, listed)} (see ridgeline list)")
+    if importable(Path(name)):
+        return "models"
     document = read_yaml(name)
     data = document.data if isinstance(document.data, dict) else {}
     kinds = {
