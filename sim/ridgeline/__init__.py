@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from ridgeline.report.result import Result
     from ridgeline.simulation import simulate
     from ridgeline.study.sweep import load_study, run_sweep
-    from ridgeline.workload.model import Model, load_model
+    from ridgeline.workload.execution import Execution
+    from ridgeline.workload.files import load_model
+    from ridgeline.workload.model import Model
 
 # Where each public name lives; it is imported when it is first used, so that `import ridgeline`
 # stays quick.
@@ -43,6 +45,7 @@ _HOME = {
     "ConfigError": "errors",
     "Device": "hardware",
     "EnergyTable": "hardware",
+    "Execution": "workload.execution",
     "Model": "workload.model",
     "Node": "hardware",
     "Plan": "parallel.plan",
@@ -55,7 +58,7 @@ _HOME = {
     "load_cluster": "hardware",
     "load_device": "hardware",
     "load_energy_table": "hardware",
-    "load_model": "workload.model",
+    "load_model": "workload.files",
     "load_node": "hardware",
     "load_study": "study.sweep",
     "run_sweep": "study.sweep",
@@ -67,6 +70,7 @@ __all__ = [
     "ConfigError",
     "Device",
     "EnergyTable",
+    "Execution",
     "Model",
     "Node",
     "Plan",

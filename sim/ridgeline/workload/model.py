@@ -115,6 +115,10 @@ def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = N
     ConfigError
         If there is no such network, or the file does not describe one; with file, line and field.
     """
+    from ridgeline.workload import files
+
+    if files.is_trace(name_or_path):
+        return files.load_network(name_or_path, overrides)
     path = catalog.find("models", str(name_or_path))
     document = config.overridden(config.read_yaml(path), overrides or {})
     family = document.data.get("family") if isinstance(document.data, dict) else None

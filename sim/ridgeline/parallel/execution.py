@@ -1,0 +1,521 @@
+"""Lowering of an Execution: its tasks become a Program, without a Plan.
+
+Compute tasks are replayed as measured or priced by their stated work, as a roofline: launch latency
+plus the longer of arithmetic (at the share of the peak that matrix products reach) and traffic.
+Collectives and messages go over the machine's links. One resource of a kind stands for that of all
+ranks, since a private resource bounds each task by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ridgeline.engine.program import Account, Program
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.device import Device
+from ridgeline.network.collectives import fastest_schedule
+from ridgeline.network.schedule import Phase
+from ridgeline.network.topology import Topology
+from ridgeline.parallel.matching import Units, match
+from ridgeline.workload.execution import (
+    COLLECTIVES,
+    FORMATS,
+    Execution,
+    Floats,
+    Ints,
+    TaskKind,
+    check_execution,
+)
+
+Times = Literal["modelled", "measured"]
+KIND_NAMES = tuple(kind.name.lower() for kind in TaskKind)
+_COMM = (TaskKind.COLLECTIVE, TaskKind.SEND, TaskKind.RECEIVE)
+
+
+@dataclass(frozen=True)
+class LoweredExecution:
+    """A Program and what a reader needs to explain its Timeline.
+
+    Attributes
+    ----------
+    times
+        Whether compute tasks are "modelled" or "measured".
+    format
+        Number format of the compute tasks that state none.
+    n_measured
+        Units that are replayed as measured.
+    n_uncounted
+        Of these, those on a device or a link whose energy events nobody knows.
+    """
+
+    program: Program
+    execution: Execution
+    units: Units
+    topology: Topology
+    times: Times
+    format: str
+    n_measured: int
+    n_uncounted: int
+
+
+def lower_execution(
+    execution: Execution,
+    cluster: Cluster,
+    topology: Topology,
+    *,
+    times: Times | None = None,
+    format: str | None = None,
+) -> LoweredExecution:
+    """Turn an execution into a program for one machine.
+
+    Parameters
+    ----------
+    times
+        "measured": what has a measured time takes it, collectives included (of the ranks that
+        meet, the one that waited least says how long it took). "modelled": everything is priced by
+        its stated work. None: measured if all compute tasks have measured times.
+    format
+        Number format of the compute tasks that state none; None: the widest of bf16, fp16, fp32
+        and fp64 that an engine for matrices has, in this order.
+
+    Raises
+    ------
+    RidgelineError
+        If the tasks do not fit together, or some state neither work nor time.
+    """
+    check_execution(execution)
+    if times is None:
+        times = "measured" if execution.measured else "modelled"
+    if times not in {"modelled", "measured"}:
+        raise RidgelineError(f'times must be "modelled" or "measured", found {times!r}')
+    return _Lowering(execution, cluster, topology, times, format).lowered()
+
+
+class _Rows:
+    """Cost rows as growing arrays."""
+
+    def __init__(self) -> None:
+        self.phase_ptr: list[int] = [0]
+        self.latency_s: list[float] = []
+        self.repeat: list[int] = []
+        self.work_ptr: list[int] = [0]
+        self.resource: list[int] = []
+        self.amount: list[float] = []
+        self.event_ptr: list[int] = [0]
+        self.account: list[int] = []
+        self.count: list[float] = []
+
+    def add(
+        self,
+        phases: Sequence[tuple[float, int, dict[int, float]]],
+        events: dict[int, float],
+    ) -> int:
+        for latency_s, repeat, works in phases:
+            self.latency_s.append(latency_s)
+            self.repeat.append(repeat)
+            self.resource += works
+            self.amount += works.values()
+            self.work_ptr.append(len(self.resource))
+        self.phase_ptr.append(len(self.latency_s))
+        self.account += events
+        self.count += events.values()
+        self.event_ptr.append(len(self.account))
+        return len(self.phase_ptr) - 2
+
+
+class _Lowering:
+    def __init__(
+        self,
+        execution: Execution,
+        cluster: Cluster,
+        topology: Topology,
+        times: Times,
+        format_: str | None,
+    ) -> None:
+        self.e, self.device, self.topology = execution, cluster.device, topology
+        self.times: Times = times
+        self.units = match(execution)
+        self.format = format_ or _usual_format(self.device)
+        self.resources: dict[str, tuple[int, float, bool]] = {}
+        self.accounts: dict[Account, int] = {}
+        self.rows = _Rows()
+        self.lead = self.units.first
+        self.kind = execution.kind[self.lead]
+        self.cost = np.full(len(self.lead), -1, np.int32)
+        self.streams, self.group_ptr, self.group_stream, self.group = self._crews()
+        self.n_uncounted = 0
+        self.users: dict[int, set[int]] = {}  # link -> streams that all its tasks have in common
+
+    def lowered(self) -> LoweredExecution:
+        duration = self._measured()
+        replayed = ~np.isnan(duration)
+        self._put_measured(np.flatnonzero(replayed), duration)
+        left = self.cost < 0
+        self._put_compute(np.flatnonzero(left & (self.kind == TaskKind.COMPUTE)))
+        self._put_memory(np.flatnonzero(left & (self.kind == TaskKind.MEMORY)))
+        quiet = left & ((self.kind == TaskKind.MARK) | (self.kind == TaskKind.HOST))
+        self.cost[quiet] = self.rows.add([], {})
+        self._put_comm(np.flatnonzero(self.cost < 0))
+        return LoweredExecution(
+            self._program(),
+            self.e,
+            self.units,
+            self.topology,
+            self.times,
+            self.format,
+            int((replayed & (self.kind != TaskKind.MARK)).sum()),
+            self.n_uncounted,
+        )
+
+    def _measured(self) -> Floats:
+        """[U] Times to replay, NaN where a unit is to be priced.
+
+        A collective's time on a rank includes waiting for the others, so the least counts.
+        """
+        e, units = self.e, self.units
+        duration = e.duration_s.copy()
+        if self.times == "modelled":
+            duration[e.kind != TaskKind.HOST] = np.nan
+        duration[e.kind == TaskKind.MARK] = 0.0
+        ordered = duration[units.order]
+        least = np.full(len(self.lead), np.nan)
+        if len(ordered):
+            least = np.minimum.reduceat(ordered, units.ptr[:-1])  # NaN if any is not measured
+        return least
+
+    def _crews(self) -> tuple[Any, Any, Any, Any]:
+        """Streams of every unit: [U] the first one, the groups, and [U] which group or -1."""
+        e, units = self.e, self.units
+        of_task = e.rank_of_task().astype(np.int64) * len(e.stream_names) + e.stream
+        first = of_task[self.lead]
+        group = np.full(len(self.lead), -1, np.int32)
+        ptr, members = [0], []
+        for size in np.unique(units.size[units.size > 1]):
+            chosen = np.flatnonzero(units.size == size)
+            places = units.ptr[chosen][:, None] + np.arange(size)
+            crews = np.sort(of_task[units.order[places]], axis=1)
+            twice = (crews[:, 1:] == crews[:, :-1]).any(axis=1)
+            if twice.any():
+                task = int(self.lead[chosen[int(np.argmax(twice))]])
+                raise RidgelineError(
+                    f"{e.name}: node {e.id[task]} of rank {e.ranks[0]} meets itself"
+                )
+            different, which = np.unique(crews, axis=0, return_inverse=True)
+            group[chosen] = which.reshape(-1) + len(ptr) - 1
+            members += different.reshape(-1).tolist()
+            ptr += (ptr[-1] + size * np.arange(1, len(different) + 1)).tolist()
+        return (
+            first.astype(np.int32),
+            np.array(ptr, np.int64),
+            np.array(members, np.int32),
+            group,
+        )
+
+    def _put_measured(self, units: Ints, duration: Floats) -> None:
+        """Give units their measured times; what they state of their work is still counted."""
+        e = self.e
+        for some, (seconds, kind, flops, size, format_) in self._distinct(
+            units,
+            duration,
+            self.kind,
+            e.flops[self.lead],
+            e.size_bytes[self.lead],
+            e.format[self.lead],
+        ):
+            events: dict[int, float] = {}
+            if kind == TaskKind.COMPUTE and not (math.isnan(flops) and math.isnan(size)):
+                events = self._roofline(_or_none(flops), _or_none(size), self._name(format_))[1]
+            elif kind not in {TaskKind.MARK, TaskKind.HOST}:
+                self.n_uncounted += len(some)
+            self.cost[some] = self.rows.add([(seconds, 1, {})], events)
+
+    def _name(self, format_: float) -> str:
+        return self.format if format_ < 0 else FORMATS[int(format_)]
+
+    def _distinct(self, units: Ints, *columns: Any) -> Iterator[tuple[Ints, list[float]]]:
+        """Yield units of which all columns [U] are equal, and what they are."""
+        if not len(units):
+            return
+        key = np.zeros(len(units), np.int64)
+        for column in columns:  # one key of all columns, kept small on the way
+            _, inverse = np.unique(column[units], return_inverse=True)
+            key = key * (int(inverse.max()) + 1) + inverse.reshape(-1)
+            key = np.unique(key, return_inverse=True)[1].reshape(-1)
+        order = np.argsort(key, kind="stable")
+        for some in np.split(units[order], np.cumsum(np.bincount(key))[:-1]):
+            yield some, [float(column[some[0]]) for column in columns]
+
+    def _put_compute(self, units: Ints) -> None:
+        e = self.e
+        unknown = units[
+            np.isnan(e.flops[self.lead[units]]) & np.isnan(e.size_bytes[self.lead[units]])
+        ]
+        if len(unknown):
+            task = self.lead[unknown[0]]
+            measured = int((~np.isnan(e.duration_s[self.lead[unknown]])).sum())
+            raise RidgelineError(
+                f"{e.name}: {len(unknown)} of {int((self.kind == TaskKind.COMPUTE).sum())} compute"
+                f" tasks state neither arithmetic nor traffic, first"
+                f" {e.label_names[e.label[task]]!r}; "
+                + (
+                    f'{measured} of them have a measured time: times="measured" replays it'
+                    if measured
+                    else "they have no measured time either"
+                )
+            )
+        stated = (e.flops[self.lead], e.size_bytes[self.lead], e.format[self.lead])
+        for some, (flops, size, format_) in self._distinct(units, *stated):
+            phases, events = self._roofline(_or_none(flops), _or_none(size), self._name(format_))
+            self.cost[some] = self.rows.add([phases], events)
+
+    def _roofline(
+        self, flops: float, size_bytes: float, format_: str
+    ) -> tuple[tuple[float, int, dict[int, float]], dict[int, float]]:
+        works: dict[int, float] = {}
+        events: dict[int, float] = {}
+        if flops:
+            engine, share = _engine(self.device, format_)
+            place = f"{engine}.{format_}"
+            rate = self.device.engines[engine].rates[format_].value
+            works[self._resource(place, rate)] = flops / share
+            price_j = self.device.prices.price_j(
+                self.device.engines[engine].energy[format_], "J/FLOP"
+            )
+            events[self._account("compute", place, "FLOP", price_j)] = flops
+        if size_bytes:
+            works |= self._far(size_bytes)
+            events |= self._far_events(size_bytes)
+        return (self.device.launch_latency.value, 1, works), events
+
+    def _far(self, size_bytes: float) -> dict[int, float]:
+        level = self.device.memory[self.device.far_memory]
+        assert level.bandwidth is not None  # the schema demands it of the farthest level
+        resource = self._resource(self.device.far_memory, level.bandwidth.value)
+        return {resource: size_bytes / level.achievable.value}
+
+    def _far_events(self, size_bytes: float) -> dict[int, float]:
+        level = self.device.memory[self.device.far_memory]
+        price_j = self.device.prices.price_j(level.energy, "J/B")
+        return {self._account(level.kind, self.device.far_memory, "B", price_j): size_bytes}
+
+    def _put_memory(self, units: Ints) -> None:
+        """Transfers to and from a memory behind the device: over its links to the host."""
+        if not len(units):
+            return
+        e, top = self.e, self.topology
+        silent = units[np.isnan(e.size_bytes[self.lead[units]])]
+        if len(silent):
+            label = e.label_names[e.label[self.lead[silent[0]]]]
+            raise RidgelineError(f"{e.name}: the transfer {label!r} does not say how many bytes")
+        rank = e.ranks[e.rank_of_task()[self.lead]]
+        for some, (size, number) in self._distinct(units, e.size_bytes[self.lead], rank):
+            links = _to_host(top, int(top.devices[int(number)]))
+            crew = self._crew(some)
+            works = {self._link(link, crew): size for link in links}
+            latency_s = float(sum(top.latency_s[link] for link in links))
+            events = self._wire_events(dict.fromkeys(links, size)) | self._far_events(size)
+            self.cost[some] = self.rows.add([(latency_s, 1, works)], events)
+
+    def _put_comm(self, units: Ints) -> None:
+        e = self.e
+        lead, p2p = self.lead, self.kind != TaskKind.COLLECTIVE
+        own, peer = e.ranks[e.rank_of_task()[lead]], e.peer[lead]
+        sends = self.kind == TaskKind.SEND
+        source = np.where(p2p, np.where(sends, own, peer), -1)
+        target = np.where(p2p, np.where(sends, peer, own), -1)
+        columns = (e.op[lead], e.group[lead], e.size_bytes[lead], source, target)
+        for some, (op, group, size, a, b) in self._distinct(units, *columns):
+            if op >= 0:
+                ranks = tuple(e.members(int(group)).tolist())
+                name, read = COLLECTIVES[int(op)], 2.0
+            else:
+                ranks, name, read = (int(a), int(b)), "send", 1.0
+            if len(ranks) < 2:
+                self.cost[some] = self.rows.add([], {})
+                continue
+            schedule = fastest_schedule(name, self.topology, ranks, size)
+            crew = self._crew(some)
+            phases = [self._phase(phase, crew) for phase in schedule.phases]
+            # Every member reads what it gives and writes what it gets, once.
+            events = self._wire_events(schedule.bytes_on_wire())
+            for account, count in self._far_events(read * size * len(ranks)).items():
+                events[account] = count
+            self.cost[some] = self.rows.add(phases, events)
+
+    def _phase(self, phase: Phase, crew: set[int]) -> tuple[float, int, dict[int, float]]:
+        latency_s, repeat, loads = phase
+        return latency_s, repeat, {self._link(link, crew): n for link, n in loads.items()}
+
+    def _crew(self, units: Ints) -> set[int]:
+        """Streams that all of these units occupy."""
+        pairs = np.unique(np.stack([self.group[units], self.streams[units]], 1), axis=0)
+        crews = [
+            {stream}
+            if group < 0
+            else set(self.group_stream[self.group_ptr[group] : self.group_ptr[group + 1]].tolist())
+            for group, stream in pairs.tolist()
+        ]
+        return set.intersection(*crews)
+
+    def _link(self, link: int, crew: set[int]) -> int:
+        """Resource of a directed link; remember which streams all that use it occupy."""
+        resource = self._resource(
+            self.topology.link_name(link), float(self.topology.bandwidth_bytes_per_s[link]), link
+        )
+        common = self.users.get(resource)
+        self.users[resource] = crew if common is None else common & crew
+        return resource
+
+    def _wire_events(self, loads: dict[int, float]) -> dict[int, float]:
+        events: dict[int, float] = {}
+        top = self.topology
+        for link, size in loads.items():
+            price_j = float(top.energy_j_per_byte[link])
+            account = self._account("network", top.link_class[link], "B", price_j)
+            events[account] = events.get(account, 0.0) + size
+        return events
+
+    def _resource(self, name: str, capacity: float, link: int = -1) -> int:
+        found = self.resources.setdefault(name, (len(self.resources), capacity, link >= 0))
+        return found[0]
+
+    def _account(self, component: str, place: str, unit: str, price_j: float) -> int:
+        account = Account(component, place, unit, price_j)
+        return self.accounts.setdefault(account, len(self.accounts))
+
+    def _program(self) -> Program:
+        e, units, rows = self.e, self.units, self.rows
+        n, n_ranks = len(self.lead), len(e.ranks)
+        # A link whose tasks can never run at the same moment, because they need one stream, is
+        # not shared: its time is fixed.
+        shared = [
+            is_link and not self.users.get(number) for number, _, is_link in self.resources.values()
+        ]
+        dep_ptr, dep_index = self._dependencies()
+        return Program(
+            resource_names=tuple(self.resources),
+            capacity=np.array([c for _, c, _ in self.resources.values()], np.float64),
+            shared=np.array(shared, np.bool_),
+            phase_ptr=np.array(rows.phase_ptr, np.int64),
+            latency_s=np.array(rows.latency_s, np.float64),
+            repeat=np.array(rows.repeat, np.int64),
+            weight=np.ones(len(rows.repeat)),
+            work_ptr=np.array(rows.work_ptr, np.int64),
+            work_resource=np.array(rows.resource, np.int32),
+            work_amount=np.array(rows.amount, np.float64),
+            event_ptr=np.array(rows.event_ptr, np.int64),
+            event_account=np.array(rows.account, np.int32),
+            event_count=np.array(rows.count, np.float64),
+            accounts=tuple(self.accounts),
+            kind=self.kind,
+            stream=self._leads(),
+            group=self.group,
+            cost=self.cost,
+            priority=np.zeros(n, np.int32),
+            multiplicity=np.ones(n, np.int32),
+            label=e.label[self.lead],
+            dep_ptr=dep_ptr,
+            dep_index=dep_index,
+            kind_names=KIND_NAMES,
+            label_names=e.label_names,
+            group_ptr=self.group_ptr,
+            group_stream=self.group_stream,
+            stream_names=tuple(
+                f"rank{rank}/{stream}" for rank in e.ranks.tolist() for stream in e.stream_names
+            ),
+            stream_rank=np.repeat(np.arange(n_ranks, dtype=np.int32), len(e.stream_names)),
+            rank_multiplicity=np.ones(n_ranks, np.int32),
+            memory_ptr=np.zeros(n + 1, np.int64),
+            memory_rank=np.zeros(0, np.int32),
+            memory_kind=np.zeros(0, np.int32),
+            memory_start=np.zeros(0, np.int64),
+            memory_end=np.zeros(0, np.int64),
+            memory_kinds=(),
+            memory_initial=np.zeros((n_ranks, 0), np.int64),
+        )
+
+    def _leads(self) -> Any:
+        """[U] The stream of a unit, or the first of its group's."""
+        grouped = self.group >= 0
+        stream = self.streams.copy()
+        stream[grouped] = self.group_stream[self.group_ptr[self.group[grouped]]]
+        return stream
+
+    def _dependencies(self) -> tuple[Any, Any]:
+        """Predecessors of units: those of all their tasks, each once."""
+        e, units = self.e, self.units
+        after = np.repeat(units.of_task, np.diff(e.dep_ptr))
+        before = units.of_task[e.dep_index]
+        if bool((units.size > 1).any()):
+            n = len(self.lead)
+            pairs = np.unique(after * n + before)
+            after, before = pairs // n, pairs % n
+        else:
+            order = np.argsort(after, kind="stable")
+            after, before = after[order], before[order]
+        counts = np.bincount(after, minlength=len(self.lead))
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), before.astype(np.int32)
+
+
+def _or_none(work: float) -> float:
+    """Work that a task does not state while it states another is none."""
+    return 0.0 if math.isnan(work) else work
+
+
+def _usual_format(device: Device) -> str:
+    able = [name for e in device.engines.values() if "matrix" in e.runs for name in e.rates]
+    for name in ("bf16", "fp16", "fp32", "fp64"):
+        if name in able:
+            return name
+    return able[0] if able else "fp32"
+
+
+def _engine(device: Device, format_: str) -> tuple[str, float]:
+    """Return the fastest engine for matrices in a format, and the share of its peak reached."""
+    able = {
+        name: engine.rates[format_].value
+        for name, engine in device.engines.items()
+        if format_ in engine.rates
+    }
+    if not able:
+        known = sorted({f for e in device.engines.values() for f in e.rates})
+        raise RidgelineError(
+            f"{device.name} has no engine for {format_} (it has: {', '.join(known)});"
+            " name another number format"
+        )
+    best = max(able, key=lambda name: able[name])
+    shares = [
+        row.fraction.value
+        for row in device.achievable
+        if (row.engine, row.format, row.op) == (best, format_, "gemm")
+    ]
+    return best, shares[0] if shares else 1.0
+
+
+def _to_host(topology: Topology, device: int) -> list[int]:
+    """Links of the shortest way from a device to a host of its node (breadth first)."""
+    came: dict[int, int] = {device: -1}
+    queue = [device]
+    for vertex in queue:
+        if topology.vertex_kinds[vertex] == "host":
+            links = []
+            while came[vertex] >= 0:
+                links.append(came[vertex])
+                vertex = int(topology.source[came[vertex]])
+            return links[::-1]
+        for link in range(topology.out_ptr[vertex], topology.out_ptr[vertex + 1]):
+            target = int(topology.target[link])
+            passes = topology.vertex_kinds[target] in {"host", "switch"}
+            if target not in came and passes:
+                came[target] = link
+                queue.append(target)
+    raise RidgelineError(
+        f"{topology.name}: no links lead from a device to a host, so transfers to its memory"
+        " cannot be priced"
+    )

@@ -1,0 +1,102 @@
+"""Workloads from files that other programs wrote, found by suffix and by what the file begins with.
+
+A format is one module here with a function ``load(path) -> Model | Execution``, imported when a
+file of that format is read, and one line in `FORMATS`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ridgeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ridgeline.workload.execution import Execution
+    from ridgeline.workload.model import Model
+
+HEAD_BYTES = 1 << 20
+
+
+class Format(NamedTuple):
+    """One kind of file.
+
+    Attributes
+    ----------
+    name
+        For people.
+    suffixes
+        Lower case, with the dot.
+    begins
+        What the first part of the file must contain (a regular expression), or None for any.
+    module
+        In this package; has ``load``.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    begins: str | None
+    module: str
+
+
+FORMATS = (
+    Format("ridgeline graph", (".json", ".json.gz"), r'"format"\s*:\s*"ridgeline-graph"', "native"),
+    Format(
+        "PyTorch profiler (Kineto)",
+        (".json", ".json.gz"),
+        r'"(traceEvents|distributedInfo|deviceProperties)"\s*:',
+        "kineto",
+    ),
+    Format("Hugging Face configuration", (".json",), r'"model_type"\s*:', "huggingface"),
+    Format("Chakra execution trace", (".et",), None, "chakra"),
+    Format(
+        "Chakra execution trace in JSON",
+        (".json", ".json.gz"),
+        r'"(dataDeps|data_deps|ctrlDeps|ctrl_deps|durationMicros|version)"\s*:',
+        "chakra_json",
+    ),
+    Format("layer table (SCALE-Sim, DeepBench)", (".csv",), None, "tables"),
+)
+
+
+def is_trace(path: str | Path) -> bool:
+    """Tell whether a name is that of a file that this package may read."""
+    name = str(path).lower()
+    return any(name.endswith(suffix) for known in FORMATS for suffix in known.suffixes)
+
+
+def load(path: str | Path) -> Model | Execution:
+    """Read a file of any known format.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, is of no known format, or is damaged; with the place.
+    """
+    path = Path(path)
+    name = str(path).lower()
+    fitting = [f for f in FORMATS if any(name.endswith(suffix) for suffix in f.suffixes)]
+    if not fitting:
+        known = ", ".join(sorted({suffix for f in FORMATS for suffix in f.suffixes}))
+        raise ConfigError(f"no known kind of trace (known: {known})", file=str(path))
+    text = head(path)
+    for format_ in fitting:
+        if format_.begins is None or re.search(format_.begins, text):
+            loaded: Model | Execution = import_module(f"{__name__}.{format_.module}").load(path)
+            return loaded
+    raise ConfigError(f"this is none of: {', '.join(f.name for f in fitting)}", file=str(path))
+
+
+def head(path: Path) -> str:
+    """Return the first part of a file as text, whatever it is."""
+    if path.exists() and not path.is_file():
+        raise ConfigError("this is not a regular file", file=str(path))
+    try:
+        with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as stream:
+            return stream.read(HEAD_BYTES).decode("utf-8", "replace")
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot be read: {reason}", file=str(path)) from error
