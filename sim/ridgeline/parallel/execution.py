@@ -253,26 +253,26 @@ class _Lowering:
 
     def _put_compute(self, units: Ints) -> None:
         e = self.e
-        unknown = units[
-            np.isnan(e.flops[self.lead[units]]) & np.isnan(e.size_bytes[self.lead[units]])
-        ]
-        if len(unknown):
-            task = self.lead[unknown[0]]
-            measured = int((~np.isnan(e.duration_s[self.lead[unknown]])).sum())
-            raise RidgelineError(
-                f"{e.name}: {len(unknown)} of {int((self.kind == TaskKind.COMPUTE).sum())} compute"
-                f" tasks state neither arithmetic nor traffic, first"
-                f" {e.label_names[e.label[task]]!r}; "
-                + (
-                    f'{measured} of them have a measured time: times="measured" replays it'
-                    if measured
-                    else "they have no measured time either"
-                )
-            )
+        self._check_known(units)
         stated = (e.flops[self.lead], e.size_bytes[self.lead], e.format[self.lead])
         for some, (flops, size, format_) in self._distinct(units, *stated):
             phases, events = self._roofline(_or_none(flops), _or_none(size), self._name(format_))
             self.cost[some] = self.rows.add([phases], events)
+
+    def _check_known(self, units: Ints) -> None:
+        """Raise RidgelineError if a compute task cannot be given a time."""
+        e, lead = self.e, self.lead[units]
+        silent = np.isnan(e.flops[lead]) & np.isnan(e.size_bytes[lead])
+        what = "state neither arithmetic nor traffic, and cannot be priced"
+        if self.times == "measured":
+            silent, what = np.ones(len(units), np.bool_), "have no measured time"
+        if silent.any():
+            first = e.label_names[e.label[lead[int(np.argmax(silent))]]]
+            total = int((self.kind == TaskKind.COMPUTE).sum())
+            raise RidgelineError(
+                f"{e.name}: {int(silent.sum())} of {total} compute tasks {what}, first {first!r}"
+                f' (times="{"modelled" if self.times == "measured" else "measured"}" may do)'
+            )
 
     def _roofline(
         self, flops: float, size_bytes: float, format_: str

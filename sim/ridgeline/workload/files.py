@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,17 +43,7 @@ def load_model(
         return model.load_model(name_or_path, overrides)
     from ridgeline.workload import trace
 
-    loaded = trace.load(name_or_path)
-    if overrides:
-        if isinstance(loaded, Execution) or not hasattr(loaded.network, "override"):
-            raise ConfigError(
-                "fields of a traced workload cannot be replaced; change the file",
-                file=str(name_or_path),
-            )
-        loaded = replace(
-            loaded, network=loaded.network.override(overrides), overrides=dict(overrides)
-        )
-    return loaded
+    return trace.load(name_or_path, overrides)
 
 
 def load_network(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:

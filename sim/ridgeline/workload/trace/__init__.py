@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ridgeline.errors import ConfigError
 
@@ -34,12 +35,15 @@ class Format(NamedTuple):
         What the first part of the file must contain (a regular expression), or None for any.
     module
         In this package; has ``load``.
+    overridable
+        Whether ``load`` takes fields to replace as a second argument.
     """
 
     name: str
     suffixes: tuple[str, ...]
     begins: str | None
     module: str
+    overridable: bool = False
 
 
 FORMATS = (
@@ -50,7 +54,7 @@ FORMATS = (
         r'"(traceEvents|distributedInfo|deviceProperties)"\s*:',
         "kineto",
     ),
-    Format("Hugging Face configuration", (".json",), r'"model_type"\s*:', "huggingface"),
+    Format("Hugging Face configuration", (".json",), r'"model_type"\s*:', "huggingface", True),
     Format("Chakra execution trace", (".et",), None, "chakra"),
     Format(
         "Chakra execution trace in JSON",
@@ -68,8 +72,8 @@ def is_trace(path: str | Path) -> bool:
     return any(name.endswith(suffix) for known in FORMATS for suffix in known.suffixes)
 
 
-def load(path: str | Path) -> Model | Execution:
-    """Read a file of any known format.
+def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model | Execution:
+    """Read a file of any known format, and replace fields of what it describes.
 
     Raises
     ------
@@ -85,7 +89,14 @@ def load(path: str | Path) -> Model | Execution:
     text = head(path)
     for format_ in fitting:
         if format_.begins is None or re.search(format_.begins, text):
-            loaded: Model | Execution = import_module(f"{__name__}.{format_.module}").load(path)
+            if overrides and not format_.overridable:
+                raise ConfigError(
+                    f"fields of a {format_.name} cannot be replaced; change the file",
+                    file=str(path),
+                )
+            more = (overrides,) if format_.overridable else ()
+            loaded: Model | Execution
+            loaded = import_module(f"{__name__}.{format_.module}").load(path, *more)
             return loaded
     raise ConfigError(f"this is none of: {', '.join(f.name for f in fitting)}", file=str(path))
 
