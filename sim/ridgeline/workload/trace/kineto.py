@@ -131,9 +131,7 @@ def _read(path: Path) -> _Trace:
 def _distributed(trace: _Trace, info: Mapping[str, Any]) -> None:
     rank, world = info.get("rank", 0), info.get("world_size", 1)
     if not (type(rank) is int and type(world) is int and 0 <= rank < world <= 10**6):
-        raise ConfigError(
-            f"rank {rank!r} of {world!r}", file=trace.file, field="distributedInfo"
-        )
+        raise ConfigError(f"rank {rank!r} of {world!r}", file=trace.file, field="distributedInfo")
     trace.rank, trace.world = rank, world
     configs = info.get("pg_config")
     for one in configs if isinstance(configs, list) else ():
