@@ -70,8 +70,9 @@ class Model:
     @cached_property
     def input_bytes_per_sample(self) -> int:
         """Bytes of one sample with its label, as delivered to the device, in every precision."""
-        tensors = self.forward(1, precisions.MASTER).tensors.values()
-        return sum(t.bytes for t in tensors if t.role is Role.INPUT)
+        least = self.network.smallest_batch
+        tensors = self.forward(least, precisions.MASTER).tensors.values()
+        return sum(t.bytes for t in tensors if t.role is Role.INPUT) // least
 
     def forward(self, batch: int, precision: str = "fp32") -> Graph:
         """Return the forward pass of a mini-batch, in training mode.
@@ -91,7 +92,7 @@ class Model:
             self.network.sample,
             self.network.tokens_per_sample,
         )
-        return b.graph(self.network.build(b))
+        return self.network.graph(b)
 
     def training(
         self, batch: int, precision: str = "fp32", optimizer: Optimizer | None = None

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from ridgeline.config import Strict
 from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.graph import Graph
 from ridgeline.workload.ops.window import Pair
 
 MAX_LAYERS = 10_000
@@ -96,6 +97,15 @@ class Network(Strict, abc.ABC):
     @abc.abstractmethod
     def build(self, b: GraphBuilder) -> str:
         """Write the forward graph and return the name of the loss tensor."""
+
+    def graph(self, b: GraphBuilder) -> Graph:
+        """Write the forward graph and return it."""
+        return b.graph(self.build(b))
+
+    @property
+    def smallest_batch(self) -> int:
+        """The smallest mini-batch that the network exists for."""
+        return 1
 
 
 class Image(Strict):

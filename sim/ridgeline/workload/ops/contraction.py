@@ -207,11 +207,11 @@ def _gemm_gradient(g: GradientBuilder, op: Op) -> None:
 def _conv_transpose2d_gradient(g: GradientBuilder, op: Op) -> None:
     (x, weight), dy = op.inputs, g.gradient(op.outputs[0])
     assert isinstance(op.loops, Gemm)
-    m, n, k = op.loops.m, op.loops.n, op.loops.k
+    m, n, k, groups = op.loops.m, op.loops.n, op.loops.k, op.loops.batch
     if g.wants(x):  # dx [m, k] = windows of dy [m, n] w' [n, k]
-        g.derive(CONV_TRANSPOSE2D, op, (x,), (dy, weight), loops=Gemm(m, k, n))
+        g.derive(CONV_TRANSPOSE2D, op, (x,), (dy, weight), loops=Gemm(m, k, n, groups))
     if g.wants(weight):  # dw [k, n] = x' [k, m] windows of dy [m, n]
-        g.derive(CONV_TRANSPOSE2D, op, (weight,), (x, dy), loops=Gemm(k, n, m))
+        g.derive(CONV_TRANSPOSE2D, op, (weight,), (x, dy), loops=Gemm(k, n, m, groups))
 
 
 def _bias_gradient(g: GradientBuilder, op: Op) -> None:

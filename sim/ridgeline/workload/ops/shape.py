@@ -149,7 +149,7 @@ def _cut(
 def _concat_gradient(g: GradientBuilder, op: Op) -> None:
     """Copy the parts that are wanted out of the output's gradient; `start0`, ... say where."""
     dy, axis = g.gradient(op.outputs[0]), int(dict(op.attrs)["axis"])
-    total, start = g.shape(dy)[axis], 0
+    total, start = g.shape(op.outputs[0])[axis], 0
     wanted: list[str] = []
     starts: list[tuple[str, int]] = []
     for x in op.inputs:
@@ -159,6 +159,14 @@ def _concat_gradient(g: GradientBuilder, op: Op) -> None:
         start += g.elements(x) * total // g.elements(dy)
     passes = (Fraction(sum(map(g.elements, wanted)), g.elements(dy)),)
     g.derive(SPLIT, op, wanted, (dy,), passes=passes, attrs=(*op.attrs, *starts))
+
+
+def _split_gradient(g: GradientBuilder, op: Op) -> None:
+    """Put the parts' gradients side by side; parts that do not reach the loss are zero."""
+    (x,) = op.inputs
+    if g.wants(x):
+        parts = tuple(g.gradient(y) for y in op.outputs if g.has_gradient(y))
+        g.derive(CONCAT, op, (x,), parts)
 
 
 def _cut_gradient(g: GradientBuilder, op: Op) -> None:
@@ -194,7 +202,7 @@ def _upsample_gradient(g: GradientBuilder, op: Op) -> None:
 
 
 CONCAT = register(OpKind("concat", _concat_gradient))
-SPLIT = register(OpKind("split", None))  # the gradient of "concat"
+SPLIT = register(OpKind("split", _split_gradient))  # also the gradient of "concat"
 CUT = register(OpKind("cut", _cut_gradient))
 PAD = register(OpKind("pad", _pad_gradient))
 JOINT = register(OpKind("joint", _joint_gradient))
