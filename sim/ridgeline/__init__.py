@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ridgeline.workload.execution import Execution
     from ridgeline.workload.files import load_model
     from ridgeline.workload.model import Model
+    from ridgeline.workload.trace.numpy_tracer import trace_numpy
 
 # Where each public name lives; it is imported when it is first used, so that `import ridgeline`
 # stays quick.
@@ -63,6 +64,7 @@ _HOME = {
     "load_study": "study.sweep",
     "run_sweep": "study.sweep",
     "simulate": "simulation",
+    "trace_numpy": "workload.trace.numpy_tracer",
 }
 
 __all__ = [
@@ -89,6 +91,7 @@ __all__ = [
     "load_study",
     "run_sweep",
     "simulate",
+    "trace_numpy",
 ]
 
 

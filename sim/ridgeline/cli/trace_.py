@@ -145,10 +145,10 @@ def _example(model: Model) -> Graph:
     """Return a graph of the smallest batch that the network has."""
     from ridgeline.workload.trace.native import RecordedModel
 
+    batch = model.network.smallest_batch
     if isinstance(model, RecordedModel):
-        section = model.recorded.sections[0]
-        return section.graph(section.batch or 1, model.name)
-    return model.forward(getattr(model.network, "smallest_batch", 1))
+        return model.recorded.sections[0].graph(batch, model.name)
+    return model.forward(batch)
 
 
 def _print(values: dict[str, Any], *, json: bool) -> None:
@@ -158,5 +158,6 @@ def _print(values: dict[str, Any], *, json: bool) -> None:
     screen = console()
     for name, value in values.items():
         if value not in ([], ""):
-            text = f"{value:,}" if isinstance(value, int | float) else value
+            plain = isinstance(value, bool) or not isinstance(value, int | float)
+            text = value if plain else f"{value:,}"
             screen.print(f"{name.replace('_', ' '):26}{text}", soft_wrap=True, markup=False)

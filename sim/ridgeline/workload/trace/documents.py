@@ -17,7 +17,7 @@ MAX_NUMBER = 2**62
 _SOURCES = frozenset({Role.INPUT, Role.WEIGHT, Role.BUFFER, Role.STATE})
 _LOOPS = {"gemm": Gemm, "conv": Conv}
 _OP_DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Op) if f.default is not MISSING}
-_SECTION = ("precision", "pass", "batch", "sample", "tokens_per_sample", "loss", "notes", "tensors",
+_SECTION = ("precision", "pass", "batch", "sample", "tokens_per_sample", "loss", "notes", "partial", "tensors",
             "ops")  # fmt: skip
 _OP = ("name", "kind", "pass", "layer", "inputs", "outputs", "gemm", "conv", *_OP_DEFAULTS)
 
@@ -29,6 +29,7 @@ def graph_document(graph: Graph) -> dict[str, Any]:
         "tokens_per_sample": graph.tokens_per_sample,
         "loss": graph.loss,
         "notes": list(graph.notes),
+        "partial": graph.partial,
         "tensors": {
             t.name: [t.role.value, t.format, list(t.shape)] for t in graph.tensors.values()
         },
@@ -146,6 +147,9 @@ def read_section(raw: Mapping[str, Any], file: str, place: str) -> dict[str, Any
         "tokens_per_sample": raw["tokens_per_sample"],
         "loss": raw["loss"],
         "notes": [str(note) for note in notes],
+        "partial": check.typed(
+            raw.get("partial", False), bool, "true or false", f"{place}.partial"
+        ),
         "tensors": tensors,
         "ops": ops,
     }
@@ -244,6 +248,12 @@ def _check_order(
         there.update(op["outputs"])
 
 
+def sizes(document: Any) -> list[Affine]:
+    """Return all sizes of tensors that depend on the batch."""
+    shapes = (shape for _, _, shape in document["tensors"].values())
+    return [n for shape in shapes for n in shape if isinstance(n, Affine)]
+
+
 def graph_of(
     document: Mapping[str, Any], name: str, batch: int, precision: str, place: str
 ) -> Graph:
@@ -279,6 +289,7 @@ def graph_of(
         document["sample"],
         document["tokens_per_sample"],
         tuple(document["notes"]),
+        document["partial"],
     )
 
 

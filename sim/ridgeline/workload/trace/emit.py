@@ -57,9 +57,9 @@ class Writer:
         self.names: dict[str, str] = {}
         self._taken: set[str] = set()
         layers = {step.layer for step in capture.steps}
-        self._parents = {
-            layer[:i] for layer in layers for i, c in enumerate(layer) if c == "."
-        } | {""}
+        self._parents = {layer[:i] for layer in layers for i, c in enumerate(layer) if c == "."} | {
+            ""
+        }
         self.layer = self.name = ""
 
     def write(self, step: Step) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -30,7 +31,7 @@ from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.model import MAX_BATCH, Model
 from ridgeline.workload.optimizers import Optimizer
 from ridgeline.workload.trace.affine import Affine, NotAffineError, at_batch, joined
-from ridgeline.workload.trace.documents import graph_document, graph_of, read_section
+from ridgeline.workload.trace.documents import graph_document, graph_of, read_section, sizes
 
 FORMAT = "ridgeline-graph"
 VERSION = 1
@@ -61,6 +62,13 @@ class Section:
     batch: int | None
     document: Mapping[str, Any]
     place: str
+
+    @property
+    def smallest_batch(self) -> int:
+        """The only batch, or the least at which all numbers are whole."""
+        if self.batch is not None:
+            return self.batch
+        return math.lcm(1, *(line.slope.denominator for line in sizes(self.document)))
 
     def graph(self, batch: int, name: str) -> Graph:
         """Return the graph for a batch."""
@@ -110,6 +118,19 @@ class Recorded(Network):
         b.sample = self.sample_name
         return graph.loss
 
+    def graph(self, b: GraphBuilder) -> Graph:
+        """Write the recorded forward graph and return it."""
+        section = self.section(b.numerics.name, training=False)
+        loss = self.build(b)
+        assert section is not None  # else `build` has said so
+        notes, partial = section.document["notes"], section.document["partial"]
+        return b.graph(loss, partial=partial, notes=notes)
+
+    @property
+    def smallest_batch(self) -> int:
+        """The smallest mini-batch that the network exists for."""
+        return max(section.smallest_batch for section in self._sections)
+
     def missing(self, name: str, precision: str) -> RidgelineError:
         """Return the error that the file has no graph of a precision."""
         known = ", ".join(dict.fromkeys(one.precision for one in self._sections))
@@ -147,7 +168,7 @@ class RecordedModel(Model):
     def input_bytes_per_sample(self) -> int:
         """Bytes of one sample with its label, as delivered to the device."""
         section = self.recorded.sections[0]
-        batch = section.batch or 1
+        batch = section.smallest_batch
         tensors = section.graph(batch, self.name).tensors.values()
         return sum(t.bytes for t in tensors if t.role is Role.INPUT) // batch
 
@@ -188,13 +209,16 @@ def _section_document(model: Model, precision: str, batch: int | None) -> dict[s
     head = {"precision": precision, "pass": "forward"}
     if batch is not None:
         return {**head, "batch": batch, **graph_document(model.forward(batch, precision))}
-    one, two = (graph_document(model.forward(n, precision)) for n in FIT_BATCHES)
-    document = joined(one, two, FIT_BATCHES)
-    check = graph_document(model.forward(CHECK_BATCH, precision))
-    if at_batch(document, CHECK_BATCH) != check:
+    least = model.network.smallest_batch
+    batches = (FIT_BATCHES[0] * least, FIT_BATCHES[1] * least)
+    third = CHECK_BATCH * least
+    one, two = (graph_document(model.forward(n, precision)) for n in batches)
+    document = joined(one, two, batches)
+    check = graph_document(model.forward(third, precision))
+    if at_batch(document, third) != check:
         odd = [
             op["name"]
-            for op, true in zip(at_batch(document, CHECK_BATCH)["ops"], check["ops"], strict=True)
+            for op, true in zip(at_batch(document, third)["ops"], check["ops"], strict=True)
             if op != true
         ]
         raise NotAffineError(
@@ -356,7 +380,7 @@ def _sections(data: Mapping[str, Any], file: str) -> tuple[Section, ...]:
             document=document,
             place=f"{file}: {place}",
         )
-        section.graph(section.batch or 1, data["name"])  # so that a mistake shows now
+        section.graph(section.smallest_batch, data["name"])  # so that a mistake shows now
         sections.append(section)
     return tuple(sections)
 

@@ -34,7 +34,11 @@ _MEAN_SQUARE = ("shift", ("mean", ("square", "x")))
 _RMS = ("|", ("multiply", "x", ("rsqrt", _MEAN_SQUARE)), ("divide", "x", ("sqrt", _MEAN_SQUARE)))
 _CENTRED = ("subtract", "x", ("mean", "x"))
 _SPREAD = ("shift", ("|", ("mean", ("square", _CENTRED)), ("variance", "x")))
-_STANDARD = ("|", ("divide", _CENTRED, ("sqrt", _SPREAD)), ("multiply", _CENTRED, ("rsqrt", _SPREAD)))
+_STANDARD = (
+    "|",
+    ("divide", _CENTRED, ("sqrt", _SPREAD)),
+    ("multiply", _CENTRED, ("rsqrt", _SPREAD)),
+)
 _ROTATED = ("concat", ("negate", ("|", ("slice", "x"), ("split", "x"))),
             ("|", ("slice", "x"), ("split", "x")))  # fmt: skip
 
@@ -252,9 +256,21 @@ def _foldable(matcher: _Matcher, name: str) -> tuple[Step, str] | None:
     if step is None or len(matcher.readers.get(name, ())) > 1:
         return None
     scores = [x for x in step.inputs if x in matcher.trained]
-    if step.kind not in {"scale", "add", "select", "shift", "subtract", "extremum", "clamp", "divide"}:
+    if step.kind not in {
+        "scale",
+        "add",
+        "select",
+        "shift",
+        "subtract",
+        "extremum",
+        "clamp",
+        "divide",
+    }:
         return None
-    if len(scores) != 1 or matcher.capture.values[scores[0]].elements < matcher.capture.values[name].elements:
+    if (
+        len(scores) != 1
+        or matcher.capture.values[scores[0]].elements < matcher.capture.values[name].elements
+    ):
         return None
     return step, scores[0]
 

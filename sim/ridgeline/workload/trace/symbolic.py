@@ -123,7 +123,9 @@ def _merged(captures: Sequence[Capture]) -> Symbolic:
         shapes = [capture.values[name].shape for capture in captures]
         where = _where(makers[name]) if name in makers else f"the {value.origin} {name!r}"
         values[name] = replace(value, shape=_affine(shapes, batches, where))
-    steps = tuple(_step(versions, batches) for versions in zip(*(c.steps for c in captures), strict=True))
+    steps = tuple(
+        _step(versions, batches) for versions in zip(*(c.steps for c in captures), strict=True)
+    )
     pattern = replace(first, values=values, steps=steps)
     return Symbolic(pattern, multiple=_multiple(pattern))
 

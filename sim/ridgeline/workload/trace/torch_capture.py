@@ -228,9 +228,7 @@ class Listener(TorchDispatchMode):
         self._faked: dict[int, tuple[Any, Any]] = {}
         self.known = Known()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = tree_map_only(torch.Tensor, self.faked, (args, kwargs or {}))
         if func.namespace == "prim":
             return func(*args, **kwargs)

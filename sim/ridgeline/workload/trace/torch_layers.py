@@ -67,9 +67,7 @@ def _conv(c: Call) -> None:
     return _with_channel_bias(c, "conv", loops)
 
 
-def _padding(
-    value: Any, kernel: Sequence[int], dilation: Sequence[int]
-) -> list[tuple[int, int]]:
+def _padding(value: Any, kernel: Sequence[int], dilation: Sequence[int]) -> list[tuple[int, int]]:
     """Padding before and after on each axis; "same" keeps the size at stride 1."""
     if value == "valid":
         return [(0, 0) for _ in kernel]
@@ -144,9 +142,7 @@ def _recurrent(c: Call) -> None:
     x = c.args["data" if packed else "input"]
     *lead, _ = shape_of(x)
     time_first = packed or not c.get("batch_first", False)
-    n, time = (
-        (1, 1) if len(lead) < 2 else (lead[1], lead[0]) if time_first else (lead[0], lead[1])
-    )
+    n, time = (1, 1) if len(lead) < 2 else (lead[1], lead[0]) if time_first else (lead[0], lead[1])
     if packed or len(lead) == 1:
         n, time = (lead[0], 1) if packed else (1, lead[0])
     name = tape.name(x)

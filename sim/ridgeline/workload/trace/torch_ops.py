@@ -317,5 +317,3 @@ SIMPLE: dict[str, Handler] = {
            "linear1d", "bilinear2d", "trilinear3d", "bicubic2d", "_bilinear2d_aa", "_bicubic2d_aa")]
            + ["_upsample_nearest_exact2d"], _resample),
 }  # fmt: skip
-
-

@@ -284,11 +284,20 @@ def _criterion(output: Any, loss: Callable[..., Any], tape: Tape) -> Any:
 def _outputs(output: Any) -> list[Any]:
     """Tensors of real numbers that a network returns; its logits where fields are named so."""
     if isinstance(output, Mapping):
-        output = {k: v for k, v in output.items() if k not in {"hidden_states", "attentions", "past_key_values"}}
+        output = {
+            k: v
+            for k, v in output.items()
+            if k not in {"hidden_states", "attentions", "past_key_values"}
+        }
         output = {k: v for k, v in output.items() if "logits" in k} or output
     leaves = [x for x in tree_flatten(output)[0] if isinstance(x, torch.Tensor)]
     if isinstance(output, Mapping) and not leaves:
-        leaves = [x for value in output.values() for x in tree_flatten(value)[0] if isinstance(x, torch.Tensor)]
+        leaves = [
+            x
+            for value in output.values()
+            for x in tree_flatten(value)[0]
+            if isinstance(x, torch.Tensor)
+        ]
     found = [x for x in leaves if kind_of(x) == "real"]
     if not found:
         raise RidgelineError("forward returns no tensor of real numbers; give a loss function")
