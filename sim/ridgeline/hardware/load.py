@@ -19,6 +19,7 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
+from ridgeline.hardware.inherit import with_inherited
 from ridgeline.hardware.node import Node
 
 Overrides = Mapping[str, Any]
@@ -63,6 +64,14 @@ def load_cluster(name: str, overrides: Overrides | None = None) -> Cluster:
     return cluster.model_copy(update={"overrides": dict(overrides)}) if overrides else cluster
 
 
+def description(kind: str, name: str) -> Document:
+    """Return the fields of a described machine as they stand, with those that it inherits.
+
+    `kind` is "devices", "nodes", "clusters" or "energy".
+    """
+    return _document(kind, name)
+
+
 def _any_cluster(document: Document, overrides: Overrides) -> Cluster:
     match document.data.get("kind"):
         case "device":
@@ -90,7 +99,7 @@ def _kind_of(name: str) -> str:
     )
 
 
-def _document(kind: str, name: str) -> Document:
+def _document(kind: str, name: str, *, follow: bool = True) -> Document:
     document = read_yaml(catalog.find(kind, name))
     if not isinstance(document.data, dict):
         raise document.error("expected a mapping of fields")
@@ -101,7 +110,13 @@ def _document(kind: str, name: str) -> Document:
             f"expected kind: {' or '.join(allowed)}; found {found!r}{nearest(str(found), allowed)}",
             ("kind",),
         )
+    if follow and found == "device":
+        return with_inherited(document, _device_beside)
     return document
+
+
+def _device_beside(document: Document, name: str, field: str) -> Document:
+    return _referred(document, "devices", name, field, follow=False)
 
 
 def _build(
@@ -185,7 +200,9 @@ def _name_in(document: Document, field: str) -> str:
     return name
 
 
-def _referred(document: Document, kind: str, name: str, field: str) -> Document:
+def _referred(
+    document: Document, kind: str, name: str, field: str, *, follow: bool = True
+) -> Document:
     """Open the file that a field refers to; a relative path counts from the file that says it."""
     if name not in catalog.names(kind) and catalog.is_path(name):
         name = str(Path(document.file).parent / name)
@@ -195,7 +212,7 @@ def _referred(document: Document, kind: str, name: str, field: str) -> Document:
         raise document.error(error.message, (field,)) from error
     if not path.exists():
         raise document.error(f"refers to {path}, which does not exist", (field,))
-    return _document(kind, str(path))
+    return _document(kind, str(path), follow=follow)
 
 
 def _replaced(document: Document, own: dict[str, Any], *fields: str) -> Document:
