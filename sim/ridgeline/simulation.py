@@ -31,6 +31,7 @@ from ridgeline.workload.model import Model
 if TYPE_CHECKING:
     from ridgeline.parallel.execution import Times
     from ridgeline.report.execution import ExecutionResult
+    from ridgeline.workload.dataset import DataSet
 
 
 @overload
@@ -41,6 +42,7 @@ def simulate(
     *,
     fold: bool = True,
     reference: bool = False,
+    dataset: str | DataSet | None = None,
 ) -> Result: ...
 
 
@@ -63,6 +65,7 @@ def simulate(
     *,
     fold: bool = True,
     reference: bool = False,
+    dataset: str | DataSet | None = None,
     times: Times | None = None,
     format: str | None = None,
 ) -> Result | ExecutionResult:
@@ -81,6 +84,10 @@ def simulate(
         Simulate one of each class of equivalent ranks; False simulates every rank.
     reference
         Play the program on the slow SimPy engine instead of the compiled one.
+    dataset
+        Where the samples come from: a name in ``models/datasets/``, a path, or "own" for the one
+        that the network is usually trained on. The step then waits for reading and decoding where
+        these are slower. None: input is not modelled, and the manifest says so.
     times, format
         Of an execution: whether its tasks are priced anew ("modelled") or replayed ("measured"),
         and the number format of tasks that state none; see `parallel.execution.lower_execution`.
@@ -98,6 +105,8 @@ def simulate(
     model = load_model(model) if isinstance(model, str) else model
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
     if isinstance(model, Execution):
+        if dataset is not None:
+            raise RidgelineError(f"{model.name} is an execution, which reads no data set")
         if plan is not None:
             raise RidgelineError(
                 f"{model.name} is an execution: its tasks are already distributed, so it takes no plan"
@@ -131,7 +140,7 @@ def simulate(
         / (matrix_peak(lowered, cluster) * plan.devices)
     )
     samples_per_s = plan.global_batch / step_time_s
-    return Result(
+    result = Result(
         step_time_s=step_time_s,
         samples_per_s=samples_per_s,
         tokens_per_s=samples_per_s * graph.tokens_per_sample or None,
@@ -149,6 +158,19 @@ def simulate(
         manifest=manifest(model, cluster, plan, lowered),
         details=Details(model, graph, cluster, plan, lowered, timeline),
     )
+    return result if dataset is None else _fed(result, dataset)
+
+
+def _fed(result: Result, dataset: str | DataSet) -> Result:
+    from ridgeline.report.pipeline import with_input
+    from ridgeline.workload.dataset import load_dataset
+
+    if dataset == "own":
+        model = result.details.model
+        dataset = model.network.dataset
+        if not dataset:
+            raise RidgelineError(f"{model.name} does not say what data set it is trained on")
+    return with_input(result, load_dataset(dataset) if isinstance(dataset, str) else dataset)
 
 
 def _play(

@@ -23,6 +23,7 @@ def run_(
     plan: str = "",
     batch: Whole | None = None,
     precision: str | None = None,
+    dataset: str | None = None,
     times: Literal["modelled", "measured"] | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False)] = (),
     out: str | None = None,
@@ -46,6 +47,8 @@ def run_(
     precision
         fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed, int8-mixed or flex16+5; of an execution, the
         number format of tasks that state none (bf16, fp16, fp32, ...).
+    dataset
+        Data set that the step is fed from (``ridgeline list datasets``), or own for the model's.
     times
         Of an execution: price its tasks anew, or replay them as measured.
     set_
@@ -68,10 +71,10 @@ def run_(
         from ridgeline.workload.files import load_model
 
         if isinstance(execution := load_model(model), Execution):
-            if plan or batch is not None:
+            if plan or batch is not None or dataset is not None:
                 raise RidgelineError(
                     f"{model} is an execution: its tasks are already distributed, so it takes"
-                    " neither --plan nor --batch"
+                    " none of --plan, --batch and --dataset"
                 )
             return _play(execution, cluster, fields, times, precision, json=json)
     if times is not None:
@@ -79,7 +82,7 @@ def run_(
     point = Point.parse(
         model, cluster, plan, {"global_batch": batch, "precision": precision}, fields
     )
-    result = point.simulate()
+    result = point.simulate(dataset)
     if out is not None:
         from ridgeline.report.bundle import write_bundle
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
+from ridgeline.workload.formats import FORMAT_BYTES
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -47,7 +48,7 @@ COLLECTIVES = (
 )
 """Names of collective operations; `Execution.op` is an index into them."""
 
-FORMATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8")
+FORMATS = tuple(FORMAT_BYTES)
 """Number formats that a task may state; `Execution.format` is an index into them, or -1."""
 
 

@@ -38,6 +38,10 @@ VERSION = 1
 MAX_BYTES = 512 * 2**20
 FIT_BATCHES = (8, 16)
 CHECK_BATCH = 5
+WHOLE_PRECISIONS = tuple(
+    name for name, numerics in precisions.PRECISIONS.items() if numerics.narrow is None
+)
+"""Those in which the same ops are done at every batch; narrow ones quantise only what fits."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +185,7 @@ def model_document(
     Parameters
     ----------
     precisions_
-        Which precisions to write; default: all.
+        Which precisions to write; default: `WHOLE_PRECISIONS`.
     batch
         The only batch to write; default: any, if every number depends on it as a + b * batch.
 
@@ -191,8 +195,7 @@ def model_document(
         If no batch is given and some number does not.
     """
     sections = [
-        _section_document(model, precision, batch)
-        for precision in precisions_ or precisions.PRECISIONS
+        _section_document(model, precision, batch) for precision in precisions_ or WHOLE_PRECISIONS
     ]
     return {
         "format": FORMAT,
