@@ -139,7 +139,9 @@ def _show_machine(kind: str, name: str, json: bool) -> None:
     for path, value, basis, source in _rows(document.data, ""):
         table.add_row(path, value, basis, source)
     screen = console()
-    screen.print(str(document.data.get("description") or document.data.get("title") or name), markup=False)
+    screen.print(
+        str(document.data.get("description") or document.data.get("title") or name), markup=False
+    )
     screen.print(table)
     if kind == "devices":
         _print_peaks(name, screen)

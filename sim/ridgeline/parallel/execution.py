@@ -20,7 +20,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.network.collectives import fastest_schedule
-from ridgeline.network.schedule import Phase
+from ridgeline.network.schedule import Phase, Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.matching import Units, match
 from ridgeline.workload.execution import (
@@ -150,6 +150,7 @@ class _Lowering:
         self.cost = np.full(len(self.lead), -1, np.int32)
         self.streams, self.group_ptr, self.group_stream, self.group = self._crews()
         self.n_uncounted = 0
+        self.schedules: dict[tuple[float, ...], Schedule | None] = {}
         self.users: dict[int, set[int]] = {}  # link -> streams that all its tasks have in common
 
     def lowered(self) -> LoweredExecution:
@@ -218,18 +219,18 @@ class _Lowering:
         )
 
     def _put_measured(self, units: Ints, duration: Floats) -> None:
-        """Give units their measured times; what they state of their work is still counted."""
-        e = self.e
-        for some, (seconds, kind, flops, size, format_) in self._distinct(
-            units,
-            duration,
-            self.kind,
-            e.flops[self.lead],
-            e.size_bytes[self.lead],
-            e.format[self.lead],
+        """Give units their measured times; what they are known to do is still counted."""
+        e, lead = self.e, self.lead
+        work = (e.flops[lead], e.size_bytes[lead], e.format[lead])
+        talk = self._talk()
+        for some, (seconds, kind, flops, size, format_, *who) in self._distinct(
+            units, duration, self.kind, *work, *talk
         ):
             events: dict[int, float] = {}
-            if kind == TaskKind.COMPUTE and not (math.isnan(flops) and math.isnan(size)):
+            if kind in _COMM:
+                schedule = self._schedule(size, *who)
+                events = self._comm_events(schedule, size, *who) if schedule else {}
+            elif kind == TaskKind.COMPUTE and not (math.isnan(flops) and math.isnan(size)):
                 events = self._roofline(_or_none(flops), _or_none(size), self._name(format_))[1]
             elif kind not in {TaskKind.MARK, TaskKind.HOST}:
                 self.n_uncounted += len(some)
@@ -322,31 +323,49 @@ class _Lowering:
             events = self._wire_events(dict.fromkeys(links, size)) | self._far_events(size)
             self.cost[some] = self.rows.add([(latency_s, 1, works)], events)
 
-    def _put_comm(self, units: Ints) -> None:
-        e = self.e
-        lead, p2p = self.lead, self.kind != TaskKind.COLLECTIVE
-        own, peer = e.ranks[e.rank_of_task()[lead]], e.peer[lead]
+    def _talk(self) -> tuple[Any, ...]:
+        """[U] Of a collective, which and whose; of a message, from and to whom; else -1."""
+        e, lead = self.e, self.lead
         sends = self.kind == TaskKind.SEND
-        source = np.where(p2p, np.where(sends, own, peer), -1)
-        target = np.where(p2p, np.where(sends, peer, own), -1)
-        columns = (e.op[lead], e.group[lead], e.size_bytes[lead], source, target)
-        for some, (op, group, size, a, b) in self._distinct(units, *columns):
-            if op >= 0:
-                ranks = tuple(e.members(int(group)).tolist())
-                name, read = COLLECTIVES[int(op)], 2.0
-            else:
-                ranks, name, read = (int(a), int(b)), "send", 1.0
-            if len(ranks) < 2:
+        message = sends | (self.kind == TaskKind.RECEIVE)
+        own, peer = e.ranks[e.rank_of_task()[lead]], e.peer[lead]
+        source = np.where(message, np.where(sends, own, peer), -1)
+        target = np.where(message, np.where(sends, peer, own), -1)
+        return e.op[lead], e.group[lead], source, target
+
+    def _put_comm(self, units: Ints) -> None:
+        columns = (self.e.size_bytes[self.lead], *self._talk())
+        for some, (size, *who) in self._distinct(units, *columns):
+            schedule = self._schedule(size, *who)
+            if schedule is None:
                 self.cost[some] = self.rows.add([], {})
                 continue
-            schedule = fastest_schedule(name, self.topology, ranks, size)
             crew = self._crew(some)
             phases = [self._phase(phase, crew) for phase in schedule.phases]
-            # Every member reads what it gives and writes what it gets, once.
-            events = self._wire_events(schedule.bytes_on_wire())
-            for account, count in self._far_events(read * size * len(ranks)).items():
-                events[account] = count
-            self.cost[some] = self.rows.add(phases, events)
+            self.cost[some] = self.rows.add(phases, self._comm_events(schedule, size, *who))
+
+    def _schedule(
+        self, size: float, op: float, group: float, source: float, target: float
+    ) -> Schedule | None:
+        """Return what goes over the links; None for a group of one."""
+        key = (size, op, group, source, target)
+        if key not in self.schedules:
+            ranks: tuple[int, ...] = (int(source), int(target))
+            if op >= 0:
+                ranks = tuple(self.e.members(int(group)).tolist())
+            name = COLLECTIVES[int(op)] if op >= 0 else "send"
+            self.schedules[key] = (
+                None if len(ranks) < 2 else fastest_schedule(name, self.topology, ranks, size)
+            )
+        return self.schedules[key]
+
+    def _comm_events(
+        self, schedule: Schedule, size: float, op: float, *_: float
+    ) -> dict[int, float]:
+        """Bytes on links; in memory, members read what they give and write what they get, once."""
+        events = self._wire_events(schedule.bytes_on_wire())
+        touched = (2.0 if op >= 0 else 1.0) * size * schedule.n_ranks
+        return events | self._far_events(touched)
 
     def _phase(self, phase: Phase, crew: set[int]) -> tuple[float, int, dict[int, float]]:
         latency_s, repeat, loads = phase

@@ -89,7 +89,7 @@ def load(path: str | Path, groups: str | Path | None = None) -> Execution:
     if groups is None and (beside := path.with_name(prefix + GROUPS_SUFFIX)).exists():
         groups = beside
     named = read_groups(groups) if groups is not None else {}
-    collector = _Collector(prefix, named, len(files))
+    collector = Collector(prefix, named, len(files))
     for some in _portions(files):
         collector.add(*some)
     return collector.execution()
@@ -176,7 +176,7 @@ class Names:
         return iter(self.numbers)
 
 
-class _Collector:
+class Collector:
     """Turns what stands in the files into the arrays of an Execution."""
 
     def __init__(self, name: str, groups: Mapping[str, Sequence[int]], world: int) -> None:
@@ -247,7 +247,7 @@ class _Portion:
     """The nodes of some files, on their way into a collector."""
 
     def __init__(
-        self, to: _Collector, raw: wire.Bytes, read: wire.Wire, files: Sequence[str]
+        self, to: Collector, raw: wire.Bytes, read: wire.Wire, files: Sequence[str]
     ) -> None:
         self.to, self.raw, self.read, self.files = to, raw, read, files
         self.nodes = read.nodes
