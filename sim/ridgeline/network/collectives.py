@@ -153,6 +153,8 @@ def fastest_schedule(
             schedules.append(ALGORITHMS[op, name](topology, group, size_bytes, uneven))
     if uneven is None and not topology.single_channel:
         schedules += nccl.candidates(op, topology, group, size_bytes)
+    if len(schedules) == 1:
+        return schedules[0]
     return min(schedules, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
 
 
