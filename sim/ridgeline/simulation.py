@@ -109,7 +109,8 @@ def simulate(
             raise RidgelineError(f"{model.name} is an execution, which reads no data set")
         if plan is not None:
             raise RidgelineError(
-                f"{model.name} is an execution: its tasks are already distributed, so it takes no plan"
+                f"{model.name} is an execution: its tasks are already distributed, so it takes no"
+                " plan"
             )
         return _play(model, cluster, times, format, reference=reference)
     if times is not None or format is not None:

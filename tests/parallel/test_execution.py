@@ -146,7 +146,7 @@ def test_what_does_not_fit_together_is_one_error(ranks, message):
 
 
 def test_a_rank_outside_its_group_is_an_error():
-    with pytest.raises(rl.RidgelineError, match="not in that group|met on"):
+    with pytest.raises(rl.RidgelineError, match=r"not in that group|met on"):
         rl.simulate(execution([[reduce(8, group=0)], [compute(1)]], [[1]]), "dgx1-v100")
 
 

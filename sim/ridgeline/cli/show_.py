@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -128,8 +129,11 @@ def _show_machine(kind: str, name: str, json: bool) -> None:
 
     of_data = kind == "datasets"
     document = read_yaml(catalog.find(kind, name)) if of_data else description(kind, name)
-    check = {"energy": load_energy_table, "datasets": load_dataset}.get(kind, load_cluster)
-    check(name)  # complains if it is wrong
+    checks: dict[str, Callable[[str], object]] = {
+        "energy": load_energy_table,
+        "datasets": load_dataset,
+    }
+    checks.get(kind, load_cluster)(name)  # complains if it is wrong
     if json:
         print_json(document.data)
         return

@@ -94,17 +94,17 @@ def _write_model(model: Model, output: str, batch: int | None, precision: str | 
 
 def _write_execution(execution: Execution, output: Path) -> None:
     from ridgeline.report.files import replacing, write_text
-    from ridgeline.workload.trace import chakra
+    from ridgeline.workload.trace import chakra, chakra_writer
 
     if output.suffix != ".et":
         raise ConfigError("an execution is written to .et files", file=str(output))
     prefix = output.name.removesuffix(".et")
     for index, rank in enumerate(execution.ranks.tolist()):
         with replacing(output.with_name(f"{prefix}.{rank}.et")) as temporary:
-            temporary.write_bytes(chakra.rank_bytes(execution, index))
+            temporary.write_bytes(chakra_writer.rank_bytes(execution, index))
     if execution.group_names:
         path = output.with_name(prefix + chakra.GROUPS_SUFFIX)
-        write_text(path, chakra.groups_text(execution))
+        write_text(path, chakra_writer.groups_text(execution))
 
 
 def _said(loaded: Model | Execution) -> dict[str, Any]:

@@ -9,19 +9,19 @@ ranks, since a private resource bounds each task by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from ridgeline.engine.program import Account, Program
+from ridgeline.engine.program import Program
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.hardware.device import Device
 from ridgeline.network.collectives import fastest_schedule
 from ridgeline.network.schedule import Phase, Schedule
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.execution_costs import Costs, to_host, usual_format
 from ridgeline.parallel.matching import Units, match
 from ridgeline.workload.execution import (
     COLLECTIVES,
@@ -97,38 +97,6 @@ def lower_execution(
     return _Lowering(execution, cluster, topology, times, format).lowered()
 
 
-class _Rows:
-    """Cost rows as growing arrays."""
-
-    def __init__(self) -> None:
-        self.phase_ptr: list[int] = [0]
-        self.latency_s: list[float] = []
-        self.repeat: list[int] = []
-        self.work_ptr: list[int] = [0]
-        self.resource: list[int] = []
-        self.amount: list[float] = []
-        self.event_ptr: list[int] = [0]
-        self.account: list[int] = []
-        self.count: list[float] = []
-
-    def add(
-        self,
-        phases: Sequence[tuple[float, int, dict[int, float]]],
-        events: dict[int, float],
-    ) -> int:
-        for latency_s, repeat, works in phases:
-            self.latency_s.append(latency_s)
-            self.repeat.append(repeat)
-            self.resource += works
-            self.amount += works.values()
-            self.work_ptr.append(len(self.resource))
-        self.phase_ptr.append(len(self.latency_s))
-        self.account += events
-        self.count += events.values()
-        self.event_ptr.append(len(self.account))
-        return len(self.phase_ptr) - 2
-
-
 class _Lowering:
     def __init__(
         self,
@@ -141,10 +109,8 @@ class _Lowering:
         self.e, self.device, self.topology = execution, cluster.device, topology
         self.times: Times = times
         self.units = match(execution)
-        self.format = format_ or _usual_format(self.device)
-        self.resources: dict[str, tuple[int, float, bool]] = {}
-        self.accounts: dict[Account, int] = {}
-        self.rows = _Rows()
+        self.format = format_ or usual_format(self.device)
+        self.costs = Costs(self.device, topology)
         self.lead = self.units.first
         self.kind = execution.kind[self.lead]
         self.cost = np.full(len(self.lead), -1, np.int32)
@@ -161,7 +127,7 @@ class _Lowering:
         self._put_compute(np.flatnonzero(left & (self.kind == TaskKind.COMPUTE)))
         self._put_memory(np.flatnonzero(left & (self.kind == TaskKind.MEMORY)))
         quiet = left & ((self.kind == TaskKind.MARK) | (self.kind == TaskKind.HOST))
-        self.cost[quiet] = self.rows.add([], {})
+        self.cost[quiet] = self.costs.rows.add([], {})
         self._put_comm(np.flatnonzero(self.cost < 0))
         return LoweredExecution(
             self._program(),
@@ -229,12 +195,14 @@ class _Lowering:
             events: dict[int, float] = {}
             if kind in _COMM:
                 schedule = self._schedule(size, *who)
-                events = self._comm_events(schedule, size, *who) if schedule else {}
+                events = self.costs.comm_events(schedule, size, *who) if schedule else {}
             elif kind == TaskKind.COMPUTE and not (math.isnan(flops) and math.isnan(size)):
-                events = self._roofline(_or_none(flops), _or_none(size), self._name(format_))[1]
+                events = self.costs.roofline(_or_none(flops), _or_none(size), self._name(format_))[
+                    1
+                ]
             elif kind not in {TaskKind.MARK, TaskKind.HOST}:
                 self.n_uncounted += len(some)
-            self.cost[some] = self.rows.add([(seconds, 1, {})], events)
+            self.cost[some] = self.costs.rows.add([(seconds, 1, {})], events)
 
     def _name(self, format_: float) -> str:
         return self.format if format_ < 0 else FORMATS[int(format_)]
@@ -257,8 +225,10 @@ class _Lowering:
         self._check_known(units)
         stated = (e.flops[self.lead], e.size_bytes[self.lead], e.format[self.lead])
         for some, (flops, size, format_) in self._distinct(units, *stated):
-            phases, events = self._roofline(_or_none(flops), _or_none(size), self._name(format_))
-            self.cost[some] = self.rows.add([phases], events)
+            phases, events = self.costs.roofline(
+                _or_none(flops), _or_none(size), self._name(format_)
+            )
+            self.cost[some] = self.costs.rows.add([phases], events)
 
     def _check_known(self, units: Ints) -> None:
         """Raise RidgelineError if a compute task cannot be given a time."""
@@ -275,36 +245,6 @@ class _Lowering:
                 f' (times="{"modelled" if self.times == "measured" else "measured"}" may do)'
             )
 
-    def _roofline(
-        self, flops: float, size_bytes: float, format_: str
-    ) -> tuple[tuple[float, int, dict[int, float]], dict[int, float]]:
-        works: dict[int, float] = {}
-        events: dict[int, float] = {}
-        if flops:
-            engine, share = _engine(self.device, format_)
-            place = f"{engine}.{format_}"
-            rate = self.device.engines[engine].rates[format_].value
-            works[self._resource(place, rate)] = flops / share
-            price_j = self.device.prices.price_j(
-                self.device.engines[engine].energy[format_], "J/FLOP"
-            )
-            events[self._account("compute", place, "FLOP", price_j)] = flops
-        if size_bytes:
-            works |= self._far(size_bytes)
-            events |= self._far_events(size_bytes)
-        return (self.device.launch_latency.value, 1, works), events
-
-    def _far(self, size_bytes: float) -> dict[int, float]:
-        level = self.device.memory[self.device.far_memory]
-        assert level.bandwidth is not None  # the schema demands it of the farthest level
-        resource = self._resource(self.device.far_memory, level.bandwidth.value)
-        return {resource: size_bytes / level.achievable.value}
-
-    def _far_events(self, size_bytes: float) -> dict[int, float]:
-        level = self.device.memory[self.device.far_memory]
-        price_j = self.device.prices.price_j(level.energy, "J/B")
-        return {self._account(level.kind, self.device.far_memory, "B", price_j): size_bytes}
-
     def _put_memory(self, units: Ints) -> None:
         """Transfers to and from a memory behind the device: over its links to the host."""
         if not len(units):
@@ -316,12 +256,14 @@ class _Lowering:
             raise RidgelineError(f"{e.name}: the transfer {label!r} does not say how many bytes")
         rank = e.ranks[e.rank_of_task()[self.lead]]
         for some, (size, number) in self._distinct(units, e.size_bytes[self.lead], rank):
-            links = _to_host(top, int(top.devices[int(number)]))
+            links = to_host(top, int(top.devices[int(number)]))
             crew = self._crew(some)
             works = {self._link(link, crew): size for link in links}
             latency_s = float(sum(top.latency_s[link] for link in links))
-            events = self._wire_events(dict.fromkeys(links, size)) | self._far_events(size)
-            self.cost[some] = self.rows.add([(latency_s, 1, works)], events)
+            events = self.costs.wire_events(dict.fromkeys(links, size)) | self.costs.far_events(
+                size
+            )
+            self.cost[some] = self.costs.rows.add([(latency_s, 1, works)], events)
 
     def _talk(self) -> tuple[Any, ...]:
         """[U] Of a collective, which and whose; of a message, from and to whom; else -1."""
@@ -338,11 +280,13 @@ class _Lowering:
         for some, (size, *who) in self._distinct(units, *columns):
             schedule = self._schedule(size, *who)
             if schedule is None:
-                self.cost[some] = self.rows.add([], {})
+                self.cost[some] = self.costs.rows.add([], {})
                 continue
             crew = self._crew(some)
             phases = [self._phase(phase, crew) for phase in schedule.phases]
-            self.cost[some] = self.rows.add(phases, self._comm_events(schedule, size, *who))
+            self.cost[some] = self.costs.rows.add(
+                phases, self.costs.comm_events(schedule, size, *who)
+            )
 
     def _schedule(
         self, size: float, op: float, group: float, source: float, target: float
@@ -358,14 +302,6 @@ class _Lowering:
                 None if len(ranks) < 2 else fastest_schedule(name, self.topology, ranks, size)
             )
         return self.schedules[key]
-
-    def _comm_events(
-        self, schedule: Schedule, size: float, op: float, *_: float
-    ) -> dict[int, float]:
-        """Bytes on links; in memory, members read what they give and write what they get, once."""
-        events = self._wire_events(schedule.bytes_on_wire())
-        touched = (2.0 if op >= 0 else 1.0) * size * schedule.n_ranks
-        return events | self._far_events(touched)
 
     def _phase(self, phase: Phase, crew: set[int]) -> tuple[float, int, dict[int, float]]:
         latency_s, repeat, loads = phase
@@ -384,42 +320,26 @@ class _Lowering:
 
     def _link(self, link: int, crew: set[int]) -> int:
         """Resource of a directed link; remember which streams all that use it occupy."""
-        resource = self._resource(
+        resource = self.costs.resource(
             self.topology.link_name(link), float(self.topology.bandwidth_bytes_per_s[link]), link
         )
         common = self.users.get(resource)
         self.users[resource] = crew if common is None else common & crew
         return resource
 
-    def _wire_events(self, loads: dict[int, float]) -> dict[int, float]:
-        events: dict[int, float] = {}
-        top = self.topology
-        for link, size in loads.items():
-            price_j = float(top.energy_j_per_byte[link])
-            account = self._account("network", top.link_class[link], "B", price_j)
-            events[account] = events.get(account, 0.0) + size
-        return events
-
-    def _resource(self, name: str, capacity: float, link: int = -1) -> int:
-        found = self.resources.setdefault(name, (len(self.resources), capacity, link >= 0))
-        return found[0]
-
-    def _account(self, component: str, place: str, unit: str, price_j: float) -> int:
-        account = Account(component, place, unit, price_j)
-        return self.accounts.setdefault(account, len(self.accounts))
-
     def _program(self) -> Program:
-        e, units, rows = self.e, self.units, self.rows
+        e, rows = self.e, self.costs.rows
         n, n_ranks = len(self.lead), len(e.ranks)
         # A link whose tasks can never run at the same moment, because they need one stream, is
         # not shared: its time is fixed.
         shared = [
-            is_link and not self.users.get(number) for number, _, is_link in self.resources.values()
+            is_link and not self.users.get(number)
+            for number, _, is_link in self.costs.resources.values()
         ]
         dep_ptr, dep_index = self._dependencies()
         return Program(
-            resource_names=tuple(self.resources),
-            capacity=np.array([c for _, c, _ in self.resources.values()], np.float64),
+            resource_names=tuple(self.costs.resources),
+            capacity=np.array([c for _, c, _ in self.costs.resources.values()], np.float64),
             shared=np.array(shared, np.bool_),
             phase_ptr=np.array(rows.phase_ptr, np.int64),
             latency_s=np.array(rows.latency_s, np.float64),
@@ -431,7 +351,7 @@ class _Lowering:
             event_ptr=np.array(rows.event_ptr, np.int64),
             event_account=np.array(rows.account, np.int32),
             event_count=np.array(rows.count, np.float64),
-            accounts=tuple(self.accounts),
+            accounts=tuple(self.costs.accounts),
             kind=self.kind,
             stream=self._leads(),
             group=self.group,
@@ -485,56 +405,3 @@ class _Lowering:
 def _or_none(work: float) -> float:
     """Work that a task does not state while it states another is none."""
     return 0.0 if math.isnan(work) else work
-
-
-def _usual_format(device: Device) -> str:
-    able = [name for e in device.engines.values() if "matrix" in e.runs for name in e.rates]
-    for name in ("bf16", "fp16", "fp32", "fp64"):
-        if name in able:
-            return name
-    return able[0] if able else "fp32"
-
-
-def _engine(device: Device, format_: str) -> tuple[str, float]:
-    """Return the fastest engine for matrices in a format, and the share of its peak reached."""
-    able = {
-        name: engine.rates[format_].value
-        for name, engine in device.engines.items()
-        if format_ in engine.rates
-    }
-    if not able:
-        known = sorted({f for e in device.engines.values() for f in e.rates})
-        raise RidgelineError(
-            f"{device.name} has no engine for {format_} (it has: {', '.join(known)});"
-            " name another number format"
-        )
-    best = max(able, key=lambda name: able[name])
-    shares = [
-        row.fraction.value
-        for row in device.achievable
-        if (row.engine, row.format, row.op) == (best, format_, "gemm")
-    ]
-    return best, shares[0] if shares else 1.0
-
-
-def _to_host(topology: Topology, device: int) -> list[int]:
-    """Links of the shortest way from a device to a host of its node (breadth first)."""
-    came: dict[int, int] = {device: -1}
-    queue = [device]
-    for vertex in queue:
-        if topology.vertex_kinds[vertex] == "host":
-            links = []
-            while came[vertex] >= 0:
-                links.append(came[vertex])
-                vertex = int(topology.source[came[vertex]])
-            return links[::-1]
-        for link in range(topology.out_ptr[vertex], topology.out_ptr[vertex + 1]):
-            target = int(topology.target[link])
-            passes = topology.vertex_kinds[target] in {"host", "switch"}
-            if target not in came and passes:
-                came[target] = link
-                queue.append(target)
-    raise RidgelineError(
-        f"{topology.name}: no links lead from a device to a host, so transfers to its memory"
-        " cannot be priced"
-    )

@@ -147,7 +147,7 @@ def _check(e: Execution, units: Units, rank: Indices) -> None:
 
 
 def _unequal(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    return (a != b) & ~(np.isnan(a) & np.isnan(b))
+    return np.asarray((a != b) & ~(np.isnan(a) & np.isnan(b)), np.bool_)
 
 
 def _said(e: Execution, task: int, rank: Indices) -> str:

@@ -28,7 +28,7 @@ def as_execution(result: Result) -> Execution:
     RidgelineError
         If there are more than `MAX_TASKS`.
     """
-    lowered, timeline = result.details.lowered, result.details.timeline
+    lowered = result.details.lowered
     program = lowered.program
     tasks = [_tasks_of(program, rank) for rank in range(len(lowered.classes))]
     total = sum(len(t) * len(c) for t, c in zip(tasks, lowered.classes, strict=True))

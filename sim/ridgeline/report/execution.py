@@ -1,4 +1,4 @@
-"""The answer of playing an Execution: time, energy and traffic of the traced ranks, and manifest."""
+"""The answer of playing an Execution: time, energy and traffic of the traced ranks; manifest."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from pydantic import Field
 from ridgeline import catalog, config, units
 from ridgeline.config import Strict
 
-
 T = TypeVar("T")
 
 

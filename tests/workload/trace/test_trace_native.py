@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from fractions import Fraction
 from functools import cache
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline import catalog
+from ridgeline.workload import optimizers
 from ridgeline.workload.model import load_model
 from ridgeline.workload.trace import native
 from ridgeline.workload.trace.affine import Affine, NotAffineError, at_batch, joined, parse
@@ -67,8 +69,6 @@ def test_a_training_graph_survives_with_its_optimizer():
     again = native.from_document(json.loads(native.to_text(document)), "a file")
     assert again.training(4, "fp16-mixed") == graph
     with pytest.raises(rl.RidgelineError, match="adamw"):
-        from ridgeline.workload import optimizers
-
         again.training(4, "fp16-mixed", optimizers.find("adamw"))
 
 
@@ -188,7 +188,5 @@ def test_no_cut_or_changed_file_gives_anything_but_an_error_or_a_network(tmp_pat
     changed = text[:at] + data.draw(st.sampled_from(["", "7", '"', "[", "-", "x"])) + text[at + 1 :]
     path = tmp_path_factory.mktemp("cut") / "net.json"
     path.write_text(changed if data.draw(st.booleans()) else text[:at])
-    try:
+    with suppress(rl.RidgelineError):
         rl.load_model(path)
-    except rl.RidgelineError:
-        pass

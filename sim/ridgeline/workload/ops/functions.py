@@ -162,8 +162,22 @@ def function(
 
 
 _MAY_OVERWRITE = frozenset(
-    "exp sqrt rsqrt reciprocal negate shift tangent select broadcast-add subtract fixed-norm elu"
-    " leaky-relu clamp".split()
+    [
+        "exp",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "negate",
+        "shift",
+        "tangent",
+        "select",
+        "broadcast-add",
+        "subtract",
+        "fixed-norm",
+        "elu",
+        "leaky-relu",
+        "clamp",
+    ]
 )
 """Element by element, and written over its first input where nothing else needs that."""
 

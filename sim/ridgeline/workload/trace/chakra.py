@@ -9,7 +9,6 @@ rank gives, an Execution by the whole that is gathered.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +28,7 @@ from ridgeline.workload.execution import (
     check_execution,
 )
 from ridgeline.workload.trace import chakra_wire as wire
-from ridgeline.workload.trace.native import read_bytes, read_json
+from ridgeline.workload.trace.json_files import read_bytes, read_json
 
 MAX_RANK_BYTES = 4 * 2**30
 PORTION_BYTES = 8 * 2**20
@@ -50,7 +49,7 @@ _KINDS = {
     9: TaskKind.HOST,
     10: TaskKind.HOST,
 }
-_STREAM_OF = {
+STREAM_OF = {
     TaskKind.MARK: 1,
     TaskKind.COMPUTE: 0,
     TaskKind.HOST: 1,
@@ -59,10 +58,19 @@ _STREAM_OF = {
     TaskKind.SEND: 3,
     TaskKind.RECEIVE: 4,
 }
-_TYPE_OF = {TaskKind.MARK: 1, TaskKind.MEMORY: 2, TaskKind.COMPUTE: 4, TaskKind.HOST: 4,
-            TaskKind.SEND: 5, TaskKind.RECEIVE: 6, TaskKind.COLLECTIVE: 7}  # fmt: skip
-_OPS = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 7, 9: 8}  # comm_type -> COLLECTIVES
-_OF_ONE_RANK = (COLLECTIVES.index("all-gather"), COLLECTIVES.index("gather"))
+COMM_TYPES = {
+    0: 0,
+    1: 1,
+    2: 2,
+    3: 3,
+    4: 4,
+    5: 5,
+    6: 6,
+    7: 7,
+    8: 7,
+    9: 8,
+}  # comm_type -> COLLECTIVES
+OF_ONE_RANK = (COLLECTIVES.index("all-gather"), COLLECTIVES.index("gather"))
 _WORLD_GROUPS = frozenset({"", "default_pg"})
 """Names of the group of all ranks, unless the groups' file says otherwise."""
 _NAME = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d{1,6})\.et")
@@ -170,6 +178,7 @@ class Names:
             self(text)
 
     def __call__(self, text: str) -> int:
+        """Return the number of a text."""
         return self.numbers.setdefault(text, len(self.numbers))
 
     def __iter__(self) -> Iterator[str]:
@@ -264,7 +273,7 @@ class _Portion:
             self.number("tensor_size"),
         )
         size[(op == COLLECTIVES.index("barrier")) & np.isnan(size)] = 0.0
-        of_one = (op == _OF_ONE_RANK[0]) | (op == _OF_ONE_RANK[1])
+        of_one = (op == OF_ONE_RANK[0]) | (op == OF_ONE_RANK[1])
         size[of_one] *= self.to.group_sizes[group[of_one] + 1]
         stated = (nodes[:, wire.DURATION_US] != 0) | (kind == TaskKind.HOST)
         peer = np.where(kind == TaskKind.SEND, self.whole("comm_dst", -1), -1)
@@ -331,16 +340,18 @@ class _Portion:
         op = np.full(len(kind), -1, np.int8)
         chosen = kind == TaskKind.COLLECTIVE
         comm_type = self.whole("comm_type", -1)
-        bad = chosen & ((comm_type < 0) | (comm_type > max(_OPS)))
+        bad = chosen & ((comm_type < 0) | (comm_type > max(COMM_TYPES)))
         if bad.any():
             node = int(np.argmax(bad))
             raise self.fail(
                 node,
                 "comm_type is missing"
                 if comm_type[node] == -1
-                else f"comm_type {comm_type[node]:g} is not known (known: 0 to {max(_OPS)})",
+                else f"comm_type {comm_type[node]:g} is not known (known: 0 to {max(COMM_TYPES)})",
             )
-        op[chosen] = np.array(list(_OPS.values()), np.int8)[comm_type[chosen].astype(np.int64)]
+        op[chosen] = np.array(list(COMM_TYPES.values()), np.int8)[
+            comm_type[chosen].astype(np.int64)
+        ]
         return op
 
     def texts(self, at: Any, size: Any, hashes: Any) -> tuple[list[str], Ints, Ints]:
@@ -373,7 +384,7 @@ class _Portion:
 
     def streams(self, kind: Any) -> Indices:
         """[N] Where every node is played."""
-        stream = np.array([_STREAM_OF[k] for k in TaskKind], np.int32)[kind]
+        stream: Indices = np.array([STREAM_OF[k] for k in TaskKind], np.int32)[kind]
         chosen, texts, which, _ = self.named("ridgeline_stream")
         stream[chosen] = np.array([self.to.streams(one) for one in texts], np.int32)[which]
         return stream
@@ -437,77 +448,3 @@ class _Portion:
             node = int(np.searchsorted(self.read.dep_ptr, unknown, "right")) - 1
             raise self.fail(node, f"it waits for node {deps[unknown]}, which does not exist")
         return (deps + self.to.n_tasks).astype(np.int32)
-
-
-def rank_bytes(execution: Execution, index: int) -> bytes:
-    """Return the trace of ``execution.ranks[index]`` as the content of its file."""
-    e = execution
-    parts = [_message(wire.field(1, VERSION.encode()))]
-    first, last = int(e.task_ptr[index]), int(e.task_ptr[index + 1])
-    for task in range(first, last):
-        kind = TaskKind(int(e.kind[task]))
-        node = b""
-        if e.id[task]:
-            node += wire.field(1, int(e.id[task]))
-        node += wire.field(2, e.label_names[e.label[task]].encode())
-        node += wire.field(3, _TYPE_OF[kind])
-        deps = e.id[e.dep_index[e.dep_ptr[task] : e.dep_ptr[task + 1]]]
-        if len(deps):
-            node += wire.field(5, b"".join(wire.varint(int(dep)) for dep in deps))
-        for number, seconds in ((6, e.start_s[task]), (7, e.duration_s[task])):
-            if seconds > 0:
-                node += wire.field(number, round(seconds * 1e6))
-        for name, value in _attributes(e, task, kind, int(e.ranks[index])):
-            node += wire.attribute(name, value)
-        parts.append(_message(node))
-    return b"".join(parts)
-
-
-def _attributes(
-    e: Execution, task: int, kind: TaskKind, rank: int
-) -> Iterator[tuple[str, bool | int | float | str]]:
-    yield "is_cpu_op", kind in {TaskKind.HOST, TaskKind.MARK}
-    if not np.isnan(e.flops[task]):
-        yield "num_ops", _whole_or_real(e.flops[task])
-    size = float(e.size_bytes[task])
-    if kind in {TaskKind.COLLECTIVE, TaskKind.SEND, TaskKind.RECEIVE}:
-        if e.op[task] in _OF_ONE_RANK:
-            size /= len(e.members(int(e.group[task])))
-        yield "comm_size", _whole_or_real(size)
-    elif not np.isnan(size):
-        yield "tensor_size", _whole_or_real(size)
-    if kind is TaskKind.COLLECTIVE:
-        comm_type = next(number for number, op in _OPS.items() if op == e.op[task])
-        yield "comm_type", comm_type
-        if e.group[task] >= 0:
-            yield "pg_name", e.group_names[e.group[task]]
-    if kind in {TaskKind.SEND, TaskKind.RECEIVE}:
-        ends = (rank, int(e.peer[task]))
-        yield "comm_src", ends[kind is TaskKind.RECEIVE]
-        yield "comm_dst", ends[kind is TaskKind.SEND]
-        yield "comm_tag", int(e.tag[task])
-    if not np.isnan(e.start_s[task]):
-        yield "ridgeline_start_s", float(e.start_s[task])
-    if not np.isnan(e.duration_s[task]):
-        yield "ridgeline_duration_s", float(e.duration_s[task])
-    if e.format[task] >= 0:
-        yield "ridgeline_format", FORMATS[e.format[task]]
-    if e.stream[task] != _STREAM_OF[kind]:
-        yield "ridgeline_stream", e.stream_names[e.stream[task]]
-
-
-def _whole_or_real(value: float) -> int | float:
-    return int(value) if float(value).is_integer() and value < 2**63 else float(value)
-
-
-def _message(payload: bytes) -> bytes:
-    return wire.varint(len(payload)) + payload
-
-
-def groups_text(execution: Execution) -> str:
-    """Return the groups as the JSON file that ASTRA-sim reads."""
-    groups = {
-        name: execution.members(number).tolist()
-        for number, name in enumerate(execution.group_names)
-    }
-    return json.dumps(groups, indent=1) + "\n"

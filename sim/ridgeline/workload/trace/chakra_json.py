@@ -1,6 +1,6 @@
 """Chakra execution traces in JSON: what its ``jsonizer`` prints, or an object with ``nodes``.
 
-The fields are those of the protobuf schema in either spelling (``dataDeps`` or ``data_deps``); 64-bit
+The fields are those of the protobuf schema in either spelling (``dataDeps``, ``data_deps``); 64-bit
 numbers may be text, as protobuf's JSON form has them. Every node is written in the wire format and
 read like the binary file, so both mean the same. One file is the trace of one rank.
 """
@@ -16,7 +16,8 @@ import numpy as np
 
 from ridgeline.errors import ConfigError
 from ridgeline.workload.execution import Execution
-from ridgeline.workload.trace import chakra, chakra_wire as wire
+from ridgeline.workload.trace import chakra
+from ridgeline.workload.trace import chakra_wire as wire
 from ridgeline.workload.trace.json_stream import JsonStream, open_json
 
 _TYPES = ("INVALID_NODE", "METADATA_NODE", "MEM_LOAD_NODE", "MEM_STORE_NODE", "COMP_NODE",
@@ -87,7 +88,7 @@ def _nodes(stream: JsonStream) -> Iterator[Any]:
         return
     while stream.peek() == "{":
         start: dict[str, Any] = {}
-        for key in stream.keys():
+        for key in stream.object():
             if key == "nodes" and stream.peek() == "[":
                 yield from stream.items()
                 start["version"] = ""
@@ -117,8 +118,7 @@ def _node(node: Mapping[str, Any]) -> bytes:
     for place, name in ((6, "start_time_micros"), (7, "duration_micros")):
         if get(name):
             parts.append(wire.field(place, int(get(name))))
-    for attribute in get("attr") or get("attrs") or []:
-        parts.append(_attribute(attribute))
+    parts += [_attribute(attribute) for attribute in get("attr") or get("attrs") or []]
     return b"".join(parts)
 
 

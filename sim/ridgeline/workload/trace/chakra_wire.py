@@ -6,6 +6,8 @@ schema). Of a node's attributes only those in `ATTRIBUTES` are read; everything 
 its length and passed over, so that unknown fields of later versions do no harm.
 """
 
+# ruff: noqa: PLR1714, PLR0911, PLR0915 (kernels: the compiler knows no sets, and a part no calls)
+
 from __future__ import annotations
 
 from typing import Any, NamedTuple
@@ -109,7 +111,7 @@ def parse(raw: Bytes, ends: Ints) -> tuple[Wire, int, int]:
 
 
 @kernel_part
-def _varint(raw: Bytes, at: int, end: int) -> tuple[int, int]:
+def _varint(raw: Bytes, at: int, end: int) -> tuple[Any, Any]:
     """Return a number and where the next field begins, or the negative of a problem there."""
     if at < end and raw[at] < 128:  # most are short
         return np.int64(raw[at]), at + 1
@@ -191,7 +193,7 @@ def _is_metadata(raw: Bytes, at: int, size: int) -> bool:
 
 
 @kernel_part
-def _hash(raw: Bytes, at: int, end: int) -> int:
+def _hash(raw: Bytes, at: int, end: int) -> Any:
     value = np.int64(_OFFSET)
     size = end - at
     while end - at > 8:
@@ -202,7 +204,7 @@ def _hash(raw: Bytes, at: int, end: int) -> int:
 
 
 @kernel_part
-def _word(raw: Bytes, at: int, size: int) -> int:
+def _word(raw: Bytes, at: int, size: int) -> Any:
     word = np.int64(0)
     for i in range(size):
         word |= np.int64(raw[at + i]) << (8 * i)
@@ -317,7 +319,7 @@ def _attribute(
     while at < end:
         key, begin = _varint(raw, at, end)
         if begin < 0:
-            return -begin
+            return int(-begin)
         field, wire_type = key >> 3, key & 7
         at = _skip(raw, begin, end, wire_type)
         if at < 0:

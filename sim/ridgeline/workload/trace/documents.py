@@ -17,8 +17,8 @@ MAX_NUMBER = 2**62
 _SOURCES = frozenset({Role.INPUT, Role.WEIGHT, Role.BUFFER, Role.STATE})
 _LOOPS = {"gemm": Gemm, "conv": Conv}
 _OP_DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Op) if f.default is not MISSING}
-_SECTION = ("precision", "pass", "batch", "sample", "tokens_per_sample", "loss", "notes", "partial", "tensors",
-            "ops")  # fmt: skip
+_SECTION = ("precision", "pass", "batch", "sample", "tokens_per_sample", "loss", "notes", "partial",
+            "tensors", "ops")  # fmt: skip
 _OP = ("name", "kind", "pass", "layer", "inputs", "outputs", "gemm", "conv", *_OP_DEFAULTS)
 
 

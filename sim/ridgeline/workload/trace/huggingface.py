@@ -15,7 +15,7 @@ from ridgeline import config as files
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.workload.families import family_schema
 from ridgeline.workload.model import Model
-from ridgeline.workload.trace.native import read_bytes, read_json
+from ridgeline.workload.trace.json_files import read_bytes, read_json
 
 MAX_BYTES = 4 * 2**20
 Fields = dict[str, Any]
@@ -36,7 +36,7 @@ class _Config:
         return ConfigError(message, file=self.file, field=name)
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """A whole number above 0; an error if it is missing and has no default."""
+        """Return a whole number above 0; it is an error if it is missing and has no default."""
         value = self.data.get(name)
         if value is None and default is not None:
             return default
@@ -47,7 +47,7 @@ class _Config:
         return value
 
     def share(self, name: str, default: float = 0.0) -> float:
-        """A probability."""
+        """Return a probability."""
         value = self.data.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
             raise self.fail(name, f"expected a number from 0 to below 1, found {value!r:.60}")

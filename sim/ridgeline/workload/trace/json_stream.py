@@ -99,7 +99,7 @@ class JsonStream:
             if self.expect(",]") == "]":
                 return
 
-    def keys(self) -> Iterator[str]:
+    def object(self) -> Iterator[str]:
         """Decode the keys of an object; the caller takes each value with `value` or `items`."""
         self.expect("{")
         if self.peek() == "}":

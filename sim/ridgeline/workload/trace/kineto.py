@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def load_ranks(paths: Iterable[str | Path]) -> Execution:
     """Read traces of several ranks of one job; collectives of traced ranks meet."""
     traces = [_read(Path(path)) for path in paths]
     traces.sort(key=lambda trace: trace.rank)
-    for one, two in zip(traces, traces[1:], strict=False):
+    for one, two in pairwise(traces):
         if one.rank == two.rank:
             raise ConfigError(f"rank {two.rank} is in {one.file}, too", file=two.file)
     return _Builder(traces).execution()
@@ -103,7 +104,7 @@ def _read(path: Path) -> _Trace:
     trace = _Trace(str(path))
     events = 0
     with raw:
-        for key in stream.keys():
+        for key in stream.object():
             if key == "traceEvents":
                 for event in stream.items():
                     events += 1
@@ -231,7 +232,7 @@ class _Builder:
         kernels = sorted(trace.kernels, key=lambda k: (k.start, k.stream))
         for kernel in kernels:
             kernel.start, kernel.end = kernel.start - origin, kernel.end - origin
-        waits = sorted((at - origin, *streams) for at, *streams in trace.waits)
+        waits = sorted((at - origin, stream, on) for at, stream, on in trace.waits)
         _Rank(self, trace, kernels, calls, waits).add()
         self.ptr.append(len(self.deps))
 
@@ -394,12 +395,12 @@ class _Rank:
             )
             if not ranks and args.get("Group size") == to.world:
                 ranks = tuple(range(to.world))
-            size = self._size(name, args)
-            if name in _OPS and self.trace.rank in ranks and size is not None:
+            moved = self._size(name, args)
+            if name in _OPS and self.trace.rank in ranks and moved is not None:
                 op = COLLECTIVES.index(_OPS[name])
                 group = to.group(ranks)
                 return to.task(
-                    TaskKind.COLLECTIVE, stream, kernel.name, times, deps, size, op, group
+                    TaskKind.COLLECTIVE, stream, kernel.name, times, deps, moved, op, group
                 )
             to.plain += 1
         return to.task(TaskKind.COMPUTE, stream, kernel.name, times, deps)

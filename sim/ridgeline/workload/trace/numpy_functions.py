@@ -27,7 +27,8 @@ _UNARY = {
     "trunc": "step", "logical_not": "compare", "isnan": "compare", "isfinite": "compare",
     "positive": "view",
 }  # fmt: skip
-_COMPARE = "equal not_equal less less_equal greater greater_equal logical_and logical_or".split()
+_COMPARE = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and",
+            "logical_or")  # fmt: skip
 
 
 def _real(*dtypes: np.dtype[Any]) -> np.dtype[Any]:
@@ -53,7 +54,7 @@ def _unary(name: str, kind: str) -> Handler:
 
 
 def _binary(kind: str, with_number: str, dtype: np.dtype[Any] | None = None) -> Handler:
-    """A function of two arrays, or of an array and a number."""
+    """Handle a function of two arrays, or of an array and a number."""
 
     def handle(tape: Tape, a: Any, b: Any) -> TracedArray:
         numbers = [n for n in (_number(a), _number(b)) if n is not None]

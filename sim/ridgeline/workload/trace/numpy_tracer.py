@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -68,12 +69,12 @@ def trace_numpy(
     trained = set(range(1, len(arrays)) if weights is None else weights)
     if not trained <= set(range(len(arrays))):
         raise RidgelineError(f"weights {sorted(trained)}: there are {len(arrays)} arguments")
-    name = name or getattr(function, "__name__", "function")
-    example = _Example(function, arrays, trained, loss, name)
+    called = name or str(getattr(function, "__name__", "function"))
+    example = _Example(function, arrays, trained, loss, called)
     return traced_model(
         example.captures(),
-        name,
-        f"traced from the NumPy function {name!r}",
+        called,
+        f"traced from the NumPy function {called!r}",
         optimizer=optimizer,
         strict=strict,
         attention="separate",
@@ -115,9 +116,7 @@ class _Example:
         tape = Tape()
         names = _names(self.function, len(self.arrays))
         args = [
-            _mapped(
-                array, lambda leaf, path, i=i: self._proxy(tape, leaf, path, i, batch), names[i]
-            )
+            _mapped(array, partial(self._proxy, tape, batch, i in self.trained), names[i])
             for i, array in enumerate(self.arrays)
         ]
         try:
@@ -131,9 +130,9 @@ class _Example:
             ) from error
         return Capture(dict(tape.values), tuple(tape.steps), scalar, batch)
 
-    def _proxy(self, tape: Tape, leaf: Any, path: str, argument: int, batch: int) -> TracedArray:
+    def _proxy(self, tape: Tape, batch: int, trained: bool, leaf: Any, path: str) -> TracedArray:
         shape = tuple(leaf.shape)
-        if argument in self.trained:
+        if trained:
             return tape.array(shape, leaf.dtype, "weight", path)
         if shape and shape[0] == self.batch:
             shape = (batch, *shape[1:])
@@ -260,7 +259,7 @@ class TracedArray(NDArrayOperatorsMixin):
     @property
     def T(self) -> TracedArray:
         """The array with its axes in reverse order."""
-        return self.transpose()
+        return FUNCTIONS["transpose"](self.tape, self)  # type: ignore[no-any-return]
 
     def __len__(self) -> int:
         if not self.shape:
@@ -286,7 +285,7 @@ class TracedArray(NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if kwargs.pop("out", None) is not None:
-            return self._no_data()
+            self._no_data()
         if method == "reduce" and ufunc.__name__ in {"add", "maximum", "minimum", "multiply"}:
             kind = {"add": "sum", "multiply": "product-of"}.get(ufunc.__name__, "peaks")
             kwargs.setdefault("axis", 0)

@@ -54,7 +54,8 @@ class LayerTable(Network):
         """Write the forward graph and return the name of the loss tensor."""
         if self.fixed_batch is not None and b.batch != self.fixed_batch:
             raise RidgelineError(
-                f"{b.name}: its table states kernels for a batch of {self.fixed_batch}, not {b.batch}"
+                f"{b.name}: its table states kernels for a batch of {self.fixed_batch}, not"
+                f" {b.batch}"
             )
         scale = 1 if self.fixed_batch is not None else b.batch
         x, names = "", set[str]()
@@ -107,9 +108,8 @@ def load(path: str | Path) -> Model:
     """
     header = read_text(path).lstrip("\ufeff \r\n").splitlines()[:1]
     names = [_name(cell) for cell in header[0].split(",")] if header else []
-    if {"m", "n", "k"} <= set(names) and names[0] != "layer" and "layer name" not in names[:1]:
-        rows, batch, kind = _deepbench(path), 1, "kernels"
-    elif set(_CONV) <= set(names):
+    products = {"m", "n", "k"} <= set(names) and not names[0].startswith("layer")
+    if products or set(_CONV) <= set(names):
         rows, batch, kind = _deepbench(path), 1, "kernels"
     else:
         rows, batch, kind = read_layers(path), None, "SCALE-Sim topology"
@@ -155,9 +155,10 @@ def _deepbench(path: str | Path) -> Sequence[LayerRow]:
             loops: Conv | Gemm = Gemm(number("n"), number("m"), number("k"))
         else:
             filters = number("filters" if both else "k")
+            count = number("batch" if "batch" in columns else "n")
             loops = Conv(
-                number("batch" if "batch" in columns else "n"), number("c"), number("h"), number("w"), filters, number("r"),
-                number("s"), stride=(number("stride h", 1), number("stride w", 1)),
+                count, number("c"), number("h"), number("w"), filters, number("r"), number("s"),
+                stride=(number("stride h", 1), number("stride w", 1)),
                 padding=(number("pad h", 0, 0), number("pad w", 0, 0)),
             )  # fmt: skip
             if loops.h_out < 1 or loops.w_out < 1:

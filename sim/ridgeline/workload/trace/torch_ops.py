@@ -6,62 +6,11 @@ Simple operators are rows of tables; the others are small functions that read th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from ridgeline.workload.trace import windows
 from ridgeline.workload.trace.torch_capture import Call, Handler, kind_of, shape_of
-
-_VIEWS = """view reshape _reshape_alias _unsafe_view permute transpose t numpy_T matrix_H mT mH adjoint
-    squeeze unsqueeze flatten unflatten ravel movedim moveaxis swapaxes swapdims expand expand_as
-    view_as reshape_as broadcast_to contiguous clone alias lift_fresh lift to _to_copy type_as float
-    double half bfloat16 pixel_shuffle pixel_unshuffle channel_shuffle view_as_real view_as_complex
-    resolve_conj resolve_neg positive real""".split()
-_FACTORIES = """empty zeros ones full arange linspace eye empty_like zeros_like ones_like full_like
-    rand rand_like randn randn_like randint randperm new_empty new_zeros new_ones new_full bernoulli
-    normal uniform exponential tril_indices triu_indices scalar_tensor empty_strided zero fill
-    multinomial poisson""".split()
-_FUNCTIONS = {
-    "exp": "exp", "expm1": "expm1", "exp2": "exp", "log": "log", "log2": "log", "log10": "log",
-    "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "reciprocal",
-    "square": "square", "abs": "absolute", "neg": "negate", "sin": "sine", "cos": "cosine",
-    "tan": "tangent", "sinh": "hyperbolic", "cosh": "hyperbolic", "asin": "arc", "acos": "arc",
-    "atan": "arc", "asinh": "arc", "acosh": "arc", "atanh": "arc", "erf": "erf", "erfc": "erf",
-    "softplus": "softplus", "log_sigmoid": "log-sigmoid", "elu": "elu", "celu": "elu",
-    "selu": "elu", "leaky_relu": "leaky-relu", "rrelu": "leaky-relu", "clamp": "clamp",
-    "clamp_min": "clamp", "clamp_max": "clamp", "hardtanh": "clamp", "relu6": "clamp",
-    "hardshrink": "clamp", "softshrink": "clamp", "threshold": "clamp",
-    "hardsigmoid": "hard-sigmoid", "hardswish": "hard-swish", "mish": "mish", "prelu": "prelu",
-    "_prelu_kernel": "prelu", "relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "gelu": "gelu",
-    "silu": "silu", "floor": "step", "ceil": "step", "round": "step", "trunc": "step",
-    "sign": "step", "frac": "shift", "heaviside": "step", "maximum": "extremum",
-    "minimum": "extremum", "fmax": "extremum", "fmin": "extremum", "atan2": "atan2",
-    "lerp": "interpolate-between", "logsumexp": "log-sum-exp", "cumsum": "running-sum",
-    "logcumsumexp": "running-product", "cumprod": "running-product", "var": "variance",
-    "std": "variance", "var_mean": "variance", "std_mean": "variance",
-    "linalg_vector_norm": "length", "norm": "length", "prod": "product-of", "amax": "peaks",
-    "amin": "peaks", "median": "peaks", "cummax": "peak", "cummin": "peak", "sum": "sum",
-    "nansum": "sum", "mean": "mean", "argmax": "position", "argmin": "position",
-    "argsort": "position", "nonzero": "position", "searchsorted": "position",
-    "bucketize": "position", "any": "compare", "all": "compare", "eq": "compare", "ne": "compare",
-    "lt": "compare", "le": "compare", "gt": "compare", "ge": "compare", "isnan": "compare",
-    "isinf": "compare", "isfinite": "compare", "logical_and": "compare", "logical_or": "compare",
-    "logical_not": "compare", "logical_xor": "compare", "bitwise_and": "compare",
-    "bitwise_or": "compare", "bitwise_not": "compare", "bitwise_xor": "compare",
-    "sort": "order", "topk": "order", "kthvalue": "order", "roll": "rearrange",
-    "flip": "rearrange", "repeat": "rearrange", "tile": "rearrange", "unfold": "rearrange",
-    "im2col": "rearrange", "as_strided": "rearrange", "repeat_interleave": "rearrange",
-    "diagonal": "rearrange", "diag_embed": "scatter", "col2im": "scatter", "rot90": "rearrange",
-    "gather": "gather-elements", "index_select": "gather-elements", "take": "gather-elements",
-    "index": "gather-elements", "take_along_dim": "gather-elements", "scatter": "scatter",
-    "masked_select": "gather-elements", "scatter_add": "scatter", "scatter_reduce": "scatter",
-    "index_add": "scatter", "index_put": "scatter", "index_copy": "scatter",
-    "slice_scatter": "scatter", "select_scatter": "scatter", "masked_scatter": "scatter",
-    "tril": "triangle", "triu": "triangle", "glu": "glu", "where": "select",
-    "masked_fill": "select", "grid_sampler": "sample-grid", "one_hot": "integer",
-    "nan_to_num": "select", "remainder": "subtract", "fmod": "subtract", "histc": "position",
-    "embedding_bag": "gather-elements", "bincount": "position", "floor_divide": "step",
-}  # fmt: skip
+from ridgeline.workload.trace.torch_names import FACTORIES, FUNCTIONS, VIEWS
 
 
 def _view(c: Call) -> None:
@@ -77,12 +26,12 @@ def _stop(c: Call) -> None:
 def _function(kind: str) -> Handler:
     def handle(c: Call) -> None:
         if c.get("dtype") is None and not c.tensors():
-            return c.constant()
+            c.constant()
+            return
         out = c.out[0] if isinstance(c.out, list | tuple) else c.out
         real = kind_of(out) == "real"
         whole = real or kind in {"position", "compare", "random"}
         c.emit(kind if whole else "integer", c.tensors())
-        return None
 
     return handle
 
@@ -143,7 +92,7 @@ def _copy(c: Call) -> None:
 
 
 def _max(c: Call) -> None:
-    """max and min: of all elements, of an axis with its position, or of two tensors."""
+    """Max and min: of all elements, of an axis with its position, or of two tensors."""
     if len(c.tensors()) == 2:
         c.emit("extremum", c.tensors())
     else:
@@ -206,11 +155,11 @@ def _dropout(c: Call) -> None:
 def _channel_dropout(c: Call) -> None:
     """Drop whole channels: the mask has one element for each."""
     if not c.get("train", True) or not c.get("p", 0.5):
-        return c.emit("view", [str(c.tensor("input"))]) and None
+        c.emit("view", [str(c.tensor("input"))])
+        return
     shape = shape_of(c.out)
     mask = c.tape.value((*shape[:2], *(1 for _ in shape[2:])), "real", "constant")
     c.emit("multiply", [str(c.tensor("input")), mask])
-    return None
 
 
 def _embedding(c: Call) -> None:
@@ -273,7 +222,7 @@ def _rows(kinds: dict[str, str]) -> dict[str, Handler]:
     return {name: _function(kind) for name, kind in kinds.items()}
 
 
-def _all(names: Sequence[str], handler: Handler) -> dict[str, Handler]:
+def _all(names: Iterable[str], handler: Handler) -> dict[str, Handler]:
     return dict.fromkeys(names, handler)
 
 
@@ -282,9 +231,9 @@ def _constant(c: Call) -> None:
 
 
 SIMPLE: dict[str, Handler] = {
-    **_rows(_FUNCTIONS),
-    **_all(_VIEWS, _view),
-    **_all(_FACTORIES, _constant),
+    **_rows(FUNCTIONS),
+    **_all(VIEWS, _view),
+    **_all(FACTORIES, _constant),
     "detach": _stop,
     "copy": _copy,
     "add": _binary("add", "shift"),
@@ -298,9 +247,32 @@ SIMPLE: dict[str, Handler] = {
     "max": _max,
     "min": _max,
     **_all(["slice", "select", "narrow"], _slice),
-    **_all("split split_with_sizes chunk unbind tensor_split unsafe_split unsafe_chunk".split(), _split),
+    **_all(
+        [
+            "split",
+            "split_with_sizes",
+            "chunk",
+            "unbind",
+            "tensor_split",
+            "unsafe_split",
+            "unsafe_chunk",
+        ],
+        _split,
+    ),
     **_all(["cat", "concat", "concatenate", "stack"], _concat),
-    **_all("pad constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d".split(), _pad),
+    **_all(
+        [
+            "pad",
+            "constant_pad_nd",
+            "reflection_pad1d",
+            "reflection_pad2d",
+            "reflection_pad3d",
+            "replication_pad1d",
+            "replication_pad2d",
+            "replication_pad3d",
+        ],
+        _pad,
+    ),
     "dropout": _dropout,
     "feature_dropout": _channel_dropout,
     "embedding": _embedding,
@@ -313,7 +285,23 @@ SIMPLE: dict[str, Handler] = {
     **_all([f"adaptive_max_pool{d}d" for d in "123"], _pool("max-pool")),
     **_all([f"avg_pool{d}d" for d in "123"], _pool("avg-pool")),
     **_all([f"adaptive_avg_pool{d}d" for d in "123"] + ["_adaptive_avg_pool2d"], _pool("avg-pool")),
-    **_all([f"upsample_{m}" for m in ("nearest1d", "nearest2d", "nearest3d", "_nearest_exact2d",
-           "linear1d", "bilinear2d", "trilinear3d", "bicubic2d", "_bilinear2d_aa", "_bicubic2d_aa")]
-           + ["_upsample_nearest_exact2d"], _resample),
-}  # fmt: skip
+    **_all(
+        [
+            f"upsample_{m}"
+            for m in (
+                "nearest1d",
+                "nearest2d",
+                "nearest3d",
+                "_nearest_exact2d",
+                "linear1d",
+                "bilinear2d",
+                "trilinear3d",
+                "bicubic2d",
+                "_bilinear2d_aa",
+                "_bicubic2d_aa",
+            )
+        ]
+        + ["_upsample_nearest_exact2d"],
+        _resample,
+    ),
+}

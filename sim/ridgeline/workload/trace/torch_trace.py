@@ -1,4 +1,4 @@
-"""``rl.trace``: the training graph of a PyTorch module."""
+"""The training graph of a PyTorch module: what ``rl.trace`` does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from ridgeline.errors import RidgelineError
 from ridgeline.workload import optimizers
 from ridgeline.workload.model import Model
-from ridgeline.workload.trace.ir import Capture
+from ridgeline.workload.trace.ir import Capture, Origin
 from ridgeline.workload.trace.network import Attention, traced_model
 from ridgeline.workload.trace.torch_capture import Listener, Tape, kind_of
 from ridgeline.workload.trace.torch_layers import LAYERS
@@ -35,70 +35,7 @@ _CRITERIA: dict[str, Callable[..., Any]] = {
 BatchDim = int | Sequence[int | None]
 
 
-def trace(
-    module: Any,
-    *example_inputs: Any,
-    loss: Loss | Callable[..., Any] | None = None,
-    optimizer: str = "adamw",
-    batch_dim: BatchDim = 0,
-    name: str | None = None,
-    attention: Attention = "separate",
-    strict: bool = False,
-    **keyword_inputs: Any,
-) -> Model:
-    """Return the model of a PyTorch module, for training steps of any batch and precision.
-
-    The forward pass is recorded on fake tensors, without weights or arithmetic; the backward pass
-    is derived from it. A module on the meta device works as well as one with real weights. A
-    Hugging Face configuration stands for the model that it describes.
-
-    Parameters
-    ----------
-    module
-        A `torch.nn.Module`, or a `transformers` configuration.
-    example_inputs, keyword_inputs
-        What its forward takes; only shapes and types matter, also of tensors inside lists and
-        dictionaries.
-    loss
-        What is minimised: "cross-entropy" (over the last axis, or axis 1 of images; the labels
-        become an input), "mse", "bce", "smooth-l1"; a criterion such as `torch.nn.CrossEntropyLoss`
-        of output and target; or a function of what forward returns. None: the scalar that forward
-        returns, or its field "loss"; otherwise cross-entropy of each output (of those named
-        logits, if there are any), added; bce where there is one class.
-    optimizer
-        Its name, as in a plan.
-    batch_dim
-        The axis of every input that is the mini-batch, or one for each tensor, None for a tensor
-        without. Tensors whose axis has another size than the first one's do not grow.
-    name
-        Of the model; by default the module's class.
-    attention
-        Kernel of `scaled_dot_product_attention`: "separate" ops that store the scores, as in the
-        shipped models, or one "flash" op, which does not.
-    strict
-        Refuse operations that are not known, rather than price them by the bytes that they move.
-
-    Raises
-    ------
-    RidgelineError
-        If the module cannot run on the inputs without data, or the loss depends on no weight.
-    """
-    optimizers.find(optimizer)
-    module = _built(module)
-    name = name or type(module).__name__
-    example = _Example(module, example_inputs, keyword_inputs, batch_dim)
-    captures = example.captures(loss, name)
-    return traced_model(
-        captures,
-        name,
-        f"traced from the PyTorch module {type(module).__module__}.{type(module).__qualname__}",
-        optimizer=optimizer,
-        strict=strict,
-        attention=attention,
-    )
-
-
-def _built(module: Any) -> Any:
+def built(module: Any) -> Any:
     """Return a module; build that of a Hugging Face configuration on the meta device."""
     if isinstance(module, torch.nn.Module):
         return module
@@ -116,7 +53,7 @@ def _built(module: Any) -> Any:
             return transformers.AutoModel.from_config(module)
 
 
-class _Example:
+class Example:
     """The example inputs, at any batch size."""
 
     def __init__(
@@ -148,6 +85,19 @@ class _Example:
             count = len(tree_flatten(value)[0])
             names += [named] if count == 1 else [f"{named}.{j}" for j in range(count)]
         return names
+
+    def model(
+        self, loss: Any, name: str | None, *, optimizer: str, attention: Attention, strict: bool
+    ) -> Model:
+        """Trace and make a model; parameters as in `torch_entry.trace`."""
+        optimizers.find(optimizer)
+        of = type(self.module)
+        name = name or of.__name__
+        citation = f"traced from the PyTorch module {of.__module__}.{of.__qualname__}"
+        return traced_model(
+            self.captures(loss, name), name, citation,
+            optimizer=optimizer, strict=strict, attention=attention,
+        )  # fmt: skip
 
     def captures(self, loss: Any, name: str) -> list[Capture]:
         """Trace at three batch sizes, or at the example's where that is not possible."""
@@ -233,8 +183,10 @@ def _fake_state(module: Any, tape: Tape, listener: Listener) -> dict[str, Any]:
                 made[id(tensor)] = torch.empty(tensor.shape, dtype=tensor.dtype)
                 if not trains and not tensor.is_meta:
                     listener.known.learn(made[id(tensor)], tensor.detach().clone())
-                origin = "weight" if trains and tensor.requires_grad else "frozen"
-                tape.declare(made[id(tensor)], origin if trains else "buffer", name)
+                held: Origin = "frozen" if trains else "buffer"
+                tape.declare(
+                    made[id(tensor)], "weight" if trains and tensor.requires_grad else held, name
+                )
             state[name] = made[id(tensor)]
     return state
 
@@ -261,9 +213,10 @@ def _loss_of(output: Any, loss: Any, tape: Tape) -> Any:
 
 def _criterion(output: Any, loss: Callable[..., Any], tape: Tape) -> Any:
     """Call a function of the output, or a criterion of output and target."""
+    called = loss.forward if isinstance(loss, torch.nn.Module) else loss
     required = [
         p
-        for p in inspect.signature(loss.forward if isinstance(loss, torch.nn.Module) else loss).parameters.values()
+        for p in inspect.signature(called).parameters.values()
         if p.default is p.empty and p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}
     ]  # fmt: skip
     if len(required) < 2:
@@ -305,7 +258,7 @@ def _outputs(output: Any) -> list[Any]:
 
 
 def _one_loss(x: Any, loss: str | None, tape: Tape, labels: str) -> Any:
-    alone = x.ndim < 2 or x.shape[-1] == 1 and x.ndim < 4
+    alone = x.ndim < 2 or (x.shape[-1] == 1 and x.ndim < 4)
     if loss is None:
         loss = "bce" if alone else "cross-entropy"
     if loss != "cross-entropy":
