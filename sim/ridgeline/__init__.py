@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ridgeline.workload.files import load_model
     from ridgeline.workload.model import Model
     from ridgeline.workload.trace.numpy_tracer import trace_numpy
+    from ridgeline.workload.trace.torch_entry import trace
 
 # Where each public name lives; it is imported when it is first used, so that `import ridgeline`
 # stays quick.
@@ -64,6 +65,7 @@ _HOME = {
     "load_study": "study.sweep",
     "run_sweep": "study.sweep",
     "simulate": "simulation",
+    "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
 }
 
@@ -91,6 +93,7 @@ __all__ = [
     "load_study",
     "run_sweep",
     "simulate",
+    "trace",
     "trace_numpy",
 ]
 

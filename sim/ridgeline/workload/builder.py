@@ -168,7 +168,7 @@ class GraphBuilder:
             tensor,
             layer,
             self.numerics.narrow.forward,
-            Role.WEIGHT_COPY if role is Role.WEIGHT else Role.ACTIVATION,
+            Role.WEIGHT_COPY if role in {Role.WEIGHT, Role.BUFFER} else Role.ACTIVATION,
             Pass.FORWARD,
         )
 

@@ -110,9 +110,10 @@ def _training(model: Model, batch: int, precision: str, optimizer: Optimizer) ->
 
 
 def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:
-    """Load a network by its name in ``models/`` or from a YAML file.
+    """Load a network by its name in ``models/``, from a YAML file, or from a trace.
 
-    `overrides` maps dotted paths of fields to new values.
+    `overrides` maps dotted paths of fields to new values; for a trace they are its options, such
+    as "loss" or "dims.sequence" (see ``docs/traces.md``).
 
     Raises
     ------

@@ -34,9 +34,9 @@ class Format(NamedTuple):
     begins
         What the first part of the file must contain (a regular expression), or None for any.
     module
-        In this package; has ``load``.
+        In this package, with its function after a colon if that is not ``load``.
     overridable
-        Whether ``load`` takes fields to replace as a second argument.
+        Whether the function takes fields to replace, or options, as a second argument.
     """
 
     name: str
@@ -63,13 +63,17 @@ FORMATS = (
         "chakra_json",
     ),
     Format("layer table (SCALE-Sim, DeepBench)", (".csv",), None, "tables"),
+    Format("ONNX model", (".onnx",), None, "onnx_file:load_onnx", True),
 )
+
+_PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")
 
 
 def is_trace(path: str | Path) -> bool:
     """Tell whether a name is that of a file that this package may read."""
     name = str(path).lower()
-    return any(name.endswith(suffix) for known in FORMATS for suffix in known.suffixes)
+    known = (suffix for format_ in FORMATS for suffix in format_.suffixes)
+    return name.endswith((*known, *_PICKLES))
 
 
 def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model | Execution:
@@ -82,6 +86,12 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model 
     """
     path = Path(path)
     name = str(path).lower()
+    if name.endswith(_PICKLES):
+        raise ConfigError(
+            "a pickle is a program that runs when it is loaded, so it is never read; trace the"
+            " module in Python with rl.trace(module, *inputs), or export it to ONNX",
+            file=str(path),
+        )
     fitting = [f for f in FORMATS if any(name.endswith(suffix) for suffix in f.suffixes)]
     if not fitting:
         known = ", ".join(sorted({suffix for f in FORMATS for suffix in f.suffixes}))
@@ -94,9 +104,10 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model 
                     f"fields of a {format_.name} cannot be replaced; change the file",
                     file=str(path),
                 )
-            more = (overrides,) if format_.overridable else ()
-            loaded: Model | Execution
-            loaded = import_module(f"{__name__}.{format_.module}").load(path, *more)
+            more = (overrides or {},) if format_.overridable else ()
+            module, _, function = format_.module.partition(":")
+            read = getattr(import_module(f"{__name__}.{module}"), function or "load")
+            loaded: Model | Execution = read(path, *more)
             return loaded
     raise ConfigError(f"this is none of: {', '.join(f.name for f in fitting)}", file=str(path))
 

@@ -200,7 +200,7 @@ class Writer:
 
 
 def _in_place(kind: OpKind) -> Callable[[Writer, Step], None]:
-    """A function of one tensor, in its format."""
+    """Return the writer of a function of one tensor, in its format."""
 
     def write(w: Writer, step: Step) -> None:
         x = w.read(step.inputs[0])

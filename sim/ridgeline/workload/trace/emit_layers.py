@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ridgeline.workload.builder import Attrs
 from ridgeline.workload.graph import Conv, Gemm
 from ridgeline.workload.kinds import OpKind
 from ridgeline.workload.numerics import MASTER
 from ridgeline.workload.ops.attention import CONTEXT, FLASH, PRODUCT, SCORES, SOFTMAX
-from ridgeline.workload.ops.contraction import CONV2D, CONV_TRANSPOSE2D, GEMM
+from ridgeline.workload.ops.contraction import CONV2D, CONV_TRANSPOSE2D, GEMM, operands
 from ridgeline.workload.ops.elementwise import DROPOUT
 from ridgeline.workload.ops.functions import function
 from ridgeline.workload.ops.normalization import BATCH_NORM, GROUP_NORM, LAYER_NORM, RMS_NORM
@@ -19,17 +20,19 @@ def _matmul(w: Writer, step: Step) -> None:
     m, n, k, batch = (step.attrs[name] for name in ("m", "n", "k", "batch"))
     if w.is_weight(a) and not w.is_weight(b):
         a, b, m, n = b, a, n, m
-    operands = (w.compute(a), w.compute(b))
     form = w.b.numerics.compute
     if w.is_weight(b):
-        w.put(GEMM, step, operands, form, loops=Gemm(m, n, k, batch), flops=0)
+        loops = Gemm(m, n, k, batch)
+        pair = operands(w.b, w.layer, GEMM, w.read(a), w.read(b), loops)
+        w.put(GEMM, step, pair, form, loops=loops, flops=0)
         return
+    pair = (w.compute(a), w.compute(b))
     part, heads = step.attrs.get("part"), step.attrs.get("heads", 1)
     kind = {"scores": SCORES, "context": CONTEXT}.get(part or "", PRODUCT)
-    group = _sharing(w, operands[1], batch * n * k, heads)
+    group = _sharing(w, pair[1], batch * n * k, heads)
     loops = Gemm(group * m, n, k, batch // group)
     attrs = (("heads", heads), ("kv-heads", heads // group), ("causal", 0)) if part else ()
-    w.put(kind, step, operands, form, loops=loops, attrs=attrs, flops=0)
+    w.put(kind, step, pair, form, loops=loops, attrs=attrs, flops=0)
 
 
 def _sharing(w: Writer, operand: str, elements: int, heads: int) -> int:
@@ -44,16 +47,16 @@ def _attention(w: Writer, step: Step) -> None:
     a = step.attrs
     n, heads, rows, columns = (a[name] for name in ("n", "heads", "rows", "columns"))
     kv = heads // _sharing(w, w.read(k), n * heads * columns * a["size"], heads)
-    operands = tuple(map(w.compute, (q, k, v)))
+    parts = tuple(map(w.compute, (q, k, v)))
     biased = bool(mask) and mask[0] in w.trained
     if w.attention == "separate" or biased:
-        _separate(w, step, operands, kv, mask if biased else ())
+        _separate(w, step, parts, kv, mask if biased else ())
         return
     group = heads // kv
     scores = n * heads * rows * columns
     drops = bool(a["dropout"])
     w.put(
-        FLASH, step, operands, w.b.numerics.compute,
+        FLASH, step, parts, w.b.numerics.compute,
         kept=(("log-sums", (n, heads, rows), MASTER),),
         loops=Gemm(group * rows, columns, a["size"] + a["of-value"], n * kv),
         flops=(FLASH.forward.flops + drops * DROPOUT.forward.flops) * scores,
@@ -63,16 +66,16 @@ def _attention(w: Writer, step: Step) -> None:
 
 
 def _separate(
-    w: Writer, step: Step, operands: tuple[str, ...], kv: int, mask: tuple[str, ...] | list[str]
+    w: Writer, step: Step, parts: tuple[str, ...], kv: int, mask: tuple[str, ...] | list[str]
 ) -> None:
     """Attention as the ops that store the scores."""
-    b, a, q, k, v = w.b, step.attrs, *operands
+    b, a, q, k, v = w.b, step.attrs, *parts
     n, heads, rows, columns = (a[name] for name in ("n", "heads", "rows", "columns"))
     group, shape, form, base = heads // kv, (n, heads, rows, columns), b.numerics.compute, w.name
     attrs = (("heads", heads), ("kv-heads", kv), ("causal", a["causal"]))
 
     def put(kind: OpKind, part: str, inputs: tuple[str, ...], more: tuple[str, ...] = (),
-            loops: Gemm | None = None, attrs: tuple = attrs) -> str:  # fmt: skip
+            loops: Gemm | None = None, attrs: Attrs = attrs) -> str:  # fmt: skip
         y = b.activation(f"{base}.{part}.y", shape, form)
         extra = [b.activation(f"{base}.{part}.{name}", shape, "int8") for name in more]
         flops = kind.forward.of(b.elements(y))
@@ -96,14 +99,14 @@ def _conv(w: Writer, step: Step) -> None:
     a = step.attrs
     loops = Conv(a["n"], a["c"], a["h"], a["w"], a["f"], a["r"], a["s"], a["stride"],
                  a["padding"], a["dilation"], a["groups"])  # fmt: skip
-    operands = [w.compute(x) for x in step.inputs]
-    w.put(CONV2D, step, operands, w.b.numerics.compute, loops=loops, flops=0)
+    parts = [w.compute(x) for x in step.inputs]
+    w.put(CONV2D, step, parts, w.b.numerics.compute, loops=loops, flops=0)
 
 
 def _conv_transpose(w: Writer, step: Step) -> None:
     loops = Gemm(*(step.attrs[name] for name in ("m", "n", "k", "batch")))
-    operands = [w.compute(x) for x in step.inputs]
-    w.put(CONV_TRANSPOSE2D, step, operands, w.b.numerics.compute, loops=loops, flops=0)
+    parts = [w.compute(x) for x in step.inputs]
+    w.put(CONV_TRANSPOSE2D, step, parts, w.b.numerics.compute, loops=loops, flops=0)
 
 
 def _batch_norm(w: Writer, step: Step) -> None:

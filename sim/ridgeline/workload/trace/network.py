@@ -130,11 +130,10 @@ def _unknown(model: Model, trace: Symbolic, name: str, strict: bool) -> list[str
 
 def _tokens(capture: Capture) -> int:
     """Tokens of a sample: an integer input [batch, tokens] whose every token meets weights."""
-    rows = {
-        int(step.attrs["m"]) for step in capture.steps if step.kind == "matmul" and step.attrs["batch"] == 1
-    }  # fmt: skip
+    products = [step.attrs for step in capture.steps if step.kind == "matmul"]
+    rows = {int(attrs["m"]) for attrs in products if attrs["batch"] == 1}
     for value in capture.values.values():
-        if value.origin == "input" and value.kind == "int64" and len(value.shape) == 2:
-            if value.shape[0] == capture.batch and value.elements in rows and value.shape[1] > 1:
-                return int(value.shape[1])
+        indices = value.origin == "input" and value.kind == "int64" and len(value.shape) == 2
+        if indices and value.shape[0] == capture.batch < value.elements in rows:
+            return int(value.shape[1])
     return 0

@@ -31,14 +31,18 @@ _INNER = ("|", ("add", "x", ("scale", _CUBE)),
           ("multiply", "x", ("shift", ("scale", ("square", "x")))))  # fmt: skip
 _BELL = ("shift", ("|", ("erf", ("?scale", "x")), ("tanh", ("scale", _INNER))))
 _MEAN_SQUARE = ("shift", ("mean", ("square", "x")))
-_RMS = ("|", ("multiply", "x", ("rsqrt", _MEAN_SQUARE)), ("divide", "x", ("sqrt", _MEAN_SQUARE)))
+
+
+def _over_root(x: Pattern, square: Pattern) -> Pattern:
+    """Return x divided by a root, in the ways in which that is written."""
+    inverse = ("|", ("rsqrt", square), ("reciprocal", ("sqrt", square)))
+    return ("|", ("multiply", x, inverse), ("divide", x, ("sqrt", square)))
+
+
+_RMS = _over_root("x", _MEAN_SQUARE)
 _CENTRED = ("subtract", "x", ("mean", "x"))
 _SPREAD = ("shift", ("|", ("mean", ("square", _CENTRED)), ("variance", "x")))
-_STANDARD = (
-    "|",
-    ("divide", _CENTRED, ("sqrt", _SPREAD)),
-    ("multiply", _CENTRED, ("rsqrt", _SPREAD)),
-)
+_STANDARD = _over_root(_CENTRED, _SPREAD)
 _ROTATED = ("concat", ("negate", ("|", ("slice", "x"), ("split", "x"))),
             ("|", ("slice", "x"), ("split", "x")))  # fmt: skip
 
@@ -195,7 +199,7 @@ def _fused_step(capture: Capture, kind: str, inputs: tuple[str, ...], root: Step
 
 
 def _squares(capture: Capture) -> Capture:
-    """A product of a tensor with itself is its square."""
+    """Write a product of a tensor with itself as its square."""
 
     def square(step: Step) -> Step:
         if step.kind == "multiply" and len(step.inputs) == 2 and len(set(step.inputs)) == 1:
@@ -296,7 +300,7 @@ def _mark(
 
 
 def _split_products(capture: Capture) -> Capture:
-    """A product whose result is only taken apart writes the parts: fused queries, keys, values.
+    """Let a product whose result is only taken apart write the parts: fused queries, keys, values.
 
     A bias between is taken apart, too.
     """
@@ -328,7 +332,7 @@ def _split_products(capture: Capture) -> Capture:
 def _parts(
     values: dict[str, Value], split: Step, bias: Step | None, matcher: _Matcher
 ) -> tuple[tuple[str, ...], tuple[Step, ...]] | None:
-    """Outputs of the product, and the biases that are added to each."""
+    """Return the outputs of the product, and the biases that are added to each."""
     if bias is None:
         return split.outputs, ()
     vector = values[bias.inputs[1]]

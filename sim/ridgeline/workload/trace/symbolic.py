@@ -111,8 +111,7 @@ def _merged(captures: Sequence[Capture]) -> Symbolic:
     first = captures[0]
     for versions in zip(*(capture.steps for capture in captures), strict=False):
         step = versions[0]
-        if any((v.kind, v.inputs, v.outputs, v.layer) != (step.kind, step.inputs, step.outputs,
-                                                          step.layer) for v in versions):  # fmt: skip
+        if len({(v.kind, v.inputs, v.outputs, v.layer) for v in versions}) > 1:
             raise NotAffineError(f"{_where(step)} is not the same step at batches {batches}")
     if len({len(capture.steps) for capture in captures}) > 1:
         counts = [len(capture.steps) for capture in captures]

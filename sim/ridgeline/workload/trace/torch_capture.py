@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from ridgeline.errors import RidgelineError
 from ridgeline.workload.trace.ir import Kind, Origin, Recorder
 
 Handler = Callable[["Call"], None]
@@ -196,7 +197,7 @@ class Known:
         return True, real
 
     def _forget(self, name: str, args: Any) -> None:
-        """A tensor that is overwritten by what nobody knows is not known any more."""
+        """Forget a tensor that is overwritten by what nobody knows."""
         if name.endswith("_") and args and isinstance(args[0], torch.Tensor):
             self._real.pop(id(args[0]), None)
 
@@ -209,7 +210,7 @@ class Known:
 _RANDOM = frozenset({"rand", "rand_like", "randn", "randn_like", "uniform", "bernoulli", "normal"})
 
 
-class Listener(TorchDispatchMode):
+class Listener(TorchDispatchMode):  # type: ignore[misc]
     """Records every operator while it is active.
 
     Parameters
@@ -244,7 +245,8 @@ class Listener(TorchDispatchMode):
         known, real = self.known.run(func, name, args, kwargs)
         if known and not isinstance(real, torch.Tensor | list | tuple):
             return real
-        out = func(*args, **kwargs)
+        with self.fake:
+            out = _SHAPES[name](*args) if name in _SHAPES else func(*args, **kwargs)
         self.known.learn(out, real)
         call = Call(self.tape, layer, f"{func.namespace}.{name}", bound, out)
         if before:
@@ -287,6 +289,17 @@ class Listener(TorchDispatchMode):
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def _grouped_product(a: Any, b: Any, *_: Any) -> Any:
+    """Rows of groups [rows, k] with a matrix for each group [groups, k, n]."""
+    if b.ndim == 2:
+        raise RidgelineError("products of groups of columns are not modelled")
+    return torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype)
+
+
+# Operators that refuse to run on fake tensors of some types, by what they return.
+_SHAPES: Mapping[str, Callable[..., Any]] = {"_grouped_mm": _grouped_product}
 
 
 def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

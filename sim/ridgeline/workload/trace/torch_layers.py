@@ -1,4 +1,4 @@
-"""What PyTorch's operators with weights mean: products, convolutions, norms, recurrences, losses."""
+"""What PyTorch's operators with weights mean: products, norms, recurrences, losses."""
 
 from __future__ import annotations
 
@@ -48,6 +48,13 @@ def _matmul(first: str = "self", second: str = "other", bias: str = "") -> Handl
     return handle
 
 
+def _grouped(c: Call) -> None:
+    """Products of groups of rows with a matrix each, as experts have: every row meets one."""
+    rows, k = c.shape("self")[-2:]
+    names = [str(c.tensor("self")), str(c.tensor("mat2"))]
+    c.emit("matmul", names, m=rows, n=shape_of(c.out)[-1], k=k, batch=1)
+
+
 def _outer(c: Call) -> None:
     c.emit("multiply", c.tensors())
 
@@ -68,7 +75,7 @@ def _conv(c: Call) -> None:
 
 
 def _padding(value: Any, kernel: Sequence[int], dilation: Sequence[int]) -> list[tuple[int, int]]:
-    """Padding before and after on each axis; "same" keeps the size at stride 1."""
+    """Return the padding before and after on each axis; "same" keeps the size at stride 1."""
     if value == "valid":
         return [(0, 0) for _ in kernel]
     if value == "same":
@@ -135,7 +142,7 @@ _CELLS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn-tanh", "rnn_relu": "rnn
 
 
 def _recurrent(c: Call) -> None:
-    """A whole stack: for each layer and direction a product of the inputs, and the recurrence."""
+    """Write a stack: for each layer and direction a product of the inputs, and the recurrence."""
     cell = _CELLS[c.source.rpartition(".")[2]]
     tape, packed = c.tape, "batch_sizes" in c.args
     weights = [tape.name(w) for w in c.args["params"]]
@@ -164,7 +171,7 @@ def _recurrent(c: Call) -> None:
         if layer < layers - 1 and c.get("dropout", 0.0) and c.get("train", True):
             p = float(c.args["dropout"])
             name = c.emit_inner("dropout", [name], (n, time, width), probability=p)
-    outputs, *states = (c.out[0], *c.out[1:])
+    outputs, states = c.out[0], c.out[1:]
     tape.step("view", c.layer, (name,), (tape.made(outputs),), c.source)
     for state in states:  # taken from the last timestep: a part of the outputs
         tape.step("rearrange", c.layer, (name,), (tape.made(state),), c.source)
@@ -200,7 +207,7 @@ def _cross_entropy(c: Call) -> None:
 
 
 def _mean_of(which: str) -> Handler:
-    """A loss of two tensors of one shape."""
+    """Return the handler of a loss of two tensors of one shape."""
 
     def handle(c: Call) -> None:
         names = c.tensors()[:2]
@@ -239,6 +246,7 @@ LAYERS: dict[str, Handler] = {
     "dot": _matmul(second="tensor"),
     "addmm": _matmul("mat1", "mat2", "self"),
     "baddbmm": _matmul("batch1", "batch2", "self"),
+    "_grouped_mm": _grouped,
     "outer": _outer,
     "ger": _outer,
     **dict.fromkeys(["conv1d", "conv2d", "conv3d", "convolution", "_convolution"], _conv),
