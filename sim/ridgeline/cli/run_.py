@@ -70,7 +70,8 @@ def run_(
         from ridgeline.workload.execution import Execution
         from ridgeline.workload.files import load_model
 
-        if isinstance(execution := load_model(model), Execution):
+        of_model = {p[len("model.") :]: v for p, v in fields.items() if p.startswith("model.")}
+        if isinstance(execution := load_model(model, of_model), Execution):
             if plan or batch is not None or dataset is not None:
                 raise RidgelineError(
                     f"{model} is an execution: its tasks are already distributed, so it takes"
@@ -128,9 +129,10 @@ def _play(
     paths = {}
     for path, value in fields.items():
         root, rest = check_path(path)
-        if root != "cluster":
-            raise RidgelineError(f"--set {path}: only the cluster of an execution can be changed")
-        paths[rest] = value
+        if root == "plan":
+            raise RidgelineError(f"--set {path}: an execution has no plan")
+        if root == "cluster":
+            paths[rest] = value
     result = simulate(execution, load_cluster(cluster, paths), times=times, format=format_)
     if json:
         print_json(result.to_dict())

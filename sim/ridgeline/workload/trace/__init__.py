@@ -55,12 +55,13 @@ FORMATS = (
         "kineto",
     ),
     Format("Hugging Face configuration", (".json",), r'"model_type"\s*:', "huggingface", True),
-    Format("Chakra execution trace", (".et",), None, "chakra"),
+    Format("Chakra execution trace", (".et",), None, "chakra", True),
     Format(
         "Chakra execution trace in JSON",
         (".json", ".json.gz"),
         r'"(dataDeps|data_deps|ctrlDeps|ctrl_deps|durationMicros|version)"\s*:',
         "chakra_json",
+        True,
     ),
     Format("layer table (SCALE-Sim, DeepBench)", (".csv",), None, "tables"),
     Format("ONNX model", (".onnx",), None, "onnx_file:load_onnx", True),
@@ -96,7 +97,7 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model 
     if not fitting:
         known = ", ".join(sorted({suffix for f in FORMATS for suffix in f.suffixes}))
         raise ConfigError(f"no known kind of trace (known: {known})", file=str(path))
-    text = head(path)
+    text = head(path) if any(format_.begins for format_ in fitting) else ""
     for format_ in fitting:
         if format_.begins is None or re.search(format_.begins, text):
             if overrides and not format_.overridable:

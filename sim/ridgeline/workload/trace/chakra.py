@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ridgeline.errors import ConfigError
+from ridgeline.errors import ConfigError, nearest
 from ridgeline.workload.execution import (
     COLLECTIVES,
     FORMATS,
@@ -76,15 +76,15 @@ _WORLD_GROUPS = frozenset({"", "default_pg"})
 _NAME = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d{1,6})\.et")
 
 
-def load(path: str | Path, groups: str | Path | None = None) -> Execution:
+def load(path: str | Path, options: Mapping[str, Any] | None = None) -> Execution:
     """Read the traces of all ranks beside a file ``prefix.<rank>.et``.
 
     Parameters
     ----------
     path
         One of the files, or ``prefix.et``, or a single trace of one rank.
-    groups
-        JSON file of the groups; default: ``prefix.comm_groups.json`` if there is one.
+    options
+        ``groups``: JSON file of the groups; default: ``prefix.comm_groups.json`` if there is one.
 
     Raises
     ------
@@ -94,10 +94,7 @@ def load(path: str | Path, groups: str | Path | None = None) -> Execution:
     path = Path(path)
     files = rank_files(path)
     prefix = _prefix(path)
-    if groups is None and (beside := path.with_name(prefix + GROUPS_SUFFIX)).exists():
-        groups = beside
-    named = read_groups(groups) if groups is not None else {}
-    collector = Collector(prefix, named, len(files))
+    collector = Collector(prefix, groups_of(path, prefix, options or {}), len(files))
     for some in _portions(files):
         collector.add(*some)
     return collector.execution()
@@ -114,6 +111,20 @@ def _portions(files: Sequence[Path]) -> Iterator[tuple[wire.Bytes, Ints, list[st
             raw, names = [], []
     if raw:
         yield np.concatenate(raw), np.cumsum([len(one) for one in raw]), names
+
+
+def groups_of(
+    path: Path, prefix: str, options: Mapping[str, Any]
+) -> dict[str, tuple[int, ...]]:
+    """Read the groups from where the options say, or from beside the trace; none if neither."""
+    for name in options:
+        if name != "groups":
+            near = nearest(name, ["groups"])
+            raise ConfigError(f"unknown option{near} (known: groups)", file=str(path), field=name)
+    beside = path.with_name(prefix + GROUPS_SUFFIX)
+    if "groups" in options:
+        return read_groups(str(options["groups"]))
+    return read_groups(beside) if beside.exists() else {}
 
 
 def rank_files(path: Path) -> list[Path]:
@@ -220,6 +231,8 @@ class Collector:
         def whole(name: str) -> Any:
             return np.concatenate(self.parts[name])
 
+        if self.n_tasks == 0:
+            raise ConfigError("the trace has no nodes", file=self.name)
         members = list(self.groups.values())
         counts = whole("count")
         execution = Execution(
@@ -421,13 +434,15 @@ class _Portion:
             return known[name]
         if name in _WORLD_GROUPS:
             return -1
+        if name == "0" and not known:  # PyTorch's name of it
+            return -1
         if known:
             listed = ", ".join(list(known)[:20])
             raise self.fail(node, f"there is no group {name!r} (there are: {listed})")
         raise self.fail(
             node,
             f"it names the group {name!r}, and there is no file of groups"
-            f" ({self.to.name}{GROUPS_SUFFIX})",
+            f" ({self.to.name}{GROUPS_SUFFIX}, or the option groups)",
         )
 
     def deps(self) -> Indices:

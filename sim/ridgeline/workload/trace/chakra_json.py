@@ -28,7 +28,7 @@ _VALUE = re.compile(r"(double|float|u?int32|u?int64|sint32|sint64|s?fixed32|s?fi
 _RANKED = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d{1,6})\.json(\.gz)?")
 
 
-def load(path: str | Path) -> Execution:
+def load(path: str | Path, options: Mapping[str, Any] | None = None) -> Execution:
     """Read the traces of all ranks beside ``prefix.<rank>.json``, or a single file of one rank.
 
     Raises
@@ -42,8 +42,7 @@ def load(path: str | Path) -> Execution:
     if match:
         prefix = match["prefix"]
         files = _siblings(path, prefix)
-    beside = path.with_name(prefix + chakra.GROUPS_SUFFIX)
-    groups = chakra.read_groups(beside) if beside.exists() else {}
+    groups = chakra.groups_of(path, prefix, options or {})
     collector = chakra.Collector(prefix, groups, len(files))
     for file in files:
         raw = np.frombuffer(b"".join(_messages(file)), np.uint8)
