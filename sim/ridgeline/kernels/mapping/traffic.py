@@ -21,7 +21,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ridgeline._jit import kernel, kernel_part
+from ridgeline._jit import kernel, kernel_call
 from ridgeline.kernels.mapping.footprint import DIM, WINDOW, Floats, Ints, axis_sum, tiles_of
 from ridgeline.kernels.mapping.mapping import OPERANDS, Mapping
 from ridgeline.kernels.mapping.nest import Nest
@@ -158,7 +158,7 @@ def tile_words(axes: Ints, sizes: Ints, tile: Ints, dims: Ints, factors: Ints) -
     return words
 
 
-@kernel_part
+@kernel_call
 def _turns(extent: Ints, sizes: Ints, relevant: Ints) -> float:
     """Iterations of the dimensions that an operand does not depend on."""
     product = 1.0
@@ -168,7 +168,7 @@ def _turns(extent: Ints, sizes: Ints, relevant: Ints) -> float:
     return product
 
 
-@kernel_part
+@kernel_call
 def _product(axes: Ints, sizes: Ints, tile: Ints, last: Ints) -> float:
     product = 1.0
     for i in range(len(axes)):
