@@ -185,7 +185,9 @@ def _represent(axis: Ints, tiling: Ints, tiles: Floats, at: int) -> int:
         )
     each = n_rows * n_columns
     tiling[TILES] = n_outer * each
-    outer_first, outer_last = (2, n_outer - 3)
+    # Plain tiles are alike but for the first, the last, and the neighbour of a smaller last one.
+    outer_first = 1
+    outer_last = n_outer - (2 if outer % tiling[EXTENT_0] == 0 else 3)
     i = 0
     while i < n_outer:
         many_i = outer_last - outer_first + 1 if i == outer_first < outer_last else 1

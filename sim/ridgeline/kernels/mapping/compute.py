@@ -47,8 +47,8 @@ class Engine(NamedTuple):
         Without ways: a tile takes this for each of its multiply-accumulates.
     byte_s
         Seconds per byte of the nearest memory level; 0 if it never is the limit.
-    least_s
-        No mapping computes all tiles in less.
+    drain_s
+        What the last tile takes more than the others, at least.
     """
 
     ways: Ints
@@ -60,12 +60,13 @@ class Engine(NamedTuple):
     words_per_cycle: float
     mac_s: float
     byte_s: float
-    least_s: float
+    drain_s: float
 
 
 @lru_cache(maxsize=256)
-def _ways(arrays: Arrays) -> tuple[Ints, Ints]:
-    ways = []
+def _ways(arrays: Arrays) -> tuple[Ints, Ints, int]:
+    """Ways, divisions, and the cycles that filling and draining take at least."""
+    ways, drains = [], []
     for how in arrays.schedules:
         position = dict(zip(layout(how.dataflow, 0, 1, 2), range(3), strict=True))
         ways.append(
@@ -74,26 +75,22 @@ def _ways(arrays: Arrays) -> tuple[Ints, Ints]:
                 how.edge == "full", how.hop_row, how.hop_col, how.mac_latency,
             )
         )  # fmt: skip
+        one, two = (
+            closed_form.spans(1, 1, 1, batch, arrays.rows, arrays.columns, how, max).total()
+            for batch in (1, 2)
+        )
+        drains.append(one - (two - one))
     divisions = splits(arrays.number, arrays.network is not None)
-    return np.array(ways, np.int64), np.array(divisions, np.int64)
+    return np.array(ways, np.int64), np.array(divisions, np.int64), min(drains)
 
 
-def systolic_engine(
-    arrays: Arrays, m: int, n: int, k: int, batch: int, cycle_s: float, byte_s: float
-) -> Engine:
-    """Describe systolic arrays at one product."""
-    ways, divisions = _ways(arrays)
+def systolic_engine(arrays: Arrays, cycle_s: float, byte_s: float) -> Engine:
+    """Describe systolic arrays."""
+    ways, divisions, drain = _ways(arrays)
     hop, words = (0, 1.0) if arrays.network is None else arrays.network
-    sizes = (m, n, k)
-    least = min(
-        folds(sizes[way[DOWN]], arrays.rows)
-        * folds(sizes[way[ACROSS]], arrays.columns)
-        * sizes[way[TIME]]
-        for way in ways.tolist()
-    )
     return Engine(
         ways, divisions, arrays.rows, arrays.columns, cycle_s, hop, words, 0.0, byte_s,
-        least * batch / arrays.number * cycle_s,
+        drain * cycle_s,
     )  # fmt: skip
 
 
@@ -104,7 +101,7 @@ def even_engine(macs: int, seconds: float, byte_s: float) -> Engine:
     """
     return Engine(
         np.zeros((0, 10), np.int64), np.zeros((0, 4), np.int64), 1, 1, 0.0, 0, 1.0,
-        seconds / macs, byte_s, seconds,
+        seconds / macs, byte_s, 0.0,
     )  # fmt: skip
 
 
@@ -116,7 +113,14 @@ COST_FIELDS = 5
 
 @kernel_call
 def tile_cost(
-    batch: int, m: int, n: int, k: int, bytes_: Floats, last: bool, engine: Engine, found: Floats
+    batch: int,
+    m: int,
+    n: int,
+    k: int,
+    bytes_: tuple[float, float, float],
+    last: bool,
+    engine: Engine,
+    found: Floats,
 ) -> None:
     """Find the fastest way to compute one tile; `found` has the fields above.
 
@@ -191,3 +195,45 @@ def _cycles(
 def _passes(absent: int, way: Ints, down: int, across: int) -> int:
     """Folds along those axes of the array that are the one (of m, n, k) an operand has not."""
     return (down if way[DOWN] == absent else 1) * (across if way[ACROSS] == absent else 1)
+
+
+# Sums over the tiles of one axis: folds along rows, along columns, and extents.
+FOLDS_DOWN, FOLDS_ACROSS, SPANS = range(3)
+
+
+@kernel_call
+def least_s(batch: Floats, m: Floats, n: Floats, k: Floats, tiles: Ints, engine: Engine) -> float:
+    """Time that all tiles are computed in at least, whichever way each of them is.
+
+    In the time of a tile every array streams T steps for each of its folds, and loads (or drains)
+    the rows of each, in parallel at best; and no division has fewer folds than the undivided tile.
+
+    Parameters
+    ----------
+    batch, m, n, k
+        Sums over the tiles of each axis, with the fields above.
+    tiles
+        [4], tiles of each axis.
+    """
+    if len(engine.ways) == 0:
+        return batch[SPANS] * m[SPANS] * n[SPANS] * k[SPANS] * engine.mac_s
+    best = np.inf
+    most = 1
+    for j in range(len(engine.divisions)):
+        parts = engine.divisions[j]
+        most = max(most, parts[0] * parts[1] * parts[2] * parts[3])
+    for i in range(len(engine.ways)):
+        way = engine.ways[i]
+        down = m if way[DOWN] == 0 else (n if way[DOWN] == 1 else k)
+        across = m if way[ACROSS] == 0 else (n if way[ACROSS] == 1 else k)
+        time = m if way[TIME] == 0 else (n if way[TIME] == 1 else k)
+        columns = batch[SPANS] * across[FOLDS_ACROSS]
+        stream = columns * down[FOLDS_DOWN] * time[SPANS]
+        rows = engine.rows * down[FOLDS_DOWN] if way[FULL] else down[SPANS]
+        shift = columns * rows * tiles[1 + way[TIME]]
+        if way[OVERLAPPED]:
+            cycles = max(stream, shift)
+        else:
+            cycles = stream + shift - columns * down[FOLDS_DOWN] * tiles[1 + way[TIME]]
+        best = min(best, cycles)
+    return best / most * engine.cycle_s + engine.drain_s

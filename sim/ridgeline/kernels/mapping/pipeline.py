@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ridgeline._jit import kernel, kernel_call
 from ridgeline.kernels.mapping.choices import (
@@ -39,10 +40,14 @@ from ridgeline.kernels.mapping.compute import (
 )
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 
+Bools = NDArray[np.bool_]
+
 BATCH, M, N, K = range(4)
 A, B, C = range(3)
 HAS = np.array([[1, 1, 0, 1], [1, 0, 1, 1], [1, 1, 1, 0]], np.int64)
 """[operand, axis]: whether the operand has the axis."""
+AXES = np.array([[0, 1, 3], [0, 2, 3], [0, 1, 2]], np.int64)
+"""[operand, 3]: the axes that it has."""
 
 # What `evaluate` finds: seconds, joules of moving data and of waiting, bytes behind the level; then
 # words loaded and stored, bytes at the nearest level, and how the first tile is computed.
@@ -95,27 +100,6 @@ class Shape(NamedTuple):
 
 
 @kernel_call
-def _elements(
-    operand: int, new: bool, row: Ints, which: Ints, tiles: Floats, shape: Shape
-) -> float:
-    """Elements of an operand's tile, or those of them that are touched for the first time.
-
-    Parameters
-    ----------
-    row, which
-        [axis], a representative, and whether the tile before or after it is meant.
-    """
-    product = shape.elements[operand]
-    for axis in range(4):
-        if HAS[operand, axis]:
-            kind = POINTS
-            if shape.touches[operand, axis]:
-                kind = NEW if new else TOUCHED
-            product *= tiles[row[axis], kind + which[axis]]
-    return product
-
-
-@kernel_call
 def fits(chosen: Ints, table: Ints, sums: Floats, shape: Shape, level: Level) -> bool:
     """Tell whether the tiles have room: two of each operand that changes, if buffers are double."""
     total = 0.0
@@ -151,150 +135,84 @@ def evaluate(
     found
         [FOUND_FIELDS], the result.
     """
-    position = np.empty(4, np.int64)
-    for i in range(4):
-        position[order[i]] = i
-    # changed[operand, i]: whether the operand's tile changes when loop i takes its next turn.
     changed = np.zeros((3, 4), np.bool_)
-    for operand in range(3):
-        does = False
-        for i in range(3, -1, -1):
-            does = does or (HAS[operand, order[i]] and table[chosen[order[i]], TILES] > 1)
-            changed[operand, i] = does
-    costs, size = np.full((17, COST_FIELDS), np.nan), np.empty(3)
+    turn_of_k = _changes(order, chosen, table, changed)
+    columns = np.empty((4, 3), np.int64)
+    _columns(shape, columns)
+    costs, size = np.full((17, COST_FIELDS), np.nan), np.empty((3, 4))
+    # Rows of `tiles`, of which axis 0, and the column's shift: of the tile before, itself, the next.
+    row, shift = np.empty((3, 4), np.int64), np.empty((3, 4), np.int64)
+    begin, last = table[chosen, BEGIN], table[chosen, END] - 1
+    row[SELF] = begin
     found[:] = 0.0
-    row, which = np.empty(4, np.int64), np.full(4, SELF, np.int64)
-    begin, end = np.empty(4, np.int64), np.empty(4, np.int64)
-    for i in range(4):
-        begin[i], end[i] = table[chosen[i], BEGIN], table[chosen[i], END]
-        row[i] = begin[i]
-    beside_row, beside = np.empty(4, np.int64), np.empty(4, np.int64)
     while True:
         weight = 1.0
         after = before = -1  # the loops whose turn leads to the next tile, and led to this one
         for i in range(4):
             axis = order[i]
-            weight *= tiles[row[axis], WEIGHT]
-            after = after if tiles[row[axis], LAST] else i
-            before = before if tiles[row[axis], FIRST] else i
-        move_s = store_s = 0.0
+            weight *= tiles[row[SELF, axis], WEIGHT]
+            after = after if tiles[row[SELF, axis], LAST] else i
+            before = before if tiles[row[SELF, axis], FIRST] else i
+        for i in range(4):
+            axis = order[i]
+            row[BEFORE, axis] = last[axis] if i > before else row[SELF, axis]
+            row[NEXT, axis] = begin[axis] if i > after else row[SELF, axis]
+            shift[BEFORE, axis] = BEFORE if i == before else SELF
+            shift[SELF, axis] = SELF
+            shift[NEXT, axis] = NEXT if i == after else SELF
+        for state in range(3):
+            for part in range(4):
+                product = shape.elements[min(part, C)]
+                for i in range(3):
+                    axis = AXES[min(part, C), i]
+                    product *= tiles[row[state, axis], columns[part, i] + shift[state, axis]]
+                size[state, part] = product
+        if before < 0:
+            _load(size[SELF], True, changed[:, 0], False, 1.0, shape, level, found)
+            found[TIME] += found[FIRST_LOAD]
+        load_s = store_s = 0.0
         if after >= 0:
-            for i in range(4):
-                axis = order[i]
-                beside_row[axis] = begin[axis] if i > after else row[axis]
-                beside[axis] = NEXT if i == after else SELF
-            load = 0.0
-            for operand in range(2):
-                if changed[operand, after]:
-                    words = _elements(operand, False, beside_row, beside, tiles, shape)
-                    found[LOAD_A + operand] += weight * words
-                    load += words * shape.width[operand]
-            if changed[C, after]:
-                words = _elements(C, False, beside_row, beside, tiles, shape)
-                at = position[K]
-                if at > after or (at < after and tiles[row[K], FIRST]):
-                    words -= _elements(C, True, beside_row, beside, tiles, shape)
-                found[LOAD_C] += weight * words
-                load += words * shape.width[3]
-            if load > 0.0:
-                found[TRAFFIC] += weight * load
-                move_s = load * level.byte_s + level.latency_s
+            again = turn_of_k == after or (turn_of_k < after and not tiles[row[SELF, K], FIRST])
+            load_s = _load(
+                size[NEXT], False, changed[:, after], again, weight, shape, level, found
+            )
         if before >= 0 and changed[C, before]:
-            for i in range(4):
-                axis = order[i]
-                beside_row[axis] = end[axis] - 1 if i > before else row[axis]
-                beside[axis] = BEFORE if i == before else SELF
-            at = position[K]
-            whole = at > before or (at < before and tiles[row[K], LAST])
-            store = _store(whole, beside_row, beside, tiles, shape, weight, found)
-            store_s = store * level.byte_s + level.latency_s
-        compute_s = _compute(
-            after < 0, weight, row, which, begin, tiles, shape, engine, size, costs, found
-        )
+            whole = turn_of_k > before or (turn_of_k < before and tiles[row[SELF, K], LAST] > 0)
+            store_s = _store(size[BEFORE], whole, weight, shape, level, found)
+        kind = 16
+        if after >= 0:
+            kind = 0
+            for axis in range(4):
+                kind = 2 * kind + (tiles[row[SELF, axis], SPAN] != tiles[begin[axis], SPAN])
+        cost = costs[kind]
+        if np.isnan(cost[SECONDS]):
+            _compute(after < 0, row[SELF], tiles, size[SELF], shape, engine, cost)
+        if before < 0:
+            found[WAY] = cost[WAY_USED]
+        for operand in range(3):
+            wide = 2.0 * shape.width[3] if operand == C else shape.width[operand]
+            found[NEAR] += weight * size[SELF, operand] * wide * cost[PASSES + operand]
+        compute_s = cost[SECONDS]
         found[COMPUTE] += weight * compute_s
         if not level.double:
-            found[TIME] += weight * (compute_s + move_s + store_s)
+            found[TIME] += weight * (compute_s + load_s + store_s)
         elif level.shared_port:
-            found[TIME] += weight * max(compute_s, move_s + store_s)
+            found[TIME] += weight * max(compute_s, load_s + store_s)
         else:
-            found[TIME] += weight * max(compute_s, move_s, store_s)
+            found[TIME] += weight * max(compute_s, load_s, store_s)
+        if after < 0:
+            found[LAST_STORE] = _store(size[SELF], True, 1.0, shape, level, found)
+            found[TIME] += found[LAST_STORE]
         i = 3
         while i >= 0:
             axis = order[i]
-            row[axis] += 1
-            if row[axis] < end[axis]:
+            row[SELF, axis] += 1
+            if row[SELF, axis] <= last[axis]:
                 break
-            row[axis] = begin[axis]
+            row[SELF, axis] = begin[axis]
             i -= 1
         if i < 0:
             break
-    _ends(begin, end - 1, which, tiles, shape, level, found)
-
-
-@kernel_call
-def _store(
-    whole: bool, row: Ints, which: Ints, tiles: Floats, shape: Shape, weight: float, found: Floats
-) -> float:
-    """Bytes of a tile of results that goes out; those that are complete have their own width.
-
-    Of tiles that overlap, each element is complete once; that the first tile with it counts for
-    this and not the last one makes no difference to the sum.
-    """
-    words = _elements(C, False, row, which, tiles, shape)
-    final = _elements(C, True, row, which, tiles, shape) if whole else 0.0
-    size = final * shape.width[2] + (words - final) * shape.width[3]
-    found[STORED] += weight * words
-    found[TRAFFIC] += weight * size
-    return size
-
-
-@kernel_call
-def _compute(
-    last: bool, weight: float, row: Ints, which: Ints, begin: Ints, tiles: Floats,
-    shape: Shape, engine: Engine, size: Floats, costs: Floats, found: Floats,
-) -> float:  # fmt: skip
-    """Seconds of a tile; tiles of equal extents are worked out once."""
-    kind = 16
-    if not last:
-        kind = 0
-        for axis in range(4):
-            kind = 2 * kind + (tiles[row[axis], SPAN] != tiles[begin[axis], SPAN])
-    cost = costs[kind]
-    if np.isnan(cost[SECONDS]):
-        for operand in range(3):
-            size[operand] = _elements(operand, False, row, which, tiles, shape)
-            size[operand] *= shape.width[3 if operand == C else operand]
-        tile_cost(
-            int(tiles[row[BATCH], SPAN]), int(tiles[row[M], SPAN]), int(tiles[row[N], SPAN]),
-            int(tiles[row[K], SPAN]), size, last, engine, cost,
-        )  # fmt: skip
-        if np.isnan(found[WAY]) or found[NEAR] == 0.0:
-            found[WAY] = cost[WAY_USED]
-    near = 0.0
-    for operand in range(3):
-        words = _elements(operand, False, row, which, tiles, shape)
-        wide = 2.0 * shape.width[3] if operand == C else shape.width[operand]
-        near += words * wide * cost[PASSES + operand]
-    found[NEAR] += weight * near
-    return float(cost[SECONDS])
-
-
-@kernel_call
-def _ends(
-    begin: Ints, last: Ints, at: Ints, tiles: Floats, shape: Shape, level: Level, found: Floats
-) -> None:
-    """Add the first load and the last store, and what follows from the sums."""
-    load = 0.0
-    for operand in range(2):
-        words = _elements(operand, False, begin, at, tiles, shape)
-        found[LOAD_A + operand] += words
-        load += words * shape.width[operand]
-    found[TRAFFIC] += load
-    if load > 0.0:
-        found[FIRST_LOAD] = load * level.byte_s + level.latency_s
-    store = _store(True, last, at, tiles, shape, 1.0, found)
-    found[LAST_STORE] = store * level.byte_s + level.latency_s
-    found[TIME] += found[FIRST_LOAD] + found[LAST_STORE]
     # The first of the updates of a partial sum reads nothing, and the last one writes a result.
     results = found[STORED] - found[LOAD_C]
     found[NEAR] -= results * (2.0 * shape.width[3] - shape.width[2])
@@ -303,3 +221,78 @@ def _ends(
         + found[NEAR] * level.byte_j[1]
         + found[TIME] * level.byte_j[2]
     )
+
+
+@kernel_call
+def _changes(order: Ints, chosen: Ints, table: Ints, changed: Bools) -> int:
+    """Write whether an operand's tile changes when loop i takes a turn; return where k's loop is."""
+    for operand in range(3):
+        does = False
+        for i in range(3, -1, -1):
+            does = does or (HAS[operand, order[i]] and table[chosen[order[i]], TILES] > 1)
+            changed[operand, i] = does
+    at = 0
+    for i in range(4):
+        at = i if order[i] == K else at
+    return at
+
+
+@kernel_call
+def _columns(shape: Shape, columns: Ints) -> None:
+    """Write the columns of `tiles` that make up a, b, c, and what is new of c."""
+    for part in range(4):
+        operand = min(part, C)
+        for i in range(3):
+            columns[part, i] = POINTS
+            if shape.touches[operand, AXES[operand, i]]:
+                columns[part, i] = NEW if part > C else TOUCHED
+
+
+@kernel_call
+def _load(
+    size: Floats, first: bool, changed: Bools, again: bool, weight: float, shape: Shape,
+    level: Level, found: Floats,
+) -> float:  # fmt: skip
+    """Seconds of a load; `again`: all elements of c have partial sums, not only those of others."""
+    load = 0.0
+    for operand in range(2):
+        if changed[operand] or first:
+            found[LOAD_A + operand] += weight * size[operand]
+            load += size[operand] * shape.width[operand]
+    if changed[C] and not first:
+        words = size[C] if again else size[C] - size[C + 1]
+        found[LOAD_C] += weight * words
+        load += words * shape.width[3]
+    found[TRAFFIC] += weight * load
+    seconds = load * level.byte_s + level.latency_s if load > 0.0 else 0.0
+    if first:
+        found[FIRST_LOAD] = seconds
+    return seconds
+
+
+@kernel_call
+def _store(
+    size: Floats, whole: bool, weight: float, shape: Shape, level: Level, found: Floats
+) -> float:
+    """Seconds in which a tile of results goes out; those that are complete have their own width.
+
+    Of tiles that overlap, each element is complete once; that the first tile with it counts for
+    this and not the last one makes no difference to the sum.
+    """
+    final = size[C + 1] if whole else 0.0
+    store = final * shape.width[2] + (size[C] - final) * shape.width[3]
+    found[STORED] += weight * size[C]
+    found[TRAFFIC] += weight * store
+    return store * level.byte_s + level.latency_s if store > 0.0 else 0.0
+
+
+@kernel_call
+def _compute(
+    last: bool, row: Ints, tiles: Floats, size: Floats, shape: Shape, engine: Engine, cost: Floats
+) -> None:
+    """Find the fastest way to compute a tile; tiles of equal extents are worked out once."""
+    moved = (size[A] * shape.width[A], size[B] * shape.width[B], size[C] * shape.width[3])
+    tile_cost(
+        int(tiles[row[BATCH], SPAN]), int(tiles[row[M], SPAN]), int(tiles[row[N], SPAN]),
+        int(tiles[row[K], SPAN]), moved, last, engine, cost,
+    )  # fmt: skip

@@ -19,21 +19,27 @@ from ridgeline._jit import kernel, kernel_call
 from ridgeline.kernels.mapping.choices import (
     BEGIN,
     END,
-    MAX_POINTS,
     NEW,
     POINTS,
     SELF,
+    SPAN,
     SUM_POINTS,
     SUM_TOUCHED,
     TILES,
     TOUCHED,
+    WEIGHT,
     WHOLE_TOUCHED,
     tilings,
 )
-from ridgeline.kernels.mapping.compute import Engine
+from ridgeline.kernels.mapping.compute import (
+    FOLDS_ACROSS,
+    FOLDS_DOWN,
+    SPANS,
+    Engine,
+    least_s,
+)
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.pipeline import (
-    BATCH,
     ENERGY,
     FOUND_FIELDS,
     HAS,
@@ -81,6 +87,19 @@ def listed(axes: Ints, dense: bool) -> tuple[Ints, Ints, Floats, Floats]:
     )
 
 
+@kernel
+def _work(table: Ints, tiles: Floats, engine: Engine) -> Floats:
+    """Sum up what `least_s` needs of every tiling."""
+    work = np.zeros((len(table), 3))
+    for i in range(len(table)):
+        for j in range(table[i, BEGIN], table[i, END]):
+            span = tiles[j, SPAN]
+            work[i, FOLDS_DOWN] += tiles[j, WEIGHT] * np.ceil(span / engine.rows)
+            work[i, FOLDS_ACROSS] += tiles[j, WEIGHT] * np.ceil(span / engine.columns)
+            work[i, SPANS] += tiles[j, WEIGHT] * span
+    return work
+
+
 @kernel_call
 def _sum(operand: int, chosen: Ints, sums: Floats, shape: Shape, whole: bool) -> float:
     """Elements of all tiles of an operand, or those that it has."""
@@ -95,13 +114,17 @@ def _sum(operand: int, chosen: Ints, sums: Floats, shape: Shape, whole: bool) ->
 
 
 @kernel_call
-def _first(operand: int, chosen: Ints, table: Ints, tiles: Floats, shape: Shape) -> float:
-    """Elements of an operand's first tile."""
+def _end(operand: int, chosen: Ints, table: Ints, tiles: Floats, shape: Shape) -> float:
+    """Elements of an operand's first tile; of a result's last one, those that are in no other."""
     product = shape.elements[operand]
     for axis in range(4):
         if HAS[operand, axis]:
-            kind = TOUCHED if shape.touches[operand, axis] else POINTS
-            product *= tiles[table[chosen[axis], BEGIN], kind + SELF]
+            kind, row = POINTS, table[chosen[axis], BEGIN]
+            if shape.touches[operand, axis]:
+                kind = NEW if operand == C else TOUCHED
+            if operand == C:
+                row = table[chosen[axis], END] - 1
+            product *= tiles[row, kind + SELF]
     return product
 
 
@@ -124,16 +147,19 @@ def _moved(innermost: int, chosen: Ints, table: Ints, sums: Floats, shape: Shape
 
 @kernel_call
 def _bound(
-    moved: float, chosen: Ints, table: Ints, tiles: Floats, shape: Shape, level: Level,
-    engine: Engine,
+    moved: float, computing: float, chosen: Ints, table: Ints, tiles: Floats, shape: Shape,
+    level: Level,
 ) -> float:  # fmt: skip
     """Time that no order of these loops with this traffic is below."""
-    load = 0.0
-    for operand in range(2):
-        load += _first(operand, chosen, table, tiles, shape) * shape.width[operand]
-    ends = load * level.byte_s + 2 * level.latency_s
+    ends = 0.0
+    for operand in range(3):
+        width = min(shape.width[2], shape.width[3]) if operand == C else shape.width[operand]
+        ends += _end(operand, chosen, table, tiles, shape) * width
     port = moved * level.byte_s
-    return max(ends + engine.least_s, port if level.shared_port else 0.5 * port)
+    return max(
+        ends * level.byte_s + 2 * level.latency_s + computing,
+        port if level.shared_port else 0.5 * port,
+    )
 
 
 @kernel_call
@@ -174,11 +200,17 @@ def best(
     room = 3 * n[0] * n[1] * n[2] * n[3]
     bounds, names = np.empty(room), np.empty(room, np.int64)
     count = 0
-    chosen = np.empty(4, np.int64)
+    chosen, turns = np.empty(4, np.int64), np.empty(4, np.int64)
+    work = _work(table, tiles, engine)
     for name in range(room // 3):
         _named(name, starts, n, chosen)
         if not fits(chosen, table, sums, shape, level):
             continue
+        for axis in range(4):
+            turns[axis] = table[chosen[axis], TILES]
+        computing = least_s(
+            work[chosen[0]], work[chosen[1]], work[chosen[2]], work[chosen[3]], turns, engine
+        )
         for innermost in range(1, 4):
             alone = True  # a loop of one turn is innermost only where all are
             for axis in range(1, 4):
@@ -186,7 +218,7 @@ def best(
             if table[chosen[innermost], TILES] == 1 and not (alone and innermost == K):
                 continue
             moved = _moved(innermost, chosen, table, sums, shape)
-            bound = _bound(moved, chosen, table, tiles, shape, level, engine)
+            bound = _bound(moved, computing, chosen, table, tiles, shape, level)
             if for_energy:
                 bound = (
                     moved * (level.byte_j[0] + level.byte_j[1]) + bound * level.byte_j[2]
