@@ -65,7 +65,7 @@ def tile_extents(size: int, granule: int, dense: bool) -> Ints:
 
     Multiples of the granule first: what 1, 2, 3, ... tiles of about equal size have (each number up
     to 8, then steps of a half; sparse: doubling up to 8, then fourfold). Then parts of a granule:
-    halves of halves, or quarters. They depend on the size alone, never on what a machine can hold
+    halves of halves, or sixteenths. They depend on the size alone, never on what a machine can hold
     or move, so that a better machine has no fewer of them.
     """
     found = np.empty(256, np.int64)
@@ -79,7 +79,7 @@ def tile_extents(size: int, granule: int, dense: bool) -> Ints:
             break
         tiles = _next_tiles(tiles, dense)
     while found[count - 1] > 1:
-        found[count] = tiles_of(found[count - 1], 2 if dense else 4)
+        found[count] = tiles_of(found[count - 1], 2 if dense else 16)
         count += 1
     return found[:count]
 

@@ -85,3 +85,9 @@ def axis_sum(axis: Ints, sizes: Ints, tile: Ints, last: Ints) -> float:
 def count_touched(p0: int, p1: int, r0: int, r1: int, axis: Ints) -> int:
     """Elements that a tile touches along an axis with a window; see `touched`."""
     return touched(p0, p1, r0, r1, axis)
+
+
+@kernel
+def count_points(p: int, r: int, axis: Ints) -> int:
+    """Points (output, filter) along an axis whose element is not padding."""
+    return _points(0, p, 0, r, axis)

@@ -100,6 +100,15 @@ def traffic(nest: Nest, mapping: Mapping) -> list[Moved]:
     return found
 
 
+@lru_cache(maxsize=4096)
+def elements_of(nest: Nest) -> tuple[float, float, float]:
+    """Elements of a, b and c that the nest touches."""
+    axes, begins = pack_axes(nest)
+    sizes = np.array(nest.sizes, np.int64)
+    a, b, c = (distinct(axes[begins[i] : begins[i + 1]], sizes) for i in range(3))
+    return a, b, c
+
+
 @kernel
 def distinct(axes: Ints, sizes: Ints) -> float:
     """Elements of an operand that the nest touches."""
