@@ -94,14 +94,11 @@ def systolic_engine(arrays: Arrays, cycle_s: float, byte_s: float) -> Engine:
     )  # fmt: skip
 
 
-def even_engine(macs: int, seconds: float, byte_s: float) -> Engine:
-    """Describe an engine of which only the time of the whole contraction is known.
-
-    A tile takes its share of it.
-    """
+def even_engine(mac_s: float, byte_s: float) -> Engine:
+    """Describe an engine of which only the time per multiply-accumulate is known."""
     return Engine(
         np.zeros((0, 10), np.int64), np.zeros((0, 4), np.int64), 1, 1, 0.0, 0, 1.0,
-        seconds / macs, byte_s, 0.0,
+        mac_s, byte_s, 0.0,
     )  # fmt: skip
 
 

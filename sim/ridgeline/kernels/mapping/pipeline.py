@@ -50,10 +50,11 @@ AXES = np.array([[0, 1, 3], [0, 2, 3], [0, 1, 2]], np.int64)
 """[operand, 3]: the axes that it has."""
 
 # What `evaluate` finds: seconds, joules of moving data and of waiting, bytes behind the level; then
-# words loaded and stored, bytes at the nearest level, and how the first tile is computed.
+# words loaded and stored, bytes between the arrays and the level, and how the first tile is
+# computed.
 TIME, COMPUTE, FIRST_LOAD, LAST_STORE, ENERGY, TRAFFIC = range(6)
-LOAD_A, LOAD_B, LOAD_C, STORED, NEAR, WAY = range(6, 12)
-FOUND_FIELDS = 12
+LOAD_A, LOAD_B, LOAD_C, STORED, NEAR_A, NEAR_B, NEAR_C, WAY = range(6, 14)
+FOUND_FIELDS = 14
 
 
 class Level(NamedTuple):
@@ -191,7 +192,9 @@ def evaluate(
             found[WAY] = cost[WAY_USED]
         for operand in range(3):
             wide = 2.0 * shape.width[3] if operand == C else shape.width[operand]
-            found[NEAR] += weight * size[SELF, operand] * wide * cost[PASSES + operand]
+            found[NEAR_A + operand] += (
+                weight * size[SELF, operand] * wide * cost[PASSES + operand]
+            )
         compute_s = cost[SECONDS]
         found[COMPUTE] += weight * compute_s
         if not level.double:
@@ -215,10 +218,10 @@ def evaluate(
             break
     # The first of the updates of a partial sum reads nothing, and the last one writes a result.
     results = found[STORED] - found[LOAD_C]
-    found[NEAR] -= results * (2.0 * shape.width[3] - shape.width[2])
+    found[NEAR_C] -= results * (2.0 * shape.width[3] - shape.width[2])
     found[ENERGY] = (
         found[TRAFFIC] * (level.byte_j[0] + level.byte_j[1])
-        + found[NEAR] * level.byte_j[1]
+        + (found[NEAR_A] + found[NEAR_B] + found[NEAR_C]) * level.byte_j[1]
         + found[TIME] * level.byte_j[2]
     )
 
