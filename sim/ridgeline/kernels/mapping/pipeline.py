@@ -140,7 +140,7 @@ def evaluate(
     turn_of_k = _changes(order, chosen, table, changed)
     columns = np.empty((4, 3), np.int64)
     _columns(shape, columns)
-    costs, size = np.full((17, COST_FIELDS), np.nan), np.empty((3, 4))
+    costs, size = np.full((17, COST_FIELDS + 3), np.nan), np.empty((3, 4))
     # Rows of `tiles`, of which axis 0, and the column's shift: of the tile before, itself, the next.
     row, shift = np.empty((3, 4), np.int64), np.empty((3, 4), np.int64)
     begin, last = table[chosen, BEGIN], table[chosen, END] - 1
@@ -186,7 +186,7 @@ def evaluate(
             for axis in range(4):
                 kind = 2 * kind + (tiles[row[SELF, axis], SPAN] != tiles[begin[axis], SPAN])
         cost = costs[kind]
-        if np.isnan(cost[SECONDS]):
+        if _is_new(cost, size[SELF], engine):
             _compute(after < 0, row[SELF], tiles, size[SELF], shape, engine, cost)
         if before < 0:
             found[WAY] = cost[WAY_USED]
@@ -290,10 +290,27 @@ def _store(
 
 
 @kernel_call
+def _is_new(cost: Floats, size: Floats, engine: Engine) -> bool:
+    """Tell whether a tile of this kind costs something else than the last one, or is the first.
+
+    Tiles of equal extents differ where padding leaves less to be read, if that can be the limit.
+    """
+    if np.isnan(cost[SECONDS]):
+        return True
+    if engine.byte_s == 0.0:
+        return False
+    for operand in range(3):
+        if cost[COST_FIELDS + operand] != size[operand]:
+            return True
+    return False
+
+
+@kernel_call
 def _compute(
     last: bool, row: Ints, tiles: Floats, size: Floats, shape: Shape, engine: Engine, cost: Floats
 ) -> None:
-    """Find the fastest way to compute a tile; tiles of equal extents are worked out once."""
+    """Find the fastest way to compute a tile."""
+    cost[COST_FIELDS:] = size[:3]
     moved = (size[A] * shape.width[A], size[B] * shape.width[B], size[C] * shape.width[3])
     tile_cost(
         int(tiles[row[BATCH], SPAN]), int(tiles[row[M], SPAN]), int(tiles[row[N], SPAN]),
