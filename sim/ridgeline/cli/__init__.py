@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
 ERROR_STATUS = 2
+GARBAGE_THRESHOLD = 50_000  # imports make many lasting objects, for which collecting is a waste
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
+    gc.set_threshold(GARBAGE_THRESHOLD)
     sys.exit(execute(sys.argv[1:] if arguments is None else arguments))
 
 

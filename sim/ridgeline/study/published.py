@@ -80,8 +80,9 @@ def residuals(result: Result) -> Iterator[Residual]:
     conditions = (plan["devices"], plan["rank_batch"], plan["precision"])
     for row in measurements():
         if usual and conditions == (row.devices, row.batch_per_device, row.precision):
-            same_model = result.details.model == load_model(row.model)
-            if same_model and result.details.cluster.device == load_device(row.device):
+            model, device = result.details.model, result.details.cluster.device
+            same_names = (model.name, device.name) == (row.model, row.device)  # spares the loading
+            if same_names and (model, device) == (load_model(row.model), load_device(row.device)):
                 yield Residual(row, result.samples_per_s)
 
 
