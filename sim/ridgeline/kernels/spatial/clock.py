@@ -139,7 +139,7 @@ def play(work: Work, machine: Machine, room: Scratch, longest: int, skip: bool) 
         level = loops - 1
         while level >= 0:
             if skip:
-                _repeat(level, longest, room)
+                _repeat(level, longest, work, room)
             if room.index[level] + 1 < room.trip[level]:
                 break
             level -= 1
@@ -169,7 +169,7 @@ def _restart(level: int, work: Work, room: Scratch) -> None:
 
 
 @kernel_part
-def _repeat(level: int, longest: int, room: Scratch) -> None:
+def _repeat(level: int, longest: int, work: Work, room: Scratch) -> None:
     """Leave out iterations of a loop that would repeat the one that has just ended."""
     state, count, index = room.state, room.count, room.index[level]
     saved = room.saved_state[level]
@@ -188,6 +188,7 @@ def _repeat(level: int, longest: int, room: Scratch) -> None:
             for i in range(COUNTS):
                 count[i] += times * (count[i] - room.saved_count[level, i])
             room.index[level] += times
+            room.offset[work.of[level]] += times * work.reach[level]
     for i in range(STATES):
         saved[i] = state[i]
     for i in range(COUNTS):
