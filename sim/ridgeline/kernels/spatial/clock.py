@@ -12,8 +12,8 @@ A *step* is what the elements do between two exchanges of operands. The rules, w
   exchanged when the array has come to rest, and nothing else is brought in before that either;
   `setup` cycles go by first.
 * The elements multiply once a cycle. Sums over loops that are spread along a chain of neighbours
-  hop from one to the next, and leave through the network of partial sums out. Sums that are not
-  complete come back in when their tile is worked on again.
+  hop from one to the next, and leave through the network of partial sums out. What was added up
+  when their tile was worked on before comes in at the same time, and is added at the chain's end.
 
 The recurrence needs few steps: when one iteration of a loop has left the array in the same state,
 relative to the clock, as the one before it, all further ones but the last take as long.
@@ -33,10 +33,10 @@ N, G, K, C, P, Q, R, S = range(8)
 
 # What the array remembers: the end of the last step; when each network is free; when the last tile
 # but one of an operand was used for the last time; ends of the last two drains.
-END, X_FREE, W_FREE, IN_FREE, X_LEFT, W_LEFT, OUT_FREE, OUT_BEFORE = range(8)
+END, X_FREE, W_FREE, X_LEFT, W_LEFT, OUT_FREE, OUT_BEFORE = range(7)
 # What is counted.
 X_WORDS, W_WORDS, IN_WORDS, OUT_WORDS, BUSY, PASSES, STEPS = range(7)
-STATES, COUNTS = 8, 7
+STATES, COUNTS = 7, 7
 
 
 class Work(NamedTuple):
@@ -93,6 +93,8 @@ class Scratch(NamedTuple):
     saved_state: Ints
     saved_count: Ints
     marks: Ints
+    again: NDArray[np.bool_]
+    saved_again: NDArray[np.bool_]
 
 
 def scratch_of(work: Work) -> Scratch:
@@ -116,6 +118,8 @@ def scratch_of(work: Work) -> Scratch:
         saved_state=np.zeros((loops, STATES), np.int64),
         saved_count=np.zeros((loops, COUNTS), np.int64),
         marks=np.zeros(max(spans) + 1, np.int64),
+        again=np.zeros(1, np.bool_),
+        saved_again=np.zeros(loops, np.bool_),
     )
 
 
@@ -174,7 +178,7 @@ def _repeat(level: int, longest: int, work: Work, room: Scratch) -> None:
     state, count, index = room.state, room.count, room.index[level]
     saved = room.saved_state[level]
     if 1 <= index < room.trip[level] - 2:
-        same = True
+        same = bool(room.again[0] == room.saved_again[level])
         for i in range(STATES):
             # What is further back than any transfer takes makes nobody wait.
             now = max(state[i] - state[END], -longest)
@@ -189,6 +193,7 @@ def _repeat(level: int, longest: int, work: Work, room: Scratch) -> None:
                 count[i] += times * (count[i] - room.saved_count[level, i])
             room.index[level] += times
             room.offset[work.of[level]] += times * work.reach[level]
+    room.saved_again[level] = room.again[0]
     for i in range(STATES):
         saved[i] = state[i]
     for i in range(COUNTS):
@@ -226,7 +231,7 @@ def _step(moved: int, work: Work, machine: Machine, room: Scratch) -> None:
     if barrier:
         count[PASSES] += 1
         begin += machine.setup
-        for network in (X_FREE, W_FREE, IN_FREE):
+        for network in (X_FREE, W_FREE):
             state[network] = max(state[network], begin)
     if w_new:
         words = _w_words(work, machine, at)
@@ -243,14 +248,8 @@ def _step(moved: int, work: Work, machine: Machine, room: Scratch) -> None:
         state[X_LEFT] = state[END]
         begin = max(begin, state[X_FREE])
     if y_new:
-        free = state[OUT_BEFORE] if machine.y_double else state[OUT_FREE]
-        begin = max(begin, free)
-        if at[C] > 0 or at[R] > 0 or at[S] > 0:
-            words = _y_words(work, at)
-            count[IN_WORDS] += words
-            start = max(state[IN_FREE], free)
-            state[IN_FREE] = start + -(-words // machine.in_words)
-            begin = max(begin, state[IN_FREE])
+        begin = max(begin, state[OUT_BEFORE] if machine.y_double else state[OUT_FREE])
+        room.again[0] = at[C] > 0 or at[R] > 0 or at[S] > 0
     cycles = 1
     for d in range(8):
         cycles *= min(work.element[d], work.sizes[d] - at[d])
@@ -264,8 +263,12 @@ def _drain(work: Work, machine: Machine, room: Scratch, at: Ints) -> None:
     """Take the sums of the tile at `at` out of the array."""
     words = _y_words(work, at)
     room.count[OUT_WORDS] += words
+    cycles = -(-words // machine.out_words)
+    if room.again[0]:
+        room.count[IN_WORDS] += words
+        cycles = max(cycles, -(-words // machine.in_words))
     start = max(room.state[OUT_FREE], room.state[END] + work.hops * machine.hop)
-    room.state[OUT_FREE] = start + -(-words // machine.out_words)
+    room.state[OUT_FREE] = start + cycles
 
 
 @kernel_part

@@ -232,7 +232,7 @@ def _play(
             if done == y_tiles.first[tile + 1]:
                 hops[_slot(tile, machine.y_double)] = work.hops * machine.hop
         if out_net.now[LENGTH] >= 0 and out_net.now[GONE] == out_net.now[LENGTH]:
-            out_net.now[LENGTH] = -1
+            out_net.now[LENGTH] = in_net.now[LENGTH] = -1
             hops[_slot(drained, machine.y_double)] = -1
             drained += 1
             if drained == tiles:
@@ -246,21 +246,12 @@ def _play(
             w_net, w_tiles, machine.w_double, done, cycle, ready, plan, machine
         ):
             _fetch(1, w_net, w, w_tiles, machine.w_double, machine.w_multicast, placed, plan, work)
-        while _arrived(in_net, y_tiles) and _may_load(
-            in_net, y_tiles, True, done, cycle, ready, plan, machine
-        ):
-            tile = in_net.now[ARRIVED]
-            if drained < (tile - 1 if machine.y_double else tile):
-                break
-            sums[_slot(tile, machine.y_double)] = 0
-            if plan.again[y_tiles.first[tile]]:
-                _sums(in_net, y_tiles.first[tile], y, placed, plan, work)
-            else:
-                in_net.now[LENGTH], in_net.now[GONE] = 0, 0
         if out_net.now[LENGTH] < 0 and hops[_slot(drained, machine.y_double)] == 0:
             _sums(out_net, y_tiles.first[drained], y, placed, plan, work)
+            if plan.again[y_tiles.first[drained]]:
+                _sums(in_net, y_tiles.first[drained], y, placed, plan, work)
         if spent < 0 and done < steps and _has_all(
-            done, cycle, ready, drained, x_net, w_net, in_net, x_tiles, w_tiles, y_tiles, plan,
+            done, cycle, ready, drained, x_net, w_net, x_tiles, w_tiles, y_tiles, plan,
             machine,
         ):
             spent = 0
@@ -268,16 +259,18 @@ def _play(
         cycle += 1
         _carry(x_net, x, machine.x_words, _slot(x_net.now[ARRIVED], machine.x_double))
         _carry(w_net, w, machine.w_words, _slot(w_net.now[ARRIVED], machine.w_double))
-        slot = _slot(in_net.now[ARRIVED], machine.y_double)
+        slot = _slot(drained, machine.y_double)
         for _ in range(_going(in_net, machine.in_words)):
             word, element = in_net.queue[in_net.now[GONE]]
             sums[slot, element, word] += y.values[word]
             y.values[word] = 0
             in_net.now[GONE] += 1
-        slot = _slot(drained, machine.y_double)
         for _ in range(_going(out_net, machine.out_words)):
+            if in_net.now[LENGTH] >= 0 and out_net.now[GONE] == in_net.now[GONE]:
+                break  # the next one has not come in yet
             word, element = out_net.queue[out_net.now[GONE]]
             y.values[word] += sums[slot, element, word]
+            sums[slot, element, word] = 0
             out_net.now[GONE] += 1
         for half in range(2):
             if hops[half] > 0:
@@ -341,7 +334,7 @@ def _may_load(
 @kernel_part
 def _has_all(
     step: int, cycle: int, ready: Ints, drained: int, x_net: Network, w_net: Network,
-    in_net: Network, x_tiles: Tiles, w_tiles: Tiles, y_tiles: Tiles, plan: Plan, machine: Machine,
+    x_tiles: Tiles, w_tiles: Tiles, y_tiles: Tiles, plan: Plan, machine: Machine,
 ) -> bool:  # fmt: skip
     """Tell whether all that a step needs is in the elements."""
     tile = y_tiles.of[step]
@@ -349,7 +342,6 @@ def _has_all(
         _rested(step, step, cycle, ready, plan, machine)
         and x_net.now[ARRIVED] > x_tiles.of[step]
         and w_net.now[ARRIVED] > w_tiles.of[step]
-        and in_net.now[ARRIVED] > tile
         and drained >= (tile - 1 if machine.y_double else tile)
     )
 
