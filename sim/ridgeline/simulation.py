@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ridgeline.errors import RidgelineError
+import math
+
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import from_cluster
@@ -75,7 +77,7 @@ def simulate(
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s
     useful = useful_flops(graph) * plan.micro_batches * plan.data
-    achieved = useful / step_time_s / (matrix_peak(lowered, cluster) * plan.devices)
+    achieved = useful * issued_share(lowered) / step_time_s / (matrix_peak(lowered, cluster) * plan.devices)
     samples_per_s = plan.global_batch / step_time_s
     return Result(
         step_time_s=step_time_s,
@@ -100,6 +102,17 @@ def simulate(
 def useful_flops(graph: Graph) -> int:
     """Matrix and convolution FLOPs of forward and backward of one micro-batch."""
     return graph.flops() - graph.flops(Pass.UPDATE)
+
+
+def issued_share(lowered: Lowered) -> float:
+    """Share of the matrix FLOPs of the graph that take time: less where zeros are left out."""
+    pairs = [
+        (op.matrix_flops, cost.issued)
+        for op, cost in zip(lowered.ops, lowered.op_costs, strict=True)
+        if op.loops is not None
+    ]
+    done = math.fsum(flops for flops, _ in pairs)
+    return math.fsum(flops * issued for flops, issued in pairs) / done if done else 1.0
 
 
 def matrix_peak(lowered: Lowered, cluster: Cluster) -> float:

@@ -12,7 +12,7 @@ from ridgeline.report.bundle import write_bundle
 from ridgeline.report.perfetto import trace
 from ridgeline.report.result import Result
 
-NAMES = ["roofline.png", "timeline.png", "energy.png", "trace.json", "result.json"]
+NAMES = ["roofline.png", "timeline.png", "energy.png", "trace.json", "ledger.csv", "result.json"]
 
 
 def test_the_folder_is_made_and_holds_everything(result: Result, tmp_path: Path) -> None:

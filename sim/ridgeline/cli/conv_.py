@@ -25,6 +25,10 @@ def conv_(
     groups: Whole = 1,
     pass_: Annotated[str, Parameter(name="--pass")] = "forward",
     format: str | None = None,
+    sparsity: str | None = None,
+    density: float | None = None,
+    sparsity_kind: str | None = None,
+    block: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Price one pass over a convolution with a square filter on one device.
@@ -56,14 +60,25 @@ def conv_(
     pass_
         forward, input-gradient or weight-gradient.
     format
-        Number format; by default the fastest one of the device.
+        Number format; by default the fastest one of the device, of those with 16 bits or more.
+    sparsity
+        Zeros in the weights: 2:4, "unstructured 0.3", "block 32x32 0.1"; or "activation 0.5" in
+        the images.
+    density
+        Share of non-zeros, instead of --sparsity.
+    sparsity_kind
+        Of that density: unstructured, block or activation.
+    block
+        Of the kind block: rows x columns, 32x32.
     json
         Print the answer as JSON.
     """
     from ridgeline.kernels.single import conv
     from ridgeline.workload.graph import Conv
+    from ridgeline.workload.sparsity import parse
 
     both = {"stride": stride, "padding": padding, "dilation": dilation}
     pairs = {name: (value, value) for name, value in both.items()}
     loops = Conv(batch, c_in, height, width, c_out, filter, filter, **pairs, groups=groups)
-    print_op(conv(loops, device, pass_=pass_, format=format), json)
+    zeros = parse(sparsity, density, sparsity_kind, block)
+    print_op(conv(loops, device, pass_=pass_, format=format, sparsity=zeros), json)

@@ -22,6 +22,9 @@ def gemm_(
     fold: str = "overlapped",
     edge: str = "exact",
     sparsity: str | None = None,
+    density: float | None = None,
+    sparsity_kind: str | None = None,
+    block: str | None = None,
     compat: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -42,7 +45,7 @@ def gemm_(
     batch
         How many such products.
     format
-        Number format on a device; by default its fastest one.
+        Number format on a device; by default its fastest one of those with 16 bits or more.
     dataflow
         Of an array: os, ws or is.
     fold
@@ -50,7 +53,14 @@ def gemm_(
     edge
         Of an array: exact or full.
     sparsity
-        Of an array: N:M structured weights, 2:4.
+        Zeros in B: N:M, such as 2:4; on a device also "unstructured 0.3", "block 32x32 0.1", or
+        "activation 0.5" in A.
+    density
+        On a device: share of non-zeros, instead of --sparsity.
+    sparsity_kind
+        Of that density: unstructured, block or activation.
+    block
+        Of the kind block: rows x columns, 32x32.
     compat
         scalesim: the figures that SCALE-Sim 3.0.0 reports for an array.
     json
@@ -63,10 +73,14 @@ def gemm_(
     if device is not None:
         from ridgeline.cli.ops import print_op
         from ridgeline.kernels.single import gemm
+        from ridgeline.workload.sparsity import parse
 
-        print_op(gemm(m, n, k, device, batch=batch, format=format), json)
+        zeros = parse(sparsity, density, sparsity_kind, block)
+        print_op(gemm(m, n, k, device, batch=batch, format=format, sparsity=zeros), json)
         return
     assert array is not None
+    if density is not None or sparsity_kind is not None or block is not None:
+        raise ConfigError("on an array zeros are N:M weights only; use --device", field="--density")
     from ridgeline.cli.arrays import print_array
 
     print_array((m, n, k), array, batch, (dataflow, fold, edge), sparsity, compat, json)

@@ -22,10 +22,22 @@ def print_op(result: OpResult, json: bool) -> None:
     screen.print(f"{result.op} on {result.device}, {result.format} ({result.engine})")
     head = plain_table({"": "left", " ": "right"}, headings=False)
     head.add_row("time", show(result.time_s, "s", 4))
-    head.add_row("work", show(float(result.flops), "FLOP", 4))
-    head.add_row("rate", show(result.flops / result.time_s, "FLOP/s", 4))
+    head.add_row("work, dense", show(float(result.flops), "FLOP", 4))
+    head.add_row("rate, useful", show(result.useful_flops / result.time_s, "FLOP/s", 4))
     head.add_row("utilisation of the peak", f"{result.utilisation:.1%}")
+    if result.sparsity != "none":
+        head.add_row("zeros", result.sparsity)
+        head.add_row("useful work", f"{result.useful_flops / result.flops:.1%} of the dense work")
+        head.add_row("issued work", f"{result.issued_flops / result.flops:.1%} of the dense work")
     head.add_row("bound by", result.bound)
+    power_w = result.energy_j["total"] / result.time_s
+    head.add_row("power", show(power_w, "W"))
+    head.add_row("efficiency", f"{show(result.useful_flops / result.energy_j['total'], 'FLOP/s')}/W")
+    if result.area_mm2 is not None:
+        rate = result.useful_flops / result.time_s / result.area_mm2
+        head.add_row(
+            "per area", f"{show(rate, 'FLOP/s')}/mm2, {power_w / result.area_mm2:.2g} W/mm2"
+        )
     if not result.calibrated:
         head.add_row("", "no measured efficiency: the time is a bound")
     screen.print(head)
@@ -41,3 +53,5 @@ def print_op(result: OpResult, json: bool) -> None:
     for name, joules in result.energy_j.items():
         energy.add_row(name, show(joules, "J", 4), f"{joules / result.energy_j['total']:.1%}")
     screen.print(energy)
+    for note in result.notes:
+        screen.print(f"note: {note}", soft_wrap=True)

@@ -21,6 +21,7 @@ def run_(
     precision: str | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False)] = (),
     out: str | None = None,
+    ledger: str | None = None,
     require_fit: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
@@ -37,11 +38,13 @@ def run_(
     batch
         Samples of one step over all devices.
     precision
-        fp32, tf32, fp16-mixed or bf16-mixed.
+        fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed, int8-mixed or flex16+5.
     set_
         Replace one field of the machine or model: cluster.device.memory.hbm.bandwidth="1.2 TB/s".
     out
-        Folder for the figures, the trace and the result.
+        Folder for the figures, the trace, the ledger and the result.
+    ledger
+        File for the ledger, .csv or .parquet: every event by op, pass, operand and place.
     require_fit
         Exit with 3 if the step does not fit into memory.
     json
@@ -58,6 +61,8 @@ def run_(
         from ridgeline.report.bundle import write_bundle
 
         written = write_bundle(result, out)
+    if ledger is not None:
+        result.ledger().write(ledger)
     if json:
         print_json(result.to_dict())
     else:
@@ -71,6 +76,11 @@ def run_(
 
             print_fitting_plan(point, result, screen)
         print_residuals(result, screen)
+        if ledger is not None:
+            from ridgeline.report.summary import print_ledger
+
+            print_ledger(result, screen)
+            screen.print(f"wrote {ledger}", soft_wrap=True)
         if out is not None:
             screen.print("wrote " + ", ".join(str(path) for path in written), soft_wrap=True)
     return MISFIT_STATUS if require_fit and not result.fits else 0

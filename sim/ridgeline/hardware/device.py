@@ -12,9 +12,11 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import SystolicArray
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.grid import BroadcastGrid
+from ridgeline.hardware.skip import Skip
 from ridgeline.hardware.sourced import DEFAULT, Described, Sourced
 
 Work = Literal["matrix", "vector"]
+_LEVELS = {"registers": "registers", "sram": "on-chip memory", "dram": "off-chip memory"}
 _RATE_TOLERANCE = 0.01  # published peaks are rounded
 
 
@@ -41,6 +43,8 @@ class Engine(Strict):
     """Operand reuse of one instruction; decides the register traffic."""
     energy: dict[str, str]
     """Entry of the energy table per number format."""
+    skips: tuple[Skip, ...] = Field(default=(), strict=False)
+    """Zeros that the engine makes use of; others are computed like any number."""
     array: SystolicArray | None = None
     """Of a systolic engine: its arrays, from which its cycles are counted exactly."""
     grid: BroadcastGrid | None = None
@@ -205,6 +209,16 @@ class Device(Described):
     def far_memory(self) -> str:
         """Name of the farthest memory level, the one that tensors live in."""
         return list(self.memory)[-1]
+
+    @property
+    def unpriced(self) -> tuple[str, ...]:
+        """What the device's file leaves out, so that its energy is not 0 but unknown."""
+        described = {level.kind for level in self.memory.values()}
+        return tuple(
+            f"energy of {what}: {self.name} describes none"
+            for kind, what in _LEVELS.items()
+            if kind not in described
+        )
 
     @property
     def capacity_bytes(self) -> float:

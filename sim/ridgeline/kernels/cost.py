@@ -2,9 +2,36 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from ridgeline.hardware.device import Device
+
+
+class Moved(NamedTuple):
+    """Bytes of a contraction that pass one memory level, by operand.
+
+    Attributes
+    ----------
+    a, b
+        Of the first two inputs.
+    rest
+        Of everything else that the op reads and writes, each as often as it says.
+    partial
+        Of sums that are not finished, written and read back.
+    """
+
+    a: float
+    b: float
+    rest: float
+    partial: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Bytes of all operands."""
+        return math.fsum(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +51,14 @@ class OpCost:
         Engine and format -> FLOPs done.
     traffic_bytes
         Memory level -> bytes moved.
+    moved
+        Of a contraction, the same by operand, where the engine's model tells them apart.
+    useful, issued
+        Shares of a contraction's mathematical FLOPs that meet no zero, and that take time.
+    stored
+        Bytes of the first two inputs, compressed with their index, over those when dense.
+    notes
+        What a reader must know of this op.
     calibrated
         Whether the achievable share of the peak is known for this op.
     """
@@ -33,6 +68,11 @@ class OpCost:
     level_work: dict[str, float] = field(default_factory=dict)
     flops: dict[str, float] = field(default_factory=dict)
     traffic_bytes: dict[str, float] = field(default_factory=dict)
+    moved: dict[str, Moved] = field(default_factory=dict)
+    useful: float = 1.0
+    issued: float = 1.0
+    stored: tuple[float, float] = (1.0, 1.0)
+    notes: tuple[str, ...] = ()
     calibrated: bool = True
 
     def compute_s(self, device: Device) -> float:
@@ -65,3 +105,38 @@ def level_bandwidth(device: Device, level: str) -> float | None:
     """Peak B/s of a memory level, or None where the device does not state one."""
     bandwidth = device.memory[level].bandwidth
     return None if bandwidth is None else bandwidth.value
+
+
+class Price(NamedTuple):
+    """What one unit at a place costs: the component of the energy it counts to, J per unit."""
+
+    component: str
+    unit: Literal["FLOP", "B"]
+    price_j: float
+
+
+def price_of_place(device: Device, place: str) -> Price:
+    """Return the price of a FLOP on ``"engine.format"`` or of a byte at a memory level."""
+    if place in device.memory:
+        level = device.memory[place]
+        return Price(level.kind, "B", device.prices.price_j(level.energy, "J/B"))
+    engine, _, format_ = place.rpartition(".")
+    entry = device.engines[engine].energy[format_]
+    return Price("compute", "FLOP", device.prices.price_j(entry, "J/FLOP"))
+
+
+def places(device: Device) -> Iterator[str]:
+    """Name every place of a device where events are counted: engines by format, memory levels."""
+    for name, engine in device.engines.items():
+        yield from (f"{name}.{format_}" for format_ in engine.rates)
+    yield from device.memory
+
+
+def op_energy_j(cost: OpCost, device: Device) -> dict[str, float]:
+    """Joules of one op by component, idle power over its time as ``static``, and their total."""
+    parts = dict.fromkeys(("compute", "registers", "sram", "dram"), 0.0)
+    for place, count in {**cost.flops, **cost.traffic_bytes}.items():
+        price = price_of_place(device, place)
+        parts[price.component] += count * price.price_j
+    parts["static"] = device.idle_power.value * cost.time_s(device)
+    return {**parts, "total": math.fsum(parts.values())}

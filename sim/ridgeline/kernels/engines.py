@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 
 from ridgeline.hardware.device import Achievable, Device
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
+from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.traffic import Operands, near_levels
 from ridgeline.kernels.waves import Machine, best_blocking
-from ridgeline.workload.graph import FORMAT_BYTES, Conv, Op
+from ridgeline.workload.formats import bytes_of
+from ridgeline.workload.graph import Conv, Op
 
 # Tensor-core convolutions work on channels in multiples of 8; cuDNN pads others with zeros (NVIDIA,
 # "Convolutional Layers User's Guide").
@@ -37,14 +39,14 @@ class Busy:
         its peak, which is a bound.
     latency_s
         Time besides the op's launch in which neither arithmetic nor traffic goes on.
-    near_bytes
+    near
         Bytes that pass each memory level between registers and the farthest.
     """
 
     peak_flops: float
     calibrated: bool
     latency_s: float
-    near_bytes: float
+    near: Moved
 
 
 EngineModel = Callable[[Op, Operands, Device, str, str], Busy]
@@ -105,18 +107,17 @@ def in_waves(op: Op, operands: Operands, device: Device, engine: str, format_: s
         round_latency_s=2 * far.latency.value if far.latency is not None else 0.0,
         launch_s=device.launch_latency.value,
     )
-    floor_s = operands.far_bytes / (far.bandwidth.value * far.achievable.value)
+    floor_s = operands.far.total / (far.bandwidth.value * far.achievable.value)
     gemm = operands.gemm
     steps = gemm.batch if op.sequential else 1
     step = replace(gemm, batch=gemm.batch // steps)
     best = best_blocking(step, operands.a_bytes / steps, operands.b_bytes, floor_s / steps, machine)
+    near = operands.through(best.rows, best.columns, steps * best.partial_bytes)
     return Busy(
         peak_flops=steps * best.arithmetic_s * peak,
         calibrated=row is not None and row.fraction.basis == "measured",
         latency_s=steps * best.latency_s + (steps - 1) * machine.launch_s,
-        near_bytes=operands.near_bytes(best.rows, best.columns)
-        + steps * best.partial_bytes
-        + (steps - 1) * operands.b_bytes * math.ceil(gemm.m / best.rows),
+        near=near._replace(b=steps * near.b),
     )
 
 
@@ -136,10 +137,12 @@ def on_arrays(op: Op, operands: Operands, device: Device, engine: str, format_: 
         peak_flops=float(best.cycles * array.flops_per_cycle),
         calibrated=True,
         latency_s=0.0,
-        near_bytes=operands.a_bytes * best.a_passes
-        + operands.b_bytes * best.b_passes
-        + operands.rest_bytes
-        + partial_sums * FORMAT_BYTES[accumulate],
+        near=Moved(
+            float(operands.a_bytes * best.a_passes),
+            float(operands.b_bytes * best.b_passes),
+            float(operands.rest_bytes),
+            float(partial_sums * bytes_of(accumulate)),
+        ),
     )
 
 
@@ -149,7 +152,7 @@ def on_grid(op: Op, operands: Operands, device: Device, engine: str, format_: st
     assert grid is not None
     gemm = operands.gemm
     ring = Ring(
-        grid.cores.value, grid.side.value, grid.local_memory.value, word_bytes=FORMAT_BYTES[format_]
+        grid.cores.value, grid.side.value, grid.local_memory.value, word_bytes=bytes_of(format_)
     )
     best = grid_gemm(gemm.m, gemm.n, gemm.k, ring, grid.fma_latency.value)
     partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
@@ -157,10 +160,12 @@ def on_grid(op: Op, operands: Operands, device: Device, engine: str, format_: st
         peak_flops=float(gemm.batch * best.cycles * grid.flops_per_cycle),
         calibrated=True,
         latency_s=0.0,
-        near_bytes=operands.a_bytes
-        + operands.b_bytes * best.b_passes
-        + operands.rest_bytes
-        + partial_sums * FORMAT_BYTES[accumulate],
+        near=Moved(
+            float(operands.a_bytes),
+            float(operands.b_bytes * best.b_passes),
+            float(operands.rest_bytes),
+            float(partial_sums * bytes_of(accumulate)),
+        ),
     )
 
 

@@ -7,11 +7,13 @@ This is the roofline with measured efficiencies, applied per op (Williams, Water
 from __future__ import annotations
 
 from ridgeline.errors import RidgelineError
-from ridgeline.hardware.device import Device, Work
-from ridgeline.kernels.cost import OpCost
+from ridgeline.hardware.device import Device, Engine, Work
+from ridgeline.kernels.cost import Moved, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
+from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.traffic import near_levels, operands_of, streamed_bytes
-from ridgeline.workload.graph import FORMAT_BYTES, Graph, Op
+from ridgeline.workload.formats import bytes_of, find
+from ridgeline.workload.graph import Graph, Op
 
 # Frameworks do elementwise arithmetic in fp32 registers whatever the storage format is (PyTorch's
 # "opmath" type of half and bfloat16 tensors is float).
@@ -26,19 +28,12 @@ def price(op: Op, graph: Graph, device: Device) -> OpCost:
     RidgelineError
         If no engine of the device does this work in this number format.
     """
-    cost = (
-        _contraction(op, graph, device) if op.loops is not None else _streaming(op, graph, device)
-    )
-    for name, moved in cost.traffic_bytes.items():
-        level = device.memory[name]
-        if level.bandwidth is not None:
-            cost.level_work[name] = moved / level.achievable.value
-    return cost
+    return _contraction(op, graph, device) if op.loops is not None else _streaming(op, graph, device)
 
 
 def _contraction(op: Op, graph: Graph, device: Device) -> OpCost:
     """Price a contraction on the engine that does it fastest, measured efficiencies first."""
-    format_ = graph.tensors[op.inputs[0]].format
+    format_ = find(graph.tensors[op.inputs[0]].format).rate
     costs = [
         _on_engine(op, graph, device, name, format_)
         for name in _engines(device, "matrix", format_, op)
@@ -49,28 +44,43 @@ def _contraction(op: Op, graph: Graph, device: Device) -> OpCost:
 def _on_engine(op: Op, graph: Graph, device: Device, name: str, format_: str) -> OpCost:
     engine = device.engines[name]
     operands = operands_of(op, graph, device, engine.accumulate)
-    busy = ENGINE_MODELS[engine.kind](op, operands, device, name, format_)
-    traffic = dict.fromkeys(near_levels(device), busy.near_bytes)
-    traffic[device.far_memory] = operands.far_bytes
-    shape = engine.instruction
-    operand_bytes = (shape.m + shape.n) * shape.k * FORMAT_BYTES[format_]
-    accumulator_bytes = 2 * shape.m * shape.n * FORMAT_BYTES[engine.accumulate]  # read and written
-    per_flop = (operand_bytes + accumulator_bytes) / (2 * shape.m * shape.n * shape.k)
-    traffic |= {
-        level: op.matrix_flops * per_flop
+    zeros = effect_of(op, graph, engine, operands.gemm)
+    busy = zeros.busy(ENGINE_MODELS[engine.kind](op, operands, device, name, format_))
+    moved = dict.fromkeys(near_levels(device), busy.near)
+    moved[device.far_memory] = zeros.moved(operands.far)
+    registers = _instructions(op.matrix_flops * zeros.issued, engine, format_)
+    moved |= {
+        level: registers
         for level, description in device.memory.items()
         if description.kind == "registers"
     }
     cost = OpCost(
         latency_s=device.launch_latency.value + busy.latency_s,
         engine_work={f"{name}.{format_}": busy.peak_flops},
-        flops={f"{name}.{format_}": float(op.matrix_flops)},
-        traffic_bytes=traffic,
+        flops={f"{name}.{format_}": op.matrix_flops * zeros.worked},
+        traffic_bytes={level: by_operand.total for level, by_operand in moved.items()},
+        moved=moved,
+        useful=zeros.useful,
+        issued=zeros.issued,
+        stored=(zeros.a_stored, zeros.b_stored),
+        notes=zeros.notes,
         calibrated=busy.calibrated,
     )
     if op.vector_flops:  # a fused epilogue: bias, scaling
         _add_vector(cost, op, device)
     return _with_levels(cost, device)
+
+
+def _instructions(flops: int, engine: Engine, format_: str) -> Moved:
+    """Bytes of registers that instructions read and write for so many FLOPs."""
+    shape, size = engine.instruction, bytes_of(format_)
+    count = flops / (2 * shape.m * shape.n * shape.k)
+    return Moved(
+        a=count * shape.m * shape.k * size,
+        b=count * shape.n * shape.k * size,
+        rest=0.0,
+        partial=count * 2 * shape.m * shape.n * bytes_of(engine.accumulate),
+    )
 
 
 def _streaming(op: Op, graph: Graph, device: Device) -> OpCost:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,11 +9,14 @@ from typing import Any
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
-from ridgeline.kernels.cost import OpCost
+from ridgeline.kernels.cost import engine_rate, op_energy_j
 from ridgeline.kernels.pricing import price
-from ridgeline.workload.graph import FORMAT_BYTES, Conv, Gemm, Graph, Op, Pass, Role, Tensor
+from ridgeline.workload import formats
+from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
+from ridgeline.workload.sparsity import Sparsity, parse
 
 _SIZE_LIMIT = 2**40
+_DEFAULT_BITS = 16  # networks are trained in no fewer bits unless one says so
 
 
 @dataclass(frozen=True)
@@ -23,35 +25,50 @@ class OpResult:
 
     Attributes
     ----------
+    flops
+        Of the dense op.
+    useful_flops
+        Of them, those that meet no zero.
+    issued_flops
+        Of them, those that take time on the engine.
     time_s
         Latency plus the slowest of arithmetic and every memory level.
     parts_s
         What each of them alone takes: "launch", "arithmetic", and every memory level.
     utilisation
-        Useful FLOPs over what the engine does at peak in that time.
+        Issued FLOPs over what the engine does at its dense peak in that time.
     traffic_bytes
         Bytes at every memory level.
     compulsory_bytes
-        Operands and result, each once.
+        Operands and result, each once, as they are stored.
     energy_j
         By component, with their total; idle power over the op's time is ``static``.
+    area_mm2
+        Of the device, where its file says it.
     calibrated
         Whether the achievable share of the peak is known; if not, the time is a bound.
+    notes
+        What a reader must be told beside the numbers.
     """
 
     op: str
     device: str
     engine: str
     format: str
+    sparsity: str
     flops: int
+    useful_flops: float
+    issued_flops: float
     time_s: float
     parts_s: Mapping[str, float]
     bound: str
     utilisation: float
     traffic_bytes: Mapping[str, float]
-    compulsory_bytes: int
+    compulsory_bytes: float
     energy_j: Mapping[str, float]
+    area_mm2: float | None
     calibrated: bool
+    notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain values."""
@@ -59,7 +76,17 @@ class OpResult:
 
 
 def gemm(
-    m: int, n: int, k: int, device: str | Device, *, batch: int = 1, format: str | None = None
+    m: int,
+    n: int,
+    k: int,
+    device: str | Device,
+    *,
+    batch: int = 1,
+    format: str | None = None,
+    sparsity: str | tuple[int, int] | Sparsity | None = None,
+    density: float | None = None,
+    sparsity_kind: str | None = None,
+    block: str | tuple[int, int] | None = None,
 ) -> OpResult:
     """Price ``batch`` products C[m, n] = A[m, k] B[k, n] on a device.
 
@@ -68,22 +95,39 @@ def gemm(
     device
         A device, or its name or path.
     format
-        Number format of A, B and C; by default the one that the device is fastest in.
+        Number format of A, B and C; by default, of those with at least 16 bits if there are any,
+        the one that the device is fastest in.
+    sparsity
+        Zeros in B, or of the kind "activation" in A: ``"2:4"``, ``"unstructured 0.3"``,
+        ``"block 32x32 0.1"``, ``"activation 0.5"``. What they save is up to the device.
+    density, sparsity_kind, block
+        The same in parts: share of non-zeros, kind, rows and columns of a block.
 
     Raises
     ------
     RidgelineError
-        If a size is not positive, or the device does no matrix work in the format.
+        If a size is not positive, a sparsity cannot be read, or the device does no matrix work in
+        the format.
     """
     for name, value in {"m": m, "n": n, "k": k, "batch": batch}.items():
         _check_size(name, value)
     loops = Gemm(m, n, k, batch)
     shapes = ((batch, m, k), (batch, k, n), (batch, m, n))
-    return _single(f"gemm {m}x{n}x{k}", "gemm", Pass.FORWARD, loops, shapes, device, format)
+    zeros = parse(sparsity, density, sparsity_kind, block)
+    op = Op(f"gemm {m}x{n}x{k}", "gemm", Pass.FORWARD, "", ("A", "B"), ("C",), loops=loops)
+    return _single(op, shapes, device, format, zeros, "A" if _of_activations(zeros) else "B")
 
 
 def conv(
-    loops: Conv, device: str | Device, *, pass_: str = "forward", format: str | None = None
+    loops: Conv,
+    device: str | Device,
+    *,
+    pass_: str = "forward",
+    format: str | None = None,
+    sparsity: str | tuple[int, int] | Sparsity | None = None,
+    density: float | None = None,
+    sparsity_kind: str | None = None,
+    block: str | tuple[int, int] | None = None,
 ) -> OpResult:
     """Price one pass over a 2-D convolution on a device.
 
@@ -93,8 +137,9 @@ def conv(
         The forward loop nest.
     pass_
         forward, input-gradient or weight-gradient.
-    format
-        As for `gemm`.
+    format, sparsity, density, sparsity_kind, block
+        As for `gemm`; zeros are in the weights, or of the kind "activation" in the images. A pass
+        that does not read them is dense.
     """
     passes = [p.value for p in Pass if p is not Pass.UPDATE]
     if pass_ not in passes:
@@ -110,42 +155,38 @@ def conv(
     x = (loops.batch, loops.c_in, loops.h_in, loops.w_in)
     w = (loops.c_out, loops.c_in // loops.groups, loops.r, loops.s)
     y = (loops.batch, loops.c_out, loops.h_out, loops.w_out)
-    shapes = {"forward": (x, w, y), "input-gradient": (y, w, x), "weight-gradient": (y, x, w)}
     name = f"conv {loops.c_in}x{loops.h_in}x{loops.w_in} -> {loops.c_out}, {loops.r}x{loops.s}"
-    return _single(name, "conv2d", Pass(pass_), loops, shapes[pass_], device, format)
+    # Names of the operands in the order of the product, and their shapes.
+    names, shapes = {
+        "forward": (("images", "weights", "C"), (x, w, y)),
+        "input-gradient": (("gradient", "weights", "C"), (y, w, x)),
+        "weight-gradient": (("gradient", "images", "C"), (y, x, w)),
+    }[pass_]
+    op = Op(f"{name}, {pass_}", "conv2d", Pass(pass_), "", names[:2], names[2:], loops=loops)
+    zeros = parse(sparsity, density, sparsity_kind, block)
+    sparse = "images" if _of_activations(zeros) else "weights"
+    return _single(op, shapes, device, format, zeros, sparse)
 
 
-def op_energy_j(cost: OpCost, device: Device) -> dict[str, float]:
-    """Joules of one op by component, priced by the device's energy table, with their total."""
-    parts: dict[str, float] = dict.fromkeys(("compute", "registers", "sram", "dram"), 0.0)
-    for name, flops in cost.flops.items():
-        engine, _, format_ = name.rpartition(".")
-        entry = device.engines[engine].energy[format_]
-        parts["compute"] += flops * device.prices.price_j(entry, "J/FLOP")
-    for name, moved in cost.traffic_bytes.items():
-        level = device.memory[name]
-        parts[level.kind] += moved * device.prices.price_j(level.energy, "J/B")
-    parts["static"] = device.idle_power.value * cost.time_s(device)
-    return {**parts, "total": math.fsum(parts.values())}
+def _of_activations(zeros: Sparsity | None) -> bool:
+    return zeros is not None and zeros.kind == "activation"
 
 
 def _single(
-    name: str,
-    kind: str,
-    pass_: Pass,
-    loops: Gemm | Conv,
+    op: Op,
     shapes: tuple[tuple[int, ...], ...],
     device: str | Device,
     format_: str | None,
+    zeros: Sparsity | None,
+    sparse: str,
 ) -> OpResult:
     machine = load_device(device) if isinstance(device, str) else device
     format_ = _format(machine, format_)
     tensors = {
-        tensor: Tensor(tensor, shape, format_, Role.ACTIVATION)
-        for tensor, shape in zip("abc", shapes, strict=True)
+        name: Tensor(name, shape, format_, Role.ACTIVATION, zeros if name == sparse else None)
+        for name, shape in zip((*op.inputs, *op.outputs), shapes, strict=True)
     }
-    op = Op(name, kind, pass_, name, ("a", "b"), ("c",), loops=loops)
-    cost = price(op, Graph(name, 1, format_, tensors, (op,), "c"), machine)
+    cost = price(op, Graph(op.name, 1, format_, tensors, (op,), "C"), machine)
     engine = next(iter(cost.engine_work))
     time_s = cost.time_s(machine)
     parts = {
@@ -153,37 +194,41 @@ def _single(
         f"{engine} arithmetic": cost.compute_s(machine),
         **{f"{level} bandwidth": t for level, t in cost.memory_s(machine).items()},
     }
-    peak = machine.engines[engine.rpartition(".")[0]].rates[format_].value
+    stored = dict(zip(op.inputs, cost.stored, strict=True))
     return OpResult(
-        op=f"{name}, {pass_.value}" if kind == "conv2d" else name,
+        op=op.name,
         device=machine.name,
         engine=engine.rpartition(".")[0],
         format=format_,
+        sparsity="none" if zeros is None else f"{zeros} in {sparse}",
         flops=op.matrix_flops,
+        useful_flops=op.matrix_flops * cost.useful,
+        issued_flops=op.matrix_flops * cost.issued,
         time_s=time_s,
         parts_s=parts,
         bound=max(parts, key=lambda part: parts[part]),
-        utilisation=op.matrix_flops / (peak * time_s),
+        utilisation=op.matrix_flops * cost.issued / (engine_rate(machine, engine) * time_s),
         traffic_bytes=cost.traffic_bytes,
-        compulsory_bytes=sum(tensor.bytes for tensor in tensors.values()),
+        compulsory_bytes=sum(t.bytes * stored.get(name, 1.0) for name, t in tensors.items()),
         energy_j=op_energy_j(cost, machine),
+        area_mm2=None if machine.area is None else machine.area.value * 1e6,
         calibrated=cost.calibrated,
+        notes=(*cost.notes, *machine.unpriced),
     )
 
 
 def _format(device: Device, wanted: str | None) -> str:
-    """Check a number format, or choose the one in which the device does matrix work fastest."""
-    rates = {
-        format_: rate.value
-        for engine in device.engines.values()
-        if "matrix" in engine.runs
-        for format_, rate in engine.rates.items()
-    }
+    """Check a number format, or choose the one of `gemm`'s default."""
+    rates: dict[str, float] = {}
+    for engine in device.engines.values():
+        for format_, rate in engine.rates.items() if "matrix" in engine.runs else ():
+            rates[format_] = max(rates.get(format_, 0.0), rate.value)
     if not rates:
         raise RidgelineError(f"{device.name} does no matrix work")
     if wanted is None:
-        return max(rates, key=lambda format_: rates[format_])
-    if wanted not in rates or wanted not in FORMAT_BYTES:
+        wide = [format_ for format_ in rates if formats.find(format_).bits >= _DEFAULT_BITS]
+        return max(wide or rates, key=lambda format_: rates[format_])
+    if formats.find(wanted).rate not in rates:
         raise RidgelineError(
             f"{device.name} does no matrix work in {wanted!r}{nearest(wanted, rates)} "
             f"(it does: {', '.join(sorted(rates))})"

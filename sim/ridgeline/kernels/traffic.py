@@ -18,7 +18,9 @@ import math
 from dataclasses import dataclass
 
 from ridgeline.hardware.device import Device, MemoryLevel
-from ridgeline.workload.graph import FORMAT_BYTES, Conv, Gemm, Graph, Op, Pass
+from ridgeline.kernels.cost import Moved
+from ridgeline.workload.formats import bytes_of
+from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass
 
 _TILE_SHARE = 0.5  # of the registers: accumulators; the rest is for operands, addresses, buffers
 
@@ -48,7 +50,7 @@ def as_gemm(loops: Gemm | Conv, pass_: Pass) -> Gemm:
 def held_accumulators(device: Device, accumulate: str) -> int:
     """Output elements that all instances of the nearest memory level hold together."""
     nearest = next(iter(device.memory.values()))
-    return int(_TILE_SHARE * nearest.capacity.value / FORMAT_BYTES[accumulate])
+    return int(_TILE_SHARE * nearest.capacity.value / bytes_of(accumulate))
 
 
 def output_tile(m: int, n: int, held: int) -> tuple[int, int]:
@@ -79,7 +81,7 @@ class Operands:
         Footprints of the first two inputs.
     rest_bytes
         Everything else that is read or written, once: the result, a bias.
-    far_bytes
+    far
         Bytes that pass the farthest memory level.
     """
 
@@ -87,12 +89,15 @@ class Operands:
     a_bytes: int
     b_bytes: int
     rest_bytes: int
-    far_bytes: float
+    far: Moved
 
-    def near_bytes(self, rows: int, columns: int) -> float:
-        """Bytes that pass a nearer level with this output tile below it."""
-        return self.a_bytes * math.ceil(self.gemm.n / columns) + (
-            self.b_bytes * math.ceil(self.gemm.m / rows) + self.rest_bytes
+    def through(self, rows: int, columns: int, partial: float = 0.0) -> Moved:
+        """Bytes that pass a level with this output tile below it."""
+        return Moved(
+            float(self.a_bytes * math.ceil(self.gemm.n / columns)),
+            float(self.b_bytes * math.ceil(self.gemm.m / rows)),
+            float(self.rest_bytes),
+            partial,
         )
 
 
@@ -103,7 +108,9 @@ def operands_of(op: Op, graph: Graph, device: Device, accumulate: str) -> Operan
     a, b = (graph.tensors[name].bytes for name in op.inputs[:2])
     rest = streamed_bytes(op, graph) - a - b
     rows, columns = output_tile(gemm.m, gemm.n, held_accumulators(device, accumulate))
-    far = a * math.ceil(gemm.n / columns) + b * math.ceil(gemm.m / rows) + rest
+    far = Moved(
+        float(a * math.ceil(gemm.n / columns)), float(b * math.ceil(gemm.m / rows)), float(rest)
+    )
     return Operands(gemm, a, b, rest, far)
 
 

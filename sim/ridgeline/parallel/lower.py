@@ -10,6 +10,7 @@ from ridgeline.engine.program import Program
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost, price
+from ridgeline.kernels.cost import places, price_of_place
 from ridgeline.network.schedule import ALGORITHMS, Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.buckets import Bucket, gradient_buckets
@@ -118,15 +119,10 @@ class _Lowering:
 
     def _device_accounts(self) -> dict[str, int]:
         """Open a ledger account for every engine and format and every memory level."""
-        device, accounts = self.device, {}
-        for name, engine in device.engines.items():
-            for format_ in engine.rates:
-                price_j = device.prices.price_j(engine.energy[format_], "J/FLOP")
-                place = f"{name}.{format_}"
-                accounts[place] = self.builder.add_account("compute", place, "FLOP", price_j)
-        for name, level in device.memory.items():
-            price_j = device.prices.price_j(level.energy, "J/B")
-            accounts[name] = self.builder.add_account(level.kind, name, "B", price_j)
+        accounts = {}
+        for place in places(self.device):
+            component, unit, price_j = price_of_place(self.device, place)
+            accounts[place] = self.builder.add_account(component, place, unit, price_j)
         return accounts
 
     def _add_rank(self, members: Sequence[int]) -> None:

@@ -49,7 +49,7 @@ class Plan(Strict):
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: all of its share."""
     precision: str = "fp32"
-    """fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed."""
+    """fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed, int8-mixed or flex16+5."""
     optimizer: str | None = None
     """None: the model's own."""
     schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble"] = "1f1b"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ridgeline.report.result import Result
 
 FIGURES = ("roofline", "timeline", "energy")
-NUMBERS = ("trace.json", "result.json")
+NUMBERS = ("trace.json", "ledger.csv", "result.json")
 
 
 def write_bundle(result: Result, folder: str | Path) -> list[Path]:
@@ -26,8 +26,8 @@ def write_bundle(result: Result, folder: str | Path) -> list[Path]:
     Returns
     -------
     list of Path
-        The files: ``roofline.png``, ``timeline.png``, ``energy.png``, ``trace.json`` and
-        ``result.json``.
+        The files: ``roofline.png``, ``timeline.png``, ``energy.png``, ``trace.json``,
+        ``ledger.csv`` and ``result.json``.
 
     Raises
     ------
@@ -37,9 +37,10 @@ def write_bundle(result: Result, folder: str | Path) -> list[Path]:
     folder = make_folder(folder)
     paths = [folder / name for name in (*(f"{kind}.png" for kind in FIGURES), *NUMBERS)]
     with ExitStack() as files:
-        *drawings, trace, numbers = [files.enter_context(replacing(path)) for path in paths]
+        *drawings, trace, ledger, numbers = [files.enter_context(replacing(path)) for path in paths]
         for kind, drawing in zip(FIGURES, drawings, strict=True):
             save(draw(kind, result), drawing)
         write_trace(result, trace)
+        result.ledger().write(ledger)
         result.to_json(numbers)
     return paths

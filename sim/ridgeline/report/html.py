@@ -42,6 +42,13 @@ def result_html(result: Result) -> str:
     )
 
 
+def table_html(headings: Sequence[str], rows: Sequence[Sequence[object]], caption: str) -> str:
+    """Return some rows of a larger table as an HTML fragment, with what the table is below it."""
+    cells = [[f"{c:.6g}" if isinstance(c, float) else str(c) for c in row] for row in rows]
+    note = _box("font-size:11px;opacity:.75", escape(f"{caption}; the first {len(rows)} rows"))
+    return _box("font-size:12px;line-height:1.4", _table(cells, headings), note)
+
+
 def _top_ops(result: Result) -> list[tuple[str, ...]]:
     """Return the ops that take longest over all micro-batches, as cells."""
     device = result.details.cluster.device

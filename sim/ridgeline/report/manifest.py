@@ -57,6 +57,7 @@ def manifest(model: Model, cluster: Cluster, plan: Plan, lowered: Lowered) -> di
             "year": device.year,
             "process_node_nm": _scaled(device.process_node, 1e9),
             "tdp_w": _scaled(device.tdp, 1.0),
+            "area_mm2": _scaled(device.area, 1e6),
             "price_usd": _scaled(device.price, 1.0),
             "energy_table": device.prices.name,
             "energy_scopes": sorted({entry.scope for entry in device.prices.entries.values()}),
@@ -72,7 +73,7 @@ def manifest(model: Model, cluster: Cluster, plan: Plan, lowered: Lowered) -> di
         "flop_definition": FLOP_DEFINITION,
         "energy_scope": "devices in use and the links between them; host and cooling left out",
         "scaling": "single point",
-        "not_modelled": list(NOT_MODELLED),
+        "not_modelled": [*NOT_MODELLED, *device.unpriced],
         "io_modelled": False,
         "accuracy_modelled": False,
         "ranks": {
@@ -80,9 +81,31 @@ def manifest(model: Model, cluster: Cluster, plan: Plan, lowered: Lowered) -> di
             "simulated": len(lowered.classes),
         },
         "trust": trust(device, lowered),
-        "notes": list(graph.notes),
+        "notes": [*graph.notes, *zeros_notes(lowered)],
     }
     return {**content, "hash": _digest(content)}
+
+
+def zeros_notes(lowered: Lowered) -> list[str]:
+    """Say what zeros in operands saved, and those that nothing was saved by."""
+    dense = useful = issued = 0.0
+    unused: dict[str, int] = {}
+    for op, cost in zip(lowered.ops, lowered.op_costs, strict=True):
+        if op.loops is None:
+            continue
+        dense += op.matrix_flops
+        useful += op.matrix_flops * cost.useful
+        issued += op.matrix_flops * cost.issued
+        for note in cost.notes:
+            why = note.partition(" are computed: ")[2]
+            unused[why] = unused.get(why, 0) + 1
+    if useful == dense:
+        return []
+    shares = f"{useful / dense:.1%} meet no zero, {issued / dense:.1%} take time"
+    return [
+        f"of the matrix FLOPs at their mathematical shapes, {shares}; MFU counts the latter",
+        *(f"zeros in operands of {count} ops save nothing: {why}" for why, count in unused.items()),
+    ]
 
 
 def trust(device: Device, lowered: Lowered) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from ridgeline.workload.model import Model
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from ridgeline.report.ledger import Ledger
+
 
 @dataclass(frozen=True)
 class Details:
@@ -101,6 +103,12 @@ class Result:
         from ridgeline.report.figures import draw
 
         return draw(kind, self, ax)
+
+    def ledger(self) -> Ledger:
+        """Return every counted event by op, pass, operand and place, with its energy."""
+        from ridgeline.report.ledger import ledger
+
+        return ledger(self)
 
     def to_perfetto(self, path: str | Path) -> None:
         """Write the timeline as a Chrome trace (JSON), which Perfetto and chrome://tracing open."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,7 @@ def headline(result: Result) -> list[tuple[str, str]]:
     """Return the few numbers that say it all, as names and values for people."""
     plan, sample = result.manifest["plan"], result.manifest["model"]["sample"]
     energy_j = result.energy_j["total"]
+    power_w = energy_j / result.step_time_s
     tokens = [("", f"{result.tokens_per_s:,.0f} tokens/s")] if result.tokens_per_s else []
     return [
         ("step time", show(result.step_time_s, "s", 5)),
@@ -72,9 +74,36 @@ def headline(result: Result) -> list[tuple[str, str]]:
         ("MFU (share of dense peak)", f"{result.mfu:.1%}"),
         ("energy a step, all devices", show(energy_j, "J", 4)),
         (f"energy a {sample.removesuffix('s')}", show(energy_j / plan["global_batch"], "J")),
-        ("mean power a device", f"{energy_j / result.step_time_s / plan['devices']:,.0f} W"),
+        ("mean power a device", f"{power_w / plan['devices']:,.0f} W"),
+        ("efficiency", f"{show(result.flops_per_step / energy_j, 'FLOP/s', 3)}/W"),
+        *_per_area(result, power_w),
         ("bound by", result.bound),
     ]
+
+
+def _per_area(result: Result, power_w: float) -> list[tuple[str, str]]:
+    """Rate and power per area of silicon, where the device's file says how large it is."""
+    area_mm2 = result.manifest["device"]["area_mm2"]
+    if area_mm2 is None:
+        return []
+    silicon_mm2 = area_mm2 * result.manifest["plan"]["devices"]
+    rate = result.flops_per_step / result.step_time_s / silicon_mm2
+    return [("per area", f"{show(rate, 'FLOP/s')}/mm2, {power_w / silicon_mm2:.2g} W/mm2")]
+
+
+def print_ledger(result: Result, screen: Console) -> None:
+    """Print the energy of the ledger by pass and component, with sums that are the result's."""
+    energy = result.ledger().by("pass", "component")
+    components = [name for name, value in result.energy_j.items() if name == "total" or value]
+    unit, size = next((u, s) for u, s in _ENERGY.items() if result.energy_j["total"] >= s)
+    table = plain_table({f"energy a step, {unit}": "left", **dict.fromkeys(components, "right")})
+    for pass_ in dict.fromkeys(name for name, _ in energy):
+        parts = {name: energy.get((pass_, name), 0.0) for name in components}
+        parts["total"] = math.fsum(parts.values())
+        table.add_row(pass_, *(_number(parts[name] / size) for name in components))
+    table.add_section()
+    table.add_row("total", *(_number(result.energy_j[name] / size) for name in components))
+    screen.print(table)
 
 
 def _rate(value: float) -> str:

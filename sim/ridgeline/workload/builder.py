@@ -70,7 +70,7 @@ class GraphBuilder:
 
     def weight(self, name: str, shape: tuple[int, ...]) -> str:
         """Declare a trained parameter."""
-        return self.tensor(name, shape, MASTER, Role.WEIGHT)
+        return self.tensor(name, shape, self.numerics.master, Role.WEIGHT)
 
     def buffer(self, name: str, shape: tuple[int, ...]) -> str:
         """Declare a running statistic."""
@@ -159,6 +159,36 @@ class GraphBuilder:
             self._casts[tensor, format_] = copy
         return self._casts[tensor, format_]
 
+    def quantise(self, tensor: str, layer: str) -> str:
+        """Return the tensor in the narrow format of matrix products, with a scale of its own."""
+        assert self.numerics.narrow is not None
+        role = self.tensors[tensor].role
+        return self._quantised(
+            tensor,
+            layer,
+            self.numerics.narrow.forward,
+            Role.WEIGHT_COPY if role is Role.WEIGHT else Role.ACTIVATION,
+            Pass.FORWARD,
+        )
+
+    def _quantised(self, tensor: str, layer: str, format_: str, role: Role, pass_: Pass) -> str:
+        assert self.numerics.narrow is not None
+        if (tensor, format_) not in self._casts:
+            copy = self.tensor(f"{tensor}.{format_}", self.shape(tensor), format_, role)
+            self.emit(
+                QUANTISE,
+                layer,
+                (tensor,),
+                (copy,),
+                name=f"{tensor}.to-{format_}",
+                pass_=pass_,
+                flops=QUANTISE.forward.of(self.elements(tensor)),
+                passes=(self.numerics.narrow.reads,),
+                output_passes=(2,),  # as it is, and transposed
+            )
+            self._casts[tensor, format_] = copy
+        return self._casts[tensor, format_]
+
     def graph(self, loss: str) -> Graph:
         """Return the finished graph."""
         ops = settle(self.ops, self.tensors)
@@ -207,11 +237,27 @@ class GradientBuilder(GraphBuilder):
         return self._gradients[tensor]
 
     def gradient_tensor(self, tensor: str, shape: tuple[int, ...] | None = None) -> str:
-        """Declare a tensor for a gradient of `tensor`, of its format, and of its shape if None."""
-        of = self.tensors[tensor]
+        """Declare a tensor for a gradient of `tensor`, of its format, and of its shape if None.
+
+        The gradient of a narrow tensor is not narrow: products give it in the compute format.
+        """
+        of, narrow = self.tensors[tensor], self.numerics.narrow
+        is_narrow = narrow is not None and of.format == narrow.forward
+        format_ = self.numerics.compute if is_narrow else of.format
         role = Role.WEIGHT_GRADIENT if of.role in _OF_WEIGHTS else Role.ACTIVATION_GRADIENT
         shape = of.shape if shape is None else shape
-        return self.tensor(self._free(f"{tensor}.grad", self.tensors), shape, of.format, role)
+        return self.tensor(self._free(f"{tensor}.grad", self.tensors), shape, format_, role)
+
+    def quantise_gradient(self, gradient: str, layer: str) -> str:
+        """Return a gradient in the narrow format that matrix products take gradients in."""
+        assert self.numerics.narrow is not None
+        return self._quantised(
+            gradient,
+            layer,
+            self.numerics.narrow.gradient,
+            Role.ACTIVATION_GRADIENT,
+            Pass.INPUT_GRADIENT,
+        )
 
     def give(self, tensor: str, gradient: str, layer: str) -> None:
         """Let a gradient arrive at a forward tensor; a second one is added to the first."""
@@ -307,7 +353,11 @@ def settle(ops: Sequence[Op], tensors: dict[str, Tensor]) -> tuple[Op, ...]:
 
 def _cast_gradient(g: GradientBuilder, op: Op) -> None:
     (x,), (y,) = op.inputs, op.outputs
-    if g.wants(x):
+    if not g.wants(x):
+        return
+    if precisions.same_in_memory(g.format(g.gradient(y)), g.format(x)):
+        g.give(x, g.gradient(y), op.layer)  # of a quantised tensor, whose gradient is not narrow
+    else:
         g.derive(CAST, op, (x,), (g.gradient(y),), flops=CAST.gradient.of(g.elements(x)))
 
 
@@ -317,13 +367,21 @@ def _add_gradient(g: GradientBuilder, op: Op) -> None:
             g.give(x, g.gradient(op.outputs[0]), op.layer)
 
 
-# The two kinds that the builders themselves emit.
+# The kinds that the builders themselves emit.
 CAST = register(
     OpKind(
         "cast",
         _cast_gradient,
         Cost(1, "element", "a conversion"),
         Cost(1, "element", "a conversion back"),
+    )
+)
+QUANTISE = register(
+    OpKind(
+        "quantise",
+        _cast_gradient,
+        Cost(4, "element", "a magnitude and its maximum, a multiplication, a conversion"),
+        Cost(1, "element", "a conversion back, where the formats differ"),
     )
 )
 ADD = register(

@@ -11,22 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
-from types import MappingProxyType
 from typing import Literal
 
-FORMAT_BYTES: Mapping[str, int] = MappingProxyType(
-    {
-        "fp64": 8,
-        "fp32": 4,
-        "tf32": 4,
-        "fp16": 2,
-        "bf16": 2,
-        "fp8": 1,
-        "int8": 1,
-        "int32": 4,
-        "int64": 8,
-    }
-)
+from ridgeline.workload import formats
+from ridgeline.workload.formats import FORMAT_BYTES as FORMAT_BYTES
+from ridgeline.workload.sparsity import Sparsity
 
 Passes = tuple[int | Fraction, ...]
 
@@ -63,6 +52,8 @@ class Tensor:
     shape: tuple[int, ...]
     format: str
     role: Role
+    sparsity: Sparsity | None = None
+    """Of an operand of a contraction: the zeros that an engine may make use of."""
 
     @property
     def elements(self) -> int:
@@ -71,8 +62,8 @@ class Tensor:
 
     @property
     def bytes(self) -> int:
-        """Size in bytes."""
-        return self.elements * FORMAT_BYTES[self.format]
+        """Size in bytes: of all bits, what the elements share among them, rounded up."""
+        return -(-formats.find(self.format).tensor_bits(self.elements) // 8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 from ridgeline import catalog, config
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.workload import numerics as precisions
+from ridgeline.workload import sparsity
 from ridgeline.workload import optimizers
 from ridgeline.workload.autodiff import training_graph
 from ridgeline.workload.builder import GraphBuilder
@@ -19,6 +20,7 @@ from ridgeline.workload.families import FAMILIES, Network, family_schema
 from ridgeline.workload.families.base import Published
 from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.optimizers import Optimizer
+from ridgeline.workload.zeros import with_zeros
 
 MAX_BATCH = 2**24
 _CACHED_GRAPHS = 32
@@ -102,7 +104,9 @@ class Model:
 
 @lru_cache(maxsize=_CACHED_GRAPHS)
 def _training(model: Model, batch: int, precision: str, optimizer: Optimizer) -> Graph:
-    return training_graph(model.forward(batch, precision), optimizer)
+    graph = training_graph(model.forward(batch, precision), optimizer)
+    weights = sparsity.parse(model.network.weight_sparsity)
+    return with_zeros(graph, weights, model.network.relu_density)
 
 
 def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:

@@ -29,6 +29,21 @@ reads rows of the fp32 table and gives them in the compute format.
 
 "tf32" is stored as fp32 in 4 bytes; the name says that tensor cores may round it when they
 multiply. The first input of a contraction has the format that it multiplies in.
+
+**Narrow products.** "fp8-mixed" and "int8-mixed" are bf16-mixed but for the matrix products with
+weights whose three sizes are multiples of 16: their operands are quantised to 8 bits, their results
+are bf16. Convolutions, attention scores and recurrences stay in bf16. Quantising reads a tensor,
+looks for its largest magnitude, scales, converts, and writes the tensor twice, as it is and
+transposed, for 8-bit matrix units take one layout only. fp8: e4m3 for activations and weights, e5m2
+for gradients, scaled by the magnitudes of steps before (Micikevicius et al., arXiv:2209.05433;
+NVIDIA Transformer Engine, recipe "DelayedScaling", format HYBRID), so that a tensor is read once.
+int8 scales by the tensor's own magnitude, which takes a reading of its own (Banner et al.,
+"Scalable methods for 8-bit training of neural networks", NeurIPS 2018). The exchange of magnitudes
+among ranks is not modelled.
+
+**flex16+5** keeps weights, activations, gradients and optimizer state in 16 bits with one 5-bit
+exponent a tensor, without fp32 copies (Köster et al., arXiv:1711.02213); the hardware tracks the
+largest magnitudes. Statistics and the loss are fp32 here.
 """
 
 from __future__ import annotations
@@ -38,12 +53,32 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ridgeline.errors import RidgelineError, nearest
-from ridgeline.workload.graph import FORMAT_BYTES
+from ridgeline.workload import formats
 
 MASTER = "fp32"
-"""Format of weights, statistics, loss and optimizer state in every precision."""
+"""Format of statistics and loss in every precision, of weights and optimizer state in most."""
+
+NARROW_MULTIPLE = 16
+"""Sizes of a product in 8 bits are multiples of this (cuBLAS: 16 bytes; Transformer Engine)."""
 
 _FP32_IN_MEMORY = frozenset({"fp32", "tf32"})
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """How matrix products are done in a narrower format than `Numerics.compute`.
+
+    Attributes
+    ----------
+    forward, gradient
+        Formats of activations and weights, and of the gradients that come back.
+    reads
+        How often a tensor is read to be quantised: again, if its own magnitude is its scale.
+    """
+
+    forward: str
+    gradient: str
+    reads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +91,17 @@ class Numerics:
         Format of the operands of convolutions and matrix products, hence of most activations.
     loss_scale
         What the loss is multiplied by before the backward pass; None: no loss scaling.
+    master
+        Format of weights and optimizer state.
+    narrow
+        Formats of the operands of matrix products, if they are not in `compute`.
     """
 
     name: str
     compute: str
     loss_scale: float | None = None
+    master: str = MASTER
+    narrow: Narrow | None = None
 
     @property
     def delivered(self) -> str:
@@ -77,10 +118,12 @@ PRECISIONS: Mapping[str, Numerics] = MappingProxyType(
             # 2**16 is where torch.amp.GradScaler starts; the value changes no cost.
             Numerics("fp16-mixed", "fp16", loss_scale=65536.0),
             Numerics("bf16-mixed", "bf16"),
+            Numerics("fp8-mixed", "bf16", narrow=Narrow("fp8-e4m3", "fp8-e5m2", reads=1)),
+            Numerics("int8-mixed", "bf16", narrow=Narrow("int8", "int8", reads=2)),
+            Numerics("flex16+5", "flex16+5", master="flex16+5"),
         )
     }
 )
-_PLANNED = frozenset({"fp8-mixed"})
 
 
 def find(precision: str) -> Numerics:
@@ -89,13 +132,11 @@ def find(precision: str) -> Numerics:
     Raises
     ------
     RidgelineError
-        If it is unknown or not modelled yet.
+        If it is unknown.
     """
     if precision in PRECISIONS:
         return PRECISIONS[precision]
     allowed = ", ".join(PRECISIONS)
-    if precision in _PLANNED:
-        raise RidgelineError(f"precision {precision!r} is not modelled yet (modelled: {allowed})")
     raise RidgelineError(
         f"unknown precision {precision!r}{nearest(precision, PRECISIONS)} (known: {allowed})"
     )
@@ -106,6 +147,6 @@ def same_in_memory(a: str, b: str) -> bool:
     return a == b or {a, b} <= _FP32_IN_MEMORY
 
 
-def widest(formats: tuple[str, ...]) -> str:
+def widest(names: tuple[str, ...]) -> str:
     """Return the format with the most bytes; the first of equals."""
-    return max(formats, key=FORMAT_BYTES.__getitem__)
+    return max(names, key=formats.bytes_of)

@@ -7,7 +7,7 @@ import math
 from ridgeline.hardware.array import SystolicArray
 from ridgeline.kernels.systolic.closed_form import Schedule
 from ridgeline.kernels.systolic.partition import Arrays, Network
-from ridgeline.workload.graph import FORMAT_BYTES
+from ridgeline.workload.formats import bytes_of
 
 
 def arrays_of(array: SystolicArray, accumulate: str) -> Arrays:
@@ -35,6 +35,6 @@ def arrays_of(array: SystolicArray, accumulate: str) -> Arrays:
         bytes_per_cycle = array.network.bandwidth.value / clock_hz
         network = Network(
             math.ceil(array.network.latency.value * clock_hz),
-            bytes_per_cycle / FORMAT_BYTES[accumulate],
+            bytes_per_cycle / bytes_of(accumulate),
         )
     return Arrays(array.rows.value, array.columns.value, array.count.value, schedules, network)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import abc
 from typing import Annotated, ClassVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 
 from ridgeline.config import Strict
+from ridgeline.errors import ConfigError
+from ridgeline.workload import sparsity
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.ops.window import Pair
 
@@ -86,7 +88,23 @@ class Network(Strict, abc.ABC):
     """Where the network is described, and which variant this is."""
     optimizer: str = "sgd-momentum"
     """The optimizer that it is usually trained with."""
+    weight_sparsity: str = "none"
+    """Zeros in the weights of convolutions and matrix products: 2:4, unstructured 0.3, block 32x32
+    0.1. What they save is up to the device; memory holds the dense weights."""
+    relu_density: Annotated[float, Field(gt=0, le=1, strict=False)] = 1.0
+    """Share of a ReLU's outputs that are not zero; 1 leaves zeros in activations aside."""
     published: Published = Published()
+
+    @field_validator("weight_sparsity")
+    @classmethod
+    def _readable(cls, text: str) -> str:
+        try:
+            found = sparsity.parse(text)
+        except ConfigError as error:
+            raise ValueError(error.message) from error
+        if found is not None and found.kind == "activation":
+            raise ValueError("weights have no activation zeros; give relu_density")
+        return text
 
     @property
     def tokens_per_sample(self) -> int:

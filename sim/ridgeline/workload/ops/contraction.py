@@ -13,6 +13,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Conv, Gemm, Op
 from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.numerics import NARROW_MULTIPLE
 from ridgeline.workload.ops.shape import gather_gradients
 from ridgeline.workload.ops.window import Pair, check, image, pair
 
@@ -177,13 +178,23 @@ def _contract(
     attrs: Attrs = (),
 ) -> tuple[str, ...]:
     compute = b.numerics.compute
-    x, weight = b.cast(x, compute, layer), b.cast(weight, compute, layer)
+    if _is_narrow(b, kind, loops):
+        x, weight = b.quantise(x, layer), b.quantise(weight, layer)
+    else:
+        x, weight = b.cast(x, compute, layer), b.cast(weight, compute, layer)
     names = [f"{layer}.y"] if len(shapes) == 1 else [f"{layer}.y{i}" for i in range(len(shapes))]
     ys = tuple(
         b.activation(name, shape, compute) for name, shape in zip(names, shapes, strict=True)
     )
     b.emit(kind, layer, (x, weight), ys, loops=loops, attrs=attrs)
     return ys
+
+
+def _is_narrow(b: GraphBuilder, kind: OpKind, loops: Gemm | Conv) -> bool:
+    """Tell whether a contraction is done in the narrow format of the precision."""
+    if b.numerics.narrow is None or kind.name != "gemm" or not isinstance(loops, Gemm):
+        return False
+    return all(size % NARROW_MULTIPLE == 0 for size in (loops.m, loops.n, loops.k))
 
 
 def _conv2d_gradient(g: GradientBuilder, op: Op) -> None:
@@ -197,6 +208,8 @@ def _conv2d_gradient(g: GradientBuilder, op: Op) -> None:
 def _gemm_gradient(g: GradientBuilder, op: Op) -> None:
     (x, weight), dy = op.inputs, gather_gradients(g, op)
     assert isinstance(op.loops, Gemm)
+    if _is_narrow(g, GEMM, op.loops):
+        dy = g.quantise_gradient(dy, op.layer)
     m, n, k, batch = op.loops.m, op.loops.n, op.loops.k, op.loops.batch
     if g.wants(x):  # dx [m, k] = dy [m, n] w [n, k]
         g.derive(GEMM, op, (x,), (dy, weight), loops=Gemm(m, k, n, batch))

@@ -8,7 +8,6 @@ from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Pass, Passes, Role
 from ridgeline.workload.kinds import Cost, OpKind, register
-from ridgeline.workload.numerics import MASTER
 from ridgeline.workload.optimizers import Optimizer
 
 
@@ -52,7 +51,7 @@ def update(g: GradientBuilder, layer: str, weight: str, gradient: str, rule: Opt
     """
     shape, touched = g.shape(weight), g.elements(gradient)
     states = [
-        g.tensor(f"{weight}.{name}", of_state, MASTER, Role.STATE)
+        g.tensor(f"{weight}.{name}", of_state, g.numerics.master, Role.STATE)
         for name, of_state in rule.state_shapes(shape).items()
     ]
     passes: Passes = (rule.weight_passes, rule.gradient_passes, *(1 for _ in states))

@@ -1,0 +1,173 @@
+"""Number formats: their bits, what they can hold, and how numbers are rounded to them.
+
+==========  ====  ========  ========  ======  ===========  ===========================
+format      bits  exponent  mantissa  shared  accumulated  source
+==========  ====  ========  ========  ======  ===========  ===========================
+fp64        64    11        52                fp64         IEEE 754-2019, binary64
+fp32        32    8         23                fp32         IEEE 754-2019, binary32
+tf32        32    8         10                fp32         NVIDIA A100 white paper, 2020
+bf16        16    8         7                 fp32         Kalamkar et al., 2019
+fp16        16    5         10                fp32         IEEE 754-2019, binary16
+fp8-e4m3    8     4         3                 fp32         Micikevicius et al., 2022
+fp8-e5m2    8     5         2                 fp32         Micikevicius et al., 2022
+int8        8     0         7                 int32        Jacob et al., CVPR 2018
+flex16+5    16    0         15        5       fp32         Köster et al., NIPS 2017
+==========  ====  ========  ========  ======  ===========  ===========================
+
+"mantissa" is without the hidden bit of a float and without the sign. "shared" bits exist once for a
+whole tensor. tf32 uses 19 of the 32 bits that it is stored in. Integers other than int8 only index.
+
+A float is rounded to nearest, ties to even, with gradual underflow, and beyond its largest number
+becomes infinite; fp8-e4m3 has no infinity and gives NaN there. Integers and flex16+5 have a step,
+the same for a whole tensor, and saturate.
+
+Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433; Kalamkar et al., "A study of
+BFLOAT16 for deep learning training", arXiv:1905.12322; Jacob et al., "Quantization and training of
+neural networks for efficient integer-arithmetic-only inference"; Köster et al., "Flexpoint: an
+adaptive numerical format for efficient training of deep neural networks", arXiv:1711.02213.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from ridgeline.errors import RidgelineError, nearest
+
+Kind = Literal["float", "fixed", "index"]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How one number is stored, and what a whole tensor of them shares.
+
+    Attributes
+    ----------
+    kind
+        "float"; "fixed": an integer times a step that all numbers of a tensor share; "index": an
+        integer that stands for itself.
+    bits
+        Of storage of one number.
+    exponent_bits, mantissa_bits
+        Of one number; the mantissa without sign and hidden bit.
+    shared_bits
+        Stored once for a tensor.
+    arithmetic
+        The name under which a device states its rate: both fp8 formats multiply at one.
+    accumulator
+        Format that products are summed in.
+    infinite
+        Whether the largest exponent is kept for infinities, as in IEEE 754.
+    """
+
+    name: str
+    kind: Kind
+    bits: int
+    exponent_bits: int
+    mantissa_bits: int
+    shared_bits: int = 0
+    arithmetic: str = ""
+    accumulator: str = "fp32"
+    infinite: bool = True
+
+    @property
+    def rate(self) -> str:
+        """Name under which a device states how fast it multiplies numbers of this format."""
+        return self.arithmetic or self.name
+
+    @property
+    def bias(self) -> int:
+        """Exponent of 1.0 in a float."""
+        return 2 ** (self.exponent_bits - 1) - 1
+
+    @property
+    def largest(self) -> float:
+        """Largest finite number; of a fixed format, in steps."""
+        if self.kind != "float":
+            return 2.0**self.mantissa_bits - 1
+        if self.infinite:
+            return (2 - 2.0**-self.mantissa_bits) * 2.0**self.bias
+        # The largest exponent is used, and of its mantissas only the last is kept for NaN.
+        return (2 - 2.0 ** (1 - self.mantissa_bits)) * 2.0 ** (self.bias + 1)
+
+    @property
+    def least_normal(self) -> float:
+        """Least number with a full mantissa; of a fixed format 1 step."""
+        return 2.0 ** (1 - self.bias) if self.kind == "float" else 1.0
+
+    @property
+    def least(self) -> float:
+        """Least number above 0; of a fixed format 1 step."""
+        return self.least_normal * 2.0**-self.mantissa_bits if self.kind == "float" else 1.0
+
+    @property
+    def epsilon(self) -> float:
+        """Distance from 1 to the next number above it, of a float."""
+        return 2.0**-self.mantissa_bits
+
+    def tensor_bits(self, elements: int) -> int:
+        """Bits of a tensor, with what its elements share."""
+        return elements * self.bits + self.shared_bits
+
+
+_ALL = (
+    Format("fp64", "float", 64, 11, 52, accumulator="fp64"),
+    Format("fp32", "float", 32, 8, 23),
+    Format("tf32", "float", 32, 8, 10),
+    Format("bf16", "float", 16, 8, 7),
+    Format("fp16", "float", 16, 5, 10),
+    Format("fp8-e4m3", "float", 8, 4, 3, arithmetic="fp8", infinite=False),
+    Format("fp8-e5m2", "float", 8, 5, 2, arithmetic="fp8"),
+    Format("int8", "fixed", 8, 0, 7, accumulator="int32"),
+    Format("flex16+5", "fixed", 16, 0, 15, shared_bits=5),
+    Format("int32", "index", 32, 0, 31, accumulator="int32"),
+    Format("int64", "index", 64, 0, 63, accumulator="int64"),
+)
+FORMATS: Mapping[str, Format] = MappingProxyType({format_.name: format_ for format_ in _ALL})
+ALIASES: Mapping[str, str] = MappingProxyType({"fp8": "fp8-e4m3"})
+"""Other names: "fp8" alone is the one that weights and activations have."""
+
+FORMAT_BYTES: Mapping[str, int] = MappingProxyType(
+    {name: FORMATS[ALIASES.get(name, name)].bits // 8 for name in (*FORMATS, *ALIASES)}
+)
+"""Bytes of one number."""
+
+
+def find(name: str) -> Format:
+    """Return a format by name.
+
+    Raises
+    ------
+    RidgelineError
+        If it is unknown.
+    """
+    full = ALIASES.get(name, name)
+    if full not in FORMATS:
+        raise RidgelineError(
+            f"unknown number format {name!r}{nearest(name, FORMATS)} (known: {', '.join(FORMATS)})"
+        )
+    return FORMATS[full]
+
+
+def bytes_of(name: str) -> int:
+    """Bytes of one number in a format; an error if the format is unknown."""
+    return find(name).bits // 8
+
+
+def step_for(format_: Format, largest_magnitude: float) -> float:
+    """Return the step of a fixed format that just holds numbers up to this magnitude.
+
+    That of flex16+5 is a power of two, as its shared exponent says it; that of int8 is any number.
+    """
+    if largest_magnitude <= 0 or not math.isfinite(largest_magnitude):
+        raise RidgelineError(
+            f"{format_.name} needs a largest magnitude above 0, found {largest_magnitude!r}"
+        )
+    step = largest_magnitude / format_.largest
+    if not format_.shared_bits:
+        return step
+    mantissa, exponent = math.frexp(step)
+    return math.ldexp(1.0, exponent - 1 if mantissa == 0.5 else exponent)
