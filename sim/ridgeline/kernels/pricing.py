@@ -47,7 +47,8 @@ def _on_engine(op: Op, graph: Graph, device: Device, name: str, format_: str) ->
     zeros = effect_of(op, graph, engine, operands.gemm)
     busy = zeros.busy(ENGINE_MODELS[engine.kind](op, operands, device, name, format_))
     moved = dict.fromkeys(near_levels(device), busy.near)
-    moved[device.far_memory] = zeros.moved(operands.far)
+    far = operands.far if busy.far is None else busy.far
+    moved[device.far_memory] = zeros.moved(far)
     registers = _instructions(op.matrix_flops * zeros.issued, engine, format_)
     moved |= {
         level: registers

@@ -35,7 +35,7 @@ DATAFLOWS = {
     # A row of the filter stays in an element, a row of the image slides through it: taps of a row
     # in the element, the filter's rows down the array, the output's rows across (Chen, Emer, Sze,
     # ISCA 2016, Section V). Free elements take other channels and filters.
-    "row-stationary": Dataflow("ckns", "rckpn", "pkn", "s", "r", "nq"),
+    "row-stationary": Dataflow("ckns", "rckpn", "pkn", "s", "r", "q"),
     "weight-stationary": Dataflow("", "crs", "k", innermost="npq"),
     "output-stationary": Dataflow("", "pqn", "kpqn", innermost="crs"),
     "input-stationary": Dataflow("", "crs", "npq", innermost="k"),

@@ -24,6 +24,8 @@ class Elements:
         Words of x, w and y that an element holds of one tile.
     buffer_words
         Of the buffer.
+    memory_width
+        Words a cycle between the buffer and the memory behind it.
     held
         Operands that take room in the buffer.
     adds_along
@@ -35,6 +37,7 @@ class Elements:
     networks: Machine
     room: tuple[int, int, int]
     buffer_words: int
+    memory_width: float
     held: frozenset[Operand]
     adds_along: frozenset[str]
     dataflows: tuple[str, ...]
@@ -77,13 +80,15 @@ class Elements:
         return sum(nest.words(operand, tile) for operand in self.held)
 
 
-def elements_of(array: SpatialArray, buffer_words: float) -> Elements:
+def elements_of(array: SpatialArray, buffer_words: float, memory_width: float) -> Elements:
     """Return an engine's array.
 
     Parameters
     ----------
     buffer_words
         Capacity of the memory level next to it.
+    memory_width
+        Words a cycle of the memory behind that.
     """
     x, w, y = array.images, array.filters, array.sums
     networks = Machine(
@@ -99,6 +104,7 @@ def elements_of(array: SpatialArray, buffer_words: float) -> Elements:
         networks=networks,
         room=(x.words.value, w.words.value, y.words.value),
         buffer_words=int(buffer_words),
+        memory_width=memory_width,
         held=frozenset(operand for operand in OPERANDS if OPERANDS[operand] not in array.bypass),
         adds_along=frozenset(array.adds_along),
         dataflows=array.dataflows,

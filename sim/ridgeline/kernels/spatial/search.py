@@ -1,9 +1,11 @@
 """The fastest layout of a nest on an array of elements, among those that a dataflow allows.
 
+Fast means the array or the memory behind its buffer, whichever takes longer.
+
 Candidates are ways to spread the loops over rows and columns, with a tile for each element, in the
-order of the cycles that their multiplications alone take; then all orders of the loops over tiles.
-What multiplications or any one network take is a lower bound, so that the search ends where no
-bound is below the best that was found. It is deterministic. `COUNTED` limits how many layouts are
+order of the cycles that their multiplications alone take; then orders of the loops over tiles, by
+what the busiest network takes at least. The search ends where no bound is below the best that was
+found. It is deterministic. `SPREADS` and `COUNTED` limit how many candidates are looked at and
 counted exactly; a result says whether the search was complete.
 """
 
@@ -11,11 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice, permutations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.spatial.clock import Machine
@@ -23,12 +26,26 @@ from ridgeline.kernels.spatial.constraints import FREE, Constraints
 from ridgeline.kernels.spatial.count import Counts, count
 from ridgeline.kernels.spatial.dataflows import DATAFLOWS, Dataflow
 from ridgeline.kernels.spatial.machine import Elements
-from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, Layout, Loop, Nest
+from ridgeline.kernels.spatial.nest import (
+    DEPENDS,
+    LOOPS,
+    SUMMED,
+    Layout,
+    Loop,
+    Nest,
+    Operand,
+)
 
-COUNTED = 400
-_SPREADS = 20_000  # ways to spread loops along one axis
-_GROUPS = (("p",), ("n", "q"), ("c", "r", "s"), ("k",))
-"""Loops over tiles that stay together: what an operand does not depend on."""
+SPREADS = 2000
+COUNTED = 1000
+Spread = tuple[int, dict[str, int], dict[str, int], dict[str, int]]
+"""Cycles of the multiplications; tile of an element; parts along rows and columns."""
+_LISTED = 20_000  # ways to spread loops along one axis
+_GROUPS = (("p",), ("n",), ("q",), ("c", "r", "s"), ("k",))
+"""Loops over tiles that stay together."""
+_ORDERS = tuple(
+    ("g", *(d for group in order for d in group)) for order in permutations(_GROUPS)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +56,8 @@ class Found:
     ----------
     memory_words
         Words between the buffer and the memory behind it: x, w, sums in, sums out.
+    memory_cycles
+        In which they come and go.
     complete
         Whether no other layout that the dataflow allows is faster.
     """
@@ -46,12 +65,18 @@ class Found:
     layout: Layout
     counts: Counts
     memory_words: tuple[int, int, int, int]
+    memory_cycles: int
     complete: bool
+
+    @property
+    def cycles(self) -> int:
+        """Of the array or of the memory, whichever takes longer."""
+        return max(self.counts.cycles, self.memory_cycles)
 
     @property
     def rank(self) -> tuple[int, int]:
         """Cycles, then words from memory."""
-        return self.counts.cycles, sum(self.memory_words)
+        return self.cycles, sum(self.memory_words)
 
 
 @lru_cache(maxsize=1024)
@@ -64,31 +89,35 @@ def best_layout(nest: Nest, elements: Elements, constraints: Constraints = FREE)
         If the array has no room for any.
     """
     best: Found | None = None
-    complete, left = True, COUNTED
+    complete = True
     names = (constraints.dataflow,) if constraints.dataflow else elements.dataflows
     for name in names:
         flow = DATAFLOWS[name]
-        for bound, element, rows, columns in _spreads(nest, elements, flow, constraints):
-            if best is not None and bound >= best.counts.cycles:
+        spreads = list(islice(_spreads(nest, elements, flow, constraints), SPREADS + 1))
+        complete = complete and len(spreads) <= SPREADS
+        left = COUNTED
+        for least, base, loops in _candidates(nest, elements, flow, constraints, spreads[:SPREADS]):
+            if best is not None and least >= best.cycles:
+                # Spreads that were not looked at multiply as long as the last that was, at least.
+                complete = complete or spreads[-1][0] >= best.cycles
                 break
-            if left <= 0:
+            layout = _buffered(nest, elements, constraints, base, loops)
+            if layout is None:
+                continue
+            if left == 0:
                 complete = False
                 break
-            for layout in _orders(nest, elements, flow, constraints, element, rows, columns):
-                if left <= 0:
-                    complete = False
-                    break
-                left -= 1
-                found = evaluate(nest, elements, layout)
-                if best is None or found.rank < best.rank:
-                    best = found
+            left -= 1
+            found = evaluate(nest, elements, layout)
+            if best is None or found.rank < best.rank:
+                best = found
     if best is None:
         raise RidgelineError(
             f"no layout of the loops {_shown(nest)} fits the array: {elements.rows} x "
             f"{elements.columns} elements with {elements.room} words of images, filters and sums, "
             f"a buffer of {elements.buffer_words} words{constraints.shown}"
         )
-    return Found(best.layout, best.counts, best.memory_words, complete)
+    return replace(best, complete=complete)
 
 
 def evaluate(nest: Nest, elements: Elements, layout: Layout) -> Found:
@@ -102,7 +131,8 @@ def evaluate(nest: Nest, elements: Elements, layout: Layout) -> Found:
     x, w, y_in, y_out = (
         far if is_held else own for far, own, is_held in zip(words, near, held, strict=True)
     )
-    return Found(layout, counts, (x, w, y_in, y_out), complete=True)
+    moved = math.ceil((x + w + y_in + y_out) / elements.memory_width)
+    return Found(layout, counts, (x, w, y_in, y_out), moved, complete=True)
 
 
 _COUNTER = Machine(1, 1, 1, 1, True, True, True, True, True, 1, 0)
@@ -143,12 +173,12 @@ def _products(
         for factor in _parts(nest.size(free[at]), room):
             yield from extend(at + 1, room // factor, {**chosen, free[at]: factor})
 
-    return list(islice(extend(0, room, start), _SPREADS))
+    return list(islice(extend(0, room, start), _LISTED))
 
 
 def _spreads(
     nest: Nest, elements: Elements, flow: Dataflow, constraints: Constraints
-) -> Iterator[tuple[int, dict[str, int], dict[str, int], dict[str, int]]]:
+) -> Iterator[Spread]:
     """Spreads and element tiles by the cycles of their multiplications, the fewest first."""
     tiles = [
         tile
@@ -178,7 +208,7 @@ def _spreads(
         cycles = (whole_tiles * own + np.minimum(own, rest)).prod(axis=2)
         both = (row_parts[:, None, summed] > 1) & (column_parts[None, :, summed] > 1)
         cycles[both.any(axis=2)] = np.iinfo(np.int64).max
-        order = np.argsort(cycles, axis=None, kind="stable")[:COUNTED]
+        order = np.argsort(cycles, axis=None, kind="stable")[:SPREADS]
         for flat in order:
             i, j = divmod(int(flat), len(column_parts))
             found.append((int(cycles[i, j]), number, i, j))
@@ -228,26 +258,57 @@ def _tiles(
     return found
 
 
-def _orders(
-    nest: Nest, elements: Elements, flow: Dataflow, constraints: Constraints,
-    element: dict[str, int], rows: dict[str, int], columns: dict[str, int],
-) -> Iterator[Layout]:  # fmt: skip
-    """All orders of the loops over tiles, as many of the inner ones as the buffer has room for."""
-    base = Layout(element, rows, columns, ())
-    trips = {d: -(-nest.size(d) // tile) for d, tile in base.array_tile.items()}
-    seen: set[tuple[Loop, ...]] = set()
-    for order in permutations(_GROUPS):
-        loops = ["g", *(d for group in order for d in group)]
-        if flow.innermost:
-            loops = [d for d in loops if d not in flow.innermost]
-            loops += [d for d in "nrscpqk" if d in flow.innermost]
-        nested = tuple(Loop(d, trips[d]) for d in constraints.order(loops) if trips[d] > 1)
-        if nested in seen:
-            continue
-        seen.add(nested)
-        layout = _buffered(nest, elements, constraints, base, nested)
-        if layout is not None:
-            yield layout
+def _candidates(
+    nest: Nest, elements: Elements, flow: Dataflow, constraints: Constraints, spreads: list[Spread]
+) -> Iterator[tuple[int, Layout, tuple[Loop, ...]]]:
+    """Spreads with orders of the loops over tiles, by the cycles that they take at least.
+
+    An operand crosses its network again with each loop around the innermost that it depends on.
+    """
+    orders = _orders(flow, constraints)
+    layouts = [Layout(element, rows, columns, ()) for _, element, rows, columns in spreads]
+    if not layouts:
+        return
+    tiles = np.array([[base.array_tile[d] for d in LOOPS] for base in layouts], np.int64)
+    trips = -(-np.array(nest.sizes, np.int64) // tiles)
+    order = np.array([[LOOPS.index(d) for d in loops] for loops in orders])
+    nested = trips[:, order]  # [spreads, orders, loops]
+    least = np.array([spread[0] for spread in spreads], np.int64)[:, None]
+    words: dict[Operand, NDArray[np.int64]] = {}
+    for operand, depends in DEPENDS.items():
+        own = np.array([[d in depends for d in loops] for loops in orders])
+        inside = np.logical_or.accumulate((own & (nested > 1))[:, :, ::-1], axis=2)[:, :, ::-1]
+        times = np.where(inside & ~own, nested, 1).prod(axis=2)
+        words[operand] = nest.words(operand) * times
+    networks = elements.networks
+    back = words["y"] - nest.words("y")
+    far = sum(
+        nest.words(operand) if operand in elements.held else words[operand] for operand in words
+    )
+    for cycles in (
+        words["x"] // networks.x_words, words["w"] // networks.w_words,
+        words["y"] // networks.out_words, back // networks.in_words,
+        (far / elements.memory_width).astype(np.int64),
+    ):  # fmt: skip
+        least = np.maximum(least, cycles)
+    seen: set[tuple[int, tuple[Loop, ...]]] = set()
+    for flat in np.argsort(least, axis=None, kind="stable"):
+        i, j = divmod(int(flat), len(orders))
+        loops = tuple(Loop(d, int(trips[i, LOOPS.index(d)])) for d in orders[j])
+        loops = tuple(loop for loop in loops if loop.trips > 1)
+        if (i, loops) not in seen:
+            seen.add((i, loops))
+            yield int(least[i, j]), layouts[i], loops
+
+
+def _orders(flow: Dataflow, constraints: Constraints) -> list[list[str]]:
+    """Orders of the loops over tiles that the dataflow and the constraints leave."""
+    found: dict[tuple[str, ...], None] = {}
+    for order in _ORDERS:
+        outer = [d for d in order if d not in flow.innermost]
+        inner = [d for d in order if d in flow.innermost]
+        found[tuple(constraints.order(outer + inner))] = None
+    return [list(order) for order in found]
 
 
 def _buffered(
