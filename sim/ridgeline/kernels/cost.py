@@ -61,6 +61,8 @@ class OpCost:
         What a reader must know of this op.
     calibrated
         Whether the achievable share of the peak is known for this op.
+    mapping
+        Which loops run where, where the engine's model lays them out.
     """
 
     latency_s: float
@@ -74,6 +76,7 @@ class OpCost:
     stored: tuple[float, float] = (1.0, 1.0)
     notes: tuple[str, ...] = ()
     calibrated: bool = True
+    mapping: str = ""
 
     def compute_s(self, device: Device) -> float:
         """Time of the arithmetic alone."""

@@ -15,6 +15,7 @@ from ridgeline.hardware.device import Achievable, Device
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
 from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
 from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.traffic import Operands, near_levels
@@ -44,6 +45,8 @@ class Busy:
         Bytes that pass each memory level between registers and the farthest.
     far
         Bytes that pass the farthest, where the engine's model counts them.
+    mapping
+        Which loops run where, in words, where the engine's model lays them out.
     """
 
     peak_flops: float
@@ -51,6 +54,7 @@ class Busy:
     latency_s: float
     near: Moved
     far: Moved | None = None
+    mapping: str = ""
 
 
 EngineModel = Callable[[Op, Operands, Device, str, str], Busy]
@@ -173,29 +177,44 @@ def on_grid(op: Op, operands: Operands, device: Device, engine: str, format_: st
     )
 
 
-def on_elements(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
+def on_elements(
+    op: Op,
+    operands: Operands,
+    device: Device,
+    engine: str,
+    format_: str,
+    given: Given | None = None,
+) -> Busy:
     """Count cycles of the fastest layout on the engine's spatial array.
 
     The forward pass of a convolution is laid out as its eight loops. Its gradients are matrix
     products here: their windows are not shared.
+
+    Parameters
+    ----------
+    given
+        A mapping file, which settles the layout or a part of it.
     """
     # Imported when a device has such an engine: it brings numba.
     from ridgeline.kernels.spatial.machine import elements_of
     from ridgeline.kernels.spatial.nest import nest_of
-    from ridgeline.kernels.spatial.search import best_layout
+    from ridgeline.kernels.spatial.search import best_layout, given_layout
 
     array, size = device.engines[engine].spatial, bytes_of(format_)
     assert array is not None
     assert op.loops is not None
     nest = nest_of(op.loops if op.pass_ is Pass.FORWARD else operands.gemm)
-    far = device.memory[device.far_memory]
+    far, registers = device.memory[device.far_memory], next(iter(device.memory))
     assert far.bandwidth is not None
     elements = elements_of(
         array,
         device.memory[array.buffer].capacity.value / size,
         far.bandwidth.value * far.achievable.value / (size * array.clock.value),
     )
-    found = best_layout(nest, elements)
+    if given is None:
+        found = best_layout(nest, elements)
+    else:
+        found = given_layout(nest, elements, given, [device.far_memory, array.buffer, registers])
     counts, memory = found.counts, found.memory_words
     finished = nest.words("y")
     return Busy(
@@ -206,6 +225,7 @@ def on_elements(op: Op, operands: Operands, device: Device, engine: str, format_
             (counts.x_words, counts.w_words, counts.in_words, counts.out_words), finished, size
         ),
         far=_bytes(memory, finished, size),
+        mapping=found.layout.shown(nest),
     )
 
 

@@ -6,7 +6,7 @@ A convolution is eight loops; a matrix product is the same nest with four of the
 loop  convolution              C[m, n] = A B
 ====  =======================  ==================
 n     images                   m, rows of A and C
-g     groups                   products of a batch
+g     groups                   b, products of a batch
 k     filters of a group       n, columns of B, C
 c     channels of a group      k, the sum
 p, q  rows, columns of output
@@ -28,7 +28,7 @@ from typing import Literal
 from ridgeline.workload.graph import Conv, Gemm
 
 LOOPS = ("n", "g", "k", "c", "p", "q", "r", "s")
-OF_GEMM: Mapping[str, str] = MappingProxyType({"m": "n", "batch": "g", "n": "k", "k": "c"})
+OF_GEMM: Mapping[str, str] = MappingProxyType({"b": "g", "m": "n", "n": "k", "k": "c"})
 """The loops of a matrix product by their names in this module."""
 
 Operand = Literal["x", "w", "y"]
@@ -52,7 +52,7 @@ class Nest:
     stride, dilation
         Along the height and the width.
     is_gemm
-        Whether people call the loops m, n, k and batch.
+        Whether people call the loops b, m, n and k.
     """
 
     sizes: tuple[int, ...]
@@ -151,6 +151,21 @@ class Layout:
         for loop in self.buffer:
             tile[loop.of] *= loop.trips
         return tile
+
+    def shown(self, nest: Nest) -> str:
+        """Say in a line which loops run where, by the names that people use."""
+        name = {own: name for name, own in nest.names.items()}
+        places = {
+            "memory": [(loop.of, loop.trips) for loop in self.memory],
+            "buffer": [(loop.of, loop.trips) for loop in self.buffer],
+            "rows": self.rows.items(),
+            "columns": self.columns.items(),
+            "element": self.element.items(),
+        }
+        return "; ".join(
+            f"{place}: {' '.join(f'{name[d]}={n}' for d, n in loops if n > 1) or '-'}"
+            for place, loops in places.items()
+        )
 
     @property
     def loops(self) -> tuple[Loop, ...]:

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.spatial.clock import Machine
-from ridgeline.kernels.spatial.constraints import FREE, Constraints
+from ridgeline.kernels.mapping.given import Given
+from ridgeline.kernels.spatial.constraints import FREE, Constraints, settled_by
 from ridgeline.kernels.spatial.count import Counts, count
 from ridgeline.kernels.spatial.dataflows import DATAFLOWS, Dataflow
 from ridgeline.kernels.spatial.machine import Elements
@@ -118,6 +119,31 @@ def best_layout(nest: Nest, elements: Elements, constraints: Constraints = FREE)
             f"a buffer of {elements.buffer_words} words{constraints.shown}"
         )
     return replace(best, complete=complete)
+
+
+def given_layout(nest: Nest, elements: Elements, given: Given, levels: list[str]) -> Found:
+    """Count the layout of a mapping file, or find the best of those that it allows.
+
+    Parameters
+    ----------
+    levels
+        The memory behind the buffer, the buffer, and the elements' registers, by their names.
+
+    Raises
+    ------
+    ConfigError
+        If the array cannot work so.
+    """
+    settled = settled_by(given, nest, levels)
+    if isinstance(settled, Constraints):
+        try:
+            return best_layout(nest, elements, settled)
+        except RidgelineError as error:
+            raise given.document.error(str(error)) from error
+    refusal = elements.refusal(nest, settled)
+    if refusal is not None:
+        raise given.document.error(refusal)
+    return evaluate(nest, elements, settled)
 
 
 def evaluate(nest: Nest, elements: Elements, layout: Layout) -> Found:
@@ -320,9 +346,10 @@ def _buffered(
         return None
     inside: list[Loop] = []
     outside: list[Loop] = []
+    buffer, memory = constraints.factors("buffer"), constraints.factors("memory")
     for loop in reversed(loops):
         most = loop.trips
-        fixed = constraints.factors("buffer").get(loop.of)
+        fixed = buffer.get(loop.of)
         if fixed is not None:
             most = min(most, fixed)
         if outside and fixed is None:
@@ -335,7 +362,10 @@ def _buffered(
             inside.append(Loop(loop.of, most))
             tile[loop.of] *= most
         if most < loop.trips:
-            outside.append(Loop(loop.of, -(-loop.trips // most)))
+            rest = -(-loop.trips // most)
+            if rest > memory.get(loop.of, rest):
+                return None
+            outside.append(Loop(loop.of, rest))
     return Layout(
         base.element, base.rows, base.columns, tuple(reversed(inside)), tuple(reversed(outside))
     )
