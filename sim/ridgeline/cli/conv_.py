@@ -84,7 +84,5 @@ def conv_(
     pairs = {name: (value, value) for name, value in both.items()}
     loops = Conv(batch, c_in, height, width, c_out, filter, filter, **pairs, groups=groups)
     zeros = parse(sparsity, density, sparsity_kind, block)
-    result = conv(
-        loops, device, pass_=pass_, format=format, sparsity=zeros, mapping=mapping
-    )
+    result = conv(loops, device, pass_=pass_, format=format, sparsity=zeros, mapping=mapping)
     print_op(result, json)

@@ -79,9 +79,7 @@ def gemm_(
         from ridgeline.workload.sparsity import parse
 
         zeros = parse(sparsity, density, sparsity_kind, block)
-        result = gemm(
-            m, n, k, device, batch=batch, format=format, sparsity=zeros, mapping=mapping
-        )
+        result = gemm(m, n, k, device, batch=batch, format=format, sparsity=zeros, mapping=mapping)
         print_op(result, json)
         return
     assert array is not None

@@ -29,7 +29,7 @@ class Tiles(NamedTuple):
 
     Attributes
     ----------
-    count
+    number
         How many.
     room_bytes
         Of one tile, for operands and results.
@@ -43,7 +43,7 @@ class Tiles(NamedTuple):
         l, of a barrier.
     """
 
-    count: int
+    number: int
     room_bytes: int
     flop_per_s: float
     granule: tuple[int, int, int]
@@ -179,14 +179,15 @@ def best_plan(gemm: Gemm, sizes: Sizes, tiles: Tiles) -> TilePlan:
         raise RidgelineError(
             f"a tile's memory of {tiles.room_bytes} bytes does not hold one element of each operand"
         )
+    bounds = [planned(gemm, parts, (1, 1, 1), sizes, tiles) for parts in _cuts(gemm, tiles.number)]
+    bounds.sort(key=lambda plan: plan.time_s)
     best: TilePlan | None = None
-    for parts in _cuts(gemm, tiles.count):
-        bound = planned(gemm, parts, (1, 1, 1), sizes, tiles)
+    for bound in bounds:
         if best is not None and bound.time_s >= best.time_s:
-            continue
+            break
         plan = bound
         if plan.tile_bytes > tiles.room_bytes:
-            plan = _in_turns(gemm, parts, sizes, tiles)
+            plan = _in_turns(gemm, plan.parts, sizes, tiles)
         if best is None or plan.time_s < best.time_s:
             best = plan
     assert best is not None
@@ -216,9 +217,7 @@ def _numbers(size: int, limit: int) -> list[int]:
         found.append(parts)
 
 
-def _in_turns(
-    gemm: Gemm, parts: tuple[int, int, int, int], sizes: Sizes, tiles: Tiles
-) -> TilePlan:
+def _in_turns(gemm: Gemm, parts: tuple[int, int, int, int], sizes: Sizes, tiles: Tiles) -> TilePlan:
     """Work a block off in the fewest turns of its sum, for each way to halve its results."""
     block = tuple(map(_part, (gemm.m, gemm.n, gemm.k), parts[1:]))
     best: TilePlan | None = None
@@ -243,7 +242,7 @@ def _sum_turns(
     gemm: Gemm, parts: tuple[int, int, int, int], outer: tuple[int, int], k: int, sizes: Sizes,
     tiles: Tiles,
 ) -> int | None:  # fmt: skip
-    """The fewest pieces of the sum with which a sub-block fits, or None."""
+    """Return the fewest pieces of the sum with which a sub-block fits, or None."""
 
     def fits(turns: int) -> bool:
         plan = planned(gemm, parts, (*outer, turns), sizes, tiles)

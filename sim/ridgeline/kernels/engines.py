@@ -245,7 +245,7 @@ def on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: s
     row = achievable_share(op, device, engine, format_)
     share = 1.0 if row is None else row.fraction.value
     tiles = Tiles(
-        count=machine.tiles.value,
+        number=machine.tiles.value,
         room_bytes=int(machine.memory.value * (1 - machine.reserved.value)),
         flop_per_s=rate * share / machine.tiles.value,
         granule=(shape.m, shape.n, shape.k),
@@ -254,7 +254,9 @@ def on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: s
     )
     # The words of an image that several windows share are sent once to each tile.
     a, b = gemm.batch * gemm.m * gemm.k, gemm.batch * gemm.k * gemm.n
-    sizes = Sizes(operands.a_bytes / a, operands.b_bytes / b, bytes_of(format_), bytes_of(accumulate))
+    sizes = Sizes(
+        operands.a_bytes / a, operands.b_bytes / b, bytes_of(format_), bytes_of(accumulate)
+    )
     plan = best_plan(gemm, sizes, tiles)
     steps = gemm.batch if op.sequential else 1  # products that wait for each other
     return Busy(

@@ -122,7 +122,8 @@ def gemm(
     shapes = ((batch, m, k), (batch, k, n), (batch, m, n))
     zeros = parse(sparsity, density, sparsity_kind, block)
     op = Op(f"gemm {m}x{n}x{k}", "gemm", Pass.FORWARD, "", ("A", "B"), ("C",), loops=loops)
-    return _single(op, shapes, device, format, zeros, "A" if _of_activations(zeros) else "B", mapping)
+    sparse = "A" if _of_activations(zeros) else "B"
+    return _single(op, shapes, device, format, zeros, sparse, mapping)
 
 
 def conv(

@@ -32,9 +32,9 @@ def _factors(loops: Any) -> Any:
     if not isinstance(loops, list):
         raise ValueError("expected a list of loops with factors, [k=16, c=*]")
     read: list[Factor] = []
-    for entry in loops:
-        if isinstance(entry, list) and len(entry) == 2:
-            entry = f"{entry[0]}={entry[1]}"
+    for item in loops:
+        is_pair = isinstance(item, list) and len(item) == 2
+        entry = f"{item[0]}={item[1]}" if is_pair else item
         found = _FACTOR.fullmatch(entry) if isinstance(entry, str) else None
         if found is None:
             raise ValueError(f"cannot read {entry!r} as a loop with its factor, k=16 or k=*")

@@ -84,12 +84,12 @@ class Machine(NamedTuple):
 class Scratch(NamedTuple):
     """Room for the recurrence."""
 
-    index: Ints
+    turn: Ints
     trip: Ints
     offset: Ints
     last: Ints
     state: Ints
-    count: Ints
+    counted: Ints
     saved_state: Ints
     saved_count: Ints
     marks: Ints
@@ -109,12 +109,12 @@ def scratch_of(work: Work) -> Scratch:
         for axis in range(2)
     ]
     return Scratch(
-        index=np.zeros(loops, np.int64),
+        turn=np.zeros(loops, np.int64),
         trip=np.zeros(loops, np.int64),
         offset=np.zeros(8, np.int64),
         last=np.zeros(8, np.int64),
         state=np.zeros(STATES, np.int64),
-        count=np.zeros(COUNTS, np.int64),
+        counted=np.zeros(COUNTS, np.int64),
         saved_state=np.zeros((loops, STATES), np.int64),
         saved_count=np.zeros((loops, COUNTS), np.int64),
         marks=np.zeros(max(spans) + 1, np.int64),
@@ -135,7 +135,7 @@ def play(work: Work, machine: Machine, room: Scratch, longest: int, skip: bool) 
         Whether to leave out iterations that repeat the one before.
     """
     loops = len(work.of)
-    state, count = room.state, room.count
+    state = room.state
     _restart(0, work, room)
     moved = -1  # the loop that has moved on, all inside it start afresh
     while True:
@@ -144,17 +144,17 @@ def play(work: Work, machine: Machine, room: Scratch, longest: int, skip: bool) 
         while level >= 0:
             if skip:
                 _repeat(level, longest, work, room)
-            if room.index[level] + 1 < room.trip[level]:
+            if room.turn[level] + 1 < room.trip[level]:
                 break
             level -= 1
         if level < 0:
             break
         room.last[:] = room.offset
-        room.index[level] += 1
+        room.turn[level] += 1
         _restart(level + 1, work, room)
         moved = level
     _drain(work, machine, room, room.offset)
-    return state[OUT_FREE]
+    return int(state[OUT_FREE])
 
 
 @kernel_part
@@ -162,20 +162,20 @@ def _restart(level: int, work: Work, room: Scratch) -> None:
     """Start the loops from `level` inwards, and say where the nest is."""
     loops = len(work.of)
     for inner in range(level, loops):
-        room.index[inner] = 0
+        room.turn[inner] = 0
     room.offset[:] = 0
     for at in range(loops):
         d = work.of[at]
         if at >= level:
             left = work.sizes[d] - room.offset[d]
             room.trip[at] = min(work.trips[at], -(-left // work.reach[at]))
-        room.offset[d] += room.index[at] * work.reach[at]
+        room.offset[d] += room.turn[at] * work.reach[at]
 
 
 @kernel_part
 def _repeat(level: int, longest: int, work: Work, room: Scratch) -> None:
     """Leave out iterations of a loop that would repeat the one that has just ended."""
-    state, count, index = room.state, room.count, room.index[level]
+    state, count, index = room.state, room.counted, room.turn[level]
     saved = room.saved_state[level]
     if 1 <= index < room.trip[level] - 2:
         same = bool(room.again[0] == room.saved_again[level])
@@ -191,7 +191,7 @@ def _repeat(level: int, longest: int, work: Work, room: Scratch) -> None:
                 state[i] += times * delta
             for i in range(COUNTS):
                 count[i] += times * (count[i] - room.saved_count[level, i])
-            room.index[level] += times
+            room.turn[level] += times
             room.offset[work.of[level]] += times * work.reach[level]
     room.saved_again[level] = room.again[0]
     for i in range(STATES):
@@ -202,25 +202,25 @@ def _repeat(level: int, longest: int, work: Work, room: Scratch) -> None:
 
 @kernel_part
 def _tile(d: int, offset: int, work: Work) -> int:
-    """Iterations of loop d that the array does at this place."""
-    return min(work.element[d] * work.rows[d] * work.columns[d], work.sizes[d] - offset)
+    """Count the iterations of loop d that the array does at this place."""
+    return int(min(work.element[d] * work.rows[d] * work.columns[d], work.sizes[d] - offset))
 
 
 @kernel_part
 def _step(moved: int, work: Work, machine: Machine, room: Scratch) -> None:
     """Bring in what the next step needs, and do it."""
-    state, count, at = room.state, room.count, room.offset
+    state, count, at = room.state, room.counted, room.offset
     first = moved < 0
     x_new, w_new, y_new = first, first, first
     height = width = other = False  # where the window goes
     for d in range(8):
         if not first and at[d] != room.last[d]:
             x_new = x_new or d != K
-            w_new = w_new or (d != N and d != P and d != Q)
-            y_new = y_new or d < C or d == P or d == Q
-            height = height or d == P or d == R
-            width = width or d == Q or d == S
-            other = other or d == N or d == G or d == C
+            w_new = w_new or d not in (N, P, Q)
+            y_new = y_new or d not in (C, R, S)
+            height = height or d in (P, R)
+            width = width or d in (Q, S)
+            other = other or d in (N, G, C)
     old_out = state[OUT_FREE]
     if y_new and not first:
         _drain(work, machine, room, room.last)
@@ -262,10 +262,10 @@ def _step(moved: int, work: Work, machine: Machine, room: Scratch) -> None:
 def _drain(work: Work, machine: Machine, room: Scratch, at: Ints) -> None:
     """Take the sums of the tile at `at` out of the array."""
     words = _y_words(work, at)
-    room.count[OUT_WORDS] += words
+    room.counted[OUT_WORDS] += words
     cycles = -(-words // machine.out_words)
     if room.again[0]:
-        room.count[IN_WORDS] += words
+        room.counted[IN_WORDS] += words
         cycles = max(cycles, -(-words // machine.in_words))
     start = max(room.state[OUT_FREE], room.state[END] + work.hops * machine.hop)
     room.state[OUT_FREE] = start + cycles

@@ -99,7 +99,7 @@ def count(nest: Nest, layout: Layout, machine: Machine, *, skip: bool = True) ->
         for words, width in zip(_most(work, machine), machine[:4], strict=True)
     )  # fmt: skip
     cycles = play(work, machine, room, longest + machine.setup, skip)
-    found = [int(n) for n in room.count]
+    found = [int(n) for n in room.counted]
     return Counts(
         cycles=int(cycles),
         busy_cycles=found[BUSY],

@@ -64,22 +64,27 @@ def plan_of(work: Work) -> Plan:
 
     walk(0, [0] * 8)
     at = np.array(places, np.int64)
-    moved = np.ones(at.shape, bool)
+    moved: Flags = np.ones(at.shape, bool)
     moved[1:] = at[1:] != at[:-1]
-    height, width = moved[:, [P, R]].any(1), moved[:, [Q, S]].any(1)
-    other = moved[:, [N, G, C]].any(1)
+    height, width = _any(moved, P, R), _any(moved, Q, S)
+    other = _any(moved, N, G, C)
     keeps = np.where(other | (height & width), -1, np.where(height, 0, 1))
     x_new = other | height | width
     x_new[0], keeps[0] = True, -1
     seen: set[tuple[int, ...]] = set()
     again = np.zeros(len(at), bool)
-    y_new = moved[:, [N, G, K, P, Q]].any(1)
+    y_new = _any(moved, N, G, K, P, Q)
     for i in range(len(at)):
         tile = tuple(int(at[i, d]) for d in (N, G, K, P, Q))
         if y_new[i]:
             again[i] = tile in seen
             seen.add(tile)
-    return Plan(at, x_new, moved[:, [G, K, C, R, S]].any(1), y_new, keeps, again)
+    return Plan(at, x_new, _any(moved, G, K, C, R, S), y_new, keeps, again)
+
+
+def _any(moved: Flags, *loops: int) -> Flags:
+    """Tell for each step whether one of some loops has moved."""
+    return np.asarray(moved[:, loops].any(axis=1), dtype=bool)
 
 
 class Tiles(NamedTuple):
@@ -208,7 +213,7 @@ def _placed(work: Work, elements: int) -> Ints:
 
 
 @kernel
-def _play(
+def _play(  # noqa: PLR0915 - all that happens in a cycle
     x: Store, w: Store, y: Store, sums: Values,
     x_net: Network, w_net: Network, in_net: Network, out_net: Network,
     placed: Ints, plan: Plan, x_tiles: Tiles, w_tiles: Tiles, y_tiles: Tiles,
@@ -250,9 +255,22 @@ def _play(
             _sums(out_net, y_tiles.first[drained], y, placed, plan, work)
             if plan.again[y_tiles.first[drained]]:
                 _sums(in_net, y_tiles.first[drained], y, placed, plan, work)
-        if spent < 0 and done < steps and _has_all(
-            done, cycle, ready, drained, x_net, w_net, x_tiles, w_tiles, y_tiles, plan,
-            machine,
+        if (
+            spent < 0
+            and done < steps
+            and _has_all(
+                done,
+                cycle,
+                ready,
+                drained,
+                x_net,
+                w_net,
+                x_tiles,
+                w_tiles,
+                y_tiles,
+                plan,
+                machine,
+            )
         ):
             spent = 0
         # What happens in this cycle.
@@ -307,7 +325,7 @@ def _rested(step: int, done: int, cycle: int, ready: Ints, plan: Plan, machine: 
     first = step
     while not _barrier(first, plan, machine):
         first -= 1
-    return done >= first and ready[first] >= 0 and ready[first] <= cycle
+    return bool(done >= first and ready[first] >= 0 and ready[first] <= cycle)
 
 
 @kernel_part
@@ -316,7 +334,7 @@ def _arrived(net: Network, tiles: Tiles) -> bool:
     if net.now[LENGTH] >= 0 and net.now[GONE] == net.now[LENGTH]:
         net.now[LENGTH] = -1
         net.now[ARRIVED] += 1
-    return net.now[LENGTH] < 0 and net.now[ARRIVED] < len(tiles.first) - 1
+    return bool(net.now[LENGTH] < 0 and net.now[ARRIVED] < len(tiles.first) - 1)
 
 
 @kernel_part
@@ -352,7 +370,7 @@ def _longest(step: int, plan: Plan, work: Work) -> int:
     most = 1
     for d in range(8):
         most *= min(work.element[d], work.sizes[d] - plan.at[step, d])
-    return most
+    return int(most)
 
 
 @kernel_part
@@ -375,19 +393,19 @@ def _x_word(at: Ints, work: Work, x: Store) -> int:
     height = at[P] * work.window[0] + at[R] * work.window[2]
     width = at[Q] * work.window[1] + at[S] * work.window[3]
     word = (at[N] * x.sizes[1] + at[G]) * x.sizes[2] + at[C]
-    return (word * x.sizes[3] + height) * x.sizes[4] + width
+    return int((word * x.sizes[3] + height) * x.sizes[4] + width)
 
 
 @kernel_part
 def _w_word(at: Ints, w: Store) -> int:
     word = (at[G] * w.sizes[1] + at[K]) * w.sizes[2] + at[C]
-    return (word * w.sizes[3] + at[R]) * w.sizes[4] + at[S]
+    return int((word * w.sizes[3] + at[R]) * w.sizes[4] + at[S])
 
 
 @kernel_part
 def _y_word(at: Ints, y: Store) -> int:
     word = (at[N] * y.sizes[1] + at[G]) * y.sizes[2] + at[K]
-    return (word * y.sizes[3] + at[P]) * y.sizes[4] + at[Q]
+    return int((word * y.sizes[3] + at[P]) * y.sizes[4] + at[Q])
 
 
 @kernel
@@ -440,7 +458,7 @@ def _listens(
     for d in range(7, -1, -1):
         at[d] = first[d] + placed[element, d] * work.element[d] + number % work.element[d]
         number //= work.element[d]
-        depends = d != K if operand == 0 else d != N and d != P and d != Q
+        depends = d != K if operand == 0 else d not in (N, P, Q)
         if at[d] >= work.sizes[d]:
             if depends:
                 return False
@@ -474,7 +492,7 @@ def _sums(net: Network, step: int, y: Store, placed: Ints, plan: Plan, work: Wor
 @kernel_part
 def _going(net: Network, words: int) -> int:
     """Words that a network carries in this cycle."""
-    return max(0, min(words, net.now[LENGTH] - net.now[GONE]))
+    return int(max(0, min(words, net.now[LENGTH] - net.now[GONE])))
 
 
 @kernel_part
@@ -483,9 +501,8 @@ def _carry(net: Network, store: Store, words: int, slot: int) -> None:
     for _ in range(_going(net, words)):
         word, element = net.queue[net.now[GONE]]
         for other in range(store.held.shape[1]):
-            if element < 0 or element == other:
-                if store.needed[slot, other, word]:
-                    store.held[slot, other, word] = True
+            if (element < 0 or element == other) and store.needed[slot, other, word]:
+                store.held[slot, other, word] = True
         net.now[GONE] += 1
 
 

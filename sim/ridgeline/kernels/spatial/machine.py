@@ -44,6 +44,9 @@ class Elements:
 
     def refusal(self, nest: Nest, layout: Layout) -> str | None:
         """Say why a layout does not go with the array, or None if it does."""
+        return self._too_wide(layout) or self._too_large(nest, layout) or _not_covered(nest, layout)
+
+    def _too_wide(self, layout: Layout) -> str | None:
         for axis, parts, limit in (
             ("rows", layout.rows, self.rows),
             ("columns", layout.columns, self.columns),
@@ -58,6 +61,9 @@ class Elements:
         for d in SUMMED:
             if layout.rows.get(d, 1) > 1 and layout.columns.get(d, 1) > 1:
                 return f"{d} is a sum and can be spread along one axis only"
+        return None
+
+    def _too_large(self, nest: Nest, layout: Layout) -> str | None:
         for operand, words in zip(OPERANDS, self.room, strict=True):
             needed = nest.words(operand, layout.element)
             if needed > words:
@@ -66,18 +72,22 @@ class Elements:
         needed = self.buffered(nest, layout.buffer_tile)
         if needed > self.buffer_words:
             return f"the buffer holds {self.buffer_words} words, and its tile has {needed}"
-        tile = layout.buffer_tile
-        for loop in layout.memory:
-            tile[loop.of] *= loop.trips
-        for d in LOOPS:
-            if tile[d] < nest.size(d):
-                name = next(name for name, own in nest.names.items() if own == d)
-                return f"the factors of {name} cover {tile[d]} of {nest.size(d)} points"
         return None
 
     def buffered(self, nest: Nest, tile: dict[str, int]) -> int:
         """Words that a tile takes in the buffer."""
         return sum(nest.words(operand, tile) for operand in self.held)
+
+
+def _not_covered(nest: Nest, layout: Layout) -> str | None:
+    tile = layout.buffer_tile
+    for loop in layout.memory:
+        tile[loop.of] *= loop.trips
+    for d in LOOPS:
+        if tile[d] < nest.size(d):
+            name = next(name for name, own in nest.names.items() if own == d)
+            return f"the factors of {name} cover {tile[d]} of {nest.size(d)} points"
+    return None
 
 
 def elements_of(array: SpatialArray, buffer_words: float, memory_width: float) -> Elements:

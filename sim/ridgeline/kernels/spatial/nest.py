@@ -82,8 +82,10 @@ class Nest:
             return math.prod(at[d] for d in DEPENDS[operand])
         spans = (
             _reach(at[out], at[tap], stride, dilation)
-            for out, tap, stride, dilation in zip("pq", "rs", self.stride, self.dilation, strict=True)
-        )  # fmt: skip
+            for out, tap, stride, dilation in zip(
+                "pq", "rs", self.stride, self.dilation, strict=True
+            )
+        )
         return at["n"] * at["g"] * at["c"] * math.prod(spans)
 
 

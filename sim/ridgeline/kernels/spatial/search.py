@@ -16,17 +16,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice, permutations
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ridgeline.errors import RidgelineError
-from ridgeline.kernels.spatial.clock import Machine
 from ridgeline.kernels.mapping.given import Given
+from ridgeline.kernels.spatial.clock import Machine
 from ridgeline.kernels.spatial.constraints import FREE, Constraints, settled_by
 from ridgeline.kernels.spatial.count import Counts, count
 from ridgeline.kernels.spatial.dataflows import DATAFLOWS, Dataflow
-from ridgeline.kernels.spatial.machine import Elements
+from ridgeline.kernels.spatial.machine import OPERANDS, Elements
 from ridgeline.kernels.spatial.nest import (
     DEPENDS,
     LOOPS,
@@ -184,6 +185,8 @@ def _products(
 ) -> list[dict[str, int]]:
     """All ways to give factors to some loops with a product of at most `limit`."""
     start = {d: factor for d, factor in fixed.items() if factor > 1}
+    if math.prod(start.values()) > limit:
+        return []
     room = limit // math.prod(start.values())
     for d in whole:
         if d not in fixed:
@@ -211,17 +214,20 @@ def _spreads(
         for tile in _tiles(nest, elements, flow, constraints)
         if all(
             nest.words(operand, tile) <= words
-            for operand, words in zip(("x", "w", "y"), elements.room, strict=True)
+            for operand, words in zip(OPERANDS, elements.room, strict=True)
         )
     ]
     axes = []
-    for axis, loops, limit, whole in (
+    places: tuple[tuple[Literal["rows", "columns"], str, int, str], ...] = (
         ("rows", flow.rows, elements.rows, flow.whole_along_rows),
         ("columns", flow.columns, elements.columns, ""),
-    ):
+    )
+    for axis, loops, limit, whole in places:
         allowed = "".join(d for d in loops if d not in SUMMED or axis in elements.adds_along)
         fixed = constraints.factors(axis)
         axes.append(_products(nest, allowed, limit, fixed, whole if not fixed else ""))
+    if not all(axes):
+        return
     rows, columns = ([[part.get(d, 1) for d in LOOPS] for part in axis] for axis in axes)
     row_parts, column_parts = np.array(rows, np.int64), np.array(columns, np.int64)
     summed = [LOOPS.index(d) for d in SUMMED]
@@ -257,7 +263,7 @@ def _tiles(
     def fits(tile: dict[str, int]) -> bool:
         return all(
             nest.words(operand, tile) <= words
-            for operand, words in zip(("x", "w", "y"), elements.room, strict=True)
+            for operand, words in zip(OPERANDS, elements.room, strict=True)
         )
 
     def extend(loops: str, chosen: dict[str, int]) -> None:
@@ -308,9 +314,9 @@ def _candidates(
         words[operand] = nest.words(operand) * times
     networks = elements.networks
     back = words["y"] - nest.words("y")
-    far = sum(
-        nest.words(operand) if operand in elements.held else words[operand] for operand in words
-    )
+    far = np.zeros_like(back)
+    for operand, times in words.items():
+        far = far + (nest.words(operand) if operand in elements.held else times)
     for cycles in (
         words["x"] // networks.x_words, words["w"] // networks.w_words,
         words["y"] // networks.out_words, back // networks.in_words,
@@ -355,9 +361,7 @@ def _buffered(
         if outside and fixed is None:
             most = 1
         while most > 1 and not _fits(nest, elements, tile, loop.of, most):
-            most -= 1 if fixed is None else most - 1
-        if fixed is not None and most < min(fixed, loop.trips):
-            return None
+            most -= 1
         if most > 1:
             inside.append(Loop(loop.of, most))
             tile[loop.of] *= most
@@ -366,6 +370,8 @@ def _buffered(
             if rest > memory.get(loop.of, rest):
                 return None
             outside.append(Loop(loop.of, rest))
+    if any(factor > 1 and Loop(d, factor) not in inside for d, factor in buffer.items()):
+        return None
     return Layout(
         base.element, base.rows, base.columns, tuple(reversed(inside)), tuple(reversed(outside))
     )
