@@ -25,37 +25,47 @@ import itertools
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price
 from ridgeline.kernels.engines import filter_class
+from ridgeline.study.validate import shipped
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
 
-DATA = Path(__file__).parent / "data"
 LARGE = 1e9
 MIN_ROWS = 3  # a class with fewer rows falls back to the class of any pass
+FORMATS = {
+    "fp32": "fp32",
+    "fp16in_fp32acc": "fp16",
+    "pseudo_fp16(fp16 storage,fp32 math)": "fp16",
+}
+PASSES = {"fwd": "forward", "bwd_input": "input-gradient", "bwd_weight": "weight-gradient"}
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Which file holds the measurements, and how the board they were made on differs."""
+    """What the measurements call the device, and how the board they were made on differs."""
 
-    file: str
+    device: str
     overrides: Mapping[str, object]
 
 
 # DeepBench's P100 is the PCIe board: 9.3 TFLOP/s fp32 instead of 10.6, the same memory.
+PCIE_BOARD = {
+    "engines.cuda-cores.rates.fp32": "9.3 TFLOP/s",
+    "engines.cuda-cores.rates.fp16": "18.7 TFLOP/s",
+}
 SOURCES = {
-    "v100-sxm2-16gb": Measured("deepbench_v100.csv", {}),
-    "v100-sxm2-32gb": Measured("deepbench_v100.csv", {}),
-    "p100-sxm2": Measured(
-        "deepbench_p100.csv",
-        {
-            "engines.cuda-cores.rates.fp32": "9.3 TFLOP/s",
-            "engines.cuda-cores.rates.fp16": "18.7 TFLOP/s",
-        },
-    ),
+    "v100-sxm2-16gb": Measured("NV_V100", {}),
+    "v100-sxm2-32gb": Measured("NV_V100", {}),
+    "p100-sxm2": Measured("NV_P100", PCIE_BOARD),
+    "p100-pcie": Measured("NV_P100", {}),
+    "titan-x-maxwell": Measured("NV_TitanX", {}),
+    "titan-x-pascal": Measured("NV_TitanX_Pascal", {}),
+    "gtx-1080ti": Measured("NV_1080Ti", {}),
+    "mi25": Measured("AMD_MI25", {}),
+    "vega-fe": Measured("AMD_VegaFE", {}),
+    "xeon-phi-7250": Measured("IA_KNL7250", {}),
 }
 
 
@@ -124,8 +134,14 @@ def read_kernels(device_name: str) -> list[Kernel]:
     measured = SOURCES[device_name]
     device = load_device(device_name, measured.overrides)
     device = load_device(device_name, {**measured.overrides, "achievable": _at_the_peak(device)})
-    with (DATA / measured.file).open(newline="", encoding="utf-8") as stream:
-        return [_kernel(row, device) for row in csv.DictReader(stream)]
+    with shipped("gemm").open(newline="", encoding="utf-8") as stream:
+        rows = [row for row in csv.DictReader(stream) if row["device"] == measured.device]
+    shapes = {"gemm": "MNK", "conv": ("Kout", "R", "S")}  # some rows of the source lack the shape
+    return [
+        _kernel(row, device)
+        for row in rows
+        if row["kind"] in shapes and all(row[name] for name in shapes[row["kind"]])
+    ]
 
 
 def _at_the_peak(device: Device) -> list[dict[str, object]]:
@@ -147,13 +163,13 @@ def _at_the_peak(device: Device) -> list[dict[str, object]]:
 
 
 def _kernel(row: Mapping[str, str], device: Device) -> Kernel:
-    op, graph = _conv(row) if row["kind"] == "conv2d" else _gemm(row)
+    op, graph = _conv(row) if row["kind"] == "conv" else _gemm(row)
     cost = price(op, graph, device)
     (engine,) = cost.engine_work
     is_conv = isinstance(op.loops, Conv)
     return Kernel(
         engine=engine.rpartition(".")[0],
-        format=row["precision"],
+        format=FORMATS[row["precision"]],
         op="conv2d" if is_conv else "gemm",
         pass_=op.pass_.value if is_conv else None,
         filter=filter_class(op.loops) if isinstance(op.loops, Conv) else None,
@@ -166,34 +182,34 @@ def _kernel(row: Mapping[str, str], device: Device) -> Kernel:
 
 
 def _gemm(row: Mapping[str, str]) -> tuple[Op, Graph]:
-    m, n, k = (int(row[name]) for name in "mnk")
+    m, n, k = (int(row[name]) for name in "MNK")
     shapes = {"a": (m, k), "b": (k, n), "c": (m, n)}
-    return _alone("gemm", Pass.FORWARD, Gemm(m, n, k), shapes, row["precision"])
+    return _alone("gemm", Pass.FORWARD, Gemm(m, n, k), shapes, FORMATS[row["precision"]])
 
 
 def _conv(row: Mapping[str, str]) -> tuple[Op, Graph]:
     number = {name: int(value) for name, value in row.items() if value.isdecimal()}
     loops = Conv(
         batch=number["batch"],
-        c_in=number["c"],
-        h_in=number["h"],
-        w_in=number["w"],
-        c_out=number["k_out"],
-        r=number["r"],
-        s=number["s"],
+        c_in=number["C"],
+        h_in=number["H"],
+        w_in=number["W"],
+        c_out=number["Kout"],
+        r=number["R"],
+        s=number["S"],
         stride=(number["stride_h"], number["stride_w"]),
         padding=(number["pad_h"], number["pad_w"]),
     )
     x = (loops.batch, loops.c_in, loops.h_in, loops.w_in)
     w = (loops.c_out, loops.c_in, loops.r, loops.s)
     y = (loops.batch, loops.c_out, loops.h_out, loops.w_out)
-    pass_ = Pass(row["pass"])
+    pass_ = Pass(PASSES[row["pass_"]])
     shapes = {  # two operands, then the result, in the order of ridgeline.workload.ops
         Pass.FORWARD: {"x": x, "w": w, "y": y},
         Pass.INPUT_GRADIENT: {"dy": y, "w": w, "dx": x},
         Pass.WEIGHT_GRADIENT: {"dy": y, "x": x, "dw": w},
     }[pass_]
-    return _alone("conv2d", pass_, loops, shapes, row["precision"])
+    return _alone("conv2d", pass_, loops, shapes, FORMATS[row["precision"]])
 
 
 def _alone(
@@ -226,11 +242,12 @@ def _fractions(kernels: Sequence[Kernel]) -> Iterator[Fraction]:
         yield _fraction(gemms, None, None)
         convs = [kernel for kernel in same if kernel.op == "conv2d"]
         for pass_ in ("forward", "input-gradient", "weight-gradient"):
-            for filter_ in ("1x1", "larger"):
+            for filter_ in ("1x1", "3x3", "larger"):
                 members = [k for k in convs if (k.pass_, k.filter) == (pass_, filter_)]
                 if sum(kernel.counts for kernel in members) >= MIN_ROWS:
                     yield _fraction(members, pass_, filter_)
-        yield _fraction(convs, None, None)
+        if any(kernel.counts for kernel in convs):
+            yield _fraction(convs, None, None)
 
 
 def _fraction(members: Sequence[Kernel], pass_: str | None, filter_: str | None) -> Fraction:

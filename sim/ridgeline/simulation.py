@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ridgeline.errors import RidgelineError
 import math
 
+from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import from_cluster
@@ -77,7 +77,12 @@ def simulate(
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s
     useful = useful_flops(graph) * plan.micro_batches * plan.data
-    achieved = useful * issued_share(lowered) / step_time_s / (matrix_peak(lowered, cluster) * plan.devices)
+    achieved = (
+        useful
+        * issued_share(lowered)
+        / step_time_s
+        / (matrix_peak(lowered, cluster) * plan.devices)
+    )
     samples_per_s = plan.global_batch / step_time_s
     return Result(
         step_time_s=step_time_s,

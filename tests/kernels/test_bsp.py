@@ -43,7 +43,7 @@ def test_a_cut_costs_what_tiles_with_sets_of_words_pay(
     assert plan.time_s == plan.compute_s + plan.exchange_s + steps * TILES.sync_s
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(m=dims, n=dims, k=dims, batch=st.integers(1, 3))
 def test_no_cut_of_all_is_faster_than_the_best(m: int, n: int, k: int, batch: int) -> None:
     product = Gemm(m, n, k, batch)
@@ -54,9 +54,9 @@ def test_no_cut_of_all_is_faster_than_the_best(m: int, n: int, k: int, batch: in
             assert best <= planned(product, parts, (1, 1, 1), SIZES, tiles).time_s
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
-    m=st.integers(1, 300), n=st.integers(1, 300), k=st.integers(1, 300),
+    m=st.integers(1, 90), n=st.integers(1, 90), k=st.integers(1, 90),
     field=st.sampled_from(["number", "room_bytes", "flop_per_s", "byte_s", "sync_s"]),
     factor=st.integers(2, 8), room=st.integers(64, 20000),
 )  # fmt: skip
@@ -71,8 +71,8 @@ def test_more_of_anything_is_never_slower(
     assert after.time_s <= before.time_s * (1 + 1e-12)
 
 
-@settings(max_examples=50, deadline=None)
-@given(m=st.integers(1, 500), n=st.integers(1, 500), k=st.integers(1, 500), room=st.integers(64, 20000))
+@settings(max_examples=40, deadline=None)
+@given(m=st.integers(1, 150), n=st.integers(1, 150), k=st.integers(1, 150), room=st.integers(64, 20000))
 def test_bounds(m: int, n: int, k: int, room: int) -> None:
     tiles = TILES._replace(room_bytes=room)
     plan = best_plan(Gemm(m, n, k), SIZES, tiles)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.kernels.engines import padding
-from ridgeline.kernels.waves import _SPLITS, _TILES, Machine, best_blocking
+from ridgeline.kernels.waves import _SPLITS, TILES, Machine, best_blocking
 from ridgeline.workload.graph import Conv, Gemm
 
 V100 = Machine(80, 100e12, 2e12, 0.6e-6, 2e-6)
@@ -35,7 +35,7 @@ def slow(gemm: Gemm, floor_s: float, machine: Machine) -> float:
     """The least time over the menu, in plain Python."""
     a, b = bytes_of(gemm)
     times = []
-    for rows, columns in _TILES:
+    for rows, columns in TILES:
         for split in _SPLITS:
             if split > 1 and gemm.k < 128 * split:
                 continue

@@ -35,7 +35,8 @@ def run(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
         if op.kind == "optimizer":
             continue
         shapes = [graph.tensors[name].shape for name in op.outputs]
-        rule = FORWARD if op.pass_ is Pass.FORWARD or op.kind in SAME else GRADIENT
+        forward = op.pass_ in {Pass.FORWARD, Pass.RECOMPUTE} or op.kind in SAME
+        rule = FORWARD if forward else GRADIENT
         results = rule[op.kind](op, [env[name] for name in op.inputs], shapes)
         for i, (name, result) in enumerate(zip(op.outputs, results, strict=True)):
             assert np.shape(result) == graph.tensors[name].shape, (op.name, name)
@@ -172,7 +173,7 @@ def _gated_gradient(
 
 def dropout_forward(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
     probability = float(dict(op.attrs)["probability"])
-    draws = np.random.default_rng(zlib.crc32(op.name.encode())).random(shapes[0])
+    draws = np.random.default_rng(zlib.crc32(op.layer.encode())).random(shapes[0])
     mask = draws >= probability
     return [inputs[0] * mask / (1 - probability), mask]
 

@@ -51,12 +51,16 @@ VERBS = {
         "ridgeline scalesim docs/examples/scalesim/array.cfg docs/examples/scalesim/layers.csv",
     ),
     "roofline": Verb(
-        "Print a device's ridge points; draw a model under its roofs.",
-        "ridgeline roofline v100-sxm2-16gb --model resnet18 --output roofline.svg",
+        "Print a device's ridge points; draw networks and products under its roofs.",
+        "ridgeline roofline v100-sxm2-16gb --model resnet18 --out roofline.svg",
     ),
     "energy-table": Verb(
         "Print the prices of an energy table with their sources.",
         "ridgeline energy-table horowitz-45nm",
+    ),
+    "formats": Verb(
+        "Print the number formats, and what they lose of a distribution of values.",
+        "ridgeline formats --lognormal=-20,4 --scale 65536",
     ),
     "collective": Verb(
         "Time one collective on the links of a machine.",
@@ -65,6 +69,10 @@ VERBS = {
     "reproduce": Verb(
         "Compute a published result anew: predicted, published, residual.",
         "ridgeline reproduce caterpillar",
+    ),
+    "validate": Verb(
+        "Predict measurements that others published, and say how far off.",
+        "ridgeline validate gemm",
     ),
     "list": Verb("List the shipped models and machines.", "ridgeline list devices"),
     "show": Verb("Show one model, machine or energy table.", "ridgeline show resnet50"),

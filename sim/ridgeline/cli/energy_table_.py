@@ -60,7 +60,8 @@ def energy_table_(
             _origin(row, one_of),
         )
     screen = console()
-    same = [f"{n:g} nm" for n in one_of["process_node_nm"] if n and len(one_of["process_node_nm"]) < 2]
+    nodes = one_of["process_node_nm"]
+    same = [f"{n:g} nm" for n in nodes if n is not None and len(nodes) == 1]
     over = "" if relative_to is None else f"; ratio: over an access of {relative_to}"
     screen.print(f"{table.description}{_in_brackets(same)}{over}", markup=False)
     screen.print(shown)

@@ -32,7 +32,9 @@ def print_op(result: OpResult, json: bool) -> None:
     head.add_row("bound by", result.bound)
     power_w = result.energy_j["total"] / result.time_s
     head.add_row("power", show(power_w, "W"))
-    head.add_row("efficiency", f"{show(result.useful_flops / result.energy_j['total'], 'FLOP/s')}/W")
+    head.add_row(
+        "efficiency", f"{show(result.useful_flops / result.energy_j['total'], 'FLOP/s')}/W"
+    )
     if result.area_mm2 is not None:
         rate = result.useful_flops / result.time_s / result.area_mm2
         head.add_row(

@@ -1,56 +1,139 @@
-"""``ridgeline roofline``: ridge points of a device, and a network's ops under its roofs."""
+"""``ridgeline roofline``: ridge points of a device, and work under its roofs."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.whole import Whole
+from ridgeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from ridgeline.hardware.device import Device
+    from ridgeline.kernels.roofline import Peak, Ridge
+    from ridgeline.report.figures_device import Load
+
+_GEMM = re.compile(r"(\d{1,13})x(\d{1,13})x(\d{1,13})")
 
 
 def roofline_(
     device: str,
     *,
-    model: str | None = None,
+    model: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    gemm: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    format: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     batch: Whole = 32,
     precision: str = "fp32",
-    output: str = "roofline.png",
+    out: Annotated[str | None, Parameter(name=("--out", "--output"))] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Print the ridge points of a device; with a model, draw its training step under the roofs.
+    """Print the ridge points of a device, and draw its roofs with work under them.
 
     Parameters
     ----------
     device
         Name or file of a device.
     model
-        Name or file of a network.
+        Name or file of a network, whose training step is drawn; may be given several times.
+    gemm
+        A matrix product MxNxK to draw, in the formats of --format; may be given several times.
+    format
+        Number formats: of the ridge points, the roofs and the products; may be given several times.
     batch
-        Samples of the model's step.
+        Samples of the models' steps.
     precision
-        Of the model's step.
-    output
-        File of the figure: .png, .svg or .pdf.
+        Of the models' steps.
+    out
+        File of the figure: .png, .svg or .pdf; roofline.png if there is work to draw.
     json
-        Print the ridge points as JSON.
+        Print the ridge points, peaks and marks as JSON.
     """
     from ridgeline.hardware import load_device
-    from ridgeline.kernels.roofline import ridge_points
+    from ridgeline.kernels.roofline import peaks, power_density_w_mm2, ridge_points
+
+    machine = load_device(device)
+    ridges = [r for r in ridge_points(machine) if _wanted(r.engine, format)]
+    tops = [p for p in peaks(machine) if _wanted(p.engine, format)]
+    loads: list[Load] = []
+    if model or gemm or out is not None or format:
+        from ridgeline.report.figures_device import device_roofline, shown_roofs
+
+        shown_roofs(machine, (), format)  # complains of a format that the device does not have
+        loads = [_network(name, device, batch, precision) for name in model]
+        loads += [_product(text, machine, f) for text in gemm for f in format or (None,)]
+    path = out or ("roofline.png" if loads else None)
+    if path is not None:
+        from ridgeline.report.figures import save
+
+        save(device_roofline(machine, loads, format), path)
+    density = power_density_w_mm2(machine)
+    if json:
+        print_json(
+            {
+                "device": machine.name,
+                "ridges": [ridge._asdict() for ridge in ridges],
+                "peaks": [peak._asdict() for peak in tops],
+                "power_density_w_mm2": density,
+                "marks": [m._asdict() for load in loads for m in load.marks],
+            }
+        )
+        return
+    screen = console()
+    screen.print(_ridge_table(ridges))
+    screen.print(peak_table(tops))
+    if density is not None:
+        screen.print(f"power density at design power: {density:.3g} W/mm2")
+    if loads:
+        screen.print(_mark_table(loads, list(dict.fromkeys(ridge.level for ridge in ridges))))
+    if path is not None:
+        screen.print(f"wrote {path}", soft_wrap=True)
+
+
+def _wanted(engine: str, formats: tuple[str, ...]) -> bool:
+    return not formats or engine.rpartition(".")[2] in formats
+
+
+def _network(name: str, device: str, batch: int, precision: str) -> Load:
+    from ridgeline.report.figures_device import network
+    from ridgeline.study.point import Point
+
+    return network(Point(name, device, {"global_batch": batch, "precision": precision}).simulate())
+
+
+def _product(text: str, device: Device, format_: str | None) -> Load:
+    from ridgeline.kernels.roofline import Mark
+    from ridgeline.kernels.single import gemm
+    from ridgeline.report.figures_device import Load
+    from ridgeline.workload.formats import find
+
+    match = _GEMM.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(
+            f"a product is MxNxK, such as 4096x4096x4096; found {text!r}", field="--gemm"
+        )
+    m, n, k = map(int, match.groups())
+    found = gemm(m, n, k, device, format=format_)
+    intensities = {
+        level: found.flops / size
+        for level, size in found.traffic_bytes.items()
+        if size and device.memory[level].bandwidth is not None
+    }
+    name = f"{text.strip()} {found.format}"
+    engine = f"{found.engine}.{find(found.format).rate}"
+    return Load(name, (Mark(name, engine, found.flops / found.time_s, intensities),))
+
+
+def _ridge_table(ridges: Sequence[Ridge]) -> Table:
     from ridgeline.report.summary import plain_table
     from ridgeline.units import show
 
-    ridges = ridge_points(load_device(device))
-    if model is not None:
-        from ridgeline.report.figures import save
-        from ridgeline.study.point import Point
-
-        point = Point(model, device, {"global_batch": batch, "precision": precision})
-        save(point.simulate().plot("roofline"), output)
-    if json:
-        print_json([ridge._asdict() for ridge in ridges])
-        return
     rows = plain_table(
         {"engine": "left", "peak": "right", "memory": "left", "bandwidth": "right",
          "ridge FLOP/B": "right", "achievable": "right"}
@@ -64,7 +147,35 @@ def roofline_(
             f"{ridge.flop_per_byte:.4g}",
             f"{ridge.achievable_flop_per_byte:.4g}",
         )
-    screen = console()
-    screen.print(rows)
-    if model is not None:
-        screen.print(f"wrote {output}", soft_wrap=True)
+    return rows
+
+
+def peak_table(peaks: Sequence[Peak]) -> Table:
+    """Tabulate the peaks of a device, per power and area where they are known."""
+    from ridgeline.report.summary import plain_table
+    from ridgeline.units import show
+
+    rows = plain_table({"engine": "left", "peak": "right", "per W": "right", "per mm2": "right"})
+    for peak in peaks:
+        rows.add_row(
+            peak.engine,
+            show(peak.flop_per_s, "FLOP/s", 4),
+            "" if peak.flop_per_joule is None else f"{show(peak.flop_per_joule, 'FLOP/s')}/W",
+            "" if peak.flop_per_s_mm2 is None else f"{show(peak.flop_per_s_mm2, 'FLOP/s')}/mm2",
+        )
+    return rows
+
+
+def _mark_table(loads: Sequence[Load], levels: Sequence[str]) -> Table:
+    from ridgeline.report.summary import plain_table
+    from ridgeline.units import show
+
+    rows = plain_table(
+        {"work": "left", "speed": "right", **{f"FLOP/B at {level}": "right" for level in levels}}
+    )
+    for load in loads:
+        for mark in load.marks:
+            across = [mark.flop_per_byte.get(level) for level in levels]
+            cells = ["" if x is None else f"{x:.4g}" for x in across]
+            rows.add_row(mark.name, show(mark.flop_per_s, "FLOP/s", 4), *cells)
+    return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -11,6 +11,9 @@ from ridgeline.cli.output import console, print_json
 from ridgeline.cli.whole import Whole
 from ridgeline.config import read_yaml
 from ridgeline.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def show_(
@@ -114,9 +117,10 @@ def _show_model(name: str, batch: int, json: bool) -> None:
 
 def _show_machine(kind: str, name: str, json: bool) -> None:
     from ridgeline.hardware import load_cluster, load_energy_table
+    from ridgeline.hardware.load import description
     from ridgeline.report.summary import plain_table
 
-    document = read_yaml(catalog.find(kind, name))
+    document = description(kind, name)
     (load_energy_table if kind == "energy" else load_cluster)(name)  # complains if it is wrong
     if json:
         print_json(document.data)
@@ -129,8 +133,25 @@ def _show_machine(kind: str, name: str, json: bool) -> None:
     screen = console()
     screen.print(str(document.data.get("description") or name), markup=False)
     screen.print(table)
+    if kind == "devices":
+        _print_peaks(name, screen)
     for short, citation in document.data.get("sources", {}).items():
         screen.print(f"[{short}] {citation}", soft_wrap=True, markup=False)
+
+
+def _print_peaks(name: str, screen: Console) -> None:
+    """Say what follows from the file: peaks per power and area, power density, what is missing."""
+    from ridgeline.cli.roofline_ import peak_table
+    from ridgeline.hardware import load_device
+    from ridgeline.kernels.roofline import peaks, power_density_w_mm2
+
+    device = load_device(name)
+    screen.print(peak_table(peaks(device)))
+    density = power_density_w_mm2(device)
+    if density is not None:
+        screen.print(f"power density at design power: {density:.3g} W/mm2")
+    for remark in device.unpriced:
+        screen.print(f"not modelled: {remark}", soft_wrap=True)
 
 
 def _rows(value: Any, path: str) -> list[tuple[str, str, str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,9 @@ from ridgeline.hardware.spatial import SpatialArray
 from ridgeline.hardware.tiles import TileMachine
 
 Work = Literal["matrix", "vector"]
+_Side = Annotated[int, Field(ge=1, le=4096)]
+_Tile = Annotated[tuple[_Side, _Side], Field(strict=False)]
+Tiles = Annotated[tuple[_Tile, ...], Field(strict=False, min_length=1, max_length=64)]
 _LEVELS = {"registers": "registers", "sram": "on-chip memory", "dram": "off-chip memory"}
 _BLOCKS = {
     "systolic": "array",
@@ -52,6 +55,9 @@ class Engine(Strict):
     """Operand reuse of one instruction; decides the register traffic."""
     energy: dict[str, str]
     """Entry of the energy table per number format."""
+    tiles: Sourced[Tiles] | None = None
+    """Rows and columns of the output tiles that the machine's library of matrix products has
+    kernels for; by default those of a present library (`kernels.waves.TILES`)."""
     skips: tuple[Skip, ...] = Field(default=(), strict=False)
     """Zeros that the engine makes use of; others are computed like any number."""
     array: SystolicArray | None = None
@@ -112,15 +118,27 @@ class Achievable(Strict):
 
     engine: str
     format: str
-    op: Literal["gemm", "conv2d"]
+    op: Literal["gemm", "conv2d", "recurrence"]
     pass_: Literal["forward", "input-gradient", "weight-gradient"] | None = Field(
         default=None, alias="pass"
     )
     """None: any pass."""
-    filter: Literal["1x1", "larger"] | None = None
-    """Filter size class of a convolution; None: any."""
+    filter: Literal["1x1", "3x3", "larger"] | None = None
+    """Class of a convolution: 3x3 at stride 1, where Winograd's algorithm can be; None: any."""
+    step_latency: Sourced[units.Seconds] | None = None
+    """Of a recurrence: what a step takes besides its product, for the kernels of the cell."""
     fraction: Sourced[float]
     """May exceed 1: Winograd does less arithmetic than the direct convolution is counted with."""
+
+
+class AchievableFrom(Strict):
+    """A device of the same generation or the nearest that was measured."""
+
+    device: str
+    formats: dict[str, str] = Field(default_factory=dict)
+    """Number formats here, by the format there whose shares they take over too."""
+    scale: Sourced[float] = Sourced[float](value=1.0, source=DEFAULT, basis="assumed")
+    """How much of those shares kernels of this device reach."""
 
 
 class Device(Described):
@@ -144,6 +162,10 @@ class Device(Described):
     """Fixed time of each op: launch, ramp up and drain."""
     achievable: tuple[Achievable, ...] = Field(default=(), strict=False)
     """First match counts; an op without a match is priced at the peak, and the result says so."""
+    base: str | None = None
+    """The device whose description this one started from (`hardware.inherit`)."""
+    achievable_from: AchievableFrom | None = None
+    """The device whose shares of the peak this one takes over, behind its own."""
 
     prices: EnergyTable = Field(exclude=True)
     """The energy table itself; put here by the loader."""
@@ -210,8 +232,10 @@ class Device(Described):
                     f"{nearest(row.format, rates)} (it has: {', '.join(rates)})",
                     *(*place, "format"),
                 )
-            if row.op == "gemm" and row.filter is not None:
-                raise FieldError("a matrix product has no filter", *place, "filter")
+            if row.op != "conv2d" and row.filter is not None:
+                raise FieldError("only a convolution has a filter", *place, "filter")
+            if row.op != "recurrence" and row.step_latency is not None:
+                raise FieldError("only a recurrence has steps", *place, "step_latency")
             if row.fraction.value <= 0:
                 raise FieldError("must be more than 0", *place, "fraction")
 

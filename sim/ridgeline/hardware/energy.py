@@ -1,7 +1,7 @@
 """Energy tables: what one event costs, with width, process node, voltage, scope and source.
 
-A price is absolute (pJ/FLOP, pJ/bit, pJ/bit/mm of wire) or relative to the arithmetic of the table's
-`reference` (MAC/B: so many multiply-accumulates per byte).
+A price is absolute (pJ/FLOP, pJ/bit, pJ/bit/mm of wire) or relative to the arithmetic of the
+table's `reference` (MAC/B: so many multiply-accumulates per byte).
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ class EnergyEntry(Strict):
             except ConfigError:
                 continue
             return raw
-        raise ValueError(f"{raw!r} is not an energy per FLOP, per byte or per bit and mm; "
-            "write '1.5 pJ/FLOP'")
+        raise ValueError(
+            f"{raw!r} is not an energy per FLOP, per byte or per bit and mm; write '1.5 pJ/FLOP'"
+        )
 
 
 class EnergyTable(Described):

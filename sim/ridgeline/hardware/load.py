@@ -19,11 +19,13 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
+from ridgeline.hardware.inherit import with_inherited
 from ridgeline.hardware.node import Node
 
 Overrides = Mapping[str, Any]
 Schema = TypeVar("Schema", bound=BaseModel)
 _KIND_OF = {"devices": "device", "nodes": "node", "energy": "energy-table"}
+_INHERITING = frozenset({"device", "node"})
 
 
 def load_energy_table(name: str, overrides: Overrides | None = None) -> EnergyTable:
@@ -63,6 +65,14 @@ def load_cluster(name: str, overrides: Overrides | None = None) -> Cluster:
     return cluster.model_copy(update={"overrides": dict(overrides)}) if overrides else cluster
 
 
+def description(kind: str, name: str) -> Document:
+    """Return the fields of a described machine as they stand, with those that it inherits.
+
+    `kind` is "devices", "nodes", "clusters" or "energy".
+    """
+    return _document(kind, name)
+
+
 def _any_cluster(document: Document, overrides: Overrides) -> Cluster:
     match document.data.get("kind"):
         case "device":
@@ -90,7 +100,7 @@ def _kind_of(name: str) -> str:
     )
 
 
-def _document(kind: str, name: str) -> Document:
+def _document(kind: str, name: str, *, follow: bool = True) -> Document:
     document = read_yaml(catalog.find(kind, name))
     if not isinstance(document.data, dict):
         raise document.error("expected a mapping of fields")
@@ -101,7 +111,13 @@ def _document(kind: str, name: str) -> Document:
             f"expected kind: {' or '.join(allowed)}; found {found!r}{nearest(str(found), allowed)}",
             ("kind",),
         )
-    return document
+    return with_inherited(document, _beside) if follow and found in _INHERITING else document
+
+
+def _beside(document: Document, name: str, field: str) -> Document:
+    """Open a machine of the same kind that a description takes something from."""
+    kinds = {kind: folder for folder, kind in _KIND_OF.items()}
+    return _referred(document, kinds[document.data["kind"]], name, field, follow=False)
 
 
 def _build(
@@ -185,7 +201,9 @@ def _name_in(document: Document, field: str) -> str:
     return name
 
 
-def _referred(document: Document, kind: str, name: str, field: str) -> Document:
+def _referred(
+    document: Document, kind: str, name: str, field: str, *, follow: bool = True
+) -> Document:
     """Open the file that a field refers to; a relative path counts from the file that says it."""
     if name not in catalog.names(kind) and catalog.is_path(name):
         name = str(Path(document.file).parent / name)
@@ -195,7 +213,7 @@ def _referred(document: Document, kind: str, name: str, field: str) -> Document:
         raise document.error(error.message, (field,)) from error
     if not path.exists():
         raise document.error(f"refers to {path}, which does not exist", (field,))
-    return _document(kind, str(path))
+    return _document(kind, str(path), follow=follow)
 
 
 def _replaced(document: Document, own: dict[str, Any], *fields: str) -> Document:

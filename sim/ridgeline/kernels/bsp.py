@@ -187,10 +187,13 @@ def best_plan(gemm: Gemm, sizes: Sizes, tiles: Tiles) -> TilePlan:
             break
         plan = bound
         if plan.tile_bytes > tiles.room_bytes:
-            plan = _in_turns(gemm, plan.parts, sizes, tiles)
+            in_turns = _in_turns(gemm, plan.parts, sizes, tiles)
+            if in_turns is None:
+                continue
+            plan = in_turns
         if best is None or plan.time_s < best.time_s:
             best = plan
-    assert best is not None
+    assert best is not None  # one tile can work off one element of each after the other
     return best
 
 
@@ -217,8 +220,11 @@ def _numbers(size: int, limit: int) -> list[int]:
         found.append(parts)
 
 
-def _in_turns(gemm: Gemm, parts: tuple[int, int, int, int], sizes: Sizes, tiles: Tiles) -> TilePlan:
-    """Work a block off in the fewest turns of its sum, for each way to halve its results."""
+def _in_turns(gemm: Gemm, parts: tuple[int, int, int, int], sizes: Sizes, tiles: Tiles) -> TilePlan | None:
+    """Work a block off in the fewest turns of its sum, for each way to halve its results.
+
+    None if the partial sums of other tiles do not fit.
+    """
     block = tuple(map(_part, (gemm.m, gemm.n, gemm.k), parts[1:]))
     best: TilePlan | None = None
     for m_turns in _doublings(block[0]):
@@ -229,7 +235,6 @@ def _in_turns(gemm: Gemm, parts: tuple[int, int, int, int], sizes: Sizes, tiles:
             plan = planned(gemm, parts, (m_turns, n_turns, turns), sizes, tiles)
             if best is None or plan.time_s < best.time_s:
                 best = plan
-    assert best is not None  # at the end a sub-block is one element of each
     return best
 
 

@@ -19,7 +19,7 @@ from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.traffic import Operands, near_levels
-from ridgeline.kernels.waves import Machine, best_blocking
+from ridgeline.kernels.waves import TILES, Machine, best_blocking
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Conv, Op, Pass
 
@@ -62,18 +62,27 @@ EngineModel = Callable[[Op, Operands, Device, str, str], Busy]
 
 def filter_class(loops: Conv) -> str:
     """Class of a convolution in a device's table of achievable shares."""
-    return "1x1" if loops.r * loops.s == 1 else "larger"
+    if loops.r * loops.s == 1:
+        return "1x1"
+    unit = (loops.stride, loops.dilation) == ((1, 1), (1, 1))
+    return "3x3" if unit and (loops.r, loops.s) == (3, 3) else "larger"
 
 
 def achievable_share(op: Op, device: Device, engine: str, format_: str) -> Achievable | None:
-    """Find the first calibration row of the device that fits an op."""
-    is_conv = isinstance(op.loops, Conv)
+    """Find the first calibration row of the device that fits an op.
+
+    A recurrence for which there is no row is as good as the products that it consists of.
+    """
+    kind = "conv2d" if isinstance(op.loops, Conv) else "gemm"
+    row = _first_row(op, device, engine, format_, "recurrence") if op.sequential else None
+    return row or _first_row(op, device, engine, format_, kind)
+
+
+def _first_row(op: Op, device: Device, engine: str, format_: str, kind: str) -> Achievable | None:
     for row in device.achievable:
-        if (row.engine, row.format) != (engine, format_):
+        if (row.engine, row.format, row.op) != (engine, format_, kind):
             continue
-        if row.op != ("conv2d" if is_conv else "gemm"):
-            continue
-        if row.pass_ is not None and row.pass_ != op.pass_.value:
+        if row.pass_ is not None and row.pass_ != op.priced_as.value:
             continue
         if row.filter is not None:
             assert isinstance(op.loops, Conv)
@@ -106,6 +115,7 @@ def in_waves(op: Op, operands: Operands, device: Device, engine: str, format_: s
         if level.bandwidth is not None
     ]
     share = 1.0 if row is None else row.fraction.value
+    tiles = device.engines[engine].tiles
     if device.engines[engine].kind == "tensor-core" and isinstance(op.loops, Conv):
         share /= padding(op.loops)
     machine = Machine(
@@ -114,17 +124,19 @@ def in_waves(op: Op, operands: Operands, device: Device, engine: str, format_: s
         near_bytes_per_s=min(bandwidths, default=math.inf),
         round_latency_s=2 * far.latency.value if far.latency is not None else 0.0,
         launch_s=device.launch_latency.value,
+        tiles=TILES if tiles is None or isinstance(op.loops, Conv) else tiles.value,
     )
     floor_s = operands.far.total / (far.bandwidth.value * far.achievable.value)
     gemm = operands.gemm
     steps = gemm.batch if op.sequential else 1
+    more_s = row.step_latency.value if row is not None and row.step_latency is not None else 0.0
     step = replace(gemm, batch=gemm.batch // steps)
     best = best_blocking(step, operands.a_bytes / steps, operands.b_bytes, floor_s / steps, machine)
     near = operands.through(best.rows, best.columns, steps * best.partial_bytes)
     return Busy(
         peak_flops=steps * best.arithmetic_s * peak,
-        calibrated=row is not None and row.fraction.basis == "measured",
-        latency_s=steps * best.latency_s + (steps - 1) * machine.launch_s,
+        calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
+        latency_s=steps * (best.latency_s + more_s) + (steps - 1) * machine.launch_s,
         near=near._replace(b=steps * near.b),
     )
 

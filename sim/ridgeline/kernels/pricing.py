@@ -88,7 +88,7 @@ def _on_engine(
     return _with_levels(cost, device)
 
 
-def _instructions(flops: int, engine: Engine, format_: str) -> Moved:
+def _instructions(flops: float, engine: Engine, format_: str) -> Moved:
     """Bytes of registers that instructions read and write for so many FLOPs."""
     shape, size = engine.instruction, bytes_of(format_)
     count = flops / (2 * shape.m * shape.n * shape.k)

@@ -150,7 +150,7 @@ def conv(
         As for `gemm`; zeros are in the weights, or of the kind "activation" in the images. A pass
         that does not read them is dense.
     """
-    passes = [p.value for p in Pass if p is not Pass.UPDATE]
+    passes = [p.value for p in Pass if p not in {Pass.RECOMPUTE, Pass.UPDATE}]
     if pass_ not in passes:
         raise RidgelineError(
             f"there is no pass {pass_!r}{nearest(pass_, passes)} (allowed: {', '.join(passes)})"

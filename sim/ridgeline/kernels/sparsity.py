@@ -12,7 +12,8 @@ products and spends the time of all. Where it saves traffic, the operand passes 
 compressed, with its index. So nothing ever grows with fewer non-zeros, and with density 1
 everything is as dense. (Registers pass what is issued.)
 
-On systolic arrays the cycles of N:M weights are counted: those of the shorter sum, weight-stationary.
+On systolic arrays the cycles of N:M weights are counted: those of the shorter sum, with the weights
+in the cells.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ def _with(
         useful=useful,
         issued=before.issued * issued,
         worked=before.worked * worked,
-        **{f"{side}_stored": stored},
+        a_stored=stored if side == "a" else before.a_stored,
+        b_stored=stored if side == "b" else before.b_stored,
     )
 
 

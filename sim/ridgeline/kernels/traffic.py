@@ -104,7 +104,7 @@ class Operands:
 def operands_of(op: Op, graph: Graph, device: Device, accumulate: str) -> Operands:
     """Look at a contraction as a matrix product on a device."""
     assert op.loops is not None
-    gemm = as_gemm(op.loops, op.pass_)
+    gemm = as_gemm(op.loops, op.priced_as)
     a, b = (graph.tensors[name].bytes for name in op.inputs[:2])
     rest = streamed_bytes(op, graph) - a - b
     rows, columns = output_tile(gemm.m, gemm.n, held_accumulators(device, accumulate))

@@ -19,15 +19,16 @@ that nothing hides: twice the latency of the farthest memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ridgeline.workload.graph import Gemm
 
 # Threadblock tiles of the CUTLASS profiler's SIMT and tensor-op GEMMs (CUTLASS documentation,
 # "Efficient GEMM in CUDA").
-_TILES = (
+TILES = (
     (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64),
     (128, 32), (32, 128), (64, 32), (32, 64), (32, 32),
 )  # fmt: skip
@@ -37,7 +38,11 @@ _RESIDENT = 2  # tiles of one processor at a time
 _FULL = 128 * 128  # accumulators that keep a processor busy
 _PARTIAL_BYTES = 4  # partial sums are kept in fp32
 
-_CANDIDATES = np.array([(r, c, s) for r, c in _TILES for s in _SPLITS], dtype=np.float64)
+
+@cache
+def _candidates(tiles: tuple[tuple[int, int], ...]) -> NDArray[np.float64]:
+    """Return rows, columns and split of every kernel of a menu of tiles, [3, kernels]."""
+    return np.array([(r, c, s) for r, c in tiles for s in _SPLITS], dtype=np.float64).T
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,8 @@ class Machine:
         What a round of tiles loses at its two ends.
     launch_s
         A second kernel, which adds up the partial sums of a split.
+    tiles
+        Rows and columns of the output tiles that the library has kernels for.
     """
 
     processors: int
@@ -63,6 +70,7 @@ class Machine:
     near_bytes_per_s: float
     round_latency_s: float
     launch_s: float
+    tiles: tuple[tuple[int, int], ...] = TILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +111,7 @@ def best_blocking(
     floor_s
         Time that something else takes at least, the farthest memory for example.
     """
-    rows, columns, split = _CANDIDATES.T
+    rows, columns, split = _candidates(machine.tiles)
     down, across = np.ceil(gemm.m / rows), np.ceil(gemm.n / columns)
     waves = np.ceil(gemm.batch * down * across * split / machine.processors)
     flops = waves * 2 * rows * columns * np.ceil(gemm.k / split)

@@ -30,7 +30,7 @@ _INDENT_IN = 0.14
 _LEAST_SHARE = 1e-3  # ops with less of the step do not stretch the frame
 
 
-_HALO = [withStroke(linewidth=2, foreground=PAPER)]  # keeps labels legible among the points
+HALO = [withStroke(linewidth=2, foreground=PAPER)]  # keeps labels legible among the points
 
 
 class Point(NamedTuple):
@@ -122,8 +122,8 @@ def _frame(ax: Axes, device: Device, shown: list[Point], roofs: dict[str, float]
     up = [p.flop_per_s for p in shown if p.share >= _LEAST_SHARE] + list(roofs.values()) or [1.0]
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.set_xlim(_decade_below(min(across)), 1 / _decade_below(1 / (1.2 * max(across))))
-    ax.set_ylim(_decade_below(min(up)), 4 * max(up))
+    ax.set_xlim(decade_below(min(across)), 1 / decade_below(1 / (1.2 * max(across))))
+    ax.set_ylim(decade_below(min(up)), 4 * max(up))
 
 
 def _draw_slopes(ax: Axes, device: Device, top: float) -> None:
@@ -152,7 +152,7 @@ def _draw_slopes(ax: Axes, device: Device, top: float) -> None:
                 linestyle=(0, (4, 2)),
                 gid=f"achievable: {name}",
             )
-        _along(ax, peak, f"{name} {show(peak, 'B/s')}", INK if is_far else FAINT)
+        along(ax, peak, f"{name} {show(peak, 'B/s')}", INK if is_far else FAINT)
 
 
 def _draw_roofs(ax: Axes, device: Device, roofs: dict[str, float]) -> None:
@@ -170,7 +170,7 @@ def _draw_roofs(ax: Axes, device: Device, roofs: dict[str, float]) -> None:
             textcoords="offset points",
             ha="right",
             fontsize=SMALL,
-            path_effects=_HALO,
+            path_effects=HALO,
             zorder=4,
         )
         ax.plot([ridge, ridge], [bottom, peak], color=FAINT, linewidth=0.7, linestyle=":")
@@ -207,7 +207,7 @@ def _is_above(point: Point, roofs: dict[str, float]) -> bool:
     return point.flop_per_s > roofs[point.engine] * (1 + 1e-9)
 
 
-def _along(ax: Axes, bandwidth: float, text: str, colour: str) -> None:
+def along(ax: Axes, bandwidth: float, text: str, colour: str) -> None:
     """Write on a memory slope, from the lower left end of it that the frame shows."""
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
     rise = ax.bbox.height / math.log10(top / bottom)  # pixels of a decade
@@ -222,7 +222,7 @@ def _along(ax: Axes, bandwidth: float, text: str, colour: str) -> None:
         rotation_mode="anchor",
         fontsize=SMALL,
         color=colour,
-        path_effects=_HALO,
+        path_effects=HALO,
         zorder=4,
     )
 
@@ -233,5 +233,6 @@ def _far_bandwidth(device: Device) -> float:
     return bandwidth
 
 
-def _decade_below(value: float) -> float:
+def decade_below(value: float) -> float:
+    """Return the power of ten at or below a value."""
     return float(10.0 ** math.floor(math.log10(value)))

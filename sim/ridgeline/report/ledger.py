@@ -23,7 +23,6 @@ from ridgeline.kernels import OpCost
 from ridgeline.parallel.lower import COLLECTIVE
 
 if TYPE_CHECKING:
-    import pandas
     import polars
 
     from ridgeline.report.result import Result
@@ -54,7 +53,7 @@ class Entry(NamedTuple):
         Engine and format, memory level or link class.
     unit
         "FLOP", "B" or, of static power, "s".
-    count
+    amount
         How many of them.
     """
 
@@ -67,7 +66,7 @@ class Entry(NamedTuple):
     component: str
     place: str
     unit: str
-    count: float
+    amount: float
     energy_j: float
 
 
@@ -91,14 +90,14 @@ class Ledger:
 
     @cached_property
     def columns(self) -> Mapping[str, Any]:
-        """Name -> column: lists of text, arrays of float64 for ``count`` and ``energy_j``."""
+        """Name -> column: lists of text, arrays of float64 for ``amount`` and ``energy_j``."""
         table = dict(zip(COLUMNS, map(list, zip(*self.entries, strict=True)), strict=True))
         if not self.entries:
             table = {name: [] for name in COLUMNS}
-        return table | {name: np.array(table[name], np.float64) for name in ("count", "energy_j")}
+        return table | {name: np.array(table[name], np.float64) for name in ("amount", "energy_j")}
 
     def by(self, *names: str, value: str = "energy_j") -> dict[Any, float]:
-        """Sum ``energy_j`` or ``count`` over rows that agree in some columns.
+        """Sum ``energy_j`` or ``amount`` over rows that agree in some columns.
 
         Returns
         -------
@@ -108,7 +107,7 @@ class Ledger:
         Raises
         ------
         RidgelineError
-            If there is no such column, or counts of different units would be added.
+            If there is no such column, or amounts of different units would be added.
         """
         for name in (*names, value):
             if name not in COLUMNS:
@@ -116,10 +115,10 @@ class Ledger:
                     f"the ledger has no column {name!r}{nearest(name, COLUMNS)} "
                     f"(it has: {', '.join(COLUMNS)})"
                 )
-        if value not in {"energy_j", "count"}:
-            raise RidgelineError(f"only energy_j and count can be summed, not {value!r}")
-        if value == "count" and not {"unit", "place"} & set(names):
-            raise RidgelineError("counts of different units do not add up: sum them by unit, too")
+        if value not in {"energy_j", "amount"}:
+            raise RidgelineError(f"only energy_j and amount can be summed, not {value!r}")
+        if value == "amount" and not {"unit", "place"} & set(names):
+            raise RidgelineError("amounts of different units do not add up: sum them by unit, too")
         parts: dict[Any, list[float]] = defaultdict(list)
         keys = [self.columns[name] for name in names]
         for key, amount in zip(zip(*keys, strict=True), self.columns[value].tolist(), strict=True):
@@ -132,9 +131,9 @@ class Ledger:
 
         return polars.DataFrame(dict(self.columns))
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_pandas(self) -> Any:
         """Return it as a pandas data frame."""
-        import pandas
+        import pandas  # type: ignore[import-untyped]  # not one of ours
 
         return pandas.DataFrame(dict(self.columns))
 
@@ -185,9 +184,7 @@ def ledger(result: Result) -> Ledger:
     """Return the ledger of a result; equal tasks are counted together, never one by one."""
     details = result.details
     program, lowered = details.timeline.program, details.lowered
-    known = {
-        op.name: (op, cost) for op, cost in zip(lowered.ops, lowered.op_costs, strict=True)
-    }
+    known = {op.name: (op, cost) for op, cost in zip(lowered.ops, lowered.op_costs, strict=True)}
     keys, of_task = np.unique(
         np.stack([program.label, program.kind, program.cost]), axis=1, return_inverse=True
     )

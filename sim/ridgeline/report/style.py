@@ -38,6 +38,7 @@ COLOURS: Mapping[str, str] = MappingProxyType(
         "static": _GREY,
         # what a task does
         Pass.FORWARD.value: _SKY,
+        Pass.RECOMPUTE.value: _YELLOW,
         Pass.INPUT_GRADIENT.value: _BLUE,
         Pass.WEIGHT_GRADIENT.value: _GREEN,
         Pass.UPDATE.value: _PURPLE,
@@ -49,6 +50,9 @@ COLOURS: Mapping[str, str] = MappingProxyType(
         "workspace": _ORANGE,
     }
 )
+
+SERIES = (_BLUE, _VERMILION, _GREEN, _PURPLE, _ORANGE, _SKY)
+"""Colours of things that have no colour of their own, in order."""
 
 # Sizes in points, for a figure that a paper sets one column wide or a screen shows as it is.
 TEXT, SMALL, CAPTION, STAMP = 9.0, 8.0, 7.5, 6.5
@@ -109,18 +113,37 @@ def figure(
     def decorate(draw: Callable[[Result, Axes], str]) -> FigureFunction:
         @functools.wraps(draw)
         def drawn(result: Result, ax: Axes | None = None) -> Axes:
-            import matplotlib
-
-            with matplotlib.rc_context(dict(_RC)):
-                if ax is None:
-                    ax = _new_axes(height_in, left_in, top_in, bottom_in)
-                _dress(ax)
-                _foot(ax, draw(result, ax), stamp_text(result))
-            return ax
+            space = (height_in, left_in, top_in, bottom_in)
+            return sheet(space, lambda axes: draw(result, axes), stamp_text(result), ax)
 
         return drawn
 
     return decorate
+
+
+def sheet(
+    space_in: tuple[float, float, float, float],
+    draw: Callable[[Axes], str],
+    stamp: str,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw something that is no result: add axes, theme and stamp, as `figure` does.
+
+    Parameters
+    ----------
+    space_in
+        Height and the spaces at the left, the top and the bottom, as in `figure`.
+    draw
+        Draws into axes and returns a caption.
+    """
+    import matplotlib
+
+    with matplotlib.rc_context(dict(_RC)):
+        if ax is None:
+            ax = _new_axes(*space_in)
+        _dress(ax)
+        _foot(ax, draw(ax), stamp)
+    return ax
 
 
 def saving() -> Any:

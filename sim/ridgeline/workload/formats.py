@@ -82,7 +82,7 @@ class Format:
     @property
     def bias(self) -> int:
         """Exponent of 1.0 in a float."""
-        return 2 ** (self.exponent_bits - 1) - 1
+        return int(2 ** (self.exponent_bits - 1)) - 1
 
     @property
     def largest(self) -> float:

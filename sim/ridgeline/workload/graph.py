@@ -14,8 +14,10 @@ from functools import cached_property
 from typing import Literal
 
 from ridgeline.workload import formats
-from ridgeline.workload.formats import FORMAT_BYTES as FORMAT_BYTES
 from ridgeline.workload.sparsity import Sparsity
+
+FORMAT_BYTES = formats.FORMAT_BYTES
+"""Bytes of one number of each format, in whole bytes."""
 
 Passes = tuple[int | Fraction, ...]
 
@@ -24,6 +26,7 @@ class Pass(StrEnum):
     """The part of a training step that an op belongs to."""
 
     FORWARD = "forward"
+    RECOMPUTE = "recompute"  # a forward op done again in the backward pass
     INPUT_GRADIENT = "input-gradient"
     WEIGHT_GRADIENT = "weight-gradient"
     UPDATE = "update"
@@ -147,7 +150,7 @@ class Op:
         How often each output is written; empty: once each.
     recomputed_flops
         The part of `matrix_flops` that repeats forward work (fused attention forms its scores
-        again in the backward pass).
+        again in the backward pass; an op of `Pass.RECOMPUTE` is nothing else).
     """
 
     name: str
@@ -168,6 +171,11 @@ class Op:
     def matrix_flops(self) -> int:
         """FLOPs of the contraction at its mathematical shape."""
         return 2 * self.loops.macs if self.loops is not None else 0
+
+    @property
+    def priced_as(self) -> Pass:
+        """The pass whose arithmetic this is: what is recomputed costs what it did before."""
+        return Pass.FORWARD if self.pass_ is Pass.RECOMPUTE else self.pass_
 
     @property
     def sequential(self) -> bool:
@@ -207,12 +215,17 @@ class Graph:
     def activation_bytes(self) -> int:
         """Bytes that the forward pass keeps for the backward pass, mini-batch included.
 
-        These are the tensors of the forward pass that another pass reads, weights apart; none in a
-        forward graph.
+        These are the tensors of the forward pass that another pass reads, weights apart, whatever
+        is computed again for it; none in a forward graph.
         """
         again = {name for op in self.ops if op.pass_ is not Pass.FORWARD for name in op.inputs}
-        kept = (self.tensors[name] for name in again)
-        return sum(t.bytes for t in kept if t.role in {Role.INPUT, Role.ACTIVATION})
+        made = {name for op in self.ops if op.pass_ is Pass.FORWARD for name in op.outputs}
+        kept = [self.tensors[name] for name in again]
+        return sum(
+            t.bytes
+            for t in kept
+            if t.role is Role.INPUT or (t.role is Role.ACTIVATION and t.name in made)
+        )
 
     def flops(
         self, pass_: Pass | None = None, *, causal_flops: Literal["full", "half"] = "full"

@@ -12,8 +12,7 @@ from typing import Any
 from ridgeline import catalog, config
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.workload import numerics as precisions
-from ridgeline.workload import sparsity
-from ridgeline.workload import optimizers
+from ridgeline.workload import optimizers, sparsity
 from ridgeline.workload.autodiff import training_graph
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families import FAMILIES, Network, family_schema

@@ -71,22 +71,20 @@ def _density_of(
     """Density of an op's first output."""
     inputs = [found.get(name, 1.0) for name in op.inputs]
     forward = op.pass_ is Pass.FORWARD
+    density = 1.0
     match op.kind:
         case "relu":
-            return relu_density if forward else inputs[0] * inputs[1]
+            density = relu_density if forward else inputs[0] * inputs[1]
         case "max-pool" if forward:
             window = dict(op.attrs)
-            return float(
-                1 - (1 - inputs[0]) ** (int(window["kernel_h"]) * int(window["kernel_w"]))
-            )
+            density = 1 - (1 - inputs[0]) ** (int(window["kernel_h"]) * int(window["kernel_w"]))
         case "max-pool":
             reached = tensors[op.inputs[0]].elements / tensors[op.outputs[0]].elements
-            return inputs[0] * min(1.0, reached)
+            density = inputs[0] * min(1.0, reached)
         case "dropout":
-            return inputs[0] * (1 - float(dict(op.attrs)["probability"]))
+            density = inputs[0] * (1 - float(dict(op.attrs)["probability"]))
         case "add" if len(inputs) == 2:
-            return 1 - (1 - inputs[0]) * (1 - inputs[1])
+            density = 1 - (1 - inputs[0]) * (1 - inputs[1])
         case kind if kind in _SAME:
-            return inputs[0]
-        case _:
-            return 1.0
+            density = inputs[0]
+    return density

@@ -1,0 +1,111 @@
+"""``ridgeline validate``: predictions beside measurements, and how far they are off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from ridgeline.cli.output import console, print_json
+
+if TYPE_CHECKING:
+    from ridgeline.study.validate import Validation
+    from ridgeline.study.validate.statistics import Summary
+
+
+def validate_(
+    suite: str | None = None,
+    *,
+    data: str | None = None,
+    rows: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Predict measurements, and say how far the predictions are off.
+
+    Parameters
+    ----------
+    suite
+        Which measurements; without it, all suites that ship.
+    data
+        A CSV file of your own with the suite's columns.
+    rows
+        Print every row.
+    json
+        Print the answer as JSON.
+    """
+    from ridgeline.errors import RidgelineError
+    from ridgeline.study.validate import SUITES, validate
+
+    if suite is None and data is not None:
+        raise RidgelineError(f"say which suite the file is for (one of: {', '.join(SUITES)})")
+    made = [validate(name, data) for name in (SUITES if suite is None else [suite])]
+    if json:
+        answers = [one.to_dict(rows=rows) for one in made]
+        print_json(answers[0] if suite is not None else {"suites": answers})
+        return
+    _print_summaries(made)
+    for one in made:
+        if rows:
+            _print_rows(one)
+        _print_skipped(one)
+
+
+def _print_summaries(made: list[Validation]) -> None:
+    from ridgeline.report.summary import plain_table
+
+    table = plain_table(
+        {"suite": "left", "predictor": "left", "rows": "right", "skipped": "right",
+         "median": "right", "mean": "right", "90th": "right", "in 10 %": "right",
+         "in 25 %": "right", "bias": "right", "rank": "right"}
+    )  # fmt: skip
+    for one in made:
+        table.add_row(one.suite, "ridgeline", *_figures(one.summary))
+        for name, summary in one.trivial.items():
+            table.add_row("", name, *_figures(summary))
+    screen = console()
+    screen.print(table, markup=False)
+    screen.print("errors are weighted by group: machine, format, kind of work and source")
+
+
+def _figures(summary: Summary) -> list[str]:
+    def share(value: float | None, sign: str = "") -> str:
+        return "" if value is None else f"{value:{sign}.1%}"
+
+    rank = summary.rank_correlation
+    return [
+        str(summary.n),
+        str(summary.skipped),
+        share(summary.median_abs_error),
+        share(summary.mean_abs_error),
+        share(summary.p90_abs_error),
+        share(summary.within_10pct),
+        share(summary.within_25pct),
+        share(summary.bias, "+"),
+        "" if rank is None else f"{rank:.2f}",
+    ]
+
+
+def _print_rows(one: Validation) -> None:
+    from ridgeline.report.summary import plain_table
+
+    table = plain_table(
+        {"row": "left", "configuration": "left", "measured": "right", "predicted": "right",
+         "error": "right"}
+    )  # fmt: skip
+    for outcome in one.outcomes:
+        table.add_row(
+            outcome.id,
+            outcome.configuration,
+            f"{outcome.measured:.4g}",
+            f"{outcome.predicted:.4g}",
+            f"{outcome.error:+.1%}",
+        )
+    console().print(table, markup=False)
+
+
+def _print_skipped(one: Validation) -> None:
+    reasons: dict[str, Any] = one.reasons
+    for reason, count in reasons.items():
+        console().print(
+            f"{one.suite}: {count} rows skipped: {reason}", markup=False, soft_wrap=True
+        )

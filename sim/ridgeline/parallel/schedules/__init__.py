@@ -1,0 +1,64 @@
+"""Pipeline schedules by name; each is a module of its own.
+
+A schedule is called with stages, micro-batches and chunks and gives for every stage its slots in
+order; its attributes say what is published of it (bubble, activations in flight) in closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ridgeline.errors import RidgelineError, nearest
+from ridgeline.parallel.schedules import (
+    continuous,
+    gpipe,
+    interleaved,
+    one_f_one_b,
+    pipedream,
+    zero_bubble,
+)
+from ridgeline.parallel.schedules.slots import (
+    PHASES,
+    Orders,
+    Phase,
+    Schedule,
+    Slot,
+    SlotArrays,
+    slot_arrays,
+)
+
+SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
+    {
+        module.SCHEDULE.name: module.SCHEDULE
+        for module in (gpipe, one_f_one_b, interleaved, zero_bubble, pipedream, continuous)
+    }
+)
+
+__all__ = [
+    "PHASES",
+    "SCHEDULES",
+    "Orders",
+    "Phase",
+    "Schedule",
+    "Slot",
+    "SlotArrays",
+    "find",
+    "slot_arrays",
+]
+
+
+def find(name: str) -> Schedule:
+    """Return a schedule by name.
+
+    Raises
+    ------
+    RidgelineError
+        If it is unknown.
+    """
+    if name not in SCHEDULES:
+        known = ", ".join(SCHEDULES)
+        raise RidgelineError(
+            f"unknown schedule {name!r}{nearest(name, SCHEDULES)} (known: {known})"
+        )
+    return SCHEDULES[name]

@@ -1,0 +1,174 @@
+"""What a pipeline schedule is: for every stage, the order in which it works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from ridgeline.errors import RidgelineError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Phase = Literal["F", "B", "W"]
+PHASES: tuple[Phase, ...] = ("F", "B", "W")
+
+
+class Slot(NamedTuple):
+    """One piece of work of one stage.
+
+    Attributes
+    ----------
+    phase
+        "F": forward; "B": backward, all of it or, where the schedule has "W" slots, the gradients
+        of activations only; "W": the gradients of weights.
+    micro_batch
+        From 0.
+    chunk
+        Which of the stage's model chunks, from 0; chunk c of stage k comes after chunk c of stage
+        k - 1, and chunk c of stage 0 after chunk c - 1 of the last stage.
+    """
+
+    phase: Phase
+    micro_batch: int
+    chunk: int = 0
+
+
+Orders = list[list[Slot]]
+"""For every stage, its slots in order."""
+
+
+class Bubble(Protocol):
+    """Idle seconds of a stage in one step, where all stages take the same time."""
+
+    def __call__(
+        self, stages: int, chunks: int, forward_s: float, backward_s: float, weight_s: float
+    ) -> float:
+        """Return it; times are of one micro-batch on one stage, all its chunks together."""
+
+
+class Count(Protocol):
+    """A number for one stage, from 0."""
+
+    def __call__(self, stage: int, stages: int, micro_batches: int, chunks: int) -> int:
+        """Return it."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A pipeline schedule: call it for the order of every stage.
+
+    Attributes
+    ----------
+    name, source
+        What it is called, and where it is published.
+    order
+        Makes the slots; use the schedule itself, which checks what is asked.
+    bubble_s
+        Idle time of a stage in one step for equal stages: `backward_s` is the gradient of the
+        activations, `weight_s` that of the weights; published with the schedule. Where
+        `flushes` is false, it is paid once a run.
+    in_flight
+        Most micro-batches, of one chunk each, whose activations a stage holds at once: from F to
+        B, or to W where the schedule has W.
+    weight_versions
+        How many versions of its weights a stage holds.
+    splits_backward
+        Whether B and W are separate.
+    flushes
+        Whether all micro-batches of a step have ended before the next step begins.
+    interleaves
+        Whether a stage has several chunks of the model.
+    """
+
+    name: str
+    source: str
+    order: Callable[[int, int, int], Orders]
+    bubble_s: Bubble
+    in_flight: Count
+    weight_versions: Count = lambda stage, stages, micro_batches, chunks: 1
+    splits_backward: bool = False
+    flushes: bool = True
+    interleaves: bool = False
+
+    def __call__(self, stages: int, micro_batches: int, chunks: int = 1) -> Orders:
+        """Return the order of every stage.
+
+        Raises
+        ------
+        RidgelineError
+            If the schedule does not exist for so many stages, micro-batches and chunks.
+        """
+        self.check(stages, micro_batches, chunks)
+        return self.order(stages, micro_batches, chunks)
+
+    def check(self, stages: int, micro_batches: int, chunks: int = 1) -> None:
+        """Complain if the schedule does not exist for these numbers (see `__call__`)."""
+        for name, value in (
+            ("stages", stages), ("micro-batches", micro_batches), ("chunks", chunks),
+        ):  # fmt: skip
+            if value < 1:
+                raise RidgelineError(f"schedule {self.name}: {value} {name}; at least 1")
+        if self.interleaves and chunks < 2:
+            raise RidgelineError(
+                f"schedule {self.name} needs at least 2 chunks of the model on each stage; with 1 "
+                "it is 1f1b"
+            )
+        if not self.interleaves and chunks > 1:
+            raise RidgelineError(
+                f"schedule {self.name} has one chunk of the model on each stage, not {chunks}; "
+                "several: interleaved"
+            )
+        if self.interleaves and micro_batches % stages:
+            below = micro_batches - micro_batches % stages
+            near = f"{below} or {below + stages}" if below else str(stages)
+            raise RidgelineError(
+                f"schedule {self.name}: the {micro_batches} micro-batches must be a multiple of "
+                f"the {stages} stages; the nearest: {near}"
+            )
+
+
+@dataclass(frozen=True)
+class SlotArrays:
+    """The slots of all stages, one stage after the other, as arrays.
+
+    Attributes
+    ----------
+    stage_ptr
+        [K + 1] slots stage_ptr[k]:stage_ptr[k + 1] are those of stage k.
+    phase
+        [S] index into `PHASES`.
+    micro_batch, chunk
+        [S] from 0.
+    """
+
+    stage_ptr: npt.NDArray[np.int64]
+    phase: npt.NDArray[np.uint8]
+    micro_batch: npt.NDArray[np.int32]
+    chunk: npt.NDArray[np.int32]
+
+
+def slot_arrays(orders: Orders) -> SlotArrays:
+    """Return slots as flat arrays."""
+    import numpy as np
+
+    flat = [slot for order in orders for slot in order]
+    return SlotArrays(
+        np.cumsum([0, *map(len, orders)], dtype=np.int64),
+        np.array([PHASES.index(slot.phase) for slot in flat], np.uint8),
+        np.array([slot.micro_batch for slot in flat], np.int32),
+        np.array([slot.chunk for slot in flat], np.int32),
+    )
+
+
+def one_forward_one_backward(
+    forward: Sequence[Slot], backward: Sequence[Slot], warm_up: int
+) -> list[Slot]:
+    """Interleave: so many forwards, then one forward and one backward in turn, then the rest."""
+    paired = len(forward) - warm_up
+    order = list(forward[:warm_up])
+    for pair in zip(forward[warm_up:], backward[:paired], strict=True):
+        order += pair
+    return order + list(backward[paired:])

@@ -1,0 +1,134 @@
+"""Predictions against measurements: every row becomes a simulation of its own configuration.
+
+A suite is a module with ``COLUMNS``, the columns that it reads, and a function
+``predict(rows) -> Iterator[Outcome | Skipped]``; the table below names it. A row that cannot be
+simulated is skipped with its reason, never dropped. Where a suite ships with measurements, they are
+the file of its name in ``data/``; any other file with these columns is taken as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module, resources
+from pathlib import Path
+from typing import Any
+
+from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.study.validate.outcome import Outcome, Skipped
+from ridgeline.study.validate.rows import read_rows
+from ridgeline.study.validate.statistics import Summary, summarise
+
+SUITES = {
+    "gemm": "Matrix products on one device",
+    "conv": "Convolutions, forward and both gradients, on one device",
+    "rnn": "Recurrent layers on one device",
+    "single-device": "Training steps on one device",
+    "multi-device": "Training steps on several devices",
+    "collectives": "Collectives over the links of a machine",
+}
+
+__all__ = ["SUITES", "Outcome", "Skipped", "Validation", "find_suite", "validate"]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """All rows of one suite and how far they are off."""
+
+    suite: str
+    outcomes: tuple[Outcome, ...]
+    skipped: tuple[Skipped, ...]
+
+    @property
+    def summary(self) -> Summary:
+        """Errors of the predictions, weighted by group."""
+        return summarise(self.outcomes, len(self.skipped))
+
+    @property
+    def trivial(self) -> dict[str, Summary]:
+        """Errors that the trivial predictors make on the same rows."""
+        names = dict.fromkeys(name for o in self.outcomes for name in o.trivial)
+        return {name: summarise([o.by(name) for o in self.outcomes], 0) for name in names}
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How many rows were skipped for each reason, the most frequent first."""
+        counts: dict[str, int] = {}
+        for row in self.skipped:
+            counts[row.reason] = counts.get(row.reason, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+    def to_dict(self, *, rows: bool = False) -> dict[str, Any]:
+        """Return the summary, and every row on demand, as plain values; errors are fractions."""
+        answer: dict[str, Any] = {
+            "suite": self.suite,
+            "summary": self.summary.to_dict(),
+            "trivial": {name: summary.to_dict() for name, summary in self.trivial.items()},
+            "skipped": self.reasons,
+        }
+        if rows:
+            made = [o.to_dict() for o in self.outcomes] + [s.to_dict() for s in self.skipped]
+            answer["rows"] = sorted(made, key=lambda row: (row["file"], row["line"]))
+        return answer
+
+
+def find_suite(name: str) -> Any:
+    """Import the module of a suite.
+
+    Raises
+    ------
+    RidgelineError
+        If there is no suite of this name.
+    """
+    if name not in SUITES:
+        raise RidgelineError(
+            f"there is no suite {name!r}{nearest(name, SUITES)} (there are: {', '.join(SUITES)})"
+        )
+    return import_module(f"{__name__}.{name.replace('-', '_')}")
+
+
+def validate(suite: str, data: str | Path | None = None) -> Validation:
+    """Predict every measurement of a suite.
+
+    Parameters
+    ----------
+    data
+        A CSV file with the suite's columns; by default the measurements that ship.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read or lacks a column, with file and line.
+    RidgelineError
+        If there is no such suite, or no row of the file belongs to it.
+    """
+    module = find_suite(suite)
+    path = shipped(suite) if data is None else Path(data)
+    made = list(_predict(module, path))
+    if not made:
+        raise RidgelineError(f"{path}: no row belongs to the suite {suite!r}")
+    return Validation(
+        suite,
+        tuple(row for row in made if isinstance(row, Outcome)),
+        tuple(row for row in made if isinstance(row, Skipped)),
+    )
+
+
+def shipped(suite: str) -> Path:
+    """Path of the measurements that ship for a suite."""
+    module = find_suite(suite)
+    return Path(str(resources.files(__name__).joinpath("data", module.SHIPPED)))
+
+
+def _predict(module: Any, path: Path) -> Iterator[Outcome | Skipped]:
+    rows = read_rows(path)
+    if rows:
+        missing = [name for name in module.COLUMNS if name not in rows[0].values]
+        if missing:
+            raise ConfigError(
+                f"the column {missing[0]!r} is missing{nearest(missing[0], rows[0].values)} "
+                f"(the suite reads: {', '.join(module.COLUMNS)})",
+                file=str(path),
+                line=1,
+            )
+    yield from module.predict(rows)

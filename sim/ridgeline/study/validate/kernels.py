@@ -1,0 +1,81 @@
+"""What the suites of single kernels share: the device of a row, its format, trivial predictors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.device import Device
+from ridgeline.hardware.load import load_device
+from ridgeline.study.validate.names import find_name
+from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.rows import Row
+
+COLUMNS = ("kind", "device", "precision", "pass_", "time_ms", "source")
+STORAGE_ONLY = "pseudo"  # DeepBench: fp16 in memory, fp32 arithmetic
+_FORMATS = {"fp16in_fp32acc": "fp16"}
+
+_SCALE, _LAUNCH_S = 1.58, 5e-6  # of the scaled roofline: a fit to DeepBench's matrix products
+
+Predictor = Callable[[Row, Device, str], tuple[float, str, float, float]]
+"""Predicted time in seconds, configuration, FLOP, bytes of operands and result once."""
+
+
+def predict_kernels(
+    rows: Iterable[Row], kinds: frozenset[str], predictor: Predictor
+) -> Iterator[Outcome | Skipped]:
+    """Predict the rows of these kinds; rows of other kinds belong to other suites."""
+    for row in rows:
+        if row.text("kind") in kinds:
+            yield _kernel(row, predictor)
+
+
+def _kernel(row: Row, predictor: Predictor) -> Outcome | Skipped:
+    measured_ms = row.number("time_ms")
+    if measured_ms is None or measured_ms <= 0:
+        return skip(row, "no measured time")
+    name = find_name("devices", row.text("device"))
+    if name is None:
+        return skip(row, f"no description of the device {row.text('device')}")
+    precision = row.text("precision")
+    format_ = _FORMATS.get(precision, precision)
+    if format_.startswith(STORAGE_ONLY):
+        return skip(row, "fp16 storage with fp32 arithmetic is not a format of an engine")
+    device = _device(name)
+    try:
+        predicted_s, configuration, flops, moved = predictor(row, device, format_)
+    except RidgelineError as error:
+        return skip(row, str(error))
+    bound_s = roofline_s(device, format_, flops, moved)
+    return Outcome(
+        file=row.file,
+        line=row.line,
+        id=row.id,
+        group=f"{name} {format_} {row.text('kind')} {row.text('pass_')}",
+        sweep=f"{name} {format_} {row.text('kind')} {row.text('pass_')}",
+        configuration=f"{configuration} {format_}, {row.text('pass_')}, {name}",
+        quantity="time_s",
+        predicted=predicted_s,
+        measured=measured_ms * 1e-3,
+        source=row.text("source"),
+        trivial={
+            "roofline": bound_s,
+            "scaled roofline": _SCALE * bound_s + _LAUNCH_S,
+        },
+    )
+
+
+_device = cache(load_device)
+
+
+def roofline_s(device: Device, format_: str, flops: float, moved: float) -> float:
+    """Time at the peak rate of the format and the bandwidth of the farthest memory."""
+    peak = max(
+        engine.rates[format_].value
+        for engine in device.engines.values()
+        if "matrix" in engine.runs and format_ in engine.rates
+    )
+    bandwidth = device.memory[device.far_memory].bandwidth
+    assert bandwidth is not None
+    return max(flops / peak, moved / bandwidth.value)

@@ -1,0 +1,62 @@
+"""Training steps on several devices: how much of linear scaling is left.
+
+A row of several devices is compared with the row of one device of the same source, network,
+precision and batch a device: the efficiency is throughput over (devices x throughput of one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ridgeline.errors import RidgelineError
+from ridgeline.study.validate import steps
+from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.rows import Row
+
+COLUMNS = steps.COLUMNS
+SHIPPED = steps.SHIPPED
+_SAME = (
+    "suite", "framework", "model", "variant", "accelerator", "system", "batch_per_accel",
+    "grad_accum", "seq_len", "precision", "xla", "data", "unit",
+)  # fmt: skip
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the efficiency of every row of several devices."""
+    table = list(rows)
+    alone = {_key(row): row for row in table if row.whole("n_accel") == 1}
+    for row in table:
+        if (row.whole("n_accel") or 0) > 1:
+            yield _efficiency(row, alone.get(_key(row)))
+
+
+def _key(row: Row) -> tuple[str, ...]:
+    return tuple(row.text(name) for name in _SAME)
+
+
+def _efficiency(row: Row, alone: Row | None) -> Outcome | Skipped:
+    if alone is None:
+        return skip(row, "no measurement of one device beside it")
+    measured, one = row.number("throughput"), alone.number("throughput")
+    if not measured or not one:
+        return skip(row, "no measured throughput")
+    try:
+        wanted = steps.configuration(row)
+        predicted, _ = steps.predicted_throughput(row, wanted)
+        predicted_one, _ = steps.predicted_throughput(alone, steps.configuration(alone))
+    except RidgelineError as error:
+        return skip(row, str(error))
+    return Outcome(
+        file=row.file,
+        line=row.line,
+        id=row.id,
+        group=f"{wanted.model} {wanted.device} {row.text('suite')} {row.text('framework')}",
+        sweep=f"{wanted.model} {wanted.device} {wanted.precision} {row.text('framework')}",
+        configuration=str(wanted),
+        quantity="scaling efficiency",
+        predicted=predicted / (wanted.devices * predicted_one),
+        measured=measured / (wanted.devices * one),
+        source=row.text("source"),
+        trivial={"linear scaling": 1.0},
+        points=True,
+    )

@@ -1,0 +1,63 @@
+"""Names in measured tables to names in the catalogue (``names.yaml``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+from ridgeline import catalog
+from ridgeline.config import parse_yaml
+
+Kind = Literal["devices", "models", "precisions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node of these devices, and the cluster of such nodes if there is one."""
+
+    node: str
+    in_node: int
+    cluster: str | None
+    devices: tuple[str, ...]
+
+
+def find_name(kind: Kind, *names: str) -> str | None:
+    """Return the catalogue's name of the first of `names` that is known, else None."""
+    known = _names()[kind]
+    return next((known[_plain(name)] for name in names if _plain(name) in known), None)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+@cache
+def machines() -> tuple[Machine, ...]:
+    """Return the machines that published measurements were made on."""
+    return tuple(
+        Machine(row["node"], row["in_node"], row.get("cluster"), tuple(row["devices"]))
+        for row in _data()["machines"]
+    )
+
+
+@cache
+def _names() -> Mapping[str, Mapping[str, str]]:
+    data = _data()
+    known = {
+        kind: {_plain(alias): name for name, aliases in data[kind].items() for alias in aliases}
+        for kind in ("devices", "models", "precisions")
+    }
+    for kind in ("devices", "models"):
+        known[kind] |= {_plain(name): name for name in catalog.names(kind)}
+    return known
+
+
+@cache
+def _data() -> Mapping[str, Any]:
+    text = resources.files("ridgeline.study.validate").joinpath("names.yaml").read_text("utf-8")
+    data: Mapping[str, Any] = parse_yaml(text, "names.yaml").data
+    return data

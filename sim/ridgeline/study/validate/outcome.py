@@ -1,0 +1,87 @@
+"""What becomes of a measured row: a prediction beside it, or the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ridgeline.study.validate.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One prediction and its measurement.
+
+    Attributes
+    ----------
+    group
+        Rows of one group share one unit of weight: model, device and source.
+    sweep
+        Rows between which the order matters: one machine and number format.
+    configuration
+        What was simulated, in words.
+    trivial
+        What trivial predictors say, by their name.
+    p05, p95
+        The range in which ridgeline itself expects the measurement, if it states one.
+    points
+        The error is a difference of shares rather than a relative one.
+    """
+
+    file: str
+    line: int
+    id: str
+    group: str
+    sweep: str
+    configuration: str
+    quantity: str
+    predicted: float
+    measured: float
+    source: str
+    trivial: Mapping[str, float] = field(default_factory=dict)
+    p05: float | None = None
+    p95: float | None = None
+    points: bool = False
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less one; or their difference, where both are shares."""
+        if self.points:
+            return self.predicted - self.measured
+        return self.predicted / self.measured - 1.0
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the measurement lies in the stated range; None without one."""
+        if self.p05 is None or self.p95 is None:
+            return None
+        return self.p05 <= self.measured <= self.p95
+
+    def by(self, name: str) -> Outcome:
+        """Return the outcome of a trivial predictor; where it says nothing, it is not a number."""
+        predicted = self.trivial.get(name, float("nan"))
+        return replace(self, predicted=predicted, trivial={}, p05=None, p95=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields and the error as plain values."""
+        return {**asdict(self), "error": self.error, "skipped": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A row that cannot be simulated, and why."""
+
+    file: str
+    line: int
+    id: str
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values."""
+        return {"file": self.file, "line": self.line, "id": self.id, "skipped": self.reason}
+
+
+def skip(row: Row, reason: str) -> Skipped:
+    """Skip a row for a reason, in words that many rows can share."""
+    return Skipped(row.file, row.line, row.id, reason)

@@ -1,0 +1,44 @@
+"""Training steps on one device: samples or tokens a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ridgeline.errors import RidgelineError
+from ridgeline.study.validate import steps
+from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.rows import Row
+
+COLUMNS = steps.COLUMNS
+SHIPPED = steps.SHIPPED
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the throughput of every row of one device."""
+    for row in rows:
+        if row.whole("n_accel") == 1:
+            yield _step(row)
+
+
+def _step(row: Row) -> Outcome | Skipped:
+    measured = row.number("throughput")
+    if measured is None or measured <= 0:
+        return skip(row, "no measured throughput")
+    try:
+        wanted = steps.configuration(row)
+        predicted, rule_of_thumb = steps.predicted_throughput(row, wanted)
+    except RidgelineError as error:
+        return skip(row, str(error))
+    return Outcome(
+        file=row.file,
+        line=row.line,
+        id=row.id,
+        group=f"{wanted.model} {wanted.device} {row.text('suite')}",
+        sweep=f"{wanted.device} {wanted.precision} {row.text('suite')}",
+        configuration=str(wanted),
+        quantity=row.text("unit"),
+        predicted=predicted,
+        measured=measured,
+        source=row.text("source"),
+        trivial={"a third of the peak": rule_of_thumb},
+    )

@@ -1,0 +1,138 @@
+"""What the suites of training steps share: a row's model, machine and plan, and its simulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.load import load_cluster
+from ridgeline.parallel.plan import Plan
+from ridgeline.report.result import Result
+from ridgeline.simulation import simulate
+from ridgeline.study.validate.machines import machine_of
+from ridgeline.study.validate.names import find_name
+from ridgeline.study.validate.rows import Row
+from ridgeline.workload.model import Model, load_model
+
+COLUMNS = (
+    "suite", "framework", "model", "variant", "accelerator", "n_accel", "batch_per_accel",
+    "precision", "throughput", "unit", "source",
+)  # fmt: skip
+SHIPPED = "steps.csv"
+_SAMPLES = frozenset({"images/s", "sequences/s", "samples/s"})
+_NO_UPDATE = "no update"
+_THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What a row says that it measured; equal configurations are simulated once."""
+
+    model: str
+    fields: tuple[tuple[str, int], ...]
+    device: str
+    devices: int
+    nodes: int | None
+    batch: int
+    micro_batches: int
+    precision: str
+
+    def __str__(self) -> str:
+        fields = "".join(f" {name}={value}" for name, value in self.fields)
+        return (
+            f"{self.model}{fields}, {self.batch} a device, {self.precision}, "
+            f"{self.devices} x {self.device}"
+        )
+
+
+def configuration(row: Row) -> Configuration:
+    """Read what a row measured.
+
+    Raises
+    ------
+    RidgelineError
+        If something is unknown or missing; the message is the reason to skip the row.
+    """
+    if "note" in row.values and "inference" in row.text("note").lower():
+        raise RidgelineError("this is the speed of inference")
+    model = find_name("models", f"{row.text('model')} {row.text('variant')}", row.text("model"))
+    if model is None:
+        raise RidgelineError(f"no description of the network {row.text('model')}")
+    device = find_name("devices", row.text("accelerator"))
+    if device is None:
+        raise RidgelineError(f"no description of the device {row.text('accelerator')}")
+    precision = find_name("precisions", row.text("precision"))
+    if precision is None:
+        raise RidgelineError(f"unknown precision {row.text('precision')}")
+    devices, batch = row.whole("n_accel"), row.whole("batch_per_accel")
+    if not devices or not batch:
+        raise RidgelineError("the number of devices or the batch is not given")
+    sequence = row.whole("seq_len") if "seq_len" in row.values else None
+    fields = (("sequence", sequence),) if sequence and _has_sequence(model) else ()
+    accumulated = (row.whole("grad_accum") if "grad_accum" in row.values else None) or 1
+    return Configuration(
+        model=model,
+        fields=fields,
+        device=device,
+        devices=devices,
+        nodes=row.whole("nodes") if "nodes" in row.values else None,
+        batch=batch,
+        micro_batches=accumulated if batch % accumulated == 0 else 1,
+        precision=precision,
+    )
+
+
+def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]:
+    """Return what the simulation says in the row's unit, and what a third of the peak would give.
+
+    Raises
+    ------
+    RidgelineError
+        If the step cannot be simulated, or the unit is not one that a simulation answers.
+    """
+    result = simulated(wanted)
+    step_s = result.step_time_s
+    if "data" in row.values and _NO_UPDATE in row.text("data"):
+        step_s -= result.time_s["optimizer"]
+    if row.text("unit") in _SAMPLES:
+        scale = result.samples_per_s
+    elif row.text("unit") == "tokens/s" and result.tokens_per_s is not None:
+        scale = result.tokens_per_s
+    else:
+        raise RidgelineError(f"the unit {row.text('unit')} is not one of the simulation")
+    predicted = scale * result.step_time_s / step_s
+    return predicted, scale * _THIRD / result.mfu
+
+
+@lru_cache(maxsize=4096)
+def simulated(wanted: Configuration) -> Result:
+    """Simulate a configuration."""
+    plan = Plan(
+        data=wanted.devices,
+        global_batch=wanted.batch * wanted.devices,
+        micro_batch=wanted.batch // wanted.micro_batches,
+        precision=wanted.precision,
+    )
+    return simulate(_model(wanted.model, wanted.fields), _cluster(wanted), plan)
+
+
+@lru_cache(maxsize=256)
+def _model(name: str, fields: tuple[tuple[str, int], ...]) -> Model:
+    return load_model(name, dict(fields))
+
+
+@lru_cache(maxsize=256)
+def _has_sequence(name: str) -> bool:
+    return "sequence" in load_model(name).description
+
+
+def _cluster(wanted: Configuration) -> Cluster:
+    name, overrides = machine_of(wanted.device, wanted.devices, wanted.nodes)
+    return _loaded(name, tuple(overrides.items()))
+
+
+@lru_cache(maxsize=256)
+def _loaded(name: str, overrides: tuple[tuple[str, str], ...]) -> Cluster:
+    return load_cluster(name, dict(overrides))

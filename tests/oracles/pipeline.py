@@ -1,0 +1,65 @@
+"""Plays a pipeline schedule by the rules of dependence alone, one slot at a time.
+
+Exact: times are Fractions. A slot starts when its stage has ended the one before and the slot that
+it depends on has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from ridgeline.parallel.schedules import Orders, Slot
+
+Ends = dict[tuple[int, Slot], Fraction]
+
+
+def source(stage: int, slot: Slot, stages: int, chunks: int) -> tuple[int, Slot] | None:
+    """The slot, and its stage, that must have ended; None at the beginning of the model."""
+    phase, micro_batch, chunk = slot
+    if phase == "W":
+        return stage, Slot("B", micro_batch, chunk)
+    step = 1 if phase == "B" else -1
+    place = chunk * stages + stage + step
+    if place < 0:
+        return None
+    if place == stages * chunks:
+        return stage, Slot("F", micro_batch, chunk)
+    return place % stages, Slot(phase, micro_batch, place // stages)
+
+
+def play(orders: Orders, durations: Mapping[str, Fraction], chunks: int = 1) -> Ends:
+    """End of every slot; `durations` are of a slot, by phase."""
+    stages = len(orders)
+    ends: Ends = {}
+    clock, at = [Fraction(0)] * stages, [0] * stages
+    while any(at[k] < len(orders[k]) for k in range(stages)):
+        moved = False
+        for k in range(stages):
+            while at[k] < len(orders[k]):
+                slot = orders[k][at[k]]
+                waits = source(k, slot, stages, chunks)
+                if waits is not None and waits not in ends:
+                    break
+                ready = max(clock[k], ends[waits] if waits else Fraction(0))
+                clock[k] = ends[k, slot] = ready + durations[slot.phase]
+                at[k] += 1
+                moved = True
+        assert moved, (
+            f"deadlock: {[orders[k][at[k]] for k in range(stages) if at[k] < len(orders[k])]}"
+        )
+    return ends
+
+
+def held(orders: Orders) -> list[int]:
+    """Most activations (micro-batch and chunk) that each stage holds between F and its last use."""
+    peaks = []
+    for order in orders:
+        free = "W" if any(slot.phase == "W" for slot in order) else "B"
+        now = peak = 0
+        for slot in order:
+            now += slot.phase == "F"
+            peak = max(peak, now)
+            now -= slot.phase == free
+        peaks.append(peak)
+    return peaks

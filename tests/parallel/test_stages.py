@@ -1,0 +1,158 @@
+"""Balanced stages, against trying every partition."""
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ridgeline.errors import RidgelineError
+from ridgeline.parallel.stages import DoesNotFit, Room, Stage, balance, balance_replicated, units
+from ridgeline.workload import Pass, load_model
+
+times = st.lists(st.integers(1, 9), min_size=1, max_size=8)
+
+
+def partitions(n, stages):
+    for cuts in combinations(range(1, n), stages - 1):
+        bounds = [0, *cuts, n]
+        yield list(pairwise(bounds))
+
+
+def stage_time(part, time, send, overlap):
+    (i, j), n = part, len(time)
+    work = sum(time[i:j])
+    behind = send[j - 1] if j < n else 0
+    before = send[i - 1] if i > 0 else 0
+    return max(work, behind) if overlap else work + behind + before
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), times, st.booleans(), st.booleans())
+def test_no_partition_is_faster_and_none_as_fast_is_more_even(data, time, overlap, limited):
+    n = len(time)
+    stages = data.draw(st.integers(1, n))
+    numbers = st.lists(st.integers(0, 9), min_size=n, max_size=n)
+    send = data.draw(numbers)
+    room = Room(
+        capacity_bytes=data.draw(st.integers(5, 60)) if limited else float("inf"),
+        static_bytes=data.draw(numbers),
+        activation_bytes=data.draw(numbers),
+        in_flight=[stages - k for k in range(stages)],
+    )
+
+    def fits(k, part):
+        i, j = part
+        held = sum(room.static_bytes[i:j]) + room.in_flight[k] * sum(room.activation_bytes[i:j])
+        return held <= room.capacity_bytes
+
+    tried = [
+        ([stage_time(part, time, send, overlap) for part in parts], parts)
+        for parts in partitions(n, stages)
+        if all(fits(k, part) for k, part in enumerate(parts))
+    ]
+    if not tried:
+        with pytest.raises(DoesNotFit):
+            balance(time, stages, send_s=send, overlap=overlap, room=room)
+        return
+    least = min(max(each) for each, _ in tried)
+    even = min(sum(t * t for t in each) for each, _ in tried if max(each) == least)
+    found = balance(time, stages, send_s=send, overlap=overlap, room=room)
+    parts = [(stage.first, stage.stop) for stage in found]
+    each = [stage_time(part, time, send, overlap) for part in parts]
+    assert parts in [parts for _, parts in tried]
+    assert max(each) == least
+    assert sum(t * t for t in each) == even
+
+
+def test_what_would_fit_is_said():
+    room = Room(9, [6, 6, 6], [0, 0, 0], [1, 1])
+    with pytest.raises(DoesNotFit, match="12 B would do"):
+        balance([1, 1, 1], 2, room=room)
+
+
+def test_more_stages_than_layers_are_refused():
+    with pytest.raises(RidgelineError, match="2 layers cannot be cut into 3"):
+        balance([1, 1], 3)
+
+
+def every_pipeline(first, n, devices):
+    """All ways to put layers first:n on exactly so many devices."""
+    for stop in range(first + 1, n + 1):
+        for replicas in range(1, devices + 1):
+            stage = Stage(first, stop, replicas)
+            if stop == n and replicas == devices:
+                yield [stage]
+            elif stop < n:
+                for rest in every_pipeline(stop, n, devices - replicas):
+                    yield [stage, *rest]
+
+
+def pipeline_time(stages, time, send, sync):
+    slowest = 0.0
+    for stage in stages:
+        part = slice(stage.first, stage.stop)
+        equal = sum(row[stage.replicas - 1] for row in sync[part])
+        slowest = max(slowest, max(sum(time[part]), equal) / stage.replicas)
+        if stage.stop < len(time):
+            slowest = max(slowest, send[stage.stop - 1])
+    return slowest
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data(), st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 5))
+def test_replicated_stages_equal_exhaustive_search(data, time, devices):
+    n = len(time)
+    send = data.draw(st.lists(st.integers(0, 9), min_size=n, max_size=n))
+    weights = data.draw(st.lists(st.integers(0, 9), min_size=n, max_size=n))
+    sync = [[4 * w * (r - 1) / r for r in range(1, devices + 1)] for w in weights]
+    found, time_s = balance_replicated(time, devices, send_s=send, sync_s=sync)
+    least = min(pipeline_time(p, time, send, sync) for p in every_pipeline(0, n, devices))
+    assert time_s == pytest.approx(least, rel=1e-9)
+    assert pipeline_time(found, time, send, sync) == pytest.approx(least, rel=1e-9)
+    assert sum(stage.replicas for stage in found) == devices
+    assert [found[0].first, found[-1].stop] == [0, n]
+    assert all(a.stop == b.first for a, b in pairwise(found))
+
+
+def test_light_convolutions_are_replicated_and_heavy_layers_are_not():
+    """What PipeDream finds for VGG-like networks: work in front, weights behind."""
+    time, send = [10, 10, 10, 1, 1], [1, 1, 0.1, 0.1, 0]
+    sync = [[w * (r - 1) for r in range(1, 9)] for w in (0.1, 0.1, 0.1, 30, 30)]
+    found, _ = balance_replicated(time, 8, send_s=send, sync_s=sync)
+    assert found == (Stage(0, 3, 7), Stage(3, 5, 1))
+
+
+@pytest.mark.parametrize("name", ["resnet50", "gpt2", "vgg16", "unet", "t5-small", "dlrm"])
+def test_units_hold_every_op_once_and_send_what_crosses(name):
+    graph = load_model(name).training(2, "fp16-mixed")
+    parts = units(graph)
+    assert sorted(i for part in parts for i in part.ops) == list(range(len(graph.ops)))
+    assert len(parts) >= 4
+    assert parts[-1].send_bytes == 0
+    home = {i: k for k, part in enumerate(parts) for i in part.ops}
+    forward = [i for i, op in enumerate(graph.ops) if op.pass_ is Pass.FORWARD]
+    assert [home[i] for i in forward] == sorted(home[i] for i in forward)
+    for cut, part in enumerate(parts[:-1]):
+        made = {n for i in forward if home[i] <= cut for n in graph.ops[i].outputs}
+        read = {n for i in forward if home[i] > cut for n in graph.ops[i].inputs}
+        crosses = [graph.tensors[n] for n in made & read]
+        assert part.send_bytes == sum(t.bytes for t in crosses if t.role.value == "activation")
+
+
+def test_equal_blocks_are_shared_evenly():
+    assert [s.stop - s.first for s in balance([1.0] * 13, 4)] in [
+        [4, 3, 3, 3],
+        [3, 4, 3, 3],
+        [3, 3, 4, 3],
+        [3, 3, 3, 4],
+    ]
+
+
+def test_a_thousand_layers_are_cut_quickly():
+    rng = np.random.default_rng(1)
+    time = rng.random(400)
+    found = balance(list(time), 64)
+    assert len(found) == 64
+    assert max(time[s.first : s.stop].sum() for s in found) < 2 * time.sum() / 64
