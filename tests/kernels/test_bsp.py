@@ -104,7 +104,7 @@ def test_an_ipu_prices_products(name: str) -> None:
     assert small.utilisation < large.utilisation < 1
     assert not large.calibrated  # no measured share: a bound
     device = load_device(name)
-    tiles = device.engines["amp"].tiles
+    tiles = device.engines["amp"].bsp
     assert tiles is not None
     level = device.memory["tile-memory"]
     assert level.capacity.value == tiles.tiles.value * tiles.memory.value
@@ -115,9 +115,9 @@ def test_an_ipu_prices_products(name: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("engines.amp.tiles.tiles", 0, "must be at least 1, found 0"),
-        ("engines.amp.tiles.reserved", 1.0, "at least 0 and less than 1"),
-        ("engines.amp.kind", "systolic", "'tiles' belongs to an engine of kind bsp"),
+        ("engines.amp.bsp.tiles", 0, "must be at least 1, found 0"),
+        ("engines.amp.bsp.reserved", 1.0, "at least 0 and less than 1"),
+        ("engines.amp.kind", "systolic", "'bsp' belongs to an engine of kind bsp"),
     ],
 )
 def test_a_description_that_makes_no_sense_is_refused(

@@ -26,7 +26,7 @@ _BLOCKS = {
     "systolic": "array",
     "broadcast-grid": "grid",
     "spatial": "spatial",
-    "bsp": "tiles",
+    "bsp": "bsp",
 }
 """What describes an engine of a kind; a systolic one may do without."""
 _RATE_TOLERANCE = 0.01  # published peaks are rounded
@@ -67,7 +67,7 @@ class Engine(Strict):
 
     spatial: SpatialArray | None = None
     """Of a spatial engine: its elements and networks, from which its cycles are counted."""
-    tiles: TileMachine | None = None
+    bsp: TileMachine | None = None
     """Of a bulk-synchronous engine: its tiles, of which supersteps are counted."""
 
     @model_validator(mode="after")

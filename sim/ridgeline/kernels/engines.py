@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ridgeline.hardware.device import Achievable, Device
+from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
 from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
 from ridgeline.kernels.cost import Moved
@@ -166,14 +167,19 @@ def on_arrays(op: Op, operands: Operands, device: Device, engine: str, format_: 
     )
 
 
+def ring_of(grid: BroadcastGrid, format_: str) -> Ring:
+    """Return the cores of an engine as the model of cores on a ring knows them."""
+    return Ring(
+        grid.cores.value, grid.side.value, grid.local_memory.value, word_bytes=bytes_of(format_)
+    )
+
+
 def on_grid(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
     """Count cycles of the broadcast-grid cores, which leave nothing to measure either."""
     grid, accumulate = device.engines[engine].grid, device.engines[engine].accumulate
     assert grid is not None
     gemm = operands.gemm
-    ring = Ring(
-        grid.cores.value, grid.side.value, grid.local_memory.value, word_bytes=bytes_of(format_)
-    )
+    ring = ring_of(grid, format_)
     best = grid_gemm(gemm.m, gemm.n, gemm.k, ring, grid.fma_latency.value)
     partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
     return Busy(
@@ -251,7 +257,7 @@ def _bytes(words: tuple[int, int, int, int], finished: int, size: int) -> Moved:
 def on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
     """Count supersteps of the fastest cut among the engine's tiles; nothing of them overlaps."""
     described, accumulate = device.engines[engine], device.engines[engine].accumulate
-    machine, gemm = described.tiles, operands.gemm
+    machine, gemm = described.bsp, operands.gemm
     assert machine is not None
     shape, rate = described.instruction, described.rates[format_].value
     row = achievable_share(op, device, engine, format_)

@@ -40,7 +40,7 @@ def reproduce() -> Reproduction:
         ),
         fits=(),
         notes=(
-            "Nothing is fitted: elements, registers, buffer and the widths of the networks are the "
+            "No constant is fitted; elements, registers, buffer and the widths of the networks are the "
             "data sheet's.",
             "Processing latency leaves the memory out, and so do these cycles; the searched "
             "mapping is the fastest one for array and memory together, and the chip's authors "
