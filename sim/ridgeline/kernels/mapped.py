@@ -66,13 +66,13 @@ def in_tiles(
         if best is not None and cycles * flops_per_cycle / peak > best[0]:
             continue
         busy = _busy(nest, mapping, tiles, runs, flops_per_cycle, bytes_of(format_), device, engine)
-        assert busy.far is not None
+        moved = busy.far or operands.far
         far = device.memory[device.far_memory]
         assert far.bandwidth is not None
-        far_s = busy.far.total / (far.bandwidth.value * far.achievable.value)
+        far_s = moved.total / (far.bandwidth.value * far.achievable.value)
         time_s = max(busy.peak_flops / peak, far_s)
-        if best is None or (time_s, busy.far.total) < best[:2]:
-            best = time_s, busy.far.total, busy
+        if best is None or (time_s, moved.total) < best[:2]:
+            best = time_s, moved.total, busy
     if best is None:
         raise given.document.error(f"no mapping that this allows fits the memories of {device.name}")
     return best[2]
@@ -138,14 +138,13 @@ def _busy(
             far["partial"] += (moved.loads + moved.stores - moved.final) * sums
         else:
             far[moved.operand] += moved.loads * size
-    if len(mapping.levels) == 1:  # nothing but the farthest level: the engine works out of it
-        far = {"a": a * size, "b": b * size, "c": c * size, "partial": partial * sums}
     return Busy(
         peak_flops=float(cycles * flops_per_cycle),
         calibrated=True,
         latency_s=0.0,
         near=Moved(a * size, b * size, c * size, partial * sums),
-        far=Moved(far["a"], far["b"], far["c"], far["partial"]),
+        # With one level only there is no border whose traffic the mapping could decide.
+        far=Moved(far["a"], far["b"], far["c"], far["partial"]) if mapping.levels[1:] else None,
         mapping=str(mapping),
     )
 
