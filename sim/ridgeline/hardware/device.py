@@ -111,6 +111,12 @@ class MemoryLevel(Strict):
     latency: Sourced[units.Seconds] | None = None
     energy: str
     """Entry of the energy table."""
+    buffers: Literal["single", "double"] = "double"
+    """Whether a tile of a mapping can come in while the one before is computed."""
+    ports: Literal["shared", "separate"] = "shared"
+    """Whether what goes out takes turns with what comes in; the bandwidth is that of one port."""
+    partitions: dict[Literal["a", "b", "c"], Sourced[units.Bytes]] = Field(default_factory=dict)
+    """Room of single operands: a and b are multiplied, c is the result. The others share."""
 
 
 class Achievable(Strict):

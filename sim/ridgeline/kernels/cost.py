@@ -59,6 +59,8 @@ class OpCost:
         Bytes of the first two inputs, compressed with their index, over those when dense.
     notes
         What a reader must know of this op.
+    waiting_s
+        Part of the latency in which the engine waits for memory: stalls of a mapping.
     calibrated
         Whether the achievable share of the peak is known for this op.
     mapping
@@ -75,6 +77,7 @@ class OpCost:
     issued: float = 1.0
     stored: tuple[float, float] = (1.0, 1.0)
     notes: tuple[str, ...] = ()
+    waiting_s: float = 0.0
     calibrated: bool = True
     mapping: str = ""
 

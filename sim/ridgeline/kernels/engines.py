@@ -17,6 +17,9 @@ from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
 from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.mapping.given import Given
+from ridgeline.kernels.mapping.device import machine_of
+from ridgeline.kernels.mapping.mapper import Machine as MappingMachine
+from ridgeline.kernels.mapping.mapper import map_contraction
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.traffic import Operands, near_levels
@@ -45,7 +48,10 @@ class Busy:
     near
         Bytes that pass each memory level between registers and the farthest.
     far
-        Bytes that pass the farthest, where the engine's model counts them.
+        Bytes that pass the farthest level, where the engine's model counts them; else they follow
+        from the registers (`traffic`).
+    waiting_s
+        Part of `latency_s` in which the engine waits for memory.
     mapping
         Which loops run where, in words, where the engine's model lays them out.
     """
@@ -55,6 +61,7 @@ class Busy:
     latency_s: float
     near: Moved
     far: Moved | None = None
+    waiting_s: float = 0.0
     mapping: str = ""
 
 
@@ -151,6 +158,9 @@ def on_arrays(op: Op, operands: Operands, device: Device, engine: str, format_: 
     array, accumulate = device.engines[engine].array, device.engines[engine].accumulate
     if array is None:
         return in_waves(op, operands, device, engine, format_)
+    machine = machine_of(device, engine, format_, accumulate)
+    if machine is not None:
+        return _mapped(op, operands, machine, device, engine, format_)
     gemm = operands.gemm
     best = best_partition(gemm.m, gemm.n, gemm.k, gemm.batch, arrays_of(array, accumulate))
     partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
@@ -174,6 +184,40 @@ def ring_of(grid: BroadcastGrid, format_: str) -> Ring:
     )
 
 
+def _mapped(
+    op: Op, operands: Operands, machine: MappingMachine, device: Device, engine: str, format_: str
+) -> Busy:
+    """Move operands through the device's buffers as the fast mapper does."""
+    assert op.loops is not None
+    found = map_contraction(op.loops, op.priced_as, machine)
+    width, _, result_width, partial_width = machine.widths
+    partial = (found.loads[2] + found.stores - found.results) * partial_width
+    results = found.results * result_width
+    rest = float(operands.rest_bytes)  # what is no operand comes and goes besides: a bias
+    far = Moved(found.loads[0] * width, found.loads[1] * width, rest, partial)
+    a, b, c = found.near_bytes
+    near = Moved(far.a + a, far.b + b, rest + results, partial + c - results)
+    time_s = found.time_s + max(0.0, rest - results) * machine.byte_s
+    peak = device.engines[engine].rates[format_].value
+    stream_s = max(
+        found.compute_s,
+        *(
+            bytes_ / (level.bandwidth.value * level.achievable.value)
+            for name, bytes_ in ((machine.near, near.total), (machine.far, far.total))
+            if (level := device.memory[name]).bandwidth is not None
+        ),
+    )
+    waiting_s = max(0.0, time_s - stream_s)
+    return Busy(
+        peak_flops=found.compute_s * peak,
+        calibrated=True,
+        latency_s=waiting_s,
+        near=near,
+        far=far,
+        waiting_s=waiting_s,
+    )
+
+
 def on_grid(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
     """Count cycles of the broadcast-grid cores, which leave nothing to measure either."""
     grid, accumulate = device.engines[engine].grid, device.engines[engine].accumulate
@@ -181,6 +225,12 @@ def on_grid(op: Op, operands: Operands, device: Device, engine: str, format_: st
     gemm = operands.gemm
     ring = ring_of(grid, format_)
     best = grid_gemm(gemm.m, gemm.n, gemm.k, ring, grid.fma_latency.value)
+    machine = machine_of(device, engine, format_, accumulate)
+    if machine is not None:
+        cycle_s = grid.flops_per_cycle / device.engines[engine].rates[format_].value
+        mac_s = best.cycles * cycle_s / (gemm.m * gemm.n * gemm.k)
+        machine = machine._replace(mac_s=mac_s)
+        return _mapped(op, operands, machine, device, engine, format_)
     partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
     return Busy(
         peak_flops=float(gemm.batch * best.cycles * grid.flops_per_cycle),

@@ -80,6 +80,7 @@ def _on_engine(
         issued=zeros.issued,
         stored=(zeros.a_stored, zeros.b_stored),
         notes=zeros.notes,
+        waiting_s=busy.waiting_s,
         calibrated=busy.calibrated,
         mapping=busy.mapping,
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline._jit import kernel, kernel_part
+from ridgeline._jit import kernel, kernel_call, kernel_part
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 DIM, WINDOW, EXTENT, STRIDE, DILATION, PADDING = range(6)
 
 
-@kernel_part
+@kernel_call
 def _points(p0: int, p1: int, r0: int, r1: int, axis: Ints) -> int:
     """Points of a tile whose element is not padding."""
     count = 0
@@ -34,7 +34,7 @@ def _points(p0: int, p1: int, r0: int, r1: int, axis: Ints) -> int:
     return count
 
 
-@kernel_part
+@kernel_call
 def touched(p0: int, p1: int, r0: int, r1: int, axis: Ints) -> int:
     """Elements that the points p0 <= p < p1, r0 <= r < r1 touch along an axis with a window."""
     a, b = axis[STRIDE], axis[DILATION]
@@ -51,7 +51,7 @@ def tiles_of(size: int, tile: int) -> int:
     return -(-size // tile)
 
 
-@kernel_part
+@kernel_call
 def axis_sum(axis: Ints, sizes: Ints, tile: Ints, last: Ints) -> float:
     """Elements of all tiles along an axis, together.
 
@@ -85,3 +85,9 @@ def axis_sum(axis: Ints, sizes: Ints, tile: Ints, last: Ints) -> float:
 def count_touched(p0: int, p1: int, r0: int, r1: int, axis: Ints) -> int:
     """Elements that a tile touches along an axis with a window; see `touched`."""
     return touched(p0, p1, r0, r1, axis)
+
+
+@kernel
+def count_points(p: int, r: int, axis: Ints) -> int:
+    """Points (output, filter) along an axis whose element is not padding."""
+    return _points(0, p, 0, r, axis)

@@ -21,7 +21,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ridgeline._jit import kernel, kernel_part
+from ridgeline._jit import kernel, kernel_call
 from ridgeline.kernels.mapping.footprint import DIM, WINDOW, Floats, Ints, axis_sum, tiles_of
 from ridgeline.kernels.mapping.mapping import OPERANDS, Mapping
 from ridgeline.kernels.mapping.nest import Nest
@@ -100,6 +100,15 @@ def traffic(nest: Nest, mapping: Mapping) -> list[Moved]:
     return found
 
 
+@lru_cache(maxsize=4096)
+def elements_of(nest: Nest) -> tuple[float, float, float]:
+    """Elements of a, b and c that the nest touches."""
+    axes, begins = pack_axes(nest)
+    sizes = np.array(nest.sizes, np.int64)
+    a, b, c = (distinct(axes[begins[i] : begins[i + 1]], sizes) for i in range(3))
+    return a, b, c
+
+
 @kernel
 def distinct(axes: Ints, sizes: Ints) -> float:
     """Elements of an operand that the nest touches."""
@@ -158,7 +167,7 @@ def tile_words(axes: Ints, sizes: Ints, tile: Ints, dims: Ints, factors: Ints) -
     return words
 
 
-@kernel_part
+@kernel_call
 def _turns(extent: Ints, sizes: Ints, relevant: Ints) -> float:
     """Iterations of the dimensions that an operand does not depend on."""
     product = 1.0
@@ -168,7 +177,7 @@ def _turns(extent: Ints, sizes: Ints, relevant: Ints) -> float:
     return product
 
 
-@kernel_part
+@kernel_call
 def _product(axes: Ints, sizes: Ints, tile: Ints, last: Ints) -> float:
     product = 1.0
     for i in range(len(axes)):
