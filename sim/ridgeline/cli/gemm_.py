@@ -25,6 +25,7 @@ def gemm_(
     density: float | None = None,
     sparsity_kind: str | None = None,
     block: str | None = None,
+    mapping: str | None = None,
     compat: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -61,6 +62,8 @@ def gemm_(
         Of that density: unstructured, block or activation.
     block
         Of the kind block: rows x columns, 32x32.
+    mapping
+        On a device: file that settles which loops run where, or a part of it.
     compat
         scalesim: the figures that SCALE-Sim 3.0.0 reports for an array.
     json
@@ -76,9 +79,12 @@ def gemm_(
         from ridgeline.workload.sparsity import parse
 
         zeros = parse(sparsity, density, sparsity_kind, block)
-        print_op(gemm(m, n, k, device, batch=batch, format=format, sparsity=zeros), json)
+        result = gemm(m, n, k, device, batch=batch, format=format, sparsity=zeros, mapping=mapping)
+        print_op(result, json)
         return
     assert array is not None
+    if mapping is not None:
+        raise ConfigError("an array by itself takes no mapping; use --device", field="--mapping")
     if density is not None or sparsity_kind is not None or block is not None:
         raise ConfigError("on an array zeros are N:M weights only; use --device", field="--density")
     from ridgeline.cli.arrays import print_array

@@ -43,6 +43,8 @@ def print_op(result: OpResult, json: bool) -> None:
     if not result.calibrated:
         head.add_row("", "no measured efficiency: the time is a bound")
     screen.print(head)
+    if result.mapping:
+        screen.print(f"mapping  {result.mapping}", soft_wrap=True)
     times = plain_table({"each alone": "left", "time": "right"})
     for name, seconds in result.parts_s.items():
         times.add_row(name, show(seconds, "s", 4))

@@ -63,6 +63,8 @@ class OpCost:
         Part of the latency in which the engine waits for memory: stalls of a mapping.
     calibrated
         Whether the achievable share of the peak is known for this op.
+    mapping
+        Which loops run where, where the engine's model lays them out.
     """
 
     latency_s: float
@@ -77,6 +79,7 @@ class OpCost:
     notes: tuple[str, ...] = ()
     waiting_s: float = 0.0
     calibrated: bool = True
+    mapping: str = ""
 
     def compute_s(self, device: Device) -> float:
         """Time of the arithmetic alone."""

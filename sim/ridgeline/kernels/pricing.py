@@ -10,6 +10,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Engine, Work
 from ridgeline.kernels.cost import Moved, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
+from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
+from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.traffic import near_levels, operands_of, streamed_bytes
 from ridgeline.workload.formats import bytes_of, find
@@ -20,34 +22,45 @@ from ridgeline.workload.graph import Graph, Op
 VECTOR_FORMAT = "fp32"
 
 
-def price(op: Op, graph: Graph, device: Device) -> OpCost:
+def price(op: Op, graph: Graph, device: Device, given: Given | None = None) -> OpCost:
     """Return what an op of a graph costs on a device.
+
+    Parameters
+    ----------
+    given
+        A mapping file, for a contraction: what it settles of the layout.
 
     Raises
     ------
     RidgelineError
         If no engine of the device does this work in this number format.
     """
-    return (
-        _contraction(op, graph, device) if op.loops is not None else _streaming(op, graph, device)
-    )
+    if op.loops is None:
+        return _streaming(op, graph, device)
+    return _contraction(op, graph, device, given)
 
 
-def _contraction(op: Op, graph: Graph, device: Device) -> OpCost:
+def _contraction(op: Op, graph: Graph, device: Device, given: Given | None) -> OpCost:
     """Price a contraction on the engine that does it fastest, measured efficiencies first."""
     format_ = find(graph.tensors[op.inputs[0]].format).rate
-    costs = [
-        _on_engine(op, graph, device, name, format_)
-        for name in _engines(device, "matrix", format_, op)
-    ]
+    able = _engines(device, "matrix", format_, op)
+    if given is not None:
+        able = mappable(device, able, given)
+    costs = [_on_engine(op, graph, device, name, format_, given) for name in able]
     return min(costs, key=lambda cost: (not cost.calibrated, cost.time_s(device)))
 
 
-def _on_engine(op: Op, graph: Graph, device: Device, name: str, format_: str) -> OpCost:
+def _on_engine(
+    op: Op, graph: Graph, device: Device, name: str, format_: str, given: Given | None
+) -> OpCost:
     engine = device.engines[name]
     operands = operands_of(op, graph, device, engine.accumulate)
     zeros = effect_of(op, graph, engine, operands.gemm)
-    busy = zeros.busy(ENGINE_MODELS[engine.kind](op, operands, device, name, format_))
+    if given is None:
+        dense = ENGINE_MODELS[engine.kind](op, operands, device, name, format_)
+    else:
+        dense = MAPPED_MODELS[engine.kind](op, operands, device, name, format_, given)
+    busy = zeros.busy(dense)
     moved = dict.fromkeys(near_levels(device), busy.near)
     far = operands.far if busy.far is None else busy.far
     moved[device.far_memory] = zeros.moved(far)
@@ -69,6 +82,7 @@ def _on_engine(op: Op, graph: Graph, device: Device, name: str, format_: str) ->
         notes=zeros.notes,
         waiting_s=busy.waiting_s,
         calibrated=busy.calibrated,
+        mapping=busy.mapping,
     )
     if op.vector_flops:  # a fused epilogue: bias, scaling
         _add_vector(cost, op, device)

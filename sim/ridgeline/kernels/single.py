@@ -10,6 +10,7 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.cost import engine_rate, op_energy_j
+from ridgeline.kernels.mapping.given import Given, load_mapping
 from ridgeline.kernels.pricing import price
 from ridgeline.workload import formats
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
@@ -49,6 +50,8 @@ class OpResult:
         Whether the achievable share of the peak is known; if not, the time is a bound.
     notes
         What a reader must be told beside the numbers.
+    mapping
+        Which loops run where, where the engine's model lays them out.
     """
 
     op: str
@@ -69,6 +72,7 @@ class OpResult:
     area_mm2: float | None
     calibrated: bool
     notes: tuple[str, ...]
+    mapping: str
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain values."""
@@ -87,6 +91,7 @@ def gemm(
     density: float | None = None,
     sparsity_kind: str | None = None,
     block: str | tuple[int, int] | None = None,
+    mapping: str | Given | None = None,
 ) -> OpResult:
     """Price ``batch`` products C[m, n] = A[m, k] B[k, n] on a device.
 
@@ -102,6 +107,8 @@ def gemm(
         ``"block 32x32 0.1"``, ``"activation 0.5"``. What they save is up to the device.
     density, sparsity_kind, block
         The same in parts: share of non-zeros, kind, rows and columns of a block.
+    mapping
+        A mapping file, or its path: which loops run where, the rest searched for.
 
     Raises
     ------
@@ -115,7 +122,8 @@ def gemm(
     shapes = ((batch, m, k), (batch, k, n), (batch, m, n))
     zeros = parse(sparsity, density, sparsity_kind, block)
     op = Op(f"gemm {m}x{n}x{k}", "gemm", Pass.FORWARD, "", ("A", "B"), ("C",), loops=loops)
-    return _single(op, shapes, device, format, zeros, "A" if _of_activations(zeros) else "B")
+    sparse = "A" if _of_activations(zeros) else "B"
+    return _single(op, shapes, device, format, zeros, sparse, mapping)
 
 
 def conv(
@@ -128,6 +136,7 @@ def conv(
     density: float | None = None,
     sparsity_kind: str | None = None,
     block: str | tuple[int, int] | None = None,
+    mapping: str | Given | None = None,
 ) -> OpResult:
     """Price one pass over a 2-D convolution on a device.
 
@@ -137,7 +146,7 @@ def conv(
         The forward loop nest.
     pass_
         forward, input-gradient or weight-gradient.
-    format, sparsity, density, sparsity_kind, block
+    format, sparsity, density, sparsity_kind, block, mapping
         As for `gemm`; zeros are in the weights, or of the kind "activation" in the images. A pass
         that does not read them is dense.
     """
@@ -165,7 +174,7 @@ def conv(
     op = Op(f"{name}, {pass_}", "conv2d", Pass(pass_), "", names[:2], names[2:], loops=loops)
     zeros = parse(sparsity, density, sparsity_kind, block)
     sparse = "images" if _of_activations(zeros) else "weights"
-    return _single(op, shapes, device, format, zeros, sparse)
+    return _single(op, shapes, device, format, zeros, sparse, mapping)
 
 
 def _of_activations(zeros: Sparsity | None) -> bool:
@@ -179,14 +188,16 @@ def _single(
     format_: str | None,
     zeros: Sparsity | None,
     sparse: str,
+    mapping: str | Given | None,
 ) -> OpResult:
+    given = load_mapping(mapping) if isinstance(mapping, str) else mapping
     machine = load_device(device) if isinstance(device, str) else device
     format_ = _format(machine, format_)
     tensors = {
         name: Tensor(name, shape, format_, Role.ACTIVATION, zeros if name == sparse else None)
         for name, shape in zip((*op.inputs, *op.outputs), shapes, strict=True)
     }
-    cost = price(op, Graph(op.name, 1, format_, tensors, (op,), "C"), machine)
+    cost = price(op, Graph(op.name, 1, format_, tensors, (op,), "C"), machine, given)
     engine = next(iter(cost.engine_work))
     time_s = cost.time_s(machine)
     parts = {
@@ -214,6 +225,7 @@ def _single(
         area_mm2=None if machine.area is None else machine.area.value * 1e6,
         calibrated=cost.calibrated,
         notes=(*cost.notes, *machine.unpriced),
+        mapping=cost.mapping,
     )
 
 

@@ -13,6 +13,8 @@ from ridgeline.study.reproduce.table import Fit, Reproduction, Row
 
 REPRODUCTIONS = {
     "caterpillar": "Training on broadcast-grid cores: Li and Pedram, ASAP 2017",
+    "eyeriss": "AlexNet on a row-stationary array: Chen et al., JSSC 2017",
+    "gemmini": "Matrix products on Gemmini's RTL",
     "gemm-accelerators": "Nine matrix-product machines at 45 nm: Pedram et al., IEEE TC 2012",
 }
 
