@@ -62,9 +62,7 @@ def cycles_of(
                 assert arrays.network is not None
                 cycles += reduction_cycles(b * m * n, used[3], arrays.network)
             height, width, _ = layout(how.dataflow, m, n, k)
-            enter = passes(
-                how.dataflow, folds(height, arrays.rows), folds(width, arrays.columns)
-            )
+            enter = passes(how.dataflow, folds(height, arrays.rows), folds(width, arrays.columns))
             near = (
                 moved[0] * enter[0] * used[2]
                 + moved[1] * enter[1] * used[1]
@@ -138,20 +136,14 @@ def play(
             near = moved[0] + moved[1] + 2 * moved[2]
             compute.append(max(product * machine.mac_s, near * machine.near_byte_s))
         else:
-            compute.append(
-                cycles_of(machine.arrays, tuple(sizes), moved, after is None, machine)
-            )
+            compute.append(cycles_of(machine.arrays, tuple(sizes), moved, after is None, machine))
         traffic += loaded + stored
         load.append(loaded * machine.byte_s + (machine.latency_s if loaded else 0.0))
         store.append(stored * machine.byte_s + (machine.latency_s if stored else 0.0))
     buffers = 2 if machine.double else 1
-    room = sum(
-        size * (buffers if len(places[name]) > 1 else 1) for name, size in biggest.items()
-    )
+    room = sum(size * (buffers if len(places[name]) > 1 else 1) for name, size in biggest.items())
     time_s = makespan(load, compute, store, buffers, buffers, machine.shared_port)
-    return Played(
-        time_s, sum(compute), load[0], store[-1], room, tuple(words), traffic
-    )
+    return Played(time_s, sum(compute), load[0], store[-1], room, tuple(words), traffic)
 
 
 def overlaps(nest: Nest) -> bool:

@@ -102,20 +102,20 @@ def test_what_the_search_finds_is_what_is_played(
     assert (*found.loads, found.stores) == played.words
     assert played.room <= machine.capacities[3]
     # The same words by the loop-nest analysis of the mapping that is printed.
-    moved = traffic(
-        nest_of(*contraction), mapping_of(found, *contraction, machine)
-    )
+    moved = traffic(nest_of(*contraction), mapping_of(found, *contraction, machine))
     assert [x.loads for x in moved] == list(found.loads)
     assert (moved[2].stores, moved[2].final) == (found.stores, found.results)
 
 
 @settings(max_examples=25, deadline=None)
-@given(contraction=st.one_of(
-    st.tuples(gemms(4), st.just(Pass.FORWARD)), st.tuples(convs(3), st.sampled_from(PASSES))
-), machine=machines(), dense=st.booleans())
-def test_the_search_is_brute_force(
-    contraction: Contraction, machine: Machine, dense: bool
-) -> None:
+@given(
+    contraction=st.one_of(
+        st.tuples(gemms(4), st.just(Pass.FORWARD)), st.tuples(convs(3), st.sampled_from(PASSES))
+    ),
+    machine=machines(),
+    dense=st.booleans(),
+)
+def test_the_search_is_brute_force(contraction: Contraction, machine: Machine, dense: bool) -> None:
     """Every listed tiling in every order, played element by element: none is faster."""
     axes, shape, level, engine = problem(*contraction, machine)
     starts, table, _, _ = listed(axes, dense)
@@ -123,7 +123,9 @@ def test_the_search_is_brute_force(
     times = [math.inf]
     if math.prod(map(len, tables)) > 120:
         return
-    for extents in ((b, m, n, k) for b in tables[0] for m in tables[1] for n in tables[2] for k in tables[3]):
+    for extents in (
+        (b, m, n, k) for b in tables[0] for m in tables[1] for n in tables[2] for k in tables[3]
+    ):
         for order in ORDERS.tolist():
             played = play_of(contraction, extents, tuple(order), machine)
             if played.room <= machine.capacities[3]:
@@ -196,9 +198,7 @@ def test_more_of_anything_is_never_slower(
 def test_bounds_and_the_distance_of_fast_from_optimal(
     contraction: Contraction, capacity: float, slow: float
 ) -> None:
-    machine = big._replace(
-        byte_s=slow * 1e-11, capacities=(math.inf, math.inf, math.inf, capacity)
-    )
+    machine = big._replace(byte_s=slow * 1e-11, capacities=(math.inf, math.inf, math.inf, capacity))
     assert machine.arrays is not None
     fast, optimal = mapped(contraction, machine, "fast"), mapped(contraction, machine, "optimal")
     if fast is None or optimal is None:
@@ -208,10 +208,9 @@ def test_bounds_and_the_distance_of_fast_from_optimal(
     nest, widths = nest_of(*contraction), machine.widths[:3]
     cells = machine.arrays.rows * machine.arrays.columns * machine.arrays.number
     for found in (fast, optimal):
-        moved = (
-            (found.loads[0] + found.loads[1] + found.results) * 2.0
-            + (found.loads[2] + found.stores - found.results) * 4.0
-        )
+        moved = (found.loads[0] + found.loads[1] + found.results) * 2.0 + (
+            found.loads[2] + found.stores - found.results
+        ) * 4.0
         assert moved >= compulsory_bytes(nest, widths) * (1 - 1e-12)
         assert moved >= lower_bound_bytes(nest, capacity, widths) * (1 - 1e-12)
         assert found.time_s >= moved * machine.byte_s * (1 - 1e-12)

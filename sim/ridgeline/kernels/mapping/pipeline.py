@@ -117,7 +117,7 @@ def fits(chosen: Ints, table: Ints, sums: Floats, shape: Shape, level: Level) ->
         if size > level.capacity[operand]:
             return False
         total += size
-    return total <= level.capacity[3]
+    return bool(total <= level.capacity[3])
 
 
 @kernel
@@ -174,9 +174,7 @@ def evaluate(
         load_s = store_s = 0.0
         if after >= 0:
             again = turn_of_k == after or (turn_of_k < after and not tiles[row[SELF, K], FIRST])
-            load_s = _load(
-                size[NEXT], False, changed[:, after], again, weight, shape, level, found
-            )
+            load_s = _load(size[NEXT], False, changed[:, after], again, weight, shape, level, found)
         if before >= 0 and changed[C, before]:
             whole = turn_of_k > before or (turn_of_k < before and tiles[row[SELF, K], LAST] > 0)
             store_s = _store(size[BEFORE], whole, weight, shape, level, found)
@@ -192,9 +190,7 @@ def evaluate(
             found[WAY] = cost[WAY_USED]
         for operand in range(3):
             wide = 2.0 * shape.width[3] if operand == C else shape.width[operand]
-            found[NEAR_A + operand] += (
-                weight * size[SELF, operand] * wide * cost[PASSES + operand]
-            )
+            found[NEAR_A + operand] += weight * size[SELF, operand] * wide * cost[PASSES + operand]
         compute_s = cost[SECONDS]
         found[COMPUTE] += weight * compute_s
         if not level.double:
