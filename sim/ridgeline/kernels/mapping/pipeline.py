@@ -306,7 +306,8 @@ def _compute(
     last: bool, row: Ints, tiles: Floats, size: Floats, shape: Shape, engine: Engine, cost: Floats
 ) -> None:
     """Find the fastest way to compute a tile."""
-    cost[COST_FIELDS:] = size[:3]
+    for operand in range(3):
+        cost[COST_FIELDS + operand] = size[operand]
     moved = (size[A] * shape.width[A], size[B] * shape.width[B], size[C] * shape.width[3])
     tile_cost(
         int(tiles[row[BATCH], SPAN]), int(tiles[row[M], SPAN]), int(tiles[row[N], SPAN]),
