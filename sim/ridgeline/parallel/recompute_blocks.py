@@ -102,7 +102,8 @@ def crossings(graph: Graph) -> list[tuple[int, int]]:
         for at, sign in ((born, 1), (died, -1)):
             change[at][0] += sign
             change[at][1] += sign * size
-    counts, sizes = (accumulate(c[part] for c in change[:-1]) for part in (0, 1))
+    counts = accumulate(count for count, _ in change[:-1])
+    sizes = accumulate(size for _, size in change[:-1])
     return list(zip(counts, sizes, strict=True))
 
 
