@@ -13,6 +13,10 @@ from ridgeline.study.reproduce.table import Fit, Reproduction, Row
 
 REPRODUCTIONS = {
     "caterpillar": "Training on broadcast-grid cores: Li and Pedram, ASAP 2017",
+    "gpipe-memory": "Parameters and activations of AmoebaNet-D: Huang et al., NeurIPS 2019",
+    "recompute": "25 % more compute saves 80 % memory: Knowles, NIPS workshop 2017",
+    "storage-depth": "Storage against depth, in step and pipelined: Pedram et al., 2018",
+    "vdnn": "Training memory and offload of VGG networks: Rhu et al., MICRO 2016",
     "gemm-accelerators": "Nine matrix-product machines at 45 nm: Pedram et al., IEEE TC 2012",
 }
 
