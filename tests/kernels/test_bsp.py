@@ -72,7 +72,9 @@ def test_more_of_anything_is_never_slower(
 
 
 @settings(max_examples=40, deadline=None)
-@given(m=st.integers(1, 150), n=st.integers(1, 150), k=st.integers(1, 150), room=st.integers(64, 20000))
+@given(
+    m=st.integers(1, 150), n=st.integers(1, 150), k=st.integers(1, 150), room=st.integers(64, 20000)
+)
 def test_bounds(m: int, n: int, k: int, room: int) -> None:
     tiles = TILES._replace(room_bytes=room)
     plan = best_plan(Gemm(m, n, k), SIZES, tiles)
@@ -85,12 +87,12 @@ def test_bounds(m: int, n: int, k: int, room: int) -> None:
 
 
 def test_a_sum_that_is_cut_pays_for_its_partial_sums() -> None:
-    one, four = (
-        planned(Gemm(8, 8, 64), (1, 1, 1, p), (1, 1, 1), SIZES, TILES) for p in (1, 4)
-    )
+    one, four = (planned(Gemm(8, 8, 64), (1, 1, 1, p), (1, 1, 1), SIZES, TILES) for p in (1, 4))
     assert four.supersteps == one.supersteps + 1
     # A quarter of the operands, and of 16 sums the three others' partial ones.
-    assert four.exchange_s == pytest.approx((one.exchange_s / TILES.byte_s / 4 + 3 * 16 * 4) * TILES.byte_s)
+    assert four.exchange_s == pytest.approx(
+        (one.exchange_s / TILES.byte_s / 4 + 3 * 16 * 4) * TILES.byte_s
+    )
 
 
 def test_a_memory_for_nothing_is_an_error() -> None:
@@ -125,4 +127,3 @@ def test_a_description_that_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         load_device("ipu-gc2", {field: value})
-
