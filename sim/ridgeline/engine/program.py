@@ -161,6 +161,19 @@ class Program:
             capacity[self.resource_names.index(name)] *= factor
         return replace(self, capacity=capacity)
 
+    def with_private_resources(self) -> Program:
+        """Return the same program, in which shared resources that one stream has alone are private.
+
+        A stream plays one task at a time, so these are never divided.
+        """
+        n_streams = len(self.stream_names)
+        plays = np.zeros((len(self.event_ptr) - 1, n_streams), np.bool_)
+        plays[self.cost, self.stream] = True
+        row = np.repeat(np.arange(len(self.phase_ptr) - 1), np.diff(self.work_ptr[self.phase_ptr]))
+        used = np.zeros((len(self.shared), n_streams), np.bool_)
+        np.logical_or.at(used, self.work_resource, plays[row])
+        return replace(self, shared=self.shared & (used.sum(axis=1) > 1))
+
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the numeric fields by name, for hashing and for writing to disk."""
         return {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
