@@ -72,7 +72,7 @@ def test_a_chain_hands_everything_down_once() -> None:
     ("text", "words"),
     [
         ("base: v100-sxm2-16g\n", "did you mean 'v100-sxm2-16gb'"),
-        ("base: 3\n", "must name a device"),
+        ("base: 3\n", "must name a machine"),
         ("base: mine.yaml\n", "circle"),
         ("achievable_from: v100-sxm2-16gb\n", "expected {device: NAME"),
         ("achievable_from: {device: nowhere}\n", "no device is called 'nowhere'"),

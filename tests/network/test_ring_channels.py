@@ -12,6 +12,7 @@ from network_machines import cluster, dgx1, node, single, switched
 
 from oracles.ring_data import RingData
 from ridgeline.errors import RidgelineError
+from ridgeline.hardware.load import load_cluster
 from ridgeline.hardware.node import Node
 from ridgeline.network import Topology, from_cluster, from_text
 from ridgeline.network.collectives import (
@@ -267,3 +268,14 @@ def test_a_device_without_a_way_to_a_nic() -> None:
     topology = from_cluster(cluster(alone, 2), 4)
     with pytest.raises(RidgelineError, match=r"node0\.device1 .* has no way to a NIC"):
         ring_channels(topology, (0, 1, 2, 3))
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4])
+def test_where_every_device_has_its_own_adapter_rings_stay_on_their_rails(nodes: int) -> None:
+    topology = from_cluster(load_cluster("superpod-h100"), 8 * nodes)
+    channels = ring_channels(topology, tuple(range(8 * nodes)))
+    adapters = 8 * 48e9  # NCCL's share of eight times 50 GB/s
+    assert channels.bandwidth_bytes_per_s == pytest.approx(adapters, rel=0.001)
+    hosts = {name for name in topology.vertex_names if ".cpu" in name}
+    passed = {topology.vertex_names[topology.target[link]] for link in channels.load}
+    assert not hosts & passed

@@ -1,4 +1,4 @@
-"""Descriptions of devices that start from another device's, or take over what it achieves.
+"""Descriptions of devices and nodes that start from another's, or take over what it achieves.
 
 ``base: NAME`` starts from the description of another device: mappings are merged field by field,
 everything else is replaced, and ``null`` removes a field. A board of the same chip, or the next
@@ -25,19 +25,19 @@ Open = Callable[[Document, str, str], Document]
 
 
 def with_inherited(document: Document, open_: Open, steps: int = 0) -> Document:
-    """Return a device's document with everything that it takes from others.
+    """Return a document with everything that it takes from others.
 
     Raises
     ------
     ConfigError
-        If another device cannot be read, or devices refer to each other in a circle.
+        If another machine cannot be read, or machines refer to each other in a circle.
     """
     data = document.data
     if "base" not in data and "achievable_from" not in data:
         return document
     if steps == MAX_STEPS:
         raise document.error(
-            f"more than {MAX_STEPS} devices start from each other: is there a circle?", ("base",)
+            f"more than {MAX_STEPS} machines start from each other: is there a circle?", ("base",)
         )
     if "base" in data:
         name = _name(document, data["base"], "base")
@@ -47,7 +47,8 @@ def with_inherited(document: Document, open_: Open, steps: int = 0) -> Document:
             rows = [*rows, *_rows(base, base.get("name", name), {}, 1.0)]
         dropped = {k: v for k, v in base.items() if k not in _NOT_INHERITED}
         merged = _merged(dropped, data)
-        data = {**merged, "achievable": _usable(merged, rows, len(_list(data)))}
+        shares = {"achievable": _usable(merged, rows, len(_list(data)))} if rows else {}
+        data = {**merged, **shares}
     if "achievable_from" in data:
         data = _with_rows_of(replace(document, data=data), open_, steps)
     return replace(document, data=data)
@@ -125,7 +126,7 @@ def _merged(base: Any, own: Any) -> Any:
 
 def _name(document: Document, name: object, *field: str) -> str:
     if not isinstance(name, str):
-        raise document.error(f"the field {'.'.join(field)!r} must name a device", field)
+        raise document.error(f"the field {'.'.join(field)!r} must name a machine", field)
     return name
 
 

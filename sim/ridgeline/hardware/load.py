@@ -25,6 +25,7 @@ from ridgeline.hardware.node import Node
 Overrides = Mapping[str, Any]
 Schema = TypeVar("Schema", bound=BaseModel)
 _KIND_OF = {"devices": "device", "nodes": "node", "energy": "energy-table"}
+_INHERITING = frozenset({"device", "node"})
 
 
 def load_energy_table(name: str, overrides: Overrides | None = None) -> EnergyTable:
@@ -110,13 +111,13 @@ def _document(kind: str, name: str, *, follow: bool = True) -> Document:
             f"expected kind: {' or '.join(allowed)}; found {found!r}{nearest(str(found), allowed)}",
             ("kind",),
         )
-    if follow and found == "device":
-        return with_inherited(document, _device_beside)
-    return document
+    return with_inherited(document, _beside) if follow and found in _INHERITING else document
 
 
-def _device_beside(document: Document, name: str, field: str) -> Document:
-    return _referred(document, "devices", name, field, follow=False)
+def _beside(document: Document, name: str, field: str) -> Document:
+    """Open a machine of the same kind that a description takes something from."""
+    kinds = {kind: folder for folder, kind in _KIND_OF.items()}
+    return _referred(document, kinds[document.data["kind"]], name, field, follow=False)
 
 
 def _build(

@@ -57,6 +57,8 @@ class Node(Described):
     kind: Literal["node"]
     device: str
     """Name of a device, or a path."""
+    base: str | None = None
+    """The node whose description this one started from (`hardware.inherit`)."""
     count: int = Field(ge=1, le=1024)
     """Devices in the node."""
     year: int | None = None

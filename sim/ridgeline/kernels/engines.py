@@ -127,7 +127,7 @@ def in_waves(op: Op, operands: Operands, device: Device, engine: str, format_: s
     near = operands.through(best.rows, best.columns, steps * best.partial_bytes)
     return Busy(
         peak_flops=steps * best.arithmetic_s * peak,
-        calibrated=row is not None and row.fraction.basis == "measured",
+        calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
         latency_s=steps * (best.latency_s + more_s) + (steps - 1) * machine.launch_s,
         near=near._replace(b=steps * near.b),
     )

@@ -17,7 +17,9 @@ every device's way in and way out are both in use all the time.
 
 *Several nodes.* Each NIC that is nearest to one of the devices gets a ring in each direction. In
 every node the ring comes in at a device near its NIC, passes all devices on a chain, and goes out
-through the same NIC at another device near it. The chain is a Hamiltonian path over direct links
+through the same NIC at another device near it. Where every NIC is near to one device alone, it goes
+out through the NIC of the next device instead, and every second node is passed the other way round,
+so that no ring leaves its rail. The chain is a Hamiltonian path over direct links
 (`packing.pack_chains`), or the devices in rank order over routes if none is found. A NIC sends and
 receives at once, so the two directions share it, but on the chains they use opposite ways of the
 links. If nodes differ in the number of NICs, the least number counts.
@@ -253,10 +255,16 @@ def _direct_links(topology: Topology, ranks: Sequence[int]) -> tuple[Ints, Ints,
 
 @dataclass(frozen=True, slots=True)
 class _Passage:
-    """A channel's way through one node: in by the NIC, along the chain of ranks, and out."""
+    """A channel's way through one node: in by a NIC, along the chain of ranks, and out by one."""
 
-    nic: int
+    entry: int
+    exit: int
     chain: tuple[int, ...]
+
+    @property
+    def reversed(self) -> _Passage:
+        """The other way round."""
+        return _Passage(self.exit, self.entry, self.chain[::-1])
 
 
 def _per_nic(topology: Topology, ranks: Sequence[int]) -> Channels:
@@ -267,8 +275,10 @@ def _per_nic(topology: Topology, ranks: Sequence[int]) -> Channels:
     passages = [_passages(topology, members[node], node) for node in sorted(members)]
     rings: list[_Ring] = []
     for way in zip(*passages, strict=False):  # nodes with more NICs leave the last ones unused
-        back = [_Passage(passage.nic, passage.chain[::-1]) for passage in reversed(way)]
-        rings += [_closed(topology, way), _closed(topology, back)]
+        turned = [passage.reversed if i % 2 else passage for i, passage in enumerate(way)]
+        along = turned if way[0].entry != way[0].exit else list(way)
+        back = [passage.reversed for passage in reversed(along)]
+        rings += [_closed(topology, along), _closed(topology, back)]
     return _channels(topology, rings, _fair_rates(topology, rings), "per NIC")
 
 
@@ -285,15 +295,25 @@ def _passages(topology: Topology, ranks: Sequence[int], node: int) -> list[_Pass
             f"{topology.vertex_names[lonely]} of {topology.name!r} has no way to a NIC of its node"
         )
     near = [nic for nic in nics if any(a == b for a, b in zip(away[nic], least, strict=True))]
-    ends = tuple(_ends(away[nic]) for nic in near)
+    exits, ends = near, tuple(_ends(away[nic]) for nic in near)
+    own = [_nearest(away[nic]) for nic in near]
+    alone = sorted(places[0] for places in own if len(places) == 1)
+    if len(own) > 1 and alone == list(range(len(ranks))) == list(range(len(own))):
+        exits = [*near[1:], near[0]]  # every NIC has one device of its own
+        ends = tuple(((a, b),) for (a,), (b,) in zip(own, [*own[1:], own[0]], strict=True))
     chains: Sequence[tuple[int, ...]] = ()
     if len(ranks) <= MAX_SEARCHED:
         chains = packing.pack_chains(_direct_bandwidth(topology, vertices), ends)
     chains = chains or [_rank_order(len(ranks), *pairs[0]) for pairs in ends]
     return [
-        _Passage(nic, tuple(ranks[i] for i in chain))
-        for nic, chain in zip(near, chains, strict=True)
+        _Passage(entry, exit_, tuple(ranks[i] for i in chain))
+        for entry, exit_, chain in zip(near, exits, chains, strict=True)
     ]
+
+
+def _nearest(away: Sequence[float]) -> list[int]:
+    """Places of the devices that are nearest to a NIC."""
+    return [place for place, hops in enumerate(away) if hops == min(away)]
 
 
 def _ends(away: Sequence[float]) -> tuple[tuple[int, int], ...]:
@@ -320,7 +340,7 @@ def _closed(topology: Topology, way: Sequence[_Passage]) -> _Ring:
         legs += pairwise(vertices)
         legs_of_hop += [1] * (len(vertices) - 1) + [3]
         first = int(topology.devices[there.chain[0]])
-        legs += [(vertices[-1], here.nic), (here.nic, there.nic), (there.nic, first)]
+        legs += [(vertices[-1], here.exit), (here.exit, there.entry), (there.entry, first)]
     ways = iter(_ways(topology, *zip(*legs, strict=True)))
     hops = [sum((next(ways) for _ in range(n)), ()) for n in legs_of_hop]
     return _Ring(tuple(rank for passage in way for rank in passage.chain), tuple(hops))

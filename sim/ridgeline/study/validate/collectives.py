@@ -1,0 +1,85 @@
+"""Collectives over the links of a machine, in the form of nccl-tests.
+
+Rows give a size and a time, or the bandwidth that follows from them. The machine is that of the
+device (``names.yaml``): DGX and HGX for boards with NVLink, a server on PCIe 3 for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.load import load_cluster
+from ridgeline.network.collectives import CollectiveResult, collective
+from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.study.validate.machines import machine_of
+from ridgeline.study.validate.names import find_name
+from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.rows import Row
+
+COLUMNS = (
+    "op",
+    "system",
+    "accelerator",
+    "n_accel",
+    "size_bytes",
+    "time_us",
+    "busbw_GBps",
+    "source",
+)
+SHIPPED = "collectives.csv"
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the bus bandwidth of every collective."""
+    for row in rows:
+        yield _one(row)
+
+
+def _one(row: Row) -> Outcome | Skipped:
+    device = find_name("devices", row.text("accelerator"))
+    if device is None:
+        return skip(row, f"no description of the device {row.text('accelerator')}")
+    ranks, size = row.whole("n_accel"), row.number("size_bytes")
+    if not ranks or ranks < 2:
+        return skip(row, "the number of devices is not given")
+    if not size:
+        return skip(row, "no size: the most of a sweep, or a class of machines")
+    op = row.text("op").replace("_", "-")
+    nodes = row.whole("nodes") if "nodes" in row.values else None
+    try:
+        name, _ = machine_of(device, ranks, nodes)
+        result = collective(op, size, _topology(name, device, ranks), ranks=ranks)
+    except RidgelineError as error:
+        return skip(row, str(error))
+    measured = _measured_busbw(row, result)
+    if measured is None or result.busbw_bytes_per_s is None:
+        return skip(row, "no measured time or bandwidth")
+    return Outcome(
+        file=row.file,
+        line=row.line,
+        id=row.id,
+        group=f"{row.text('system')} {op} {ranks}",
+        sweep=f"{row.text('system')} {op} {ranks}",
+        configuration=f"{op} of {size:.3g} B, {ranks} x {device} in {name}, {result.algorithm}",
+        quantity="busbw_bytes_per_s",
+        predicted=result.busbw_bytes_per_s,
+        measured=measured,
+        source=row.text("source"),
+    )
+
+
+def _measured_busbw(row: Row, result: CollectiveResult) -> float | None:
+    """Bus bandwidth as measured, from the time where there is one."""
+    time_us, busbw = row.number("time_us"), row.number("busbw_GBps")
+    if time_us and result.busbw_bytes_per_s is not None:
+        return result.busbw_bytes_per_s * result.time_s / (time_us * 1e-6)
+    return busbw * 1e9 if busbw else None
+
+
+@lru_cache(maxsize=64)
+def _topology(name: str, device: str, ranks: int) -> Topology:
+    overrides = {} if name == device else {"node.device": device}
+    cluster = load_cluster(name, overrides)
+    return from_cluster(cluster, max(ranks, min(cluster.max_devices, cluster.nodes.count)))
