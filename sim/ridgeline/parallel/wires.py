@@ -24,6 +24,7 @@ from ridgeline.network.schedule import ALGORITHMS, Schedule, closed_form_time_s
 from ridgeline.network.schedule import Phase as Rounds
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.mesh import Ranks
+from ridgeline.parallel.two_level import two_level
 
 _FEW_LINKS = 64  # a machine of so few links is not reduced to one node
 _FULLER = 1 + 1e-9
@@ -264,8 +265,9 @@ def best_schedule(
 ) -> Schedule:
     """Return what a collective library would choose for a group that is alone on the machine.
 
-    Of the rings and, with NVLink, of what NCCL chooses from (`ridgeline.network.nccl`); where there
-    is no ring, of all algorithms. `name` takes one of these by name.
+    Of the rings, also in two levels, and, with NVLink, of what NCCL chooses from
+    (`ridgeline.network.nccl`); where there is no ring, of all algorithms. `name` takes one of these
+    by name.
     """
     if name is not None and (op, name) in ALGORITHMS:
         return ALGORITHMS[op, name](topology, ranks, size_bytes)
@@ -278,6 +280,8 @@ def best_schedule(
             found.append(ALGORITHMS[op, known](topology, ranks, size_bytes))
     if not topology.single_channel:
         found += nccl.candidates(op, topology, ranks, size_bytes)
+        levels = two_level(op, topology, ranks, size_bytes)
+        found += [levels] if levels is not None else []
     if name is not None:
         found = [schedule for schedule in found if schedule.algorithm == name]
     if not found:
