@@ -38,11 +38,12 @@ def two_level(
     if op not in _INSIDE_FIRST or len(nodes) < 2 or not alike or not 1 < inner < per_node:
         return None
     before, between, after = _INSIDE_FIRST[op]
-    rails = list(zip(*nodes.values(), strict=True))
+    inside: list[Sequence[int]] = list(nodes.values())
+    rails: list[Sequence[int]] = list(zip(*inside, strict=True))
     levels = [
-        (before, list(nodes.values()), size_bytes),
+        (before, inside, size_bytes),
         (between, rails, size_bytes / inner),
-        (after, list(nodes.values()), size_bytes),
+        (after, inside, size_bytes),
     ]
     phases = [
         phase
