@@ -16,6 +16,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from ridgeline._jit import kernel_call
+from ridgeline.kernels.mapping.choices import FOLDS_ACROSS, FOLDS_DOWN, SPANS
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.systolic import closed_form
 from ridgeline.kernels.systolic.closed_form import folds, following, layout, serial
@@ -192,10 +193,6 @@ def _passes(absent: int, way: Ints, down: int, across: int) -> int:
     return (down if way[DOWN] == absent else 1) * (across if way[ACROSS] == absent else 1)
 
 
-# Sums over the tiles of one axis: folds along rows, along columns, and extents.
-FOLDS_DOWN, FOLDS_ACROSS, SPANS = range(3)
-
-
 @kernel_call
 def least_s(batch: Floats, m: Floats, n: Floats, k: Floats, tiles: Ints, engine: Engine) -> float:
     """Time that all tiles are computed in at least, whichever way each of them is.
@@ -206,7 +203,7 @@ def least_s(batch: Floats, m: Floats, n: Floats, k: Floats, tiles: Ints, engine:
     Parameters
     ----------
     batch, m, n, k
-        Sums over the tiles of each axis, with the fields above.
+        Sums over the tiles of each axis, see `choices`.
     tiles
         [4], tiles of each axis.
     """
