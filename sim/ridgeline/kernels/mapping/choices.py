@@ -47,12 +47,12 @@ REPRESENTATIVE_FIELDS = 13
 BEFORE, SELF, NEXT = range(3)
 
 # Columns of the sums over all tiles: points and touched elements of all; of the largest tile; of
-# the whole; of the first tile; points and new elements of the last one; folds along rows and columns
-# of an array, and extents to it.
+# the whole; of the first tile; points and new elements of the last one; extent to the array and
+# number of whole tiles, and of those that are what is left over.
 SUM_POINTS, SUM_TOUCHED, MAX_POINTS, MAX_TOUCHED, WHOLE_TOUCHED = range(5)
 FIRST_POINTS, FIRST_TOUCHED, LAST_POINTS, LAST_NEW = range(5, 9)
-FOLDS_DOWN, FOLDS_ACROSS, SPANS = range(9, 12)
-SUM_FIELDS = 12
+WHOLE_SPAN, WHOLE_TILES, LEFT_SPAN, LEFT_TILES = range(9, 13)
+SUM_FIELDS = 13
 
 
 @kernel_part
@@ -88,13 +88,8 @@ def tile_extents(size: int, granule: int, dense: bool) -> Ints:
 
 
 @kernel
-def tilings(axis: Ints, dense: bool, rows: int, columns: int) -> tuple[Ints, Floats]:
+def tilings(axis: Ints, dense: bool) -> tuple[Ints, Floats]:
     """List the tilings of an axis, without their representatives.
-
-    Parameters
-    ----------
-    rows, columns
-        Of an array, whose folds are counted.
 
     Returns
     -------
@@ -124,7 +119,7 @@ def tilings(axis: Ints, dense: bool, rows: int, columns: int) -> tuple[Ints, Flo
         table[i, BEGIN] = table[i, END] = -1
         _sum_up(axis, table[i], sums[i])
         _ends(axis, table[i], sums[i])
-        _fold(axis, table[i], rows, columns, sums[i])
+        _spans(axis, table[i], sums[i])
     return table, sums
 
 
@@ -150,24 +145,21 @@ def _ends(axis: Ints, tiling: Ints, sums: Floats) -> None:
 
 
 @kernel_call
-def _fold(axis: Ints, tiling: Ints, rows: int, columns: int, sums: Floats) -> None:
-    """Add up the folds of all tiles along rows and columns of an array, and their extents."""
-    sums[FOLDS_DOWN], sums[FOLDS_ACROSS], sums[SPANS] = 0.0, 0.0, 0.0
+def _spans(axis: Ints, tiling: Ints, sums: Floats) -> None:
+    """Write the extents that tiles have to the array: whole ones, and what is left over."""
     sizes = (axis[IMAGES], axis[ROWS], axis[COLUMNS])
     if not axis[PIXELS]:
         sizes = (axis[SIZE], np.int64(1), np.int64(1))
-    for kind in range(8):  # whole tiles or what is left over, along each of three dimensions
-        span, weight, bits = axis[TIMES], 1.0, kind
-        for i in range(3):
-            whole = sizes[i] // tiling[EXTENT_0 + i]
-            left = sizes[i] - whole * tiling[EXTENT_0 + i]
-            span *= left if bits % 2 else tiling[EXTENT_0 + i]
-            weight *= (1.0 if left else 0.0) if bits % 2 else whole
-            bits //= 2
-        if weight > 0:
-            sums[FOLDS_DOWN] += weight * tiles_of(span, rows)
-            sums[FOLDS_ACROSS] += weight * tiles_of(span, columns)
-            sums[SPANS] += weight * span
+    whole, left, tiles, lefts = axis[TIMES], axis[TIMES], np.int64(1), np.int64(1)
+    for i in range(3):  # only one of the three can have something left over
+        extent = tiling[EXTENT_0 + i]
+        over = sizes[i] % extent
+        whole *= extent
+        left *= over if over else extent
+        lefts *= 1 if over else sizes[i] // extent
+        tiles *= sizes[i] // extent
+    sums[WHOLE_SPAN], sums[WHOLE_TILES] = whole, tiles
+    sums[LEFT_SPAN], sums[LEFT_TILES] = left, 0.0 if left == whole else lefts
 
 
 @kernel_call

@@ -59,13 +59,13 @@ EXACT = 1e-12
 
 
 @kernel
-def listed(axes: Ints, dense: bool, rows: int, columns: int) -> tuple[Ints, Ints, Floats]:
+def listed(axes: Ints, dense: bool) -> tuple[Ints, Ints, Floats]:
     """List the tilings of all axes in one table; `starts` tells where those of each axis begin."""
     starts = np.zeros(5, np.int64)
-    table0, sums0 = tilings(axes[0], dense, rows, columns)
-    table1, sums1 = tilings(axes[1], dense, rows, columns)
-    table2, sums2 = tilings(axes[2], dense, rows, columns)
-    table3, sums3 = tilings(axes[3], dense, rows, columns)
+    table0, sums0 = tilings(axes[0], dense)
+    table1, sums1 = tilings(axes[1], dense)
+    table2, sums2 = tilings(axes[2], dense)
+    table3, sums3 = tilings(axes[3], dense)
     starts[1:] = len(table0), len(table1), len(table2), len(table3)
     return (
         np.cumsum(starts),
@@ -167,22 +167,20 @@ def best(
         Extents [axis, 3] of the tile, axes of the loops from outside in, what `pipeline.evaluate`
         finds, and how many combinations were played; found[TIME] is inf if nothing fits.
     """
-    starts, table, sums = listed(axes, dense, engine.rows, engine.columns)
+    starts, table, sums = listed(axes, dense)
     tiles = np.empty((room(axes, table, starts), REPRESENTATIVE_FIELDS))
     used = 0
     n = starts[1:] - starts[:-1]
     names_ = 3 * n[0] * n[1] * n[2] * n[3]
     bounds, names = np.empty(names_), np.empty(names_, np.int64)
     count = 0
-    chosen, turns = np.empty(4, np.int64), np.empty(4, np.int64)
+    chosen = np.empty(4, np.int64)
     for name in range(names_ // 3):
         _named(name, starts, n, chosen)
         if not fits(chosen, table, sums, shape, level):
             continue
-        for axis in range(4):
-            turns[axis] = table[chosen[axis], TILES]
         computing = least_s(
-            sums[chosen[0]], sums[chosen[1]], sums[chosen[2]], sums[chosen[3]], turns, engine
+            sums[chosen[0]], sums[chosen[1]], sums[chosen[2]], sums[chosen[3]], engine
         )
         for innermost in range(1, 4):
             alone = True  # a loop of one turn is innermost only where all are
