@@ -9,7 +9,7 @@ from ridgeline.engine.builder import Phase, ProgramBuilder
 from ridgeline.engine.program import Program
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
-from ridgeline.kernels import OpCost, price
+from ridgeline.kernels import OpCost, price_all
 from ridgeline.kernels.cost import places, price_of_place
 from ridgeline.network.schedule import ALGORITHMS, Schedule
 from ridgeline.network.topology import Topology
@@ -102,7 +102,7 @@ class _Lowering:
         self.graph, self.plan, self.device, self.topology = graph, plan, device, topology
         self.classes = classes
         self.builder = ProgramBuilder()
-        self.op_costs = [price(op, graph, device) for op in graph.ops]
+        self.op_costs = price_all(graph, device)
         self.memory: MemoryPlan = memory_entries(graph)
         self.cost_of_row: dict[int, OpCost] = {}
         self.links: dict[int, int] = {}
