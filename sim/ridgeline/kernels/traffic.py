@@ -75,8 +75,8 @@ def cached_trips(
 
     Output tiles follow each other row by row of tiles, or column by column, whichever moves less.
     Row by row, a panel of A is read again by the next tile, when its own bytes and those of a panel
-    of B have passed since; a panel of B by the next row, when all of B and a panel of A have. What
-    has less than the cache between two uses is still there, all else is not (the stack property of
+    of B have passed since; a panel of B by the next row, when all of B and the panels of A of both
+    rows have. What has less than the cache between two uses is still there, all else is not (the stack property of
     least recently used: Mattson et al., IBM Systems Journal 9(2), 1970).
 
     Parameters
@@ -94,10 +94,10 @@ def cached_trips(
     panels = a_panel + b_panel <= cache_bytes
     by_rows = (
         1 if panels else across,
-        1 if b_bytes + a_panel <= cache_bytes else down,
+        1 if b_bytes + (2 if across > 1 else 1) * a_panel <= cache_bytes else down,
     )
     by_columns = (
-        1 if a_bytes + b_panel <= cache_bytes else across,
+        1 if a_bytes + (2 if down > 1 else 1) * b_panel <= cache_bytes else across,
         1 if panels else down,
     )
     return min(by_rows, by_columns, key=lambda trips: trips[0] * a_bytes + trips[1] * b_bytes)
