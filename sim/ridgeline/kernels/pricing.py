@@ -13,7 +13,14 @@ from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.sparsity import effect_of
-from ridgeline.kernels.traffic import FAST, Search, near_levels, operands_of, streamed_bytes
+from ridgeline.kernels.traffic import (
+    FAST,
+    Search,
+    accumulator_of,
+    near_levels,
+    operands_of,
+    streamed_bytes,
+)
 from ridgeline.workload.formats import bytes_of, find
 from ridgeline.workload.graph import Graph, Op
 
@@ -96,7 +103,7 @@ def _on_engine(
     search: Search,
 ) -> OpCost:
     engine = device.engines[name]
-    operands = operands_of(op, graph, device, engine.accumulate, search)
+    operands = operands_of(op, graph, device, accumulator_of(engine, format_), search)
     zeros = effect_of(op, graph, engine, operands.gemm)
     if given is None:
         dense = ENGINE_MODELS[engine.kind](op, operands, device, name, format_)
@@ -140,7 +147,7 @@ def _instructions(flops: float, engine: Engine, format_: str) -> Moved:
         a=count * shape.m * shape.k * size,
         b=count * shape.n * shape.k * size,
         rest=0.0,
-        partial=count * 2 * shape.m * shape.n * bytes_of(engine.accumulate),
+        partial=count * 2 * shape.m * shape.n * bytes_of(accumulator_of(engine, format_)),
     )
 
 
