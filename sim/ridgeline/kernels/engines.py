@@ -16,8 +16,8 @@ from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
 from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
 from ridgeline.kernels.cost import Moved
-from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.mapping.device import machine_of
+from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.mapping.mapper import Machine as MappingMachine
 from ridgeline.kernels.mapping.mapper import map_contraction
 from ridgeline.kernels.systolic.device import arrays_of
