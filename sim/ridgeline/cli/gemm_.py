@@ -26,6 +26,7 @@ def gemm_(
     sparsity_kind: str | None = None,
     block: str | None = None,
     mapping: str | None = None,
+    break_even: Annotated[bool, Parameter(negative="")] = False,
     compat: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -64,6 +65,8 @@ def gemm_(
         Of the kind block: rows x columns, 32x32.
     mapping
         On a device: file that settles which loops run where, or a part of it.
+    break_even
+        With a density: also find the ones below which time, energy and traffic are less.
     compat
         scalesim: the figures that SCALE-Sim 3.0.0 reports for an array.
     json
@@ -80,12 +83,17 @@ def gemm_(
 
         zeros = parse(sparsity, density, sparsity_kind, block)
         result = gemm(m, n, k, device, batch=batch, format=format, sparsity=zeros, mapping=mapping)
-        print_op(result, json)
+        found = None
+        if break_even:
+            from ridgeline.kernels.break_even import break_even_of
+
+            found = break_even_of(m, n, k, device, zeros, batch=batch, format=format)
+        print_op(result, json, found)
         return
     assert array is not None
     if mapping is not None:
         raise ConfigError("an array by itself takes no mapping; use --device", field="--mapping")
-    if density is not None or sparsity_kind is not None or block is not None:
+    if density is not None or sparsity_kind is not None or block is not None or break_even:
         raise ConfigError("on an array zeros are N:M weights only; use --device", field="--density")
     from ridgeline.cli.arrays import print_array
 
