@@ -22,7 +22,9 @@ def makespan(
     out = into if shared_port else simpy.Resource(env)
     loaded, done, stored = ([env.event() for _ in load] for _ in range(3))
 
-    def transfer(port: simpy.Resource, seconds: float, after: simpy.Event | None, then: simpy.Event) -> Generator[Any]:
+    def transfer(
+        port: simpy.Resource, seconds: float, after: simpy.Event | None, then: simpy.Event
+    ) -> Generator[Any]:
         if after is not None:
             yield after
         with port.request() as turn:

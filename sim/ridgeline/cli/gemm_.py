@@ -26,6 +26,7 @@ def gemm_(
     sparsity_kind: str | None = None,
     block: str | None = None,
     mapping: str | None = None,
+    objective: str = "time",
     break_even: Annotated[bool, Parameter(negative="")] = False,
     compat: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -64,7 +65,10 @@ def gemm_(
     block
         Of the kind block: rows x columns, 32x32.
     mapping
-        On a device: file that settles which loops run where, or a part of it.
+        On a device: fast or optimal, how the best mapping is searched for; or a file that settles
+        which loops run where, or a part of it.
+    objective
+        On a device: time or energy, what a mapping is searched for.
     break_even
         With a density: also find the ones below which time, energy and traffic are less.
     compat
@@ -82,7 +86,10 @@ def gemm_(
         from ridgeline.workload.sparsity import parse
 
         zeros = parse(sparsity, density, sparsity_kind, block)
-        result = gemm(m, n, k, device, batch=batch, format=format, sparsity=zeros, mapping=mapping)
+        result = gemm(
+            m, n, k, device, batch=batch, format=format, sparsity=zeros, mapping=mapping,
+            objective=objective,
+        )  # fmt: skip
         found = None
         if break_even:
             from ridgeline.kernels.break_even import break_even_of

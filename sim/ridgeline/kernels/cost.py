@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ridgeline.hardware.device import Device
+
+if TYPE_CHECKING:
+    from ridgeline.kernels.mapping.mapper import Machine, Mapped
 
 
 class Moved(NamedTuple):
@@ -65,6 +68,8 @@ class OpCost:
         Whether the achievable share of the peak is known for this op.
     mapping
         Which loops run where, where the engine's model lays them out.
+    mapped
+        The mapping that a search has found, and the machine that it was found for.
     """
 
     latency_s: float
@@ -80,6 +85,7 @@ class OpCost:
     waiting_s: float = 0.0
     calibrated: bool = True
     mapping: str = ""
+    mapped: tuple[Mapped, Machine] | None = None
 
     def compute_s(self, device: Device) -> float:
         """Time of the arithmetic alone."""

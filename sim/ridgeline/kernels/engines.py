@@ -10,22 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ridgeline.hardware.device import Achievable, Device
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
 from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
 from ridgeline.kernels.cost import Moved
-from ridgeline.kernels.mapping.device import machine_of
 from ridgeline.kernels.mapping.given import Given
-from ridgeline.kernels.mapping.mapper import Machine as MappingMachine
-from ridgeline.kernels.mapping.mapper import map_contraction
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.traffic import Operands, accumulator_of, near_levels
 from ridgeline.kernels.waves import TILES, Machine, best_blocking
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Conv, Op, Pass
+
+if TYPE_CHECKING:
+    from ridgeline.kernels.mapping.mapper import Machine as MappedMachine
+    from ridgeline.kernels.mapping.mapper import Mapped
 
 # Tensor-core convolutions work on channels in multiples of 8; cuDNN pads others with zeros (NVIDIA,
 # "Convolutional Layers User's Guide").
@@ -52,6 +54,8 @@ class Busy:
         from the registers (`traffic`).
     waiting_s
         Part of `latency_s` in which the engine waits for memory.
+    mapped
+        The mapping that a search has found, and the machine that it was found for.
     mapping
         Which loops run where, in words, where the engine's model lays them out.
     """
@@ -62,6 +66,7 @@ class Busy:
     near: Moved
     far: Moved | None = None
     waiting_s: float = 0.0
+    mapped: tuple[Mapped, MappedMachine] | None = None
     mapping: str = ""
 
 
@@ -159,9 +164,11 @@ def on_arrays(op: Op, operands: Operands, device: Device, engine: str, format_: 
     accumulate = accumulator_of(device.engines[engine], format_)
     if array is None:
         return in_waves(op, operands, device, engine, format_)
-    machine = machine_of(device, engine, format_, accumulate)
-    if machine is not None:
-        return _mapped(op, operands, machine, device, engine, format_)
+    # Imported when a device has such an engine: it brings numba.
+    from ridgeline.kernels.buffered import in_buffers
+
+    if (mapped := in_buffers(op, operands, device, engine, format_)) is not None:
+        return mapped
     gemm = operands.gemm
     best = best_partition(gemm.m, gemm.n, gemm.k, gemm.batch, arrays_of(array, accumulate))
     partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
@@ -185,40 +192,6 @@ def ring_of(grid: BroadcastGrid, format_: str) -> Ring:
     )
 
 
-def _mapped(
-    op: Op, operands: Operands, machine: MappingMachine, device: Device, engine: str, format_: str
-) -> Busy:
-    """Move operands through the device's buffers as the fast mapper does."""
-    assert op.loops is not None
-    found = map_contraction(op.loops, op.priced_as, machine)
-    width, _, result_width, partial_width = machine.widths
-    partial = (found.loads[2] + found.stores - found.results) * partial_width
-    results = found.results * result_width
-    rest = float(operands.rest_bytes)  # what is no operand comes and goes besides: a bias
-    far = Moved(found.loads[0] * width, found.loads[1] * width, rest, partial)
-    a, b, c = found.near_bytes
-    near = Moved(far.a + a, far.b + b, rest + results, partial + c - results)
-    time_s = found.time_s + max(0.0, rest - results) * machine.byte_s
-    peak = device.engines[engine].rates[format_].value
-    stream_s = max(
-        found.compute_s,
-        *(
-            bytes_ / (level.bandwidth.value * level.achievable.value)
-            for name, bytes_ in ((machine.near, near.total), (machine.far, far.total))
-            if (level := device.memory[name]).bandwidth is not None
-        ),
-    )
-    waiting_s = max(0.0, time_s - stream_s)
-    return Busy(
-        peak_flops=found.compute_s * peak,
-        calibrated=True,
-        latency_s=waiting_s,
-        near=near,
-        far=far,
-        waiting_s=waiting_s,
-    )
-
-
 def on_grid(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
     """Count cycles of the broadcast-grid cores, which leave nothing to measure either."""
     grid = device.engines[engine].grid
@@ -227,12 +200,12 @@ def on_grid(op: Op, operands: Operands, device: Device, engine: str, format_: st
     gemm = operands.gemm
     ring = ring_of(grid, format_)
     best = grid_gemm(gemm.m, gemm.n, gemm.k, ring, grid.fma_latency.value)
-    machine = machine_of(device, engine, format_, accumulate)
-    if machine is not None:
-        cycle_s = grid.flops_per_cycle / device.engines[engine].rates[format_].value
-        mac_s = best.cycles * cycle_s / (gemm.m * gemm.n * gemm.k)
-        machine = machine._replace(mac_s=mac_s)
-        return _mapped(op, operands, machine, device, engine, format_)
+    from ridgeline.kernels.buffered import in_buffers  # as above
+
+    cycle_s = grid.flops_per_cycle / device.engines[engine].rates[format_].value
+    mac_s = best.cycles * cycle_s / (gemm.m * gemm.n * gemm.k)
+    if (mapped := in_buffers(op, operands, device, engine, format_, mac_s)) is not None:
+        return mapped
     partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
     return Busy(
         peak_flops=float(gemm.batch * best.cycles * grid.flops_per_cycle),
@@ -308,7 +281,8 @@ def _bytes(words: tuple[int, int, int, int], finished: int, size: int) -> Moved:
 
 def on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
     """Count supersteps of the fastest cut among the engine's tiles; nothing of them overlaps."""
-    described, accumulate = device.engines[engine], device.engines[engine].accumulate
+    described = device.engines[engine]
+    accumulate = accumulator_of(described, format_)
     machine, gemm = described.bsp, operands.gemm
     assert machine is not None
     shape, rate = described.instruction, described.rates[format_].value

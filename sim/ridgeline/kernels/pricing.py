@@ -16,7 +16,14 @@ from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.sparsity import effect_of
-from ridgeline.kernels.traffic import accumulator_of, near_levels, operands_of, streamed_bytes
+from ridgeline.kernels.traffic import (
+    FAST,
+    Search,
+    accumulator_of,
+    near_levels,
+    operands_of,
+    streamed_bytes,
+)
 from ridgeline.workload.formats import bytes_of, find
 from ridgeline.workload.graph import Graph, Op
 
@@ -25,13 +32,21 @@ from ridgeline.workload.graph import Graph, Op
 VECTOR_FORMAT = "fp32"
 
 
-def price(op: Op, graph: Graph, device: Device, given: Given | None = None) -> OpCost:
+def price(
+    op: Op,
+    graph: Graph,
+    device: Device,
+    given: Given | None = None,
+    search: Search = FAST,
+) -> OpCost:
     """Return what an op of a graph costs on a device.
 
     Parameters
     ----------
     given
         A mapping file, for a contraction: what it settles of the layout.
+    search
+        How a mapping is searched for, where the device has buffers that need one.
 
     Raises
     ------
@@ -40,16 +55,18 @@ def price(op: Op, graph: Graph, device: Device, given: Given | None = None) -> O
     """
     if op.loops is None:
         return _streaming(op, graph, device)
-    return _contraction(op, graph, device, given)
+    return _contraction(op, graph, device, given, search)
 
 
-def _contraction(op: Op, graph: Graph, device: Device, given: Given | None) -> OpCost:
+def _contraction(
+    op: Op, graph: Graph, device: Device, given: Given | None, search: Search
+) -> OpCost:
     """Price a contraction on the engine that does it fastest, measured efficiencies first."""
     format_ = find(graph.tensors[op.inputs[0]].format).rate
     able = _engines(device, "matrix", format_, op)
     if given is not None:
         able = mappable(device, able, given)
-    costs = [_on_engine(op, graph, device, name, format_, given) for name in able]
+    costs = [_on_engine(op, graph, device, name, format_, given, search) for name in able]
     if given is None and winograd.applies(op):
         for name in able:
             kernels = device.engines[name].winograd
@@ -59,10 +76,16 @@ def _contraction(op: Op, graph: Graph, device: Device, given: Given | None) -> O
 
 
 def _on_engine(
-    op: Op, graph: Graph, device: Device, name: str, format_: str, given: Given | None
+    op: Op,
+    graph: Graph,
+    device: Device,
+    name: str,
+    format_: str,
+    given: Given | None,
+    search: Search,
 ) -> OpCost:
     engine = device.engines[name]
-    operands = operands_of(op, graph, device, accumulator_of(engine, format_))
+    operands = operands_of(op, graph, device, accumulator_of(engine, format_), search)
     zeros = effect_of(op, graph, engine, operands.gemm)
     if given is None:
         dense = ENGINE_MODELS[engine.kind](op, operands, device, name, format_)
@@ -91,6 +114,7 @@ def _on_engine(
         waiting_s=busy.waiting_s,
         calibrated=busy.calibrated,
         mapping=busy.mapping,
+        mapped=busy.mapped,
     )
     if op.vector_flops:  # a fused epilogue: bias, scaling
         _add_vector(cost, op, device)
@@ -102,8 +126,8 @@ def _winograd(
 ) -> OpCost:
     """Price a convolution as transforms and matrix products on one engine."""
     products, transformed = winograd.as_products(op, graph, outputs)
-    cost = _on_engine(products, transformed, device, name, format_, None)
-    direct = operands_of(op, graph, device, device.engines[name].accumulate)
+    cost = _on_engine(products, transformed, device, name, format_, None, FAST)
+    direct = operands_of(op, graph, device, accumulator_of(device.engines[name], format_))
     kernels = device.engines[name].winograd
     assert kernels is not None
     far = direct.far

@@ -44,7 +44,8 @@ def mappings(draw: st.DrawFn, nest: Nest, bypass: bool = True) -> Mapping:
     """Any loops, in any order, with any factors that cover the nest."""
     count = draw(st.integers(2, 4))
     kept = [OPERANDS] + [
-        tuple(x for x in OPERANDS if not bypass or draw(st.integers(0, 3))) for _ in range(count - 1)
+        tuple(x for x in OPERANDS if not bypass or draw(st.integers(0, 3)))
+        for _ in range(count - 1)
     ]
     split: list[list[Loop]] = [[] for _ in range(count)]
     spatial: list[list[Loop]] = [[], []]

@@ -57,9 +57,7 @@ def test_separate_ports_stall_if_and_only_if_something_does_not_fit(
     assert (found.steady_s == 0) == fits
 
 
-@given(
-    load=durations, compute=durations, store=durations, count=st.integers(1, 50)
-)
+@given(load=durations, compute=durations, store=durations, count=st.integers(1, 50))
 @settings(deadline=None)
 def test_equal_tiles_with_separate_ports(
     load: float, compute: float, store: float, count: int
@@ -69,16 +67,26 @@ def test_equal_tiles_with_separate_ports(
 
 
 @settings(max_examples=100, deadline=None)
-@given(tiles=tiles, more=st.lists(st.integers(0, 3), min_size=36, max_size=36),
-       inputs=buffers, outputs=buffers, shared=st.booleans())
+@given(
+    tiles=tiles,
+    more=st.lists(st.integers(0, 3), min_size=36, max_size=36),
+    inputs=buffers,
+    outputs=buffers,
+    shared=st.booleans(),
+)
 def test_longer_transfers_and_fewer_buffers_are_never_faster(
-    tiles: list[tuple[float, float, float]], more: list[int], inputs: int, outputs: int,
+    tiles: list[tuple[float, float, float]],
+    more: list[int],
+    inputs: int,
+    outputs: int,
     shared: bool,
 ) -> None:
     load, compute, store = (list(x) for x in zip(*tiles, strict=True))
     how = {"input_buffers": inputs, "output_buffers": outputs, "shared_port": shared}
     fast = tile_stalls(load, compute, store, **how).total_s
-    worse = [[x + next(extra) for x in row] for extra in [iter(more)] for row in (load, compute, store)]
+    worse = [
+        [x + next(extra) for x in row] for extra in [iter(more)] for row in (load, compute, store)
+    ]
     assert tile_stalls(*worse, **how).total_s >= fast
     assert tile_stalls(load, compute, store, **{**how, "input_buffers": 1}).total_s >= fast
     assert tile_stalls(load, compute, store, **{**how, "output_buffers": 1}).total_s >= fast
@@ -87,8 +95,12 @@ def test_longer_transfers_and_fewer_buffers_are_never_faster(
 
 @pytest.mark.parametrize(
     ("load", "buffers", "message"),
-    [([], 2, "at least one tile"), ([-1.0], 2, "at least 0"), ([float("nan")], 2, "finite"),
-     ([1.0], 3, "1 or 2 buffers")],
+    [
+        ([], 2, "at least one tile"),
+        ([-1.0], 2, "at least 0"),
+        ([float("nan")], 2, "finite"),
+        ([1.0], 3, "1 or 2 buffers"),
+    ],
 )
 def test_nonsense_is_refused(load: list[float], buffers: int, message: str) -> None:
     with pytest.raises(RidgelineError, match=message):

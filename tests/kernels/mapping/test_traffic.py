@@ -64,7 +64,10 @@ def test_elements_of_a_window(conv: Conv, data: st.DataObject) -> None:
     for dim in "pr":
         low = data.draw(st.integers(0, size[dim] - 1))
         tile[dim] = (low, data.draw(st.integers(low + 1, size[dim])))
-    rows = {index[3] for index in elements(nest.operands[0], {**tile, "q": (0, size["q"]), "s": (0, size["s"])})}
+    rows = {
+        index[3]
+        for index in elements(nest.operands[0], {**tile, "q": (0, size["q"]), "s": (0, size["s"])})
+    }
     axis = pack_axes(nest)[0][3]
     wide = elements(nest.operands[0], {**tile, "q": (0, size["q"]), "s": (0, size["s"])})
     if wide:  # some column is no padding

@@ -177,9 +177,7 @@ def _represent(axis: Ints, tiling: Ints, tiles: Floats, at: int) -> int:
     if axis[PIXELS]:
         n_rows = tiles_of(axis[ROWS], tiling[ROWS_0])
         n_columns = tiles_of(axis[COLUMNS], tiling[COLUMNS_0])
-        row_first, row_last = _borders(
-            axis, tiling[ROWS_0], axis[ROWS], axis[FILTER_ROWS], TALL
-        )
+        row_first, row_last = _borders(axis, tiling[ROWS_0], axis[ROWS], axis[FILTER_ROWS], TALL)
         column_first, column_last = _borders(
             axis, tiling[COLUMNS_0], axis[COLUMNS], axis[FILTER_COLUMNS], WIDE
         )
@@ -219,9 +217,7 @@ def _represent(axis: Ints, tiling: Ints, tiles: Floats, at: int) -> int:
 def _measure(axis: Ints, tiling: Ints, place: int) -> tuple[float, float, float]:
     """Points, elements and new elements of the tile at a place in the order of tiles."""
     if not axis[PIXELS]:
-        points = float(
-            min(tiling[EXTENT_0], axis[SIZE] - place * tiling[EXTENT_0])
-        )
+        points = float(min(tiling[EXTENT_0], axis[SIZE] - place * tiling[EXTENT_0]))
         return points, points, points
     n_columns = tiles_of(axis[COLUMNS], tiling[COLUMNS_0])
     n_rows = tiles_of(axis[ROWS], tiling[ROWS_0])
@@ -253,7 +249,7 @@ def _measure(axis: Ints, tiling: Ints, place: int) -> tuple[float, float, float]
 
 @kernel_call
 def _sum_up(axis: Ints, tiling: Ints, sums: Floats) -> None:
-    """Sums over all tiles: products of sums along images, rows and columns."""
+    """Add up all tiles: products of sums along images, rows and columns."""
     if not axis[PIXELS]:
         sums[SUM_POINTS] = sums[SUM_TOUCHED] = sums[WHOLE_TOUCHED] = axis[SIZE]
         sums[MAX_POINTS] = sums[MAX_TOUCHED] = tiling[EXTENT_0]

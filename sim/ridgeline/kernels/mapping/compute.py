@@ -102,8 +102,8 @@ def even_engine(mac_s: float, byte_s: float) -> Engine:
     )  # fmt: skip
 
 
-# What `tile_cost` finds: seconds; how often the tile's elements of a and b enter the arrays and those
-# of c leave them; way * divisions + division, or -1 if the engine has no ways.
+# What `tile_cost` finds: seconds; how often the tile's elements of a and b enter the arrays and
+# those of c leave them; way * divisions + division, or -1 if the engine has no ways.
 SECONDS, PASSES, WAY_USED = 0, 1, 4
 COST_FIELDS = 5
 
@@ -150,9 +150,7 @@ def tile_cost(
             height, width, t = each[1 + way[DOWN]], each[1 + way[ACROSS]], each[1 + way[TIME]]
             cycles = _cycles(height, width, t, each[0], way, engine, latencies)
             if not last:
-                cycles = (
-                    _cycles(height, width, t, 2 * each[0], way, engine, latencies) - cycles
-                )
+                cycles = _cycles(height, width, t, 2 * each[0], way, engine, latencies) - cycles
             if used_k > 1:
                 words = folds(each[0] * each[1] * each[2], used_k)
                 sending = np.ceil(words / engine.words_per_cycle)
@@ -213,7 +211,7 @@ def least_s(batch: Floats, m: Floats, n: Floats, k: Floats, tiles: Ints, engine:
         [4], tiles of each axis.
     """
     if len(engine.ways) == 0:
-        return batch[SPANS] * m[SPANS] * n[SPANS] * k[SPANS] * engine.mac_s
+        return float(batch[SPANS] * m[SPANS] * n[SPANS] * k[SPANS] * engine.mac_s)
     best = np.inf
     most = 1
     for j in range(len(engine.divisions)):
@@ -233,4 +231,4 @@ def least_s(batch: Floats, m: Floats, n: Floats, k: Floats, tiles: Ints, engine:
         else:
             cycles = stream + shift - columns * down[FOLDS_DOWN] * tiles[1 + way[TIME]]
         best = min(best, cycles)
-    return best / most * engine.cycle_s + engine.drain_s
+    return float(best / most * engine.cycle_s + engine.drain_s)

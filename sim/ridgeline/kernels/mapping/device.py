@@ -1,9 +1,10 @@
-"""What a mapping has to know of a device: the memory that tensors live in, and the buffers before it."""
+"""What a mapping has to know of a device: where tensors live, and the buffers before that."""
 
 from __future__ import annotations
 
 import math
 import weakref
+from typing import Literal
 
 from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.kernels.mapping.mapper import Machine
@@ -42,10 +43,7 @@ def _machine(device: Device, engine: str, format_: str, accumulate: str) -> Mach
         cycle_s=0.0 if array is None else array.flops_per_cycle / described.rates[format_].value,
         mac_s=0.0,
         near_byte_s=max(rates),
-        capacities=(
-            *(_room(near, operand) for operand in ("a", "b", "c")),
-            near.capacity.value,
-        ),
+        capacities=(_room(near, "a"), _room(near, "b"), _room(near, "c"), near.capacity.value),
         double=near.buffers == "double",
         shared_port=far.ports == "shared",
         byte_s=max(_byte_s(far), _byte_s(near)),
@@ -66,6 +64,6 @@ def _byte_s(level: MemoryLevel) -> float:
     return 1.0 / (level.bandwidth.value * level.achievable.value)
 
 
-def _room(level: MemoryLevel, operand: str) -> float:
-    own = level.partitions.get(operand)  # type: ignore[call-overload]
+def _room(level: MemoryLevel, operand: Literal["a", "b", "c"]) -> float:
+    own = level.partitions.get(operand)
     return math.inf if own is None else float(own.value)

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ridgeline.errors import RidgelineError, nearest
+from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.axes import axes_of, dims_of
 from ridgeline.kernels.mapping.compute import Engine, even_engine, systolic_engine
 from ridgeline.kernels.mapping.footprint import Floats, Ints
@@ -42,8 +42,6 @@ from ridgeline.workload.graph import Conv, Gemm, Pass
 
 Mapper = Literal["fast", "optimal"]
 Objective = Literal["time", "energy"]
-MAPPERS: tuple[Mapper, ...] = ("fast", "optimal")
-OBJECTIVES: tuple[Objective, ...] = ("time", "energy")
 
 
 class Machine(NamedTuple):
@@ -120,22 +118,6 @@ class Mapped:
     order: tuple[int, ...]
     way: int
     played: int
-
-
-def check_mapper(mapper: str, objective: str = "time") -> None:
-    """Refuse names that are not known.
-
-    Raises
-    ------
-    RidgelineError
-        With the nearest name.
-    """
-    for found, names in ((mapper, MAPPERS), (objective, OBJECTIVES)):
-        if found not in names:
-            raise RidgelineError(
-                f"there is no mapping or objective {found!r}{nearest(found, names)} "
-                f"(allowed: {', '.join(names)})"
-            )
 
 
 @lru_cache(maxsize=65536)

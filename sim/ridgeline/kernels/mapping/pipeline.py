@@ -117,7 +117,7 @@ def fits(chosen: Ints, table: Ints, sums: Floats, shape: Shape, level: Level) ->
         if size > level.capacity[operand]:
             return False
         total += size
-    return total <= level.capacity[3]
+    return bool(total <= level.capacity[3])
 
 
 @kernel
@@ -140,7 +140,7 @@ def evaluate(
     turn_of_k = _changes(order, chosen, table, changed)
     columns = np.empty((4, 3), np.int64)
     _columns(shape, columns)
-    costs, size = np.full((17, COST_FIELDS), np.nan), np.empty((3, 4))
+    costs, size = np.full((17, COST_FIELDS + 3), np.nan), np.empty((3, 4))
     # Rows of `tiles`, of which axis 0, and the column's shift: of the tile before, itself, the next.
     row, shift = np.empty((3, 4), np.int64), np.empty((3, 4), np.int64)
     begin, last = table[chosen, BEGIN], table[chosen, END] - 1
@@ -174,9 +174,7 @@ def evaluate(
         load_s = store_s = 0.0
         if after >= 0:
             again = turn_of_k == after or (turn_of_k < after and not tiles[row[SELF, K], FIRST])
-            load_s = _load(
-                size[NEXT], False, changed[:, after], again, weight, shape, level, found
-            )
+            load_s = _load(size[NEXT], False, changed[:, after], again, weight, shape, level, found)
         if before >= 0 and changed[C, before]:
             whole = turn_of_k > before or (turn_of_k < before and tiles[row[SELF, K], LAST] > 0)
             store_s = _store(size[BEFORE], whole, weight, shape, level, found)
@@ -186,15 +184,13 @@ def evaluate(
             for axis in range(4):
                 kind = 2 * kind + (tiles[row[SELF, axis], SPAN] != tiles[begin[axis], SPAN])
         cost = costs[kind]
-        if np.isnan(cost[SECONDS]):
+        if _is_new(cost, size[SELF], engine):
             _compute(after < 0, row[SELF], tiles, size[SELF], shape, engine, cost)
         if before < 0:
             found[WAY] = cost[WAY_USED]
         for operand in range(3):
             wide = 2.0 * shape.width[3] if operand == C else shape.width[operand]
-            found[NEAR_A + operand] += (
-                weight * size[SELF, operand] * wide * cost[PASSES + operand]
-            )
+            found[NEAR_A + operand] += weight * size[SELF, operand] * wide * cost[PASSES + operand]
         compute_s = cost[SECONDS]
         found[COMPUTE] += weight * compute_s
         if not level.double:
@@ -290,10 +286,28 @@ def _store(
 
 
 @kernel_call
+def _is_new(cost: Floats, size: Floats, engine: Engine) -> bool:
+    """Tell whether a tile of this kind costs something else than the last one, or is the first.
+
+    Tiles of equal extents differ where padding leaves less to be read, if that can be the limit.
+    """
+    if np.isnan(cost[SECONDS]):
+        return True
+    if engine.byte_s == 0.0:
+        return False
+    for operand in range(3):
+        if cost[COST_FIELDS + operand] != size[operand]:
+            return True
+    return False
+
+
+@kernel_call
 def _compute(
     last: bool, row: Ints, tiles: Floats, size: Floats, shape: Shape, engine: Engine, cost: Floats
 ) -> None:
-    """Find the fastest way to compute a tile; tiles of equal extents are worked out once."""
+    """Find the fastest way to compute a tile."""
+    for operand in range(3):
+        cost[COST_FIELDS + operand] = size[operand]
     moved = (size[A] * shape.width[A], size[B] * shape.width[B], size[C] * shape.width[3])
     tile_cost(
         int(tiles[row[BATCH], SPAN]), int(tiles[row[M], SPAN]), int(tiles[row[N], SPAN]),

@@ -46,7 +46,6 @@ from ridgeline.kernels.mapping.pipeline import (
     TIME,
     TRAFFIC,
     A,
-    B,
     C,
     K,
     Level,
@@ -110,7 +109,7 @@ def _sum(operand: int, chosen: Ints, sums: Floats, shape: Shape, whole: bool) ->
             if shape.touches[operand, axis]:
                 kind = WHOLE_TOUCHED if whole else SUM_TOUCHED
             product *= sums[chosen[axis], kind]
-    return product
+    return float(product)
 
 
 @kernel_call
@@ -125,7 +124,7 @@ def _end(operand: int, chosen: Ints, table: Ints, tiles: Floats, shape: Shape) -
             if operand == C:
                 row = table[chosen[axis], END] - 1
             product *= tiles[row, kind + SELF]
-    return product
+    return float(product)
 
 
 @kernel_call
@@ -142,7 +141,7 @@ def _moved(innermost: int, chosen: Ints, table: Ints, sums: Floats, shape: Shape
     if innermost != K:
         words *= table[chosen[K], TILES]
     results = _sum(C, chosen, sums, shape, True)
-    return total + results * shape.width[2] + 2.0 * (words - results) * shape.width[3]
+    return float(total + results * shape.width[2] + 2.0 * (words - results) * shape.width[3])
 
 
 @kernel_call
@@ -196,7 +195,7 @@ def best(
         finds, and how many combinations were played; found[TIME] is inf if nothing fits.
     """
     starts, table, tiles, sums = listed(axes, dense)
-    n = (starts[1:] - starts[:-1])
+    n = starts[1:] - starts[:-1]
     room = 3 * n[0] * n[1] * n[2] * n[3]
     bounds, names = np.empty(room), np.empty(room, np.int64)
     count = 0
@@ -220,9 +219,7 @@ def best(
             moved = _moved(innermost, chosen, table, sums, shape)
             bound = _bound(moved, computing, chosen, table, tiles, shape, level)
             if for_energy:
-                bound = (
-                    moved * (level.byte_j[0] + level.byte_j[1]) + bound * level.byte_j[2]
-                )
+                bound = moved * (level.byte_j[0] + level.byte_j[1]) + bound * level.byte_j[2]
             bounds[count], names[count] = bound, 3 * name + innermost - 1
             count += 1
     found, trial = np.full(FOUND_FIELDS, np.inf), np.empty(FOUND_FIELDS)

@@ -1,7 +1,7 @@
 """Tiles through double buffers: when each is loaded, computed and stored.
 
-A level's tiles i = 1..n are loaded from the level behind, computed, and their results stored. With
-`inputs` buffers for what is loaded and `outputs` for what is stored (1: single, 2: double),
+A level's tiles i = 1..n are loaded from the level behind, computed, and their results stored.
+With `inputs` buffers for what is loaded and `outputs` for what is stored (1: single, 2: double),
 
     loaded_i   = max(port, done_{i - inputs}) + load_i
     done_i     = max(loaded_i, done_{i-1}, stored_{i - outputs}) + compute_i

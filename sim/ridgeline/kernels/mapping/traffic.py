@@ -22,14 +22,14 @@ from functools import lru_cache
 import numpy as np
 
 from ridgeline._jit import kernel, kernel_call
-from ridgeline.kernels.mapping.footprint import DIM, WINDOW, Floats, Ints, axis_sum, tiles_of
+from ridgeline.kernels.mapping.footprint import DIM, WINDOW, Ints, axis_sum, tiles_of
 from ridgeline.kernels.mapping.mapping import OPERANDS, Mapping
 from ridgeline.kernels.mapping.nest import Nest
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Words of one operand that cross the border of a level, from and to the level that it comes from.
+    """Words of one operand that cross the border between a level and the one it comes from.
 
     Attributes
     ----------
@@ -169,7 +169,7 @@ def tile_words(axes: Ints, sizes: Ints, tile: Ints, dims: Ints, factors: Ints) -
 
 @kernel_call
 def _turns(extent: Ints, sizes: Ints, relevant: Ints) -> float:
-    """Iterations of the dimensions that an operand does not depend on."""
+    """Count iterations of the dimensions that an operand does not depend on."""
     product = 1.0
     for d in range(len(sizes)):
         if not relevant[d]:
