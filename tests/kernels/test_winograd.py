@@ -1,4 +1,4 @@
-"""Winograd's convolution: the algorithm computes it, its FLOPs are counted, and it is chosen well."""
+"""Winograd's convolution: it is computed, its FLOPs are counted, the faster way is taken."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def test_a_tile_of_products_is_the_convolution(outputs: int) -> None:
     assert (a @ products @ a.T == direct).all()
     # The transforms need no more than one operation for each entry that is neither 0 nor the first.
     for matrix, counted in zip((b, g, a), TRANSFORMS[outputs], strict=True):
-        plain = sum(np.count_nonzero(row) - 1 + sum(abs(x) not in (0, 1) for x in row) for row in matrix)
+        plain = sum(
+            np.count_nonzero(row) - 1 + sum(abs(x) not in (0, 1) for x in row) for row in matrix
+        )
         assert counted <= plain
 
 

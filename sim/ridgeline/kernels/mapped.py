@@ -75,7 +75,9 @@ def in_tiles(
         if best is None or (time_s, moved.total) < best[:2]:
             best = time_s, moved.total, busy
     if best is None:
-        raise given.document.error(f"no mapping that this allows fits the memories of {device.name}")
+        raise given.document.error(
+            f"no mapping that this allows fits the memories of {device.name}"
+        )
     return best[2]
 
 
@@ -156,7 +158,9 @@ def _runs(
     """Return what counts equal tiles on an engine, and the FLOP that it does in a cycle."""
     described = device.engines[engine]
     if described.array is not None:
-        arrays = _arrays(given, nest, arrays_of(described.array, accumulator_of(described, format_)))
+        arrays = _arrays(
+            given, nest, arrays_of(described.array, accumulator_of(described, format_))
+        )
 
         def on_arrays(sizes: Sizes, count: int) -> Run:
             batch, m, n, k = sizes

@@ -24,8 +24,8 @@ class Transforms(NamedTuple):
     products: int
 
 
-# 32, 28 and 24 FLOP a tile of F(2 x 2), 156, 72 and 90 of F(4 x 4) (Sections 4.2 and 4.3), which are
-# 8, 7 and 6, and 12, 9 and 10 transforms along one dimension.
+# 32, 28 and 24 FLOP a tile of F(2 x 2), 156, 72 and 90 of F(4 x 4) (Sections 4.2 and 4.3), which
+# are 8, 7 and 6, and 12, 9 and 10 transforms along one dimension.
 TRANSFORMS = {2: Transforms(4, 4, 4), 4: Transforms(13, 8, 9)}
 
 
