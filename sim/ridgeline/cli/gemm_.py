@@ -25,9 +25,9 @@ def gemm_(
     density: float | None = None,
     sparsity_kind: str | None = None,
     block: str | None = None,
+    break_even: Annotated[bool, Parameter(negative="")] = False,
     mapping: str | None = None,
     objective: str = "time",
-    break_even: Annotated[bool, Parameter(negative="")] = False,
     compat: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -64,13 +64,13 @@ def gemm_(
         Of that density: unstructured, block or activation.
     block
         Of the kind block: rows x columns, 32x32.
+    break_even
+        With a density: also find the ones below which time, energy and traffic are less.
     mapping
         On a device: fast or optimal, how the best mapping is searched for; or a file that settles
         which loops run where, or a part of it.
     objective
         On a device: time or energy, what a mapping is searched for.
-    break_even
-        With a density: also find the ones below which time, energy and traffic are less.
     compat
         scalesim: the figures that SCALE-Sim 3.0.0 reports for an array.
     json

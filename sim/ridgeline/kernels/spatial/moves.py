@@ -93,6 +93,7 @@ class Store(NamedTuple):
 
 @kernel_part
 def slot_of(tile: int, double: bool) -> int:
+    """Return the register, of one or two, that a tile is in."""
     return tile % 2 if double else 0
 
 
@@ -113,7 +114,7 @@ def find_place(
 
 @kernel_part
 def x_word(at: Ints, work: Work, x: Store) -> int:
-    """Number the image word of an iteration."""
+    """Return the number of the image word of an iteration."""
     height = at[P] * work.window[0] + at[R] * work.window[2]
     width = at[Q] * work.window[1] + at[S] * work.window[3]
     word = (at[N] * x.sizes[1] + at[G]) * x.sizes[2] + at[C]
@@ -122,14 +123,14 @@ def x_word(at: Ints, work: Work, x: Store) -> int:
 
 @kernel_part
 def w_word(at: Ints, w: Store) -> int:
-    """Number the filter word of an iteration."""
+    """Return the number of the filter word of an iteration."""
     word = (at[G] * w.sizes[1] + at[K]) * w.sizes[2] + at[C]
     return int((word * w.sizes[3] + at[R]) * w.sizes[4] + at[S])
 
 
 @kernel_part
 def y_word(at: Ints, y: Store) -> int:
-    """Number the sum of an iteration."""
+    """Return the number of the sum of an iteration."""
     word = (at[N] * y.sizes[1] + at[G]) * y.sizes[2] + at[K]
     return int((word * y.sizes[3] + at[P]) * y.sizes[4] + at[Q])
 
