@@ -1,4 +1,4 @@
-"""Bulk-synchronous tiles: supersteps against tiles that exchange sets of words, and their bounds."""
+"""Bulk-synchronous tiles: supersteps against tiles that exchange sets of words; bounds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def test_no_cut_of_all_is_faster_than_the_best(m: int, n: int, k: int, batch: in
     tiles = TILES._replace(number=6, room_bytes=10**9)
     best = best_plan(product, SIZES, tiles).time_s
     for parts in itertools.product(range(1, 7), repeat=4):
-        if math.prod(parts) <= 6 and all(p <= s for p, s in zip(parts, (batch, m, n, k))):
+        fits = all(p <= s for p, s in zip(parts, (batch, m, n, k), strict=True))
+        if fits and math.prod(parts) <= 6:
             assert best <= planned(product, parts, (1, 1, 1), SIZES, tiles).time_s
 
 

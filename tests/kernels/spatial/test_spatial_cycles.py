@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from layouts import Case, cases, convolution, operands
+
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.spatial import elements
 from ridgeline.kernels.spatial.clock import Machine
