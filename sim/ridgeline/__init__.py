@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from ridgeline.report.result import Result
     from ridgeline.simulation import simulate
     from ridgeline.study.sweep import load_study, run_sweep
-    from ridgeline.workload.model import Model, load_model
+    from ridgeline.workload.execution import Execution
+    from ridgeline.workload.files import load_model
+    from ridgeline.workload.model import Model
+    from ridgeline.workload.trace.numpy_tracer import trace_numpy
     from ridgeline.workload.trace.torch_entry import trace
 
 # Where each public name lives; it is imported when it is first used, so that `import ridgeline`
@@ -44,6 +47,7 @@ _HOME = {
     "ConfigError": "errors",
     "Device": "hardware",
     "EnergyTable": "hardware",
+    "Execution": "workload.execution",
     "Model": "workload.model",
     "Node": "hardware",
     "Plan": "parallel.plan",
@@ -56,12 +60,13 @@ _HOME = {
     "load_cluster": "hardware",
     "load_device": "hardware",
     "load_energy_table": "hardware",
-    "load_model": "workload.model",
+    "load_model": "workload.files",
     "load_node": "hardware",
     "load_study": "study.sweep",
     "run_sweep": "study.sweep",
     "simulate": "simulation",
     "trace": "workload.trace.torch_entry",
+    "trace_numpy": "workload.trace.numpy_tracer",
 }
 
 __all__ = [
@@ -69,6 +74,7 @@ __all__ = [
     "ConfigError",
     "Device",
     "EnergyTable",
+    "Execution",
     "Model",
     "Node",
     "Plan",
@@ -88,6 +94,7 @@ __all__ = [
     "run_sweep",
     "simulate",
     "trace",
+    "trace_numpy",
 ]
 
 

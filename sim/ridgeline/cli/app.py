@@ -38,6 +38,10 @@ VERBS = {
         "Simulate every combination of the values in a study file.",
         "ridgeline sweep docs/examples/hbm.yaml --output hbm.csv",
     ),
+    "trace": Verb(
+        "Read a network or an execution from another program's file, or write one.",
+        "ridgeline trace export resnet50 --output resnet50.json --precision fp32",
+    ),
     "gemm": Verb(
         "Price one matrix product on a device, or count its cycles on a systolic array.",
         "ridgeline gemm 4096 4096 4096 --device v100-sxm2-16gb",

@@ -12,7 +12,7 @@ from typing import Any
 from ridgeline import catalog, config
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.workload import numerics as precisions
-from ridgeline.workload import optimizers, sparsity, trace
+from ridgeline.workload import optimizers, sparsity
 from ridgeline.workload.autodiff import training_graph
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families import FAMILIES, Network, family_schema
@@ -120,9 +120,10 @@ def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = N
     ConfigError
         If there is no such network, or the file does not describe one; with file, line and field.
     """
-    if trace.importable(Path(name_or_path)):
-        loaded: Model = trace.load_trace(Path(name_or_path), overrides or {})
-        return loaded
+    from ridgeline.workload import files
+
+    if files.is_trace(name_or_path):
+        return files.load_network(name_or_path, overrides)
     path = catalog.find("models", str(name_or_path))
     document = config.overridden(config.read_yaml(path), overrides or {})
     family = document.data.get("family") if isinstance(document.data, dict) else None

@@ -94,6 +94,8 @@ class Network(Strict, abc.ABC):
     0.1. What they save is up to the device; memory holds the dense weights."""
     relu_density: Annotated[float, Field(gt=0, le=1, strict=False)] = 1.0
     """Share of a ReLU's outputs that are not zero; 1 leaves zeros in activations aside."""
+    dataset: str = ""
+    """The data set that it is usually trained on, a name in ``models/datasets/``."""
     published: Published = Published()
 
     @field_validator("weight_sparsity")

@@ -67,6 +67,13 @@ def crop(b: GraphBuilder, layer: str, x: str, size: Pair) -> str:
     return _cut(b, layer, x, (n, c, p, q), {2: (h - p) // 2, 3: (w - q) // 2})
 
 
+def joint(b: GraphBuilder, layer: str, x: str, shape: tuple[int, ...]) -> str:
+    """Stand for what is not known between two layers: a launch that moves and computes nothing."""
+    y = b.activation(f"{layer}.y", shape, b.format(x))
+    b.emit(JOINT, layer, (x,), (y,), passes=(0,), output_passes=(0,))
+    return y
+
+
 def columns(b: GraphBuilder, layer: str, x: str) -> str:
     """Make of each column of images one vector: [batch, width, channels x height]."""
     n, c, h, w = image(layer, b.shape(x))
@@ -181,6 +188,12 @@ def _columns_gradient(g: GradientBuilder, op: Op) -> None:
         g.derive(COLUMNS, op, (x,), (g.gradient(y),))
 
 
+def _joint_gradient(g: GradientBuilder, op: Op) -> None:
+    (x,), (y,) = op.inputs, op.outputs
+    if g.wants(x):
+        g.derive(JOINT, op, (x,), (g.gradient(y),), passes=(0,), output_passes=(0,))
+
+
 def _upsample_gradient(g: GradientBuilder, op: Op) -> None:
     (x,), (y,) = op.inputs, op.outputs
     if g.wants(x):
@@ -192,6 +205,7 @@ CONCAT = register(OpKind("concat", _concat_gradient))
 SPLIT = register(OpKind("split", _split_gradient))  # also the gradient of "concat"
 CUT = register(OpKind("cut", _cut_gradient))
 PAD = register(OpKind("pad", _pad_gradient))
+JOINT = register(OpKind("joint", _joint_gradient))
 COLUMNS = register(OpKind("columns", _columns_gradient))
 NEAREST = register(
     OpKind(
