@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ridgeline.kernels.single import conv, gemm
     from ridgeline.kernels.systolic.gemm import gemm_cycles
     from ridgeline.network.collectives import collective
+    from ridgeline.parallel.memory import memory
     from ridgeline.parallel.plan import Plan
     from ridgeline.report.result import Result
     from ridgeline.simulation import simulate
@@ -63,6 +64,7 @@ _HOME = {
     "load_model": "workload.files",
     "load_node": "hardware",
     "load_study": "study.sweep",
+    "memory": "parallel.memory",
     "run_sweep": "study.sweep",
     "simulate": "simulation",
     "trace": "workload.trace.torch_entry",
@@ -91,6 +93,7 @@ __all__ = [
     "load_model",
     "load_node",
     "load_study",
+    "memory",
     "run_sweep",
     "simulate",
     "trace",

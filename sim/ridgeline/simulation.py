@@ -124,7 +124,9 @@ def simulate(
             f"the plan needs {plan.devices} devices, but {cluster.name} has {cluster.max_devices}"
         )
     optimizer = None if plan.optimizer is None else optimizers.find(plan.optimizer)
-    graph = model.training(plan.micro_batch_size, plan.precision, optimizer)
+    precision = plan.precision or model.network.precision
+    plan = plan.model_copy(update={"precision": precision})
+    graph = model.training(plan.micro_batch_size, precision, optimizer)
     topology = from_cluster(cluster, plan.devices)
     lowered = lower(graph, plan, cluster, topology, fold=fold)
     timeline = _executor(reference)(lowered.program)
@@ -134,6 +136,7 @@ def simulate(
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s
     useful = useful_flops(graph) * plan.micro_batches * plan.data
+    repeated = lowered.graph.recomputed_flops * plan.tensor / useful_flops(graph)
     achieved = (
         useful
         * issued_share(lowered)
@@ -147,7 +150,7 @@ def simulate(
         tokens_per_s=samples_per_s * graph.tokens_per_sample or None,
         flops_per_step=useful,
         mfu=achieved,
-        hfu=achieved * (1 + graph.recomputed_flops / useful_flops(graph)),
+        hfu=achieved * (1 + repeated),
         time_s=time.parts_s,
         energy_j=energy_account(timeline, device.idle_power.value, plan.devices),
         memory_bytes={**memory, "capacity": int(device.capacity_bytes)},
@@ -156,7 +159,7 @@ def simulate(
         limits_s=time.limits_s,
         fits=memory["total"] <= device.capacity_bytes,
         uncertainty=None,
-        manifest=manifest(model, cluster, plan, lowered),
+        manifest=manifest(model, cluster, plan, graph, lowered),
         details=Details(model, graph, cluster, plan, lowered, timeline),
     )
     return result if dataset is None else _fed(result, dataset)

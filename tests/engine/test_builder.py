@@ -90,7 +90,7 @@ def test_a_group_has_streams() -> None:
 def test_scaling_changes_one_capacity() -> None:
     program = small_builder().build()
     assert program.scaled({"link": 0.5}).capacity.tolist() == [4.0, 1.0]
-    with pytest.raises(KeyError, match="wire"):
+    with pytest.raises(RidgelineError, match="wire"):
         program.scaled({"wire": 2.0})
 
 

@@ -315,3 +315,16 @@ def test_a_two_level_fat_tree_holds_the_adapters_of_the_largest_cluster() -> Non
     hosts = cluster.fabric.radix**2 // 2
     assert cluster.max_nodes * len(cluster.nodes.nics) <= hosts
     assert cluster.max_devices == 992
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_matrix_units_do_twice_as_much_in_half_the_bits(name: str) -> None:
+    """So do all that state several formats; a device must not inherit the rates of its base."""
+    for engine in load_device(name).engines.values():
+        rates = {format_: rate.value for format_, rate in engine.rates.items()}
+        if engine.kind not in {"tensor-core", "systolic"} or not {"fp16", "bf16"} & set(rates):
+            continue
+        wide = rates.get("bf16", rates.get("fp16"))
+        assert wide is not None
+        for format_, times in {"fp16": 1.0, "tf32": 0.5, "fp8": 2.0, "int8": 2.0}.items():
+            assert rates.get(format_, times * wide) == pytest.approx(times * wide, rel=0.03)

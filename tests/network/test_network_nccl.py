@@ -7,13 +7,22 @@ import json
 import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.network import collective, from_cluster, nccl
-from ridgeline.network.astrasim import read_network, read_system, ring_time_ns
+from ridgeline.network.astrasim import (
+    Dimension,
+    collective_time_ns,
+    read_network,
+    read_system,
+    ring_time_ns,
+)
+from ridgeline.network.calibration import fit_linear
 from ridgeline.network.schedule import closed_form_time_s
+from ridgeline.study.reproduce import reproduce
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -34,14 +43,12 @@ def errors(machine: str, name: str, ranks: set[int], least_bytes: float) -> list
 
 
 @pytest.mark.parametrize(
-    ("ranks", "median"), [({8}, 0.10), ({4}, 0.15), ({4, 8}, 0.13), ({2}, 0.27)]
+    ("ranks", "median"), [({8}, 0.05), ({4}, 0.06), ({4, 8}, 0.05), ({2}, 0.15)]
 )
 def test_a100_is_as_far_off_as_is_documented(ranks: set[int], median: float) -> None:
-    # Nothing is fitted to these rows. NCCL's model has no cost of filling the rings' pipelines and
-    # is optimistic everywhere; docs/network.md has the table.
+    # Nothing is fitted to these rows; docs/network.md has the table.
     found = errors("dgx-a100", "nccl_all_reduce_a100.csv", ranks, 8e6)
     assert statistics.median(map(abs, found)) < median
-    assert all(error < 0 for error in found)
 
 
 def test_v100_is_within_two_percent_at_large_sizes() -> None:
@@ -53,7 +60,7 @@ def test_protocols_follow_each_other_as_sizes_grow() -> None:
     names = [
         collective("all-reduce", float(size), "dgx-a100").algorithm for size in (1e3, 1e6, 4e6, 1e9)
     ]
-    assert names == ["ring-ll", "ring-ll", "ring-ll128", "ring"]
+    assert names == ["ring-ll", "ring-ll", "ring-ll128", "ring-simple"]
     assert collective("all-reduce", 1e9, "dgx-h100").algorithm == "nvls"
     many = collective("all-reduce", 1e4, "selene-a100", ranks=512)
     assert many.algorithm.startswith("tree")
@@ -63,6 +70,9 @@ def test_simple_ring_of_one_node_is_the_formula_of_nccl() -> None:
     # 8.4 us + 14 * 3.4 us + 2 * 7/8 S / (12 * 20 GB/s); 600 GB/s both ways are 12 links of 25
     result = collective("all-reduce", 1e9, "dgx-a100", algorithm="ring")
     assert result.time_s == pytest.approx(8.4e-6 + 14 * 3.4e-6 + 1.75 * 1e9 / 240e9)
+    # chosen automatically, what the last round brings is copied as well: one more round's bytes
+    chosen = collective("all-reduce", 1e9, "dgx-a100")
+    assert chosen.time_s == pytest.approx(result.time_s + 1e9 / 8 / 240e9)
     # NVLS: 25 us + S / (18 * 20.6 GB/s * 0.85 * 5/6)
     result = collective("all-reduce", 1e9, "dgx-h100")
     assert result.time_s == pytest.approx(25e-6 + 1e9 / (370.8e9 * 0.85 * 5 / 6))
@@ -72,8 +82,8 @@ def test_ll_and_tree_are_the_formulas_of_nccl() -> None:
     topology = from_cluster(load_cluster("dgx-a100"), 8)
     found = {s.algorithm: s for s in nccl.candidates("all-reduce", topology, range(8), 1e6)}
     times = {name: closed_form_time_s(s, topology) for name, s in found.items()}
-    assert times["ring-ll"] == pytest.approx(6.6e-6 + 14 * 0.6e-6 + 1.75 * 1e6 / 87.7e9)
-    assert times["ring-ll128"] == pytest.approx(14e-6 + 14 * 1.9e-6 + 1.75 * 1e6 / (0.92 * 240e9))
+    assert times["ring-ll"] == pytest.approx(6.6e-6 + 14 * 0.6e-6 + 1.875 * 1e6 / 87.7e9)
+    assert times["ring-ll128"] == pytest.approx(14e-6 + 14 * 1.9e-6 + 1.875 * 1e6 / (0.92 * 240e9))
     tree = 0.92 * 240e9 * 7 / 9 * 0.6  # 1 MB: the 14th entry of the correction
     assert times["tree-ll128"] == pytest.approx(14e-6 + 14 * 1.25e-6 + 2 * 1e6 / tree)
 
@@ -83,10 +93,21 @@ def test_zero_latency_and_no_nvlink_leave_the_plain_ring() -> None:
         "node.link_types.nvlink3.latency": "0 s",
         "node.collective_latency": "0 s",
     }
-    result = collective("all-reduce", 1e8, load_cluster("dgx-a100", overrides))
-    assert result.algorithm == "ring"
+    result = collective("all-reduce", 1e8, load_cluster("dgx-a100", overrides), algorithm="ring")
     assert result.busbw_bytes_per_s == pytest.approx(240e9)
     assert nccl.candidates("all-reduce", from_cluster(load_cluster("tpu-v2"), 1), [0], 1e6) == []
+
+
+def test_two_nodes_of_h100_reach_what_nccl_tests_print() -> None:
+    # nccl-tests, two nodes of eight H100 on 8 x 400 Gb/s (oracle-quickstart/oci-hpc,
+    # documentation/Troubleshooting.md): bus bandwidth 449.5 GB/s at 1 GiB, 471.2 at 16 GiB
+    for size, measured in ((2**30, 449.51e9), (2**34, 471.22e9)):
+        result = collective("all-reduce", float(size), "superpod-h100", ranks=16)
+        assert result.algorithm == "nvls-tree"
+        assert result.busbw_bytes_per_s == pytest.approx(measured, rel=0.08)
+    # a ring is held back by the NICs, or by the links of the devices that pass data on to them
+    ring = collective("all-reduce", 2.0**34, "superpod-h100", ranks=16, algorithm="ring")
+    assert 0.85 * 384e9 < (ring.busbw_bytes_per_s or 0) < 384e9
 
 
 def test_sixteen_gpus_of_a_dgx2() -> None:
@@ -119,7 +140,7 @@ def test_compatibility_mode_of_a_collective() -> None:
     assert gathered.time_s == pytest.approx(
         1e-9 * ring_time_ns("all-gather", 2**20, 8, bandwidth_gib_per_s=50, latency_ns=500)
     )
-    with pytest.raises(RidgelineError, match="is for rings"):
+    with pytest.raises(RidgelineError, match="is for one dimension"):
         collective("all-reduce", 2**20, "Torus(4x4, 50 GiB/s, 500 ns)", compat="astrasim")
     with pytest.raises(RidgelineError, match="has no 'all-to-al'"):
         ring_time_ns("all-to-al", 1, 2, bandwidth_gib_per_s=1, latency_ns=0)
@@ -152,3 +173,56 @@ def test_astrasim_files(tmp_path: Path) -> None:
     system.write_text("{")
     with pytest.raises(ConfigError, match="not JSON"):
         read_system(system)
+
+
+_ASTRASIM = {"halvingDoubling": "halving-doubling", "oneRing": "ring", "oneDirect": "direct"}
+
+
+def test_astrasim_in_one_dimension_to_the_nanosecond() -> None:
+    found = rows("astrasim_one_dimension.csv")
+    exact = 0
+    for r in found:
+        algorithm = _ASTRASIM.get(r["algo"], r["algo"])
+        if algorithm == "doubleBinaryTree":
+            continue  # unpipelined, without a closed form here
+        time_ns = collective_time_ns(
+            r["collective"].replace("_", "-"), algorithm, int(r["size_bytes"]),
+            Dimension(r["topology"], int(r["npus"]), float(r["bandwidth_GiBps"]),
+                      float(r["latency_ns"])),
+            splits=int(r["splits"]), active_chunks=int(r["active_chunks"]),
+            endpoint_delay_ns=int(r["endpoint_delay_ns"]),
+            local_memory_gb_per_s=float(r["local_mem_bw"]),
+        )  # fmt: skip
+        assert time_ns == int(r["cycles_ns"]), r
+        exact += 1
+    assert exact >= 30
+
+
+@pytest.mark.parametrize("row", rows("astrasim_one_dimension.csv"))
+def test_the_default_mode_never_beats_the_ports(row: dict[str, str]) -> None:
+    """Eleven of ASTRA-sim's own figures do."""
+    bandwidth, latency = row["bandwidth_GiBps"], row["latency_ns"]
+    where = f"{row['topology']}({row['npus']}, {bandwidth} GiB/s, {latency} ns)"
+    own = collective(row["collective"].replace("_", "-"), float(row["size_bytes"]), where)
+    assert own.time_s * 1e9 >= float(row["lower_bound_ns"]) * 0.999
+
+
+def test_a_line_is_found_in_spite_of_an_odd_point() -> None:
+    model = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
+    measured = 0.5 + 1.2 * model
+    measured[2] *= 2
+    assert fit_linear(model, measured) == pytest.approx((0.5, 1.2), rel=1e-3)
+    with pytest.raises(RidgelineError, match="two different sizes"):
+        fit_linear(model[:1], measured[:1])
+    with pytest.raises(RidgelineError, match="above 0"):
+        fit_linear(model, measured - 1.7)
+
+
+def test_calibrated_all_reduces_are_within_two_percent_where_measurements_are_smooth() -> None:
+    made = reproduce("nccl-all-reduce")
+    errors_of: dict[str, list[float]] = {}
+    for row in made.rows:
+        errors_of.setdefault(row.group, []).append(abs(row.residual))
+    means = {group: sum(errors) / len(errors) for group, errors in errors_of.items()}
+    assert max(means[group] for group in ("2 x A100", "4 x A100", "4 x V100")) < 0.025
+    assert max(means.values()) < 0.08

@@ -22,6 +22,14 @@ def test_fields_of_a_command_line() -> None:
     assert read("micro_batch=none,batch=32").micro_batch is None
 
 
+def test_defaults_follow_from_other_fields() -> None:
+    assert read("pipeline=4,batch=32").micro_batch_size == 1
+    assert read("tensor=4,sequence=on,batch=8").sequence == 4
+    assert read("tensor=4,sequence=off,batch=8").sequence == 1
+    plan = read("data=2,tensor=4,pipeline=3,micro_batch=2,batch=32")
+    assert (plan.devices, plan.micro_batches) == (24, 8)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -30,7 +38,12 @@ def test_fields_of_a_command_line() -> None:
         ("data=x,batch=8", "plan.data: expected a whole number, found 'x'"),
         ("dat=8,batch=8", "unknown field 'dat'; did you mean 'data'"),
         ("data=8,data=8", "given twice"),
-        ("tensor=2,batch=8", "tensor=2 is not modelled yet"),
+        ("context=2,batch=8", "context=2 is not modelled yet"),
+        ("tensor=4,sequence=2,batch=8", "must be 1 .off. or the degree of tensor, 4"),
+        ("chunks=2,batch=8", "needs schedule=interleaved"),
+        ("schedule=interleaved,chunks=2,batch=8", "pipeline of at least 2"),
+        ("schedule=interleaved,chunks=2,pipeline=3,batch=8", "multiple of the 3 stages"),
+        ("order=tensor-data,batch=8", "must name each of"),
         ("batch=8,bucket=3", "plan.bucket: '3' has no unit"),
         ("batch=0", "greater than or equal to 1"),
         ("batch=8,micro_batch=3", "does not divide the 8 samples"),

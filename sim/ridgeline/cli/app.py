@@ -70,6 +70,14 @@ VERBS = {
         "Time one collective on the links of a machine.",
         "ridgeline collective all-reduce 100MB dgx1-v100",
     ),
+    "memory": Verb(
+        "Print what a device holds at the fullest moment of a step.",
+        "ridgeline memory gpt2 --batch 8 --precision bf16-mixed --recompute full",
+    ),
+    "topology": Verb(
+        "Measure a network, and draw it with the load of its links.",
+        'ridgeline topology dgx1-v100 --load "all-reduce 100MB" --plot dgx1.png',
+    ),
     "reproduce": Verb(
         "Compute a published result anew: predicted, published, residual.",
         "ridgeline reproduce caterpillar",

@@ -18,6 +18,8 @@ def collective_(
     *,
     ranks: Whole | None = None,
     algorithm: str = "auto",
+    cost: str | None = None,
+    compression: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Time one collective that has the links of a machine to itself.
@@ -25,7 +27,7 @@ def collective_(
     Parameters
     ----------
     operation
-        all-reduce, reduce-scatter or all-gather.
+        all-reduce, reduce-scatter, all-gather, all-to-all, broadcast, ...; a wrong name lists them.
     size
         With its unit, counted as nccl-tests does: 100MB, 4 MiB.
     where
@@ -34,6 +36,12 @@ def collective_(
         How many devices take part; without it, all.
     algorithm
         auto, or a name; a wrong name lists them.
+    cost
+        Price messages by LogGP ("loggp overhead=1us gap=500ns semantics=one-sided rendezvous=64kB")
+        or BSP ("bsp g=0.1ns l=5us w=0s") instead of the links they share.
+    compression
+        What is sent of the buffer: "density=0.001 value=32 place=16 fill_in=independent" (bits;
+        fill_in is independent, worst or none), or "value=8" for narrower values.
     json
         Print the answer as JSON.
     """
@@ -41,7 +49,25 @@ def collective_(
     from ridgeline.report.summary import plain_table
     from ridgeline.units import parse, show
 
-    answer = collective(operation, parse(size, "B"), where, ranks=ranks, algorithm=algorithm)
+    model = None
+    if cost is not None:
+        from ridgeline.network.costs import cost_of
+
+        model = cost_of(cost)
+    packed = None
+    if compression is not None:
+        from ridgeline.network.sparse import compression_of
+
+        packed = compression_of(compression)
+    answer = collective(
+        operation,
+        parse(size, "B"),
+        where,
+        ranks=ranks,
+        algorithm=algorithm,
+        cost=model,
+        compression=packed,
+    )
     if json:
         print_json(asdict(answer))
         return
@@ -51,8 +77,10 @@ def collective_(
     if answer.busbw_bytes_per_s is not None and answer.algbw_bytes_per_s is not None:
         rows.add_row("algorithm bandwidth", show(answer.algbw_bytes_per_s, "B/s", 4))
         rows.add_row("bus bandwidth", show(answer.busbw_bytes_per_s, "B/s", 4))
-    rows.add_row(
-        "energy on the links",
-        show(answer.energy_j, "J", 4) if answer.energy_j else "not priced (no energy given)",
-    )
+    energy = "not priced (no energy given)"
+    if not answer.link_utilisation:
+        energy = "0 J (nothing is sent)"
+    elif answer.energy_j:
+        energy = show(answer.energy_j, "J", 4)
+    rows.add_row("energy on the links", energy)
     console().print(rows)

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from ridgeline.cli.output import console, print_json
 
 if TYPE_CHECKING:
+    from ridgeline.kernels.break_even import BreakEven
     from ridgeline.kernels.single import OpResult
 
 
-def print_op(result: OpResult, json: bool) -> None:
-    """Print one op on one device, as a page or as JSON."""
+def print_op(result: OpResult, json: bool, found: BreakEven | None = None) -> None:
+    """Print one op on one device, as a page or as JSON, with its break-even densities if given."""
     if json:
-        print_json(result.to_dict())
+        more = {} if found is None else {"break_even": found._asdict()}
+        print_json(result.to_dict() | more)
         return
     from ridgeline.report.summary import plain_table
     from ridgeline.units import show
@@ -55,5 +57,8 @@ def print_op(result: OpResult, json: bool) -> None:
     for name, joules in result.energy_j.items():
         energy.add_row(name, show(joules, "J", 4), f"{joules / result.energy_j['total']:.1%}")
     screen.print(energy)
+    if found is not None:
+        said = ", ".join(f"{name} {density:.4g}" for name, density in found._asdict().items())
+        screen.print(f"break-even density, below which the dense op takes more: {said}")
     for note in result.notes:
         screen.print(f"note: {note}", soft_wrap=True)

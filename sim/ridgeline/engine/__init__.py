@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ridgeline.engine.builder import Phase, ProgramBuilder
+    from ridgeline.engine.chance import with_failures, with_jitter
+    from ridgeline.engine.chunks import in_chunks
     from ridgeline.engine.executor import run
     from ridgeline.engine.memory import RankMemory
     from ridgeline.engine.program import Account, Program
@@ -26,8 +28,11 @@ _HOME = {
     "TaskRow": "timeline",
     "Timeline": "timeline",
     "check_program": "validate",
+    "in_chunks": "chunks",
     "run": "executor",
     "run_reference": "reference",
+    "with_failures": "chance",
+    "with_jitter": "chance",
 }
 
 __all__ = [
@@ -39,8 +44,11 @@ __all__ = [
     "TaskRow",
     "Timeline",
     "check_program",
+    "in_chunks",
     "run",
     "run_reference",
+    "with_failures",
+    "with_jitter",
 ]
 
 

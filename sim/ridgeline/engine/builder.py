@@ -1,4 +1,4 @@
-"""Builds a Program task by task; equal cost rows, accounts, groups and names are stored once."""
+"""Builds a Program task by task or block by block; equal cost rows and names are stored once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ridgeline.engine.program import Account, Program
+from ridgeline.engine.blocks import Block, TaskArrays, copies, joined
+from ridgeline.engine.program import Account, Ints, Program
 from ridgeline.errors import RidgelineError
 
 
@@ -68,6 +69,8 @@ class ProgramBuilder:
         self._memory_rank, self._memory_kind = array("i"), array("i")
         self._memory_start, self._memory_end = array("q"), array("q")
         self._memory_kinds: dict[str, int] = {}
+        self._copies: list[TaskArrays] = []
+        self._before = 0  # tasks in `_copies`
         self._memory_initial: dict[tuple[int, int], int] = {}
 
     def add_resource(self, name: str, capacity: float, shared: bool = False) -> int:
@@ -170,7 +173,7 @@ class ProgramBuilder:
         RidgelineError
             If a dependency is not an earlier task, or both or neither of stream and group is given.
         """
-        task = len(self._kind)
+        task = self.n_tasks
         if (stream < 0) == (group < 0):
             raise RidgelineError(f"task {label!r}: give either a stream or a group")
         if deps:
@@ -197,12 +200,109 @@ class ProgramBuilder:
         self._memory_ptr.append(len(self._memory_rank))
         return task
 
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks so far, which is the number of the next one."""
+        return self._before + len(self._kind)
+
+    def add_to_block(
+        self,
+        block: Block,
+        kind: str,
+        label: str,
+        *,
+        cost: int,
+        stream: int = -1,
+        group: int = -1,
+        deps: Sequence[int] = (),
+        multiplicity: int = 1,
+        memory: Iterable[MemoryEntry] = (),
+    ) -> int:
+        """Add a task to a block and return its place there; as `add_task`.
+
+        Parameters
+        ----------
+        deps
+            Places of earlier tasks in the block, and ports (`ridgeline.engine.blocks.port`).
+        """
+        if (stream < 0) == (group < 0):
+            raise RidgelineError(f"task {label!r}: give either a stream or a group")
+        block.tasks.append(
+            (
+                self._kinds.setdefault(kind, len(self._kinds)),
+                self._labels.setdefault(label, len(self._labels)),
+                stream if group < 0 else self._group_lead[group],
+                group,
+                cost,
+                0,
+                multiplicity,
+            )
+        )
+        block.deps.append(tuple(deps))
+        block.memory.append(
+            tuple(
+                (rank, self._memory_kinds.setdefault(name, len(self._memory_kinds)), start, end)
+                for rank, name, start, end in memory
+            )
+        )
+        return len(block) - 1
+
+    def add_copies(self, blocks: Sequence[Block], order: Ints, first: Ints, ports: Ints) -> None:
+        """Add copies of blocks; see `ridgeline.engine.blocks.copies`.
+
+        Ports may name tasks that are added later.
+
+        Raises
+        ------
+        RidgelineError
+            If the copies do not follow the tasks that are there without a gap.
+        """
+        if len(first) and first[0] != self.n_tasks:
+            raise RidgelineError(f"the next task is {self.n_tasks}, not {first[0]}")
+        self._flush()
+        self._copies.append(copies(blocks, order, first, ports))
+        self._before += len(self._copies[-1].kind)
+
+    def _flush(self) -> None:
+        """Turn the tasks that were added one by one into columns."""
+        if not self._kind:
+            return
+        self._copies.append(
+            TaskArrays(
+                kind=np.array(self._kind),
+                label=np.array(self._label),
+                stream=np.array(self._stream),
+                group=np.array(self._group),
+                cost=np.array(self._cost),
+                priority=np.array(self._priority),
+                multiplicity=np.array(self._multiplicity),
+                dep_count=np.diff(np.array(self._dep_ptr)),
+                dep_index=np.array(self._dep_index),
+                memory_count=np.diff(np.array(self._memory_ptr)),
+                memory_rank=np.array(self._memory_rank),
+                memory_kind=np.array(self._memory_kind),
+                memory_start=np.array(self._memory_start),
+                memory_end=np.array(self._memory_end),
+            )
+        )
+        self._before += len(self._kind)
+        self._kind, self._label = array("B"), array("i")
+        self._stream, self._group, self._cost = array("i"), array("i"), array("i")
+        self._priority, self._multiplicity = array("i"), array("i")
+        self._dep_ptr, self._dep_index = _pointer(), array("i")
+        self._memory_ptr = _pointer()
+        self._memory_rank, self._memory_kind = array("i"), array("i")
+        self._memory_start, self._memory_end = array("q"), array("q")
+
     def build(self) -> Program:
         """Return the Program; the builder may be added to afterwards without changing it."""
         initial = np.zeros((len(self._rank_multiplicity), len(self._memory_kinds)), np.int64)
         for (rank, kind), size_bytes in self._memory_initial.items():
             initial[rank, kind] = size_bytes
         groups = list(self._groups)
+        self._flush()
+        tasks = joined(self._copies) if self._copies else copies([], *_NO_COPIES)
+        self._copies = [tasks] if len(tasks.kind) else []
         return Program(
             resource_names=tuple(name for name, _, _ in self._resources),
             capacity=np.array([capacity for _, capacity, _ in self._resources], np.float64),
@@ -218,15 +318,15 @@ class ProgramBuilder:
             event_account=np.array(self._event_account),
             event_count=np.array(self._event_count),
             accounts=tuple(self._accounts),
-            kind=np.array(self._kind),
-            stream=np.array(self._stream),
-            group=np.array(self._group),
-            cost=np.array(self._cost),
-            priority=np.array(self._priority),
-            multiplicity=np.array(self._multiplicity),
-            label=np.array(self._label),
-            dep_ptr=np.array(self._dep_ptr),
-            dep_index=np.array(self._dep_index),
+            kind=tasks.kind,
+            stream=tasks.stream,
+            group=tasks.group,
+            cost=tasks.cost,
+            priority=tasks.priority,
+            multiplicity=tasks.multiplicity,
+            label=tasks.label,
+            dep_ptr=_pointers(tasks.dep_count),
+            dep_index=tasks.dep_index,
             kind_names=tuple(self._kinds),
             label_names=tuple(self._labels),
             group_ptr=np.cumsum([0, *map(len, groups)], dtype=np.int64),
@@ -234,14 +334,21 @@ class ProgramBuilder:
             stream_names=tuple(name for name, _ in self._streams),
             stream_rank=np.array([rank for _, rank in self._streams], np.int32),
             rank_multiplicity=np.array(self._rank_multiplicity),
-            memory_ptr=np.array(self._memory_ptr),
-            memory_rank=np.array(self._memory_rank),
-            memory_kind=np.array(self._memory_kind),
-            memory_start=np.array(self._memory_start),
-            memory_end=np.array(self._memory_end),
+            memory_ptr=_pointers(tasks.memory_count),
+            memory_rank=tasks.memory_rank,
+            memory_kind=tasks.memory_kind,
+            memory_start=tasks.memory_start,
+            memory_end=tasks.memory_end,
             memory_kinds=tuple(self._memory_kinds),
             memory_initial=initial,
         )
+
+
+_NO_COPIES = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
+
+
+def _pointers(counts: Ints) -> Ints:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
 
 
 def _pointer() -> array[Any]:

@@ -11,6 +11,7 @@ them plays it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -26,14 +27,26 @@ from ridgeline.engine.queues import (
     set_time,
     tournament,
 )
-from ridgeline.engine.sharing import begin_flow, divide, end_flow
-from ridgeline.engine.tables import NONE, PLACE, RESOURCE, STREAM, Records
+from ridgeline.engine.room import count_room, count_users, reverse
+from ridgeline.engine.sharing import begin_flow, divide, end_flow, no_change
+from ridgeline.engine.tables import FLOW, NONE, PLACE, RESOURCE, STREAM, USER, Records
 from ridgeline.engine.timeline import Timeline
 from ridgeline.engine.validate import check_program
 
+SLICE = 1 << 19
+"""Task ends between two looks at the outside world: a tenth of a second without sharing."""
 
-def run(program: Program) -> Timeline:
+
+def run(program: Program, progress: Callable[[int, int], None] | None = None) -> Timeline:
     """Play a program.
+
+    Compiled code plays some hundred thousand tasks at a time. In between an interruption (Ctrl-C)
+    is raised as it always is; nothing outside this call has been changed by then.
+
+    Parameters
+    ----------
+    progress
+        Called now and then with how many tasks have ended, and of how many.
 
     Raises
     ------
@@ -50,17 +63,24 @@ def run(program: Program) -> Timeline:
     crew_stream = np.concatenate((p.group_stream, np.arange(n_streams, dtype=np.int32)))
     successor_ptr = np.zeros(p.n_tasks + 1, np.int64)
     successor = np.empty(len(p.dep_index), np.int32)
-    _reverse(p.dep_ptr, p.dep_index, successor_ptr, successor)
+    reverse(p.dep_ptr, p.dep_index, successor_ptr, successor)
     n_ready, n_places = np.zeros(n_streams, np.int64), np.zeros(n_streams, np.int64)
-    _count_room(crew, crew_ptr, crew_stream, p.cost, rows, legs, n_ready, n_places)
+    count_room(crew, crew_ptr, crew_stream, p.cost, rows, legs, n_ready, n_places)
     streams = np.zeros(n_streams, STREAM)
     streams["pick"] = NONE
     streams["first_ready"] = np.cumsum(n_ready) - n_ready
-    streams["first_place"] = np.cumsum(n_places) - n_places
+    flows = np.zeros(n_streams, FLOW)
+    flows["first_place"] = np.cumsum(n_places) - n_places
     resources = np.zeros(n_resources, RESOURCE)
-    resources["capacity"], resources["place"] = p.capacity, NONE
+    resources["capacity"] = p.capacity
+    n_users = np.zeros(n_resources, np.int64)
+    count_users(crew, crew_ptr, crew_stream, p.cost, rows, legs, uses, n_streams, n_users)
+    resources["first_user"] = resources["last_user"] = np.cumsum(n_users) - n_users
+    missing = np.empty(p.n_tasks, np.int32)
+    np.subtract(p.dep_ptr[1:], p.dep_ptr[:-1], out=missing, casting="unsafe")
     start_s, end_s = np.full(p.n_tasks, math.nan), np.full(p.n_tasks, math.nan)
-    _play(
+    clock = np.zeros(CLOCK)
+    state = (
         crew,
         crew_ptr,
         crew_stream,
@@ -68,64 +88,38 @@ def run(program: Program) -> Timeline:
         p.priority,
         successor_ptr,
         successor,
-        np.diff(p.dep_ptr).astype(np.int32),
+        missing,
         start_s,
         end_s,
         rows,
         legs,
         uses,
         streams,
+        flows,
         resources,
-        places=np.zeros(n_places.sum(), PLACE),
-        ready=np.empty(n_ready.sum(), np.int32),
-        marked=empty_list(n_streams),
-        picked=empty_list(n_streams),
-        listed=empty_list(n_resources),
-        reached=empty_list(n_streams),
-        fixed_ends=tournament(n_streams),
-        fluid_ends=tournament(n_streams),
-        race=tournament(n_resources + n_streams),
+        np.zeros(n_places.sum(), PLACE),
+        np.zeros(n_users.sum(), USER),
+        np.empty(n_ready.sum(), np.int32),
+        empty_list(n_streams),
+        empty_list(n_streams),
+        empty_list(n_resources),
+        empty_list(n_streams),
+        tournament(n_streams),
+        tournament(n_streams),
+        tournament(n_resources),
+        tournament(n_streams),
+        no_change(),
+        clock,
     )
+    while _play(*state, SLICE):
+        if progress is not None:
+            progress(int(clock[ENDED]), p.n_tasks)
+    if progress is not None:
+        progress(int(clock[ENDED]), p.n_tasks)
     return Timeline(p, start_s, end_s)
 
 
-@kernel
-def _reverse(dep_ptr: Ints, dep_index: Indices, successor_ptr: Ints, successor: Indices) -> None:
-    """Turn lists of predecessors into lists of successors, by counting."""
-    for before in dep_index:
-        successor_ptr[before] += 1
-    for task in range(len(dep_ptr) - 1):
-        successor_ptr[task + 1] += successor_ptr[task]
-    # Each pointer is at the end of its list; filling from the last task down moves it to the head.
-    for task in range(len(dep_ptr) - 2, -1, -1):
-        for dep in range(dep_ptr[task], dep_ptr[task + 1]):
-            before = dep_index[dep]
-            successor_ptr[before] -= 1
-            successor[successor_ptr[before]] = task
-
-
-@kernel
-def _count_room(
-    crew: Indices,
-    crew_ptr: Ints,
-    crew_stream: Indices,
-    cost: Indices,
-    rows: Records,
-    legs: Records,
-    n_ready: Ints,
-    n_places: Ints,
-) -> None:
-    """Count each stream's tasks, and the shared resources that the widest leg it plays uses."""
-    widest = np.zeros(len(rows), np.int64)
-    for row in range(len(rows)):
-        for leg in range(rows[row]["first_leg"], rows[row]["last_leg"]):
-            widest[row] = max(widest[row], legs[leg]["last_use"] - legs[leg]["first_use"])
-    for task in range(len(crew)):
-        first = crew_ptr[crew[task]]
-        for member in range(first, crew_ptr[crew[task] + 1]):
-            n_ready[crew_stream[member]] += 1
-        player = crew_stream[first]
-        n_places[player] = max(n_places[player], widest[cost[task]])
+CLOCK, NOW, ENDED = 2, 0, 1  # length and places of what `_play` remembers from call to call
 
 
 @kernel
@@ -144,8 +138,10 @@ def _play(
     legs: Records,
     uses: Records,
     streams: Records,
+    flows: Records,
     resources: Records,
     places: Records,
+    users: Records,
     ready: Indices,  # heaps of ready tasks, one for each stream
     marked: Ints,  # list of the streams that are to pick in this round
     picked: Ints,  # list of the tasks that got all their picks in this round
@@ -153,15 +149,22 @@ def _play(
     reached: Ints,
     fixed_ends: Floats,  # tournaments of the streams: when their fixed times and flows end
     fluid_ends: Floats,
-    race: Floats,
-) -> None:
-    for task in range(len(crew)):
-        if missing[task] == 0:
-            _make_ready(
-                task, crew, crew_ptr, crew_stream, priority, missing, streams, ready, marked
-            )
-    now = 0.0
-    while True:
+    full: Floats,  # tournaments of the levels at which resources are full and flows capped
+    capped: Floats,
+    change: Records,
+    clock: Floats,
+    most: int,
+) -> bool:
+    """Play until about `most` more tasks have ended, or to the end; tell whether some are left."""
+    now = clock[NOW]
+    ended = 0
+    if now == 0.0 and clock[ENDED] == 0.0:
+        for task in range(len(crew)):
+            if missing[task] == 0:
+                _make_ready(
+                    task, crew, crew_ptr, crew_stream, priority, missing, streams, ready, marked
+                )
+    while ended < most:
         _pick(missing, streams, ready, marked, picked)
         for i in range(1, picked[0] + 1):
             task = picked[i]
@@ -172,25 +175,51 @@ def _play(
                 player = crew_stream[crew_ptr[crew[task]]]
                 _begin_task(task, player, now, cost, rows, legs, streams, fixed_ends)
         if listed[0] > 0 and fixed_ends[1] > now:
-            divide(now, streams, resources, places, listed, reached, fluid_ends, race)
+            divide(
+                now,
+                flows,
+                resources,
+                places,
+                users,
+                listed,
+                reached,
+                change[0],
+                fluid_ends,
+                full,
+                capped,
+            )
         now = fluid_ends[1]
         if fixed_ends[1] <= now * (1.0 + MOMENT):
             now = fixed_ends[1]
         if now == math.inf:
-            return
+            clock[ENDED] += ended
+            return False
         while fluid_ends[1] <= now * (1.0 + MOMENT):
             player = first_leaf(fluid_ends)
             set_time(fluid_ends, player, math.inf)
-            end_flow(player, streams, resources, places, listed)
+            end_flow(player, flows, resources, places, users, listed, change[0])
             _end_round(player, now, legs, streams, fixed_ends)
         while fixed_ends[1] == now:
             player = first_leaf(fixed_ends)
             set_time(fixed_ends, player, math.inf)
             if streams[player]["leg"] < streams[player]["last_leg"]:
-                begin_flow(player, now, streams, legs, uses, resources, places, listed)
+                begin_flow(
+                    player,
+                    streams[player]["leg"],
+                    now,
+                    flows,
+                    legs,
+                    uses,
+                    resources,
+                    places,
+                    users,
+                    listed,
+                    change[0],
+                )
                 continue
             task = streams[player]["task"]
             end_s[task] = now
+            ended += 1
             _vacate(task, crew, crew_ptr, crew_stream, streams, marked)
             for i in range(successor_ptr[task], successor_ptr[task + 1]):
                 after = successor[i]
@@ -207,6 +236,9 @@ def _play(
                         ready,
                         marked,
                     )
+    clock[NOW] = now
+    clock[ENDED] += ended
+    return True
 
 
 @kernel_part

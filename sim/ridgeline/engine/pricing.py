@@ -8,6 +8,7 @@ import numpy as np
 
 from ridgeline._jit import kernel
 from ridgeline.engine.program import Flags, Floats, Indices, Ints, Program
+from ridgeline.engine.pruning import dominant
 from ridgeline.engine.tables import LEG, ROW, USE, Records
 
 
@@ -17,7 +18,8 @@ def price_rows(program: Program) -> tuple[Records, Records, Records]:
     Returns
     -------
     rows, legs, uses
-        Tables of ROW (one for each cost row), LEG and USE.
+        Tables of ROW (one for each cost row), LEG and USE; without the uses of resources that
+        never hold a flow back (`pruning`).
     """
     p = program
     rows = np.zeros(len(p.phase_ptr) - 1, ROW)
@@ -28,6 +30,8 @@ def price_rows(program: Program) -> tuple[Records, Records, Records]:
     _measure_phases(*works, p.capacity, p.shared, size, bound)
     n_legs = _list_legs(p.phase_ptr, p.latency_s, p.repeat, p.weight, size, bound, rows, legs)
     n_uses = _list_uses(*works, p.shared, size, legs, uses)
+    needed = dominant(legs[:n_legs], uses[:n_uses], p.capacity)
+    n_uses = _list_uses(*works, needed, size, legs, uses)
     return rows, legs[:n_legs], uses[:n_uses]
 
 
@@ -90,12 +94,12 @@ def _list_uses(
     work_ptr: Ints,
     work_resource: Indices,
     work_amount: Floats,
-    shared: Flags,
+    listed: Flags,
     size: Floats,
     legs: Records,
     uses: Records,
 ) -> int:
-    """List the works on shared resources leg by leg; return their number."""
+    """List the works on those resources leg by leg; return their number."""
     n_legs = n_uses = 0
     for phase in range(len(size)):
         if size[phase] == 0.0:
@@ -103,7 +107,7 @@ def _list_uses(
         legs[n_legs]["first_use"] = n_uses
         for work in range(work_ptr[phase], work_ptr[phase + 1]):
             resource, amount = work_resource[work], work_amount[work]
-            if shared[resource] and amount > 0.0:
+            if listed[resource] and amount > 0.0:
                 uses[n_uses]["resource"] = resource
                 uses[n_uses]["share"] = amount / size[phase]
                 n_uses += 1

@@ -47,11 +47,16 @@ How a Program is played (both executors)
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from ridgeline.errors import RidgelineError, nearest
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -146,20 +151,49 @@ class Program:
         """Number of tasks."""
         return len(self.kind)
 
-    def scaled(self, factors: dict[str, float]) -> Program:
+    def scaled(self, factors: Mapping[str, float]) -> Program:
         """Return the same program with some resources' capacities multiplied (what-if).
+
+        Nothing is built anew: cost rows hold work, not time.
+
+        Parameters
+        ----------
+        factors
+            By name of a resource, or a pattern of names as of files: ``"*nvlink*"``, ``"up ?"``.
 
         Raises
         ------
-        KeyError
-            If a resource is unknown.
+        RidgelineError
+            If no resource has the name, or a factor is not a finite number above 0.
         """
         capacity = self.capacity.copy()
         for name, factor in factors.items():
-            if name not in self.resource_names:
-                raise KeyError(name)
-            capacity[self.resource_names.index(name)] *= factor
+            if not 0 < factor < math.inf:
+                raise RidgelineError(
+                    f"resource {name!r}: {factor} times its capacity is no machine"
+                )
+            found = [i for i, known in enumerate(self.resource_names) if known == name] or [
+                i for i, known in enumerate(self.resource_names) if fnmatchcase(known, name)
+            ]
+            if not found:
+                raise RidgelineError(
+                    f"no resource is called {name!r}{nearest(name, self.resource_names)}"
+                )
+            capacity[found] *= factor
         return replace(self, capacity=capacity)
+
+    def with_private_resources(self) -> Program:
+        """Return the same program, in which shared resources that one stream has alone are private.
+
+        A stream plays one task at a time, so these are never divided.
+        """
+        n_streams = len(self.stream_names)
+        plays = np.zeros((len(self.event_ptr) - 1, n_streams), np.bool_)
+        plays[self.cost, self.stream] = True
+        row = np.repeat(np.arange(len(self.phase_ptr) - 1), np.diff(self.work_ptr[self.phase_ptr]))
+        used = np.zeros((len(self.shared), n_streams), np.bool_)
+        np.logical_or.at(used, self.work_resource, plays[row])
+        return replace(self, shared=self.shared & (used.sum(axis=1) > 1))
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the numeric fields by name, for hashing and for writing to disk."""

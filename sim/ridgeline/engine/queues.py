@@ -80,7 +80,16 @@ def set_time(tree: Floats, leaf: int, time: float) -> None:
         rival = tree[node ^ 1]
         time = rival if rival < time else time
         node >>= 1
+        if tree[node] == time:
+            return  # nothing changes further up
         tree[node] = time
+
+
+@kernel_part
+def hold_again(tree: Floats) -> None:
+    """Find all winners anew after times have been written to the leaves alone."""
+    for node in range((len(tree) >> 1) - 1, 0, -1):
+        tree[node] = min(tree[2 * node], tree[2 * node + 1])
 
 
 @kernel_part

@@ -1,73 +1,116 @@
 """Max-min fair division of shared resources among the flows that are active at one moment.
 
 Each stream plays at most one task, so a flow is known by the stream that plays it. Every resource
-has a linked list of the uses that active flows make of it. When flows come or go, only the flows
-that are connected to them through shared resources are divided anew, by progressive filling
-(Bertsekas and Gallager, Data Networks, 2nd ed., section 6.5.2).
+has a list of the uses that active flows make of it, without gaps. When flows come or go, what they
+may have changed is divided anew by progressive filling (Bertsekas and Gallager, Data Networks, 2nd
+ed., section 6.5.2):
 
-`listed` lists the resources and `reached` the streams of the component that has changed.
+The *level* ``rate / weight`` of all flows rises until caps and full resources freeze them one after
+the other. A flow that ends was rising up to its own level, and none of its resources was full
+before; without it they fill even later. A flow that begins cannot fill a resource before the level
+at which all flows on it together would. So up to the least of these levels, the *floor*, filling
+goes as it went before: flows below it keep their rates, and filling goes on from there with those
+flows above it that are connected to a change through resources.
+
+`listed` lists the resources and `reached` the streams that are divided anew.
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ridgeline._jit import kernel_part
 from ridgeline.engine.program import Floats, Ints
-from ridgeline.engine.queues import append, first_leaf, set_time
-from ridgeline.engine.tables import NONE, Records
+from ridgeline.engine.queues import append, first_leaf, hold_again, set_time
+from ridgeline.engine.tables import CHANGE, NONE, Records
+
+BELOW = 1.0 - 1e-9
+"""Levels that are equal in exact arithmetic lie above a floor, however they are rounded."""
+
+
+MANY = 8
+"""When more than this part of all ends change, the tournament is held again as a whole."""
+
+
+def no_change() -> Records:
+    """Return the table in which changes of the flows are noted."""
+    change = np.zeros(1, CHANGE)
+    change["floor"] = math.inf
+    return change
 
 
 @kernel_part
 def begin_flow(
     stream: int,
+    leg_number: int,
     now: float,
-    streams: Records,
+    flows: Records,
     legs: Records,
     uses: Records,
     resources: Records,
     places: Records,
+    users: Records,
     listed: Ints,
+    change: Records,
 ) -> None:
     """Let the fluid work of one round of the stream's leg begin; `divide` gives it a rate."""
-    flow = streams[stream]
-    leg = legs[flow["leg"]]
+    flow = flows[stream]
+    leg = legs[leg_number]
     flow["left"] = leg["size"]
     flow["rate"] = 0.0
     flow["since"] = now
     flow["cap"] = leg["cap"]
     flow["weight"] = leg["weight"]
+    flow["level"] = math.inf  # above any floor
     place = flow["first_place"]
     for use in range(leg["first_use"], leg["last_use"]):
-        resource = uses[use]["resource"]
-        following = resources[resource]["place"]
-        if following != NONE:
-            places[following]["preceding"] = place
-        resources[resource]["place"] = place
+        number, share = uses[use]["resource"], uses[use]["share"]
+        resource = resources[number]
+        user = resource["last_user"]
+        resource["last_user"] += 1
+        users[user]["share"] = share
+        users[user]["flow"] = stream
+        users[user]["place"] = place
         here = places[place]
-        here["stream"] = stream
-        here["resource"] = resource
-        here["share"] = uses[use]["share"]
-        here["following"] = following
-        here["preceding"] = NONE
-        _list_resource(resource, resources, listed)
+        here["resource"] = number
+        here["share"] = share
+        here["user"] = user
+        resource["load"] += share * leg["weight"]
+        change["floor"] = min(change["floor"], resource["capacity"] / resource["load"] * BELOW)
+        _list_resource(number, resources, listed)
         place += 1
     flow["last_place"] = place
 
 
 @kernel_part
 def end_flow(
-    stream: int, streams: Records, resources: Records, places: Records, listed: Ints
+    stream: int,
+    flows: Records,
+    resources: Records,
+    places: Records,
+    users: Records,
+    listed: Ints,
+    change: Records,
 ) -> None:
     """Take a flow off its resources."""
-    for place in range(streams[stream]["first_place"], streams[stream]["last_place"]):
+    flow = flows[stream]
+    change["floor"] = min(change["floor"], flow["level"] * BELOW)
+    for place in range(flow["first_place"], flow["last_place"]):
         here = places[place]
-        if here["preceding"] == NONE:
-            resources[here["resource"]]["place"] = here["following"]
+        resource = resources[here["resource"]]
+        resource["load"] -= here["share"] * flow["weight"]
+        resource["last_user"] -= 1
+        last = resource["last_user"]
+        if last == resource["first_user"]:
+            resource["load"] = 0.0  # leave no rounding error behind
         else:
-            places[here["preceding"]]["following"] = here["following"]
-        if here["following"] != NONE:
-            places[here["following"]]["preceding"] = here["preceding"]
+            gap = here["user"]  # the last one fills it
+            users[gap]["share"] = users[last]["share"]
+            users[gap]["flow"] = users[last]["flow"]
+            users[gap]["place"] = users[last]["place"]
+            places[users[gap]["place"]]["user"] = gap
         _list_resource(here["resource"], resources, listed)
 
 
@@ -81,113 +124,140 @@ def _list_resource(resource: int, resources: Records, listed: Ints) -> None:
 @kernel_part
 def divide(
     now: float,
-    streams: Records,
+    flows: Records,
     resources: Records,
     places: Records,
+    users: Records,
     listed: Ints,
     reached: Ints,
+    change: Records,
     ends: Floats,
-    race: Floats,
+    full: Floats,
+    capped: Floats,
 ) -> None:
-    """Give all flows connected to a change their fair rates and their new ends."""
-    _reach_component(streams, resources, places, listed, reached)
-    _fill(streams, resources, places, listed, reached, race)
+    """Give all flows that a change may concern their fair rates and their new ends."""
+    _reach(flows, resources, places, users, listed, reached, change)
+    _fill(flows, resources, places, users, listed, reached, full, capped)
+    leaves = len(ends) >> 1
+    many = MANY * reached[0] > leaves
     for i in range(1, reached[0] + 1):
-        flow = streams[reached[i]]
-        flow["is_reached"] = False
+        flow = flows[reached[i]]
         if flow["fair"] != flow["rate"]:
             flow["left"] = max(flow["left"] - flow["rate"] * (now - flow["since"]), 0.0)
             flow["rate"] = flow["fair"]
             flow["since"] = now
-            set_time(ends, reached[i], now + flow["left"] / flow["rate"])
+            end = now + flow["left"] / flow["rate"]
+            if many:
+                ends[leaves + reached[i]] = end
+            else:
+                set_time(ends, reached[i], end)
+    if many:
+        hold_again(ends)
     for i in range(1, listed[0] + 1):
         resources[listed[i]]["is_listed"] = False
     listed[0] = 0
     reached[0] = 0
+    change["floor"] = math.inf
 
 
 @kernel_part
-def _reach_component(
-    streams: Records, resources: Records, places: Records, listed: Ints, reached: Ints
+def _reach(
+    flows: Records,
+    resources: Records,
+    places: Records,
+    users: Records,
+    listed: Ints,
+    reached: Ints,
+    change: Records,
 ) -> None:
-    """Extend the listed resources to all that are connected to them, and list the flows."""
+    """List the flows above the floor that are connected to the listed resources, and theirs.
+
+    They begin to rise: each listed resource gets what is free of it for them.
+    """
+    floor = change["floor"]
     i = 1
     while i <= listed[0]:
-        place = resources[listed[i]]["place"]
-        while place != NONE:
-            stream = places[place]["stream"]
-            flow = streams[stream]
-            if not flow["is_reached"]:
-                flow["is_reached"] = True
-                append(reached, stream)
+        resource = resources[listed[i]]
+        free, rise, rising = resource["capacity"], 0.0, 0
+        for number in range(resource["first_user"], resource["last_user"]):
+            here = users[number]
+            flow = flows[here["flow"]]
+            if flow["level"] < floor:
+                free -= here["share"] * flow["rate"]
+                continue
+            rise += here["share"] * flow["weight"]
+            rising += 1
+            if flow["fair"] != NONE:
+                flow["fair"] = NONE
+                append(reached, here["flow"])
                 for other in range(flow["first_place"], flow["last_place"]):
                     _list_resource(places[other]["resource"], resources, listed)
-            place = places[place]["following"]
+        resource["free"], resource["rise"], resource["rising"] = free, rise, rising
         i += 1
 
 
 @kernel_part
 def _fill(
-    streams: Records,
+    flows: Records,
     resources: Records,
     places: Records,
+    users: Records,
     listed: Ints,
     reached: Ints,
-    race: Floats,
+    full: Floats,
+    capped: Floats,
 ) -> None:
-    """Raise ``level = rate / weight`` of all flows until caps and full resources have frozen all.
+    """Raise the level of all reached flows until caps and full resources have frozen all.
 
-    `race` knows the level at which each resource fills and each flow is capped. A resource's level
-    can only rise when flows freeze below it, so it may be too low but never too high; it is
+    The tournaments know the level at which each resource is full and each flow capped. A resource's
+    level can only rise when flows freeze below it, so it may be too low but never too high; it is
     brought up to date when it comes first.
     """
     for i in range(1, reached[0] + 1):
-        flow = streams[reached[i]]
-        flow["fair"] = NONE
+        flow = flows[reached[i]]
         if flow["cap"] < math.inf:
-            set_time(race, len(resources) + reached[i], flow["cap"] / flow["weight"])
+            set_time(capped, reached[i], flow["cap"] / flow["weight"])
     for i in range(1, listed[0] + 1):
-        set_time(race, listed[i], _filling_level(listed[i], streams, resources, places))
-    while race[1] < math.inf:
-        level = race[1]
-        first = first_leaf(race)
-        if first >= len(resources):
-            flow = streams[first - len(resources)]
-            if flow["fair"] == NONE:
-                flow["fair"] = flow["cap"]
-            set_time(race, first, math.inf)
+        resource = resources[listed[i]]
+        if resource["rising"] > 0:
+            set_time(full, listed[i], resource["free"] / resource["rise"])
+    while True:
+        level = full[1]
+        if capped[1] < level:
+            stream = first_leaf(capped)
+            if flows[stream]["fair"] == NONE:
+                _freeze(stream, capped[1], flows[stream]["cap"], flows, resources, places)
+            set_time(capped, stream, math.inf)
             continue
-        current = _filling_level(first, streams, resources, places)
-        if current <= level:
-            _freeze(first, level, streams, resources, places)
-            current = math.inf
-        set_time(race, first, current)
-
-
-@kernel_part
-def _filling_level(resource: int, streams: Records, resources: Records, places: Records) -> float:
-    """Return the level at which a resource is full, infinity if all its flows are frozen."""
-    free = resources[resource]["capacity"]
-    rise = 0.0  # units of the resource for a unit of level
-    place = resources[resource]["place"]
-    while place != NONE:
-        here = places[place]
-        flow = streams[here["stream"]]
-        if flow["fair"] == NONE:
-            rise += here["share"] * flow["weight"]
-        else:
-            free -= here["share"] * flow["fair"]
-        place = here["following"]
-    return free / rise if rise > 0.0 else math.inf
+        if level == math.inf:
+            return
+        first = first_leaf(full)
+        resource = resources[first]
+        if resource["rising"] > 0:
+            # Rounding alone can make a resource full below the present level.
+            current = max(resource["free"] / resource["rise"], level)
+            if current > level:
+                set_time(full, first, current)
+                continue
+            for number in range(resource["first_user"], resource["last_user"]):
+                stream = users[number]["flow"]
+                flow = flows[stream]
+                if flow["fair"] == NONE:
+                    _freeze(stream, level, level * flow["weight"], flows, resources, places)
+        set_time(full, first, math.inf)
 
 
 @kernel_part
 def _freeze(
-    resource: int, level: float, streams: Records, resources: Records, places: Records
+    stream: int, level: float, rate: float, flows: Records, resources: Records, places: Records
 ) -> None:
-    place = resources[resource]["place"]
-    while place != NONE:
-        flow = streams[places[place]["stream"]]
-        if flow["fair"] == NONE:
-            flow["fair"] = level * flow["weight"]
-        place = places[place]["following"]
+    """Give a rising flow its rate, and take that from what is free of its resources."""
+    flow = flows[stream]
+    flow["fair"] = rate
+    flow["level"] = level
+    for place in range(flow["first_place"], flow["last_place"]):
+        here = places[place]
+        resource = resources[here["resource"]]
+        resource["free"] -= here["share"] * rate
+        resource["rise"] -= here["share"] * flow["weight"]
+        resource["rising"] -= 1

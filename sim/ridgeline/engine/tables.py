@@ -47,48 +47,69 @@ USE = np.dtype(
 )
 
 # What a stream is doing. The first stream of a task's crew plays it; the others are only busy.
+# Small, so that those of a thousand streams stay in the nearest cache.
 STREAM = np.dtype(
     [
-        ("task", "i8"),
-        ("leg", "i8"),  # of the task's cost row; the last one: its tail
-        ("last_leg", "i8"),
         ("tail_s", "f8"),
         ("first_ready", "i8"),  # where its heap of ready tasks begins
-        ("n_ready", "i8"),
-        ("pick", "i8"),  # the task that it waits to start, or NONE
+        ("rounds", "i8"),  # of the leg still to be ended
+        ("task", "i4"),
+        ("leg", "i4"),  # of the task's cost row; the last one: its tail
+        ("last_leg", "i4"),
+        ("n_ready", "i4"),
+        ("pick", "i4"),  # the task that it waits to start, or NONE
         ("is_busy", "?"),
         ("is_marked", "?"),  # to pick in this round
-        ("is_reached", "?"),  # connected to a change of the flows
-        # only for fluid work; a flow is known by the stream that plays it
-        ("rounds", "i8"),  # of the leg still to be ended
+    ],
+    align=True,
+)
+
+# The fluid work of a stream; a flow is known by the stream that plays it.
+FLOW = np.dtype(
+    [
         ("left", "f8"),  # units of size left at `since`
         ("rate", "f8"),  # units of size a second
         ("since", "f8"),
         ("cap", "f8"),
         ("weight", "f8"),
         ("fair", "f8"),  # new rate while shared resources are divided, NONE while it rises
-        ("first_place", "i8"),  # where its uses are written
-        ("last_place", "i8"),
+        ("level", "f8"),  # rate / weight at which it was frozen
+        ("first_place", "i4"),  # where its uses are written
+        ("last_place", "i4"),
     ],
     align=True,
 )
 
-# The use that an active flow makes of a shared resource, linked with the others' uses of it.
+# The use that an active flow makes of a shared resource, by flow and by resource.
 PLACE = np.dtype(
     [
-        ("stream", "i8"),
-        ("resource", "i8"),
         ("share", "f8"),
-        ("following", "i8"),  # place, or NONE
-        ("preceding", "i8"),
+        ("resource", "i4"),
+        ("user", "i4"),  # where it stands among the users of the resource
+    ]
+)
+USER = np.dtype(
+    [
+        ("share", "f8"),
+        ("flow", "i4"),
+        ("place", "i4"),
     ]
 )
 
 RESOURCE = np.dtype(
     [
         ("capacity", "f8"),
-        ("place", "i8"),  # the first of the linked uses, or NONE
+        ("load", "f8"),  # units of it for a unit of level of all flows
+        # while it is divided
+        ("free", "f8"),  # units a second that frozen flows leave
+        ("rise", "f8"),  # units of it for a unit of level of the rising flows
+        ("rising", "i4"),  # how many flows on it rise
+        ("first_user", "i4"),  # where the uses of it are written
+        ("last_user", "i4"),
         ("is_listed", "?"),  # connected to a change of the flows
     ],
     align=True,
 )
+
+# What has happened to the flows since they were divided.
+CHANGE = np.dtype([("floor", "f8")])  # level up to which filling goes as before

@@ -153,6 +153,18 @@ class Timeline:
                 trail.append(before)
         return np.array(trail[::-1], np.int64)
 
+    def slack_s(self) -> Floats:
+        """Return how much later every task could end without delaying the last, [T] seconds."""
+        from ridgeline.engine.slack import slack_s  # compiled; most timelines do without
+
+        return slack_s(self)
+
+    @property
+    def tasks_by_stream(self) -> tuple[Ints, Ints]:
+        """The tasks that occupied each stream, alone or in a group, by start, as CSR."""
+        ptr, tasks, _ = self._occupation
+        return ptr, tasks
+
     def _causes(self, task: int) -> Iterable[int]:
         p = self.program
         start = self.start_s[task]

@@ -16,7 +16,7 @@ from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
-from ridgeline.kernels.traffic import Operands, near_levels
+from ridgeline.kernels.traffic import Operands, accumulator_of, near_levels
 from ridgeline.kernels.waves import TILES, Machine, best_blocking
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Conv, Op
@@ -139,7 +139,8 @@ def on_arrays(op: Op, operands: Operands, device: Device, engine: str, format_: 
     The cycles are exact, so there is nothing to measure. At the peak every cell does a
     multiply-accumulate in every cycle; a format with a lower rate takes as many cycles more.
     """
-    array, accumulate = device.engines[engine].array, device.engines[engine].accumulate
+    array = device.engines[engine].array
+    accumulate = accumulator_of(device.engines[engine], format_)
     if array is None:
         return in_waves(op, operands, device, engine, format_)
     gemm = operands.gemm
@@ -160,7 +161,8 @@ def on_arrays(op: Op, operands: Operands, device: Device, engine: str, format_: 
 
 def on_grid(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
     """Count cycles of the broadcast-grid cores, which leave nothing to measure either."""
-    grid, accumulate = device.engines[engine].grid, device.engines[engine].accumulate
+    grid = device.engines[engine].grid
+    accumulate = accumulator_of(device.engines[engine], format_)
     assert grid is not None
     gemm = operands.gemm
     ring = Ring(

@@ -11,7 +11,7 @@ from ridgeline.hardware.device import Device, Engine, Work
 from ridgeline.kernels.cost import Moved, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.sparsity import effect_of
-from ridgeline.kernels.traffic import near_levels, operands_of, streamed_bytes
+from ridgeline.kernels.traffic import accumulator_of, near_levels, operands_of, streamed_bytes
 from ridgeline.workload.formats import bytes_of, find
 from ridgeline.workload.graph import Graph, Op
 
@@ -45,7 +45,7 @@ def _contraction(op: Op, graph: Graph, device: Device) -> OpCost:
 
 def _on_engine(op: Op, graph: Graph, device: Device, name: str, format_: str) -> OpCost:
     engine = device.engines[name]
-    operands = operands_of(op, graph, device, engine.accumulate)
+    operands = operands_of(op, graph, device, accumulator_of(engine, format_))
     zeros = effect_of(op, graph, engine, operands.gemm)
     busy = zeros.busy(ENGINE_MODELS[engine.kind](op, operands, device, name, format_))
     moved = dict.fromkeys(near_levels(device), busy.near)
@@ -81,7 +81,7 @@ def _instructions(flops: float, engine: Engine, format_: str) -> Moved:
         a=count * shape.m * shape.k * size,
         b=count * shape.n * shape.k * size,
         rest=0.0,
-        partial=count * 2 * shape.m * shape.n * bytes_of(engine.accumulate),
+        partial=count * 2 * shape.m * shape.n * bytes_of(accumulator_of(engine, format_)),
     )
 
 

@@ -31,6 +31,8 @@ class OpResult:
         Of them, those that meet no zero.
     issued_flops
         Of them, those that take time on the engine.
+    worked_flops
+        Of them, those that take energy: fewer than are issued where arithmetic is gated.
     time_s
         Latency plus the slowest of arithmetic and every memory level.
     parts_s
@@ -59,6 +61,7 @@ class OpResult:
     flops: int
     useful_flops: float
     issued_flops: float
+    worked_flops: float
     time_s: float
     parts_s: Mapping[str, float]
     bound: str
@@ -195,6 +198,7 @@ def _single(
         **{f"{level} bandwidth": t for level, t in cost.memory_s(machine).items()},
     }
     stored = dict(zip(op.inputs, cost.stored, strict=True))
+    energy_j = op_energy_j(cost, machine)
     return OpResult(
         op=op.name,
         device=machine.name,
@@ -204,16 +208,29 @@ def _single(
         flops=op.matrix_flops,
         useful_flops=op.matrix_flops * cost.useful,
         issued_flops=op.matrix_flops * cost.issued,
+        worked_flops=cost.flops[engine],
         time_s=time_s,
         parts_s=parts,
         bound=max(parts, key=lambda part: parts[part]),
         utilisation=op.matrix_flops * cost.issued / (engine_rate(machine, engine) * time_s),
         traffic_bytes=cost.traffic_bytes,
         compulsory_bytes=sum(t.bytes * stored.get(name, 1.0) for name, t in tensors.items()),
-        energy_j=op_energy_j(cost, machine),
+        energy_j=energy_j,
         area_mm2=None if machine.area is None else machine.area.value * 1e6,
         calibrated=cost.calibrated,
-        notes=(*cost.notes, *machine.unpriced),
+        notes=(*cost.notes, *machine.unpriced, *_above_design_power(energy_j, time_s, machine)),
+    )
+
+
+def _above_design_power(
+    energy_j: Mapping[str, float], time_s: float, device: Device
+) -> tuple[str, ...]:
+    power_w = energy_j["total"] / time_s
+    if device.tdp is None or power_w <= device.tdp.value:
+        return ()
+    return (
+        f"{power_w:,.0f} W is above the design power of {device.tdp.value:,.0f} W: it would lower "
+        "its clock, which is not modelled",
     )
 
 

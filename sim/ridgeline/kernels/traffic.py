@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ridgeline.hardware.device import Device, MemoryLevel
+from ridgeline.hardware.device import Device, Engine, MemoryLevel
 from ridgeline.kernels.cost import Moved
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass
@@ -51,6 +51,11 @@ def held_accumulators(device: Device, accumulate: str) -> int:
     """Output elements that all instances of the nearest memory level hold together."""
     nearest = next(iter(device.memory.values()))
     return int(_TILE_SHARE * nearest.capacity.value / bytes_of(accumulate))
+
+
+def accumulator_of(engine: Engine, format_: str) -> str:
+    """Format of an engine's sums: its accumulator's, unless the numbers themselves are wider."""
+    return max((engine.accumulate, format_), key=bytes_of)
 
 
 def output_tile(m: int, n: int, held: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""ASTRA-sim 2: its numbers for one-dimensional rings to the nanosecond, and its input files.
+"""ASTRA-sim 2: its numbers for one-dimensional networks to the nanosecond, and its input files.
 
 What differs from this package's own model, and why it is kept apart:
 
@@ -8,13 +8,18 @@ What differs from this package's own model, and why it is kept apart:
 - Every round of a reduction also waits for three passes over local memory; rounds are whole
   nanoseconds, rounded down.
 
-The closed form is exact for topology Ring, algorithm ring and one active chunk, with either of the
-two analytical network backends (astra-sim 518bd51, analytical backend 599a047).
+- A rank's messages of one round do not wait for each other, so that a direct exchange is faster
+  than its port allows.
+
+The closed form is exact for one dimension and the congestion-unaware backend (astra-sim 518bd51,
+analytical backend 599a047), and for the ring with either backend.
 """
 
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -32,6 +37,91 @@ _ROUNDS = {"all-reduce": (1, 1), "reduce-scatter": (1, 0), "all-gather": (0, 1)}
 """Times p-1: rounds that add up, and rounds that only pass on."""
 
 
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One dimension of a network, as ASTRA-sim has it: Ring, FullyConnected or Switch."""
+
+    block: str
+    npus: int
+    bandwidth_gib_per_s: float
+    latency_ns: float
+
+
+def collective_time_ns(
+    op: str,
+    algorithm: str,
+    size_bytes: int,
+    dimension: Dimension,
+    *,
+    splits: int = 4,
+    active_chunks: int = 1,
+    endpoint_delay_ns: int = 10,
+    local_memory_gb_per_s: float = 50.0,
+) -> int:
+    """Return the cycles (nanoseconds) that ASTRA-sim's congestion-unaware backend reports.
+
+    ``T = splits / active * (Σ over rounds (st(m) + 3 floor(m / mem) where a round adds up) + ep)``
+    with ``st(m) = floor(hops latency + m / bandwidth) + ep`` and, of a split s among p ranks,
+
+    - ``ring``: p-1 rounds of m = s/p that add up and p-1 that only pass on, to the neighbour;
+    - ``direct``: one round of each kind, m = s/p: p-1 messages leave as if they were one. An
+      all-to-all is one round, which on a ring waits for the farthest of its messages;
+    - ``halving-doubling``: rounds of m = s/2, s/4, ... s/p and back; the first one adds up nothing.
+
+    Hops are 2 behind a switch. With several chunks active, that many splits run at once.
+
+    Parameters
+    ----------
+    op
+        ``all-reduce``, ``reduce-scatter``, ``all-gather`` or ``all-to-all``.
+    algorithm
+        ``ring``, ``direct`` or ``halving-doubling``.
+    size_bytes
+        The whole buffer; of an all-gather the shard of one rank, as ASTRA-sim counts it.
+    splits
+        ``preferred-dataset-splits`` of the system file.
+
+    Raises
+    ------
+    RidgelineError
+        If there is no such collective or algorithm, or a number is impossible.
+    """
+    if op not in _ROUNDS and (op, algorithm) != ("all-to-all", "direct"):
+        raise RidgelineError(
+            f"the compatibility mode has no {op!r}{nearest(op, _ROUNDS)} with {algorithm!r} "
+            f"(it has: {', '.join(_ROUNDS)}; all-to-all with 'direct')"
+        )
+    if algorithm not in _MESSAGES:
+        raise RidgelineError(
+            f"the compatibility mode has no algorithm {algorithm!r}{nearest(algorithm, _MESSAGES)} "
+            f"(it has: {', '.join(_MESSAGES)})"
+        )
+    p = dimension.npus
+    numbers = (dimension.bandwidth_gib_per_s, local_memory_gb_per_s, splits, active_chunks)
+    if p < 2 or size_bytes < 1 or dimension.latency_ns < 0 or min(numbers) <= 0:
+        raise RidgelineError(
+            "the compatibility mode needs 2 ranks, 1 byte, a split, and bandwidths above 0; found "
+            f"{p} ranks, {size_bytes} B, {splits} splits and {dimension.bandwidth_gib_per_s} GiB/s"
+        )
+    split = size_bytes // splits
+    sizes = [split] if op == "all-gather" else _MESSAGES[algorithm](split, p)
+    if op == "all-gather" and algorithm == "ring":
+        sizes *= p - 1
+    hops = 2 if dimension.block == "Switch" else 1
+    if op == "all-to-all" and dimension.block == "Ring":
+        hops = p // 2
+    bandwidth = Fraction(dimension.bandwidth_gib_per_s) * GIB / 10**9  # bytes a nanosecond
+    latency, memory = hops * Fraction(dimension.latency_ns), Fraction(local_memory_gb_per_s)
+    adding, passing = _ROUNDS.get(op, (0, 1))
+    total = endpoint_delay_ns
+    for number, size in enumerate(sizes):
+        step = math.floor(latency + size / bandwidth) + endpoint_delay_ns
+        total += (adding + passing) * step
+        if algorithm != "halving-doubling" or number > 0:
+            total += adding * 3 * math.floor(size / memory)
+    return math.ceil(splits / active_chunks) * total
+
+
 def ring_time_ns(
     op: str,
     size_bytes: int,
@@ -43,41 +133,31 @@ def ring_time_ns(
     endpoint_delay_ns: int = 10,
     local_memory_gb_per_s: float = 50.0,
 ) -> int:
-    """Return the cycles (nanoseconds) that ASTRA-sim reports for a ring collective.
+    """Return what ASTRA-sim reports for a ring collective; see `collective_time_ns`.
 
-    ``T = splits * (n_rs * (st + 3 floor(m / mem)) + n_ag * st + ep)`` with
-    ``st = floor(latency + m / bandwidth) + ep``, where a message m is a p-th of a split.
-
-    Parameters
-    ----------
-    op
-        ``all-reduce``, ``reduce-scatter`` or ``all-gather``.
-    size_bytes
-        The whole buffer; of an all-gather the shard of one rank, as ASTRA-sim counts it.
-    npus
-        Number of ranks p.
-    splits
-        ``preferred-dataset-splits`` of the system file, with ``active-chunks-per-dimension`` 1.
-
-    Raises
-    ------
-    RidgelineError
-        If there is no such collective, or a number is impossible.
+    Exact for both of its analytical network backends.
     """
-    if op not in _ROUNDS:
-        raise RidgelineError(
-            f"the compatibility mode has no {op!r}{nearest(op, _ROUNDS)} "
-            f"(it has: {', '.join(_ROUNDS)})"
-        )
-    if npus < 2 or splits < 1 or size_bytes < 0 or bandwidth_gib_per_s <= 0 or latency_ns < 0:
-        raise RidgelineError("there must be 2 NPUs and 1 split at least, and a bandwidth above 0")
-    message = size_bytes // splits // (1 if op == "all-gather" else npus)
-    wire_ns = Fraction(message) * 10**9 / (Fraction(bandwidth_gib_per_s) * GIB)
-    step_ns = int(Fraction(latency_ns) + wire_ns) + endpoint_delay_ns
-    local_ns = int(Fraction(message) / Fraction(local_memory_gb_per_s))
-    adding, passing = _ROUNDS[op]
-    rounds_ns = adding * (step_ns + 3 * local_ns) + passing * step_ns
-    return splits * ((npus - 1) * rounds_ns + endpoint_delay_ns)
+    return collective_time_ns(
+        op,
+        "ring",
+        size_bytes,
+        Dimension("Ring", npus, bandwidth_gib_per_s, latency_ns),
+        splits=splits,
+        endpoint_delay_ns=endpoint_delay_ns,
+        local_memory_gb_per_s=local_memory_gb_per_s,
+    )
+
+
+def _halves(split: int, p: int) -> list[int]:
+    return [split >> k for k in range(1, p.bit_length())]
+
+
+_MESSAGES: dict[str, Callable[[int, int], list[int]]] = {
+    "ring": lambda split, p: [split // p] * (p - 1),
+    "direct": lambda split, p: [split // p],
+    "halving-doubling": _halves,
+}
+"""Sizes of the messages of a rank, round by round of one kind."""
 
 
 class _Network(Strict):

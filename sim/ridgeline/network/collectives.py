@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.hardware.load import load_cluster
 from ridgeline.network import astrasim, nccl
 from ridgeline.network.algorithm import DoesNotApplyError
 from ridgeline.network.algorithms.ring import (
@@ -20,9 +19,13 @@ from ridgeline.network.algorithms.ring import (
     all_reduce_ring,
     reduce_scatter_ring,
 )
-from ridgeline.network.inline import from_text, is_inline
 from ridgeline.network.schedule import ALGORITHMS, Phase, Schedule, closed_form_time_s
-from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.network.topology import Floats, Topology
+from ridgeline.network.where import topology_of
+
+if TYPE_CHECKING:
+    from ridgeline.network.costs import Cost
+    from ridgeline.network.sparse import Compression
 
 __all__ = [
     "ALGORITHMS",
@@ -93,6 +96,8 @@ def collective(
     algorithm: str = "auto",
     parts: Sequence[float] | Sequence[Sequence[float]] | None = None,
     compat: Literal["astrasim"] | None = None,
+    cost: Cost | None = None,
+    compression: Compression | None = None,
 ) -> CollectiveResult:
     """Price a collective.
 
@@ -105,8 +110,8 @@ def collective(
     size_bytes
         As nccl-tests counts it: the whole buffer, also of an all-gather and a reduce-scatter.
     where
-        Name or path of a cluster, a cluster, a topology, or inline text such as
-        ``"Ring(16, 50 GB/s, 500 ns)"``.
+        Name or path of a cluster, a cluster, a topology or the path of a file with one, or inline
+        text such as ``"Ring(16, 50 GB/s, 500 ns)"``.
     ranks
         The ranks that take part, or how many from rank 0 on; all of them by default. The first is
         the root.
@@ -118,8 +123,15 @@ def collective(
         Sizes in bytes of the parts of an operation with uneven ones: one per rank, or of an
         all-to-all one row per rank. `size_bytes` remains what bandwidths are reckoned from.
     compat
-        "astrasim" gives the time that ASTRA-sim 2 reports for a plain ring with its default system
-        settings (`ridgeline.network.astrasim`); bandwidths and energy remain this package's.
+        "astrasim" gives the time that ASTRA-sim 2 reports in one dimension with its default system
+        settings (`ridgeline.network.astrasim`); link loads and energy remain this package's.
+    cost
+        `ridgeline.network.costs.LogGP` or `BSP`: price messages by it instead of the links they
+        share. "auto" then takes the fastest of all algorithms by that cost.
+
+    compression
+        `ridgeline.network.sparse.Compression`: send values of another width, or only some of them
+        with their places, and let sums fill in. "auto" takes the fastest of all algorithms.
 
     Raises
     ------
@@ -129,8 +141,16 @@ def collective(
     _algorithms(op)  # an unknown operation is the first thing to say
     topology, group = _resolve(where, ranks)
     if compat is not None:
-        return _compatible(op, size_bytes, topology, group)
+        return _compatible(op, algorithm, size_bytes, topology, group)
     uneven = None if parts is None else np.array(parts, dtype=np.float64)
+    every = sorted(name for known, name in ALGORITHMS if known == op)
+    asked = every if algorithm == "auto" else [algorithm]
+    if cost is not None and compression is not None:
+        raise RidgelineError("a collective is priced by a cost or with a compression, not both")
+    if cost is not None and len(group) > 1:
+        return _by_cost(op, asked, topology, group, size_bytes, uneven, cost)
+    if compression is not None:
+        return _compressed(op, asked, topology, group, size_bytes, compression)
     if algorithm != "auto":
         return _result(ALGORITHMS[op, algorithm](topology, group, size_bytes, uneven), topology)
     return _result(fastest_schedule(op, topology, group, size_bytes, uneven), topology)
@@ -147,38 +167,84 @@ def fastest_schedule(
     names = _algorithms(op)
     if not topology.single_channel and (op, "ring") in ALGORITHMS:
         names = ["ring"]
-    schedules = []
-    for name in names:
-        with suppress(DoesNotApplyError):
-            schedules.append(ALGORITHMS[op, name](topology, group, size_bytes, uneven))
+    schedules: list[Schedule] = []
     if uneven is None and not topology.single_channel:
         schedules += nccl.candidates(op, topology, group, size_bytes)
+    if not schedules:
+        for name in names:
+            with suppress(DoesNotApplyError):
+                schedules.append(ALGORITHMS[op, name](topology, group, size_bytes, uneven))
     if len(schedules) == 1:
         return schedules[0]
     return min(schedules, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
 
 
-def _compatible(
-    op: str, size_bytes: float, topology: Topology, group: tuple[int, ...]
+def _by_cost(
+    op: str,
+    names: Sequence[str],
+    topology: Topology,
+    group: tuple[int, ...],
+    size_bytes: float,
+    parts: Floats | None,
+    cost: Cost,
 ) -> CollectiveResult:
-    """Return the plain ring with the time that ASTRA-sim reports for it."""
-    schedule = ALGORITHMS[op, "ring"](topology, group, size_bytes)
-    loads, latency_s = schedule.bytes_on_wire(), topology.latency_s
-    bandwidth = topology.bandwidth_bytes_per_s
-    hops = len(loads) == schedule.n_ranks and topology.single_channel
-    if not hops or len(set(bandwidth.tolist())) > 1 or len(set(latency_s.tolist())) > 1:
+    """Return the fastest of some algorithms by a cost of messages."""
+    from ridgeline.network.costs import priced
+
+    found: list[tuple[float, str]] = []
+    for name in names:
+        with suppress(DoesNotApplyError) if len(names) > 1 else nullcontext():
+            one = ALGORITHMS[op, name]
+            found.append((priced(one, topology, group, size_bytes, cost, parts), name))
+    time_s, name = min(found)
+    return _result(ALGORITHMS[op, name](topology, group, size_bytes, parts), topology, time_s)
+
+
+def _compressed(
+    op: str,
+    names: Sequence[str],
+    topology: Topology,
+    group: tuple[int, ...],
+    size_bytes: float,
+    compression: Compression,
+) -> CollectiveResult:
+    """Return the fastest of some algorithms with compressed messages."""
+    from ridgeline.network.sparse import sparse_schedule
+
+    schedules = []
+    for name in names:
+        with suppress(DoesNotApplyError) if len(names) > 1 else nullcontext():
+            one = ALGORITHMS[op, name]
+            schedules.append(sparse_schedule(one, topology, group, size_bytes, compression))
+    best = min(schedules, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
+    return _result(best, topology)
+
+
+def _compatible(
+    op: str, algorithm: str, size_bytes: float, topology: Topology, group: tuple[int, ...]
+) -> CollectiveResult:
+    """Return an algorithm's schedule with the time that ASTRA-sim reports for it."""
+    block, _, rest = topology.name.partition("(")
+    bandwidth, latency_s = topology.bandwidth_bytes_per_s, topology.latency_s
+    uniform = len(set(bandwidth.tolist())) == len(set(latency_s.tolist())) == 1
+    known = block in {"Ring", "Switch", "FullyConnected"} and ")_" not in rest
+    if not (known and uniform and size_bytes >= 1 and len(group) == topology.n_devices > 1):
         raise RidgelineError(
-            "the compatibility mode is for rings such as 'Ring(16, 50 GiB/s, 500 ns)' and at least "
-            f"one byte; found {topology.name!r}, {size_bytes} B and {schedule.n_ranks} ranks"
+            "the compatibility mode is for one dimension, such as 'Ring(16, 50 GiB/s, 500 ns)', "
+            "all of its ranks and at least one byte; found "
+            f"{topology.name!r}, {size_bytes} B and {len(group)} ranks"
         )
+    if algorithm == "auto":
+        algorithm = "direct" if op == "all-to-all" else "ring"
+    schedule = ALGORITHMS[op, algorithm](topology, group, size_bytes)
     shard = schedule.n_ranks if op == "all-gather" else 1
-    time_ns = astrasim.ring_time_ns(
-        op,
-        round(size_bytes / shard),
+    dimension = astrasim.Dimension(
+        block,
         schedule.n_ranks,
-        bandwidth_gib_per_s=float(bandwidth[0]) / astrasim.GIB,
-        latency_ns=round(float(latency_s[0]) * 1e9, 6),
+        float(bandwidth[0]) / astrasim.GIB,
+        round(float(latency_s[0]) * 1e9, 6),
     )
+    time_ns = astrasim.collective_time_ns(op, algorithm, round(size_bytes / shard), dimension)
     return _result(schedule, topology, time_ns * 1e-9)
 
 
@@ -204,11 +270,8 @@ def _resolve(
     )
     if group is not None and (not group or min(group) < 0):
         raise RidgelineError(f"ranks must be 0 or more and at least one, found {ranks!r}")
-    if isinstance(where, str):
-        where = from_text(where) if is_inline(where) else load_cluster(where)
-    if isinstance(where, Cluster):
-        where = from_cluster(where, where.max_devices if group is None else max(group) + 1)
-    return where, tuple(range(where.n_devices)) if group is None else group
+    topology = topology_of(where, None if group is None else max(group) + 1)
+    return topology, tuple(range(topology.n_devices)) if group is None else group
 
 
 def _result(

@@ -18,6 +18,9 @@ class _LinkType(Strict):
     """Of one link in one direction, as payload reaches it."""
     latency: units.Seconds
     energy: units.JoulesPerByte = 0.0
+    cost: units.Dollars | None = None
+    """Of one link with both of its ends."""
+    power: units.Watts | None = None
 
 
 class _Link(Strict):
@@ -34,6 +37,9 @@ class _Graph(Strict):
     description: str = ""
     devices: tuple[str, ...] = Field(strict=False, min_length=1)
     """In rank order."""
+    switch_cost: units.Dollars | None = None
+    """Of one switch."""
+    switch_power: units.Watts | None = None
     switches: tuple[str, ...] = Field(default=(), strict=False)
     devices_forward: bool = False
     routing: str = "shortest"
@@ -70,8 +76,9 @@ def from_file(path: str | Path) -> Topology:
     """Read a topology from a YAML file.
 
     The file has ``kind: topology``, a name, ``devices`` and ``switches`` by name, ``link_types``
-    (bandwidth, latency and, if wanted, energy of one link and direction) and ``links`` (between,
-    type, count), and says with ``devices_forward`` whether devices pass on messages of others.
+    (bandwidth, latency and, if wanted, energy of one link and direction, and cost and power of one
+    link) and ``links`` (between, type, count), and, if wanted, ``switch_cost`` and
+    ``switch_power``; it says with ``devices_forward`` whether devices pass on messages of others.
 
     Raises
     ------
@@ -95,4 +102,27 @@ def from_file(path: str | Path) -> Topology:
         routing=graph.routing,
         shape=graph.shape,
         devices_forward=graph.devices_forward,
+        cost_dollars=_sum(
+            graph.switch_cost,
+            len(graph.switches),
+            [(graph.link_types[link.type].cost, link.count) for link in graph.links],
+        ),
+        power_w=_sum(
+            graph.switch_power,
+            len(graph.switches),
+            [(graph.link_types[link.type].power, link.count) for link in graph.links],
+        ),
+        priced="switches and links",
     )
+
+
+def _sum(
+    switch: float | None, n_switches: int, links: list[tuple[float | None, int]]
+) -> float | None:
+    """Add up what is given; None if anything is not."""
+    total = 0.0
+    for each, count in [(switch if n_switches else 0.0, n_switches), *links]:
+        if each is None:
+            return None
+        total += each * count
+    return total

@@ -33,6 +33,10 @@ class Measures:
     bisection_method
         ``formula``; ``exhaustive`` (all halves tried); or ``bound``: the narrowest of the cuts
         between halves in rank order and across the dimensions, at least the true value.
+    links
+        What there is of each link class.
+    cost_dollars, power_w, priced
+        See `Topology`.
     """
 
     n_devices: int
@@ -42,6 +46,35 @@ class Measures:
     diameter: int
     bisection_bytes_per_s: float
     bisection_method: str
+    links: tuple[LinkClass, ...]
+    cost_dollars: float | None
+    power_w: float | None
+    priced: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkClass:
+    """Links of one class; bandwidth of one of them, in one direction."""
+
+    name: str
+    n_links: int
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    energy_j_per_bit: float
+
+
+def link_classes(topology: Topology) -> tuple[LinkClass, ...]:
+    """Return what there is of each link class; equal ones of different bandwidth stand apart."""
+    each = topology.bandwidth_bytes_per_s / topology.count
+    rows: dict[tuple[str, float, float, float], int] = {}
+    for link, name in enumerate(topology.link_class):
+        key = (name, float(each[link]), float(topology.latency_s[link]),
+               float(topology.energy_j_per_byte[link]))  # fmt: skip
+        rows[key] = rows.get(key, 0) + int(topology.count[link])
+    return tuple(
+        LinkClass(name, n // 2, bandwidth, latency_s, energy_j / 8)
+        for (name, bandwidth, latency_s, energy_j), n in sorted(rows.items())
+    )
 
 
 def measure(topology: Topology) -> Measures:
@@ -56,6 +89,10 @@ def measure(topology: Topology) -> Measures:
         diameter(topology),
         bisection,
         method,
+        link_classes(topology),
+        topology.cost_dollars,
+        topology.power_w,
+        topology.priced,
     )
 
 

@@ -15,7 +15,13 @@ LL         0.6/3.4 of a hop in a node, 6.6/8.4 to start  50 %; tree 1/3.8; at mo
                                                          ``_LL_MOST`` in all
 =========  ============================================  ==========================
 
-Not modelled: CollNet, PAT, NVLS across nodes, and NCCL's limits on the number of channels.
+A ring of n ranks takes one operation more than it has rounds: what the last round brings lies in
+the ring's buffer, and the channels' processors copy it to where it belongs. They go on at the pace
+at which they feed the links, so that this costs as much as one more round of bandwidth; NCCL's own
+formula leaves it out and is too fast by that much. Links whose share is taken from a measured bus
+bandwidth (`_COPY_INCLUDED`) have it in there.
+
+Not modelled: CollNet, PAT, and NCCL's limits on the number of channels.
 """
 
 from __future__ import annotations
@@ -38,6 +44,8 @@ _INTER = {"ring": (2.7, 4.0, 14.0), "tree": (5.0, 8.5, 14.0)}
 _NVLS_US = 25.0  # hwLat NVLINK, nvls, Simple; its baseLat is 0
 _NVLS_SHARE = {"nvlink4": 0.85, "nvlink5": 0.74}  # nvlsEfficiency; links whose switches can add
 _NVLS_RATIO = 5 / 6  # algorithm over bus bandwidth
+_NVLS_TREE_US = 20.9  # hwLat NET, nvlsTree, Simple
+_COPY_INCLUDED = frozenset({"nvlink2"})
 _LL_MOST = {  # llMaxBw, GB/s: one node, two nodes, more
     "nvlink2": (39.0, 39.0, 20.4),
     "nvlink3": (87.7, 22.5, 19.0),
@@ -63,7 +71,7 @@ _PASSES = {"all-reduce": 2, "reduce-scatter": 1, "all-gather": 1}
 def candidates(
     op: str, topology: Topology, ranks: Sequence[int], size_bytes: float
 ) -> list[Schedule]:
-    """Return what NCCL chooses from besides the plain ring; nothing if there is no NVLink.
+    """Return what NCCL chooses from; nothing if there is no NVLink.
 
     Raises
     ------
@@ -76,14 +84,10 @@ def candidates(
     if link is None:
         return []
     machine = _Machine.of(topology, tuple(ranks), link)
-    found = [
-        machine.ring(op, protocol, size_bytes)
-        for protocol in range(len(_PROTOCOLS))
-        if machine.nodes > 1 or _PROTOCOLS[protocol] != "simple"
-    ]
+    found = [machine.ring(op, protocol, size_bytes) for protocol in range(len(_PROTOCOLS))]
     if op == "all-reduce":
         found += [machine.tree(protocol, size_bytes) for protocol in range(len(_PROTOCOLS))]
-        if link in _NVLS_SHARE and machine.nodes == 1 and len(ranks) > 2:
+        if link in _NVLS_SHARE and len(ranks) > 2 * machine.nodes:
             found.append(machine.in_switch(size_bytes))
     return found
 
@@ -124,12 +128,15 @@ class _Machine:
         inter_s = self.inter_s * _INTER["ring"][protocol] / _INTER["ring"][-1]
         hops_s = (rounds - crossings) * intra_s + crossings * inter_s
         start_s = self._start_s("ring", protocol)
-        if name == "simple" and op == "all-reduce" and size_bytes / n >= 65536:
+        large = op == "all-reduce" and size_bytes / n >= 65536
+        if name == "simple" and large and self.nodes > 1:
             hops_s, start_s = hops_s * _MANY_NODES, start_s * _MANY_NODES
         share = _RING_SHARE[protocol]
         if name == "ll":
             share = min(share, self._ll_most())
         sent = passes * (n - 1) / n * size_bytes / share
+        if self.link not in _COPY_INCLUDED:
+            hops_s += size_bytes / n / (share * self.channels.bandwidth_bytes_per_s)
         return self._schedule(op, f"ring-{name}", size_bytes, start_s + hops_s, sent)
 
     def tree(self, protocol: int, size_bytes: float) -> Schedule:
@@ -151,7 +158,12 @@ class _Machine:
         return self._schedule("all-reduce", f"tree-{name}", size_bytes, latency_s, sent)
 
     def in_switch(self, size_bytes: float) -> Schedule:
-        """All-reduce added up by the NVSwitches (NVLS): every device sends all and gets all."""
+        """All-reduce added up by the NVSwitches (NVLS): every device sends all and gets all.
+
+        Several nodes are joined by a double binary tree (NVLSTree): all but one of them send their
+        sum up and get the whole down, so that on average (nodes - 1) / nodes of the payload goes
+        through the NICs of a node twice each way, spread over all of them.
+        """
         topology = self.topology
         members = topology.devices[list(self.ranks)]
         fast = np.array([name == self.link for name in topology.link_class])
@@ -159,10 +171,19 @@ class _Machine:
             fast & (np.isin(topology.source, members) | np.isin(topology.target, members))
         )
         sent = size_bytes / (_NVLS_SHARE[self.link] * _NVLS_RATIO)
-        loads = Loads(links.astype(np.int32), np.full(len(links), sent)) if sent else {}
+        load = np.zeros(topology.n_links)
+        load[links] = sent
         latency_s = self.intra_s * _NVLS_US / _INTRA["ring"][-1]
-        phases = (Phase(latency_s, 1, loads),)
-        return Schedule("all-reduce", "nvls", len(self.ranks), float(size_bytes), phases)
+        if self.nodes > 1:
+            outside = [i for i in self.channels.load if not fast[i]]
+            through = 2 * (self.nodes - 1) / self.nodes * size_bytes
+            load[outside] = [through * self.channels.load[i] for i in outside]
+            hop_s = self.inter_s * _NVLS_TREE_US / _INTER["ring"][-1]
+            latency_s += 2 * math.log2(self.nodes) * hop_s
+        used = np.flatnonzero(load)
+        phases = (Phase(latency_s, 1, Loads(used.astype(np.int32), load[used])),)
+        name = "nvls" if self.nodes == 1 else "nvls-tree"
+        return Schedule("all-reduce", name, len(self.ranks), float(size_bytes), phases)
 
     def _start_s(self, algorithm: str, protocol: int) -> float:
         base = _BASE[algorithm][protocol] / _BASE["ring"][-1]

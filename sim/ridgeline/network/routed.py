@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ridgeline.network.paths import Ints, Routes, take
-from ridgeline.network.routing import routes
+from ridgeline.network.routing import ADAPTIVE, ROUTINGS, routes
 from ridgeline.network.schedule import Loads, Phase
 from ridgeline.network.script import Script, Step, advanced
 from ridgeline.network.topology import Floats, Topology
@@ -33,10 +33,10 @@ def phases_of(script: Script, topology: Topology, vertex: Ints) -> tuple[Phase, 
     place = np.concatenate((vertex, np.array(script.vertices, np.int64)))
     sizes = Sizes(script.slot_bytes)
     for batch in _batches(script.steps):
-        for step, ways in zip(batch, _routed(topology, place, batch), strict=True):
+        for step, ways in zip(batch, routed(topology, place, batch), strict=True):
             latency_s = round_latency_s(topology, step, ways)
             for part in sizes.rounds(step):
-                loads = _loads(topology, ways, sizes.of(part))
+                loads = loads_of(topology, ways, sizes.of(part))
                 _append(phases, Phase(latency_s, part.repeat, loads))
     return tuple(phases)
 
@@ -44,8 +44,8 @@ def phases_of(script: Script, topology: Topology, vertex: Ints) -> tuple[Phase, 
 def round_cost(script: Script, step: Step, topology: Topology, vertex: Ints) -> tuple[float, float]:
     """Return the latency of one round of a step, and the time that its bytes take."""
     place = np.concatenate((vertex, np.array(script.vertices, np.int64)))
-    (ways,) = _routed(topology, place, [step])
-    loads = _loads(topology, ways, Sizes(script.slot_bytes).of(step))
+    (ways,) = routed(topology, place, [step])
+    loads = loads_of(topology, ways, Sizes(script.slot_bytes).of(step))
     busy = loads.bytes / topology.bandwidth_bytes_per_s[loads.links]
     return round_latency_s(topology, step, ways), float(busy.max(initial=0.0))
 
@@ -96,11 +96,14 @@ def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
         yield batch
 
 
-def _routed(topology: Topology, place: Ints, steps: Sequence[Step]) -> list[Routes]:
+def routed(topology: Topology, place: Ints, steps: Sequence[Step]) -> list[Routes]:
     """Route the messages of some steps together; each pair of vertices is searched for once."""
     found: list[Routes | None] = [step.routes for step in steps]
     open_ = [i for i, ways in enumerate(found) if ways is None]
-    if open_:
+    if ROUTINGS[topology.routing] in ADAPTIVE:
+        for i in open_:
+            found[i] = routes(topology, place[steps[i].source], place[steps[i].target])
+    elif open_:
         source = np.concatenate([place[steps[i].source] for i in open_])
         target = np.concatenate([place[steps[i].target] for i in open_])
         key, pair = np.unique(source * topology.n_vertices + target, return_inverse=True)
@@ -125,7 +128,8 @@ def round_latency_s(topology: Topology, step: Step, ways: Routes) -> float:
     return float(slowest.sum())
 
 
-def _loads(topology: Topology, ways: Routes, size: Floats) -> Loads:
+def loads_of(topology: Topology, ways: Routes, size: Floats) -> Loads:
+    """Add up the bytes of messages on the links that they pass."""
     on_link: Floats = np.zeros(topology.n_links)
     on_link += np.bincount(ways.links, np.repeat(size, np.diff(ways.ptr)), topology.n_links)
     links = np.flatnonzero(on_link)

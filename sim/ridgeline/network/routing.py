@@ -23,6 +23,18 @@ ROUTINGS: Registry[str, Callable[[Topology, Ints, Ints], Routes]] = Registry(
 """Returns the links of many messages, given as vertices; by `Topology.routing`."""
 
 
+ADAPTIVE: set[Callable[[Topology, Ints, Ints], Routes]] = set()
+"""Routings whose ways depend on what else is sent; they are asked round by round."""
+
+
+def adaptive(
+    routing: Callable[[Topology, Ints, Ints], Routes],
+) -> Callable[[Topology, Ints, Ints], Routes]:
+    """Mark a routing as one of `ADAPTIVE`."""
+    ADAPTIVE.add(routing)
+    return routing
+
+
 def route(topology: Topology, source: int, target: int) -> Route:
     """Return the links from vertex `source` to vertex `target` in the order of passing.
 

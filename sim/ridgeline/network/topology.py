@@ -85,6 +85,10 @@ class Topology:
     bisection_bytes_per_s
         Bandwidth of the narrowest cut into two halves, one way, where a formula gives it; for any
         other topology see `ridgeline.network.measures`.
+    cost_dollars, power_w
+        Of all that is drawn; None where the description does not say (see `priced`).
+    priced
+        What cost and power count, in words.
     """
 
     name: str
@@ -105,6 +109,9 @@ class Topology:
     shape: tuple[int, ...] = ()
     devices_forward: bool = False
     bisection_bytes_per_s: float | None = None
+    cost_dollars: float | None = None
+    power_w: float | None = None
+    priced: str = ""
 
     @property
     def n_vertices(self) -> int:
@@ -200,6 +207,9 @@ class Drawing:
         shape: tuple[int, ...] = (),
         devices_forward: bool = False,
         bisection_bytes_per_s: float | None = None,
+        cost_dollars: float | None = None,
+        power_w: float | None = None,
+        priced: str = "",
     ) -> Topology:
         """Return the topology; `devices` are vertices in rank order."""
         rows = sorted(self._count, key=lambda row: (row[0], row[1], row[2].name))
@@ -227,6 +237,9 @@ class Drawing:
             shape=shape,
             devices_forward=devices_forward,
             bisection_bytes_per_s=bisection_bytes_per_s,
+            cost_dollars=cost_dollars,
+            power_w=power_w,
+            priced=priced,
         )
 
 
@@ -273,7 +286,18 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
         collective_latency_s=node.collective_latency.value,
         routing="shortest" if cluster.fabric is None else cluster.fabric.routing,
         shape=(node.count, n_nodes) if n_devices == n_nodes * node.count else (),
+        cost_dollars=None if node.price is None else n_nodes * node.price.value,
+        power_w=_node_power_w(node, n_nodes),
+        priced=f"{n_nodes} {'nodes' if n_nodes > 1 else 'node'}"
+        + (" without the fabric's switches" if n_nodes > 1 else ""),
     )
+
+
+def _node_power_w(node: Node, n_nodes: int) -> float | None:
+    """Devices at their thermal design power and the rest of the nodes, where both are given."""
+    if node.host.power is None or node.devices.tdp is None:
+        return None
+    return n_nodes * (node.host.power.value + node.count * node.devices.tdp.value)
 
 
 def _draw_node(

@@ -1,25 +1,36 @@
-"""Lowering: a training graph, a plan and a cluster become a Program for the engine."""
+"""Lowering: a training graph, a plan and a cluster become a Program for the engine.
+
+The graph is divided between the devices of an op (`shard`), told what to compute again
+(`recompute`), and cut into stages (`partition`). Each stage becomes a few blocks of tasks: what is
+done once at the beginning, forward and backward of one micro-batch, the updates. The pipeline's
+schedule says in which order they are played; they are copied as arrays, so that a step of a
+million tasks takes no longer to write than its blocks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
-from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.engine.program import Program
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.hardware.device import Device
-from ridgeline.kernels import OpCost, price
-from ridgeline.kernels.cost import places, price_of_place
-from ridgeline.network.schedule import ALGORITHMS, Schedule
+from ridgeline.kernels import OpCost
+from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.buckets import Bucket, gradient_buckets
-from ridgeline.parallel.fold import equivalent_ranks
+from ridgeline.parallel.mesh import Mesh
+from ridgeline.parallel.partition import Partition, partition
 from ridgeline.parallel.plan import Plan
-from ridgeline.workload.graph import Graph, Op, Pass
-from ridgeline.workload.liveness import MemoryPlan, memory_entries
+from ridgeline.parallel.recompute import Mode, with_recompute
+from ridgeline.parallel.shard import Sharded, shard
+from ridgeline.parallel.step import Step
+from ridgeline.parallel.team import COLLECTIVE, Prices, Writer
+from ridgeline.parallel.wires import Wires
+from ridgeline.workload.graph import Graph, Op
 
-COLLECTIVE = "collective"
+__all__ = ["COLLECTIVE", "Lowered", "lower"]
+
+_PROBE_BYTES = 64e6  # a collective that is long enough for its bandwidth
 
 
 @dataclass(frozen=True)
@@ -31,23 +42,29 @@ class Lowered:
     program
         What the engine plays.
     graph
-        Training graph of one micro-batch.
+        Training graph of one micro-batch, as the devices of one pipeline do it together.
     op_costs
         Price of every op of the graph, in graph order.
     cost_of_row
-        Op price behind each cost row of the program; None for a collective.
+        Op price behind each cost row of the program; none for communication.
+    dimension_of_row
+        Between which devices the communication of a cost row goes: a dimension of the plan.
     classes
         Ranks that each simulated rank stands for.
     schedules
-        The collectives of one step, in the order in which they are issued.
+        The collectives at the end of one step, in the order in which they are issued.
+    whole
+        Kinds of ops that could not be divided by `tensor`, and how many.
     """
 
     program: Program
     graph: Graph
     op_costs: tuple[OpCost, ...]
     cost_of_row: dict[int, OpCost]
+    dimension_of_row: dict[int, str]
     classes: tuple[tuple[int, ...], ...]
     schedules: tuple[Schedule, ...]
+    whole: dict[str, int] = field(default_factory=dict)
 
     @property
     def ops(self) -> tuple[Op, ...]:
@@ -60,222 +77,85 @@ def lower(
 ) -> Lowered:
     """Distribute one training step.
 
-    Every rank plays the graph's ops in order on its compute stream, once per micro-batch, and the
-    updates at the end. Gradients are reduced bucket by bucket on a second stream, as soon as the
-    last micro-batch has made them, or after the backward pass with ``overlap=False``.
-
     Parameters
     ----------
     graph
         Training graph of one micro-batch.
     fold
         Simulate one of each class of equivalent ranks (True), or every rank.
+
+    Raises
+    ------
+    ConfigError
+        If the graph can not be divided or cut as the plan says.
     """
-    ranks = range(plan.data)
-    buckets = gradient_buckets(graph, plan.bucket) if plan.data > 1 else ()
-    classes = equivalent_ranks([cluster.device.name] * plan.data, [("all-reduce", ranks)])
-    if not fold:
-        classes = [[rank] for rank in ranks]
-    lowering = _Lowering(graph, plan, cluster.device, topology, classes)
-    all_reduce = ALGORITHMS["all-reduce", "ring"]
-    schedules = tuple(all_reduce(topology, ranks, float(b.size_bytes)) for b in buckets)
-    lowering.play(buckets, schedules)
+    builder = ProgramBuilder()
+    prices = Prices(builder, cluster.device)
+    far = prices.accounts[cluster.device.far_memory]
+    wires = Wires(builder, topology, far, merge=fold)
+    mesh = Mesh.of(plan)
+    flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
+    sharded, local = _local(
+        _Same(graph), plan.tensor, plan.sequence > 1, flops_per_byte, plan.recompute
+    )
+    costs = [prices.cost(op, local) for op in local.ops]
+    times = [cost.time_s(cluster.device) for cost in costs]
+    cut = _cut(_Same(local), tuple(times), plan.pipeline * plan.chunks)
+    overlaps = {"data": plan.overlap, "tensor": plan.overlap_tensor}
+    blocking = frozenset(name for name, does in overlaps.items() if not does)
+    writer = Writer(builder, prices, wires, mesh, blocking)
+    step = Step(plan, writer, cut, sharded.divided, fold=fold)
+    step.write()
     return Lowered(
-        program=lowering.builder.build(),
-        graph=graph,
-        op_costs=tuple(lowering.op_costs),
-        cost_of_row=lowering.cost_of_row,
-        classes=tuple(tuple(members) for members in classes),
-        schedules=schedules,
+        program=builder.build().with_private_resources(),
+        graph=local,
+        op_costs=tuple(costs),
+        cost_of_row=prices.cost_of_row,
+        dimension_of_row=wires.dimension_of_row,
+        classes=tuple(members for team in step.teams for members in team.members),
+        schedules=tuple(step.schedules),
+        whole=sharded.whole,
     )
 
 
-class _Lowering:
-    def __init__(
-        self,
-        graph: Graph,
-        plan: Plan,
-        device: Device,
-        topology: Topology,
-        classes: Sequence[Sequence[int]],
-    ) -> None:
-        self.graph, self.plan, self.device, self.topology = graph, plan, device, topology
-        self.classes = classes
-        self.builder = ProgramBuilder()
-        self.op_costs = [price(op, graph, device) for op in graph.ops]
-        self.memory: MemoryPlan = memory_entries(graph)
-        self.cost_of_row: dict[int, OpCost] = {}
-        self.links: dict[int, int] = {}
-        self.ranks: list[int] = []
-        self.compute: list[int] = []
-        self.network: list[int] = []
-        self.rows: list[list[int]] = []  # cost row of every op, per simulated rank
-        self.tail: list[int | None] = []  # last task on every rank's compute stream
-        self.group: int | None = None
-        self.accumulate: list[dict[int, int]] = []
-        self.accounts = self._device_accounts()
-        for members in classes:
-            self._add_rank(members)
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """A graph as a key: equal only to itself."""
 
-    def _device_accounts(self) -> dict[str, int]:
-        """Open a ledger account for every engine and format and every memory level."""
-        accounts = {}
-        for place in places(self.device):
-            component, unit, price_j = price_of_place(self.device, place)
-            accounts[place] = self.builder.add_account(component, place, unit, price_j)
-        return accounts
+    graph: Graph
 
-    def _add_rank(self, members: Sequence[int]) -> None:
-        """Add a simulated rank: its resources, streams, cost rows and standing memory."""
-        name = f"device{members[0]}"
-        rank = self.builder.add_rank(multiplicity=len(members))
-        self.ranks.append(rank)
-        self.tail.append(None)
-        self.compute.append(self.builder.add_stream(f"{name}/compute", rank))
-        if self.plan.data > 1:
-            self.network.append(self.builder.add_stream(f"{name}/network", rank))
-        resources: dict[str, int] = {}
-        for engine_name, engine in self.device.engines.items():
-            for format_, rate in engine.rates.items():
-                key = f"{engine_name}.{format_}"
-                resources[key] = self.builder.add_resource(f"{name}/{key}", rate.value)
-        for level_name, level in self.device.memory.items():
-            if level.bandwidth is not None:
-                resources[level_name] = self.builder.add_resource(
-                    f"{name}/{level_name}", level.bandwidth.value
-                )
-        self.rows.append([self._cost_row(cost, resources) for cost in self.op_costs])
-        self.accumulate.append(
-            {
-                i: self._accumulation_row(i, resources)
-                for i, op in enumerate(self.graph.ops)
-                if self.plan.micro_batches > 1 and op.pass_ is Pass.WEIGHT_GRADIENT
-            }
-        )
-        for kind, size in self.memory.initial.items():
-            self.builder.set_initial_memory(rank, kind, size)
+    def __hash__(self) -> int:
+        return id(self.graph)
 
-    def _cost_row(self, cost: OpCost, resources: dict[str, int]) -> int:
-        works = {resources[n]: w for n, w in {**cost.engine_work, **cost.level_work}.items()}
-        row = self.builder.add_cost([Phase(cost.latency_s, works)], self._events(cost))
-        self.cost_of_row[row] = cost
-        return row
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.graph is self.graph
 
-    def _accumulation_row(self, index: int, resources: dict[str, int]) -> int:
-        """Cost row of adding the gradients of one op to those of the micro-batches before."""
-        op = self.graph.ops[index]
-        size = sum(self.graph.tensors[n].bytes for n in op.outputs)
-        cost = OpCost(self.device.launch_latency.value)
-        for name, level in self.device.memory.items():
-            cost.traffic_bytes[name] = 3.0 * size  # read both, write one
-            if level.bandwidth is not None:
-                cost.level_work[name] = 3.0 * size / level.achievable.value
-        return self._cost_row(cost, resources)
 
-    def _events(self, cost: OpCost) -> dict[int, float]:
-        """List what an op puts into the ledger: FLOPs by engine and format, bytes by level."""
-        counts = {**cost.flops, **cost.traffic_bytes}
-        return {self.accounts[place]: count for place, count in counts.items()}
+@lru_cache(maxsize=8)
+def _local(
+    key: _Same, tensor: int, sequence: bool, flops_per_byte: float, recompute: Mode
+) -> tuple[Sharded, Graph]:
+    """Divide a graph, and let it recompute; the same graph is divided once."""
+    sharded = shard(key.graph, tensor, sequence=sequence, flops_per_byte=flops_per_byte)
+    return sharded, with_recompute(sharded.graph, recompute)
 
-    def play(self, buckets: Sequence[Bucket], schedules: Sequence[Schedule]) -> None:
-        """Add all tasks of one step."""
-        step = [i for i, op in enumerate(self.graph.ops) if op.pass_ is not Pass.UPDATE]
-        update = [i for i, op in enumerate(self.graph.ops) if op.pass_ is Pass.UPDATE]
-        last: dict[int, list[int]] = {}  # op -> its task of the last micro-batch, on every rank
-        for micro_batch in range(self.plan.micro_batches):
-            for op in step:
-                last[op] = self._add_op(op, micro_batch)
-        reduced: list[int] = []  # the last collective: the stream plays them in order
-        for bucket, schedule in zip(buckets, schedules, strict=True):
-            ready = last[bucket.ready if self.plan.overlap else step[-1]]
-            reduced = [self._add_collective(bucket, schedule, [*ready, *reduced])]
-        for op in update:
-            self._add_op(op, self.plan.micro_batches - 1, reduced)
-            reduced = []  # the compute stream is in order: the first update has waited for all
 
-    def _add_op(self, index: int, micro_batch: int, after: Sequence[int] = ()) -> list[int]:
-        """Add one op to the compute stream of every rank; return its tasks."""
-        op = self.graph.ops[index]
-        tasks = []
-        for rank in range(len(self.classes)):
-            memory = [
-                (self.ranks[rank], kind, start, end)
-                for kind, start, end in self.memory.entries[index]
-                if not (micro_batch > 0 and kind == "gradients")  # accumulated in place
-            ]
-            task = self._add_task(
-                op.pass_.value, op.name, rank, self.rows[rank][index], after, memory
-            )
-            if micro_batch > 0 and index in self.accumulate[rank]:
-                row = self.accumulate[rank][index]
-                task = self._add_task(op.pass_.value, f"{op.name}.accumulate", rank, row)
-            tasks.append(task)
-        return tasks
+@lru_cache(maxsize=8)
+def _cut(key: _Same, times: tuple[float, ...], n_stages: int) -> Partition:
+    """Cut a graph into stages; the same graph with the same times is cut once."""
+    return partition(key.graph, times, n_stages)
 
-    def _add_task(
-        self,
-        kind: str,
-        label: str,
-        rank: int,
-        row: int,
-        after: Sequence[int] = (),
-        memory: Sequence[tuple[int, str, int, int]] = (),
-    ) -> int:
-        tail = self.tail[rank]
-        self.tail[rank] = task = self.builder.add_task(
-            kind,
-            label,
-            stream=self.compute[rank],
-            cost=row,
-            deps=[*([] if tail is None else [tail]), *after],
-            multiplicity=len(self.classes[rank]),
-            memory=memory,
-        )
-        return task
 
-    def _add_collective(self, bucket: Bucket, schedule: Schedule, deps: Sequence[int]) -> int:
-        """Add one all-reduce; its cost row carries the load of the whole group on every link."""
-        phases = [
-            Phase(latency_s, {self._link(link): size for link, size in loads.items()}, repeat)
-            for latency_s, repeat, loads in schedule.phases
-        ]
-        row = self.builder.add_cost(phases, self._collective_events(bucket, schedule))
-        label = f"all-reduce {bucket.tensors[0]}"
-        if len(bucket.tensors) > 1:
-            label += f" +{len(bucket.tensors) - 1}"
-        if len(self.network) == 1:
-            return self.builder.add_task(
-                COLLECTIVE, label, stream=self.network[0], cost=row, deps=deps
-            )
-        if self.group is None:
-            self.group = self.builder.add_group(self.network)
-        return self.builder.add_task(COLLECTIVE, label, group=self.group, cost=row, deps=deps)
-
-    def _link(self, link: int) -> int:
-        """Resource of a directed link; links are shared by everything that crosses them."""
-        if link not in self.links:
-            self.links[link] = self.builder.add_resource(
-                self.topology.link_name(link),
-                float(self.topology.bandwidth_bytes_per_s[link]),
-                shared=True,
-            )
-        return self.links[link]
-
-    def _collective_events(self, bucket: Bucket, schedule: Schedule) -> dict[int, float]:
-        """Bytes on every class of link, and the compulsory memory traffic of all members.
-
-        Each member reads its operand once and writes the result once; what a ring keeps of partial
-        sums in buffers on the way is not counted.
-        """
-        events: dict[int, float] = {}
-        for link, size in schedule.bytes_on_wire().items():
-            account = self.builder.add_account(
-                "network",
-                self.topology.link_class[link],
-                "B",
-                float(self.topology.energy_j_per_byte[link]),
-            )
-            events[account] = events.get(account, 0.0) + size
-        far = self.accounts[self.device.far_memory]
-        events[far] = 2.0 * bucket.size_bytes * self.plan.data
-        return events
+def _flops_per_byte(plan: Plan, cluster: Cluster, wires: Wires, mesh: Mesh) -> float:
+    """FLOPs that a device does while its tensor-parallel group moves one byte."""
+    if plan.tensor == 1:
+        return 1.0
+    group = mesh.groups(0, "tensor")[0]
+    byte_s = wires.time_s("all-reduce", group, _PROBE_BYTES) / (2 * _PROBE_BYTES)
+    rates = [
+        rate.value
+        for engine in cluster.device.engines.values()
+        for rate in engine.rates.values()
+        if "matrix" in engine.runs
+    ]
+    return max(rates) * byte_s

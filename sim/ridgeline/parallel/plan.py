@@ -10,20 +10,25 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from ridgeline import units
 from ridgeline.config import Strict
-from ridgeline.errors import ConfigError, nearest
+from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.parallel.schedules import SCHEDULES
 
 _SUGGESTED_BATCH = 32
 # What the lowering cannot do yet, with the only value that it can do.
 _NOT_MODELLED: dict[str, Any] = {
-    "tensor": 1,
-    "sequence": 1,
     "context": 1,
-    "pipeline": 1,
     "expert": 1,
-    "sharding": 0,
-    "recompute": "none",
-    "schedule": "1f1b",
 }
+DIMENSIONS = ("tensor", "context", "data", "pipeline")
+"""Dimensions of the plan that devices are numbered by, the innermost first, by default."""
+
+
+_SWITCH = {"on": 0, "true": 0, "off": 1, "false": 1}  # 0: the degree of `tensor`
+
+
+def _degree(raw: object) -> object:
+    """Read on and off, which stand for the degree of `tensor` and 1."""
+    return _SWITCH[str(raw).lower()] if isinstance(raw, bool) else raw
 
 
 def _si_bytes(raw: object) -> object:
@@ -41,25 +46,40 @@ class Plan(Strict):
     global_batch: int = Field(ge=1, le=2**31)
     """Samples of one weight update, over all devices."""
     data: int = Field(default=1, ge=1, le=10**6)
+    """Replicas of the model, which share the batch."""
     tensor: int = Field(default=1, ge=1, le=10**6)
-    sequence: int = Field(default=1, ge=1, le=10**6)
+    """Devices that share every op and its weights (Megatron-LM)."""
+    sequence: Annotated[int, BeforeValidator(_degree)] = Field(default=1, ge=0, le=10**6)
+    """Devices that share the positions of a sequence between the ops that `tensor` divides: off (1)
+    or on, which is the degree of `tensor`."""
     context: int = Field(default=1, ge=1, le=10**6)
     pipeline: int = Field(default=1, ge=1, le=10**6)
+    """Stages that the layers are cut into."""
+    chunks: int = Field(default=1, ge=1, le=10**4)
+    """Parts of the model on each stage, of an interleaved schedule."""
     expert: int = Field(default=1, ge=1, le=10**6)
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
-    """Samples that one rank processes at a time; None: all of its share."""
-    precision: str = "fp32"
-    """fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed, int8-mixed or flex16+5."""
+    """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
+    precision: str | None = None
+    """fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed, int8-mixed or flex16+5; None: the model's."""
     optimizer: str | None = None
     """None: the model's own."""
     schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble"] = "1f1b"
+    """In which order the stages of a pipeline work."""
     sharding: int = Field(default=0, ge=0, le=3)
-    """Optimizer sharding stage (ZeRO)."""
+    """What the data-parallel ranks share (ZeRO): 1 optimizer state, 2 gradients, too, 3 weights,
+    too."""
     recompute: Literal["none", "full", "selective"] = "none"
+    """What the backward pass computes again: every block, or the scores of attention."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
+    overlap_tensor: bool = False
+    """Whether ops that need nothing of a collective between tensor-parallel ranks run while that
+    goes on; else the next op waits for it, as in Megatron-LM's first versions."""
     bucket: Annotated[units.Bytes, BeforeValidator(_si_bytes)] = 25 * 2.0**20
     """Gradients are reduced in buckets of at least this size (PyTorch DDP: 25 MiB)."""
+    order: str = "-".join(DIMENSIONS)
+    """Which dimension numbers neighbouring devices: the innermost first."""
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -68,7 +88,7 @@ class Plan(Strict):
             raise _explained(error) from error
 
     @model_validator(mode="after")
-    def _divides(self) -> Plan:
+    def _check(self) -> Plan:
         if self.global_batch % self.data:
             lower = self.global_batch - self.global_batch % self.data
             near = f"{lower} or {lower + self.data}" if lower else str(self.data)
@@ -76,7 +96,7 @@ class Plan(Strict):
                 f"global_batch {self.global_batch} cannot be shared evenly by data={self.data}"
                 f" ranks; the nearest that can: {near}"
             )
-        if self.micro_batch is not None and self.rank_batch % self.micro_batch:
+        if self.rank_batch % self.micro_batch_size:
             raise ValueError(
                 f"micro_batch {self.micro_batch} does not divide the {self.rank_batch} samples of a"
                 " rank (global_batch / data)"
@@ -86,7 +106,35 @@ class Plan(Strict):
                 raise ValueError(
                     f"{name}={getattr(self, name)} is not modelled yet; the only value is {only}"
                 )
+        if self.sequence == 0:
+            object.__setattr__(self, "sequence", self.tensor)
+        if self.sequence not in {1, self.tensor}:
+            raise ValueError(
+                f"sequence={self.sequence} must be 1 (off) or the degree of tensor, {self.tensor}"
+            )
+        parts = self.order.split("-")
+        if sorted(parts) != sorted(DIMENSIONS):
+            raise ValueError(
+                f"order {self.order!r} must name each of {', '.join(DIMENSIONS)} once, joined by -"
+            )
+        self._check_schedule()
         return self
+
+    def _check_schedule(self) -> None:
+        interleaved = self.schedule == "interleaved"
+        if interleaved and (self.pipeline < 2 or self.chunks < 2):
+            raise ValueError(
+                "schedule=interleaved needs pipeline of at least 2 and chunks of at least 2, found "
+                f"pipeline={self.pipeline}, chunks={self.chunks}"
+            )
+        if self.chunks > 1 and not interleaved:
+            raise ValueError(
+                f"chunks={self.chunks} needs schedule=interleaved, found {self.schedule}"
+            )
+        try:
+            SCHEDULES[self.schedule].check(self.pipeline, self.micro_batches, self.chunks)
+        except RidgelineError as error:
+            raise ValueError(str(error)) from error
 
     @property
     def devices(self) -> int:
@@ -101,7 +149,7 @@ class Plan(Strict):
     @property
     def micro_batch_size(self) -> int:
         """Samples that one rank processes at a time."""
-        return self.micro_batch or self.rank_batch
+        return self.micro_batch or (1 if self.pipeline > 1 else self.rank_batch)
 
     @property
     def micro_batches(self) -> int:
@@ -183,6 +231,8 @@ def _typed(name: str, value: Any) -> Any:
     if bool in kinds and value.lower() in {"true", "false"}:
         return value.lower() == "true"
     if int in kinds:
+        if name == "sequence" and value.lower() in _SWITCH:
+            return _SWITCH[value.lower()]
         try:
             return int(value)
         except ValueError as error:

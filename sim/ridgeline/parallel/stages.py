@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.recompute_blocks import crossings, cut_places, forward_ops
+from ridgeline.parallel.recompute_blocks import crossing_bytes, cut_places, forward_ops
 from ridgeline.units import show
-from ridgeline.workload.graph import Graph, Pass
+from ridgeline.workload.graph import Graph, Pass, Role
 
 Floats = npt.NDArray[np.float64]
 
@@ -89,15 +89,17 @@ def units(graph: Graph) -> tuple[Unit, ...]:
     for at, i in enumerate(order):
         unit += at > ends[unit]
         ops[unit].append(i)
-        home.setdefault(graph.ops[i].layer, unit)
+        made = graph.tensors[graph.ops[i].outputs[0]] if graph.ops[i].outputs else None
+        if made is None or made.role is not Role.WEIGHT_COPY:  # a copy is made wherever it is read
+            home.setdefault(graph.ops[i].layer, unit)
     for i, op in enumerate(graph.ops):
         if op.pass_ is not Pass.FORWARD:
             if op.layer not in home:
                 raise RidgelineError(f"{op.name}: its layer {op.layer!r} has no forward op")
             ops[home[op.layer]].append(i)
-    crossing = crossings(graph)
+    crossing = crossing_bytes(graph)
     return tuple(
-        Unit(tuple(sorted(part)), crossing[end][1] if end < len(order) - 1 else 0)
+        Unit(tuple(sorted(part)), crossing[end] if end < len(order) - 1 else 0)
         for part, end in zip(ops, ends, strict=True)
     )
 

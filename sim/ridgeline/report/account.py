@@ -69,7 +69,7 @@ def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAc
         limits.setdefault(limiting(cost, device), []).append(float(count * duration))
 
     busy = union(timeline.start_s[mine], timeline.end_s[mine])
-    network = union(*_collective_intervals(lowered, timeline, rank))
+    network = union(*_collective_intervals(timeline, rank))
     idle = total - math.fsum(busy[:, 1] - busy[:, 0])
     exposed = math.fsum(network[:, 1] - network[:, 0]) - overlap(busy, network)
     exposed = min(max(exposed, 0.0), max(idle, 0.0))
@@ -146,12 +146,15 @@ def limiting(cost: OpCost, device: Device) -> str:
     return max(times, key=lambda name: times[name])
 
 
-def _collective_intervals(lowered: Lowered, timeline: Timeline, rank: int) -> tuple[Floats, Floats]:
-    """Start and end of the collectives that a rank takes part in."""
-    program = lowered.program
-    streams = np.flatnonzero(program.stream_rank == rank)
-    tasks = np.unique(np.concatenate([timeline.tasks_of(int(stream)) for stream in streams]))
-    tasks = tasks[program.kind[tasks] == _kind(program.kind_names, COLLECTIVE)]
+def _collective_intervals(timeline: Timeline, rank: int) -> tuple[Floats, Floats]:
+    """Start and end of the communication that a rank takes part in."""
+    program = timeline.program
+    streams = program.stream_rank == rank
+    mine = streams[program.stream]
+    if len(program.group_stream):
+        takes_part = np.logical_or.reduceat(streams[program.group_stream], program.group_ptr[:-1])
+        mine |= (program.group >= 0) & takes_part[program.group]
+    tasks = np.flatnonzero(mine & (program.kind == _kind(program.kind_names, COLLECTIVE)))
     return timeline.start_s[tasks], timeline.end_s[tasks]
 
 

@@ -31,13 +31,19 @@ NOT_MODELLED = (
 )
 
 
-def manifest(model: Model, cluster: Cluster, plan: Plan, lowered: Lowered) -> dict[str, Any]:
+def manifest(
+    model: Model, cluster: Cluster, plan: Plan, graph: Graph, lowered: Lowered
+) -> dict[str, Any]:
     """Return the manifest of one simulation as plain values; ``hash`` identifies all the rest.
 
     Neither clock time nor host names nor paths are in it: equal inputs give an equal manifest.
+
+    Parameters
+    ----------
+    graph
+        Of one micro-batch, before it was divided.
     """
     device = cluster.device
-    graph = lowered.graph
     content: dict[str, Any] = {
         "ridgeline": __version__,
         "scope": "one training step: forward, backward, gradient reduction, update",
@@ -81,6 +87,7 @@ def manifest(model: Model, cluster: Cluster, plan: Plan, lowered: Lowered) -> di
             "real": sum(len(members) for members in lowered.classes),
             "simulated": len(lowered.classes),
         },
+        "not_divided": lowered.whole,
         "trust": trust(device, lowered),
         "notes": [*graph.notes, *zeros_notes(lowered)],
     }

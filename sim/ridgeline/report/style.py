@@ -121,6 +121,23 @@ def figure(
     return decorate
 
 
+def themed() -> Any:
+    """Return the context in which figures are drawn."""
+    import matplotlib
+
+    return matplotlib.rc_context(dict(_RC))
+
+
+def free_axes(width_in: float, height_in: float) -> Axes:
+    """Return axes of a new figure of any size, for pictures that are not charts of a result."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width_in, height_in), facecolor=PAPER, layout="constrained")
+    FigureCanvasAgg(made)
+    return made.add_subplot()
+
+
 def sheet(
     space_in: tuple[float, float, float, float],
     draw: Callable[[Axes], str],

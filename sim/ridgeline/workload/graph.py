@@ -45,6 +45,7 @@ class Role(StrEnum):
     ACTIVATION_GRADIENT = "activation-gradient"
     WEIGHT_GRADIENT = "weight-gradient"
     STATE = "state"  # optimizer state: momentum, variances
+    HOST = "host"  # a copy in the host's memory; takes none of the device's
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,14 @@ def join_groups(drawing: Drawing, n_groups: int, a: int, h: int, link: LinkKind)
     for g in range(n_groups):
         for one, other in combinations(routers[g * a : (g + 1) * a], 2):
             drawing.join(one, other, link)
+    join_globally(drawing, routers, n_groups, a, h, link)
+    return routers
+
+
+def join_globally(
+    drawing: Drawing, routers: Sequence[int], n_groups: int, a: int, h: int, link: LinkKind
+) -> None:
+    """Link groups of `a` routers with `h` global ports each, as `join_groups` says."""
     others = n_groups - 1
     for g in range(n_groups):
         for turn in range(a * h // others if others else 0):
@@ -91,4 +99,3 @@ def join_groups(drawing: Drawing, n_groups: int, a: int, h: int, link: LinkKind)
                     port = turn * others + offset - 1
                     back = turn * others + n_groups - offset - 1
                     drawing.join(routers[g * a + port // h], routers[far * a + back // h], link)
-    return routers

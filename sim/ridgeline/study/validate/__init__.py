@@ -25,6 +25,7 @@ SUITES = {
     "rnn": "Recurrent layers on one device",
     "single-device": "Training steps on one device",
     "multi-device": "Training steps on several devices",
+    "llm": "Training steps of large language models under hybrid plans",
     "collectives": "Collectives over the links of a machine",
 }
 

@@ -89,6 +89,8 @@ class Network(Strict, abc.ABC):
     """Where the network is described, and which variant this is."""
     optimizer: str = "sgd-momentum"
     """The optimizer that it is usually trained with."""
+    precision: str = "fp32"
+    """The precision that it is usually trained in."""
     weight_sparsity: str = "none"
     """Zeros in the weights of convolutions and matrix products: 2:4, unstructured 0.3, block 32x32
     0.1. What they save is up to the device; memory holds the dense weights."""

@@ -36,6 +36,8 @@ class Decoder(Network):
     sample: ClassVar[str] = "sequences"
 
     family: Literal["decoder"]
+    precision: str = "bf16-mixed"
+    """The precision that it is usually trained in."""
     vocabulary: Channels
     sequence: Sequence
     """Tokens of a sequence."""

@@ -1,0 +1,97 @@
+"""``ridgeline topology``: what a network amounts to, and its picture."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Whole
+
+if TYPE_CHECKING:
+    from ridgeline.network.load import LinkLoad
+    from ridgeline.network.measures import Measures
+
+
+def topology_(
+    where: str,
+    *,
+    devices: Whole | None = None,
+    load: str | None = None,
+    plot: str | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Count, measure and draw a network.
+
+    Parameters
+    ----------
+    where
+        A cluster or node by name or file, a topology file, or inline: "Torus(4x8, 50 GB/s, 1 us)".
+    devices
+        How many devices of a cluster are in use; without it, all it can have.
+    load
+        What the links carry: a collective and a size, "all-reduce 100MB" (a third word names the
+        algorithm), or messages all at once, "stride:4 1MB", "permutation:SEED 1MB", "incast 1MB".
+    plot
+        File of the picture: .png, .svg or .pdf.
+    json
+        Print the answer as JSON.
+    """
+    from ridgeline.network.load import link_load
+    from ridgeline.network.measures import measure
+    from ridgeline.network.where import topology_of
+
+    topology = topology_of(where, devices)
+    measures = measure(topology)
+    loaded = None if load is None else link_load(topology, load)
+    if plot is not None:
+        from ridgeline.report.figures import save
+        from ridgeline.report.figures_network import network
+
+        save(network(topology, loaded), plot)
+    if json:
+        answer = {"name": topology.name, **asdict(measures), "routing": topology.routing}
+        if loaded is not None:
+            answer["load"] = loaded.to_dict(topology)
+        print_json(answer)
+        return
+    _print(topology.name, measures, loaded)
+    if plot is not None:
+        console().print(f"wrote {plot}", soft_wrap=True)
+
+
+def _print(name: str, measures: Measures, loaded: LinkLoad | None) -> None:
+    from ridgeline.report.summary import plain_table
+    from ridgeline.units import show
+
+    rows = plain_table({"": "left", " ": "left"}, headings=False)
+    rows.add_row("topology", name)
+    rows.add_row("devices", f"{measures.n_devices:,}")
+    rows.add_row("switches, NICs", f"{measures.n_switches:,}, {measures.n_nics:,}")
+    rows.add_row("links", f"{measures.n_links:,}")
+    apart = "not connected" if measures.diameter < 0 else f"{measures.diameter} links"
+    rows.add_row("diameter", apart)
+    at_most = "at most " if measures.bisection_method == "bound" else ""
+    rows.add_row("bisection, one way", at_most + show(measures.bisection_bytes_per_s, "B/s", 4))
+    for link in measures.links:
+        energy = (
+            show(link.energy_j_per_bit, "J", 3) + " a bit"
+            if link.energy_j_per_bit
+            else ("energy not given")
+        )
+        rows.add_row(
+            f"  {link.n_links:,} x {link.name}",
+            f"{show(link.bandwidth_bytes_per_s, 'B/s', 4)} each way, "
+            f"{show(link.latency_s, 's')}, {energy}",
+        )
+    counted = f" ({measures.priced})" if measures.priced else ""
+    cost, power = measures.cost_dollars, measures.power_w
+    rows.add_row("cost", "not given" if cost is None else f"{cost:,.0f} USD{counted}")
+    rows.add_row("power", "not given" if power is None else show(power, "W", 4) + counted)
+    if loaded is not None:
+        rows.add_row("load", loaded.title)
+        rows.add_row("  time", show(loaded.time_s, "s", 4))
+        rows.add_row("  busiest link", f"{loaded.share.max(initial=0.0):.1%} of the time in use")
+    console().print(rows, markup=False)

@@ -1,0 +1,53 @@
+"""Which device is which: ranks as places in the dimensions of the plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ridgeline.parallel.plan import Plan
+
+Ranks = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Ranks in the order of the plan: the first dimension numbers neighbours.
+
+    Attributes
+    ----------
+    order
+        Names of the dimensions, the innermost first.
+    ranks
+        Rank at every place, with one axis for each dimension in that order.
+    """
+
+    order: tuple[str, ...]
+    ranks: Ranks
+
+    @classmethod
+    def of(cls, plan: Plan) -> Mesh:
+        """Return the ranks of a plan."""
+        order = tuple(plan.order.split("-"))
+        shape = [getattr(plan, name) for name in order]
+        ranks = np.arange(plan.devices).reshape(shape[::-1]).transpose()
+        return cls(order, ranks)
+
+    def groups(self, stage: int, *dimensions: str) -> Ranks:
+        """Ranks of one stage by group: [groups, members]; a group varies in the dimensions.
+
+        Members are in ascending order, as are the groups by their first member.
+        """
+        at_stage = np.take(self.ranks, [stage], axis=self.order.index("pipeline"))
+        inside = [axis for axis, name in enumerate(self.order) if name in dimensions]
+        outside = [axis for axis, name in enumerate(self.order) if name not in dimensions]
+        moved = at_stage.transpose(outside[::-1] + inside[::-1])
+        size = int(np.prod([at_stage.shape[axis] for axis in inside], initial=1))
+        rows = moved.reshape(-1, size)
+        return rows[np.argsort(rows[:, 0], kind="stable")]
+
+    def stage(self, stage: int) -> Ranks:
+        """Ranks of a stage, ascending."""
+        return np.sort(np.take(self.ranks, stage, axis=self.order.index("pipeline")).ravel())

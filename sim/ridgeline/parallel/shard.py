@@ -1,0 +1,492 @@
+"""Divide a training graph over the devices of one dimension of the plan, for any network.
+
+The graph is walked once, forward and backward pass alike. Each op is divided by one of its labels
+(`labels`), or done whole by every device. From that follows how every tensor is laid out: whole on
+every device, divided along one dimension, or a partial sum. Where an op needs an operand in another
+layout than it has, a collective is put in: that is the only place where communication comes from.
+
+=====================  ====================  ======================
+from                   to                    collective
+=====================  ====================  ======================
+partial sum            whole                 all-reduce
+partial sum            divided               reduce-scatter
+divided                whole                 all-gather
+divided                divided otherwise     all-to-all
+whole                  divided               none: a local copy
+=====================  ====================  ======================
+
+What an op is divided by is chosen by the bytes that its collectives move, in the forward pass those
+of its gradient counted in. A product with weights is always divided where that pairs it with
+another one, so that what the first leaves divided, the second takes up (Megatron-LM's pairs of
+column and row parallel layers, found here in any graph); one that stands alone only if the
+arithmetic that is saved takes longer than the bytes that have to move. All else follows its inputs.
+
+With sequence parallelism (Korthikanti et al., Reducing activation recomputation in large
+transformer models, 2022, arXiv:2205.05198, Section 4.2.2) partial sums of [batch, positions,
+features] are scattered along the positions instead of being summed on every device.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from ridgeline.errors import ConfigError
+from ridgeline.parallel.labels import (
+    Signature,
+    base,
+    divided_loops,
+    forward_name,
+    signature,
+    whole,
+)
+from ridgeline.workload.builder import settle
+from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
+
+WHOLE, PARTIAL, FREE = -1, -2, -3
+"""Layouts besides "divided along dimension 0, 1, ..."; a weight is free until an op decides."""
+
+COLLECTIVES = frozenset({"all-reduce", "reduce-scatter", "all-gather", "all-to-all"})
+"""Kinds of the ops that are put in; their attribute "dimension" says between which devices."""
+
+_STATIC = frozenset({Role.WEIGHT, Role.WEIGHT_COPY, Role.STATE, Role.BUFFER})
+_WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
+_GRADIENTS = frozenset({Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT})
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """What one device of the group does.
+
+    Attributes
+    ----------
+    graph
+        Its ops and its parts of all tensors, with the collectives as ops.
+    divided
+        Names of the tensors of which every device has a part.
+    whole
+        Kinds of the ops that every device does whole though they have arithmetic to divide, and
+        how many ops of each kind.
+    """
+
+    graph: Graph
+    divided: frozenset[str]
+    whole: dict[str, int]
+
+
+def shard(
+    graph: Graph,
+    degree: int,
+    *,
+    dimension: str = "tensor",
+    sequence: bool = False,
+    flops_per_byte: float = 1000.0,
+) -> Sharded:
+    """Divide a training graph over `degree` devices.
+
+    Parameters
+    ----------
+    dimension
+        Name of the plan's dimension, for the collectives.
+    sequence
+        Scatter partial sums along the positions of a sequence.
+    flops_per_byte
+        What a device computes while the group moves one byte: decides about lone products.
+
+    Raises
+    ------
+    ConfigError
+        If attention heads can not be shared evenly.
+    """
+    if degree == 1:
+        return Sharded(graph, frozenset(), {})
+    sharder = _Sharder(graph, degree, dimension, sequence, flops_per_byte)
+    sharder.check()
+    sharder.look_ahead()
+    for op in graph.ops:
+        sharder.take(op)
+    return sharder.result()
+
+
+class _Sharder:
+    def __init__(
+        self, graph: Graph, degree: int, dimension: str, sequence: bool, flops_per_byte: float
+    ) -> None:
+        self.graph, self.degree, self.dimension = graph, degree, dimension
+        self.sequence, self.flops_per_byte = sequence, flops_per_byte
+        self.tensors = dict(graph.tensors)  # whole; also of what is put in
+        self.local: dict[str, Tensor] = {}
+        self.ops: list[Op] = []
+        self.layout: dict[str, int] = {}  # of every tensor that is there, weights by their root
+        self.stands_for: dict[str, str] = {}  # a partial sum that was summed up: its successor
+        self.copies: dict[tuple[str, int, bool], str] = {}  # (tensor, layout, in backward pass)
+        self.forward = {op.name: op for op in graph.ops if op.pass_ is Pass.FORWARD}
+        self.root: dict[str, str] = {}  # weight copy: weight
+        self.casts: list[Op] = []
+        self.makers: dict[str, Op] = {}
+        self.good: dict[str, frozenset[int]] = {}
+        self.pads: set[tuple[str, int]] = set()
+        self.whole: Counter[str] = Counter()
+        self.names: Counter[str] = Counter()
+        self.chosen: dict[str, str | None] = {}
+        self.signatures: dict[str, Signature | None] = {}
+        for op in self.forward.values():
+            if op.kind == "cast" and graph.tensors[op.inputs[0]].role in _WEIGHTS:
+                self.root[op.outputs[0]] = self._root(op.inputs[0])
+                self.casts.append(op)
+
+    def _root(self, name: str) -> str:
+        return self.root.get(name, name)
+
+    def _signature(self, op: Op) -> Signature | None:
+        if op.name not in self.signatures:
+            of = self.forward.get(forward_name(op)) if op.pass_ in _GRADIENTS else None
+            self.signatures[op.name] = signature(op, self.tensors, of)
+        return self.signatures[op.name]
+
+    def check(self) -> None:
+        """Raise ConfigError if heads can not be shared evenly by the devices."""
+        for op in self.forward.values():
+            sig = self._signature(op)
+            for label in sig.strict if sig is not None else ():
+                assert sig is not None
+                heads = sig.units[label]
+                if heads > 1 and heads % self.degree:
+                    allowed = [n for n in range(1, heads + 1) if heads % n == 0]
+                    raise ConfigError(
+                        f"{self.dimension}={self.degree} does not divide the {heads} heads of keys "
+                        f"of {op.layer!r}; allowed: {', '.join(map(str, allowed))}",
+                        field=f"plan.{self.dimension}",
+                    )
+
+    def look_ahead(self) -> None:
+        """Find along which dimensions each activation is taken up by a later product."""
+        for op in reversed(self.forward.values()):
+            sig = self._signature(op) or whole(op, self.tensors)
+            taken_up = {label for label in sig.labels if self._is_taken_up(label, op, sig)}
+            for name, labels in zip(op.inputs, sig.inputs, strict=True):
+                if self.tensors[name].role in _STATIC:
+                    self._mark_pads(self._root(name), labels, op, sig)
+                    continue
+                self._mark_pads(name, labels, op, sig)
+                dims = frozenset(d for d, label in enumerate(labels) if label in taken_up)
+                self.good[name] = self.good.get(name, dims) & dims
+
+    def _is_taken_up(self, label: str, op: Op, sig: Signature) -> bool:
+        if not self._divides(label, op, sig):
+            return False
+        after = [
+            name
+            for name, labels in zip(op.outputs, sig.outputs, strict=True)
+            if label in labels and labels.index(label) in self.good.get(name, ())
+        ]
+        if after or label in sig.inner:
+            return True
+        summed = not any(label in labels for labels in sig.outputs)
+        return summed and self._has_weight(label, op, sig)
+
+    def _has_weight(self, label: str, op: Op, sig: Signature) -> bool:
+        return any(
+            label in labels and self.tensors[name].role in _WEIGHTS
+            for name, labels in zip(op.inputs, sig.inputs, strict=True)
+        )
+
+    def _mark_pads(self, name: str, labels: tuple[str, ...], op: Op, sig: Signature) -> None:
+        for dim, label in enumerate(labels):
+            if label and self._is_padded(label, op, sig):
+                self.pads.add((name, dim))
+
+    def _is_padded(self, label: str, op: Op, sig: Signature) -> bool:
+        if label in sig.padded:
+            return True
+        tensors = zip((*op.inputs, *op.outputs), (*sig.inputs, *sig.outputs), strict=True)
+        return any(
+            label in labels and (self._root(base(name)), labels.index(label)) in self.pads
+            for name, labels in tensors
+        )
+
+    def _divides(self, label: str, op: Op, sig: Signature) -> bool:
+        size = sig.size(label, op, self.tensors)
+        if size % self.degree == 0:
+            return True
+        return size > self.degree and self._is_padded(label, op, sig)
+
+    # The walk
+
+    def take(self, op: Op) -> None:
+        """Write what one device does of an op."""
+        if op.name in self.forward and op.outputs[0] in self.root:
+            return  # copies of weights are made first, when it is known how the weights are divided
+        sig = self._signature(op)
+        if sig is None:
+            sig = whole(op, self.tensors)
+            if op.matrix_flops or op.vector_flops:
+                self.whole[op.kind] += 1
+        if self._passes_partial(op):
+            self._write(op, sig, None, [self._now(name) for name in op.inputs], PARTIAL)
+            return
+        label = self._follow(op, sig) or self._choose(op, sig)
+        self.chosen[op.name] = label
+        if label is None and op.loops is not None and op.pass_ is Pass.FORWARD:
+            self.whole[op.kind] += 1
+        inputs = [
+            self._bring(name, _need(labels, label), op)
+            for name, labels in zip(op.inputs, sig.inputs, strict=True)
+        ]
+        for part in sig.inner.get(label or "", ()):
+            self._inner(part.op, part.size_bytes, part.repeat, op, inputs[0])
+        self._write(op, sig, label, inputs)
+
+    def _passes_partial(self, op: Op) -> bool:
+        """Whether an op adds or converts partial sums, so that their sum can wait."""
+        linear = op.kind == "add" or (op.kind == "cast" and op.pass_ is Pass.WEIGHT_GRADIENT)
+        return linear and all(self._where(self._now(name)) == PARTIAL for name in op.inputs)
+
+    def _now(self, name: str) -> str:
+        return self.stands_for.get(name, name)
+
+    def _where(self, name: str) -> int:
+        """Layout of a tensor; what no op has made is free if it is held, else whole."""
+        name = self._root(name)
+        if name not in self.layout:
+            of = self.tensors[name]
+            self.layout[name] = FREE if of.role in _STATIC else WHOLE
+        return self.layout[name]
+
+    def _follow(self, op: Op, sig: Signature) -> str | None:
+        """Return the label that divides the forward op of a gradient op, if it can."""
+        label = self.chosen.get(forward_name(op)) if op.pass_ in _GRADIENTS else None
+        return label if label is not None and label in sig.labels else None
+
+    def _choose(self, op: Op, sig: Signature) -> str | None:
+        """Return the label by which an op is divided, or None."""
+        weighted = op.loops is not None and op.pass_ is Pass.FORWARD
+        best: tuple[float, int, str | None] | None = None
+        paired = False
+        for order, label in enumerate(sig.labels):
+            if not self._is_candidate(label, op, sig) or not self._divides(label, op, sig):
+                continue
+            if op.pass_ is Pass.FORWARD and self._begins(label, op, sig):
+                paired = paired or self._pairs(label, op, sig)
+            found = (self._cost(label, op, sig), order, label)
+            best = found if best is None or found[:2] < best[:2] else best
+        if best is None:
+            return None
+        if paired:
+            return best[2]
+        alone = self._cost(None, op, sig)
+        if weighted:
+            saved = 3 * op.matrix_flops * (1 - 1 / self.degree)
+            alone += saved / self.flops_per_byte
+        return best[2] if best[0] <= alone else None
+
+    def _is_candidate(self, label: str, op: Op, sig: Signature) -> bool:
+        """Whether something is divided by the label already, or an op may begin to be."""
+        for name, labels in zip(op.inputs, sig.inputs, strict=True):
+            if label not in labels:
+                continue
+            dim, now = labels.index(label), self._where(self._now(name))
+            if now == dim:
+                return True
+            if now == FREE and op.pass_ is Pass.FORWARD and self._begins(label, op, sig):
+                return True
+            if self.sequence and now == PARTIAL and dim == 1 and len(labels) == 3:
+                return True
+        return any(
+            label in labels and self.layout.get(self._root(base(name))) == labels.index(label)
+            for name, labels in zip(op.outputs, sig.outputs, strict=True)
+            if base(name) != name
+        )
+
+    def _begins(self, label: str, op: Op, sig: Signature) -> bool:
+        """Whether an op may be divided though nothing is yet: a product with weights, a table."""
+        begins = op.loops is not None or label in sig.padded
+        return begins and self._has_weight(label, op, sig)
+
+    def _pairs(self, label: str, op: Op, sig: Signature) -> bool:
+        """Whether dividing a product takes up what is divided, or leaves what will be taken up."""
+        if op.loops is None:
+            return True  # a table: no device could hold a large vocabulary
+        x, labels = self._now(op.inputs[0]), sig.inputs[0]
+        if label in labels:
+            return self._where(x) == labels.index(label)
+        return any(
+            label in labels and labels.index(label) in self.good.get(name, ())
+            for name, labels in zip(op.outputs, sig.outputs, strict=True)
+        )
+
+    def _cost(self, label: str | None, op: Op, sig: Signature) -> float:
+        """Bytes that the collectives of an op move, about; in the forward pass also backward."""
+        forward = op.pass_ is Pass.FORWARD
+        moved = 0.0
+        for name, labels in zip(op.inputs, sig.inputs, strict=True):
+            tensor, now = self.tensors[name], self._where(self._now(name))
+            need = _need(labels, label)
+            if now == FREE:
+                continue
+            learns = forward and tensor.role is Role.ACTIVATION
+            if now == PARTIAL:
+                moved += tensor.bytes * (2 if need == WHOLE else 1 + learns)
+            elif now != need:
+                moved += tensor.bytes * (learns + (now != WHOLE))
+            elif need == WHOLE and label is not None and learns:
+                moved += 2 * tensor.bytes  # its gradient is a partial sum
+        if label is None:
+            return moved
+        for name, labels in zip(op.outputs, sig.outputs, strict=True):
+            tensor = self.tensors[name]
+            if label not in labels:
+                if self._is_sum(name, label, sig) and tensor.role not in _STATIC:
+                    moved += 2 * tensor.bytes
+            elif forward and op.loops is not None:
+                is_taken_up = labels.index(label) in self.good.get(name, ())
+                moved += 0 if is_taken_up else tensor.bytes
+        return moved
+
+    def _is_sum(self, output: str, label: str, sig: Signature) -> bool:
+        """Whether an output without the label is a partial sum."""
+        of = self.tensors[output]
+        if label in sig.inner or not of.shape or of.format.startswith("int"):
+            return False
+        return any(label in labels for labels in sig.inputs)
+
+    def _bring(self, name: str, need: int, op: Op) -> str:
+        """Name of the tensor in the layout that is needed; communicates if it has to."""
+        name = self._now(name)
+        now = self._where(name)
+        if now == FREE:
+            self.layout[self._root(name)] = now = need
+        if name not in self.local:
+            self._place(name, now)
+        if now == need:
+            return name
+        key = (name, need, op.pass_ is Pass.FORWARD)
+        if key not in self.copies:
+            self.copies[key] = self._reshape(name, now, need, op)
+        return self.copies[key]
+
+    def _reshape(self, name: str, now: int, need: int, op: Op) -> str:
+        kind = {
+            (True, False, True): "all-reduce",
+            (True, False, False): "reduce-scatter",
+            (False, True, False): "slice",
+            (False, False, True): "all-gather",
+            (False, False, False): "all-to-all",
+        }[now == PARTIAL, now == WHOLE, need == WHOLE]
+        here = self.local[name]
+        full = self.tensors[name]
+        sums = now == PARTIAL
+        new = self._fresh(f"{name}.{kind}")
+        shape = self._shape(full.shape, need)
+        role = here.role
+        if role in _WEIGHTS or role is Role.INPUT:
+            role = Role.ACTIVATION if role is not Role.WEIGHT else Role.WEIGHT_COPY
+        self.local[new] = Tensor(new, shape, here.format, role)
+        self.layout[new] = need
+        size = here.bytes if kind in {"all-reduce", "all-to-all"} else full.bytes
+        maker = self.makers.get(name, op) if sums else op
+        attrs = (("dimension", self.dimension), ("size_bytes", size), ("repeat", 1))
+        if kind == "slice":
+            part: Passes = (Fraction(1, self.degree),)
+            self._add(Op(new, kind, op.pass_, maker.layer, (name,), (new,), input_passes=part))
+        else:
+            self._add(
+                Op(
+                    new,
+                    kind,
+                    op.pass_,
+                    maker.layer,
+                    (name,),
+                    (new,),
+                    input_passes=(1,),
+                    in_place=kind == "all-reduce",
+                    attrs=attrs,
+                )
+            )
+        if sums:
+            self.stands_for[name] = new
+            for original, now_name in list(self.stands_for.items()):
+                if now_name == name:
+                    self.stands_for[original] = new
+        self.tensors[new] = replace(full, name=new)
+        return new
+
+    def _inner(self, kind: str, size_bytes: int, repeat: int, op: Op, x: str) -> None:
+        """Put in the communication of an op that is divided: before it, on its first input."""
+        name = self._fresh(f"{op.name}.{kind}")
+        attrs = (("dimension", self.dimension), ("size_bytes", size_bytes), ("repeat", repeat))
+        self._add(Op(name, kind, op.pass_, op.layer, (x,), (), input_passes=(1,), attrs=attrs))
+
+    def _write(
+        self, op: Op, sig: Signature, label: str | None, inputs: Iterable[str], at: int = WHOLE
+    ) -> None:
+        """Write the op with its local extents, and place its outputs."""
+        for name, labels in zip(op.outputs, sig.outputs, strict=True):
+            layout = at
+            if label is not None:
+                sums = self._is_sum(name, label, sig)
+                layout = labels.index(label) if label in labels else PARTIAL if sums else WHOLE
+            if self.tensors[name].role not in _STATIC:
+                self.layout[name] = layout
+            elif self._where(name) == FREE:
+                self.layout[self._root(name)] = max(layout, WHOLE)
+            self._place(name, self._where(name))
+            self.makers[name] = op
+        parts = self.degree if label is not None else 1
+        extents = sig.loops.get(label, ()) if label is not None else ()
+        self._add(
+            replace(
+                op,
+                inputs=tuple(inputs),
+                loops=divided_loops(op.loops, extents, parts),
+                vector_flops=-(-op.vector_flops // parts),
+                recomputed_flops=-(-op.recomputed_flops // parts),
+            )
+        )
+
+    def _place(self, name: str, layout: int) -> None:
+        of = self.tensors[name]
+        self.local[name] = replace(of, shape=self._shape(of.shape, layout))
+
+    def _shape(self, shape: tuple[int, ...], layout: int) -> tuple[int, ...]:
+        if layout < 0:
+            return shape
+        return (*shape[:layout], -(-shape[layout] // self.degree), *shape[layout + 1 :])
+
+    def _fresh(self, name: str) -> str:
+        self.names[name] += 1
+        return name if self.names[name] == 1 else f"{name}.{self.names[name]}"
+
+    def _add(self, op: Op) -> None:
+        self.ops.append(op)
+
+    def result(self) -> Sharded:
+        """Return the finished graph; each weight is copied just before it is first read."""
+        body, self.ops = self.ops, []
+        waiting = {op.outputs[0]: op for op in self.casts}
+        for op in body:
+            for name in op.inputs:
+                self._cast(name, waiting)
+            self.ops.append(op)
+        ops = settle(self.ops, self.local)
+        graph = replace(self.graph, tensors=self.local, ops=ops)
+        divided = frozenset(name for name in self.local if self._where(name) >= 0)
+        return Sharded(graph, divided, dict(sorted(self.whole.items())))
+
+    def _cast(self, copy: str, waiting: dict[str, Op]) -> None:
+        """Write the op that makes a copy of a weight, unless it is there already."""
+        op = waiting.pop(copy, None)
+        if op is None:
+            return
+        self._cast(op.inputs[0], waiting)
+        layout = max(self._where(copy), WHOLE)
+        for name in (op.inputs[0], copy):
+            self._place(name, layout)
+        parts = self.degree if layout >= 0 else 1
+        self._add(replace(op, vector_flops=-(-op.vector_flops // parts)))
+
+
+def _need(labels: tuple[str, ...], label: str | None) -> int:
+    return labels.index(label) if label is not None and label in labels else WHOLE

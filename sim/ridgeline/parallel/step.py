@@ -1,0 +1,466 @@
+"""One training step as tasks: blocks of every stage, their copies, messages and reductions.
+
+Tasks are numbered in this order: the copies of all teams, the messages between stages, the
+collectives at the end of the step. So the number of everything is known before it is written, and a
+block may wait for what has a higher number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ridgeline.engine.blocks import NOTHING, Block, lengths, port
+from ridgeline.engine.builder import Phase
+from ridgeline.engine.program import Ints
+from ridgeline.network.schedule import Schedule
+from ridgeline.parallel.buckets import Bucket, gradient_buckets
+from ridgeline.parallel.partition import Part, Partition, Receipt, Tie
+from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.schedules import PHASES, SCHEDULES, SlotArrays, slot_arrays
+from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.parallel.team import COLLECTIVE, Piece, Team, Writer, stream_of
+from ridgeline.parallel.zero import SHARD, with_sharding
+from ridgeline.workload.autodiff import weight_gradients
+from ridgeline.workload.graph import Graph, Op, Pass, Role
+from ridgeline.workload.liveness import MEMORY_KINDS, memory_entries
+
+_FINE = 100_000  # tasks up to which memory is followed op by op, not block by block
+_FORWARD, _BACKWARD, _WEIGHTS = range(len(PHASES))
+_BEGIN, _END = len(PHASES), len(PHASES) + 1  # what is done once, before and after
+
+
+@dataclass
+class Blocks:
+    """The blocks of one part of the model on one team.
+
+    Attributes
+    ----------
+    pieces
+        By phase, for the first micro-batch and for the others, which add to its gradients.
+    receipts
+        By phase, what comes from other stages.
+    begun
+        What is gathered at the beginning of the step, together.
+    buckets
+        Gradients that are reduced together at the end of the step.
+    n_waits
+        How much the updates wait for: collectives at the end.
+    held
+        Bytes that are held from the beginning, by kind.
+    """
+
+    part: Part
+    pieces: dict[tuple[int, bool], Piece]
+    receipts: dict[int, list[Receipt]]
+    begun: list[tuple[str, ...]]
+    buckets: tuple[Bucket, ...]
+    n_waits: int
+    held: Mapping[str, int]
+
+    def maker(self, tensor: str) -> int:
+        """Phase in which a tensor is made."""
+        for phase in (_FORWARD, _BACKWARD, _WEIGHTS):
+            piece = self.pieces.get((phase, False))
+            if piece is not None and tensor in piece.made and piece.made[tensor][0] >= 0:
+                return phase
+        raise KeyError(tensor)
+
+
+@dataclass
+class Copies:
+    """Where the blocks of one team are played: one entry for each copy, in order."""
+
+    team: Team
+    chunks: list[Blocks]
+    pieces: list[Piece]
+    order: Ints
+    phase: Ints
+    chunk: Ints
+    micro_batch: Ints
+    first: Ints
+    ports: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+
+    def rows(self, phase: int, chunk: int) -> Ints:
+        """Return the copies of one phase of a chunk."""
+        return np.flatnonzero((self.phase == phase) & (self.chunk == chunk))
+
+    def task(self, tensor: str, chunk: int, r: int) -> Ints:
+        """Return [M] the task of each micro-batch that makes a tensor on a rank."""
+        phase = self.chunks[chunk].maker(tensor)
+        rows = self.rows(phase, chunk)
+        places = (piece.made.get(tensor) for piece in self.pieces)
+        place = np.array([NOTHING if at is None else at[r] for at in places])
+        made = np.full(int(self.micro_batch.max()) + 1, NOTHING, np.int64)
+        made[self.micro_batch[rows]] = self.first[rows] + place[self.order[rows]]
+        return made
+
+    def last(self, r: int, phases: Sequence[int], chunk: int) -> int:
+        """Return the last compute task of a chunk's phases on a rank."""
+        rows = np.flatnonzero(np.isin(self.phase, phases) & (self.chunk == chunk))
+        row = int(rows[-1])
+        return int(self.first[row]) + self.pieces[int(self.order[row])].tail[r]
+
+
+class Step:
+    """Writes all tasks of one step.
+
+    Parameters
+    ----------
+    divided
+        Tensors of which each tensor-parallel rank has a part.
+    fold
+        Simulate one of each class of equivalent ranks.
+    """
+
+    def __init__(
+        self, plan: Plan, writer: Writer, cut: Partition, divided: frozenset[str], *, fold: bool
+    ) -> None:
+        self.plan, self.writer, self.cut, self.divided = plan, writer, cut, divided
+        self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
+        self.schedules: list[Schedule] = []
+        self.splits = plan.pipeline > 1 and SCHEDULES[plan.schedule].splits_backward
+        n_tasks = sum(len(part.graph.ops) for part in cut.parts) * plan.micro_batches
+        self.fine = n_tasks <= _FINE
+        self.teams = [
+            Team(self.builder, stage, self._members(stage, fold)) for stage in range(plan.pipeline)
+        ]
+
+    def _members(self, stage: int, fold: bool) -> tuple[tuple[int, ...], ...]:
+        """Return the ranks that each simulated rank of a stage stands for."""
+        ranks = self.mesh.stage(stage).tolist()
+        return (tuple(ranks),) if fold else tuple((rank,) for rank in ranks)
+
+    def write(self) -> None:
+        """Write the whole step."""
+        slots = self._slots()
+        played: list[Copies] = []
+        number = self.builder.n_tasks
+        for team in self.teams:
+            chunks = [self._blocks(team, chunk) for chunk in range(self.plan.chunks)]
+            self._hold(team, chunks)
+            played.append(self._arrange(team, chunks, slots, number))
+            sizes = lengths([piece.block for piece in played[-1].pieces])
+            number += int(sizes[played[-1].order].sum())
+        messages = self._messages(played, number)
+        number += sum(len(first) for _, first, _ in messages)
+        ends = self._ends(played, number)
+        for copies in played:
+            blocks = [piece.block for piece in copies.pieces]
+            self.builder.add_copies(blocks, copies.order, copies.first, copies.ports)
+        for block, first, ports in messages:
+            self.builder.add_copies([block], np.zeros(len(first), np.int64), first, ports)
+        for end in ends:
+            self._add_end(end)
+
+    def _slots(self) -> SlotArrays:
+        plan = self.plan
+        name = plan.schedule if plan.pipeline > 1 or plan.schedule == "gpipe" else "1f1b"
+        return slot_arrays(SCHEDULES[name](plan.pipeline, plan.micro_batches, plan.chunks))
+
+    # Blocks
+
+    def _blocks(self, team: Team, chunk: int) -> Blocks:
+        """Write the blocks of one part of the model."""
+        number = chunk * self.plan.pipeline + team.stage
+        plan, part = self.plan, self.cut.parts[number]
+        replicas = plan.data * plan.context
+        graph = with_sharding(part.graph, plan.sharding, replicas, plan.bucket)
+        part = replace(part, graph=graph)
+        persist = plan.micro_batches > 1
+        memory = memory_entries(graph, gradients_persist=persist)
+        phases = self._phases(graph)
+        receipts = {
+            _FORWARD: [receipt for receipt in part.receipts if receipt.forward],
+            _BACKWARD: [receipt for receipt in part.receipts if not receipt.forward],
+        }
+        at_end = replicas > 1 and plan.sharding < 2
+        buckets = gradient_buckets(graph, plan.bucket) if at_end else ()
+        ties = [tie for tie in self.cut.ties if number in tie.gradients]
+        n_groups = len(list(team.of_groups(self.writer.groups(team, "data"))))
+        n_waits = bool(buckets) * n_groups + len(ties) * len(team)
+        gradients = frozenset(weight_gradients(graph).values()) if persist else frozenset()
+        pieces: dict[tuple[int, bool], Piece] = {}
+        for phase, ops in phases.items():
+            once = [graph.ops[i].outputs for i in phases.get(_BEGIN, ()) if _sends(graph.ops[i])]
+            begun = once if phase == _FORWARD else []
+            differs = begun or phase in {_BACKWARD, _WEIGHTS}
+            for later in (False, True) if differs and persist else (False,):
+                came = [receipt.tensors for receipt in receipts.get(phase, ())]
+                pieces[phase, later] = self.writer.write(
+                    team,
+                    graph,
+                    ops,
+                    memory,
+                    receipts=came if later else [*came, *begun],
+                    gathered=self._gathered(receipts.get(phase, ())),
+                    waits=n_waits if phase == _END else 0,
+                    accumulated=gradients if later else (),
+                    fine=self.fine,
+                )
+        return Blocks(part, pieces, receipts, once, buckets, n_waits, memory.initial)
+
+    def _hold(self, team: Team, chunks: list[Blocks]) -> None:
+        """Say what the ranks of a team hold from the beginning, of all chunks together."""
+        for kind in MEMORY_KINDS:
+            size = sum(blocks.held.get(kind, 0) for blocks in chunks)
+            for rank in team.ranks:
+                self.builder.set_initial_memory(rank, kind, size)
+
+    def _phases(self, graph: Graph) -> dict[int, list[int]]:
+        """Ops of a part by phase, in order."""
+        phases: dict[int, list[int]] = {
+            phase: [] for phase in (_BEGIN, _FORWARD, _BACKWARD, _WEIGHTS, _END)
+        }
+        for i, op in enumerate(graph.ops):
+            if op.pass_ is Pass.FORWARD:
+                phases[_BEGIN if _begins(op, graph) else _FORWARD].append(i)
+            elif op.pass_ is Pass.UPDATE:
+                phases[_END].append(i)
+            elif self.splits and op.pass_ is Pass.WEIGHT_GRADIENT:
+                phases[_WEIGHTS].append(i)
+            else:
+                phases[_BACKWARD].append(i)
+        return {phase: ops for phase, ops in phases.items() if ops}
+
+    def _gathered(self, receipts: Sequence[Receipt]) -> frozenset[str]:
+        """Tensors that the ranks of a stage have alike: each sends a part, which is gathered."""
+        if self.plan.tensor == 1:
+            return frozenset()
+        names = (name for receipt in receipts for name in receipt.tensors)
+        return frozenset(name for name in names if name not in self.divided)
+
+    # Copies
+
+    def _arrange(self, team: Team, chunks: list[Blocks], slots: SlotArrays, number: int) -> Copies:
+        """Put the blocks of a team in the order of the schedule, and number their tasks."""
+        pieces: list[Piece] = []
+        index = np.full((_END + 1, len(chunks), 2), NOTHING, np.int64)
+        for c, blocks in enumerate(chunks):
+            for (kind, later), piece in blocks.pieces.items():
+                index[kind, c, int(later) :] = len(pieces)
+                pieces.append(piece)
+        of_stage = slice(int(slots.stage_ptr[team.stage]), int(slots.stage_ptr[team.stage + 1]))
+        once = np.arange(len(chunks))
+        phase = np.concatenate(
+            (np.full(len(once), _BEGIN), slots.phase[of_stage], np.full(len(once), _END))
+        ).astype(np.int64)
+        chunk = np.concatenate((once, slots.chunk[of_stage], once)).astype(np.int64)
+        zero = np.zeros(len(once), np.int64)
+        micro_batch = np.concatenate((zero, slots.micro_batch[of_stage], zero)).astype(np.int64)
+        order = index[phase, chunk, (micro_batch > 0).astype(np.int64)]
+        there = order != NOTHING
+        order, phase, chunk, micro_batch = (a[there] for a in (order, phase, chunk, micro_batch))
+        sizes = lengths([piece.block for piece in pieces])[order]
+        first = number + np.cumsum(sizes) - sizes
+        copies = Copies(team, chunks, pieces, order, phase, chunk, micro_batch, first)
+        copies.ports = np.full((len(order), self._n_ports(team, chunks)), NOTHING, np.int64)
+        for r in range(len(team)):
+            tail = np.array([piece.tail[r] for piece in pieces], np.int64)[order]
+            last = np.where(tail >= 0, first + tail, NOTHING)
+            copies.ports[1:, r] = np.maximum.accumulate(last)[:-1]
+        for c, blocks in enumerate(chunks):
+            self._connect_beginning(copies, c, blocks)
+        return copies
+
+    def _connect_beginning(self, copies: Copies, chunk: int, blocks: Blocks) -> None:
+        """Let the first forward block wait for what is gathered at the beginning of the step."""
+        if not blocks.begun:
+            return
+        begin, first = int(copies.rows(_BEGIN, chunk)[0]), int(copies.rows(_FORWARD, chunk)[0])
+        piece, size = copies.pieces[int(copies.order[begin])], len(copies.team)
+        for q, names in enumerate(blocks.begun, start=len(blocks.receipts[_FORWARD])):
+            for r, place in enumerate(piece.made[names[0]]):
+                copies.ports[first, (q + 1) * size + r] = copies.first[begin] + place
+
+    def _n_ports(self, team: Team, chunks: list[Blocks]) -> int:
+        most = max(
+            len(part) + len(blocks.begun) for blocks in chunks for part in blocks.receipts.values()
+        )
+        waits = max(blocks.n_waits for blocks in chunks)
+        return len(team) * (most + 2) + waits
+
+    # Messages
+
+    def _messages(self, played: list[Copies], number: int) -> list[tuple[Block, Ints, Ints]]:
+        """Write the messages between stages: (block, first tasks, ports) of each kind."""
+        messages = []
+        for copies in played:
+            size = len(copies.team)
+            for chunk, blocks in enumerate(copies.chunks):
+                for phase, receipts in blocks.receipts.items():
+                    rows = copies.rows(phase, chunk)
+                    for q, receipt in enumerate(receipts):
+                        from_chunk, stage = divmod(receipt.source, self.plan.pipeline)
+                        source = played[stage]
+                        for r in range(size):
+                            made = [source.task(n, from_chunk, r) for n in receipt.tensors]
+                            ports = np.unique(np.stack(made, axis=1), axis=1)
+                            block = self._message(blocks, receipt, source.team, copies.team, r)
+                            first = number + np.arange(len(ports))
+                            messages.append((block, first, ports))
+                            copies.ports[rows, (q + 1) * size + r] = first[copies.micro_batch[rows]]
+                            number += len(ports)
+        return messages
+
+    def _message(
+        self, blocks: Blocks, receipt: Receipt, source: Team, target: Team, r: int
+    ) -> Block:
+        """Write one task: what a rank sends to the one at its place in another stage."""
+        gathered = self._gathered([receipt])
+        size = sum(
+            blocks.part.graph.tensors[n].bytes / (self.plan.tensor if n in gathered else 1)
+            for n in receipt.tensors
+        )
+        pipeline = self.mesh.order.index("pipeline")
+        ends = [
+            np.take(self.mesh.ranks, team.stage, axis=pipeline).ravel() for team in (source, target)
+        ]
+        which = int(np.flatnonzero(ends[0] == source.members[r][0])[0])
+        if source.stage == target.stage:
+            row = self.builder.add_cost([Phase()])
+        else:
+            row = self.wires.message(ends[0], ends[1], which, size)
+        block = Block()
+        more = f" +{len(receipt.tensors) - 1}" if len(receipt.tensors) > 1 else ""
+        self.builder.add_to_block(
+            block,
+            COLLECTIVE,
+            f"send {receipt.tensors[0]}{more}",
+            cost=row,
+            stream=source.stream(f"network-to-stage{target.stage}", r),
+            deps=[port(k) for k in range(len(receipt.tensors))],
+            multiplicity=source.multiplicity,
+        )
+        return block
+
+    # The end of the step
+
+    def _ends(self, played: list[Copies], number: int) -> list[End]:
+        """List the collectives of the gradients, and tell the updates what to wait for."""
+        ends: list[End] = []
+        waits: dict[tuple[int, int], list[int]] = {}
+        for copies in played:
+            for chunk in reversed(range(self.plan.chunks)):
+                last = self._reduce(copies, chunk, ends, number)
+                waits[copies.team.stage, chunk] = last
+        for tie in self.cut.ties:
+            self._tie(tie, played, ends, number, waits)
+        for (stage, chunk), tasks in waits.items():
+            copies = played[stage]
+            rows = copies.rows(_END, chunk)
+            for k, task in enumerate(tasks):
+                copies.ports[rows, len(copies.team) + k] = task
+        return ends
+
+    def _reduce(self, copies: Copies, chunk: int, ends: list[End], number: int) -> list[int]:
+        """Reduce the gradients of one part over its replicas; return the last collectives."""
+        blocks, team = copies.chunks[chunk], copies.team
+        if not blocks.buckets:
+            return []
+        op = "reduce-scatter" if self.plan.sharding else "all-reduce"
+        groups = self.writer.groups(team, "data")
+        last = []
+        for which, mine in team.of_groups(groups):
+            previous: list[int] = []
+            for bucket in blocks.buckets:
+                row, schedule = self.wires.collective(
+                    op, groups, which, float(bucket.size_bytes), "data"
+                )
+                self.schedules.append(schedule)
+                label = f"{op} {bucket.tensors[0]}"
+                if len(bucket.tensors) > 1:
+                    label += f" +{len(bucket.tensors) - 1}"
+                ready = [self._ready(copies, chunk, r, bucket) for r in mine]
+                streams = tuple(team.stream(stream_of("data"), r) for r in mine)
+                many = max(1, team.multiplicity * len(mine) // groups.shape[1])
+                deps = tuple(dict.fromkeys([*ready, *previous]))
+                ends.append(End(label, row, streams, deps, many))
+                previous = [number + len(ends) - 1]
+            last += previous
+        return last
+
+    def _ready(self, copies: Copies, chunk: int, r: int, bucket: Bucket) -> int:
+        """Return the task that completes a bucket, of the last micro-batch."""
+        blocks = copies.chunks[chunk]
+        if not self.plan.overlap:
+            return copies.last(r, (_BACKWARD, _WEIGHTS), chunk)
+        made = blocks.part.graph.ops[bucket.ready].outputs
+        tensor = next(name for name in made if name in bucket.tensors)
+        return int(copies.task(tensor, chunk, r)[-1])
+
+    def _tie(
+        self,
+        tie: Tie,
+        played: list[Copies],
+        ends: list[End],
+        number: int,
+        waits: dict[tuple[int, int], list[int]],
+    ) -> None:
+        """Add up the gradients of a weight that several stages hold."""
+        parts = [divmod(part, self.plan.pipeline) for part in sorted(tie.gradients)]
+        stages = sorted({stage for _, stage in parts})
+        pipeline = self.mesh.order.index("pipeline")
+        groups = np.stack(
+            [np.take(self.mesh.ranks, stage, axis=pipeline).ravel() for stage in stages], axis=1
+        )
+        last = (_BACKWARD, _WEIGHTS)
+        for r in range(len(played[0].team)):
+            holders = [played[stage] for stage in stages]
+            deps = [played[stage].last(r, last, chunk) for chunk, stage in parts]
+            deps += [task for chunk, stage in parts for task in waits[stage, chunk]]
+            which = int(np.flatnonzero(groups[:, 0] == holders[0].team.members[r][0])[0])
+            row = self._tied_row(groups, which, tie)
+            streams = tuple(holder.team.stream(stream_of("data"), r) for holder in holders)
+            label = f"all-reduce tied {tie.weight}"
+            many = holders[0].team.multiplicity
+            ends.append(End(label, row, streams, tuple(dict.fromkeys(deps)), many))
+        for chunk, stage in parts:
+            many_ends = range(len(ends) - len(played[0].team), len(ends))
+            waits[stage, chunk] = [*waits[stage, chunk], *(number + k for k in many_ends)]
+
+    def _tied_row(self, groups: Ints, which: int, tie: Tie) -> int:
+        if groups.shape[1] == 1:
+            return self.builder.add_cost([Phase()])
+        shares = self.plan.data * self.plan.context if self.plan.sharding else 1
+        size = tie.size_bytes / shares
+        row, schedule = self.wires.collective("all-reduce", groups, which, size, "pipeline")
+        self.schedules.append(schedule)
+        return row
+
+    def _add_end(self, end: End) -> None:
+        alone = len(end.streams) == 1
+        self.builder.add_task(
+            COLLECTIVE,
+            end.label,
+            stream=end.streams[0] if alone else -1,
+            group=-1 if alone else self.builder.add_group(end.streams),
+            cost=end.row,
+            deps=end.deps,
+            multiplicity=end.multiplicity,
+        )
+
+
+def _sends(op: Op) -> bool:
+    return op.kind in COLLECTIVES
+
+
+def _begins(op: Op, graph: Graph) -> bool:
+    """Whether an op of the forward pass makes or gathers weights: done once a step."""
+    if not op.outputs:
+        return False
+    made = graph.tensors[op.outputs[0]]
+    return made.role in {Role.WEIGHT, Role.WEIGHT_COPY} or made.name.endswith(SHARD)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A collective at the end of the step."""
+
+    label: str
+    row: int
+    streams: tuple[int, ...]
+    deps: tuple[int, ...]
+    multiplicity: int

@@ -1,0 +1,403 @@
+"""Devices that are simulated together, and the blocks of tasks that they play.
+
+A team is the devices of one pipeline stage that go in lock step because every op is divided between
+them; where equal devices are simulated once, it is one simulated rank that stands for all of them.
+What a team does for one micro-batch is a block (`ridgeline.engine.blocks`): compute tasks one after
+the other, collectives beside them. Ports 0 ... R-1 of a block are the last compute tasks of the R
+ranks before it; R further ports for everything that it receives follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ridgeline.engine.blocks import Block, port
+from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.hardware.device import Device
+from ridgeline.kernels import OpCost, price
+from ridgeline.kernels.cost import places, price_of_place
+from ridgeline.parallel.mesh import Mesh, Ranks
+from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.parallel.wires import Wires
+from ridgeline.workload.graph import Graph, Op, Tensor
+from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
+
+COLLECTIVE = "collective"
+ALONG: Mapping[str, tuple[str, ...]] = {"data": ("data", "context")}
+"""Dimensions that the groups of a collective extend along, where not only its own: gradients are
+summed over all ranks that have the same weights."""
+
+
+def stream_of(dimension: str) -> str:
+    """Name of the queue of a rank's communication along a dimension."""
+    return "network" if dimension == "data" else f"network-{dimension}"
+
+
+class Prices:
+    """What the ops of a graph cost on a device: equal ops are priced once."""
+
+    def __init__(self, builder: ProgramBuilder, device: Device) -> None:
+        self.builder, self.device = builder, device
+        self.cost_of_row: dict[int, OpCost] = {}
+        self._costs: dict[tuple[object, ...], OpCost] = {}
+        self._by_op: dict[int, tuple[Op, OpCost]] = {}
+        self._rows: dict[int, int] = {}
+        self.accounts = self._accounts()
+        self._resources = self._engines_and_levels()
+
+    def cost(self, op: Op, graph: Graph) -> OpCost:
+        """Price an op; a collective costs nothing here."""
+        known = self._by_op.get(id(op))
+        if known is None or known[0] is not op:
+            known = self._by_op[id(op)] = op, self._cost(op, graph)
+        return known[1]
+
+    def _cost(self, op: Op, graph: Graph) -> OpCost:
+        tensors = graph.tensors
+        key = (
+            op.kind,
+            op.pass_,
+            op.loops,
+            op.vector_flops,
+            op.input_passes,
+            op.output_passes,
+            op.attrs,
+            tuple(_look(tensors[n]) for n in op.inputs),
+            tuple(_look(tensors[n]) for n in op.outputs),
+        )
+        if key not in self._costs:
+            free = op.kind in COLLECTIVES
+            self._costs[key] = OpCost(0.0) if free else price(op, graph, self.device)
+        return self._costs[key]
+
+    def row(self, cost: OpCost) -> int:
+        """Return the cost row of an op's price."""
+        if id(cost) not in self._rows:
+            works = {**cost.engine_work, **cost.level_work}
+            counts = {**cost.flops, **cost.traffic_bytes}
+            row = self.builder.add_cost(
+                [Phase(cost.latency_s, {self._resources[n]: w for n, w in works.items()})],
+                {self.accounts[place]: count for place, count in counts.items()},
+            )
+            self._rows[id(cost)] = row
+            self.cost_of_row[row] = cost
+        return self._rows[id(cost)]
+
+    def streaming(self, size_bytes: float) -> OpCost:
+        """Return the price of an op that only moves so many bytes through all of the memory."""
+        key = ("streaming", size_bytes)
+        if key not in self._costs:
+            cost = OpCost(self.device.launch_latency.value)
+            for name, level in self.device.memory.items():
+                cost.traffic_bytes[name] = size_bytes
+                if level.bandwidth is not None:
+                    cost.level_work[name] = size_bytes / level.achievable.value
+            self._costs[key] = cost
+        return self._costs[key]
+
+    def _accounts(self) -> dict[str, int]:
+        """Open a ledger account for every engine and format and every memory level."""
+        accounts = {}
+        for place in places(self.device):
+            component, unit, price_j = price_of_place(self.device, place)
+            accounts[place] = self.builder.add_account(component, place, unit, price_j)
+        return accounts
+
+    def _engines_and_levels(self) -> dict[str, int]:
+        """Resources of a device; they only bound how fast a task is, so equal devices have one."""
+        resources: dict[str, int] = {}
+        for engine_name, engine in self.device.engines.items():
+            for format_, rate in engine.rates.items():
+                key = f"{engine_name}.{format_}"
+                resources[key] = self.builder.add_resource(f"device/{key}", rate.value)
+        for name, level in self.device.memory.items():
+            if level.bandwidth is not None:
+                resources[name] = self.builder.add_resource(f"device/{name}", level.bandwidth.value)
+        return resources
+
+
+def _look(tensor: Tensor) -> tuple[object, ...]:
+    """Return what the price of an op may depend on."""
+    return tensor.shape, tensor.format, tensor.sparsity
+
+
+@dataclass
+class Team:
+    """One or several simulated ranks of a stage.
+
+    Attributes
+    ----------
+    stage
+        Number of the pipeline stage.
+    members
+        For every simulated rank the real ones that it stands for, itself first.
+    ranks
+        Numbers of the simulated ranks in the program.
+    """
+
+    builder: ProgramBuilder
+    stage: int
+    members: tuple[tuple[int, ...], ...]
+    ranks: list[int] = field(default_factory=list)
+    _streams: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for members in self.members:
+            self.ranks.append(self.builder.add_rank(len(members)))
+        for r in range(len(self.members)):
+            self.stream("compute", r)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def of_groups(self, groups: Ranks) -> Iterator[tuple[int, list[int]]]:
+        """Yield the groups that the team's ranks are in: their number, and these ranks."""
+        firsts = np.array([members[0] for members in self.members])
+        for which, group in enumerate(groups):
+            mine = np.flatnonzero(np.isin(firsts, group)).tolist()
+            if mine:
+                yield which, mine
+
+    @property
+    def multiplicity(self) -> int:
+        """Number of real ranks that each simulated one stands for."""
+        return len(self.members[0])
+
+    def stream(self, name: str, r: int) -> int:
+        """Return a queue of one simulated rank, which is made when it is first asked for."""
+        if (name, r) not in self._streams:
+            self._streams[name, r] = self.builder.add_stream(
+                f"device{self.members[r][0]}/{name}", self.ranks[r]
+            )
+        return self._streams[name, r]
+
+
+@dataclass
+class Piece:
+    """A block with the places that others have to know.
+
+    Attributes
+    ----------
+    block
+        The tasks.
+    made
+        Of every tensor that the block makes, the place of the task that makes it, by rank.
+    tail
+        Place of the last compute task, by rank; a port where the block computes nothing.
+    """
+
+    block: Block
+    made: dict[str, tuple[int, ...]]
+    tail: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes blocks of a team.
+
+    Attributes
+    ----------
+    blocking
+        Dimensions of the plan whose collectives no op runs beside.
+    """
+
+    builder: ProgramBuilder
+    prices: Prices
+    wires: Wires
+    mesh: Mesh
+    blocking: frozenset[str]
+
+    def write(
+        self,
+        team: Team,
+        graph: Graph,
+        ops: Sequence[int],
+        memory: MemoryPlan,
+        *,
+        receipts: Sequence[Sequence[str]] = (),
+        gathered: Collection[str] = (),
+        waits: int = 0,
+        accumulated: Collection[str] = (),
+        fine: bool = True,
+    ) -> Piece:
+        """Write what a team does with some ops of a graph.
+
+        Parameters
+        ----------
+        ops
+            Indices of the ops, in order.
+        memory
+            Of the whole graph, op by op.
+        receipts
+            Tensors that come by each group of ports.
+        gathered
+            Those of them that every rank has only a part of, and needs whole.
+        waits
+            Further ports that the first compute task waits for.
+        accumulated
+            Gradients that are added to what earlier micro-batches have made of them.
+        fine
+            Take and give back memory op by op; else for the whole block its fullest moment.
+        """
+        block, size = Block(), len(team)
+        made: dict[str, tuple[int, ...]] = {}
+        chain = [port(r) for r in range(size)]
+        for q, names in enumerate(receipts):
+            came = tuple(port((q + 1) * size + r) for r in range(size))
+            made.update(dict.fromkeys(names, came))
+            whole = [name for name in names if name in gathered]
+            if whole:
+                total = sum(graph.tensors[name].bytes for name in whole)
+                there = self._collective(
+                    block, team, "all-gather", "tensor", total, 1, f"gather {whole[0]}", [came]
+                )
+                made.update(dict.fromkeys(whole, there))
+        before = tuple(port((len(receipts) + 1) * size + k) for k in range(waits))
+        inner: list[tuple[int, ...]] = []
+        entries = self._entries(memory, ops, fine)
+        for i, changes in zip(ops, entries, strict=True):
+            op = graph.ops[i]
+            if op.kind in COLLECTIVES:
+                sources = [made[name] for name in op.inputs if name in made] or [tuple(chain)]
+                attrs = dict(op.attrs)
+                blocks = attrs["dimension"] in self.blocking
+                if blocks:
+                    sources.append(tuple(chain))
+                sources += [(place,) * size for place in before]
+                there = self._collective(
+                    block,
+                    team,
+                    op.kind,
+                    str(attrs["dimension"]),
+                    int(attrs["size_bytes"]),
+                    int(attrs["repeat"]),
+                    op.name,
+                    sources,
+                    changes,
+                )
+                made.update(dict.fromkeys(op.outputs, there))
+                if not op.outputs:
+                    inner.append(there)
+                if blocks:
+                    chain = list(there)
+                continue
+            places = []
+            for r in range(size):
+                awaited = [made[name][r] for name in op.inputs if name in made]
+                awaited += [there[r] for there in inner]
+                needs = {chain[r], *before, *(w for w in awaited if w != chain[r])}
+                chain[r] = self._compute(
+                    block, team, r, op, self.prices.cost(op, graph), sorted(needs), changes
+                )
+                places.append(chain[r])
+            before, inner = (), []
+            made.update(dict.fromkeys(op.outputs, tuple(places)))
+            kept = [name for name in op.outputs if name in accumulated]
+            if kept:
+                self._accumulate(block, team, op, graph, kept, chain)
+                made.update(dict.fromkeys(kept, tuple(chain)))
+        return Piece(block, made, tuple(chain))
+
+    def _compute(
+        self,
+        block: Block,
+        team: Team,
+        r: int,
+        op: Op,
+        cost: OpCost,
+        deps: Sequence[int],
+        changes: Iterable[MemoryEntry],
+        label: str = "",
+    ) -> int:
+        return self.builder.add_to_block(
+            block,
+            op.pass_.value,
+            label or op.name,
+            cost=self.prices.row(cost),
+            stream=team.stream("compute", r),
+            deps=deps,
+            multiplicity=team.multiplicity,
+            memory=[(team.ranks[r], *change) for change in changes],
+        )
+
+    def _accumulate(
+        self, block: Block, team: Team, op: Op, graph: Graph, kept: list[str], chain: list[int]
+    ) -> None:
+        """Add gradients to those of the micro-batches before: read both, write one."""
+        cost = self.prices.streaming(3.0 * sum(graph.tensors[name].bytes for name in kept))
+        for r in range(len(team)):
+            chain[r] = self._compute(
+                block, team, r, op, cost, (chain[r],), (), f"{op.name}.accumulate"
+            )
+
+    def _collective(
+        self,
+        block: Block,
+        team: Team,
+        op: str,
+        dimension: str,
+        size_bytes: int,
+        repeat: int,
+        label: str,
+        deps: Sequence[Sequence[int]],
+        changes: Iterable[MemoryEntry] = (),
+    ) -> tuple[int, ...]:
+        """Add a collective of each group of a team's devices; return its place for every rank.
+
+        Parameters
+        ----------
+        deps
+            Places that it waits for, each by rank.
+        """
+        groups = self.groups(team, dimension)
+        places = [0] * len(team)
+        for which, mine in team.of_groups(groups):
+            row, _ = self.wires.collective(op, groups, which, float(size_bytes), dimension, repeat)
+            streams = [team.stream(stream_of(dimension), r) for r in mine]
+            alone = len(streams) == 1
+            place = self.builder.add_to_block(
+                block,
+                COLLECTIVE,
+                label,
+                cost=row,
+                stream=streams[0] if alone else -1,
+                group=-1 if alone else self.builder.add_group(streams),
+                deps=tuple(dict.fromkeys(before[r] for before in deps for r in mine)),
+                multiplicity=max(1, team.multiplicity * len(mine) // groups.shape[1]),
+                memory=[(team.ranks[r], *change) for r in mine for change in changes],
+            )
+            for r in mine:
+                places[r] = place
+        return tuple(places)
+
+    def groups(self, team: Team, dimension: str) -> Ranks:
+        """Return the groups of a team's stage along a dimension of the plan."""
+        return self.mesh.groups(team.stage, *ALONG.get(dimension, (dimension,)))
+
+    def _entries(
+        self, memory: MemoryPlan, ops: Sequence[int], fine: bool
+    ) -> list[tuple[MemoryEntry, ...]]:
+        """Return changes of the memory by op: all, or the fullest moment and what is left."""
+        if fine or not ops:
+            return [memory.entries[i] for i in ops]
+        held: dict[str, int] = {}
+        fullest: dict[str, int] = {}
+        most = 0
+        for i in ops:
+            for kind, taken, _ in memory.entries[i]:
+                held[kind] = held.get(kind, 0) + taken
+            if sum(held.values()) > most:
+                most, fullest = sum(held.values()), dict(held)
+            for kind, _, given in memory.entries[i]:
+                held[kind] = held.get(kind, 0) + given
+        kinds = [kind for kind in held if held[kind] or fullest.get(kind)]
+        begin = tuple(MemoryEntry(kind, fullest.get(kind, 0), 0) for kind in kinds)
+        end = tuple(MemoryEntry(kind, 0, held[kind] - fullest.get(kind, 0)) for kind in kinds)
+        changes: list[tuple[MemoryEntry, ...]] = [() for _ in ops]
+        changes[0], changes[-1] = begin, (*changes[-1], *end)
+        if len(ops) == 1:
+            changes[0] = (*begin, *end)
+        return changes

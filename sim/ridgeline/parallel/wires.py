@@ -1,0 +1,303 @@
+"""What communication costs in a Program: cost rows of collectives and of messages.
+
+All groups of one kind (the eight data-parallel groups of a node whose devices are eight tensor-
+parallel ranks) communicate at the same time. Where one of them is simulated for all, its cost row
+carries the bytes that all of them together put on the links of its first member's node; links
+elsewhere carry the same by symmetry, and where one of them is fuller, it bounds the time. Groups
+whose devices lie alike in their nodes cost the same, so each such pattern is priced once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.errors import RidgelineError
+from ridgeline.network import nccl
+from ridgeline.network.algorithm import DoesNotApplyError
+from ridgeline.network.routing import routes
+from ridgeline.network.schedule import ALGORITHMS, Schedule, closed_form_time_s
+from ridgeline.network.schedule import Phase as Rounds
+from ridgeline.network.topology import Topology
+from ridgeline.parallel.mesh import Ranks
+
+_FEW_LINKS = 64  # a machine of so few links is not reduced to one node
+_FULLER = 1 + 1e-9
+_MEMORY_PASSES = {"all-reduce": (2, 0), "all-to-all": (2, 0), "send": (2, 0)}
+"""Far-memory bytes of all members, over the size: (for each member, once); others (1, 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """A link of the simulated group, by its place in the group's first node."""
+
+    name: str
+    node: int  # place among the nodes of the groups
+    bandwidth_bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A collective or message: what the engine plays and what the ledger counts.
+
+    Attributes
+    ----------
+    schedule
+        Of the simulated group alone.
+    phases
+        Latency, repetitions, bytes by link of all groups together, seconds that a link elsewhere
+        needs.
+    weight
+        How many groups share the fullest link.
+    on_wire
+        Bytes by link class and joules a byte, of the simulated group.
+    """
+
+    schedule: Schedule
+    phases: tuple[tuple[float, int, dict[_Link, float], float], ...]
+    weight: float
+    on_wire: dict[tuple[str, float], float]
+
+
+class Wires:
+    """Cost rows of everything that is sent.
+
+    Parameters
+    ----------
+    far_account
+        Ledger account of the devices' far memory.
+    merge
+        Whether one group is simulated for all (see the head of this module).
+    """
+
+    def __init__(
+        self, builder: ProgramBuilder, topology: Topology, far_account: int, *, merge: bool
+    ) -> None:
+        self.builder, self.topology, self.merge = builder, topology, merge
+        self.far_account = far_account
+        self.keeps_all = not merge or topology.n_links <= _FEW_LINKS
+        self.node = topology.node_of[topology.devices].astype(np.int64)
+        first = np.full(int(self.node.max(initial=0)) + 1, len(self.node))
+        np.minimum.at(first, self.node, np.arange(len(self.node)))
+        self.place = np.arange(len(self.node)) - first[self.node]
+        self.dimension_of_row: dict[int, str] = {}
+        self._priced: dict[tuple[object, ...], Priced] = {}
+        self._rows: dict[tuple[object, ...], tuple[int, Schedule]] = {}
+        self._resources: dict[str, int] = {}
+
+    def collective(
+        self,
+        op: str,
+        groups: Ranks,
+        which: int,
+        size_bytes: float,
+        dimension: str,
+        repeat: int = 1,
+    ) -> tuple[int, Schedule]:
+        """Return the cost row of a collective of all groups at the same time, and its schedule.
+
+        Parameters
+        ----------
+        groups
+            [G, n] Ranks of each group.
+        which
+            The group that is simulated.
+        size_bytes
+            As nccl-tests counts it.
+        dimension
+            Of the plan: between which devices it is.
+        repeat
+            How many equal ones follow each other.
+        """
+        same = (op, size_bytes, repeat, dimension, which, groups.shape, int(groups[which, 0]))
+        if same not in self._rows:
+            groups, nodes = self._near(groups, which)
+            key = (op, size_bytes, repeat, self._pattern(groups, nodes))
+            if key not in self._priced:
+                self._priced[key] = self._price(op, groups, size_bytes, repeat)
+            row = self._row(self._priced[key], nodes)
+            self.dimension_of_row[row] = dimension
+            self._rows[same] = row, self._priced[key].schedule
+        return self._rows[same]
+
+    def message(self, sources: Ranks, targets: Ranks, which: int, size_bytes: float) -> int:
+        """Return the cost row of messages at the same time, one from each source to its target."""
+        pairs, nodes = self._near(np.stack((sources, targets), axis=1), which)
+        key = ("send", size_bytes, 1, self._pattern(pairs, nodes))
+        if key not in self._priced:
+            self._priced[key] = self._price("send", pairs, size_bytes, 1)
+        row = self._row(self._priced[key], nodes)
+        self.dimension_of_row[row] = "pipeline"
+        return row
+
+    def time_s(self, op: str, group: Ranks, size_bytes: float) -> float:
+        """Return the seconds of a collective of one group that has the network to itself."""
+        schedule = best_schedule(op, self.topology, tuple(group.tolist()), size_bytes)
+        return closed_form_time_s(schedule, self.topology)
+
+    def _near(self, groups: Ranks, which: int) -> tuple[Ranks, Ranks]:
+        """Put the simulated group first and leave out groups that share no node with it."""
+        mine = groups[which]
+        nodes = np.array(list(dict.fromkeys(self.node[mine].tolist())))
+        if not self.merge:
+            return mine[None, :], nodes
+        near = np.isin(self.node[groups], nodes).any(axis=1) & (np.arange(len(groups)) != which)
+        groups = np.concatenate((mine[None, :], groups[near]))
+        return groups, np.array(list(dict.fromkeys(self.node[groups].ravel().tolist())))
+
+    def _pattern(self, groups: Ranks, nodes: Ranks) -> tuple[object, ...]:
+        """Say how groups lie in nodes, whichever nodes these are."""
+        if self.keeps_all:
+            return (groups.tobytes(),)
+        order = np.zeros(int(self.node.max(initial=0)) + 1, np.int64)
+        order[nodes] = np.arange(len(nodes))
+        return (groups.shape, self.place[groups].tobytes(), order[self.node[groups]].tobytes())
+
+    def _price(self, op: str, groups: Ranks, size_bytes: float, repeat: int) -> Priced:
+        schedule = _schedule(op, self.topology, groups[0], size_bytes)
+        alone = [dict(rounds.bytes_on_link) for rounds in schedule.phases]
+        together = [dict(loads) for loads in alone]
+        for group in groups[1:]:
+            other = _schedule(op, self.topology, group, size_bytes, schedule.algorithm)
+            if other is None or len(other.phases) != len(alone):
+                continue
+            for loads, rounds in zip(together, other.phases, strict=True):
+                for link, size in rounds.bytes_on_link.items():
+                    loads[link] = loads.get(link, 0.0) + size
+        phases, weight = [], 1.0
+        for rounds, mine, loads in zip(schedule.phases, alone, together, strict=True):
+            kept, elsewhere_s = self._project(loads, groups[0])
+            phases.append((rounds.latency_s, rounds.repeat * repeat, kept, elsewhere_s))
+            if mine:
+                fullest = max(mine, key=lambda link: self._busy_s(link, loads[link]))
+                weight = max(weight, loads[fullest] / mine[fullest] if mine[fullest] else 1.0)
+        on_wire: dict[tuple[str, float], float] = {}
+        for link, size in schedule.bytes_on_wire().items():
+            kind = (self.topology.link_class[link], float(self.topology.energy_j_per_byte[link]))
+            on_wire[kind] = on_wire.get(kind, 0.0) + size * repeat
+        return Priced(schedule, tuple(phases), weight, on_wire)
+
+    def _busy_s(self, link: int, size_bytes: float) -> float:
+        return size_bytes / float(self.topology.bandwidth_bytes_per_s[link])
+
+    def _project(self, loads: dict[int, float], group: Ranks) -> tuple[dict[_Link, float], float]:
+        """Return the loads on the links that stand for all, and the time of a fuller one."""
+        topology = self.topology
+        members = self.node[group]
+        kept_nodes = [int(members[0])] if len(group) != 2 else sorted(set(members.tolist()))
+        kept: dict[_Link, float] = {}
+        inside_s = outside_s = 0.0
+        order = {node: i for i, node in enumerate(dict.fromkeys(members.tolist()))}
+        for link, size in loads.items():
+            ends = int(topology.source[link]), int(topology.target[link])
+            nodes = [int(topology.node_of[end]) for end in ends]
+            home = next((node for node in nodes if node in kept_nodes), None)
+            busy_s = self._busy_s(link, size)
+            if self.keeps_all or home is not None:
+                inside_s = max(inside_s, busy_s)
+                bandwidth = float(topology.bandwidth_bytes_per_s[link])
+                if self.keeps_all:
+                    name, place = topology.link_name(link), -1
+                else:
+                    assert home is not None
+                    name, place = self._role(link, home), order[home]
+                here = _Link(name, place, bandwidth)
+                kept[here] = kept.get(here, 0.0) + size
+            else:
+                outside_s = max(outside_s, busy_s)
+        return kept, outside_s if outside_s > inside_s * _FULLER else 0.0
+
+    def _role(self, link: int, home: int) -> str:
+        """Return the name of a link in its node, with %d for the node's number."""
+        topology, words = self.topology, []
+        for end in (int(topology.source[link]), int(topology.target[link])):
+            if int(topology.node_of[end]) == home:
+                words.append("node%d." + topology.vertex_names[end].partition(".")[2])
+            else:
+                words.append("fabric")
+        return f"{words[0]}->{words[1]} ({topology.link_class[link]})"
+
+    def _row(self, priced: Priced, nodes: Ranks) -> int:
+        phases = []
+        for latency_s, repeat, loads, elsewhere_s in priced.phases:
+            works: dict[int, float] = {}
+            for link, size in loads.items():
+                name = (
+                    link.name.replace("%d", str(nodes[link.node])) if link.node >= 0 else link.name
+                )
+                resource = self._resource(name, link.bandwidth_bytes_per_s, shared=True)
+                works[resource] = works.get(resource, 0.0) + size
+            if elsewhere_s:
+                works[self._resource("links elsewhere", 1.0, shared=False)] = elsewhere_s
+            phases.append(Phase(latency_s, works, repeat, priced.weight))
+        return self.builder.add_cost(phases, self._events(priced))
+
+    def _resource(self, name: str, capacity: float, *, shared: bool) -> int:
+        if name not in self._resources:
+            self._resources[name] = self.builder.add_resource(name, capacity, shared)
+        return self._resources[name]
+
+    def _events(self, priced: Priced) -> dict[int, float]:
+        """Count bytes on every class of link, and the compulsory memory traffic of all members.
+
+        Each member reads its operand once and writes the result once; what a ring keeps of partial
+        sums in buffers on the way is not counted.
+        """
+        events: dict[int, float] = {}
+        for (name, price_j), size in priced.on_wire.items():
+            account = self.builder.add_account("network", name, "B", price_j)
+            events[account] = events.get(account, 0.0) + size
+        schedule = priced.schedule
+        each, once = _MEMORY_PASSES.get(schedule.op, (1, 1))
+        members = 1 if schedule.op == "send" else schedule.n_ranks
+        repeat = priced.phases[0][1] / schedule.phases[0].repeat if priced.phases else 1
+        events[self.far_account] = (each * members + once) * schedule.size_bytes * repeat
+        return events
+
+
+def best_schedule(
+    op: str, topology: Topology, ranks: Sequence[int], size_bytes: float, name: str | None = None
+) -> Schedule:
+    """Return what a collective library would choose for a group that is alone on the machine.
+
+    Of the rings and, with NVLink, of what NCCL chooses from (`ridgeline.network.nccl`); where there
+    is no ring, of all algorithms. `name` takes one of these by name.
+    """
+    if name is not None and (op, name) in ALGORITHMS:
+        return ALGORITHMS[op, name](topology, ranks, size_bytes)
+    found: list[Schedule] = []
+    names = [known for (of, known), one in ALGORITHMS.items() if of == op and one.automatic]
+    if not topology.single_channel and (op, "ring") in ALGORITHMS:
+        names = ["ring"]
+    for known in sorted(names) if name is None else ():
+        with suppress(DoesNotApplyError):
+            found.append(ALGORITHMS[op, known](topology, ranks, size_bytes))
+    if not topology.single_channel:
+        found += nccl.candidates(op, topology, ranks, size_bytes)
+    if name is not None:
+        found = [schedule for schedule in found if schedule.algorithm == name]
+    if not found:
+        raise RidgelineError(f"no algorithm for {op} of {len(ranks)} ranks on {topology.name!r}")
+    return min(found, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
+
+
+def _schedule(
+    op: str, topology: Topology, group: Ranks, size_bytes: float, name: str | None = None
+) -> Schedule:
+    ranks = tuple(group.tolist())
+    if op == "send":
+        return _message(topology, ranks, size_bytes)
+    return best_schedule(op, topology, ranks, size_bytes, name)
+
+
+def _message(topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
+    """Schedule one message on its route, with the fixed time of starting one."""
+    ends = topology.devices[list(ranks)].astype(np.int64)
+    links = routes(topology, ends[:1], ends[1:]).links
+    latency_s = topology.collective_latency_s + float(topology.latency_s[links].sum())
+    loads = dict.fromkeys(links.tolist(), float(size_bytes)) if size_bytes else {}
+    return Schedule("send", "direct", 2, float(size_bytes), (Rounds(latency_s, 1, loads),))

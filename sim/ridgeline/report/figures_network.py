@@ -1,0 +1,204 @@
+"""Pictures of networks: where vertices stand, and what their links carry."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ridgeline.errors import RidgelineError
+from ridgeline.network.load import LinkLoad
+from ridgeline.network.script import Ints
+from ridgeline.network.topology import DEVICE, Floats, Topology
+from ridgeline.report.layouts import layout
+from ridgeline.report.style import FAINT, GRID, INK, SMALL, free_axes, percent, themed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_VERTICES = 3000
+"""More are a smear."""
+_LABELLED = 40
+_CLASS_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+_FILL = {"device": "#ffffff", "switch": "#444444", "nic": "#F0E442", "host": "#BBBBBB"}
+_MARKER = {"device": "o", "switch": "s", "nic": "D", "host": "^"}
+
+
+def network(topology: Topology, load: LinkLoad | None = None, ax: Axes | None = None) -> Axes:
+    """Draw a network; with a load, links are coloured by how busy their busier direction is.
+
+    Without one they are coloured by class. The width of a line grows with the bandwidth.
+
+    Raises
+    ------
+    RidgelineError
+        If there are too many vertices to be told apart.
+    """
+    if topology.n_vertices > MOST_VERTICES:
+        raise RidgelineError(
+            f"{topology.name!r} has {topology.n_vertices} vertices; at most {MOST_VERTICES} can be "
+            "drawn: draw a smaller one, or fewer devices of it"
+        )
+    with themed():
+        place = layout(topology)
+        if ax is None:
+            ax = free_axes(*_size_in(place.xy))
+        ax.set_axis_off()
+        ax.set_aspect("equal", adjustable="datalim")
+        _links(ax, topology, place.xy, place.bent, load)
+        _vertices(ax, topology, place.xy)
+        _title(ax, topology, load)
+        ax.margins(0.06)
+    return ax
+
+
+def _size_in(xy: Floats) -> tuple[float, float]:
+    """Return a size that suits the extent: 7 to 11 inches wide."""
+    wide, high = np.ptp(xy, axis=0) + 1e-9
+    width = float(np.clip(4.0 + 0.7 * math.sqrt(len(xy)), 7.0, 9.5))
+    return width, float(np.clip(width * high / wide, 3.4, 9.5)) + 1.1
+
+
+def _pairs(topology: Topology) -> tuple[Ints, Ints, Ints]:
+    """Return every pair of linked vertices once, with the rows of its two directions."""
+    forward = np.flatnonzero(topology.source < topology.target)
+    n = topology.n_vertices
+    names = {name: i for i, name in enumerate(dict.fromkeys(topology.link_class))}
+    kind = np.array([names[name] for name in topology.link_class])
+    key = (topology.source.astype(np.int64) * n + topology.target) * len(names) + kind
+    back = (topology.target.astype(np.int64) * n + topology.source) * len(names) + kind
+    order = np.argsort(key, kind="stable")
+    return forward, order[np.searchsorted(key[order], back[forward])], kind
+
+
+def _links(ax: Axes, topology: Topology, xy: Floats, bent: Floats, load: LinkLoad | None) -> None:
+    from matplotlib.collections import LineCollection
+
+    forward, backward, kind = _pairs(topology)
+    a, b = xy[topology.source[forward]], xy[topology.target[forward]]
+    bandwidth = topology.bandwidth_bytes_per_s[forward]
+    # parallel classes between the same vertices stand beside each other
+    bend = bent[forward] + 0.05 * kind[forward] * (bent[forward] == 0) * _is_doubled(
+        topology, forward
+    )
+    lines = _curves(a, b, bend)
+    crowd = max(1.0, math.sqrt(len(forward) / 60))
+    width = (0.8 + 2.4 * np.sqrt(bandwidth / bandwidth.max())) / crowd
+    if load is None:
+        colours = [_CLASS_COLOURS[k % len(_CLASS_COLOURS)] for k in kind[forward]]
+        ax.add_collection(LineCollection(lines, colors=colours, linewidths=width, zorder=1))
+        return
+    share = np.maximum(load.share[forward], load.share[backward])
+    order = np.argsort(share, kind="stable")
+    idle = share[order] == 0
+    drawn = [lines[i] for i in order]
+    ax.add_collection(
+        LineCollection(
+            [line for line, off in zip(drawn, idle, strict=True) if off],
+            colors=GRID,
+            linewidths=width[order][idle],
+            zorder=1,
+        )
+    )
+    busy = LineCollection(
+        [line for line, off in zip(drawn, idle, strict=True) if not off],
+        array=share[order][~idle], cmap=_heat(), linewidths=width[order][~idle], zorder=2,
+    )  # fmt: skip
+    busy.set_clim(0.0, 1.0)
+    ax.add_collection(busy)
+    bar = ax.figure.colorbar(busy, ax=ax, shrink=0.6, pad=0.02, aspect=24)
+    bar.set_label("share of the time in use, busier direction", fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
+    bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    bar.outline.set_visible(False)
+
+
+def _heat() -> object:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list(
+        "heat", ["#cfe3f3", "#56B4E9", "#0072B2", "#E69F00", "#D55E00", "#7a1500"]
+    )
+
+
+def _is_doubled(topology: Topology, forward: Ints) -> Floats:
+    """Tell which links share their two vertices with one of another class."""
+    key = topology.source[forward].astype(np.int64) * topology.n_vertices + topology.target[forward]
+    _, inverse, count = np.unique(key, return_inverse=True, return_counts=True)
+    doubled: Floats = (count[inverse] > 1).astype(np.float64)
+    return doubled
+
+
+def _curves(a: Floats, b: Floats, bend: Floats) -> list[Floats]:
+    """Lines from a to b that leave the straight way by `bend` of their length in the middle."""
+    t = np.linspace(0.0, 1.0, 13)[:, None]
+    curves = []
+    for start, end, by in zip(a, b, bend, strict=True):
+        if by == 0.0:
+            curves.append(np.stack((start, end)))
+            continue
+        along = end - start
+        middle = (start + end) / 2 + 2 * by * np.array([-along[1], along[0]])
+        curves.append((1 - t) ** 2 * start + 2 * t * (1 - t) * middle + t**2 * end)
+    return curves
+
+
+def _vertices(ax: Axes, topology: Topology, xy: Floats) -> None:
+    n = topology.n_vertices
+    labelled = n <= _LABELLED
+    spread = float(np.clip(3000 / max(n, 1), 4.0, 430.0 if labelled else 60.0))
+    kinds = np.array(topology.vertex_kinds)
+    for kind in dict.fromkeys(topology.vertex_kinds):
+        at = xy[kinds == kind]
+        ax.scatter(
+            at[:, 0], at[:, 1], s=spread, marker=_MARKER[kind], facecolor=_FILL[kind],
+            edgecolor=INK, linewidth=0.8 if n <= 300 else 0.3, zorder=3, label=_plural(kind),
+        )  # fmt: skip
+    if labelled:
+        for vertex, (x, y) in enumerate(xy):
+            dark = kinds[vertex] == "switch"
+            ax.text(
+                x, y, _short(topology, vertex), ha="center", va="center", zorder=4,
+                fontsize=SMALL - 1, color="#ffffff" if dark else INK,
+            )  # fmt: skip
+
+
+def _plural(kind: str) -> str:
+    return {"switch": "switches", "nic": "NICs"}.get(kind, f"{kind}s")
+
+
+def _short(topology: Topology, vertex: int) -> str:
+    """Return the number of a device, and the last letters of anything else."""
+    name = topology.vertex_names[vertex].rsplit(".", 1)[-1]
+    if topology.vertex_kinds[vertex] == DEVICE:
+        return name.lstrip("abcdefghijklmnopqrstuvwxyz") or name[:4]
+    digits = name.lstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_")
+    return (name[:1] + digits) if digits else name[:3]
+
+
+def _title(ax: Axes, topology: Topology, load: LinkLoad | None) -> None:
+    from matplotlib.lines import Line2D
+
+    from ridgeline.network.measures import link_classes
+    from ridgeline.units import show
+
+    title = topology.name
+    if load is not None:
+        title += f"\n{load.title}: {show(load.time_s, 's')}, "
+        title += f"busiest link {percent(float(load.share.max(initial=0.0)))} in use"
+    ax.set_title(title, loc="left")
+    handles = [
+        Line2D([], [], marker=_MARKER[kind], color="none", markerfacecolor=_FILL[kind],
+               markeredgecolor=INK, label=_plural(kind))
+        for kind in dict.fromkeys(topology.vertex_kinds)
+    ]  # fmt: skip
+    order = list(dict.fromkeys(topology.link_class))
+    for link in link_classes(topology):
+        colour = FAINT if load else _CLASS_COLOURS[order.index(link.name) % len(_CLASS_COLOURS)]
+        text = f"{link.n_links:,} × {link.name}, {show(link.bandwidth_bytes_per_s, 'B/s')}"
+        handles.append(Line2D([], [], color=colour, label=text))
+    ax.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=3,
+        fontsize=SMALL, frameon=False, columnspacing=1.4, handletextpad=0.5,
+    )  # fmt: skip
