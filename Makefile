@@ -3,14 +3,23 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TRACE_VENV ?= .venv-trace
+TRACE_READY := $(TRACE_VENV)/.ready
+# The CPU build: from the usual index if it has it, else from that of PyTorch.
+TORCH := torch==2.13.0+cpu
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test lint lock clean
+.PHONY: demo test test-trace lint lock clean
 
 demo: $(READY)
 	$(BIN)/ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048 --precision fp16-mixed --out out
 
 test: $(READY)
 	$(BIN)/python -m pytest
+
+# The tests that need PyTorch and onnx, in a virtual environment of their own.
+test-trace: $(TRACE_READY)
+	$(TRACE_VENV)/bin/python -m pytest tests/workload/trace
 
 lint: $(READY)
 	$(BIN)/ruff check sim tests benchmarks
@@ -23,9 +32,16 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e ".[study,test,lint]"
 	touch $@
 
+$(TRACE_READY): pyproject.toml requirements.lock
+	$(PYTHON) -m venv $(TRACE_VENV)
+	$(TRACE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH) \
+	  || $(TRACE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH) --index-url $(TORCH_INDEX)
+	$(TRACE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e ".[test,trace]" onnxscript transformers
+	touch $@
+
 # Pin what is installed now, after an upgrade that the tests have passed.
 lock:
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v '^ridgeline' > requirements.lock
 
 clean:
-	rm -rf $(VENV) out build dist
+	rm -rf $(VENV) $(TRACE_VENV) out build dist

@@ -30,11 +30,16 @@ if TYPE_CHECKING:
     from ridgeline.kernels.single import conv, gemm
     from ridgeline.kernels.systolic.gemm import gemm_cycles
     from ridgeline.network.collectives import collective
+    from ridgeline.parallel.memory import memory
     from ridgeline.parallel.plan import Plan
     from ridgeline.report.result import Result
     from ridgeline.simulation import simulate
     from ridgeline.study.sweep import load_study, run_sweep
-    from ridgeline.workload.model import Model, load_model
+    from ridgeline.workload.execution import Execution
+    from ridgeline.workload.files import load_model
+    from ridgeline.workload.model import Model
+    from ridgeline.workload.trace.numpy_tracer import trace_numpy
+    from ridgeline.workload.trace.torch_entry import trace
 
 # Where each public name lives; it is imported when it is first used, so that `import ridgeline`
 # stays quick.
@@ -43,6 +48,7 @@ _HOME = {
     "ConfigError": "errors",
     "Device": "hardware",
     "EnergyTable": "hardware",
+    "Execution": "workload.execution",
     "Model": "workload.model",
     "Node": "hardware",
     "Plan": "parallel.plan",
@@ -55,11 +61,14 @@ _HOME = {
     "load_cluster": "hardware",
     "load_device": "hardware",
     "load_energy_table": "hardware",
-    "load_model": "workload.model",
+    "load_model": "workload.files",
     "load_node": "hardware",
     "load_study": "study.sweep",
+    "memory": "parallel.memory",
     "run_sweep": "study.sweep",
     "simulate": "simulation",
+    "trace": "workload.trace.torch_entry",
+    "trace_numpy": "workload.trace.numpy_tracer",
 }
 
 __all__ = [
@@ -67,6 +76,7 @@ __all__ = [
     "ConfigError",
     "Device",
     "EnergyTable",
+    "Execution",
     "Model",
     "Node",
     "Plan",
@@ -83,8 +93,11 @@ __all__ = [
     "load_model",
     "load_node",
     "load_study",
+    "memory",
     "run_sweep",
     "simulate",
+    "trace",
+    "trace_numpy",
 ]
 
 

@@ -9,6 +9,7 @@ from ridgeline.errors import ConfigError, nearest
 
 FOLDERS = {
     "models": "models",
+    "datasets": "models/datasets",
     "devices": "hwconfigs/devices",
     "nodes": "hwconfigs/nodes",
     "clusters": "hwconfigs/clusters",

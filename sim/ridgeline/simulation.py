@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, overload
 
+from ridgeline.engine.program import Program
+from ridgeline.engine.timeline import Timeline
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
@@ -19,10 +23,18 @@ from ridgeline.report.account import (
 from ridgeline.report.manifest import manifest
 from ridgeline.report.result import Details, Result
 from ridgeline.workload import optimizers
+from ridgeline.workload.execution import Execution
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph, Pass
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.model import Model
+
+if TYPE_CHECKING:
+    from ridgeline.parallel.execution import Times
+    from ridgeline.report.execution import ExecutionResult
+    from ridgeline.workload.dataset import DataSet
 
 
+@overload
 def simulate(
     model: Model | str,
     cluster: Cluster | str,
@@ -30,13 +42,40 @@ def simulate(
     *,
     fold: bool = True,
     reference: bool = False,
-) -> Result:
-    """Simulate one training step.
+    dataset: str | DataSet | None = None,
+) -> Result: ...
+
+
+@overload
+def simulate(
+    model: Execution,
+    cluster: Cluster | str,
+    plan: None = None,
+    *,
+    reference: bool = False,
+    times: Times | None = None,
+    format: str | None = None,
+) -> ExecutionResult: ...
+
+
+def simulate(
+    model: Model | Execution | str,
+    cluster: Cluster | str,
+    plan: Plan | None = None,
+    *,
+    fold: bool = True,
+    reference: bool = False,
+    dataset: str | DataSet | None = None,
+    times: Times | None = None,
+    format: str | None = None,
+) -> Result | ExecutionResult:
+    """Simulate one training step, or play a traced execution.
 
     Parameters
     ----------
     model
-        From `load_model`, or a name or path for it.
+        From `load_model`, or a name or path for it. An `Execution` says itself how it is
+        distributed: it needs no plan, and a plan with it is an error.
     cluster
         From `load_cluster`, or a name or path for it.
     plan
@@ -45,10 +84,17 @@ def simulate(
         Simulate one of each class of equivalent ranks; False simulates every rank.
     reference
         Play the program on the slow SimPy engine instead of the compiled one.
+    dataset
+        Where the samples come from: a name in ``models/datasets/``, a path, or "own" for the one
+        that the network is usually trained on. The step then waits for reading and decoding where
+        these are slower. None: input is not modelled, and the manifest says so.
+    times, format
+        Of an execution: whether its tasks are priced anew ("modelled") or replayed ("measured"),
+        and the number format of tasks that state none; see `parallel.execution.lower_execution`.
 
     Returns
     -------
-    Result
+    Result or ExecutionResult
         A plan that does not fit into memory is a finding, not an error: ``fits`` is False.
 
     Raises
@@ -58,6 +104,21 @@ def simulate(
     """
     model = load_model(model) if isinstance(model, str) else model
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    if isinstance(model, Execution):
+        if dataset is not None:
+            raise RidgelineError(f"{model.name} is an execution, which reads no data set")
+        if plan is not None:
+            raise RidgelineError(
+                f"{model.name} is an execution: its tasks are already distributed, so it takes no"
+                " plan"
+            )
+        return _play(model, cluster, times, format, reference=reference)
+    if times is not None or format is not None:
+        raise RidgelineError(f"times and format are for an execution; {model.name} is a network")
+    if plan is None:
+        raise RidgelineError(
+            f"{model.name} is a network: it needs a plan, such as Plan(global_batch=32)"
+        )
     if plan.devices > cluster.max_devices:
         raise RidgelineError(
             f"the plan needs {plan.devices} devices, but {cluster.name} has {cluster.max_devices}"
@@ -68,11 +129,7 @@ def simulate(
     graph = model.training(plan.micro_batch_size, precision, optimizer)
     topology = from_cluster(cluster, plan.devices)
     lowered = lower(graph, plan, cluster, topology, fold=fold)
-    if reference:
-        from ridgeline.engine.reference import run_reference as run
-    else:
-        from ridgeline.engine.executor import run
-    timeline = run(lowered.program)
+    timeline = _executor(reference)(lowered.program)
 
     device = cluster.device
     time = time_account(lowered, timeline, device)
@@ -87,7 +144,7 @@ def simulate(
         / (matrix_peak(lowered, cluster) * plan.devices)
     )
     samples_per_s = plan.global_batch / step_time_s
-    return Result(
+    result = Result(
         step_time_s=step_time_s,
         samples_per_s=samples_per_s,
         tokens_per_s=samples_per_s * graph.tokens_per_sample or None,
@@ -105,6 +162,50 @@ def simulate(
         manifest=manifest(model, cluster, plan, graph, lowered),
         details=Details(model, graph, cluster, plan, lowered, timeline),
     )
+    return result if dataset is None else _fed(result, dataset)
+
+
+def _fed(result: Result, dataset: str | DataSet) -> Result:
+    from ridgeline.report.pipeline import with_input
+    from ridgeline.workload.dataset import load_dataset
+
+    if dataset == "own":
+        model = result.details.model
+        dataset = model.network.dataset
+        if not dataset:
+            raise RidgelineError(f"{model.name} does not say what data set it is trained on")
+    return with_input(result, load_dataset(dataset) if isinstance(dataset, str) else dataset)
+
+
+def _play(
+    execution: Execution,
+    cluster: Cluster,
+    times: Times | None,
+    format_: str | None,
+    *,
+    reference: bool,
+) -> ExecutionResult:
+    from ridgeline.parallel.execution import lower_execution
+    from ridgeline.report.execution import execution_result
+
+    if execution.world > cluster.max_devices:
+        raise RidgelineError(
+            f"{execution.name} has {execution.world} ranks, but {cluster.name} has"
+            f" {cluster.max_devices} devices"
+        )
+    topology = from_cluster(cluster, execution.world)
+    lowered = lower_execution(execution, cluster, topology, times=times, format=format_)
+    return execution_result(lowered, _executor(reference)(lowered.program), cluster)
+
+
+def _executor(reference: bool) -> Callable[[Program], Timeline]:
+    if reference:
+        from ridgeline.engine.reference import run_reference
+
+        return run_reference
+    from ridgeline.engine.executor import run
+
+    return run
 
 
 def useful_flops(graph: Graph) -> int:

@@ -193,7 +193,12 @@ def test_a_busy_gpu_stays_between_idle_and_tdp(name: str, format_: str, size: in
 @pytest.mark.parametrize("exchange", ["horowitz-45nm", "jouppi-7nm", "asic-16nm"])
 @pytest.mark.parametrize(
     "name",
-    [n for n in catalog.names("devices") if "gddr" not in load_device(n).memory],
+    # Not of GDDR, DDR3 and 16-bit integers, which these tables do not price.
+    [
+        n
+        for n in catalog.names("devices")
+        if "gddr" not in load_device(n).memory and n not in {"eyeriss", "tpu-v1"}
+    ],
 )
 def test_the_table_of_every_device_can_be_exchanged(name: str, exchange: str) -> None:
     assert load_device(name, {"energy_table": exchange}).prices.name == exchange
@@ -217,6 +222,94 @@ def test_a_price_in_the_wrong_unit_is_refused() -> None:
         table("gpu-12nm").price_j("flop.fp32", "J/B")
     with pytest.raises(ConfigError, match=r"did you mean 'flop\.fp32'"):
         table("gpu-12nm").price_j("flop.fp23", "J/FLOP")
+
+
+DARK_MEMORY = {  # the table of the documents: pJ, 16-bit integer and 64-bit floating point, vs. add
+    "add": (0.18, 5, 1.0, 1.0),
+    "multiply": (0.62, 20, 3.4, 4.0),
+    "registers.16word": (0.12, 0.34, 0.7, 0.07),
+    "registers.64word": (0.23, 0.42, 1.3, 0.08),
+    "sram.4kword": (8, 26, 44, 5.2),
+    "sram.32kword": (11, 47, 61, 9.4),
+    "dram": (640, 2560, 3556, 512),
+}
+
+
+@pytest.mark.parametrize("entry", DARK_MEMORY)
+@pytest.mark.parametrize(("column", "format_"), [(0, "int16"), (1, "fp64")])
+def test_the_table_of_the_documents_comes_back_with_its_ratios(
+    entry: str, column: int, format_: str
+) -> None:
+    prices, published = table("dark-memory-45nm"), DARK_MEMORY[entry]
+    energy, unit = prices.access(f"{entry}.{format_}")
+    assert (energy, unit) == (pytest.approx(published[column] * 1e-12), "J")
+    ratio, printed = prices.ratio(f"{entry}.{format_}", f"add.{format_}"), published[2 + column]
+    digits = len(str(printed).partition(".")[2]) if isinstance(printed, float) else 0
+    assert round(ratio, digits) == pytest.approx(printed, abs=1.01 * 10**-digits)
+
+
+def test_dram_costs_500_and_3556_additions() -> None:
+    prices = table("dark-memory-45nm")
+    assert prices.ratio("dram.int16", "add.int16") == pytest.approx(3556, abs=0.5)
+    assert prices.ratio("dram.fp64", "add.fp64") == 512  # the documents say "> 500"
+
+
+def test_relative_prices_have_joules_only_with_a_reference() -> None:
+    relative = table("eyeriss-normalised")
+    published = {"registers": 1, "wire.array": 2, "sram.buffer": 6, "dram": 200}
+    for entry, macs in published.items():
+        assert relative.ratio(entry, "mac.int16") == pytest.approx(macs)
+        with pytest.raises(ConfigError, match="is relative"):
+            relative.price_j(entry, "J/B")
+    absolute = load_energy_table("eyeriss-normalised", {"reference": "0.4 pJ/FLOP"})
+    assert absolute.price_j("flop.int16", "J/FLOP") == pytest.approx(0.4e-12)
+    for entry, macs in published.items():
+        assert 2 * absolute.price_j(entry, "J/B") == pytest.approx(macs * 0.8e-12)
+
+
+def test_a_wire_is_priced_by_byte_and_metre() -> None:
+    assert table("data-movement").price_j("wire", "J/B/m") == pytest.approx(0.24e-12 * 8 / 1e-3)
+    with pytest.raises(ConfigError, match="another dimension"):
+        table("data-movement").price_j("wire", "J/B")
+
+
+def test_ratios_need_a_stated_width_and_one_unit() -> None:
+    with pytest.raises(ConfigError, match="states no width"):
+        table("data-movement").ratio("dram.hbm2", "dram.ddr4")
+    with pytest.raises(ConfigError, match=r"no entry 'dram\.hbm4'"):
+        table("data-movement").ratio("dram.hbm4", "dram.ddr4")
+
+
+@pytest.mark.parametrize("name", catalog.names("energy"))
+def test_every_price_says_its_unit_scope_node_and_source(name: str) -> None:
+    prices = table(name)
+    for entry in prices.entries.values():
+        assert entry.source != "not stated"
+        assert entry.basis != "not stated"
+        assert all(key.strip() in prices.sources for key in entry.source.split(","))
+        is_device = entry.process_node is not None or prices.process_node is not None
+        assert is_device or name == "data-movement"
+
+
+FP8 = 0.21 * (4 / 8) ** (math.log(0.34 / 0.21) / math.log(11 / 8))  # 4 bits of significand, 7 nm
+
+
+def test_8_bit_matrix_units_multiply_short_significands_and_add_in_32_bits() -> None:
+    fp8 = {45: (FP8 * 1.1 / 0.34 + 0.9) / 2, 7: (FP8 + 0.38) / 2}
+    int8 = {45: (0.2 + 0.1) / 2, 7: (0.07 + 0.03) / 2}
+    for name, node in {"horowitz-45nm": 45, "jouppi-7nm": 7}.items():
+        assert pj_flop(name, "flop.fp8.tensor") == shipped(fp8[node])
+        assert pj_flop(name, "flop.int8.tensor") == shipped(int8[node])
+    overhead = {}
+    sizes = ((12, 1, 8 * 8 * 16 * 2), (7, 1, 16 * 8 * 32 * 2), (5, 4, 64 * 256 * 32 * 2))
+    for node, warps, flop in sizes:
+        issue = 30 * (node / 45) ** ALPHA - OPERANDS_PJ * (node / 40) ** ALPHA
+        overhead[node] = 32 * warps * issue / flop
+    for node, per_flop in overhead.items():
+        expected = between(node, 45, int8[45], 7, int8[7]) + per_flop
+        assert pj_flop(f"gpu-{node}nm", "flop.int8.tensor") == shipped(expected)
+    expected = between(5, 45, fp8[45], 7, fp8[7]) + overhead[5]
+    assert pj_flop("gpu-5nm", "flop.fp8.tensor") == shipped(expected)
 
 
 def test_rows_list_every_entry() -> None:

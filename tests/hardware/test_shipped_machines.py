@@ -28,6 +28,7 @@ NODES = catalog.names("nodes")
 MATRIX_MACHINES = {
     *("caterpillar-a", "caterpillar-b", "cell-be-sp", "core-i7-960-dp", "core-i7-960-sp"),
     *("csx700-dp", "gtx480-dp", "gtx480-sp", "lap-dp", "lap-sp", "stratix-iv-dp"),
+    *("eyeriss", "gemmini-rocket", "tpu-v1"),
 }
 FP32_MACHINES = {"gtx-1080ti", "titan-xp"}  # boards of their time that do fp16 at a crawl
 CLUSTERS = catalog.names("clusters")
@@ -171,6 +172,7 @@ def ridge(name: str, format_: str) -> float:
 def test_ridge_points_are_the_published_ones() -> None:
     assert ridge("v100-sxm2-16gb", "fp16") == pytest.approx(139, rel=0.03)
     assert ridge("tpu-v2", "bf16") == pytest.approx(75, rel=0.03)
+    assert ridge("tpu-v1", "int8") == pytest.approx(2700, rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -315,3 +317,16 @@ def test_a_two_level_fat_tree_holds_the_adapters_of_the_largest_cluster() -> Non
     hosts = cluster.fabric.radix**2 // 2
     assert cluster.max_nodes * len(cluster.nodes.nics) <= hosts
     assert cluster.max_devices == 992
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_matrix_units_do_twice_as_much_in_half_the_bits(name: str) -> None:
+    """So do all that state several formats; a device must not inherit the rates of its base."""
+    for engine in load_device(name).engines.values():
+        rates = {format_: rate.value for format_, rate in engine.rates.items()}
+        if engine.kind not in {"tensor-core", "systolic"} or not {"fp16", "bf16"} & set(rates):
+            continue
+        wide = rates.get("bf16", rates.get("fp16"))
+        assert wide is not None
+        for format_, times in {"fp16": 1.0, "tf32": 0.5, "fp8": 2.0, "int8": 2.0}.items():
+            assert rates.get(format_, times * wide) == pytest.approx(times * wide, rel=0.03)

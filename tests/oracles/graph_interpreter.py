@@ -342,6 +342,8 @@ FORWARD: dict[str, Rule] = {
     "avg-pool": avg_pool_forward,
     "adaptive-avg-pool": avg_pool_forward,
     "cast": lambda op, inputs, shapes: [inputs[0]],
+    "offload": lambda op, inputs, shapes: [inputs[0]],
+    "prefetch": lambda op, inputs, shapes: [inputs[0]],
     "add": lambda op, inputs, shapes: [inputs[0] + inputs[1]],
     "fill": lambda op, inputs, shapes: [np.ones(shapes[0])],
     "scale": lambda op, inputs, shapes: [inputs[0] * float(dict(op.attrs)["factor"])],

@@ -24,7 +24,7 @@ def profile(graph: Graph) -> list[int]:
     moving = []
     for group in storages(graph):
         tensors = [graph.tensors[name] for name in group]
-        if all(t.role not in STATIC for t in tensors):
+        if all(t.role not in {*STATIC, Role.HOST} for t in tensors):
             assert len({t.bytes for t in tensors}) == 1
             touched = [
                 i

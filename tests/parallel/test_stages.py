@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
+from ridgeline.hardware import load_device
+from ridgeline.kernels import price
 from ridgeline.parallel.stages import DoesNotFit, Room, Stage, balance, balance_replicated, units
-from ridgeline.workload import Pass, load_model
+from ridgeline.workload import Pass, Role, load_model
 
 times = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 
@@ -139,6 +141,43 @@ def test_units_hold_every_op_once_and_send_what_crosses(name):
         read = {n for i in forward if home[i] > cut for n in graph.ops[i].inputs}
         crosses = [graph.tensors[n] for n in made & read]
         assert part.send_bytes == sum(t.bytes for t in crosses if t.role.value == "activation")
+
+
+def test_pipedream_puts_seven_of_eight_devices_on_the_convolutions_of_vgg16():
+    """SOSP 2019, table 1, 8 machines: 7-1.
+
+    Priced on its Titan X, with 32 images a device and the effective bandwidth that its data
+    parallel speed-up of 2.35 leaves: compute and synchronisation one after the other.
+    """
+    graph, device = load_model("vgg16").training(32, "fp32"), load_device("titan-x-maxwell")
+    step = [op.pass_ is not Pass.UPDATE for op in graph.ops]
+    prices = [price(op, graph, device).time_s(device) for op in graph.ops]
+    parts = units(graph)
+    time_s = [sum(prices[i] for i in part.ops if step[i]) for part in parts]
+    of_layer = weight_bytes(graph)
+    size = [sum(of_layer.get(name, 0) for name in layers(graph, part)) for part in parts]
+    once = 2 * 7 / 8 * sum(size)  # bytes that a ring all-reduce of eight sends
+    bandwidth = once / (sum(time_s) * (8 / 2.35 - 1))
+    sync = [[2 * (r - 1) / r * s / bandwidth for r in range(1, 9)] for s in size]
+    send = [2 * part.send_bytes / bandwidth for part in parts]
+    found, _ = balance_replicated(time_s, 8, send_s=send, sync_s=sync)
+    assert [stage.replicas for stage in found] == [7, 1]
+    last = {name for part in parts[found[1].first :] for name in layers(graph, part)}
+    assert "fc6" in last
+    assert "conv3-3" not in last
+
+
+def weight_bytes(graph):
+    read = {n: op.layer for op in graph.ops for n in op.inputs if op.pass_ is Pass.FORWARD}
+    size = {}
+    for t in graph.tensors.values():
+        if t.role is Role.WEIGHT:
+            size[read[t.name]] = size.get(read[t.name], 0) + t.bytes
+    return size
+
+
+def layers(graph, part):
+    return {graph.ops[i].layer for i in part.ops}
 
 
 def test_equal_blocks_are_shared_evenly():

@@ -172,6 +172,19 @@ def test_idle_power_is_what_the_events_leave_of_the_power(name: str) -> None:
     assert 0 < device.idle_power.value < device.tdp.value
 
 
+@pytest.mark.parametrize(
+    ("name", "promised"), [("recompute", 6), ("vdnn", 4), ("gpipe-memory", 6), ("storage-depth", 4)]
+)
+def test_memory_is_what_others_published_of_it(name: str, promised: int) -> None:
+    kept = [row.is_kept for row in reproduce(name).rows if row.is_kept is not None]
+    assert kept == [True] * promised
+
+
+def test_what_is_missing_of_vdnns_28_gb_is_said_and_not_hidden() -> None:
+    needed = [row for row in rows("vdnn", "VGG-16") if "needed" in row.quantity]
+    assert all(row.tolerance is None and -0.35 < row.residual < -0.1 for row in needed)
+
+
 @pytest.mark.parametrize("name", REPRODUCTIONS)
 def test_a_reproduction_is_printed_and_given_as_json(
     name: str, capsys: pytest.CaptureFixture[str]

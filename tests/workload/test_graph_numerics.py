@@ -2,7 +2,9 @@
 
 import pytest
 
+from machines import DEVICE, ENERGY
 from ridgeline.errors import RidgelineError
+from ridgeline.study.point import Point
 from ridgeline.workload import Pass, Role, load_model, optimizers
 from ridgeline.workload import numerics as precisions
 from ridgeline.workload.numerics import PRECISIONS
@@ -15,11 +17,13 @@ def formats(graph, role):
 
 
 @pytest.mark.parametrize("precision", ALL)
-def test_weights_statistics_states_and_loss_are_fp32(precision):
+def test_weights_statistics_states_and_loss_are_fp32_but_for_flexpoint(precision):
     graph = load_model("resnet18").training(2, precision)
     assert graph.precision == precision
-    for role in (Role.WEIGHT, Role.BUFFER, Role.STATE):
-        assert formats(graph, role) == {"fp32"}
+    master = "flex16+5" if precision == "flex16+5" else "fp32"
+    assert formats(graph, Role.BUFFER) == {"fp32"}
+    for role in (Role.WEIGHT, Role.STATE):
+        assert formats(graph, role) == {master}
     assert graph.tensors[graph.loss].format == "fp32"
     means = [t for t in graph.tensors.values() if t.name.endswith(("mean", "deviation"))]
     assert {t.format for t in means} == {"fp32"}
@@ -27,7 +31,13 @@ def test_weights_statistics_states_and_loss_are_fp32(precision):
 
 @pytest.mark.parametrize(
     ("precision", "compute"),
-    [("fp32", "fp32"), ("tf32", "tf32"), ("fp16-mixed", "fp16"), ("bf16-mixed", "bf16")],
+    [
+        ("fp32", "fp32"),
+        ("tf32", "tf32"),
+        ("fp16-mixed", "fp16"),
+        ("bf16-mixed", "bf16"),
+        ("flex16+5", "flex16+5"),
+    ],
 )
 def test_contractions_multiply_in_the_format_of_their_first_input(precision, compute):
     for name in ("resnet18", "alexnet", "mlp"):
@@ -36,7 +46,7 @@ def test_contractions_multiply_in_the_format_of_their_first_input(precision, com
         assert {graph.tensors[op.inputs[0]].format for op in contractions} == {compute}
         touched = [graph.tensors[x] for op in contractions for x in (*op.inputs, *op.outputs)]
         sizes = {t.bytes // t.elements for t in touched}
-        assert sizes == {2 if "mixed" in precision else 4}
+        assert sizes == {2 if "mixed" in precision or precision == "flex16+5" else 4}
 
 
 @pytest.mark.parametrize("precision", ["fp16-mixed", "bf16-mixed"])
@@ -83,10 +93,81 @@ def test_tf32_moves_the_bytes_of_fp32():
 def test_unknown_precisions_name_the_nearest_and_all():
     with pytest.raises(RidgelineError, match=r"'fp16-mixt'; did you mean 'fp16-mixed'.*bf16-mixed"):
         precisions.find("fp16-mixt")
-    with pytest.raises(RidgelineError, match="'fp8-mixed' is not modelled yet"):
-        load_model("lenet5").forward(1, "fp8-mixed")
+    with pytest.raises(RidgelineError, match="did you mean 'fp8-mixed'"):
+        load_model("lenet5").forward(1, "fp8-mixd")
+
+
+NARROW = {"fp8-mixed": ("fp8-e4m3", "fp8-e5m2"), "int8-mixed": ("int8", "int8")}
+
+
+@pytest.mark.parametrize("precision", NARROW)
+def test_products_with_weights_are_narrow_and_everything_else_is_bf16(precision):
+    forward, gradient = NARROW[precision]
+    graph = load_model("bert-base").training(2, precision)
+    wide = load_model("bert-base").training(2, "bf16-mixed")
+    assert graph.flops() == wide.flops()
+    seen = set()
+    for op in graph.ops:
+        if op.loops is None:
+            continue
+        a, b = (graph.tensors[name] for name in op.inputs[:2])
+        sizes = (op.loops.m, op.loops.n, op.loops.k)
+        if op.kind == "gemm" and all(size % 16 == 0 for size in sizes):
+            seen.add(op.pass_)
+            assert a.format == (forward if op.pass_ is Pass.FORWARD else gradient)
+            assert b.format == forward
+            assert {graph.tensors[name].format for name in op.outputs} == {"bf16"}
+        else:
+            assert {a.format, b.format} == {"bf16"}, op.name
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("precision", NARROW)
+def test_each_operand_is_quantised_once_and_written_twice(precision):
+    graph = load_model("bert-base").training(2, precision)
+    quantised = [op for op in graph.ops if op.kind == "quantise"]
+    narrow = [op for op in quantised if graph.tensors[op.outputs[0]].bytes]
+    sources = [(op.inputs[0], graph.tensors[op.outputs[0]].format) for op in narrow]
+    assert len(sources) == len(set(sources)) > 0
+    reads = 2 if precision == "int8-mixed" else 1  # int8 looks for the largest magnitude first
+    for op in quantised:
+        source, copy = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
+        if copy.format in NARROW[precision]:
+            assert graph.read_bytes(op) == reads * source.bytes
+            assert graph.write_bytes(op) == 2 * copy.bytes
+            assert op.vector_flops == 4 * source.elements
+    gradients = {t.format for t in graph.tensors.values() if t.role is Role.WEIGHT_GRADIENT}
+    assert gradients == {"bf16", "fp32"}  # as a product gives it, and as the optimizer takes it
+
+
+def test_products_whose_sizes_are_no_multiples_of_16_stay_wide():
+    graph = load_model("lenet5").training(2, "fp8-mixed")
+    assert not any(op.kind == "quantise" for op in graph.ops)
+
+
+def test_a_flexpoint_tensor_shares_five_bits():
+    graph = load_model("lenet5").training(2, "flex16+5")
+    for tensor in graph.tensors.values():
+        if tensor.format == "flex16+5":
+            assert tensor.bytes == 2 * tensor.elements + 1
 
 
 def test_unknown_optimizers_name_the_nearest_and_all():
     with pytest.raises(RidgelineError, match=r"'adan'; did you mean 'adam'.*sgd-momentum"):
         optimizers.find("adan")
+
+
+@pytest.mark.parametrize("precision", ["flex16+5", "int8-mixed", "fp8-mixed"])
+def test_a_device_that_has_a_format_trains_in_it(precision, tmp_path):
+    formats = ("bf16", "fp8", "int8", "flex16+5")
+    rates = "{fp32: 10 TFLOP/s, " + ", ".join(f"{name}: 40 TFLOP/s" for name in formats) + "}"
+    energy = "{fp32: flop.fp32, " + ", ".join(f"{name}: flop.fp16" for name in formats) + "}"
+    text = DEVICE.replace("{fp32: 10 TFLOP/s, fp16: 40 TFLOP/s}", rates)
+    text = text.replace("{fp32: flop.fp32, fp16: flop.fp16}", energy)
+    (tmp_path / "energy.yaml").write_text(ENERGY)
+    (tmp_path / "device.yaml").write_text(text)
+    plan = {"global_batch": 16, "precision": precision}
+    result = Point("bert-base", str(tmp_path / "device.yaml"), plan).simulate()
+    done = result.ledger().by("place", "unit", value="amount")
+    narrow = {"flex16+5": "flex16+5", "int8-mixed": "int8", "fp8-mixed": "fp8"}[precision]
+    assert done[f"matrix.{narrow}", "FLOP"] > 0.5 * result.flops_per_step

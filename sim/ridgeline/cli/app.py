@@ -38,6 +38,10 @@ VERBS = {
         "Simulate every combination of the values in a study file.",
         "ridgeline sweep docs/examples/hbm.yaml --output hbm.csv",
     ),
+    "trace": Verb(
+        "Read a network or an execution from another program's file, or write one.",
+        "ridgeline trace export resnet50 --output resnet50.json --precision fp32",
+    ),
     "gemm": Verb(
         "Price one matrix product on a device, or count its cycles on a systolic array.",
         "ridgeline gemm 4096 4096 4096 --device v100-sxm2-16gb",
@@ -65,6 +69,10 @@ VERBS = {
     "collective": Verb(
         "Time one collective on the links of a machine.",
         "ridgeline collective all-reduce 100MB dgx1-v100",
+    ),
+    "memory": Verb(
+        "Print what a device holds at the fullest moment of a step.",
+        "ridgeline memory gpt2 --batch 8 --precision bf16-mixed --recompute full",
     ),
     "topology": Verb(
         "Measure a network, and draw it with the load of its links.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -29,6 +29,7 @@ def roofline_(
     model: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     gemm: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     format: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    by: Literal["op", "layer"] = "op",
     batch: Whole = 32,
     precision: str = "fp32",
     out: Annotated[str | None, Parameter(name=("--out", "--output"))] = None,
@@ -46,6 +47,8 @@ def roofline_(
         A matrix product MxNxK to draw, in the formats of --format; may be given several times.
     format
         Number formats: of the ridge points, the roofs and the products; may be given several times.
+    by
+        Whether the small markers of a network are its ops or its layers.
     batch
         Samples of the models' steps.
     precision
@@ -57,22 +60,24 @@ def roofline_(
     """
     from ridgeline.hardware import load_device
     from ridgeline.kernels.roofline import peaks, power_density_w_mm2, ridge_points
+    from ridgeline.workload.formats import FORMATS
 
     machine = load_device(device)
-    ridges = [r for r in ridge_points(machine) if _wanted(r.engine, format)]
-    tops = [p for p in peaks(machine) if _wanted(p.engine, format)]
+    rates = tuple(FORMATS[f].rate if f in FORMATS else f for f in format)  # fp8-e4m3: fp8
+    ridges = [r for r in ridge_points(machine) if _wanted(r.engine, rates)]
+    tops = [p for p in peaks(machine) if _wanted(p.engine, rates)]
     loads: list[Load] = []
     if model or gemm or out is not None or format:
         from ridgeline.report.figures_device import device_roofline, shown_roofs
 
-        shown_roofs(machine, (), format)  # complains of a format that the device does not have
-        loads = [_network(name, device, batch, precision) for name in model]
+        shown_roofs(machine, (), rates)  # complains of a format that the device does not have
+        loads = [_network(name, device, batch, precision, by) for name in model]
         loads += [_product(text, machine, f) for text in gemm for f in format or (None,)]
     path = out or ("roofline.png" if loads else None)
     if path is not None:
         from ridgeline.report.figures import save
 
-        save(device_roofline(machine, loads, format), path)
+        save(device_roofline(machine, loads, rates), path)
     density = power_density_w_mm2(machine)
     if json:
         print_json(
@@ -100,11 +105,14 @@ def _wanted(engine: str, formats: tuple[str, ...]) -> bool:
     return not formats or engine.rpartition(".")[2] in formats
 
 
-def _network(name: str, device: str, batch: int, precision: str) -> Load:
+def _network(
+    name: str, device: str, batch: int, precision: str, by: Literal["op", "layer"]
+) -> Load:
     from ridgeline.report.figures_device import network
     from ridgeline.study.point import Point
 
-    return network(Point(name, device, {"global_batch": batch, "precision": precision}).simulate())
+    point = Point(name, device, {"global_batch": batch, "precision": precision})
+    return network(point.simulate(), by)
 
 
 def _product(text: str, device: Device, format_: str | None) -> Load:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.whole import Whole
+from ridgeline.errors import RidgelineError
+
+if TYPE_CHECKING:
+    from ridgeline.workload.execution import Execution
 
 MISFIT_STATUS = 3
 
@@ -19,6 +23,8 @@ def run_(
     plan: str = "",
     batch: Whole | None = None,
     precision: str | None = None,
+    dataset: str | None = None,
+    times: Literal["modelled", "measured"] | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False)] = (),
     out: str | None = None,
     ledger: str | None = None,
@@ -30,7 +36,8 @@ def run_(
     Parameters
     ----------
     model
-        A name from ``ridgeline list models``, or a YAML file.
+        A name from ``ridgeline list models``, a YAML file, or a file that another program wrote
+        (docs/executions.md).
     cluster
         A cluster, node or device by name, or a YAML file.
     plan
@@ -38,7 +45,12 @@ def run_(
     batch
         Samples of one step over all devices.
     precision
-        fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed, int8-mixed or flex16+5.
+        fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed, int8-mixed or flex16+5; of an execution, the
+        number format of tasks that state none (bf16, fp16, fp32, ...).
+    dataset
+        Data set that the step is fed from (``ridgeline list datasets``), or own for the model's.
+    times
+        Of an execution: price its tasks anew, or replay them as measured.
     set_
         Replace one field of the machine or model: cluster.device.memory.hbm.bandwidth="1.2 TB/s".
     out
@@ -51,12 +63,27 @@ def run_(
         Print the result as JSON.
     """
     from ridgeline.study.point import Point
+    from ridgeline.workload.files import is_trace
 
     fields = dict(_assignment(text) for text in set_)
+    if is_trace(model):
+        from ridgeline.workload.execution import Execution
+        from ridgeline.workload.files import load_model
+
+        of_model = {p[len("model.") :]: v for p, v in fields.items() if p.startswith("model.")}
+        if isinstance(execution := load_model(model, of_model), Execution):
+            if plan or batch is not None or dataset is not None:
+                raise RidgelineError(
+                    f"{model} is an execution: its tasks are already distributed, so it takes"
+                    " none of --plan, --batch and --dataset"
+                )
+            return _play(execution, cluster, fields, times, precision, json=json)
+    if times is not None:
+        raise RidgelineError(f"--times is for an execution; {model} is a network")
     point = Point.parse(
         model, cluster, plan, {"global_batch": batch, "precision": precision}, fields
     )
-    result = point.simulate()
+    result = point.simulate(dataset)
     if out is not None:
         from ridgeline.report.bundle import write_bundle
 
@@ -84,6 +111,36 @@ def run_(
         if out is not None:
             screen.print("wrote " + ", ".join(str(path) for path in written), soft_wrap=True)
     return MISFIT_STATUS if require_fit and not result.fits else 0
+
+
+def _play(
+    execution: Execution,
+    cluster: str,
+    fields: dict[str, Any],
+    times: Literal["modelled", "measured"] | None,
+    format_: str | None,
+    *,
+    json: bool,
+) -> int:
+    from ridgeline.hardware.load import load_cluster
+    from ridgeline.simulation import simulate
+    from ridgeline.study.point import check_path
+
+    paths = {}
+    for path, value in fields.items():
+        root, rest = check_path(path)
+        if root == "plan":
+            raise RidgelineError(f"--set {path}: an execution has no plan")
+        if root == "cluster":
+            paths[rest] = value
+    result = simulate(execution, load_cluster(cluster, paths), times=times, format=format_)
+    if json:
+        print_json(result.to_dict())
+    else:
+        from ridgeline.report.summary import print_execution
+
+        print_execution(result, console())
+    return 0
 
 
 def _assignment(text: str) -> tuple[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -11,6 +12,7 @@ from ridgeline.cli.output import console, print_json
 from ridgeline.cli.whole import Whole
 from ridgeline.config import read_yaml
 from ridgeline.errors import ConfigError, nearest
+from ridgeline.workload.files import is_trace
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,6 +50,8 @@ def kind_of(name: str) -> str:
     for kind in catalog.FOLDERS:
         if name in catalog.names(kind):
             return kind
+    if is_trace(name):
+        return "models"
     if not catalog.is_path(name):
         listed = [each for kind in catalog.FOLDERS for each in catalog.names(kind)]
         raise ConfigError(f"nothing is called {name!r}{nearest(name, listed)} (see ridgeline list)")
@@ -61,6 +65,8 @@ def kind_of(name: str) -> str:
     }
     if "family" in data:
         return "models"
+    if "decoding" in data:
+        return "datasets"
     if data.get("kind") in kinds:
         return kinds[str(data["kind"])]
     raise document.error(
@@ -119,9 +125,15 @@ def _show_machine(kind: str, name: str, json: bool) -> None:
     from ridgeline.hardware import load_cluster, load_energy_table
     from ridgeline.hardware.load import description
     from ridgeline.report.summary import plain_table
+    from ridgeline.workload.dataset import load_dataset
 
-    document = description(kind, name)
-    (load_energy_table if kind == "energy" else load_cluster)(name)  # complains if it is wrong
+    of_data = kind == "datasets"
+    document = read_yaml(catalog.find(kind, name)) if of_data else description(kind, name)
+    checks: dict[str, Callable[[str], object]] = {
+        "energy": load_energy_table,
+        "datasets": load_dataset,
+    }
+    checks.get(kind, load_cluster)(name)  # complains if it is wrong
     if json:
         print_json(document.data)
         return
@@ -131,7 +143,9 @@ def _show_machine(kind: str, name: str, json: bool) -> None:
     for path, value, basis, source in _rows(document.data, ""):
         table.add_row(path, value, basis, source)
     screen = console()
-    screen.print(str(document.data.get("description") or name), markup=False)
+    screen.print(
+        str(document.data.get("description") or document.data.get("title") or name), markup=False
+    )
     screen.print(table)
     if kind == "devices":
         _print_peaks(name, screen)

@@ -49,6 +49,12 @@ class Host(Strict):
     memory: Sourced[units.Bytes] | None = None
     power: Sourced[units.Watts] | None = None
     """Of everything in the node that is not a device; not part of ``energy_j``."""
+    cores: Sourced[int] | None = None
+    """Processor cores of the node, which decode the input."""
+    clock: Sourced[units.Hertz] | None = None
+    """Clock that all cores sustain together."""
+    storage: Sourced[units.BytesPerSecond] | None = None
+    """Sequential read of the node's own disks, from which the input comes."""
 
 
 class Node(Described):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
+from ridgeline.errors import ConfigError
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.single import OpResult, gemm
-from ridgeline.workload.sparsity import parse
+from ridgeline.workload.sparsity import Sparsity, parse
 
 _HALVINGS = 40  # to 1e-12 of the density
+_LEAST = 1e-9  # what is gained only below this is not gained
 _GAIN = 1e-9  # a smaller gain is rounding
 
 
@@ -49,11 +52,28 @@ def break_even(
     RidgelineError
         As `gemm` does.
     """
+    zeros = parse(None, 1.0, kind, block)
+    return break_even_of(m, n, k, device, zeros, batch=batch, format=format)
+
+
+def break_even_of(
+    m: int,
+    n: int,
+    k: int,
+    device: str | Device,
+    zeros: Sparsity | None,
+    *,
+    batch: int = 1,
+    format: str | None = None,
+) -> BreakEven:
+    """Find the break-even densities of a pattern, whatever its own density is."""
+    if zeros is None or zeros.kind == "n:m":
+        raise ConfigError("a break-even density needs zeros with a density, which N:M has not")
     machine = load_device(device) if isinstance(device, str) else device
 
     def at(density: float) -> OpResult:
-        zeros = parse(None, density, kind, block)
-        return gemm(m, n, k, machine, batch=batch, format=format, sparsity=zeros)
+        pattern = replace(zeros, density=density)
+        return gemm(m, n, k, machine, batch=batch, format=format, sparsity=pattern)
 
     dense = at(1.0)
 
@@ -63,7 +83,7 @@ def break_even(
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             low, high = (middle, high) if measure(at(middle)) < goal else (low, middle)
-        return low
+        return low if low > _LEAST else 0.0
 
     return BreakEven(
         largest(lambda result: result.time_s),

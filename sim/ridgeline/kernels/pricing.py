@@ -10,8 +10,17 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Engine, Work
 from ridgeline.kernels.cost import Moved, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
+from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
+from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.sparsity import effect_of
-from ridgeline.kernels.traffic import near_levels, operands_of, streamed_bytes
+from ridgeline.kernels.traffic import (
+    FAST,
+    Search,
+    accumulator_of,
+    near_levels,
+    operands_of,
+    streamed_bytes,
+)
 from ridgeline.workload.formats import bytes_of, find
 from ridgeline.workload.graph import Graph, Op
 
@@ -20,36 +29,64 @@ from ridgeline.workload.graph import Graph, Op
 VECTOR_FORMAT = "fp32"
 
 
-def price(op: Op, graph: Graph, device: Device) -> OpCost:
+def price(
+    op: Op,
+    graph: Graph,
+    device: Device,
+    given: Given | None = None,
+    search: Search = FAST,
+) -> OpCost:
     """Return what an op of a graph costs on a device.
+
+    Parameters
+    ----------
+    given
+        A mapping file, for a contraction: what it settles of the layout.
+    search
+        How a mapping is searched for, where the device has buffers that need one.
 
     Raises
     ------
     RidgelineError
         If no engine of the device does this work in this number format.
     """
-    return (
-        _contraction(op, graph, device) if op.loops is not None else _streaming(op, graph, device)
-    )
+    if op.loops is None:
+        return _streaming(op, graph, device)
+    return _contraction(op, graph, device, given, search)
 
 
-def _contraction(op: Op, graph: Graph, device: Device) -> OpCost:
+def _contraction(
+    op: Op, graph: Graph, device: Device, given: Given | None, search: Search
+) -> OpCost:
     """Price a contraction on the engine that does it fastest, measured efficiencies first."""
     format_ = find(graph.tensors[op.inputs[0]].format).rate
-    costs = [
-        _on_engine(op, graph, device, name, format_)
-        for name in _engines(device, "matrix", format_, op)
-    ]
+    able = _engines(device, "matrix", format_, op)
+    if given is not None:
+        able = mappable(device, able, given)
+    costs = [_on_engine(op, graph, device, name, format_, given, search) for name in able]
     return min(costs, key=lambda cost: (not cost.calibrated, cost.time_s(device)))
 
 
-def _on_engine(op: Op, graph: Graph, device: Device, name: str, format_: str) -> OpCost:
+def _on_engine(
+    op: Op,
+    graph: Graph,
+    device: Device,
+    name: str,
+    format_: str,
+    given: Given | None,
+    search: Search,
+) -> OpCost:
     engine = device.engines[name]
-    operands = operands_of(op, graph, device, engine.accumulate)
+    operands = operands_of(op, graph, device, accumulator_of(engine, format_), search)
     zeros = effect_of(op, graph, engine, operands.gemm)
-    busy = zeros.busy(ENGINE_MODELS[engine.kind](op, operands, device, name, format_))
+    if given is None:
+        dense = ENGINE_MODELS[engine.kind](op, operands, device, name, format_)
+    else:
+        dense = MAPPED_MODELS[engine.kind](op, operands, device, name, format_, given)
+    busy = zeros.busy(dense)
     moved = dict.fromkeys(near_levels(device), busy.near)
-    moved[device.far_memory] = zeros.moved(operands.far)
+    far = operands.far if busy.far is None else busy.far
+    moved[device.far_memory] = zeros.moved(far)
     registers = _instructions(op.matrix_flops * zeros.issued, engine, format_)
     moved |= {
         level: registers
@@ -66,7 +103,10 @@ def _on_engine(op: Op, graph: Graph, device: Device, name: str, format_: str) ->
         issued=zeros.issued,
         stored=(zeros.a_stored, zeros.b_stored),
         notes=zeros.notes,
+        waiting_s=busy.waiting_s,
         calibrated=busy.calibrated,
+        mapping=busy.mapping,
+        mapped=busy.mapped,
     )
     if op.vector_flops:  # a fused epilogue: bias, scaling
         _add_vector(cost, op, device)
@@ -81,7 +121,7 @@ def _instructions(flops: float, engine: Engine, format_: str) -> Moved:
         a=count * shape.m * shape.k * size,
         b=count * shape.n * shape.k * size,
         rest=0.0,
-        partial=count * 2 * shape.m * shape.n * bytes_of(engine.accumulate),
+        partial=count * 2 * shape.m * shape.n * bytes_of(accumulator_of(engine, format_)),
     )
 
 

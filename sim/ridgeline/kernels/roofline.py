@@ -128,7 +128,9 @@ def mark(name: str, cost: OpCost, device: Device, share: float = 1.0) -> Mark | 
     )
 
 
-def together(name: str, costs: Sequence[tuple[OpCost, float]], device: Device) -> Mark | None:
+def together(
+    name: str, costs: Sequence[tuple[OpCost, float]], device: Device, share: float = 1.0
+) -> Mark | None:
     """Return one mark of many ops, each as often as it is played, one after the other."""
     flops, moved, time_s = 0.0, dict.fromkeys(device.memory, 0.0), 0.0
     engines: set[str] = set()
@@ -141,7 +143,7 @@ def together(name: str, costs: Sequence[tuple[OpCost, float]], device: Device) -
     if not flops or not time_s:
         return None
     fastest = max(engines, key=lambda engine: engine_rate(device, engine))
-    return Mark(name, fastest, flops / time_s, _intensities(flops, moved, device))
+    return Mark(name, fastest, flops / time_s, _intensities(flops, moved, device), share)
 
 
 def _intensities(flops: float, moved: Mapping[str, float], device: Device) -> dict[str, float]:

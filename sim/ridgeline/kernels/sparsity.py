@@ -18,6 +18,7 @@ in the cells.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -131,7 +132,7 @@ def _skip_of(sparsity: Sparsity, engine: Engine, op: Op) -> tuple[Skip | None, s
         return None, f"the engine makes no use of {sparsity.kind} zeros"
     if sparsity.kind != "n:m":
         return able[0], ""
-    if op.pass_ is not Pass.FORWARD:
+    if op.priced_as is not Pass.FORWARD:
         return None, "they are not grouped along the sum of this pass"
     fitting = [skip for skip in able if _fits(sparsity.group, skip.kept_of)]
     if not fitting:
@@ -143,11 +144,16 @@ def _skip_of(sparsity: Sparsity, engine: Engine, op: Op) -> tuple[Skip | None, s
 def _fits(group: tuple[int, int], made_for: tuple[int, int]) -> bool:
     """Tell whether N of every M leave no more than the engine takes of each of its own groups.
 
-    A group of the engine that does not line up with the pattern's may reach into one more of them.
+    A group of the engine reaches into groups of the pattern, at one of the offsets that there are,
+    and each of these has at most N non-zeros in the part that it shares.
     """
     (kept, of), (most, width) = group, made_for
-    touched = -(-width // of) if width % of == 0 or of % width == 0 else -(-width // of) + 1
-    return min(width, kept * touched) <= most
+    for offset in range(0, of, math.gcd(of, width)):
+        head = min(width, of - offset)
+        whole, tail = divmod(width - head, of)
+        if min(kept, head) + whole * kept + min(kept, tail) > most:
+            return False
+    return True
 
 
 def _left(sparsity: Sparsity, skip: Skip, k: int, other: int) -> float:

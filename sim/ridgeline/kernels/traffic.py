@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from ridgeline.hardware.device import Device, MemoryLevel
+from ridgeline.hardware.device import Device, Engine, MemoryLevel
 from ridgeline.kernels.cost import Moved
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass
@@ -53,6 +54,11 @@ def held_accumulators(device: Device, accumulate: str) -> int:
     return int(_TILE_SHARE * nearest.capacity.value / bytes_of(accumulate))
 
 
+def accumulator_of(engine: Engine, format_: str) -> str:
+    """Format of an engine's sums: its accumulator's, unless the numbers themselves are wider."""
+    return max((engine.accumulate, format_), key=bytes_of)
+
+
 def output_tile(m: int, n: int, held: int) -> tuple[int, int]:
     """Rows and columns of the output tile of at most `held` elements: square, or as the output is.
 
@@ -71,6 +77,16 @@ def streamed_bytes(op: Op, graph: Graph) -> int:
     return graph.read_bytes(op) + graph.write_bytes(op)
 
 
+class Search(NamedTuple):
+    """How a mapping is searched for: among few tilings or many, for time or for energy."""
+
+    mapper: Literal["fast", "optimal"] = "fast"
+    objective: Literal["time", "energy"] = "time"
+
+
+FAST = Search()
+
+
 @dataclass(frozen=True, slots=True)
 class Operands:
     """A contraction as a matrix product, with the bytes of its operands.
@@ -83,6 +99,8 @@ class Operands:
         Everything else that is read or written, once: the result, a bias.
     far
         Bytes that pass the farthest memory level.
+    search
+        How a mapping is searched for, where there are buffers that need one.
     """
 
     gemm: Gemm
@@ -90,6 +108,7 @@ class Operands:
     b_bytes: int
     rest_bytes: int
     far: Moved
+    search: Search = FAST
 
     def through(self, rows: int, columns: int, partial: float = 0.0) -> Moved:
         """Bytes that pass a level with this output tile below it."""
@@ -101,7 +120,9 @@ class Operands:
         )
 
 
-def operands_of(op: Op, graph: Graph, device: Device, accumulate: str) -> Operands:
+def operands_of(
+    op: Op, graph: Graph, device: Device, accumulate: str, search: Search = FAST
+) -> Operands:
     """Look at a contraction as a matrix product on a device."""
     assert op.loops is not None
     gemm = as_gemm(op.loops, op.priced_as)
@@ -111,7 +132,7 @@ def operands_of(op: Op, graph: Graph, device: Device, accumulate: str) -> Operan
     far = Moved(
         float(a * math.ceil(gemm.n / columns)), float(b * math.ceil(gemm.m / rows)), float(rest)
     )
-    return Operands(gemm, a, b, rest, far)
+    return Operands(gemm, a, b, rest, far, search)
 
 
 def near_levels(device: Device) -> dict[str, MemoryLevel]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
@@ -137,7 +138,7 @@ def collective(
     RidgelineError
         If `where`, `ranks`, `op` or `algorithm` is unknown or the size is impossible.
     """
-    names = _algorithms(op)
+    _algorithms(op)  # an unknown operation is the first thing to say
     topology, group = _resolve(where, ranks)
     if compat is not None:
         return _compatible(op, algorithm, size_bytes, topology, group)
@@ -151,8 +152,19 @@ def collective(
     if compression is not None:
         return _compressed(op, asked, topology, group, size_bytes, compression)
     if algorithm != "auto":
-        schedule = ALGORITHMS[op, algorithm](topology, group, size_bytes, uneven)
-        return _result(schedule, topology)
+        return _result(ALGORITHMS[op, algorithm](topology, group, size_bytes, uneven), topology)
+    return _result(fastest_schedule(op, topology, group, size_bytes, uneven), topology)
+
+
+def fastest_schedule(
+    op: str,
+    topology: Topology,
+    group: tuple[int, ...],
+    size_bytes: float,
+    uneven: npt.NDArray[np.float64] | None = None,
+) -> Schedule:
+    """Return what `collective` takes with ``algorithm="auto"``."""
+    names = _algorithms(op)
     if not topology.single_channel and (op, "ring") in ALGORITHMS:
         names = ["ring"]
     schedules: list[Schedule] = []
@@ -162,8 +174,9 @@ def collective(
         for name in names:
             with suppress(DoesNotApplyError):
                 schedules.append(ALGORITHMS[op, name](topology, group, size_bytes, uneven))
-    schedule = min(schedules, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
-    return _result(schedule, topology)
+    if len(schedules) == 1:
+        return schedules[0]
+    return min(schedules, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
 
 
 def _by_cost(

@@ -78,8 +78,10 @@ def candidates(
     RidgelineError
         If two ranks have no route between them.
     """
+    if op not in _PASSES or len(ranks) < 2:
+        return []
     link = next((name for name in _LL_MOST if name in topology.link_class), None)
-    if link is None or op not in _PASSES or len(ranks) < 2:
+    if link is None:
         return []
     machine = _Machine.of(topology, tuple(ranks), link)
     found = [machine.ring(op, protocol, size_bytes) for protocol in range(len(_PROTOCOLS))]

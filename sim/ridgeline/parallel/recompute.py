@@ -9,153 +9,77 @@ again: the last ops of a block, whose outputs are kept for the next one, are not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, get_args
 
 from ridgeline.errors import RidgelineError, nearest
-from ridgeline.parallel.recompute_blocks import Block, attention_cores, forward_blocks
-from ridgeline.workload.builder import settle
-from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor
+from ridgeline.parallel.recompute_blocks import attention_cores, forward_blocks
+from ridgeline.parallel.recompute_ops import recompute_blocks
+from ridgeline.workload.graph import Graph
 
-Mode = Literal["none", "full", "selective"]
-MODES: tuple[Mode, ...] = ("none", "full", "selective")
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """Forward ops to be done again, in order, and which of their outputs are then read anew."""
-
-    ops: tuple[int, ...]
-    tensors: frozenset[str]
+Mode = Literal["none", "full", "selective", "sqrt", "optimal", "budget"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
-def with_recompute(graph: Graph, mode: Mode) -> Graph:
+def with_recompute(
+    graph: Graph,
+    mode: Mode,
+    *,
+    budget_bytes: float | None = None,
+    slots: int | None = None,
+    time_s: Sequence[float] | None = None,
+) -> Graph:
     """Return the training graph with less kept for the backward pass.
+
+    ============  ==================================================================================
+    mode          what is done again
+    ============  ==================================================================================
+    none          nothing
+    full          every block, of which only what others read is kept (see `forward_blocks`)
+    selective     the scores and probabilities of attention (see `attention_cores`)
+    sqrt          all but the last of about √n stretches of the chain of ops: Chen et al., Training
+                  deep nets with sublinear memory cost, 2016, arXiv:1604.06174
+    optimal       the least work with at most so many checkpoints, some ops several times: revolve
+    budget        the least work with which the step fits into some bytes
+    ============  ==================================================================================
 
     Parameters
     ----------
     graph
         A training graph, of the zoo or traced, that recomputes nothing yet.
-    mode
-        "none"; "full": every block keeps only what other blocks read (see `forward_blocks`);
-        "selective": the scores and probabilities of attention are done again
-        (see `attention_cores`), the rest is kept.
+    budget_bytes
+        Of "budget": most bytes that the step may hold, weights and all (`ridgeline.workload.peak`).
+    slots
+        Of "optimal": most checkpoints; None: as many as "sqrt" keeps.
+    time_s
+        Of "optimal" and "budget": what each op of the graph takes; None: its FLOPs are counted.
 
     Raises
     ------
+    DoesNotFit
+        If no recomputation fits into the budget.
     RidgelineError
-        If the mode is unknown or the graph recomputes already.
+        If the mode is unknown, an argument is missing or not its own, or the graph recomputes
+        already.
     """
     if mode not in MODES:
         raise RidgelineError(
             f"recompute: unknown mode {mode!r}{nearest(mode, MODES)} (allowed: {', '.join(MODES)})"
         )
+    for name, value, of in (("budget_bytes", budget_bytes, "budget"), ("slots", slots, "optimal")):
+        if value is not None and mode != of:
+            raise RidgelineError(f"recompute: {name} belongs to mode {of!r}, not {mode!r}")
     if mode == "none":
         return graph
-    blocks = forward_blocks(graph) if mode == "full" else attention_cores(graph)
-    return recompute_blocks(graph, blocks)
+    if mode in {"full", "selective"}:
+        blocks = forward_blocks(graph) if mode == "full" else attention_cores(graph)
+        return recompute_blocks(graph, blocks)
+    from ridgeline.parallel import recompute_chain as chain
 
-
-def recompute_blocks(graph: Graph, blocks: Iterable[Block]) -> Graph:
-    """Return the graph in which each block forms again what the backward pass reads of its inside.
-
-    What is read of a block by forward ops outside of it is kept.
-    """
-    if any(op.pass_ is Pass.RECOMPUTE for op in graph.ops):
-        raise RidgelineError(f"{graph.name}: this graph recomputes already")
-    first_read = _first_reads(graph)
-    before: dict[int, list[Repeat]] = {}
-    for block, inside in zip(blocks := tuple(blocks), insides(graph, blocks), strict=True):
-        repeat = needed(graph, block, inside, first_read.keys())
-        if repeat.ops:
-            at = min(first_read[name] for name in repeat.tensors if name in first_read)
-            before.setdefault(at, []).append(repeat)
-    return replay(graph, before)
-
-
-def insides(graph: Graph, blocks: Sequence[Block]) -> list[frozenset[str]]:
-    """For every block, the activations that only its own ops read in the forward pass."""
-    home = {i: number for number, block in enumerate(blocks) for i in block}
-    inside: list[set[str]] = [set() for _ in blocks]
-    made = {
-        name: number
-        for i, number in home.items()
-        for name in graph.ops[i].outputs
-        if graph.tensors[name].role is Role.ACTIVATION and name != graph.loss
-    }
-    for name, number in made.items():
-        inside[number].add(name)
-    for i, op in enumerate(graph.ops):
-        if op.pass_ is Pass.FORWARD:
-            for name in op.inputs:
-                if made.get(name, home.get(i)) != home.get(i):
-                    inside[made[name]].discard(name)
-    return [frozenset(names) for names in inside]
-
-
-def needed(graph: Graph, block: Block, inside: frozenset[str], read: Iterable[str]) -> Repeat:
-    """Return what a block must do again so that the tensors `read` of its inside are there."""
-    wanted = inside.intersection(read)
-    ops: list[int] = []
-    for i in reversed(block):
-        if not wanted.isdisjoint(graph.ops[i].outputs):
-            ops.append(i)
-            wanted = wanted.union(inside.intersection(graph.ops[i].inputs))
-    return Repeat(tuple(reversed(ops)), wanted)
-
-
-def replay(graph: Graph, before: Mapping[int, Sequence[Repeat]]) -> Graph:
-    """Insert repeated ops `before` ops of the graph; who reads a tensor reads its latest copy."""
-    tensors, latest = dict(graph.tensors), dict[str, str]()
-    names = {op.name for op in graph.ops}
-    ops: list[Op] = []
-    for i, op in enumerate(graph.ops):
-        for repeat in before.get(i, ()):
-            for j in repeat.ops:
-                again = _again(graph.ops[j], tensors, latest, names)
-                ops.append(again)
-                made = zip(graph.ops[j].outputs, again.outputs, strict=True)
-                latest.update((old, new) for old, new in made if old in repeat.tensors)
-        ops.append(replace(op, inputs=tuple(latest.get(name, name) for name in op.inputs)))
-    return replace(graph, tensors=tensors, ops=settle(ops, tensors))
-
-
-def _again(op: Op, tensors: dict[str, Tensor], latest: Mapping[str, str], names: set[str]) -> Op:
-    """Return a forward op once more: it reads the latest copies and writes new ones."""
-    name = _free(f"{op.name}.again", names)
-    names.add(name)
-    outputs = []
-    for output in op.outputs:
-        copy = output
-        if tensors[output].role is Role.ACTIVATION:
-            copy = _free(f"{output}.again", tensors)
-            tensors[copy] = replace(tensors[output], name=copy)
-        outputs.append(copy)
-    inputs = tuple(latest.get(tensor, tensor) for tensor in op.inputs)
-    return replace(
-        op,
-        name=name,
-        pass_=Pass.RECOMPUTE,
-        inputs=inputs,
-        outputs=tuple(outputs),
-        recomputed_flops=op.matrix_flops,
-    )
-
-
-def _free(name: str, taken: Iterable[str]) -> str:
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}.{number}"
-    return free
-
-
-def _first_reads(graph: Graph) -> dict[str, int]:
-    """For every tensor that ops after the forward pass read, the first of these."""
-    first: dict[str, int] = {}
-    for i, op in enumerate(graph.ops):
-        if op.pass_ is not Pass.FORWARD:
-            for name in op.inputs:
-                first.setdefault(name, i)
-    return first
+    if mode == "sqrt":
+        return recompute_blocks(graph, chain.sqrt_stretches(graph)[:-1])
+    if mode == "optimal":
+        return chain.with_slots(graph, slots, time_s)
+    if budget_bytes is None:
+        raise RidgelineError("recompute: mode 'budget' needs budget_bytes")
+    return chain.within_budget(graph, budget_bytes, time_s)

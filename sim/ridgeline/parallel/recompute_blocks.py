@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 
@@ -87,41 +87,37 @@ def _numbered_prefixes(layer: str) -> tuple[str, ...]:
     return tuple(layer[:end] for end in ends)
 
 
-def crossings(graph: Graph) -> list[tuple[int, int]]:
-    """After each forward op, what later forward ops still read of what the earlier ones made.
+def crossing_bytes(graph: Graph) -> list[int]:
+    """Return, after each forward op, the bytes that later ones still read of what is made so far.
 
-    Returns
-    -------
-    list of (int, int)
-        Number of tensors and their bytes; mini-batch, weights and statistics apart.
+    Mini-batch, weights and statistics apart.
     """
     order = forward_ops(graph)
-    change = [[0, 0] for _ in range(len(order) + 1)]
+    change = [0] * (len(order) + 1)
     for name, (born, died) in _spans(graph, order).items():
-        size = graph.tensors[name].bytes
-        for at, sign in ((born, 1), (died, -1)):
-            change[at][0] += sign
-            change[at][1] += sign * size
-    counts = accumulate(count for count, _ in change[:-1])
-    sizes = accumulate(size for _, size in change[:-1])
-    return list(zip(counts, sizes, strict=True))
+        change[born] += graph.tensors[name].bytes
+        change[died] -= graph.tensors[name].bytes
+    return list(accumulate(change[:-1]))
 
 
 def cut_places(graph: Graph) -> tuple[int, ...]:
     """Forward ops after which a network is best cut: where a single tensor passes on.
 
+    Besides tensors that pass over more than a quarter of all contractions, as an encoder's output.
     After any forward op, if more than a quarter of all contractions lies between two such places.
     """
     order = forward_ops(graph)
-    narrow = {order[at] for at, (count, _) in enumerate(crossings(graph)) if count == 1}
-    longest = run = total = 0
-    for i in order:
-        busy = graph.ops[i].loops is not None
-        total, run = total + busy, run + busy
-        longest = max(longest, run)
-        run = 0 if i in narrow else run
-    few = 4 * longest > max(total, _FEW)
-    return order if few else tuple(i for i in order if i in narrow)
+    done = list(accumulate(graph.ops[i].loops is not None for i in order))
+    far = max(done[-1] / 4, _FEW)
+    change = [0] * (len(order) + 1)
+    for born, died in _spans(graph, order).values():
+        if done[died] - done[born] <= far:
+            change[born] += 1
+            change[died] -= 1
+    narrow = [at for at, count in enumerate(accumulate(change[:-1])) if count == 1]
+    gaps = pairwise([0, *(done[at] for at in narrow), done[-1]])
+    few = any(after - before > far for before, after in gaps)
+    return order if few else tuple(order[at] for at in narrow)
 
 
 def _spans(graph: Graph, order: Sequence[int]) -> dict[str, tuple[int, int]]:

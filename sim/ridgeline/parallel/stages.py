@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.recompute_blocks import crossings, cut_places, forward_ops
+from ridgeline.parallel.recompute_blocks import crossing_bytes, cut_places, forward_ops
 from ridgeline.units import show
 from ridgeline.workload.graph import Graph, Pass, Role
 
@@ -97,9 +97,9 @@ def units(graph: Graph) -> tuple[Unit, ...]:
             if op.layer not in home:
                 raise RidgelineError(f"{op.name}: its layer {op.layer!r} has no forward op")
             ops[home[op.layer]].append(i)
-    crossing = crossings(graph)
+    crossing = crossing_bytes(graph)
     return tuple(
-        Unit(tuple(sorted(part)), crossing[end][1] if end < len(order) - 1 else 0)
+        Unit(tuple(sorted(part)), crossing[end] if end < len(order) - 1 else 0)
         for part, end in zip(ops, ends, strict=True)
     )
 

@@ -60,7 +60,7 @@ def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAc
     for row, is_update, count in zip(rows[0], rows[1], counts, strict=True):
         cost = lowered.cost_of_row[int(row)]
         duration = cost.time_s(device)
-        arithmetic = cost.latency_s + cost.compute_s(device)
+        arithmetic = cost.latency_s - cost.waiting_s + cost.compute_s(device)
         if is_update:
             optimizer.append(count * duration)
         else:
@@ -71,7 +71,7 @@ def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAc
     busy = union(timeline.start_s[mine], timeline.end_s[mine])
     network = union(*_collective_intervals(timeline, rank))
     idle = total - math.fsum(busy[:, 1] - busy[:, 0])
-    exposed = math.fsum(network[:, 1] - network[:, 0]) - _overlap(busy, network)
+    exposed = math.fsum(network[:, 1] - network[:, 0]) - overlap(busy, network)
     exposed = min(max(exposed, 0.0), max(idle, 0.0))
     parts = {
         "compute": math.fsum(compute),
@@ -169,7 +169,7 @@ def union(start: Floats, end: Floats) -> Floats:
     return np.stack([start[first], end[last]], axis=1)
 
 
-def _overlap(a: Floats, b: Floats) -> float:
+def overlap(a: Floats, b: Floats) -> float:
     """Length of the intersection of two sets of disjoint, ordered intervals."""
     if len(a) == 0 or len(b) == 0:
         return 0.0

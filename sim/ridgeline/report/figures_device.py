@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from matplotlib.lines import Line2D
 
@@ -18,7 +18,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.kernels.cost import level_bandwidth
 from ridgeline.kernels.roofline import Mark, mark, together
 from ridgeline.report.figures_roofline import HALO, along, decade_below
-from ridgeline.report.ops import op_times
+from ridgeline.report.ops import OpTime, op_times
 from ridgeline.report.style import FAINT, INK, PAPER, SERIES, SMALL, head, sheet
 from ridgeline.units import show
 from ridgeline.version import __version__
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 MARKERS = ("o", "D", "^", "s", "v", "P")
 """Of the memory levels, from the farthest on."""
 _AXES_IN, _LEFT_IN, _TITLE_IN, _ROW_IN, _BOTTOM_IN = 2.75, 0.72, 0.42, 0.19, 1.05
-_LETTERS = 74  # of labels in a row of the legend, with room for its lines and gaps
+_LETTERS = 84  # of labels in a row of the legend, with room for its lines and gaps
+_STAMP_LETTERS, _STAMP_ROW_IN = 95, 0.12
 _FRAMED = 0.98  # of the time of a network's ops; the others do not stretch the frame
 _SIZE, _LEAST, _AREA = 42.0, 5.0, 400.0  # of a marker, in square points
 _OPS = 400  # of a network, the ones that take longest
@@ -46,25 +47,55 @@ class Load(NamedTuple):
     marks
         With a marker for each memory level: an op, or a network as a whole.
     parts
-        Ops of a network, with one small marker each, at the farthest level.
+        Ops or layers of a network, with one small marker each, at the farthest level.
+    what
+        What the parts are.
+    stamp
+        What was simulated, for whoever wants to do it again.
     """
 
     name: str
     marks: tuple[Mark, ...]
     parts: tuple[Mark, ...] = ()
+    what: str = "ops"
+    stamp: str = ""
 
 
-def network(result: Result) -> Load:
-    """Return a network's step on one device as a load: the whole, and its ops."""
+def network(result: Result, by: Literal["op", "layer"] = "op") -> Load:
+    """Return a network's step on one device as a load: the whole, and its ops or its layers.
+
+    A layer is all ops of its forward and backward pass and of its update.
+    """
     details, name = result.details, result.manifest["model"]["name"]
     device = details.cluster.device
     timed = op_times(result)
     whole = together(name, [(t.cost, t.step_s / t.time_s) for t in timed if t.time_s], device)
-    longest = sorted(timed, key=lambda t: -t.step_s)[:_OPS]
-    parts = [mark(t.op.name, t.cost, device, t.step_s / result.step_time_s) for t in longest]
-    return Load(
-        name, () if whole is None else (whole,), tuple(part for part in parts if part is not None)
-    )
+    if by == "layer":
+        parts = _layers(timed, device, result.step_time_s)
+    else:
+        longest = sorted(timed, key=lambda t: -t.step_s)[:_OPS]
+        parts = [mark(t.op.name, t.cost, device, t.step_s / result.step_time_s) for t in longest]
+    marks = () if whole is None else (whole,)
+    plan, given = details.plan, result.manifest
+    stamp = f"{name} with batch {plan.global_batch} in {plan.precision}, manifest {given['hash']}"
+    return Load(name, marks, tuple(part for part in parts if part is not None), f"{by}s", stamp)
+
+
+def _layers(timed: Sequence[OpTime], device: Device, step_time_s: float) -> list[Mark | None]:
+    """Put the ops of every layer together, each as often as it is played."""
+    of_layer: dict[str, list[OpTime]] = {}
+    for t in timed:
+        if t.time_s:
+            of_layer.setdefault(t.op.layer, []).append(t)
+    return [
+        together(
+            layer,
+            [(t.cost, t.step_s / t.time_s) for t in ops],
+            device,
+            sum(t.step_s for t in ops) / step_time_s,
+        )
+        for layer, ops in of_layer.items()
+    ]
 
 
 def shown_roofs(device: Device, loads: Sequence[Load], formats: Sequence[str]) -> dict[str, float]:
@@ -117,10 +148,13 @@ def device_roofline(
     roofs = shown_roofs(device, loads, formats)
     levels = [n for n in reversed(device.memory) if level_bandwidth(device, n) is not None]
 
+    parts = [f"{device.name}, dense peaks", *(load.stamp for load in loads if load.stamp)]
+    stamp = f"simulated, not measured: {'; '.join(parts)}; ridgeline {__version__}"
     handles, columns = _legend(loads, levels)
     rows = -(-len(handles) // columns)
     top_in = _TITLE_IN + rows * _ROW_IN
-    space_in = (top_in + _AXES_IN + _BOTTOM_IN, _LEFT_IN, top_in, _BOTTOM_IN)
+    bottom_in = _BOTTOM_IN + len(stamp) // _STAMP_LETTERS * _STAMP_ROW_IN
+    space_in = (top_in + _AXES_IN + bottom_in, _LEFT_IN, top_in, bottom_in)
 
     def draw(axes: Axes) -> str:
         _frame(axes, device, loads, roofs, levels)
@@ -133,7 +167,6 @@ def device_roofline(
         head(axes, f"Roofline of {device.name}", handles, columns=columns)
         return _caption(axes, loads, device, levels)
 
-    stamp = f"simulated, not measured: {device.name}, dense peaks; ridgeline {__version__}"
     return sheet(space_in, draw, stamp, ax)
 
 
@@ -288,9 +321,10 @@ def _caption(ax: Axes, loads: Sequence[Load], device: Device, levels: list[str])
     sentences = ["Circles: ridge points."]
     if loads:
         sentences.append("Work has a marker for each memory level, at its intensity there.")
-    if any(load.parts for load in loads):
+    what = " and ".join(dict.fromkeys(load.what for load in loads if load.parts))
+    if what:
         sentences.append(
-            f"Large: a whole step; small: its ops, at {levels[0]}, by their share of the step."
+            f"Large: a whole step; small: its {what}, at {levels[0]}, by their share of the step."
         )
     (left, _), (bottom, _) = ax.get_xlim(), ax.get_ylim()
     outside = sum(
@@ -299,7 +333,7 @@ def _caption(ax: Axes, loads: Sequence[Load], device: Device, levels: list[str])
         for part in load.parts
     )
     if outside:
-        sentences.append(f"Outside the frame: {outside} small ops.")
+        sentences.append(f"Outside the frame: {outside} small {what}.")
     left_out = [name for name in device.memory if name not in levels]
     if left_out:
         sentences.append(f"Not drawn, without a stated bandwidth: {', '.join(left_out)}.")

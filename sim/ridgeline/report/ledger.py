@@ -21,6 +21,7 @@ import numpy as np
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.kernels import OpCost
 from ridgeline.parallel.lower import COLLECTIVE
+from ridgeline.workload.graph import Pass
 
 if TYPE_CHECKING:
     import polars
@@ -189,31 +190,21 @@ def ledger(result: Result) -> Ledger:
         np.stack([program.label, program.kind, program.cost]), axis=1, return_inverse=True
     )
     times = np.bincount(of_task.ravel(), weights=program.multiplicity, minlength=keys.shape[1])
-    entries: list[Entry] = []
+    sums: dict[tuple[str, ...], tuple[float, float]] = {}
     for label, kind, row, count in zip(*keys.tolist(), times.tolist(), strict=True):
         name, pass_ = program.label_names[label], program.kind_names[kind]
         op, cost = known.get(name, (None, lowered.cost_of_row.get(row)))
+        of_op = (name, op.layer if op else "", op.kind if op else pass_, pass_)
         for event in range(program.event_ptr[row], program.event_ptr[row + 1]):
             account = program.accounts[program.event_account[event]]
             units = float(program.event_count[event])
-            for operand, tensor, part in _operands(
-                account.unit, account.place, units, pass_, op, cost, details.graph
-            ):
-                entries.append(
-                    Entry(
-                        name,
-                        op.layer if op else "",
-                        op.kind if op else pass_,
-                        pass_,
-                        operand,
-                        tensor,
-                        account.component,
-                        account.place,
-                        account.unit,
-                        count * part,
-                        count * part * account.price_j,
-                    )
-                )
+            split = _operands(account.unit, account.place, units, pass_, op, cost, lowered.graph)
+            for operand, tensor, part in split:
+                key = (*of_op, operand, tensor, account.component, account.place, account.unit)
+                amount, energy_j = sums.get(key, (0.0, 0.0))  # ranks have cost rows of their own
+                more = count * part
+                sums[key] = amount + more, energy_j + more * account.price_j
+    entries = [Entry._make((*key, *values)) for key, values in sums.items()]
     return Ledger((*entries, *_static(result)))
 
 
@@ -270,7 +261,8 @@ def _static(result: Result) -> Iterator[Entry]:
     timeline, details = result.details.timeline, result.details
     program, makespan_s = timeline.program, timeline.makespan_s
     power_w = details.cluster.device.idle_power.value
-    computing = np.array([name != COLLECTIVE for name in program.kind_names])[program.kind]
+    passes = {pass_.value for pass_ in Pass}
+    computing = np.array([name in passes for name in program.kind_names])[program.kind]
     ranks, n_kinds = len(program.rank_multiplicity), len(program.kind_names)
     cell = program.stream_rank[program.stream].astype(np.int64) * n_kinds + program.kind
     busy = np.bincount(
@@ -279,7 +271,7 @@ def _static(result: Result) -> Iterator[Entry]:
     overlap = np.maximum(1.0, busy.sum(axis=1, keepdims=True) / makespan_s if makespan_s else 1.0)
     device_s = program.rank_multiplicity @ (busy / overlap)
     spent = dict(zip(program.kind_names, device_s.tolist(), strict=True))
-    spent.pop(COLLECTIVE, None)
+    spent = {name: seconds for name, seconds in spent.items() if name in passes}
     whole = details.plan.devices * makespan_s
     spent[WAITING] = max(whole - math.fsum(spent.values()), 0.0)
     for pass_, seconds in spent.items():

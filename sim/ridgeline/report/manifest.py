@@ -12,6 +12,7 @@ from ridgeline.hardware.sourced import NOT_STATED, sourced_values
 from ridgeline.parallel.lower import Lowered
 from ridgeline.parallel.plan import Plan
 from ridgeline.version import __version__
+from ridgeline.workload.execution import Execution
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import Model
 
@@ -90,7 +91,7 @@ def manifest(
         "trust": trust(device, lowered),
         "notes": [*graph.notes, *zeros_notes(lowered)],
     }
-    return {**content, "hash": _digest(content)}
+    return {**content, "hash": digest(content)}
 
 
 def zeros_notes(lowered: Lowered) -> list[str]:
@@ -141,7 +142,7 @@ def cluster_fingerprint(cluster: Cluster) -> str:
     """Hash of a cluster's values, with its node, device and energy tables."""
     node, device = cluster.nodes, cluster.device
     parts = [cluster, cluster.prices, node, node.prices, device, device.prices]
-    return _digest([part.model_dump(mode="json") if part else None for part in parts])
+    return digest([part.model_dump(mode="json") if part else None for part in parts])
 
 
 def graph_fingerprint(graph: Graph) -> str:
@@ -150,7 +151,17 @@ def graph_fingerprint(graph: Graph) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _digest(content: object) -> str:
+def execution_fingerprint(execution: Execution) -> str:
+    """Hash of all tasks of an execution."""
+    hasher = hashlib.sha256(repr((execution.world, execution.label_names)).encode())
+    for name in ("task_ptr", "kind", "stream", "label", "duration_s", "flops", "size_bytes", "op",
+                 "group", "peer", "tag", "dep_ptr", "dep_index", "group_rank"):  # fmt: skip
+        hasher.update(getattr(execution, name).tobytes())
+    return hasher.hexdigest()[:16]
+
+
+def digest(content: object) -> str:
+    """Hash of plain values."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

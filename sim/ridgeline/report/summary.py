@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from ridgeline.report.execution import ExecutionResult
     from ridgeline.report.result import Result
 
 _NEGLIGIBLE = 1e-9  # rounding, not a part
@@ -108,6 +109,36 @@ def print_ledger(result: Result, screen: Console) -> None:
 
 def _rate(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def print_execution(result: ExecutionResult, screen: Console) -> None:
+    """Print headline, time and energy of a played execution."""
+    execution, times = result.manifest["execution"], result.manifest["times"]
+    screen.print(
+        f"[bold]{execution['name']}[/bold]: {execution['tasks']} tasks of {execution['ranks']} "
+        f"ranks on {result.manifest['device']['name']} ({result.manifest['cluster']['name']}), "
+        f"times {times}",
+        soft_wrap=True,
+    )
+    head = plain_table({"": "left", " ": "right"}, headings=False)
+    head.add_row("time", show(result.step_time_s, "s"))
+    head.add_row("first rank ends", show(min(result.rank_time_s), "s"))
+    head.add_row("bound by", result.bound)
+    if result.mfu is not None:
+        head.add_row("stated FLOPs over peak", f"{result.mfu:.1%}")
+    screen.print(head)
+    limits = {**result.limits_s, "total": result.step_time_s}
+    _print_beside(
+        screen,
+        _shares("where the time went", result.time_s, _TIME),
+        _shares("what limited it", limits, _TIME),
+    )
+    if result.energy_j is not None:
+        screen.print(_shares("energy by component", result.energy_j, _ENERGY))
+    else:
+        screen.print("energy: not counted, since the trace does not say what its kernels do")
+    for note in result.manifest["notes"]:
+        screen.print(f"note: {note}", soft_wrap=True)
 
 
 def print_fit(result: Result, screen: Console) -> None:

@@ -68,8 +68,8 @@ class Point:
                 overrides[path] = value
         return Point(names["model"], names["cluster"], self.plan, overrides)
 
-    def simulate(self) -> Result:
-        """Load everything and simulate it."""
+    def simulate(self, dataset: str | None = None) -> Result:
+        """Load everything and simulate it, fed from a data set if one is named."""
         parts: dict[str, dict[str, Any]] = {root: {} for root in ROOTS}
         for path, value in self.overrides.items():
             root, rest = check_path(path)
@@ -78,6 +78,7 @@ class Point:
             load_model(self.model, parts["model"]),
             load_cluster(self.cluster, parts["cluster"]),
             make_plan({**self.plan, **parts["plan"]}),
+            dataset=dataset,
         )
 
 

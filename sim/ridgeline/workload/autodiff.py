@@ -20,7 +20,8 @@ def training_graph(forward: Graph, optimizer: Optimizer) -> Graph:
     Raises
     ------
     RidgelineError
-        If a weight has no path to the loss, or the gradient of an op kind is unknown.
+        If a weight has no path to the loss and the graph is not `partial`, or the gradient of an op
+        kind is unknown.
     """
     g = GradientBuilder(forward)
     loss, factor = forward.loss, g.numerics.loss_scale
@@ -37,12 +38,14 @@ def training_graph(forward: Graph, optimizer: Optimizer) -> Graph:
     layers = {name: op.layer for op in walked for name in op.inputs}
     for weight in [t.name for t in forward.tensors.values() if t.role is Role.WEIGHT]:
         if not g.has_gradient(weight):
+            if forward.partial:
+                continue
             raise RidgelineError(f"{forward.name}: the weight {weight!r} does not reach the loss")
         gradient = g.gradient(weight)
         if factor is not None:
             gradient = ops.unscale(g, layers[weight], gradient, factor)
         ops.update(g, layers[weight], weight, gradient, optimizer)
-    return g.graph(forward.loss)
+    return g.graph(forward.loss, partial=forward.partial, notes=forward.notes)
 
 
 def weight_gradients(graph: Graph) -> dict[str, str]:

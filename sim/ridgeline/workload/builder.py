@@ -152,7 +152,8 @@ class GraphBuilder:
         if precisions.same_in_memory(source.format, format_):
             return tensor
         if (tensor, format_) not in self._casts:
-            role = Role.WEIGHT_COPY if source.role is Role.WEIGHT else Role.ACTIVATION
+            held = source.role in {Role.WEIGHT, Role.BUFFER}
+            role = Role.WEIGHT_COPY if held else Role.ACTIVATION
             copy = self.tensor(f"{tensor}.{format_}", source.shape, format_, role)
             name, flops = f"{tensor}.to-{format_}", CAST.forward.of(source.elements)
             self.emit(CAST, layer, (tensor,), (copy,), name=name, flops=flops)
@@ -167,7 +168,7 @@ class GraphBuilder:
             tensor,
             layer,
             self.numerics.narrow.forward,
-            Role.WEIGHT_COPY if role is Role.WEIGHT else Role.ACTIVATION,
+            Role.WEIGHT_COPY if role in {Role.WEIGHT, Role.BUFFER} else Role.ACTIVATION,
             Pass.FORWARD,
         )
 
@@ -189,8 +190,8 @@ class GraphBuilder:
             self._casts[tensor, format_] = copy
         return self._casts[tensor, format_]
 
-    def graph(self, loss: str) -> Graph:
-        """Return the finished graph."""
+    def graph(self, loss: str, *, partial: bool = False, notes: Sequence[str] = ()) -> Graph:
+        """Return the finished graph; `partial` and `notes` as in `Graph`."""
         ops = settle(self.ops, self.tensors)
         return Graph(
             self.name,
@@ -201,6 +202,8 @@ class GraphBuilder:
             loss,
             self.sample,
             self.tokens_per_sample,
+            tuple(notes),
+            partial,
         )
 
 
@@ -264,7 +267,7 @@ class GradientBuilder(GraphBuilder):
         if tensor not in self._gradients:
             self._gradients[tensor] = gradient
             return
-        if self.shape(gradient) != self.shape(self._gradients[tensor]):
+        if self.elements(gradient) != self.elements(self._gradients[tensor]):
             raise RidgelineError(f"{layer}: {tensor!r} has sparse gradients, but is used twice")
         total = self.gradient_tensor(tensor)
         self.emit(

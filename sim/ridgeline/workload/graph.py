@@ -45,6 +45,7 @@ class Role(StrEnum):
     ACTIVATION_GRADIENT = "activation-gradient"
     WEIGHT_GRADIENT = "weight-gradient"
     STATE = "state"  # optimizer state: momentum, variances
+    HOST = "host"  # a copy in the host's memory; takes none of the device's
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,9 @@ class Graph:
     sample: str = "samples"  # what one element of the batch is: "images", "sequences"
     tokens_per_sample: int = 0
     notes: tuple[str, ...] = field(default=())
+    partial: bool = False
+    """Whether weights may have no path to the loss, as in a user's own network: they are held,
+    but get neither gradient nor update."""
 
     @cached_property
     def parameters(self) -> int:

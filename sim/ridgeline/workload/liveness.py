@@ -89,12 +89,13 @@ def memory_entries(graph: Graph, *, gradients_persist: bool = False) -> MemoryPl
         held |= set(weight_gradients(graph).values())
     initial: Counter[str] = Counter()
     for name in held:
-        initial[_kind(graph, name)] += graph.tensors[name].bytes
+        initial[KIND_OF_ROLE[graph.tensors[name].role]] += graph.tensors[name].bytes
     taken: list[dict[str, int]] = [{} for _ in graph.ops]
     given: list[dict[str, int]] = [{} for _ in graph.ops]
-    for name, (first, last) in _lifetimes(graph).items():
-        if name not in held:
-            kind, size = _kind(graph, name), graph.tensors[name].bytes
+    for name, (first, last) in lifetimes(graph).items():
+        tensor = graph.tensors[name]
+        if name not in held and tensor.role is not Role.HOST:
+            kind, size = KIND_OF_ROLE[tensor.role], tensor.bytes
             taken[first][kind] = taken[first].get(kind, 0) + size
             given[last][kind] = given[last].get(kind, 0) + size
     entries = tuple(
@@ -119,11 +120,7 @@ def peak(graph: Graph, *, gradients_persist: bool = False) -> Peak:
     return fullest
 
 
-def _kind(graph: Graph, tensor: str) -> str:
-    return KIND_OF_ROLE[graph.tensors[tensor].role]
-
-
-def _lifetimes(graph: Graph) -> dict[str, tuple[int, int]]:
+def lifetimes(graph: Graph) -> dict[str, tuple[int, int]]:
     """Return the first and last op of each storage, which is named by its first tensor."""
     storage: dict[str, str] = {}
     lifetimes: dict[str, tuple[int, int]] = {}

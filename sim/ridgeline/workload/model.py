@@ -71,8 +71,9 @@ class Model:
     @cached_property
     def input_bytes_per_sample(self) -> int:
         """Bytes of one sample with its label, as delivered to the device, in every precision."""
-        tensors = self.forward(1, precisions.MASTER).tensors.values()
-        return sum(t.bytes for t in tensors if t.role is Role.INPUT)
+        least = self.network.smallest_batch
+        tensors = self.forward(least, precisions.MASTER).tensors.values()
+        return sum(t.bytes for t in tensors if t.role is Role.INPUT) // least
 
     def forward(self, batch: int, precision: str = "fp32") -> Graph:
         """Return the forward pass of a mini-batch, in training mode.
@@ -92,7 +93,7 @@ class Model:
             self.network.sample,
             self.network.tokens_per_sample,
         )
-        return b.graph(self.network.build(b))
+        return self.network.graph(b)
 
     def training(
         self, batch: int, precision: str = "fp32", optimizer: Optimizer | None = None
@@ -109,15 +110,20 @@ def _training(model: Model, batch: int, precision: str, optimizer: Optimizer) ->
 
 
 def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:
-    """Load a network by its name in ``models/`` or from a YAML file.
+    """Load a network by its name in ``models/``, from a YAML file, or from a trace.
 
-    `overrides` maps dotted paths of fields to new values.
+    `overrides` maps dotted paths of fields to new values; for a trace they are its options, such
+    as "loss" or "dims.sequence" (see ``docs/traces.md``).
 
     Raises
     ------
     ConfigError
         If there is no such network, or the file does not describe one; with file, line and field.
     """
+    from ridgeline.workload import files
+
+    if files.is_trace(name_or_path):
+        return files.load_network(name_or_path, overrides)
     path = catalog.find("models", str(name_or_path))
     document = config.overridden(config.read_yaml(path), overrides or {})
     family = document.data.get("family") if isinstance(document.data, dict) else None

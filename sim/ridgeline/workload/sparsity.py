@@ -74,9 +74,6 @@ class Sparsity:
             raise ConfigError(
                 f"density is the share of non-zeros, above 0 and at most 1; found {self.density!r}"
             )
-        kept, of = self.group
-        if not 1 <= kept <= of:
-            raise ConfigError(f"N:M needs 1 <= N <= M, such as 2:4; found {kept}:{of}")
         if min(self.block) < 1:
             raise ConfigError(f"a block is rows x columns of at least 1; found {self.block}")
 
@@ -117,9 +114,9 @@ class Sparsity:
 
 def n_of_m(kept: int, of: int) -> Sparsity:
     """Return the pattern N:M."""
-    if of < 1:
+    if not 1 <= kept <= of:
         raise ConfigError(f"N:M needs 1 <= N <= M, such as 2:4; found {kept}:{of}")
-    return Sparsity("n:m", kept / of, (kept, of)) if 1 <= kept <= of else _refuse(f"{kept}:{of}")
+    return Sparsity("n:m", kept / of, (kept, of))
 
 
 def parse(

@@ -70,7 +70,7 @@ def _density_of(
 ) -> float:
     """Density of an op's first output."""
     inputs = [found.get(name, 1.0) for name in op.inputs]
-    forward = op.pass_ is Pass.FORWARD
+    forward = op.priced_as is Pass.FORWARD
     density = 1.0
     match op.kind:
         case "relu":

@@ -11,6 +11,7 @@ from ridgeline.config import Strict
 from ridgeline.errors import ConfigError
 from ridgeline.workload import sparsity
 from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.graph import Graph
 from ridgeline.workload.ops.window import Pair
 
 MAX_LAYERS = 10_000
@@ -95,6 +96,8 @@ class Network(Strict, abc.ABC):
     0.1. What they save is up to the device; memory holds the dense weights."""
     relu_density: Annotated[float, Field(gt=0, le=1, strict=False)] = 1.0
     """Share of a ReLU's outputs that are not zero; 1 leaves zeros in activations aside."""
+    dataset: str = ""
+    """The data set that it is usually trained on, a name in ``models/datasets/``."""
     published: Published = Published()
 
     @field_validator("weight_sparsity")
@@ -116,6 +119,15 @@ class Network(Strict, abc.ABC):
     @abc.abstractmethod
     def build(self, b: GraphBuilder) -> str:
         """Write the forward graph and return the name of the loss tensor."""
+
+    def graph(self, b: GraphBuilder) -> Graph:
+        """Write the forward graph and return it."""
+        return b.graph(self.build(b))
+
+    @property
+    def smallest_batch(self) -> int:
+        """The smallest mini-batch that the network exists for."""
+        return 1
 
 
 class Image(Strict):

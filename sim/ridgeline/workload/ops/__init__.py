@@ -46,7 +46,7 @@ from ridgeline.workload.ops.pooling import adaptive_avg_pool, avg_pool, max_pool
 from ridgeline.workload.ops.recurrent import recurrent
 from ridgeline.workload.ops.regions import roi_align
 from ridgeline.workload.ops.routing import combine, dispatch, share, top_k
-from ridgeline.workload.ops.shape import columns, concat, crop, cut, pad_channels, upsample
+from ridgeline.workload.ops.shape import columns, concat, crop, cut, joint, pad_channels, upsample
 from ridgeline.workload.ops.step import scale, seed, unscale, update
 
 __all__ = [
@@ -82,6 +82,7 @@ __all__ = [
     "gated",
     "gather",
     "join_heads",
+    "joint",
     "layer_norm",
     "linear",
     "local_response_norm",

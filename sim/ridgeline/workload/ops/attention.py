@@ -208,21 +208,24 @@ def _which(op: Op, operand: int) -> Attrs:
 
 
 def _flash_gradient(g: GradientBuilder, op: Op) -> None:
-    """Five products: scores again, dp = dy v', dv = p' dy, dq = ds k, dk = ds' q."""
+    """Five products: scores again, dp = dy v', dv = p' dy, dq = ds k, dk = ds' q.
+
+    Those that only an unwanted gradient needs are left out.
+    """
     (q, k, v), (y, sums) = op.inputs, op.outputs
     assert isinstance(op.loops, Gemm)
-    if not all(map(g.wants, op.inputs)):
-        raise RidgelineError(f"{op.name}: queries, keys and values must depend on weights")
-    heads = g.shape(sums)[1]
-    of_key, of_value = g.shape(q)[2] // heads, g.shape(y)[2] // heads
+    of_value = g.elements(y) // g.elements(sums)
+    of_key = op.loops.k - of_value
     m, columns, batch = op.loops.m, op.loops.n, op.loops.batch
     drops = float(dict(op.attrs)["probability"]) > 0
+    dq, dk, dv = map(g.wants, op.inputs)
+    products = of_key * (1 + dq + dk) + of_value * ((dq or dk) + dv)
     g.derive(
         FLASH,
         op,
-        (q, k, v),
+        tuple(filter(g.wants, op.inputs)),
         (q, k, v, y, sums, g.gradient(y)),
-        loops=Gemm(m, columns, 3 * of_key + 2 * of_value, batch),
+        loops=Gemm(m, columns, products, batch),
         recomputed_flops=2 * batch * m * columns * of_key,
         flops=(FLASH.gradient.flops + drops * DROPOUT.gradient.flops) * (batch * m * columns),
     )
@@ -262,6 +265,7 @@ def _additive_gradient(g: GradientBuilder, op: Op) -> None:
 
 
 SCORES = register(OpKind("attention-scores", _scores_gradient))
+PRODUCT = register(OpKind("matmul", _scores_gradient))  # of any two activations
 CONTEXT = register(OpKind("attention-context", _context_gradient))
 SOFTMAX = register(
     OpKind(

@@ -178,16 +178,23 @@ def _contract(
     attrs: Attrs = (),
 ) -> tuple[str, ...]:
     compute = b.numerics.compute
-    if _is_narrow(b, kind, loops):
-        x, weight = b.quantise(x, layer), b.quantise(weight, layer)
-    else:
-        x, weight = b.cast(x, compute, layer), b.cast(weight, compute, layer)
+    x, weight = operands(b, layer, kind, x, weight, loops)
     names = [f"{layer}.y"] if len(shapes) == 1 else [f"{layer}.y{i}" for i in range(len(shapes))]
     ys = tuple(
         b.activation(name, shape, compute) for name, shape in zip(names, shapes, strict=True)
     )
     b.emit(kind, layer, (x, weight), ys, loops=loops, attrs=attrs)
     return ys
+
+
+def operands(
+    b: GraphBuilder, layer: str, kind: OpKind, x: str, weight: str, loops: Gemm | Conv
+) -> tuple[str, str]:
+    """Return the operands of a contraction in the format that the precision multiplies in."""
+    if _is_narrow(b, kind, loops):
+        return b.quantise(x, layer), b.quantise(weight, layer)
+    compute = b.numerics.compute
+    return b.cast(x, compute, layer), b.cast(weight, compute, layer)
 
 
 def _is_narrow(b: GraphBuilder, kind: OpKind, loops: Gemm | Conv) -> bool:
@@ -220,11 +227,11 @@ def _gemm_gradient(g: GradientBuilder, op: Op) -> None:
 def _conv_transpose2d_gradient(g: GradientBuilder, op: Op) -> None:
     (x, weight), dy = op.inputs, g.gradient(op.outputs[0])
     assert isinstance(op.loops, Gemm)
-    m, n, k = op.loops.m, op.loops.n, op.loops.k
+    m, n, k, groups = op.loops.m, op.loops.n, op.loops.k, op.loops.batch
     if g.wants(x):  # dx [m, k] = windows of dy [m, n] w' [n, k]
-        g.derive(CONV_TRANSPOSE2D, op, (x,), (dy, weight), loops=Gemm(m, k, n))
+        g.derive(CONV_TRANSPOSE2D, op, (x,), (dy, weight), loops=Gemm(m, k, n, groups))
     if g.wants(weight):  # dw [k, n] = x' [k, m] windows of dy [m, n]
-        g.derive(CONV_TRANSPOSE2D, op, (weight,), (x, dy), loops=Gemm(k, n, m))
+        g.derive(CONV_TRANSPOSE2D, op, (weight,), (x, dy), loops=Gemm(k, n, m, groups))
 
 
 def _bias_gradient(g: GradientBuilder, op: Op) -> None:

@@ -103,11 +103,9 @@ def _multiply_gradient(g: GradientBuilder, op: Op) -> None:
 
 def _gated_gradient(g: GradientBuilder, op: Op) -> None:
     (gate, up), dy = op.inputs, g.gradient(op.outputs[0])
-    if not (g.wants(gate) and g.wants(up)):
-        raise RidgelineError(f"{op.name}: both sides of a gate must depend on weights")
     kind = {"swiglu": SWIGLU, "geglu": GEGLU}[op.kind]
     flops = kind.gradient.of(g.elements(gate))
-    g.derive(kind, op, (gate, up), (dy, gate, up), flops=flops)
+    g.derive(kind, op, tuple(filter(g.wants, (gate, up))), (dy, gate, up), flops=flops)
 
 
 def _dropout_gradient(g: GradientBuilder, op: Op) -> None:

@@ -121,6 +121,7 @@ def _gradient(
     """Emit one op for the gradients of the input, where it is needed, and of the weights."""
     x, *_ = op.inputs
     scale, *_ = weights
+    weights = tuple(filter(g.wants, weights))  # all, but in a network that is partly frozen
     whole = g.wants(x)
     again = 2 if whole else 1
     cost = kind.gradient if whole else WEIGHTS_ONLY[kind.name]
@@ -144,6 +145,10 @@ def _layer_norm_gradient(g: GradientBuilder, op: Op) -> None:
 
 def _rms_norm_gradient(g: GradientBuilder, op: Op) -> None:
     _gradient(g, op, RMS_NORM, op.inputs[1:], op.outputs[1:])
+
+
+def _group_norm_gradient(g: GradientBuilder, op: Op) -> None:
+    _gradient(g, op, GROUP_NORM, op.inputs[1:], op.outputs[1:])
 
 
 def _frozen_batch_norm_gradient(g: GradientBuilder, op: Op) -> None:
@@ -200,7 +205,11 @@ RMS_NORM = register(
         ),
     )
 )
+GROUP_NORM = register(
+    OpKind("group-norm", _group_norm_gradient, LAYER_NORM.forward, LAYER_NORM.gradient)
+)
 WEIGHTS_ONLY = {
+    "group-norm": Cost(5, "element", "z again; add to sum dy and sum dy z"),
     "batch-norm": Cost(4, "element", "add to sum dy and sum dy (x - mean)"),
     "layer-norm": Cost(5, "element", "z again; add to sum dy and sum dy z"),
     "rms-norm": Cost(3, "element", "z again; add to sum dy z"),

@@ -114,15 +114,15 @@ def _max_pool_gradient(g: GradientBuilder, op: Op) -> None:
 def _avg_pool_gradient(g: GradientBuilder, op: Op) -> None:
     (x,), (y,) = op.inputs, op.outputs
     if g.wants(x):
-        attrs = tuple((name, int(value)) for name, value in op.attrs)
-        flops = AVG_POOL.gradient.of(_window_elements(g.elements(y), attrs))
+        flops = AVG_POOL.gradient.of(op.vector_flops // AVG_POOL.forward.flops)
         g.derive(AVG_POOL, op, (x,), (g.gradient(y),), flops=flops)
 
 
 def _adaptive_avg_pool_gradient(g: GradientBuilder, op: Op) -> None:
     (x,), (y,) = op.inputs, op.outputs
     if g.wants(x):
-        flops = ADAPTIVE_AVG_POOL.gradient.of(_adaptive_elements(g.shape(x), g.shape(y)))
+        elements = op.vector_flops // ADAPTIVE_AVG_POOL.forward.flops
+        flops = ADAPTIVE_AVG_POOL.gradient.of(elements)
         g.derive(ADAPTIVE_AVG_POOL, op, (x,), (g.gradient(y),), flops=flops)
 
 

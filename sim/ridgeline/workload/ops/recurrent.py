@@ -13,6 +13,7 @@ product over all timesteps for the recurrent weights.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
@@ -62,11 +63,31 @@ def recurrent(
     """
     form = _FORMS[cell]
     gates = linear(b, f"{layer}.inputs", x, form.gates * hidden, bias=bias != "none")
-    n, time, width = b.shape(gates)
-    compute = b.numerics.compute
-    inputs = [gates, b.cast(b.weight(f"{layer}.weight", (width, hidden)), compute, layer)]
+    width = form.gates * hidden
+    weights = [b.weight(f"{layer}.weight", (width, hidden))]
     if bias == "two":
-        inputs.append(b.cast(b.weight(f"{layer}.bias", (width,)), compute, layer))
+        weights.append(b.weight(f"{layer}.bias", (width,)))
+    return recurrence(b, layer, gates, weights, cell, reverse=reverse)
+
+
+def recurrence(
+    b: GraphBuilder,
+    layer: str,
+    gates: str,
+    weights: Sequence[str],
+    cell: Cell,
+    *,
+    reverse: bool = False,
+) -> str:
+    """Run a cell over the input products of its gates [batch, time, gates x hidden].
+
+    `weights` are those of the recurrent product [gates x hidden, hidden] and maybe its bias.
+    Returns the hidden states.
+    """
+    form, compute = _FORMS[cell], b.numerics.compute
+    n, time, width = b.shape(gates)
+    hidden = width // form.gates
+    inputs = [gates, *(b.cast(weight, compute, layer) for weight in weights)]
     y = b.activation(f"{layer}.y", (n, time, hidden), compute)
     saved = [
         b.activation(f"{layer}.{name}", (n, time, width if name == "gates" else hidden), compute)
@@ -79,7 +100,7 @@ def recurrent(
         inputs,
         (y, *saved),
         loops=Gemm(n, width, hidden, batch=time),
-        flops=(kind.forward.flops + form.gates * (bias == "two")) * b.elements(y),
+        flops=(kind.forward.flops + form.gates * (len(weights) - 1)) * b.elements(y),
         attrs=(("sequential", 1), ("reverse", int(reverse))),
     )
     return y

@@ -67,6 +67,13 @@ def crop(b: GraphBuilder, layer: str, x: str, size: Pair) -> str:
     return _cut(b, layer, x, (n, c, p, q), {2: (h - p) // 2, 3: (w - q) // 2})
 
 
+def joint(b: GraphBuilder, layer: str, x: str, shape: tuple[int, ...]) -> str:
+    """Stand for what is not known between two layers: a launch that moves and computes nothing."""
+    y = b.activation(f"{layer}.y", shape, b.format(x))
+    b.emit(JOINT, layer, (x,), (y,), passes=(0,), output_passes=(0,))
+    return y
+
+
 def columns(b: GraphBuilder, layer: str, x: str) -> str:
     """Make of each column of images one vector: [batch, width, channels x height]."""
     n, c, h, w = image(layer, b.shape(x))
@@ -142,7 +149,7 @@ def _cut(
 def _concat_gradient(g: GradientBuilder, op: Op) -> None:
     """Copy the parts that are wanted out of the output's gradient; `start0`, ... say where."""
     dy, axis = g.gradient(op.outputs[0]), int(dict(op.attrs)["axis"])
-    total, start = g.shape(dy)[axis], 0
+    total, start = g.shape(op.outputs[0])[axis], 0
     wanted: list[str] = []
     starts: list[tuple[str, int]] = []
     for x in op.inputs:
@@ -152,6 +159,14 @@ def _concat_gradient(g: GradientBuilder, op: Op) -> None:
         start += g.elements(x) * total // g.elements(dy)
     passes = (Fraction(sum(map(g.elements, wanted)), g.elements(dy)),)
     g.derive(SPLIT, op, wanted, (dy,), passes=passes, attrs=(*op.attrs, *starts))
+
+
+def _split_gradient(g: GradientBuilder, op: Op) -> None:
+    """Put the parts' gradients side by side; parts that do not reach the loss are zero."""
+    (x,) = op.inputs
+    if g.wants(x):
+        parts = tuple(g.gradient(y) for y in op.outputs if g.has_gradient(y))
+        g.derive(CONCAT, op, (x,), parts)
 
 
 def _cut_gradient(g: GradientBuilder, op: Op) -> None:
@@ -173,6 +188,12 @@ def _columns_gradient(g: GradientBuilder, op: Op) -> None:
         g.derive(COLUMNS, op, (x,), (g.gradient(y),))
 
 
+def _joint_gradient(g: GradientBuilder, op: Op) -> None:
+    (x,), (y,) = op.inputs, op.outputs
+    if g.wants(x):
+        g.derive(JOINT, op, (x,), (g.gradient(y),), passes=(0,), output_passes=(0,))
+
+
 def _upsample_gradient(g: GradientBuilder, op: Op) -> None:
     (x,), (y,) = op.inputs, op.outputs
     if g.wants(x):
@@ -181,9 +202,10 @@ def _upsample_gradient(g: GradientBuilder, op: Op) -> None:
 
 
 CONCAT = register(OpKind("concat", _concat_gradient))
-SPLIT = register(OpKind("split", None))  # the gradient of "concat"
+SPLIT = register(OpKind("split", _split_gradient))  # also the gradient of "concat"
 CUT = register(OpKind("cut", _cut_gradient))
 PAD = register(OpKind("pad", _pad_gradient))
+JOINT = register(OpKind("joint", _joint_gradient))
 COLUMNS = register(OpKind("columns", _columns_gradient))
 NEAREST = register(
     OpKind(

@@ -1,0 +1,100 @@
+"""``ridgeline memory``: what one device holds during a training step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, cast
+
+from cyclopts import Parameter
+
+from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Whole
+
+if TYPE_CHECKING:
+    from ridgeline.parallel.memory import Memory
+
+
+def memory_(
+    model: str,
+    *,
+    plan: str = "",
+    batch: Whole | None = None,
+    precision: str | None = None,
+    recompute: str | None = None,
+    offload: str = "none",
+    budget: str | None = None,
+    out: Annotated[str | None, Parameter(name=("--out", "--output"))] = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Print what one device holds at the fullest moment of a step, by kind.
+
+    Parameters
+    ----------
+    model
+        A name from ``ridgeline list models``, or a YAML file.
+    plan
+        Fields of the plan: micro_batch=64,optimizer=adam ...
+    batch
+        Samples of one step.
+    precision
+        fp32, tf32, fp16-mixed, bf16-mixed ...
+    recompute
+        What the backward pass does again: none, full, selective, sqrt, optimal or budget.
+    offload
+        What waits in the host's memory: none, all or conv.
+    budget
+        Most bytes that the step may hold, "12 GB"; with recompute=budget.
+    out
+        File for a figure of the memory op by op, .svg, .png or .pdf.
+    json
+        Print the answer as JSON.
+    """
+    from ridgeline.parallel.memory import memory
+    from ridgeline.parallel.offload import Policy
+    from ridgeline.parallel.plan import make_plan, plan_fields
+    from ridgeline.parallel.recompute import Mode
+    from ridgeline.units import parse
+
+    result = memory(
+        model,
+        make_plan(plan_fields(plan, {"global_batch": batch, "precision": precision})),
+        recompute=cast("Mode | None", recompute or ("budget" if budget else None)),
+        offload=cast("Policy", offload),
+        budget_bytes=None if budget is None else parse(budget, "B"),
+    )
+    if out is not None:
+        from ridgeline.report.figures import save
+        from ridgeline.report.figures_memory import held
+
+        save(held(result), out)
+    if json:
+        print_json(result.to_dict())
+    else:
+        _print(result)
+        if out is not None:
+            console().print(f"wrote {out}", soft_wrap=True)
+
+
+def _print(result: Memory) -> None:
+    from ridgeline.report.summary import plain_table
+    from ridgeline.units import show
+
+    screen = console()
+    said = result.to_dict()
+    screen.print(f"{said['model']}, batch {said['batch']}, {said['precision']}: one device")
+    kinds = plain_table({"at the fullest moment": "left", "bytes": "right", "share": "right"})
+    total = result.peak["total"]
+    for kind, size in result.peak.items():
+        kinds.add_row(kind, show(float(size), "B", 4), f"{size / total:.1%}")
+    screen.print(kinds)
+    screen.print(f"while {said['fullest_op']} runs", markup=False)
+    tensors = plain_table({"largest tensors there": "left", "bytes": "right"})
+    for name, size in result.largest:
+        tensors.add_row(name, show(float(size), "B", 4))
+    screen.print(tensors, markup=False)
+    kept = show(float(said["kept_activation_bytes"]), "B", 4)
+    screen.print(f"{kept} are kept from the forward to the backward pass")
+    if said["recompute_share"]:
+        screen.print(f"{said['recompute_share']:.1%} more matrix FLOPs are done for it")
+    if said["offloaded_bytes"]:
+        away = show(float(said["offloaded_bytes"]), "B", 4)
+        screen.print(f"{away} go to the host and come back")

@@ -1,0 +1,190 @@
+"""Memory of one device over a training step, by kind, without simulating it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ridgeline.errors import RidgelineError
+from ridgeline.parallel.offload import Policy, copied_bytes, with_offload
+from ridgeline.parallel.recompute import Mode, with_recompute
+from ridgeline.workload.graph import Graph, Pass, Role
+from ridgeline.workload.liveness import MEMORY_KINDS, lifetimes, memory_entries
+from ridgeline.workload.model import Model, load_model
+
+if TYPE_CHECKING:
+    from ridgeline.parallel.plan import Plan
+
+_DISTRIBUTED = ("tensor", "context", "pipeline", "expert")
+_LARGEST = 10
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a device holds while the ops of a step run, in order.
+
+    Attributes
+    ----------
+    graph
+        The ops, with those of recomputation and offload.
+    held_bytes
+        [T, 5] bytes of each memory kind while each op runs.
+    """
+
+    graph: Graph
+    held_bytes: npt.NDArray[np.int64]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Names of the memory kinds, in the order of the columns."""
+        return MEMORY_KINDS
+
+    @cached_property
+    def fullest(self) -> int:
+        """Index of the op at the fullest moment."""
+        return int(np.argmax(self.held_bytes.sum(axis=1)))
+
+    @property
+    def peak(self) -> dict[str, int]:
+        """Bytes by kind at the fullest moment, and their total."""
+        parts = self.held_bytes[self.fullest].tolist()
+        return {**dict(zip(MEMORY_KINDS, parts, strict=True)), "total": sum(parts)}
+
+    @cached_property
+    def largest(self) -> tuple[tuple[str, int], ...]:
+        """The largest tensors at the fullest moment, with their bytes."""
+        tensors = self.graph.tensors
+        spans = lifetimes(self.graph)
+        there = [
+            (name, tensors[name].bytes)
+            for name, (first, last) in spans.items()
+            if first <= self.fullest <= last and tensors[name].role is not Role.HOST
+        ]
+        return tuple(sorted(there, key=lambda pair: (-pair[1], pair[0]))[:_LARGEST])
+
+    @property
+    def recompute_share(self) -> float:
+        """Matrix FLOPs that are done again, as a share of those of the step without."""
+        again = (op.matrix_flops for op in self.graph.ops if op.pass_ is Pass.RECOMPUTE)
+        return sum(again) / self.graph.flops() if self.graph.flops() else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the ops as plain values."""
+        return {
+            "model": self.graph.name,
+            "batch": self.graph.batch,
+            "precision": self.graph.precision,
+            "peak_bytes": self.peak,
+            "fullest_op": self.graph.ops[self.fullest].name,
+            "kept_activation_bytes": self.graph.activation_bytes,
+            "recompute_share": self.recompute_share,
+            "offloaded_bytes": copied_bytes(self.graph),
+            "largest_tensors": dict(self.largest),
+        }
+
+    def __repr__(self) -> str:
+        return f"<Memory of {self.graph.name}, batch {self.graph.batch}: {self.peak['total']:,} B>"
+
+
+def memory(
+    model: Model | str,
+    plan: Plan,
+    *,
+    recompute: Mode | None = None,
+    offload: Policy = "none",
+    budget_bytes: float | None = None,
+) -> Memory:
+    """Return what one device holds during a step of a plan.
+
+    Tensors live from the op that makes them to the last one that reads them (see
+    `ridgeline.workload.liveness`); gradients that are accumulated over micro-batches are held all
+    the time. `simulate` gives the same kinds over time, for every rank of a distributed plan.
+
+    Parameters
+    ----------
+    recompute
+        None: the plan's own mode; else any of `with_recompute`.
+    offload
+        Which activations wait in the host's memory (see `with_offload`).
+    budget_bytes
+        Of recompute="budget".
+
+    Raises
+    ------
+    RidgelineError
+        If the plan divides the model over devices, or something in it is unknown.
+    """
+    divided = [f"{name}={getattr(plan, name)}" for name in _DISTRIBUTED if getattr(plan, name) > 1]
+    if plan.sharding:
+        divided.append(f"sharding={plan.sharding}")
+    if divided:
+        raise RidgelineError(
+            f"memory: {', '.join(divided)} divides the model over devices; simulate the plan on a "
+            "cluster for the memory of its ranks"
+        )
+    if isinstance(model, str):
+        model = load_model(model)
+    graph = training_graph_of(model, plan)
+    graph = with_recompute(graph, recompute or plan.recompute, budget_bytes=budget_bytes)
+    graph = with_offload(graph, offload)
+    return Memory(graph, held_bytes(graph, gradients_persist=plan.micro_batches > 1))
+
+
+def training_graph_of(model: Model, plan: Plan) -> Graph:
+    """Return the training graph of one micro-batch of a plan, all of it on one device."""
+    from ridgeline.workload import optimizers
+
+    optimizer = None if plan.optimizer is None else optimizers.find(plan.optimizer)
+    return model.training(plan.micro_batch_size, plan.precision, optimizer)
+
+
+def held_bytes(graph: Graph, *, gradients_persist: bool = False) -> npt.NDArray[np.int64]:
+    """Return the bytes of each memory kind while each op runs: [ops, kinds]."""
+    plan = memory_entries(graph, gradients_persist=gradients_persist)
+    column = {kind: k for k, kind in enumerate(MEMORY_KINDS)}
+    starts = np.zeros((len(graph.ops), len(column)), np.int64)
+    ends = np.zeros_like(starts)
+    for i, entries in enumerate(plan.entries):
+        for entry in entries:
+            starts[i, column[entry.kind]] += entry.start_bytes
+            ends[i, column[entry.kind]] += entry.end_bytes
+    after = np.cumsum(starts + ends, axis=0)
+    initial = np.array([plan.initial[kind] for kind in MEMORY_KINDS], np.int64)
+    held: npt.NDArray[np.int64] = initial + after - ends
+    return held
+
+
+def model_states(graph: Graph, sharding: int = 0, ranks: int = 1) -> Mapping[str, float]:
+    """Return the bytes of weights, gradients and optimizer on one of several data-parallel ranks.
+
+    Counted as ZeRO counts them (Rajbhandari et al., SC 2020, arXiv:1910.02054, section 3.1):
+    weights and gradients in the format that the passes compute in, and with the optimizer the
+    master copy of the weights that mixed precision needs beside them. Stage 1 divides the
+    optimizer's part by the ranks, 2 the gradients, too, 3 the weights, too.
+
+    Raises
+    ------
+    RidgelineError
+        If there is no such stage.
+    """
+    if sharding not in range(4) or ranks < 1:
+        raise RidgelineError(f"sharding={sharding} over {ranks} ranks; stages are 0 to 3")
+    copied = {
+        op.inputs[0]: op.outputs[0]
+        for op in graph.ops
+        if op.kind == "cast" and graph.tensors[op.outputs[0]].role is Role.WEIGHT_COPY
+    }
+    weights = [t for t in graph.tensors.values() if t.role is Role.WEIGHT]
+    computed = sum(graph.tensors[copied.get(t.name, t.name)].bytes for t in weights)
+    states = sum(t.bytes for t in graph.tensors.values() if t.role is Role.STATE)
+    masters = sum(t.bytes for t in weights if t.name in copied)
+    return {
+        "weights": computed / (ranks if sharding >= 3 else 1),
+        "gradients": computed / (ranks if sharding >= 2 else 1),
+        "optimizer": (states + masters) / (ranks if sharding >= 1 else 1),
+    }

@@ -1,0 +1,58 @@
+"""Data sets: what one sample is on disk and decoded, and what decoding costs the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Generic, Literal, TypeVar
+
+from pydantic import Field
+
+from ridgeline import catalog, config, units
+from ridgeline.config import Strict
+
+T = TypeVar("T")
+
+
+class Stated(Strict, Generic[T]):
+    """A figure of a data set, with where it comes from."""
+
+    value: T
+    source: str
+    """A key of the file's ``sources``, or a citation in words."""
+    basis: Literal["data-sheet", "measured", "derived", "extrapolated", "assumed"]
+    """How the value was obtained."""
+    note: str = ""
+
+
+class DataSet(Strict):
+    """A data set as an input pipeline sees it."""
+
+    title: str
+    """Its name for people."""
+    citation: str
+    unit: Literal["sample", "token"]
+    """What the sizes are of."""
+    samples: Stated[Annotated[int, Field(gt=0)]] | None = None
+    """How many there are to train on."""
+    stored: Stated[units.Bytes]
+    """Bytes read from disk."""
+    decoded: Stated[units.Bytes]
+    """Bytes handed to the device."""
+    decoding: Stated[Annotated[float, Field(ge=0)]]
+    """Clock cycles of one core of the host."""
+    sources: dict[str, str] = Field(default_factory=dict)
+    """Citations by short name."""
+    name: str = Field(default="", exclude=True)
+
+
+def load_dataset(name_or_path: str | Path) -> DataSet:
+    """Load a data set by its name in ``models/datasets/`` or from a YAML file.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, or the file does not describe one; with file, line and field.
+    """
+    path = catalog.find("datasets", str(name_or_path))
+    dataset = config.load(path, DataSet)
+    return dataset.model_copy(update={"name": path.stem})

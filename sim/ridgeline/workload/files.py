@@ -1,0 +1,57 @@
+"""Workloads by name or file: the catalogue's networks, and what other programs wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ridgeline import catalog
+from ridgeline.errors import ConfigError
+from ridgeline.workload.execution import Execution
+
+if TYPE_CHECKING:
+    from ridgeline.workload.model import Model
+
+
+def is_trace(name_or_path: str | Path) -> bool:
+    """Tell whether a name is that of a file that another program wrote."""
+    name = str(name_or_path)
+    if name in catalog.names("models"):
+        return False
+    from ridgeline.workload import trace
+
+    return trace.is_trace(name)
+
+
+def load_model(
+    name_or_path: str | Path, overrides: Mapping[str, Any] | None = None
+) -> Model | Execution:
+    """Load a network, which needs a Plan, or an execution, which has none.
+
+    A name of ``models/``, a YAML file, or a file in one of the formats of
+    `ridgeline.workload.trace`.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such network or file, or it is damaged; with the place.
+    """
+    if not is_trace(name_or_path):
+        from ridgeline.workload import model
+
+        return model.load_model(name_or_path, overrides)
+    from ridgeline.workload import trace
+
+    return trace.load(name_or_path, overrides)
+
+
+def load_network(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:
+    """Load a network, or raise ConfigError if the file is an execution."""
+    loaded = load_model(name_or_path, overrides)
+    if isinstance(loaded, Execution):
+        raise ConfigError(
+            "this is an execution: its tasks are already distributed, and a network is needed",
+            file=str(name_or_path),
+        )
+    return loaded

@@ -1,0 +1,228 @@
+"""Functions of tensors that families do not need but users' own networks do, as one table.
+
+A row says how much arithmetic a function does an element (of the largest tensor that it touches),
+and what its gradient reads. All rows share one forward op and one gradient rule: one op reads the
+output's gradient and what the row names, and writes the gradients of all inputs that want one; an
+input that was broadcast gets the sum. Convention for arithmetic: `ridgeline.workload.kinds`.
+
+What a gradient reads is what PyTorch's formulas save (tools/autograd/derivatives.yaml of PyTorch
+2.13), since that is what stays in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
+from ridgeline.workload.graph import Op, Passes, Role
+from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.numerics import widest
+
+Reads = Literal["nothing", "inputs", "output", "both", "others", "extra"]
+"""What a gradient reads besides dy: nothing; all real inputs; the output; inputs and output; for
+each wanted input the other inputs; only what is not a real number (a condition, an index) or was
+saved for it."""
+
+
+class Function(NamedTuple):
+    """A row of the table: FLOPs an element, forward and backward; None: it has no gradient."""
+
+    forward: int
+    gradient: int | None
+    reads: Reads
+
+
+FUNCTIONS: dict[str, Function] = {
+    # of one tensor, element by element
+    "exp": Function(1, 1, "output"),
+    "expm1": Function(2, 2, "output"),
+    "log": Function(1, 1, "inputs"),
+    "log1p": Function(2, 2, "inputs"),
+    "sqrt": Function(1, 2, "output"),
+    "rsqrt": Function(2, 3, "output"),
+    "reciprocal": Function(1, 3, "output"),
+    "square": Function(1, 2, "inputs"),
+    "power": Function(1, 3, "inputs"),
+    "absolute": Function(1, 2, "inputs"),
+    "negate": Function(1, 1, "nothing"),
+    "shift": Function(1, 0, "nothing"),  # x + constant
+    "sine": Function(1, 2, "inputs"),
+    "cosine": Function(1, 2, "inputs"),
+    "tangent": Function(1, 3, "output"),
+    "hyperbolic": Function(3, 3, "inputs"),  # sinh, cosh
+    "arc": Function(2, 4, "inputs"),  # asin, acos, atan and their hyperbolic forms
+    "erf": Function(1, 4, "inputs"),
+    "softplus": Function(3, 4, "inputs"),
+    "softsign": Function(3, 4, "inputs"),
+    "log-sigmoid": Function(4, 5, "inputs"),
+    "elu": Function(3, 3, "inputs"),
+    "leaky-relu": Function(2, 2, "inputs"),
+    "clamp": Function(2, 2, "inputs"),
+    "hard-sigmoid": Function(4, 2, "inputs"),
+    "hard-swish": Function(5, 5, "inputs"),
+    "mish": Function(6, 12, "inputs"),
+    "prelu": Function(2, 4, "inputs"),
+    "step": Function(1, None, "nothing"),  # floor, round, sign: its gradient is zero
+    # of several tensors, element by element, broadcast
+    "broadcast-add": Function(1, 1, "nothing"),
+    "subtract": Function(1, 1, "nothing"),
+    "broadcast-multiply": Function(1, 2, "others"),
+    "divide": Function(1, 4, "inputs"),
+    "extremum": Function(1, 2, "inputs"),  # maximum, minimum of two
+    "power-of": Function(1, 6, "both"),  # x ** y
+    "atan2": Function(2, 6, "inputs"),
+    "select": Function(1, 1, "extra"),  # where, masked_fill
+    "interpolate-between": Function(3, 3, "inputs"),  # lerp
+    "compare": Function(1, None, "nothing"),
+    "stop": Function(0, None, "nothing"),  # detach
+    "integer": Function(1, None, "nothing"),  # arithmetic on indices and masks
+    "random": Function(1, None, "nothing"),
+    # along an axis
+    "sum": Function(1, 0, "nothing"),
+    "mean": Function(1, 1, "nothing"),
+    "product-of": Function(1, 2, "both"),
+    "peak": Function(1, 1, "extra"),  # maximum or minimum of an axis, with its position
+    "peaks": Function(1, 3, "both"),  # of several axes, or the median
+    "variance": Function(4, 3, "inputs"),
+    "length": Function(2, 3, "both"),  # a norm
+    "log-sum-exp": Function(4, 3, "both"),
+    "log-softmax": Function(5, 3, "output"),
+    "running-sum": Function(1, 1, "nothing"),
+    "running-product": Function(1, 4, "both"),
+    "position": Function(1, None, "nothing"),  # argmax, argsort, nonzero
+    "order": Function(8, 1, "extra"),  # sort, top-k: positions are kept
+    "glu": Function(5, 9, "inputs"),
+    # normalisation without weights of its own, or with running statistics that are fixed
+    "normalize": Function(5, 8, "inputs"),
+    "fixed-norm": Function(2, 4, "inputs"),
+    # copies
+    "rearrange": Function(0, 0, "nothing"),  # roll, flip, repeat, unfold, strided slices
+    "gather-elements": Function(0, 1, "extra"),
+    "scatter": Function(1, 1, "extra"),
+    "triangle": Function(1, 1, "nothing"),
+    "resample": Function(7, 8, "nothing"),  # interpolation between pixels
+    "sample-grid": Function(12, 20, "inputs"),
+    # losses, without their reduction to a mean
+    "pointwise-loss": Function(5, 4, "inputs"),
+    "negative-log-likelihood": Function(1, 1, "extra"),
+    # anything else: see `ridgeline.workload.trace`
+    "unknown": Function(1, 2, "both"),
+}
+
+
+def function(
+    b: GraphBuilder,
+    layer: str,
+    kind: str,
+    inputs: Sequence[str],
+    shape: tuple[int, ...],
+    *,
+    name: str = "",
+    format_: str | None = None,
+    kept: Sequence[tuple[tuple[int, ...], str]] = (),
+    passes: Passes = (),
+    attrs: Attrs = (),
+) -> tuple[str, ...]:
+    """Apply a function of the table to tensors.
+
+    Parameters
+    ----------
+    shape
+        Of the output.
+    format_
+        Number format of the output; by default the widest of the real inputs.
+    kept
+        Shapes and formats of further outputs: positions, statistics.
+
+    Returns
+    -------
+    The output and what is kept.
+    """
+    name = name or layer
+    real = tuple(b.format(x) for x in inputs if not _discrete(b, x))
+    y = b.activation(f"{name}.y", shape, format_ or widest(real or ("int64",)))
+    more = [
+        b.tensor(f"{name}.kept{i}", of, form, Role.ACTIVATION) for i, (of, form) in enumerate(kept)
+    ]
+    largest = max([math.prod(shape), *map(b.elements, inputs)])
+    b.emit(
+        KINDS[kind],
+        layer,
+        inputs,
+        (y, *more),
+        name=name,
+        flops=KINDS[kind].forward.of(largest),
+        passes=passes,
+        attrs=attrs,
+        in_place=kind in _MAY_OVERWRITE and bool(inputs) and b.format(inputs[0]) == b.format(y),
+    )
+    return y, *more
+
+
+_MAY_OVERWRITE = frozenset(
+    [
+        "exp",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "negate",
+        "shift",
+        "tangent",
+        "select",
+        "broadcast-add",
+        "subtract",
+        "fixed-norm",
+        "elu",
+        "leaky-relu",
+        "clamp",
+    ]
+)
+"""Element by element, and written over its first input where nothing else needs that."""
+
+
+def _discrete(b: GraphBuilder, tensor: str) -> bool:
+    """Tell whether a tensor holds indices or truth values, which have no gradient."""
+    return b.format(tensor).startswith("int")
+
+
+def _gradient(g: GradientBuilder, op: Op) -> None:
+    row, kind = FUNCTIONS[op.kind], KINDS[op.kind]
+    wanted = tuple(dict.fromkeys(x for x in op.inputs if g.wants(x) and not _discrete(g, x)))
+    dys = tuple(g.gradient(y) for y in op.outputs if g.has_gradient(y))
+    if row.gradient is None or not wanted:
+        return
+    real = tuple(x for x in op.inputs if not _discrete(g, x))
+    kept = tuple(y for y in op.outputs[1:] if not g.has_gradient(y))
+    extra = tuple(x for x in op.inputs if _discrete(g, x)) + kept
+    y = op.outputs[0]
+    others = real if len(wanted) > 1 or len(real) > len(set(real)) else _without(real, wanted)
+    read = {
+        "nothing": (),
+        "inputs": real,
+        "output": (y,),
+        "both": (*real, y),
+        "others": others,
+        "extra": (),
+    }[row.reads]
+    largest = max(g.elements(x) for x in (*op.inputs, y))
+    sources = dict.fromkeys((*read, *(() if row.reads == "nothing" else extra)))
+    g.derive(kind, op, wanted, (*dys, *sources), flops=kind.gradient.of(largest))
+
+
+def _without(names: Sequence[str], left_out: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in left_out)
+
+
+KINDS: dict[str, OpKind] = {
+    name: register(
+        OpKind(
+            name,
+            _gradient,
+            Cost(row.forward, "element", "see ridgeline.workload.ops.functions"),
+            Cost(row.gradient or 0, "element", f"reads of the forward pass: {row.reads}"),
+        )
+    )
+    for name, row in FUNCTIONS.items()
+}

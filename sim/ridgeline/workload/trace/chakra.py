@@ -1,0 +1,465 @@
+"""Chakra execution traces, one ``prefix.<rank>.et`` a rank, as an Execution and back.
+
+Schema: MLCommons Chakra, schema/protobuf/et_def.proto; attributes as ASTRA-sim 2 uses them:
+``num_ops`` and ``tensor_size`` of a compute node, ``comm_type``, ``comm_size`` and ``pg_name`` of
+a collective, ``comm_src``, ``comm_dst`` and ``comm_tag`` of a send or receive. Groups of ranks are
+in a JSON file ``{"name": [ranks]}``. ASTRA-sim counts an all-gather (and a gather) by what one
+rank gives, an Execution by the whole that is gathered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ridgeline.errors import ConfigError, nearest
+from ridgeline.workload.execution import (
+    COLLECTIVES,
+    FORMATS,
+    MAX_RANKS,
+    Execution,
+    Indices,
+    Ints,
+    TaskKind,
+    check_execution,
+)
+from ridgeline.workload.trace import chakra_wire as wire
+from ridgeline.workload.trace.json_files import read_bytes, read_json
+
+MAX_RANK_BYTES = 4 * 2**30
+PORTION_BYTES = 8 * 2**20
+MAX_GROUP_BYTES = 64 * 2**20
+GROUPS_SUFFIX = ".comm_groups.json"
+STREAMS = ("compute", "host", "network", "send", "receive", "memory")
+VERSION = "0.0.4"
+
+_KINDS = {
+    1: TaskKind.MARK,
+    2: TaskKind.MEMORY,
+    3: TaskKind.MEMORY,
+    4: TaskKind.COMPUTE,
+    5: TaskKind.SEND,
+    6: TaskKind.RECEIVE,
+    7: TaskKind.COLLECTIVE,
+    8: TaskKind.HOST,  # storage, batch and checkpoint: what the host does around the step
+    9: TaskKind.HOST,
+    10: TaskKind.HOST,
+}
+STREAM_OF = {
+    TaskKind.MARK: 1,
+    TaskKind.COMPUTE: 0,
+    TaskKind.HOST: 1,
+    TaskKind.MEMORY: 5,
+    TaskKind.COLLECTIVE: 2,
+    TaskKind.SEND: 3,
+    TaskKind.RECEIVE: 4,
+}
+COMM_TYPES = {
+    0: 0,
+    1: 1,
+    2: 2,
+    3: 3,
+    4: 4,
+    5: 5,
+    6: 6,
+    7: 7,
+    8: 7,
+    9: 8,
+}  # comm_type -> COLLECTIVES
+OF_ONE_RANK = (COLLECTIVES.index("all-gather"), COLLECTIVES.index("gather"))
+_WORLD_GROUPS = frozenset({"", "default_pg"})
+"""Names of the group of all ranks, unless the groups' file says otherwise."""
+_NAME = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d{1,6})\.et")
+
+
+def load(path: str | Path, options: Mapping[str, Any] | None = None) -> Execution:
+    """Read the traces of all ranks beside a file ``prefix.<rank>.et``.
+
+    Parameters
+    ----------
+    path
+        One of the files, or ``prefix.et``, or a single trace of one rank.
+    options
+        ``groups``: JSON file of the groups; default: ``prefix.comm_groups.json`` if there is one.
+
+    Raises
+    ------
+    ConfigError
+        If a file is missing, damaged or says something impossible; with file and byte or node.
+    """
+    path = Path(path)
+    files = rank_files(path)
+    prefix = _prefix(path)
+    collector = Collector(prefix, groups_of(path, prefix, options or {}), len(files))
+    for some in _portions(files):
+        collector.add(*some)
+    return collector.execution()
+
+
+def _portions(files: Sequence[Path]) -> Iterator[tuple[wire.Bytes, Ints, list[str]]]:
+    """Read some files at a time: their bytes, where each ends, and their names."""
+    raw, names = [], []
+    for file in files:
+        raw.append(np.frombuffer(read_bytes(file, MAX_RANK_BYTES), np.uint8))
+        names.append(str(file))
+        if sum(map(len, raw)) > PORTION_BYTES:
+            yield np.concatenate(raw), np.cumsum([len(one) for one in raw]), names
+            raw, names = [], []
+    if raw:
+        yield np.concatenate(raw), np.cumsum([len(one) for one in raw]), names
+
+
+def groups_of(
+    path: Path, prefix: str, options: Mapping[str, Any]
+) -> dict[str, tuple[int, ...]]:
+    """Read the groups from where the options say, or from beside the trace; none if neither."""
+    for name in options:
+        if name != "groups":
+            near = nearest(name, ["groups"])
+            raise ConfigError(f"unknown option{near} (known: groups)", file=str(path), field=name)
+    beside = path.with_name(prefix + GROUPS_SUFFIX)
+    if "groups" in options:
+        return read_groups(str(options["groups"]))
+    return read_groups(beside) if beside.exists() else {}
+
+
+def rank_files(path: Path) -> list[Path]:
+    """Return the files of all ranks, in order, or raise ConfigError if one is missing."""
+    prefix = _prefix(path)
+    if path.exists() and not _NAME.fullmatch(path.name):
+        return [path]
+    found = {}
+    try:
+        for file in path.parent.iterdir():
+            match = _NAME.fullmatch(file.name)
+            if match and match["prefix"] == prefix:
+                found[int(match["rank"])] = file
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", file=str(path.parent)) from error
+    if not found:
+        raise ConfigError("there is no such trace", file=str(path))
+    if len(found) > MAX_RANKS:
+        raise ConfigError(f"more than {MAX_RANKS} ranks", file=str(path))
+    for rank in range(len(found)):
+        if rank not in found:
+            raise ConfigError(
+                f"the trace of rank {rank} is missing ({prefix}.{rank}.et); there are"
+                f" {len(found)} files up to rank {max(found)}",
+                file=str(path),
+            )
+    return [found[rank] for rank in range(len(found))]
+
+
+def _prefix(path: Path) -> str:
+    match = _NAME.fullmatch(path.name)
+    return match["prefix"] if match else path.name.removesuffix(".et")
+
+
+def read_groups(path: str | Path) -> dict[str, tuple[int, ...]]:
+    """Read ``{"name": [ranks], ...}``, or raise ConfigError."""
+    file = str(path)
+    data = read_json(read_bytes(path, MAX_GROUP_BYTES), file)
+    if not isinstance(data, dict):
+        raise ConfigError("expected an object of groups of ranks", file=file)
+    groups = {}
+    for name, ranks in data.items():
+        if (
+            not isinstance(ranks, list)
+            or not ranks
+            or not all(type(rank) is int and 0 <= rank < MAX_RANKS for rank in ranks)
+            or len(set(ranks)) != len(ranks)
+        ):
+            raise ConfigError(
+                f"expected a list of different ranks, found {ranks!r:.60}", file=file, field=name
+            )
+        groups[name] = tuple(ranks)
+    return groups
+
+
+class Names:
+    """Numbers for texts, in order of first appearance."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self.numbers: dict[str, int] = {}
+        for text in texts:
+            self(text)
+
+    def __call__(self, text: str) -> int:
+        """Return the number of a text."""
+        return self.numbers.setdefault(text, len(self.numbers))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.numbers)
+
+
+class Collector:
+    """Turns what stands in the files into the arrays of an Execution."""
+
+    def __init__(self, name: str, groups: Mapping[str, Sequence[int]], world: int) -> None:
+        self.name, self.world, self.groups = name, world, groups
+        self.labels, self.streams = Names(), Names(STREAMS)
+        self.group_number = {name: number for number, name in enumerate(groups)}
+        self.group_sizes = np.array([world, *map(len, groups.values())])
+        self.parts: dict[str, list[Any]] = {}
+        self.n_tasks = 0
+
+    def add(self, raw: wire.Bytes, ends: Ints, files: Sequence[str]) -> None:
+        """Add the traces of the next ranks."""
+        read, problem, place = wire.parse(raw, ends)
+        if problem:
+            file = int(np.searchsorted(ends, place, "right"))
+            start = int(ends[file - 1]) if file else 0
+            raise ConfigError(
+                f"byte {place - start}: {wire.PROBLEMS[problem]}",
+                file=files[min(file, len(files) - 1)],
+            )
+        _Portion(self, raw, read, files).put()
+        self.n_tasks += len(read.nodes)
+
+    def put(self, **arrays: Any) -> None:
+        """Keep the arrays of a portion."""
+        for name, values in arrays.items():
+            self.parts.setdefault(name, []).append(values)
+
+    def execution(self) -> Execution:
+        """Return everything that was added."""
+
+        def whole(name: str) -> Any:
+            return np.concatenate(self.parts[name])
+
+        if self.n_tasks == 0:
+            raise ConfigError("the trace has no nodes", file=self.name)
+        members = list(self.groups.values())
+        counts = whole("count")
+        execution = Execution(
+            name=self.name,
+            ranks=np.arange(len(counts), dtype=np.int32),
+            world=self.world,
+            task_ptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            id=whole("id"),
+            kind=whole("kind"),
+            stream=whole("stream"),
+            label=whole("label"),
+            start_s=whole("start_s"),
+            duration_s=whole("duration_s"),
+            flops=whole("flops"),
+            size_bytes=whole("size_bytes"),
+            format=whole("format"),
+            op=whole("op"),
+            group=whole("group"),
+            peer=whole("peer"),
+            tag=whole("tag"),
+            dep_ptr=np.concatenate([[0], np.cumsum(whole("dep_count"))]).astype(np.int64),
+            dep_index=whole("dep_index"),
+            group_ptr=np.cumsum([0, *map(len, members)], dtype=np.int64),
+            group_rank=np.array([rank for ranks in members for rank in ranks], np.int32),
+            group_names=tuple(self.groups),
+            stream_names=tuple(self.streams),
+            label_names=tuple(self.labels),
+        )
+        check_execution(execution)
+        return execution
+
+
+class _Portion:
+    """The nodes of some files, on their way into a collector."""
+
+    def __init__(
+        self, to: Collector, raw: wire.Bytes, read: wire.Wire, files: Sequence[str]
+    ) -> None:
+        self.to, self.raw, self.read, self.files = to, raw, read, files
+        self.nodes = read.nodes
+
+    def put(self) -> None:
+        """Give everything to the collector."""
+        nodes, kind = self.nodes, self.kinds()
+        op = self.ops(kind)
+        group = self.groups(kind)
+        p2p = (kind == TaskKind.SEND) | (kind == TaskKind.RECEIVE)
+        size = np.where(
+            p2p | (kind == TaskKind.COLLECTIVE),
+            self.number("comm_size"),
+            self.number("tensor_size"),
+        )
+        size[(op == COLLECTIVES.index("barrier")) & np.isnan(size)] = 0.0
+        of_one = (op == OF_ONE_RANK[0]) | (op == OF_ONE_RANK[1])
+        size[of_one] *= self.to.group_sizes[group[of_one] + 1]
+        stated = (nodes[:, wire.DURATION_US] != 0) | (kind == TaskKind.HOST)
+        peer = np.where(kind == TaskKind.SEND, self.whole("comm_dst", -1), -1)
+        peer = np.where(kind == TaskKind.RECEIVE, self.whole("comm_src", -1), peer)
+        self.to.put(
+            count=np.diff(self.read.file_ptr),
+            id=nodes[:, wire.ID].copy(),
+            kind=kind,
+            stream=self.streams(kind),
+            label=self.labels(),
+            start_s=self.seconds("ridgeline_start_s", wire.START_US, nodes[:, wire.START_US] != 0),
+            duration_s=self.seconds("ridgeline_duration_s", wire.DURATION_US, stated),
+            flops=self.number("num_ops").copy(),
+            size_bytes=size,
+            format=self.formats(),
+            op=op,
+            group=group,
+            peer=peer.astype(np.int32),
+            tag=np.where(p2p, self.whole("comm_tag", 0), 0).astype(np.int32),
+            dep_count=np.diff(self.read.dep_ptr),
+            dep_index=self.deps(),
+        )
+
+    def fail(self, node: int, message: str) -> ConfigError:
+        """Return an error that names the file and the node."""
+        file = int(np.searchsorted(self.read.file_ptr, node, "right")) - 1
+        return ConfigError(f"node {self.nodes[node, wire.ID]}: {message}", file=self.files[file])
+
+    def number(self, name: str) -> Any:
+        """[N] A number of every node, NaN where there is none."""
+        return self.read.numbers[:, wire.NUMBERS.index(name)]
+
+    def whole(self, name: str, absent: int) -> Any:
+        """[N] A number of every node that must be whole and fit into 32 bits."""
+        values = self.number(name)
+        values = np.where(np.isnan(values), absent, values)
+        bad = (values != np.floor(values)) | (np.abs(values) >= 2**31)
+        if bad.any():
+            node = int(np.argmax(bad))
+            raise self.fail(node, f"{name} is {values[node]:.17g}, a whole number is needed")
+        return values
+
+    def seconds(self, name: str, column: int, stated: Any) -> Any:
+        """[N] A time: the exact attribute, else the microseconds of the schema's field."""
+        rounded = np.where(stated, self.nodes[:, column] / 1e6, np.nan)
+        exact = self.number(name)
+        return np.where(np.isnan(exact), rounded, exact)
+
+    def kinds(self) -> Any:
+        """[N] What every node does."""
+        types = self.nodes[:, wire.TYPE]
+        bad = (types < 1) | (types > max(_KINDS))
+        if bad.any():
+            node = int(np.argmax(bad))
+            known = f"{min(_KINDS)} to {max(_KINDS)}"
+            raise self.fail(node, f"type {types[node]} is not known (known: {known})")
+        kind = np.array([0, *_KINDS.values()], np.uint8)[types]
+        of_host = self.number("is_cpu_op") > 0
+        kind[of_host & (kind != TaskKind.MARK)] = TaskKind.HOST
+        return kind
+
+    def ops(self, kind: Any) -> Any:
+        """[N] Which collective."""
+        op = np.full(len(kind), -1, np.int8)
+        chosen = kind == TaskKind.COLLECTIVE
+        comm_type = self.whole("comm_type", -1)
+        bad = chosen & ((comm_type < 0) | (comm_type > max(COMM_TYPES)))
+        if bad.any():
+            node = int(np.argmax(bad))
+            raise self.fail(
+                node,
+                "comm_type is missing"
+                if comm_type[node] == -1
+                else f"comm_type {comm_type[node]:g} is not known (known: 0 to {max(COMM_TYPES)})",
+            )
+        op[chosen] = np.array(list(COMM_TYPES.values()), np.int8)[
+            comm_type[chosen].astype(np.int64)
+        ]
+        return op
+
+    def texts(self, at: Any, size: Any, hashes: Any) -> tuple[list[str], Ints, Ints]:
+        """Return the different texts by first appearance, which one each is, and who has it."""
+        _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
+        order = np.argsort(first, kind="stable")
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        first = first[order]
+        texts = [
+            self.raw[at[i] : at[i] + size[i]].tobytes().decode("utf-8", "replace") for i in first
+        ]
+        return texts, place[which.reshape(-1)], first
+
+    def named(self, attribute: str, among: Any = True) -> tuple[Ints, list[str], Ints, Ints]:
+        """Return which nodes have a text, the different ones, which of them, and the first node."""
+        columns = self.read.texts[:, wire.TEXTS.index(attribute)]
+        chosen = np.flatnonzero((columns[:, wire.SIZE] >= 0) & among)
+        at, size, hashes = columns[chosen].T
+        texts, which, first = self.texts(at, size, hashes)
+        return chosen, texts, which, chosen[first]
+
+    def labels(self) -> Indices:
+        """[N] Names of the nodes."""
+        nodes = self.nodes
+        texts, which, _ = self.texts(
+            nodes[:, wire.NAME_AT], nodes[:, wire.NAME_SIZE], nodes[:, wire.NAME_HASH]
+        )
+        return np.array([self.to.labels(text) for text in texts], np.int32)[which]
+
+    def streams(self, kind: Any) -> Indices:
+        """[N] Where every node is played."""
+        stream: Indices = np.array([STREAM_OF[k] for k in TaskKind], np.int32)[kind]
+        chosen, texts, which, _ = self.named("ridgeline_stream")
+        stream[chosen] = np.array([self.to.streams(one) for one in texts], np.int32)[which]
+        return stream
+
+    def formats(self) -> Any:
+        """[N] Number formats."""
+        formats = np.full(len(self.nodes), -1, np.int8)
+        chosen, texts, which, first = self.named("ridgeline_format")
+        for text, node in zip(texts, first, strict=True):
+            if text not in FORMATS:
+                known = ", ".join(FORMATS)
+                raise self.fail(int(node), f"number format {text!r} is not known (known: {known})")
+        formats[chosen] = np.array([FORMATS.index(one) for one in texts], np.int8)[which]
+        return formats
+
+    def groups(self, kind: Any) -> Indices:
+        """[N] Groups of the collectives."""
+        group = np.full(len(self.nodes), -1, np.int32)
+        collective = kind == TaskKind.COLLECTIVE
+        chosen, texts, which, first = self.named("pg_name", collective)
+        numbers = [self.group(name, int(node)) for name, node in zip(texts, first, strict=True)]
+        group[chosen] = np.array(numbers, np.int32)[which]
+        columns = self.read.texts[:, wire.TEXTS.index("pg_name")]
+        whole = np.flatnonzero((columns[:, wire.SIZE] == wire.WHOLE) & collective)
+        for value in np.unique(columns[whole, wire.AT]):  # some writers number the groups
+            here = whole[columns[whole, wire.AT] == value]
+            group[here] = self.group(str(value), int(here[0]))
+        return group
+
+    def group(self, name: str, node: int) -> int:
+        """Return the number of a group, -1 for all ranks."""
+        known = self.to.group_number
+        if name in known:
+            return known[name]
+        if name in _WORLD_GROUPS:
+            return -1
+        if name == "0" and not known:  # PyTorch's name of it
+            return -1
+        if known:
+            listed = ", ".join(list(known)[:20])
+            raise self.fail(node, f"there is no group {name!r} (there are: {listed})")
+        raise self.fail(
+            node,
+            f"it names the group {name!r}, and there is no file of groups"
+            f" ({self.to.name}{GROUPS_SUFFIX}, or the option groups)",
+        )
+
+    def deps(self) -> Indices:
+        """Turn the ids of predecessors into numbers of tasks."""
+        ids, file_ptr, deps = self.nodes[:, wire.ID], self.read.file_ptr, self.read.deps.copy()
+        file = np.repeat(np.arange(len(file_ptr) - 1), np.diff(file_ptr))
+        rising = ids[1:] > ids[:-1]
+        if bool((rising | (file[1:] != file[:-1])).all()):
+            order = np.arange(len(ids))
+        else:
+            order = np.lexsort((ids, file))
+            ordered = ids[order]
+            twins = np.flatnonzero((ordered[1:] == ordered[:-1]) & (file[1:] == file[:-1]))
+            if len(twins):
+                raise self.fail(int(order[twins[0]]), "another node has the same id")
+        unknown = wire.find_ids(ids, file_ptr, order, self.read.dep_ptr, deps)
+        if unknown >= 0:
+            node = int(np.searchsorted(self.read.dep_ptr, unknown, "right")) - 1
+            raise self.fail(node, f"it waits for node {deps[unknown]}, which does not exist")
+        return (deps + self.to.n_tasks).astype(np.int32)

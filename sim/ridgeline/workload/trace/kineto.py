@@ -1,0 +1,415 @@
+"""PyTorch profiler (Kineto) traces as an Execution with measured times.
+
+A kernel waits for the kernel before it on its stream, for the host's call that launched it, for
+what its stream was told to wait for, and, where none of these explains when it began, for the
+kernel of another stream that ended last before. What remains is kept as a delay of fixed length, so
+that the replay of one rank gives the measured times exactly, and a replay on another network moves
+what depends on it. The host is one chain of launches with the measured time between them; where
+it waited for the device it waits for the same kernel again.
+
+NCCL kernels become collectives of their process group if the trace describes it (PyTorch 2.2 and
+later, ``Collective name`` ...); others are replayed as kernels, and a note counts them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ridgeline.errors import ConfigError
+from ridgeline.workload.execution import COLLECTIVES, Execution, TaskKind, check_execution
+from ridgeline.workload.trace.chakra import Names
+from ridgeline.workload.trace.json_stream import MAX_HEAD, open_json
+
+MAX_EVENTS = 50_000_000
+_KERNELS = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_CALLS = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "runtime", "driver"})
+_WAITS = re.compile(r"(cuda|hip)(Device|Stream|Event)Synchronize")
+_LAUNCH = re.compile(r"Launch|Memcpy|Memset", re.IGNORECASE)
+_OPS = {
+    "allreduce": "all-reduce",
+    "allreduce_coalesced": "all-reduce",
+    "reduce": "reduce",
+    "allgather": "all-gather",
+    "_allgather_base": "all-gather",
+    "allgather_into_tensor_coalesced": "all-gather",
+    "allgather_coalesced": "all-gather",
+    "reduce_scatter": "reduce-scatter",
+    "_reduce_scatter_base": "reduce-scatter",
+    "reduce_scatter_tensor_coalesced": "reduce-scatter",
+    "broadcast": "broadcast",
+    "all_to_all": "all-to-all",
+    "all_to_allv": "all-to-all",
+    "gather": "gather",
+    "scatter": "scatter",
+    "barrier": "barrier",
+}
+_BYTES = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2,
+          "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1}  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Kernel:
+    name: str
+    category: str
+    stream: int
+    start: float  # microseconds, from the first event
+    end: float
+    correlation: int
+    args: Mapping[str, Any]
+
+
+@dataclass
+class _Trace:
+    """What is kept of one file."""
+
+    file: str
+    rank: int = 0
+    world: int = 1
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    kernels: list[_Kernel] = field(default_factory=list)
+    calls: list[tuple[float, float, str, int]] = field(default_factory=list)
+    waits: list[tuple[float, int, int]] = field(default_factory=list)
+
+
+def load(path: str | Path) -> Execution:
+    """Read the trace of one rank.
+
+    Raises
+    ------
+    ConfigError
+        If it is damaged or has no kernels; with file and line.
+    """
+    return load_ranks([path])
+
+
+def load_ranks(paths: Iterable[str | Path]) -> Execution:
+    """Read traces of several ranks of one job; collectives of traced ranks meet."""
+    traces = [_read(Path(path)) for path in paths]
+    traces.sort(key=lambda trace: trace.rank)
+    for one, two in pairwise(traces):
+        if one.rank == two.rank:
+            raise ConfigError(f"rank {two.rank} is in {one.file}, too", file=two.file)
+    return _Builder(traces).execution()
+
+
+def _read(path: Path) -> _Trace:
+    stream, raw = open_json(path)
+    trace = _Trace(str(path))
+    events = 0
+    with raw:
+        for key in stream.object():
+            if key == "traceEvents":
+                for event in stream.items():
+                    events += 1
+                    if events > MAX_EVENTS:
+                        raise stream.fail(f"more than {MAX_EVENTS} events")
+                    if isinstance(event, dict) and event.get("ph") == "X":
+                        try:
+                            _keep(trace, event)
+                        except (KeyError, TypeError, ValueError, OverflowError) as error:
+                            raise stream.fail(
+                                f"an event {str(event.get('name'))!r:.60} lacks or misstates"
+                                f" {error!s:.60}"
+                            ) from error
+            else:
+                value = stream.value(MAX_HEAD)
+                if key == "distributedInfo" and isinstance(value, dict):
+                    _distributed(trace, value)
+    if not trace.kernels:
+        raise ConfigError(
+            f"no kernels among {events} events: profile with ProfilerActivity.CUDA", file=str(path)
+        )
+    return trace
+
+
+def _distributed(trace: _Trace, info: Mapping[str, Any]) -> None:
+    rank, world = info.get("rank", 0), info.get("world_size", 1)
+    if not (type(rank) is int and type(world) is int and 0 <= rank < world <= 10**6):
+        raise ConfigError(f"rank {rank!r} of {world!r}", file=trace.file, field="distributedInfo")
+    trace.rank, trace.world = rank, world
+    configs = info.get("pg_config")
+    for one in configs if isinstance(configs, list) else ():
+        if isinstance(one, dict) and (ranks := _ranks(one.get("ranks"))):
+            trace.groups[str(one.get("pg_name"))] = ranks
+
+
+def _ranks(value: object) -> tuple[int, ...]:
+    """Read "[0, 1]" or a list; empty if it is neither or was cut short."""
+    if isinstance(value, str):
+        if not re.fullmatch(r"\[[\d,\s]*\]", value):
+            return ()
+        value = [int(part) for part in re.findall(r"\d+", value)]
+    if isinstance(value, list) and all(type(rank) is int for rank in value):
+        return tuple(value)
+    return ()
+
+
+def _keep(trace: _Trace, event: Mapping[str, Any]) -> None:
+    category = str(event.get("cat", "")).lower()
+    args = event.get("args") or {}
+    if category in _KERNELS:
+        start, duration = float(event["ts"]), float(event["dur"])
+        if not (np.isfinite(start) and np.isfinite(duration) and duration >= 0):
+            raise ValueError("its time")
+        stream = int(args["stream"])
+        trace.kernels.append(
+            _Kernel(
+                str(event["name"]),
+                category,
+                stream,
+                start,
+                start + duration,
+                int(args.get("correlation", -1)),
+                args,
+            )
+        )
+    elif category in _CALLS:
+        name = str(event["name"])
+        if _WAITS.fullmatch(name) or _LAUNCH.search(name):
+            start = float(event["ts"])
+            trace.calls.append(
+                (start, start + float(event["dur"]), name, int(args.get("correlation", -1)))
+            )
+    elif category == "cuda_sync" and "wait_on_stream" in args and "stream" in args:
+        trace.waits.append((float(event["ts"]), int(args["stream"]), int(args["wait_on_stream"])))
+
+
+class _Builder:
+    """Collects the tasks of all ranks."""
+
+    def __init__(self, traces: Sequence[_Trace]) -> None:
+        self.traces = traces
+        self.world = max(trace.world for trace in traces)
+        self.labels, self.streams = Names(), Names()
+        self.groups: dict[tuple[int, ...], int] = {}
+        self.columns: dict[str, list[Any]] = {
+            name: []
+            for name in ("kind", "stream", "label", "start_s", "duration_s", "size_bytes", "op",
+                         "group", "id")
+        }  # fmt: skip
+        self.deps: list[list[int]] = []
+        self.ptr = [0]
+        self.plain = 0  # NCCL kernels without a description
+
+    def task(
+        self,
+        kind: TaskKind,
+        stream: str,
+        label: str,
+        times: tuple[float, float],
+        deps: Iterable[int],
+        size_bytes: float = np.nan,
+        op: int = -1,
+        group: int = -1,
+    ) -> int:
+        """Add a task and return its number."""
+        number = len(self.deps)
+        values = (int(kind), self.streams(stream), self.labels(label), times[0] * 1e-6,
+                  (times[1] - times[0]) * 1e-6, size_bytes, op, group,
+                  number - self.ptr[-1])  # fmt: skip
+        for column, value in zip(self.columns.values(), values, strict=True):
+            column.append(value)
+        self.deps.append(sorted(set(deps)))
+        return number
+
+    def add(self, trace: _Trace) -> None:
+        """Add the tasks of one rank, host and kernels in the order in which they began."""
+        origin = min(kernel.start for kernel in trace.kernels)
+        origin = min([origin, *(start for start, *_ in trace.calls)])
+        launched = {kernel.correlation for kernel in trace.kernels}
+        calls = sorted(
+            (start - origin, end - origin, name, correlation)
+            for start, end, name, correlation in trace.calls
+            if correlation in launched or _WAITS.fullmatch(name)
+        )
+        kernels = sorted(trace.kernels, key=lambda k: (k.start, k.stream))
+        for kernel in kernels:
+            kernel.start, kernel.end = kernel.start - origin, kernel.end - origin
+        waits = sorted((at - origin, stream, on) for at, stream, on in trace.waits)
+        _Rank(self, trace, kernels, calls, waits).add()
+        self.ptr.append(len(self.deps))
+
+    def group(self, ranks: tuple[int, ...]) -> int:
+        """Return the number of a group; -1: all ranks."""
+        if len(ranks) == self.world:
+            return -1
+        return self.groups.setdefault(ranks, len(self.groups))
+
+    def execution(self) -> Execution:
+        """Return the tasks of all ranks."""
+        for trace in self.traces:
+            self.add(trace)
+        c, n = self.columns, len(self.deps)
+        notes = [f"measured by the PyTorch profiler; {len(self.traces)} of {self.world} ranks"]
+        if self.plain:
+            notes.append(
+                f"{self.plain} communication kernels without a described group are replayed as"
+                " kernels"
+            )
+        execution = Execution(
+            name=Path(self.traces[0].file).name.split(".")[0],
+            ranks=np.array([trace.rank for trace in self.traces], np.int32),
+            world=self.world,
+            task_ptr=np.array(self.ptr, np.int64),
+            id=np.array(c["id"], np.int64),
+            kind=np.array(c["kind"], np.uint8),
+            stream=np.array(c["stream"], np.int32),
+            label=np.array(c["label"], np.int32),
+            start_s=np.array(c["start_s"]),
+            duration_s=np.array(c["duration_s"]),
+            flops=np.full(n, np.nan),
+            size_bytes=np.array(c["size_bytes"]),
+            format=np.full(n, -1, np.int8),
+            op=np.array(c["op"], np.int8),
+            group=np.array(c["group"], np.int32),
+            peer=np.full(n, -1, np.int32),
+            tag=np.zeros(n, np.int32),
+            dep_ptr=np.cumsum([0, *map(len, self.deps)], dtype=np.int64),
+            dep_index=np.array([dep for deps in self.deps for dep in deps], np.int32),
+            group_ptr=np.cumsum([0, *map(len, self.groups)], dtype=np.int64),
+            group_rank=np.array([rank for ranks in self.groups for rank in ranks], np.int32),
+            group_names=tuple(str(number) for number in range(len(self.groups))),
+            stream_names=tuple(self.streams),
+            label_names=tuple(self.labels),
+            notes=tuple(notes),
+        )
+        check_execution(execution)
+        return execution
+
+
+class _Rank:
+    """The tasks of one rank."""
+
+    def __init__(
+        self,
+        to: _Builder,
+        trace: _Trace,
+        kernels: Sequence[_Kernel],
+        calls: Sequence[tuple[float, float, str, int]],
+        waits: Sequence[tuple[float, int, int]],
+    ) -> None:
+        self.to, self.trace, self.kernels, self.calls = to, trace, kernels, calls
+        self.waits = list(waits)
+        self.host, self.host_time = -1, 0.0  # last task of the host, and when it ended
+        self.launch: dict[int, tuple[int, float]] = {}  # correlation -> host task, its end
+        self.last: dict[int, tuple[int, float]] = {}  # stream -> last kernel, its end
+        self.ended: list[tuple[float, int]] = []  # kernels by their end
+        self.awaited: dict[int, set[int]] = {}  # stream -> kernels it was told to wait for
+
+    def add(self) -> None:
+        """Add everything in the order of its beginning."""
+        import bisect
+
+        moments = [(start, 1, i) for i, (start, *_) in enumerate(self.calls)]
+        moments += [(kernel.start, 2, i) for i, kernel in enumerate(self.kernels)]
+        moments += [(at, 0, i) for i, (at, *_) in enumerate(self.waits)]
+        pending: list[tuple[float, int]] = []  # calls that wait, by when they return
+        for _, what, i in sorted(moments):
+            if what == 1:
+                start, end, name, correlation = self.calls[i]
+                if _WAITS.fullmatch(name):
+                    bisect.insort(pending, (end, i))
+                else:
+                    self._return(pending, start)
+                    self._advance(name, start)
+                    self.launch[correlation] = (self.host, self.host_time)
+            elif what == 2:
+                self._kernel(self.kernels[i])
+            else:
+                _, stream, on = self.waits[i]
+                if on in self.last:
+                    self.awaited.setdefault(stream, set()).add(self.last[on][0])
+        self._return(pending, np.inf)
+
+    def _advance(self, label: str, until: float, deps: Iterable[int] = ()) -> None:
+        """Let the host work until a moment."""
+        begin = max((self.host_time, *(self._end(dep) for dep in deps)))
+        before = [self.host] if self.host >= 0 else []
+        self.host = self.to.task(
+            TaskKind.HOST, "host", label, (min(begin, until), until), [*before, *deps]
+        )
+        self.host_time = until
+
+    def _return(self, pending: list[tuple[float, int]], until: float) -> None:
+        """Let calls return that waited for the device, if they returned by a moment."""
+        while pending and pending[0][0] <= until:
+            end, i = pending.pop(0)
+            if end <= self.host_time:
+                continue
+            earlier = [(at, task) for at, task in self.ended if self.host_time < at <= end]
+            self._advance(self.calls[i][2], end, [max(earlier)[1]] if earlier else [])
+
+    def _end(self, task: int) -> float:
+        c = self.to.columns
+        return float(c["start_s"][task] + c["duration_s"][task]) * 1e6
+
+    def _kernel(self, kernel: _Kernel) -> None:
+        deps = set(self.awaited.pop(kernel.stream, ()))
+        ready = [0.0]
+        if kernel.correlation in self.launch:
+            task, at = self.launch[kernel.correlation]
+            deps.add(task)
+            ready.append(at)
+        if kernel.stream in self.last:
+            task, at = self.last[kernel.stream]
+            deps.add(task)
+            ready.append(at)
+        deps = {dep for dep in deps if self._end(dep) <= kernel.start + 1e-3}
+        others = [
+            (at, task)
+            for stream, (task, at) in self.last.items()
+            if stream != kernel.stream and max(ready) < at <= kernel.start
+        ]
+        if others:
+            deps.add(max(others)[1])
+        begin = max((self._end(dep) for dep in deps), default=0.0)
+        if kernel.start - begin > 1e-3:
+            stream = f"delay of stream {kernel.stream}"
+            deps = {self.to.task(TaskKind.HOST, stream, "delay", (begin, kernel.start), deps)}
+        number = self._described(kernel, deps)
+        self.last[kernel.stream] = (number, kernel.end)
+        self.ended.append((kernel.end, number))
+        if len(self.ended) > 4096:  # the host is never that far ahead of what it waits for
+            del self.ended[:2048]
+
+    def _described(self, kernel: _Kernel, deps: Iterable[int]) -> int:
+        """Add a kernel as what it is."""
+        args, to = kernel.args, self.to
+        stream, times = f"stream {kernel.stream}", (kernel.start, kernel.end)
+        if kernel.category == "gpu_memcpy":
+            size = float(args.get("bytes", np.nan))
+            across = "DtoD" not in kernel.name
+            kind = TaskKind.MEMORY if across else TaskKind.COMPUTE
+            return to.task(kind, stream, kernel.name, times, deps, size if across else 2 * size)
+        name = str(args.get("Collective name", "")).lower()
+        if name or "nccl" in kernel.name.lower():
+            ranks = _ranks(args.get("Process Group Ranks")) or self.trace.groups.get(
+                str(args.get("Process Group Name")), ()
+            )
+            if not ranks and args.get("Group size") == to.world:
+                ranks = tuple(range(to.world))
+            moved = self._size(name, args)
+            if name in _OPS and self.trace.rank in ranks and moved is not None:
+                op = COLLECTIVES.index(_OPS[name])
+                group = to.group(ranks)
+                return to.task(
+                    TaskKind.COLLECTIVE, stream, kernel.name, times, deps, moved, op, group
+                )
+            to.plain += 1
+        return to.task(TaskKind.COMPUTE, stream, kernel.name, times, deps)
+
+    @staticmethod
+    def _size(name: str, args: Mapping[str, Any]) -> float | None:
+        """Bytes of a collective as nccl-tests counts them, or None if the trace does not say."""
+        whole = "Out" if _OPS.get(name) in {"all-gather", "gather"} else "In"
+        elements, width = args.get(f"{whole} msg nelems"), _BYTES.get(str(args.get("dtype")))
+        if _OPS.get(name) == "barrier":
+            return 0.0
+        return None if elements is None or width is None else float(elements) * width

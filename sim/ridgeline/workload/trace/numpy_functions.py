@@ -1,0 +1,441 @@
+"""What NumPy's functions mean: their names to the steps of a trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ridgeline.errors import RidgelineError
+
+if TYPE_CHECKING:
+    from ridgeline.workload.trace.numpy_tracer import Tape, TracedArray
+
+Shape = tuple[int, ...]
+Handler = Callable[..., Any]
+_REAL = np.dtype(np.float64)
+
+_UNARY = {
+    "exp": "exp", "exp2": "exp", "expm1": "expm1", "log": "log", "log2": "log", "log10": "log",
+    "log1p": "log1p", "sqrt": "sqrt", "square": "square", "absolute": "absolute",
+    "fabs": "absolute", "negative": "negate", "sin": "sine", "cos": "cosine", "tan": "tangent",
+    "sinh": "hyperbolic", "cosh": "hyperbolic", "arcsin": "arc", "arccos": "arc", "arctan": "arc",
+    "arcsinh": "arc", "arccosh": "arc", "arctanh": "arc", "tanh": "tanh",
+    "reciprocal": "reciprocal", "floor": "step", "ceil": "step", "rint": "step", "sign": "step",
+    "trunc": "step", "logical_not": "compare", "isnan": "compare", "isfinite": "compare",
+    "positive": "view",
+}  # fmt: skip
+_COMPARE = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and",
+            "logical_or")  # fmt: skip
+
+
+def _real(*dtypes: np.dtype[Any]) -> np.dtype[Any]:
+    found = np.result_type(*dtypes)
+    return found if found.kind == "f" else _REAL
+
+
+def _number(x: Any) -> float | None:
+    """Return an operand as a number, if it is one."""
+    array = np.asarray(x) if not hasattr(x, "tape") else None
+    if array is None or array.ndim or array.dtype.kind not in "fiub":
+        return None
+    return float(array)
+
+
+def _unary(name: str, kind: str) -> Handler:
+    def handle(tape: Tape, x: TracedArray) -> TracedArray:
+        keeps = name in {"negative", "absolute", "square", "positive", "sign"}
+        dtype = x.dtype if keeps else np.dtype(bool) if kind == "compare" else _real(x.dtype)
+        return tape.emit(kind, [x], x.shape, dtype)
+
+    return handle
+
+
+def _binary(kind: str, with_number: str, dtype: np.dtype[Any] | None = None) -> Handler:
+    """Handle a function of two arrays, or of an array and a number."""
+
+    def handle(tape: Tape, a: Any, b: Any) -> TracedArray:
+        numbers = [n for n in (_number(a), _number(b)) if n is not None]
+        arrays = [tape.taken(x) for x in (a, b)]
+        shape = np.broadcast_shapes(*(x.shape for x in arrays))
+        result = dtype or np.result_type(
+            *(_typed(x, y) for x, y in zip((a, b), arrays, strict=True))
+        )
+        if numbers:
+            (x,) = [x for x, of in zip(arrays, (a, b), strict=True) if _number(of) is None]
+            return tape.emit(with_number, [x], shape, result, number=numbers[0])
+        return tape.emit(kind, arrays, shape, result)
+
+    return handle
+
+
+def _typed(raw: Any, array: TracedArray) -> Any:
+    """Type of an operand; a Python number takes that of the other (NEP 50)."""
+    return raw if isinstance(raw, int | float) else array.dtype
+
+
+def _divide(tape: Tape, a: Any, b: Any) -> TracedArray:
+    x, y = tape.taken(a), tape.taken(b)
+    shape, dtype = np.broadcast_shapes(x.shape, y.shape), _real(x.dtype, y.dtype)
+    if (number := _number(b)) is not None:
+        return tape.emit("scale", [x], shape, dtype, number=1 / number if number else math.inf)
+    if (number := _number(a)) is not None:
+        return tape.emit("reciprocal", [y], shape, dtype, number=number)
+    return tape.emit("divide", [x, y], shape, dtype)
+
+
+def _power(tape: Tape, a: Any, b: Any) -> TracedArray:
+    number = _number(b)
+    x = tape.taken(a)
+    if number is None:
+        y = tape.taken(b)
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        return tape.emit("power-of", [x, y], shape, _real(x.dtype, y.dtype))
+    known = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
+    return tape.emit(known.get(number, "power"), [x], x.shape, _real(x.dtype), exponent=number)
+
+
+def _extremum(maximum: bool) -> Handler:
+    def handle(tape: Tape, a: Any, b: Any) -> TracedArray:
+        if _number(a) is not None:
+            a, b = b, a
+        number, x = _number(b), tape.taken(a)
+        if number is not None:
+            kind = "relu" if maximum and number == 0 else "clamp"
+            return tape.emit(kind, [x], x.shape, x.dtype)
+        y = tape.taken(b)
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        return tape.emit("extremum", [x, y], shape, np.result_type(x.dtype, y.dtype))
+
+    return handle
+
+
+def _matmul(tape: Tape, a: Any, b: Any) -> TracedArray:
+    x, y = tape.taken(a), tape.taken(b)
+    if not x.ndim or not y.ndim:
+        raise ValueError("matmul: an operand has no axes")
+    m, n = (x.shape[-2] if x.ndim > 1 else 1), (y.shape[-1] if y.ndim > 1 else 1)
+    k, inner = x.shape[-1], y.shape[-2] if y.ndim > 1 else y.shape[0]
+    if k != inner:
+        raise ValueError(f"matmul: {list(x.shape)} and {list(y.shape)} do not fit")
+    lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    shape = (*lead, *((m,) if x.ndim > 1 else ()), *((n,) if y.ndim > 1 else ()))
+    batch = math.prod(lead)
+    if y.ndim <= 2:
+        m, batch = m * batch, 1
+    return tape.emit("matmul", [x, y], shape, _real(x.dtype, y.dtype), m=m, n=n, k=k, batch=batch)
+
+
+def _dot(tape: Tape, a: Any, b: Any) -> TracedArray:
+    x, y = tape.taken(a), tape.taken(b)
+    if not x.ndim or not y.ndim:
+        return UFUNCS["multiply"](tape, a, b)  # type: ignore[no-any-return]
+    if y.ndim > 2:
+        raise RidgelineError("numpy.dot with more than two axes on the right; use matmul or einsum")
+    return _matmul(tape, x, y)
+
+
+def _einsum(tape: Tape, subscripts: str, *operands: Any, **_: Any) -> TracedArray:
+    terms, arrow, out = subscripts.replace(" ", "").partition("->")
+    names = terms.split(",")
+    if len(operands) != 2 or len(names) != 2 or not arrow or "." in subscripts:
+        raise RidgelineError(
+            f"einsum {subscripts!r}: two operands and '->' without '...' are known"
+        )
+    x, y = (tape.taken(one) for one in operands)
+    sizes: dict[str, int] = {}
+    for name, array in zip(names, (x, y), strict=True):
+        if len(name) != array.ndim or len(set(name)) != len(name):
+            raise RidgelineError(f"einsum {subscripts!r} does not fit {list(array.shape)}")
+        for letter, size in zip(name, array.shape, strict=True):
+            if sizes.setdefault(letter, size) != size:
+                raise RidgelineError(f"einsum {subscripts!r}: {letter!r} has two sizes")
+    first, second, last = set(names[0]), set(names[1]), set(out)
+    if (first ^ second) - last or last - (first | second):
+        raise RidgelineError(f"einsum {subscripts!r}: sums over one operand only are not known")
+
+    def product(letters: set[str]) -> int:
+        return math.prod(sizes[letter] for letter in letters)
+
+    batch, k = product(first & second & last), product((first & second) - last)
+    m, n = product(first - second), product(second - first)
+    shape = tuple(sizes[letter] for letter in out)
+    dtype = _real(x.dtype, y.dtype)
+    if k == 1 and not (first & second) - last:
+        return tape.emit("multiply", [x, y], shape, dtype)
+    return tape.emit("matmul", [x, y], shape, dtype, m=m, n=n, k=k, batch=batch)
+
+
+def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if isinstance(axis, tuple | list) else (axis,)
+    return tuple(np.lib.array_utils.normalize_axis_index(int(one), ndim) for one in given)
+
+
+def reduced(
+    tape: Tape, kind: str, x: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False,
+    **more: Any,
+) -> TracedArray:  # fmt: skip
+    """Record a reduction over axes."""
+    refused = set(more) - {"ddof", "ord", "initial", "where", "out"}
+    if refused or more.get("out") is not None:
+        raise RidgelineError(f"arguments {sorted(more)} of a reduction are not known")
+    array = tape.taken(x)
+    axes = _axes(axis, array.ndim)
+    keep = keepdims is True
+    shape = [1 if i in axes else n for i, n in enumerate(array.shape) if keep or i not in axes]
+    result = np.dtype(np.int64) if kind == "position" else array.dtype
+    if kind in {"mean", "variance", "length"}:
+        result = _real(array.dtype)
+    return tape.emit(kind, [array], shape, np.dtype(dtype) if dtype else result)
+
+
+def _reduction(kind: str) -> Handler:
+    return lambda tape, x, *args, **kwargs: reduced(tape, kind, x, *args, **kwargs)
+
+
+def _viewed(tape: Tape, x: TracedArray, view: Callable[[Any], Any]) -> TracedArray:
+    """Record a view whose shape NumPy finds on an array without memory."""
+    empty = np.broadcast_to(np.zeros((), np.int8), x.shape)
+    return tape.emit("view", [x], view(empty).shape, x.dtype)
+
+
+def _view(name: str) -> Handler:
+    def handle(tape: Tape, x: Any, *args: Any, **kwargs: Any) -> TracedArray:
+        return _viewed(tape, tape.taken(x), lambda a: getattr(np, name)(a, *args, **kwargs))
+
+    return handle
+
+
+def _transpose(tape: Tape, x: Any, *axes: Any) -> TracedArray:
+    given = axes[0] if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0])) else axes or None
+    return _viewed(tape, tape.taken(x), lambda a: np.transpose(a, given))
+
+
+def _reshape(tape: Tape, x: Any, *shape: Any, **kwargs: Any) -> TracedArray:
+    array = tape.taken(x)
+    given = kwargs.get("shape", kwargs.get("newshape", shape))
+    while len(given) == 1 and np.ndim(given[0]):
+        given = given[0]
+    sizes = [int(n) for n in (given if np.ndim(given) else (given,))]
+    if sizes.count(-1) == 1:
+        rest = math.prod(n for n in sizes if n != -1)
+        sizes[sizes.index(-1)] = array.size // rest if rest else 0
+    if math.prod(sizes) != array.size:
+        raise ValueError(f"cannot reshape {list(array.shape)} into {sizes}")
+    return tape.emit("view", [array], sizes, array.dtype)
+
+
+def _ravel(tape: Tape, x: Any, *_: Any) -> TracedArray:
+    array = tape.taken(x)
+    return tape.emit("view", [array], (array.size,), array.dtype)
+
+
+def _astype(tape: Tape, x: TracedArray, dtype: Any, **_: Any) -> TracedArray:
+    return tape.emit("view", [x], x.shape, np.dtype(dtype))
+
+
+def _copy(tape: Tape, x: TracedArray, *_: Any, **__: Any) -> TracedArray:
+    return tape.emit("view", [x], x.shape, x.dtype)
+
+
+def _getitem(tape: Tape, x: TracedArray, key: Any) -> TracedArray:
+    """Slices of one axis, views, and rows taken by indices."""
+    keys = key if isinstance(key, tuple) else (key,)
+    arrays = [k for k in keys if hasattr(k, "tape") or isinstance(k, np.ndarray | list)]
+    if arrays:
+        return _taken_rows(tape, x, keys)
+    empty = np.broadcast_to(np.zeros((), np.int8), x.shape)
+    shape = empty[key].shape
+    if math.prod(shape) == x.size:
+        return tape.emit("view", [x], shape, x.dtype)
+    cuts = _cuts(keys, x)
+    if len(cuts) != 1:
+        return tape.emit("rearrange", [x], shape, x.dtype)
+    ((axis, (start, length)),) = cuts.items()
+    cut = list(x.shape)
+    cut[axis] = length
+    part = tape.emit("slice", [x], cut, x.dtype, axis=axis, start=start, length=length)
+    return part if part.shape == shape else tape.emit("view", [part], shape, x.dtype)
+
+
+def _cuts(keys: Sequence[Any], x: TracedArray) -> dict[int, tuple[int, int]]:
+    """Axis -> start and length, of the axes that are cut without steps; else empty."""
+    used = sum(k is not None and k is not Ellipsis for k in keys)
+    cuts, axis = {}, 0
+    for k in keys:
+        if k is None:
+            continue
+        if k is Ellipsis:
+            axis += x.ndim - used
+            continue
+        if isinstance(k, slice):
+            start, stop, step = k.indices(x.shape[axis])
+            if step != 1:
+                return {}
+            if stop - start != x.shape[axis]:
+                cuts[axis] = (start, max(stop - start, 0))
+        else:
+            cuts[axis] = (int(k) % max(x.shape[axis], 1), 1)
+        axis += 1
+    return cuts
+
+
+def _taken_rows(tape: Tape, x: TracedArray, keys: Sequence[Any]) -> TracedArray:
+    indices = [tape.taken(k) for k in keys if not isinstance(k, slice) and k is not None]
+    if len(keys) == 1 and indices[0].dtype.kind != "b":
+        if x.ndim == 2:
+            shape = (*indices[0].shape, x.shape[1])
+            return tape.emit("embedding", [indices[0], x], shape, x.dtype, sparse=0)
+        return tape.emit(
+            "gather-elements", [x, indices[0]], (*indices[0].shape, *x.shape[1:]), x.dtype
+        )
+    if any(i.dtype.kind == "b" for i in indices) or any(not hasattr(k, "shape") for k in keys):
+        raise RidgelineError("indexing by masks, or by arrays and slices together, is not known")
+    lead = np.broadcast_shapes(*(i.shape for i in indices))
+    return tape.emit("gather-elements", [x, *indices], (*lead, *x.shape[len(keys) :]), x.dtype)
+
+
+def _take(tape: Tape, x: Any, indices: Any, axis: Any = None, **_: Any) -> TracedArray:
+    array, i = tape.taken(x), tape.taken(indices)
+    if axis == 0:
+        return _taken_rows(tape, array, (i,))
+    axis = 0 if axis is None else _axes(axis, array.ndim)[0]
+    shape = (*array.shape[:axis], *i.shape, *array.shape[axis + 1 :])
+    return tape.emit("gather-elements", [array, i], shape, array.dtype)
+
+
+def _concatenate(tape: Tape, arrays: Sequence[Any], axis: int = 0, **_: Any) -> TracedArray:
+    xs = [tape.taken(x) for x in arrays]
+    axis = _axes(axis, xs[0].ndim)[0]
+    sizes = [x.shape[axis] for x in xs]
+    shape = (*xs[0].shape[:axis], sum(sizes), *xs[0].shape[axis + 1 :])
+    dtype = np.result_type(*(x.dtype for x in xs))
+    return tape.emit("concat", xs, shape, dtype, axis=axis, sizes=tuple(sizes))
+
+
+def _stack(tape: Tape, arrays: Sequence[Any], axis: int = 0, **_: Any) -> TracedArray:
+    xs = [tape.taken(x) for x in arrays]
+    axis = _axes(axis, xs[0].ndim + 1)[0]
+    shape = (*xs[0].shape[:axis], len(xs), *xs[0].shape[axis:])
+    dtype = np.result_type(*(x.dtype for x in xs))
+    return tape.emit("concat", xs, shape, dtype, axis=axis, sizes=(1,) * len(xs))
+
+
+def _split(tape: Tape, x: Any, parts: Any, axis: int = 0) -> list[TracedArray]:
+    array = tape.taken(x)
+    axis = _axes(axis, array.ndim)[0]
+    empty = np.broadcast_to(np.zeros((), np.int8), array.shape)
+    made = [tape.array(p.shape, array.dtype) for p in np.array_split(empty, parts, axis)]
+    tape.step("split", "", [array.name], [one.name for one in made], "split", axis=axis)
+    return made
+
+
+def _where(tape: Tape, condition: Any, a: Any, b: Any) -> TracedArray:
+    xs = [tape.taken(x) for x in (condition, a, b)]
+    shape = np.broadcast_shapes(*(x.shape for x in xs))
+    dtype = np.result_type(_typed(a, xs[1]), _typed(b, xs[2]))
+    return tape.emit("select", xs, shape, dtype)
+
+
+def _clip(tape: Tape, x: Any, *_: Any, **__: Any) -> TracedArray:
+    array = tape.taken(x)
+    return tape.emit("clamp", [array], array.shape, array.dtype)
+
+
+def _norm(tape: Tape, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:
+    return reduced(tape, "length", x, axis, keepdims=keepdims)
+
+
+def _pad(tape: Tape, x: Any, widths: Any, *_: Any, **__: Any) -> TracedArray:
+    array = tape.taken(x)
+    pairs = np.broadcast_to(np.asarray(widths), (array.ndim, 2)).tolist()
+    shape = [n + a + b for n, (a, b) in zip(array.shape, pairs, strict=True)]
+    return tape.emit("pad", [array], shape, array.dtype)
+
+
+def _same(kind: str) -> Handler:
+    def handle(tape: Tape, x: Any, *_: Any, **__: Any) -> TracedArray:
+        array = tape.taken(x)
+        return tape.emit(kind, [array], array.shape, array.dtype)
+
+    return handle
+
+
+def _repeated(name: str) -> Handler:
+    def handle(tape: Tape, x: Any, *args: Any, **kwargs: Any) -> TracedArray:
+        array = tape.taken(x)
+        shape = np.broadcast_to(np.zeros((), np.int8), array.shape)
+        return tape.emit(
+            "rearrange", [array], getattr(np, name)(shape, *args, **kwargs).shape, array.dtype
+        )
+
+    return handle
+
+
+UFUNCS: dict[str, Handler] = {
+    **{name: _unary(name, kind) for name, kind in _UNARY.items()},
+    **{name: _binary("compare", "compare", np.dtype(bool)) for name in _COMPARE},
+    "add": _binary("add", "shift"),
+    "subtract": _binary("subtract", "shift"),
+    "multiply": _binary("multiply", "scale"),
+    "divide": _divide,
+    "true_divide": _divide,
+    "power": _power,
+    "float_power": _power,
+    "maximum": _extremum(maximum=True),
+    "minimum": _extremum(maximum=False),
+    "fmax": _extremum(maximum=True),
+    "fmin": _extremum(maximum=False),
+    "logaddexp": _binary("softplus", "softplus"),
+    "arctan2": _binary("atan2", "atan2"),
+    "matmul": _matmul,
+}
+"""NumPy's universal functions by name."""
+
+FUNCTIONS: dict[str, Handler] = {
+    **{name: _view(name) for name in ("swapaxes", "moveaxis", "expand_dims", "squeeze",
+                                      "broadcast_to", "atleast_1d", "atleast_2d", "rollaxis")},
+    **{name: _repeated(name) for name in ("repeat", "tile")},
+    "sum": _reduction("sum"),
+    "mean": _reduction("mean"),
+    "average": _reduction("mean"),
+    "var": _reduction("variance"),
+    "std": _reduction("variance"),
+    "max": _reduction("peaks"),
+    "amax": _reduction("peaks"),
+    "min": _reduction("peaks"),
+    "amin": _reduction("peaks"),
+    "prod": _reduction("product-of"),
+    "argmax": _reduction("position"),
+    "argmin": _reduction("position"),
+    "norm": _norm,
+    "cumsum": _same("running-sum"),
+    "cumprod": _same("running-product"),
+    "roll": _same("rearrange"),
+    "flip": _same("rearrange"),
+    "tril": _same("triangle"),
+    "triu": _same("triangle"),
+    "dot": _dot,
+    "inner": lambda tape, a, b: _dot(tape, a, _transpose(tape, b)),
+    "einsum": _einsum,
+    "transpose": _transpose,
+    "reshape": _reshape,
+    "ravel": _ravel,
+    "flatten": _ravel,
+    "astype": _astype,
+    "copy": _copy,
+    "getitem": _getitem,
+    "take": _take,
+    "concatenate": _concatenate,
+    "stack": _stack,
+    "split": _split,
+    "array_split": _split,
+    "where": _where,
+    "clip": _clip,
+    "pad": _pad,
+}  # fmt: skip
+"""NumPy's other functions, and methods of arrays, by name."""

@@ -1,0 +1,315 @@
+"""What PyTorch runs, recorded without running it.
+
+The module runs once on fake tensors, which have shapes and no data, with parameters replaced by
+fake ones: nothing is allocated, and a module that was built on the meta device does as well. In
+inference mode PyTorch hands composite operators (linear, lstm, attention) to a dispatch mode whole;
+those that `torch_ops` does not know are taken apart by PyTorch's own decomposition, until only
+known ones or primitives are left. `Tape` names the tensors, and follows writes into views.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from ridgeline.errors import RidgelineError
+from ridgeline.workload.trace.ir import Kind, Origin, Recorder
+
+Handler = Callable[["Call"], None]
+
+_KINDS: Mapping[torch.dtype, Kind] = {torch.int64: "int64", torch.int32: "int32"}
+
+
+def kind_of(tensor: Any) -> Kind:
+    """Return what a tensor holds: real numbers, indices or truth values."""
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        return "real"
+    return _KINDS.get(tensor.dtype, "int8")
+
+
+def shape_of(tensor: Any) -> tuple[int, ...]:
+    """Shape of a tensor; a complex number is two real ones."""
+    shape = tuple(int(size) for size in tensor.shape)
+    return (*shape, 2) if tensor.dtype.is_complex else shape
+
+
+class _Write(NamedTuple):
+    serial: int
+    name: str
+    elements: int
+
+
+class Tape(Recorder):
+    """A recorder that knows which tensor is which value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: dict[int, tuple[str, int]] = {}  # tensor -> name, number of writes before
+        self._held: list[Any] = []  # so that no other tensor gets the same id
+        self._writes: dict[int, list[_Write]] = {}
+        self._serial = 0
+
+    def declare(self, tensor: Any, origin: Origin, name: str = "") -> str:
+        """Give a tensor that the trace starts from a name."""
+        return self._bind(tensor, self.value(shape_of(tensor), kind_of(tensor), origin, name))
+
+    def made(self, tensor: Any) -> str:
+        """Declare what a step has made."""
+        return self.declare(tensor, "made")
+
+    def name(self, tensor: Any, layer: str = "") -> str:
+        """Name of a tensor as it is now; one that nobody declared is a constant."""
+        if id(tensor) not in self._names:
+            return self.declare(tensor, "constant")
+        name, stamp = self._names[id(tensor)]
+        for write in self._writes.get(_storage(tensor), ()):
+            if write.serial > stamp:
+                name = self._after(tensor, name, write, layer)
+        self._bind(tensor, name)
+        return name
+
+    def written(self, tensor: Any, name: str) -> None:
+        """Note that a tensor was overwritten by a value: all views of its storage have changed."""
+        self._serial += 1
+        elements = self.values[name].elements
+        self._writes.setdefault(_storage(tensor), []).append(_Write(self._serial, name, elements))
+        self._bind(tensor, name)
+
+    def _after(self, tensor: Any, name: str, write: _Write, layer: str) -> str:
+        """Value of a tensor after another view of its storage was written."""
+        new = self.value(shape_of(tensor), kind_of(tensor))
+        if write.elements == self.values[new].elements:
+            self.step("view", layer, (write.name,), (new,))
+        else:
+            self.step("scatter", layer, (name, write.name), (new,), "write into a view")
+        return new
+
+    def _bind(self, tensor: Any, name: str) -> str:
+        if id(tensor) not in self._names:
+            self._held.append(tensor)
+        self._names[id(tensor)] = (name, self._serial)
+        return name
+
+
+def _storage(tensor: Any) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+class Call:
+    """One operator call as a handler sees it: arguments by name, and what it returned."""
+
+    def __init__(self, tape: Tape, layer: str, source: str, args: dict[str, Any], out: Any) -> None:
+        self.tape, self.layer, self.source = tape, layer, source
+        self.args, self.out = args, out
+        self.result: str | None = None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an argument, or what it is if it was not given or is None."""
+        value = self.args.get(name)
+        return default if value is None else value
+
+    def tensor(self, name: str) -> str | None:
+        """Name of the value of an argument that is a tensor, else None."""
+        value = self.args.get(name)
+        return self.tape.name(value, self.layer) if isinstance(value, torch.Tensor) else None
+
+    def tensors(self) -> list[str]:
+        """Names of all tensors among the arguments, those in lists included."""
+        flat = [t for value in self.args.values() for t in _tensors(value)]
+        return [self.tape.name(tensor, self.layer) for tensor in flat]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of an argument that is a tensor."""
+        return shape_of(self.args[name])
+
+    def emit(self, kind: str, inputs: Sequence[str], /, **attrs: Any) -> str:
+        """Append the step that makes the output, and return its name."""
+        outputs = [self._output(tensor) for tensor in _tensors(self.out)]
+        self.tape.step(kind, self.layer, inputs, outputs, self.source, **attrs)
+        return outputs[0] if outputs else ""
+
+    def emit_inner(
+        self, kind: str, inputs: Sequence[str], shape: Sequence[int], /, **attrs: Any
+    ) -> str:
+        """Append a step whose result only this call uses."""
+        made = self.tape.value(shape, "real")
+        self.tape.step(kind, self.layer, inputs, (made,), self.source, **attrs)
+        return made
+
+    def constant(self) -> None:
+        """Say that the output depends on nothing."""
+        for tensor in _tensors(self.out):
+            self.result = self.tape.declare(tensor, "constant")
+
+    def _output(self, tensor: Any) -> str:
+        self.result = self.tape.value(shape_of(tensor), kind_of(tensor))
+        return self.tape._bind(tensor, self.result)
+
+
+def _tensors(value: Any) -> list[Any]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [t for item in value for t in _tensors(item)] if isinstance(value, list | tuple) else []
+
+
+class Known:
+    """Real values of small tensors that depend on code alone: masks, positions, flags.
+
+    Code that looks at one of them (is this mask causal?) gets its answer; random numbers are 0.5.
+    """
+
+    limit = 2**22
+    """Elements of the largest tensor that is computed."""
+
+    def __init__(self) -> None:
+        self._real: dict[int, tuple[Any, Any]] = {}  # fake tensor and its values, by id
+
+    def learn(self, fake: Any, real: Any) -> None:
+        """Keep the values of tensors."""
+        if isinstance(fake, torch.Tensor) and isinstance(real, torch.Tensor):
+            if fake.shape == real.shape and real.numel() <= self.limit:
+                self._real[id(fake)] = (fake, real)
+        elif isinstance(fake, list | tuple) and isinstance(real, list | tuple):
+            for one, other in zip(fake, real, strict=False):
+                self.learn(one, other)
+
+    def run(self, func: Any, name: str, args: Any, kwargs: Any) -> tuple[bool, Any]:
+        """Compute an operator whose tensors are all known; tell whether it was."""
+        leaves = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        if any(id(x) not in self._real for x in leaves) or not self._small(args, kwargs):
+            self._forget(name, args)
+            return False, None
+        args, kwargs = tree_map_only(torch.Tensor, lambda x: self._real[id(x)][1], (args, kwargs))
+        with _disable_current_modes(), torch.inference_mode():
+            try:
+                real = func(*args, **kwargs)
+                if name.strip("_") in _RANDOM and isinstance(real, torch.Tensor):
+                    real.fill_(0.5)
+            except (RuntimeError, NotImplementedError, IndexError, ValueError):
+                return False, None  # the fake tensors will complain, or do without
+        return True, real
+
+    def _forget(self, name: str, args: Any) -> None:
+        """Forget a tensor that is overwritten by what nobody knows."""
+        if name.endswith("_") and args and isinstance(args[0], torch.Tensor):
+            self._real.pop(id(args[0]), None)
+
+    def _small(self, args: Any, kwargs: Any) -> bool:
+        """Tell whether no argument asks for a large tensor; views and sums of small ones are."""
+        sizes = [x for x in tree_leaves((args, kwargs)) if isinstance(x, int)]
+        return math.prod(max(abs(x), 1) for x in sizes) <= self.limit
+
+
+_RANDOM = frozenset({"rand", "rand_like", "randn", "randn_like", "uniform", "bernoulli", "normal"})
+
+
+class Listener(TorchDispatchMode):  # type: ignore[misc]
+    """Records every operator while it is active.
+
+    Parameters
+    ----------
+    handlers
+        By the operator's name without underscore; `fallback` takes those that nobody knows.
+    """
+
+    def __init__(
+        self, tape: Tape, fake: FakeTensorMode, handlers: Mapping[str, Handler], fallback: Handler
+    ) -> None:
+        super().__init__()
+        self.tape, self.fake = tape, fake
+        self.handlers, self.fallback = handlers, fallback
+        self.path: list[str] = []
+        self.where = ""
+        """Path of the module that ran last: where something went wrong."""
+        self._faked: dict[int, tuple[Any, Any]] = {}
+        self.known = Known()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = tree_map_only(torch.Tensor, self.faked, (args, kwargs or {}))
+        if func.namespace == "prim":
+            return func(*args, **kwargs)
+        name = func._schema.name.rpartition("::")[2]
+        in_place = name.endswith("_") and not name.endswith("__")
+        handler = self.handlers.get(name.rstrip("_") if in_place else name)
+        if handler is None and func._can_decompose():
+            with self:
+                return func.decompose(*args, **kwargs)
+        bound = _bound(func, args, kwargs)
+        self.where = layer = self.path[-1] if self.path else ""
+        before = self.tape.name(args[0], layer) if in_place and args else ""
+        known, real = self.known.run(func, name, args, kwargs)
+        if known and not isinstance(real, torch.Tensor | list | tuple):
+            return real
+        with self.fake:
+            out = _SHAPES[name](*args) if name in _SHAPES else func(*args, **kwargs)
+        self.known.learn(out, real)
+        call = Call(self.tape, layer, f"{func.namespace}.{name}", bound, out)
+        if before:
+            self.tape._bind(args[0], before)
+        (handler or self.fallback)(call)
+        if in_place and call.result is not None:
+            self.tape.written(args[0], call.result)
+        return out
+
+    def faked(self, tensor: Any) -> Any:
+        """Return a fake tensor in place of one that is real or on the meta device."""
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        if id(tensor) not in self._faked:
+            with self.fake:
+                fake = torch.empty(tensor.shape, dtype=tensor.dtype)
+            if not tensor.is_meta:
+                self.known.learn(fake, tensor)
+            self._faked[id(tensor)] = (tensor, fake)
+        return self._faked[id(tensor)][1]
+
+    @contextmanager
+    def inside(self, module: Any) -> Iterator[None]:
+        """Follow which submodule runs, so that every step knows its layer."""
+        hooks = []
+        for name, part in module.named_modules():
+
+            def enter(_: Any, __: Any, name: str = name) -> None:
+                self.path.append(name)
+
+            def leave(*_: Any) -> None:
+                self.path.pop()
+
+            hooks += [
+                part.register_forward_pre_hook(enter),
+                part.register_forward_hook(leave, always_call=True),
+            ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+def _grouped_product(a: Any, b: Any, *_: Any) -> Any:
+    """Rows of groups [rows, k] with a matrix for each group [groups, k, n]."""
+    if b.ndim == 2:
+        raise RidgelineError("products of groups of columns are not modelled")
+    return torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype)
+
+
+# Operators that refuse to run on fake tensors of some types, by what they return.
+_SHAPES: Mapping[str, Callable[..., Any]] = {"_grouped_mm": _grouped_product}
+
+
+def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Give every argument of an operator its name from the schema."""
+    bound = dict(kwargs)
+    for i, argument in enumerate(func._schema.arguments):
+        if i < len(args):
+            bound[argument.name] = args[i]
+        elif argument.name not in bound and argument.has_default_value():
+            bound[argument.name] = argument.default_value
+    return bound

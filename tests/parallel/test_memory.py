@@ -1,0 +1,87 @@
+"""Memory of a step by kind, against liveness, ZeRO's table and the network's own numbers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import ridgeline as rl
+from oracles.graph_memory import profile
+from oracles.graph_networks import optimized_graphs
+from ridgeline.errors import RidgelineError
+from ridgeline.parallel.memory import held_bytes, memory, model_states
+from ridgeline.workload import load_model, peak, training_graph
+from ridgeline.workload.optimizers import OPTIMIZERS
+
+
+@settings(max_examples=60, deadline=None)
+@given(optimized_graphs())
+def test_timeline_equals_the_oracle_and_its_peak_that_of_liveness(case):
+    forward, optimizer = case
+    graph = training_graph(forward, optimizer)
+    held = held_bytes(graph)
+    assert held.sum(axis=1).tolist() == profile(graph)
+    assert held.sum(axis=1).max() == peak(graph).total
+    persistent = held_bytes(graph, gradients_persist=True)
+    assert persistent.sum(axis=1).max() == peak(graph, gradients_persist=True).total
+    assert np.all(held >= 0)
+
+
+def test_memory_of_a_plan():
+    plan = rl.Plan(global_batch=64, micro_batch=16, precision="fp16-mixed")
+    result = rl.memory("resnet50", plan)
+    graph = load_model("resnet50").training(16, "fp16-mixed")
+    assert result.peak["total"] == peak(graph, gradients_persist=True).total
+    assert result.peak["total"] == sum(v for k, v in result.peak.items() if k != "total")
+    assert result.kinds == tuple(k for k in result.peak if k != "total")
+    assert result.to_dict()["fullest_op"] == graph.ops[result.fullest].name
+    sizes = [size for _, size in result.largest]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sum(sizes) <= result.peak["total"]
+    assert "resnet50" in repr(result)
+
+
+def test_memory_with_savings():
+    plan = rl.Plan(global_batch=32, precision="fp16-mixed")
+    whole = memory("resnet50", plan)
+    full = memory("resnet50", plan, recompute="full")
+    away = memory("resnet50", plan, offload="all")
+    budget = 0.6 * whole.peak["total"]
+    fitted = memory("resnet50", plan, recompute="budget", budget_bytes=budget)
+    assert fitted.peak["total"] <= budget
+    assert max(full.peak["total"], away.peak["total"]) < whole.peak["total"]
+    assert whole.recompute_share == away.recompute_share == 0 < fitted.recompute_share
+    assert away.to_dict()["offloaded_bytes"] > 0
+
+
+def test_divided_plans_are_left_to_the_simulation():
+    plan = rl.Plan(global_batch=8).model_copy(update={"pipeline": 2})
+    with pytest.raises(RidgelineError, match="pipeline=2 divides the model"):
+        memory("gpt2", plan)
+
+
+@pytest.mark.parametrize(
+    ("sharding", "ranks", "published_gb"),
+    [
+        *((1, 1, 120), (1, 4, 52.5), (1, 16, 35.6), (1, 64, 31.4), (1, 256, 30.4)),
+        *((1, 1024, 30.1), (2, 4, 41.2), (2, 16, 21.6), (2, 64, 16.6), (2, 256, 15.4)),
+        *((2, 1024, 15.1), (3, 4, 30.0), (3, 16, 7.5), (3, 64, 1.88), (3, 256, 0.469)),
+        (3, 1024, 0.117),
+    ],
+)
+def test_model_states_are_zeros(sharding, ranks, published_gb):
+    """arXiv:1910.02054, table 1, for 7.5e9 parameters: 2 + 2 + 12 bytes each with Adam.
+
+    A perceptron casts all of its weights. In a transformer of this precision norms and embedding
+    tables have no 16-bit copy, which ZeRO's formula counts for every parameter.
+    """
+    plain = load_model("mlp").training(1, "fp16-mixed", OPTIMIZERS["adam"])
+    gpt = load_model("megatron-7.5b").training(1, "fp16-mixed", OPTIMIZERS["adam"])
+    for graph, within in ((plain, 0.01), (gpt, 0.035)):
+        states = model_states(graph, sharding, ranks)
+        predicted_gb = sum(states.values()) / graph.parameters * 7.5
+        assert predicted_gb == pytest.approx(published_gb, rel=within)
+
+
+def test_unknown_stages_are_refused():
+    with pytest.raises(RidgelineError, match="stages are 0 to 3"):
+        model_states(load_model("mlp").training(1), 4, 8)

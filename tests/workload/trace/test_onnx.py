@@ -1,0 +1,211 @@
+"""ONNX files: exported by PyTorch against the zoo; built by hand, broken and unusual ones."""
+
+import pytest
+
+onnx = pytest.importorskip("onnx", reason="onnx is not installed: make test-trace")
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+import ridgeline as rl
+from ridgeline.cli import execute
+from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.workload import Pass
+from ridgeline.workload.trace.network import TraceWarning
+
+FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
+
+
+def weight(name, *shape):
+    return numpy_helper.from_array(np.ones(shape, np.float32) * 0.5, name)
+
+
+def write(path, nodes, inputs, outputs, weights=(), opset=17):
+    def declare(items):
+        return [helper.make_tensor_value_info(n, kind, shape) for n, (kind, shape) in items.items()]
+
+    graph = helper.make_graph(nodes, "g", declare(inputs), declare(outputs), list(weights))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def perceptron(path, batch="n", middle=(), **more):
+    nodes = [
+        helper.make_node("Gemm", ["x", "a.weight", "a.bias"], ["h"], transB=1),
+        *middle,
+        helper.make_node("Relu", ["h" if not middle else "m"], ["r"]),
+        helper.make_node("MatMul", ["r", "b.weight"], ["y"]),
+    ]
+    weights = [weight("a.weight", 32, 16), weight("a.bias", 32), weight("b.weight", 32, 8)]
+    inputs, outputs = {"x": (FLOAT, [batch, 16])}, {"y": (FLOAT, [batch, 8])}
+    return write(path, nodes, inputs, outputs, weights, **more)
+
+
+def test_a_file_is_a_model_for_any_batch(tmp_path, capsys):
+    path = perceptron(tmp_path / "mlp.onnx")
+    model = rl.load_model(path)
+    for batch in (1, 6, 100):
+        graph = model.training(batch, "bf16-mixed")
+        assert graph.parameters == 32 * 17 + 32 * 8
+        assert graph.flops(Pass.FORWARD) == 2 * batch * (16 * 32 + 32 * 8)
+    assert "the loss of the output 'y' was added: cross-entropy" in graph.notes
+    assert graph.ops[0].layer == "a"
+    assert execute(["run", str(path), "dgx1-v100", "--plan", "data=8", "--batch", "64"]) == 0
+    assert execute(["show", str(path)]) == 0
+    assert "800 parameters" in capsys.readouterr().out
+
+
+def test_a_batch_that_is_a_number_in_the_file_is_symbolic_where_nothing_depends_on_it(tmp_path):
+    assert rl.load_model(perceptron(tmp_path / "x.onnx", batch=4)).training(9).batch == 9
+
+
+def test_sizes_that_are_only_named_must_be_given(tmp_path):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    inputs, outputs = {"x": (FLOAT, ["n", "time", 4])}, {"y": (FLOAT, ["n", "time", 5])}
+    path = write(tmp_path / "x.onnx", nodes, inputs, outputs, [weight("w", 4, 5)])
+    with pytest.raises(ConfigError, match=r"the symbolic size 'time'; give it as .*dims\.time"):
+        rl.load_model(path)
+    graph = rl.load_model(path, {"dims.time": 7, "loss": "mse"}).training(2)
+    assert graph.flops(Pass.FORWARD) == 2 * 2 * 7 * 4 * 5
+
+
+def test_unknown_operators_warn_or_are_refused(tmp_path):
+    odd = helper.make_node("Sorcery", ["h"], ["m"], domain="magic")
+    path = perceptron(tmp_path / "x.onnx", middle=[odd])
+    with pytest.raises(ConfigError, match=r"the shape of node 'Sorcery'"):
+        rl.load_model(path)
+    model = onnx.load(path)
+    model.graph.value_info.append(helper.make_tensor_value_info("m", FLOAT, ["n", 32]))
+    model.opset_import.append(helper.make_opsetid("magic", 1))
+    path.write_bytes(model.SerializeToString())
+    with pytest.warns(TraceWarning, match=r"Sorcery \(1 x, .*%"):
+        graph = rl.load_model(path).training(3)
+    assert "unknown" in {op.kind for op in graph.ops}
+    with pytest.raises(RidgelineError, match="unknown operations: Sorcery"):
+        rl.load_model(path, {"strict": True})
+
+
+def test_cycles_missing_values_and_garbage_are_one_error_each(tmp_path, capsys):
+    nodes = [
+        helper.make_node("Add", ["x", "b"], ["a"], name="first"),
+        helper.make_node("Relu", ["a"], ["b"], name="second"),
+    ]
+    io = {"x": (FLOAT, [2, 3])}, {"b": (FLOAT, [2, 3])}
+    cyclic = write(tmp_path / "cyclic.onnx", nodes, *io)
+    missing = write(tmp_path / "missing.onnx", [helper.make_node("Add", ["x", "q"], ["b"])], *io)
+    wrong = tmp_path / "wrong.onnx"
+    wrong.write_bytes(b"\x3a\x05\x0a\x03\x0a\x01\xff")
+    for path, message in (
+        (cyclic, "a cycle through the nodes first, second"),
+        (missing, "reads 'q', which nothing makes"),
+        (wrong, "wrong.onnx"),
+    ):
+        assert execute(["run", str(path), "dgx1-v100", "--batch", "8"]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert "Traceback" not in error
+
+
+def test_weights_stored_elsewhere_are_never_looked_for(tmp_path):
+    path = perceptron(tmp_path / "x.onnx")
+    model = onnx.load(path)
+    for tensor in model.graph.initializer:
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="not-there.bin")
+    path.write_bytes(model.SerializeToString())
+    assert rl.load_model(path).training(2).parameters == 800
+
+
+def test_a_large_file_is_read_in_little_memory(tmp_path):
+    import tracemalloc
+
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    io = {"x": (FLOAT, ["n", 4096])}, {"y": (FLOAT, ["n", 8192])}
+    path = write(tmp_path / "x.onnx", nodes, *io, [weight("w", 4096, 8192)])
+    tracemalloc.start()
+    try:
+        assert rl.load_model(path).training(2).parameters == 4096 * 8192
+        assert tracemalloc.get_traced_memory()[1] < 32e6 < path.stat().st_size
+    finally:
+        tracemalloc.stop()
+
+
+def test_tied_weights_that_are_stored_twice_are_one(tmp_path):
+    table = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["e"]),
+        helper.make_node("MatMul", ["e", "head"], ["y"]),
+    ]
+    io = {"ids": (INT, ["n", 5])}, {"y": (FLOAT, ["n", 5, 50])}
+    for other, parameters in ((table.T, 300), (table.T + 1, 600)):
+        head = numpy_helper.from_array(np.ascontiguousarray(other), "head")
+        weights = [numpy_helper.from_array(table, "table"), head]
+        graph = rl.load_model(write(tmp_path / "x.onnx", nodes, *io, weights)).training(2)
+        assert graph.parameters == parameters
+        assert graph.tokens_per_sample == 5
+
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-trace")
+from workload.trace import torch_networks
+
+
+def exported(make, inputs, path):
+    """Export on the meta device: as an ONNX file whose weights are elsewhere."""
+    ir = pytest.importorskip("onnx_ir", reason="onnxscript is not installed")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    with torch.device("meta"):
+        module = make()
+    held = {
+        name
+        for of in (module.named_parameters, module.named_buffers)
+        for name, _ in of(remove_duplicate=False)
+    }
+    batch = torch.export.Dim("batch")
+    program = torch.onnx.export(
+        module, inputs, dynamo=True, optimize=False, verbose=False,
+        dynamic_shapes=tuple({0: batch} for _ in inputs),
+    )  # fmt: skip
+    for name, value in program.model.graph.initializers.items():
+        of = value.const_value
+        if name in held:
+            value.const_value = ir.ExternalTensor(
+                "none", 0, of.nbytes, of.dtype, shape=of.shape, name=name
+            )
+    path.write_bytes(ir.to_proto(program.model).SerializeToString())
+    return path
+
+
+def ids(*shape):
+    return torch.zeros(shape, dtype=torch.int64, device="meta")
+
+
+IMAGES = (torch.zeros(2, 3, 224, 224, device="meta"),)
+NETWORKS = {
+    "resnet50": (lambda: torch_networks.ResNet50().eval(), IMAGES, {}),
+    "vgg16": (torch_networks.Vgg16, IMAGES, {}),
+    "bert-base": (lambda: torch_networks.Bert(layers=2), (ids(2, 512), ids(2, 512), ids(2, 80)),
+                  {"layers": 2}),
+    "gpt2": (lambda: torch_networks.Gpt2(layers=2), (ids(2, 1024),), {"layers": 2}),
+    "llama3-8b": (lambda: torch_networks.Llama(layers=2), (ids(2, 8192),), {"layers": 2}),
+    "lstm-lm": (torch_networks.LstmLm, (ids(2, 35),), {"bias": "two"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.filterwarnings("ignore")
+def test_an_exported_network_agrees_with_the_zoo_and_with_pytorch(name, tmp_path):
+    """Stacks of equal blocks have two of them, in the real sizes."""
+    make, inputs, overrides = NETWORKS[name]
+    loaded = rl.load_model(exported(make, inputs, tmp_path / f"{name}.onnx"))
+    zoo = rl.load_model(name, overrides).training(4)
+    with torch.device("meta"):
+        traced = rl.trace(make(), *inputs).training(4)
+    graph = loaded.training(4)
+    assert graph.parameters == traced.parameters == zoo.parameters
+    for part in (Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT):
+        assert graph.flops(part) == pytest.approx(zoo.flops(part), rel=0.005)
+        assert graph.flops(part) == pytest.approx(traced.flops(part), rel=0.005)
+    assert graph.activation_bytes == pytest.approx(zoo.activation_bytes, rel=0.02)
+    assert graph.activation_bytes == pytest.approx(traced.activation_bytes, rel=0.02)
