@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ridgeline.parallel.plan import Plan
     from ridgeline.report.result import Result
     from ridgeline.simulation import simulate
-    from ridgeline.study.sweep import load_study, run_sweep
+    from ridgeline.study.sweep import load_rows, load_study, run_sweep
     from ridgeline.workload.execution import Execution
     from ridgeline.workload.files import load_model
     from ridgeline.workload.model import Model
@@ -63,6 +63,7 @@ _HOME = {
     "load_energy_table": "hardware",
     "load_model": "workload.files",
     "load_node": "hardware",
+    "load_rows": "study.sweep",
     "load_study": "study.sweep",
     "memory": "parallel.memory",
     "run_sweep": "study.sweep",
@@ -92,6 +93,7 @@ __all__ = [
     "load_energy_table",
     "load_model",
     "load_node",
+    "load_rows",
     "load_study",
     "memory",
     "run_sweep",
