@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from ridgeline.kernels.cost import places, price_of_place
 from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.wires import Wires
-from ridgeline.workload.graph import Graph, Op, Tensor
+from ridgeline.workload.graph import Graph, Op, Same, Tensor
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 
 COLLECTIVE = "collective"
@@ -42,7 +43,7 @@ class Prices:
     def __init__(self, builder: ProgramBuilder, device: Device) -> None:
         self.builder, self.device = builder, device
         self.cost_of_row: dict[int, OpCost] = {}
-        self._costs: dict[tuple[object, ...], OpCost] = {}
+        self._costs: dict[object, OpCost] = {}
         self._by_op: dict[int, tuple[Op, OpCost]] = {}
         self._rows: dict[int, int] = {}
         self.accounts = self._accounts()
@@ -56,18 +57,7 @@ class Prices:
         return known[1]
 
     def _cost(self, op: Op, graph: Graph) -> OpCost:
-        tensors = graph.tensors
-        key = (
-            op.kind,
-            op.pass_,
-            op.loops,
-            op.vector_flops,
-            op.input_passes,
-            op.output_passes,
-            op.attrs,
-            tuple(_look(tensors[n]) for n in op.inputs),
-            tuple(_look(tensors[n]) for n in op.outputs),
-        )
+        key = _signatures(Same(graph))[id(op)]
         if key not in self._costs:
             free = op.kind in COLLECTIVES
             self._costs[key] = OpCost(0.0) if free else price(op, graph, self.device)
@@ -117,6 +107,45 @@ class Prices:
             if level.bandwidth is not None:
                 resources[name] = self.builder.add_resource(f"device/{name}", level.bandwidth.value)
         return resources
+
+
+class _Signature:
+    """What the price of an op depends on, hashed once for all devices that price it."""
+
+    __slots__ = ("hash", "key")
+
+    def __init__(self, key: tuple[object, ...]) -> None:
+        self.key, self.hash = key, hash(key)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Signature) and other.key == self.key
+
+
+@lru_cache(maxsize=64)
+def _signatures(same: Same) -> dict[int, _Signature]:
+    """Return the signature of every op of a graph by the op's identity, equal ones as one object."""
+    tensors = same.graph.tensors
+    one: dict[_Signature, _Signature] = {}
+    found = {}
+    for op in same.graph.ops:
+        signature = _Signature(
+            (
+                op.kind,
+                op.pass_,
+                op.loops,
+                op.vector_flops,
+                op.input_passes,
+                op.output_passes,
+                op.attrs,
+                tuple(_look(tensors[n]) for n in op.inputs),
+                tuple(_look(tensors[n]) for n in op.outputs),
+            )
+        )
+        found[id(op)] = one.setdefault(signature, signature)
+    return found
 
 
 def _look(tensor: Tensor) -> tuple[object, ...]:

@@ -52,7 +52,8 @@ def axis_label(column: str, rows: Sequence[Row]) -> str:
     unit, _ = unit_of(column)
     if not unit and isinstance(first := rows[0].get(column), str):
         unit = _si_unit(first)
-    name = words(".".join(column.split(".")[-2:]))
+    parts = [_without_unit(part) for part in column.split(".")[-2:]]
+    name = words(" ".join(parts))
     return f"{name} ({unit})" if unit else name
 
 
@@ -147,50 +148,19 @@ def bars(rows: Sequence[Row], kind: str, by: str | None = None, ax: Axes | None 
             name = part.partition(".")[2]
             colour = COLOURS.get(name, SERIES[i % len(SERIES)])
             shown.append(
-                axes.bar(range(len(rows)), heights, 0.7, below, color=colour, label=words(name))
+                axes.barh(range(len(rows)), heights, 0.7, below, color=colour, label=words(name))
             )
             below += heights
         names = [str(row[by]) if by is not None else "" for row in rows]
-        axes.set_xticks(
-            range(len(rows)), names, rotation=30 if max(map(len, names)) > 6 else 0,
-            ha="right" if max(map(len, names)) > 6 else "center", fontsize=SMALL,
-        )  # fmt: skip
-        axes.set_ylabel(f"{group.partition('_')[0]} ({unit})")
+        axes.set_yticks(range(len(rows)), names, fontsize=SMALL)
+        axes.invert_yaxis()
+        axes.set_xlim(left=0)
+        axes.set_xlabel(f"{group.partition('_')[0]} ({unit})")
         head(axes, title, shown, columns=4)
         of = "" if by is None else f" A bar for each {words(by)}."
         return f"Parts add up to the total; the axis begins at 0.{of}"
 
-    return sheet((3.6, 0.85, 0.95, 1.25), draw, stamp(rows), ax)
-
-
-def residuals(rows: Sequence[Row], ax: Axes | None = None) -> Axes:
-    """Draw predictions over measurements, with the line where they are equal and 25 % around it.
-
-    Every row has ``predicted`` and ``measured`` in one unit.
-    """
-
-    def draw(axes: Axes) -> str:
-        measured = np.array([float(row["measured"]) for row in rows])
-        predicted = np.array([float(row["predicted"]) for row in rows])
-        ends = np.array([min(measured.min(), predicted.min()), max(measured.max(), predicted.max())])
-        axes.fill_between(ends, 0.75 * ends, 1.25 * ends, color=FAINT, alpha=0.2, linewidth=0)
-        axes.plot(ends, ends, color=INK, linewidth=0.8, gid="equal")
-        axes.plot(
-            measured, predicted, linestyle="", marker="o", markersize=3, color=SERIES[0],
-            alpha=0.6, gid="rows",
-        )  # fmt: skip
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlabel("measured")
-        axes.set_ylabel("predicted")
-        head(axes, "Predicted against measured")
-        error = np.abs(predicted / measured - 1)
-        return (
-            f"{len(rows)} measurements, median error {np.median(error):.1%}; the line is equality, "
-            "the band 25 % around it; both axes are logarithmic."
-        )
-
-    return sheet(_SPACE, draw, stamp(rows), ax)
+    return sheet((2.2 + 0.2 * len(rows), 1.3, 0.8, 1.0), draw, stamp(rows), ax)
 
 
 ROW_FIGURES: Mapping[str, Callable[..., Axes]] = MappingProxyType(
@@ -219,6 +189,12 @@ def _number(row: Row, column: str) -> float:
         return float(value) * unit_of(column)[1]
     text, _, unit = value.partition(" ")
     return float(text) if unit else quantity(text)
+
+
+def _without_unit(part: str) -> str:
+    """Leave out the letters that the unit in brackets says again."""
+    ending = next((end for end, _, _ in _UNITS if part.endswith(end)), "")
+    return part if ending == "_per_s" else part.removesuffix(ending)
 
 
 def _si_unit(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from typing import Any
 
 from ridgeline.hardware.cluster import Cluster
@@ -13,7 +14,7 @@ from ridgeline.parallel.lower import Lowered
 from ridgeline.parallel.plan import Plan
 from ridgeline.version import __version__
 from ridgeline.workload.execution import Execution
-from ridgeline.workload.graph import Graph
+from ridgeline.workload.graph import Graph, Same
 from ridgeline.workload.model import Model
 
 FLOP_DEFINITION = (
@@ -146,7 +147,13 @@ def cluster_fingerprint(cluster: Cluster) -> str:
 
 
 def graph_fingerprint(graph: Graph) -> str:
-    """Hash of all ops and tensors of a graph."""
+    """Hash of all ops and tensors of a graph; the same graph is hashed once."""
+    return _graph_fingerprint(Same(graph))
+
+
+@lru_cache(maxsize=8)
+def _graph_fingerprint(same: Same) -> str:
+    graph = same.graph
     text = repr((graph.batch, graph.precision, sorted(graph.tensors.items()), graph.ops))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

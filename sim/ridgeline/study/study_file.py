@@ -20,6 +20,7 @@ from ridgeline.study.columns import Formula, parse_formula, resolve
 from ridgeline.study.point import Point, check_path
 
 MAX_POINTS = 1_000_000
+_DIGITS = 12
 Scalar = str | int | float | bool
 Row = dict[str, Any]
 
@@ -50,7 +51,8 @@ class Span(Strict):
             value = a + share * (b - a)
         if isinstance(self.start, int) and isinstance(self.end, int):
             return round(value)
-        return f"{value!r} {unit}" if unit else value
+        value = float(f"{value:.{_DIGITS}g}")  # 900 GB/s, not 900.0000000000001 GB/s
+        return f"{value:.{_DIGITS}g} {unit}" if unit else value
 
     def values(self) -> list[Any]:
         """Return all values, each once."""
