@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Discriminator, Field, Tag
 
 from ridgeline import units
@@ -18,6 +17,7 @@ from ridgeline.config import Document, Strict, read_yaml, validate
 from ridgeline.errors import ConfigError
 from ridgeline.study.columns import Formula, parse_formula, resolve
 from ridgeline.study.point import Point, check_path
+from ridgeline.study.samples import MAX_SOBOL, latin_hypercube, sobol
 
 MAX_POINTS = 1_000_000
 _DIGITS = 12
@@ -218,13 +218,8 @@ def axes_of(study: Study) -> Iterator[tuple[tuple[str | int, ...], str, Span | l
 
 def sampled(sample: Sample) -> list[Row]:
     """Draw the points of a sample; the same seed draws the same points."""
-    from scipy.stats import qmc
-
-    kinds = {"latin-hypercube": qmc.LatinHypercube, "sobol": qmc.Sobol}
-    engine = kinds[sample.method](len(sample.over), rng=np.random.default_rng(sample.seed))
-    # a Sobol sequence is balanced at powers of two: draw the next one, and take what was asked for
-    drawn = 2 ** (sample.count - 1).bit_length() if sample.method == "sobol" else sample.count
-    rows = engine.random(drawn)[: sample.count].tolist()
+    draw = {"latin-hypercube": latin_hypercube, "sobol": sobol}[sample.method]
+    rows = draw(sample.count, len(sample.over), sample.seed).tolist()
     return [
         {name: _chosen(values, u) for (name, values), u in zip(sample.over.items(), row, strict=True)}
         for row in rows
@@ -253,6 +248,10 @@ def _check_axes(document: Document, study: Study) -> None:
                 raise ConfigError("there must be at least one value")
         except ConfigError as error:
             raise document.error(error.message, place) from error
+    if study.sample and study.sample.method == "sobol" and len(study.sample.over) > MAX_SOBOL:
+        raise document.error(
+            f"sobol samples at most {MAX_SOBOL} fields; use latin-hypercube", ("sample", "over")
+        )
     if not seen:
         raise document.error("nothing is varied: give vary, zip or sample")
     for i, group in enumerate(study.zip):
