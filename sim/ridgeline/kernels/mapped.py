@@ -74,7 +74,9 @@ def in_tiles(
         if best is None or (time_s, moved.total) < best[:2]:
             best = time_s, moved.total, busy
     if best is None:
-        raise given.document.error(f"no mapping that this allows fits the memories of {device.name}")
+        raise given.document.error(
+            f"no mapping that this allows fits the memories of {device.name}"
+        )
     return best[2]
 
 

@@ -140,7 +140,8 @@ def training_graph_of(model: Model, plan: Plan) -> Graph:
     from ridgeline.workload import optimizers
 
     optimizer = None if plan.optimizer is None else optimizers.find(plan.optimizer)
-    return model.training(plan.micro_batch_size, plan.precision, optimizer)
+    precision = plan.precision or model.network.precision
+    return model.training(plan.micro_batch_size, precision, optimizer)
 
 
 def held_bytes(graph: Graph, *, gradients_persist: bool = False) -> npt.NDArray[np.int64]:

@@ -67,9 +67,7 @@ def _loops(
             Loop(dim, factors[dim].get(level, 1) if factor is None else factor)
             for dim, factor in settled
         )
-    return tuple(
-        Loop(dim, factors[dim][level]) for dim in ranked if factors[dim].get(level, 1) > 1
-    )
+    return tuple(Loop(dim, factors[dim][level]) for dim in ranked if factors[dim].get(level, 1) > 1)
 
 
 def _splits(given: Given, nest: Nest, levels: list[str], dim: str) -> list[dict[str, int]]:
