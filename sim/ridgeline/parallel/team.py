@@ -9,7 +9,7 @@ ranks before it; R further ports for everything that it receives follow.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -156,13 +156,14 @@ class Team:
     def __len__(self) -> int:
         return len(self.members)
 
-    def of_groups(self, groups: Ranks) -> Iterator[tuple[int, list[int]]]:
-        """Yield the groups that the team's ranks are in: their number, and these ranks."""
-        firsts = np.array([members[0] for members in self.members])
-        for which, group in enumerate(groups):
-            mine = np.flatnonzero(np.isin(firsts, group)).tolist()
-            if mine:
-                yield which, mine
+    def of_groups(self, groups: Ranks) -> list[tuple[int, list[int]]]:
+        """Return the groups that the team's ranks are in: their number, and these ranks."""
+        group_of = np.zeros(int(groups.max()) + 1, np.int64)
+        group_of[groups] = np.arange(len(groups))[:, None]
+        found: dict[int, list[int]] = {}
+        for r, members in enumerate(self.members):
+            found.setdefault(int(group_of[members[0]]), []).append(r)
+        return list(found.items())
 
     @property
     def multiplicity(self) -> int:
@@ -212,6 +213,9 @@ class Writer:
     wires: Wires
     mesh: Mesh
     blocking: frozenset[str]
+    known_groups: dict[tuple[int, str], tuple[Ranks, list[tuple[int, list[int]]]]] = field(
+        default_factory=dict
+    )
 
     def write(
         self,
@@ -355,9 +359,9 @@ class Writer:
         deps
             Places that it waits for, each by rank.
         """
-        groups = self.groups(team, dimension)
+        groups, of_team = self.groups(team, dimension)
         places = [0] * len(team)
-        for which, mine in team.of_groups(groups):
+        for which, mine in of_team:
             row, _ = self.wires.collective(op, groups, which, float(size_bytes), dimension, repeat)
             streams = [team.stream(stream_of(dimension), r) for r in mine]
             alone = len(streams) == 1
@@ -376,9 +380,13 @@ class Writer:
                 places[r] = place
         return tuple(places)
 
-    def groups(self, team: Team, dimension: str) -> Ranks:
-        """Return the groups of a team's stage along a dimension of the plan."""
-        return self.mesh.groups(team.stage, *ALONG.get(dimension, (dimension,)))
+    def groups(self, team: Team, dimension: str) -> tuple[Ranks, list[tuple[int, list[int]]]]:
+        """Return the groups of a stage along a dimension, and those that the team is in."""
+        key = (team.stage, dimension)
+        if key not in self.known_groups:
+            groups = self.mesh.groups(team.stage, *ALONG.get(dimension, (dimension,)))
+            self.known_groups[key] = groups, team.of_groups(groups)
+        return self.known_groups[key]
 
     def _entries(
         self, memory: MemoryPlan, ops: Sequence[int], fine: bool
