@@ -61,6 +61,15 @@ def kernel_part(function: Callable[P, R]) -> Callable[P, R]:
     return cast("Callable[P, R]", numba.njit(**PART)(function))
 
 
+def kernel_call(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile `function` once for the kernels that call it; like a part, but not copied into them.
+
+    For what is long or called from many places, where copies would take minutes to compile.
+    """
+    options = {name: value for name, value in PART.items() if name != "forceinline"}
+    return cast("Callable[P, R]", numba.njit(**options)(function))
+
+
 @functools.cache
 def cache_folder() -> Path | None:
     """Return the folder for compiled code of exactly these sources, or None if none is writable."""

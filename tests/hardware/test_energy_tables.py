@@ -193,7 +193,12 @@ def test_a_busy_gpu_stays_between_idle_and_tdp(name: str, format_: str, size: in
 @pytest.mark.parametrize("exchange", ["horowitz-45nm", "jouppi-7nm", "asic-16nm"])
 @pytest.mark.parametrize(
     "name",
-    [n for n in catalog.names("devices") if "gddr" not in load_device(n).memory],
+    # Not of GDDR, DDR3 and 16-bit integers, which these tables do not price.
+    [
+        n
+        for n in catalog.names("devices")
+        if "gddr" not in load_device(n).memory and n not in {"eyeriss", "tpu-v1"}
+    ],
 )
 def test_the_table_of_every_device_can_be_exchanged(name: str, exchange: str) -> None:
     assert load_device(name, {"energy_table": exchange}).prices.name == exchange

@@ -28,6 +28,7 @@ NODES = catalog.names("nodes")
 MATRIX_MACHINES = {
     *("caterpillar-a", "caterpillar-b", "cell-be-sp", "core-i7-960-dp", "core-i7-960-sp"),
     *("csx700-dp", "gtx480-dp", "gtx480-sp", "lap-dp", "lap-sp", "stratix-iv-dp"),
+    *("eyeriss", "gemmini-rocket", "tpu-v1"),
 }
 FP32_MACHINES = {"gtx-1080ti", "titan-xp"}  # boards of their time that do fp16 at a crawl
 CLUSTERS = catalog.names("clusters")
@@ -171,6 +172,7 @@ def ridge(name: str, format_: str) -> float:
 def test_ridge_points_are_the_published_ones() -> None:
     assert ridge("v100-sxm2-16gb", "fp16") == pytest.approx(139, rel=0.03)
     assert ridge("tpu-v2", "bf16") == pytest.approx(75, rel=0.03)
+    assert ridge("tpu-v1", "int8") == pytest.approx(2700, rel=0.03)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ def conv_(
     density: float | None = None,
     sparsity_kind: str | None = None,
     block: str | None = None,
+    mapping: str | None = None,
+    objective: str = "time",
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Price one pass over a convolution with a square filter on one device.
@@ -70,6 +72,11 @@ def conv_(
         Of that density: unstructured, block or activation.
     block
         Of the kind block: rows x columns, 32x32.
+    mapping
+        fast or optimal, how the best mapping is searched for; or a file that settles which loops
+        run where, or a part of it.
+    objective
+        time or energy, what a mapping is searched for.
     json
         Print the answer as JSON.
     """
@@ -81,4 +88,8 @@ def conv_(
     pairs = {name: (value, value) for name, value in both.items()}
     loops = Conv(batch, c_in, height, width, c_out, filter, filter, **pairs, groups=groups)
     zeros = parse(sparsity, density, sparsity_kind, block)
-    print_op(conv(loops, device, pass_=pass_, format=format, sparsity=zeros), json)
+    result = conv(
+        loops, device, pass_=pass_, format=format, sparsity=zeros, mapping=mapping,
+        objective=objective,
+    )  # fmt: skip
+    print_op(result, json)

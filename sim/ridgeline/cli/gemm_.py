@@ -26,6 +26,8 @@ def gemm_(
     sparsity_kind: str | None = None,
     block: str | None = None,
     break_even: Annotated[bool, Parameter(negative="")] = False,
+    mapping: str | None = None,
+    objective: str = "time",
     compat: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -64,6 +66,11 @@ def gemm_(
         Of the kind block: rows x columns, 32x32.
     break_even
         With a density: also find the ones below which time, energy and traffic are less.
+    mapping
+        On a device: fast or optimal, how the best mapping is searched for; or a file that settles
+        which loops run where, or a part of it.
+    objective
+        On a device: time or energy, what a mapping is searched for.
     compat
         scalesim: the figures that SCALE-Sim 3.0.0 reports for an array.
     json
@@ -79,7 +86,10 @@ def gemm_(
         from ridgeline.workload.sparsity import parse
 
         zeros = parse(sparsity, density, sparsity_kind, block)
-        result = gemm(m, n, k, device, batch=batch, format=format, sparsity=zeros)
+        result = gemm(
+            m, n, k, device, batch=batch, format=format, sparsity=zeros, mapping=mapping,
+            objective=objective,
+        )  # fmt: skip
         found = None
         if break_even:
             from ridgeline.kernels.break_even import break_even_of
@@ -88,6 +98,8 @@ def gemm_(
         print_op(result, json, found)
         return
     assert array is not None
+    if mapping is not None:
+        raise ConfigError("an array by itself takes no mapping; use --device", field="--mapping")
     if density is not None or sparsity_kind is not None or block is not None or break_even:
         raise ConfigError("on an array zeros are N:M weights only; use --device", field="--density")
     from ridgeline.cli.arrays import print_array

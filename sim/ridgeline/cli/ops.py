@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.cli.output import console, print_json
 
@@ -45,6 +46,10 @@ def print_op(result: OpResult, json: bool, found: BreakEven | None = None) -> No
     if not result.calibrated:
         head.add_row("", "no measured efficiency: the time is a bound")
     screen.print(head)
+    if result.mapped is not None:
+        _print_mapped(result.mapped)
+    elif result.mapping:
+        screen.print(f"mapping  {result.mapping}", soft_wrap=True)
     times = plain_table({"each alone": "left", "time": "right"})
     for name, seconds in result.parts_s.items():
         times.add_row(name, show(seconds, "s", 4))
@@ -62,3 +67,40 @@ def print_op(result: OpResult, json: bool, found: BreakEven | None = None) -> No
         screen.print(f"break-even density, below which the dense op takes more: {said}")
     for note in result.notes:
         screen.print(f"note: {note}", soft_wrap=True)
+
+
+def _print_mapped(mapped: Mapping[str, Any]) -> None:
+    """Print a searched mapping: loops, where the time goes, bytes over every border, bounds."""
+    from ridgeline.report.summary import plain_table
+    from ridgeline.units import show
+
+    screen = console()
+    title = f"mapping, {mapped['mapper']}"
+    if mapped["objective"] != "time":
+        title += f", least {mapped['objective']}"
+    loops = plain_table({title: "left", "loops, outermost first": "left"})
+    for level in mapped["loops"]["levels"]:
+        loops.add_row(level["level"], _loops(level["temporal"]))
+    for place in ("rows", "columns"):
+        if mapped["loops"][place]:
+            loops.add_row(place, _loops(mapped["loops"][place]))
+    if mapped["dataflow"] is not None:
+        parts = ", ".join(f"{axis} in {n}" for axis, n in mapped["parts"].items() if n > 1)
+        loops.add_row("arrays", mapped["dataflow"] + (f"; {parts}" if parts else ""))
+    screen.print(loops)
+    spent = plain_table({"of the time": "left", "": "right", "cycles": "right"})
+    cycles = mapped["cycles"] or {}
+    for name, seconds in mapped["time_s"].items():
+        spent.add_row(name, show(seconds, "s", 4), f"{cycles[name]:,.0f}" if cycles else "")
+    screen.print(spent)
+    moved = plain_table({"over the border": "left", "operand": "left", "bytes": "right"})
+    for border, operands in mapped["moved_bytes"].items():
+        for operand, size in operands.items():
+            moved.add_row(border, operand, show(size, "B", 4))
+    moved.add_row("compulsory", "", show(mapped["compulsory_bytes"], "B", 4))
+    moved.add_row("least of any mapping", "", show(mapped["lower_bound_bytes"], "B", 4))
+    screen.print(moved)
+
+
+def _loops(loops: Sequence[tuple[str, int]]) -> str:
+    return " ".join(f"{dim}{factor}" for dim, factor in loops) or "-"

@@ -14,12 +14,21 @@ from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.hardware.skip import Skip
 from ridgeline.hardware.sourced import DEFAULT, Described, Sourced
+from ridgeline.hardware.spatial import SpatialArray
+from ridgeline.hardware.tiles import TileMachine
 
 Work = Literal["matrix", "vector"]
 _Side = Annotated[int, Field(ge=1, le=4096)]
 _Tile = Annotated[tuple[_Side, _Side], Field(strict=False)]
 Tiles = Annotated[tuple[_Tile, ...], Field(strict=False, min_length=1, max_length=64)]
 _LEVELS = {"registers": "registers", "sram": "on-chip memory", "dram": "off-chip memory"}
+_BLOCKS = {
+    "systolic": "array",
+    "broadcast-grid": "grid",
+    "spatial": "spatial",
+    "bsp": "bsp",
+}
+"""What describes an engine of a kind; a systolic one may do without."""
 _RATE_TOLERANCE = 0.01  # published peaks are rounded
 
 
@@ -32,10 +41,22 @@ class InstructionShape(Strict):
     source: str = ""
 
 
+class Winograd(Strict):
+    """Kernels of Winograd's convolution; ``docs/spatial.md`` says what is counted."""
+
+    outputs: tuple[Literal[2, 4], ...] = Field(strict=False, min_length=1)
+    """m of F(m x m, 3 x 3); the fastest is taken, and the direct convolution where it is faster."""
+    fused: bool
+    """Whether transformed tiles stay in the processors, or pass the farthest memory."""
+    formats: tuple[str, ...] = Field(strict=False, min_length=1)
+    source: str
+    """Who says that the device's library has them."""
+
+
 class Engine(Strict):
     """A compute engine: what work it does and how fast in each number format."""
 
-    kind: Literal["tensor-core", "vector", "systolic", "broadcast-grid"]
+    kind: Literal["tensor-core", "vector", "systolic", "broadcast-grid", "spatial", "bsp"]
     runs: tuple[Work, ...] = Field(strict=False, min_length=1)
     """"matrix" for contractions, "vector" for everything else."""
     rates: dict[str, Sourced[units.FlopPerSecond]] = Field(min_length=1)
@@ -49,6 +70,11 @@ class Engine(Strict):
     tiles: Sourced[Tiles] | None = None
     """Rows and columns of the output tiles that the machine's library of matrix products has
     kernels for; by default those of a present library (`kernels.waves.TILES`)."""
+    winograd: Winograd | None = None
+    """Kernels that do 3 x 3 convolutions with fewer multiplications; by default there are none.
+
+    The shares that kernels of convolutions reach (`Device.achievable`) may hold their effect
+    already: then this must stay away."""
     skips: tuple[Skip, ...] = Field(default=(), strict=False)
     """Zeros that the engine makes use of; others are computed like any number."""
     array: SystolicArray | None = None
@@ -56,35 +82,35 @@ class Engine(Strict):
     grid: BroadcastGrid | None = None
     """Of a broadcast-grid engine: its cores, from which its cycles are counted."""
 
-    @model_validator(mode="after")
-    def _grid_agrees(self) -> Engine:
-        if (self.grid is None) == (self.kind == "broadcast-grid"):
-            raise FieldError("an engine has a grid if and only if it is a broadcast-grid", "grid")
-        if self.grid is None:
-            return self
-        peak = self.grid.flops_per_cycle * self.grid.clock.value
-        if not any(abs(rate.value / peak - 1) <= _RATE_TOLERANCE for rate in self.rates.values()):
-            raise FieldError(
-                f"the cores do {units.show(peak, 'FLOP/s')} at one multiply-accumulate an element"
-                f" and cycle, but no rate of the engine is that",
-                "grid",
-            )
-        return self
+    spatial: SpatialArray | None = None
+    """Of a spatial engine: its elements and networks, from which its cycles are counted."""
+    bsp: TileMachine | None = None
+    """Of a bulk-synchronous engine: its tiles, of which supersteps are counted."""
 
     @model_validator(mode="after")
-    def _array_agrees(self) -> Engine:
-        if self.array is None:
-            return self
-        if self.kind != "systolic":
-            raise FieldError(f"only a systolic engine has arrays; this one is {self.kind}", "array")
-        peak = self.array.flops_per_cycle * self.array.clock.value
+    def _blocks_agree(self) -> Engine:
+        for kind, field in _BLOCKS.items():
+            is_there = getattr(self, field) is not None
+            if is_there != (self.kind == kind) and (is_there or kind != "systolic"):
+                raise FieldError(
+                    f"{field!r} belongs to an engine of kind {kind}; this one is {self.kind}"
+                    if is_there
+                    else f"an engine of kind {kind} needs the field {field!r}",
+                    field if is_there else "kind",
+                )
+        for field, units_ in (("array", "arrays"), ("grid", "cores"), ("spatial", "elements")):
+            block: SystolicArray | BroadcastGrid | SpatialArray | None = getattr(self, field)
+            if block is not None:
+                self._check_peak(block.flops_per_cycle * block.clock.value, field, units_)
+        return self
+
+    def _check_peak(self, peak: float, field: str, units_: str) -> None:
         if not any(abs(rate.value / peak - 1) <= _RATE_TOLERANCE for rate in self.rates.values()):
             raise FieldError(
-                f"the arrays do {units.show(peak, 'FLOP/s')} at one multiply-accumulate a cell and"
+                f"the {units_} do {units.show(peak, 'FLOP/s')} at one multiply-accumulate each and"
                 f" cycle, but no rate of the engine is that",
-                "array",
+                field,
             )
-        return self
 
 
 class MemoryLevel(Strict):
@@ -102,6 +128,12 @@ class MemoryLevel(Strict):
     latency: Sourced[units.Seconds] | None = None
     energy: str
     """Entry of the energy table."""
+    buffers: Literal["single", "double"] = "double"
+    """Whether a tile of a mapping can come in while the one before is computed."""
+    ports: Literal["shared", "separate"] = "shared"
+    """Whether what goes out takes turns with what comes in; the bandwidth is that of one port."""
+    partitions: dict[Literal["a", "b", "c"], Sourced[units.Bytes]] = Field(default_factory=dict)
+    """Room of single operands: a and b are multiplied, c is the result. The others share."""
 
 
 class Achievable(Strict):
@@ -196,6 +228,13 @@ class Device(Described):
                 raise FieldError(
                     f"engine {name!r} has no energy entry for {', '.join(unpriced)}",
                     *("engines", name, "energy"),
+                )
+            if engine.spatial is not None and engine.spatial.buffer not in self.memory:
+                buffer = engine.spatial.buffer
+                raise FieldError(
+                    f"there is no memory level {buffer!r}{nearest(buffer, self.memory)} "
+                    f"(there are: {', '.join(self.memory)})",
+                    *("engines", name, "spatial", "buffer"),
                 )
             for format_, entry in engine.energy.items():
                 self._priced(entry, "J/FLOP", "engines", name, "energy", format_)

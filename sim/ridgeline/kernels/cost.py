@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ridgeline.hardware.device import Device
+
+if TYPE_CHECKING:
+    from ridgeline.kernels.mapping.mapper import Machine, Mapped
 
 
 class Moved(NamedTuple):
@@ -59,8 +62,14 @@ class OpCost:
         Bytes of the first two inputs, compressed with their index, over those when dense.
     notes
         What a reader must know of this op.
+    waiting_s
+        Part of the latency in which the engine waits for memory: stalls of a mapping.
     calibrated
         Whether the achievable share of the peak is known for this op.
+    mapping
+        Which loops run where, where the engine's model lays them out.
+    mapped
+        The mapping that a search has found, and the machine that it was found for.
     """
 
     latency_s: float
@@ -73,7 +82,10 @@ class OpCost:
     issued: float = 1.0
     stored: tuple[float, float] = (1.0, 1.0)
     notes: tuple[str, ...] = ()
+    waiting_s: float = 0.0
     calibrated: bool = True
+    mapping: str = ""
+    mapped: tuple[Mapped, Machine] | None = None
 
     def compute_s(self, device: Device) -> float:
         """Time of the arithmetic alone."""

@@ -10,16 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ridgeline.hardware.device import Achievable, Device
+from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
+from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
 from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.traffic import Operands, accumulator_of, near_levels
 from ridgeline.kernels.waves import TILES, Machine, best_blocking
 from ridgeline.workload.formats import bytes_of
-from ridgeline.workload.graph import Conv, Op
+from ridgeline.workload.graph import Conv, Op, Pass
+
+if TYPE_CHECKING:
+    from ridgeline.kernels.mapping.mapper import Machine as MappedMachine
+    from ridgeline.kernels.mapping.mapper import Mapped
 
 # Tensor-core convolutions work on channels in multiples of 8; cuDNN pads others with zeros (NVIDIA,
 # "Convolutional Layers User's Guide").
@@ -41,12 +49,25 @@ class Busy:
         Time besides the op's launch in which neither arithmetic nor traffic goes on.
     near
         Bytes that pass each memory level between registers and the farthest.
+    far
+        Bytes that pass the farthest level, where the engine's model counts them; else they follow
+        from the registers (`traffic`).
+    waiting_s
+        Part of `latency_s` in which the engine waits for memory.
+    mapped
+        The mapping that a search has found, and the machine that it was found for.
+    mapping
+        Which loops run where, in words, where the engine's model lays them out.
     """
 
     peak_flops: float
     calibrated: bool
     latency_s: float
     near: Moved
+    far: Moved | None = None
+    waiting_s: float = 0.0
+    mapped: tuple[Mapped, MappedMachine] | None = None
+    mapping: str = ""
 
 
 EngineModel = Callable[[Op, Operands, Device, str, str], Busy]
@@ -143,6 +164,11 @@ def on_arrays(op: Op, operands: Operands, device: Device, engine: str, format_: 
     accumulate = accumulator_of(device.engines[engine], format_)
     if array is None:
         return in_waves(op, operands, device, engine, format_)
+    # Imported when a device has such an engine: it brings numba.
+    from ridgeline.kernels.buffered import in_buffers
+
+    if (mapped := in_buffers(op, operands, device, engine, format_)) is not None:
+        return mapped
     gemm = operands.gemm
     best = best_partition(gemm.m, gemm.n, gemm.k, gemm.batch, arrays_of(array, accumulate))
     partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
@@ -159,16 +185,27 @@ def on_arrays(op: Op, operands: Operands, device: Device, engine: str, format_: 
     )
 
 
+def ring_of(grid: BroadcastGrid, format_: str) -> Ring:
+    """Return the cores of an engine as the model of cores on a ring knows them."""
+    return Ring(
+        grid.cores.value, grid.side.value, grid.local_memory.value, word_bytes=bytes_of(format_)
+    )
+
+
 def on_grid(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
     """Count cycles of the broadcast-grid cores, which leave nothing to measure either."""
     grid = device.engines[engine].grid
     accumulate = accumulator_of(device.engines[engine], format_)
     assert grid is not None
     gemm = operands.gemm
-    ring = Ring(
-        grid.cores.value, grid.side.value, grid.local_memory.value, word_bytes=bytes_of(format_)
-    )
+    ring = ring_of(grid, format_)
     best = grid_gemm(gemm.m, gemm.n, gemm.k, ring, grid.fma_latency.value)
+    from ridgeline.kernels.buffered import in_buffers  # as above
+
+    cycle_s = grid.flops_per_cycle / device.engines[engine].rates[format_].value
+    mac_s = best.cycles * cycle_s / (gemm.m * gemm.n * gemm.k)
+    if (mapped := in_buffers(op, operands, device, engine, format_, mac_s)) is not None:
+        return mapped
     partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
     return Busy(
         peak_flops=float(gemm.batch * best.cycles * grid.flops_per_cycle),
@@ -183,9 +220,103 @@ def on_grid(op: Op, operands: Operands, device: Device, engine: str, format_: st
     )
 
 
+def on_elements(
+    op: Op,
+    operands: Operands,
+    device: Device,
+    engine: str,
+    format_: str,
+    given: Given | None = None,
+) -> Busy:
+    """Count cycles of the fastest layout on the engine's spatial array.
+
+    The forward pass of a convolution is laid out as its eight loops. Its gradients are matrix
+    products here: their windows are not shared.
+
+    Parameters
+    ----------
+    given
+        A mapping file, which settles the layout or a part of it.
+    """
+    # Imported when a device has such an engine: it brings numba.
+    from ridgeline.kernels.spatial.machine import elements_of
+    from ridgeline.kernels.spatial.nest import nest_of
+    from ridgeline.kernels.spatial.search import best_layout, given_layout
+
+    array, size = device.engines[engine].spatial, bytes_of(format_)
+    assert array is not None
+    assert op.loops is not None
+    nest = nest_of(op.loops if op.pass_ is Pass.FORWARD else operands.gemm)
+    far, registers = device.memory[device.far_memory], next(iter(device.memory))
+    assert far.bandwidth is not None
+    elements = elements_of(
+        array,
+        device.memory[array.buffer].capacity.value / size,
+        far.bandwidth.value * far.achievable.value / (size * array.clock.value),
+    )
+    if given is None:
+        found = best_layout(nest, elements)
+    else:
+        found = given_layout(nest, elements, given, [device.far_memory, array.buffer, registers])
+    counts, memory = found.counts, found.memory_words
+    finished = nest.words("y")
+    return Busy(
+        peak_flops=float(counts.cycles * array.flops_per_cycle),
+        calibrated=True,
+        latency_s=0.0,
+        near=_bytes(
+            (counts.x_words, counts.w_words, counts.in_words, counts.out_words), finished, size
+        ),
+        far=_bytes(memory, finished, size),
+        mapping=found.layout.shown(nest),
+    )
+
+
+def _bytes(words: tuple[int, int, int, int], finished: int, size: int) -> Moved:
+    """Bytes by operand of x, w, and sums in and out; what is not finished is partial."""
+    a, b, sums_in, sums_out = (float(count * size) for count in words)
+    result = float(finished * size)
+    return Moved(a, b, result, sums_out - result + sums_in)
+
+
+def on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
+    """Count supersteps of the fastest cut among the engine's tiles; nothing of them overlaps."""
+    described = device.engines[engine]
+    accumulate = accumulator_of(described, format_)
+    machine, gemm = described.bsp, operands.gemm
+    assert machine is not None
+    shape, rate = described.instruction, described.rates[format_].value
+    row = achievable_share(op, device, engine, format_)
+    share = 1.0 if row is None else row.fraction.value
+    tiles = Tiles(
+        number=machine.tiles.value,
+        room_bytes=int(machine.memory.value * (1 - machine.reserved.value)),
+        flop_per_s=rate * share / machine.tiles.value,
+        granule=(shape.m, shape.n, shape.k),
+        byte_s=1 / machine.exchange.value,
+        sync_s=machine.sync.value,
+    )
+    # The words of an image that several windows share are sent once to each tile.
+    a, b = gemm.batch * gemm.m * gemm.k, gemm.batch * gemm.k * gemm.n
+    sizes = Sizes(
+        operands.a_bytes / a, operands.b_bytes / b, bytes_of(format_), bytes_of(accumulate)
+    )
+    plan = best_plan(gemm, sizes, tiles)
+    steps = gemm.batch if op.sequential else 1  # products that wait for each other
+    return Busy(
+        peak_flops=plan.compute_s * rate,
+        calibrated=row is not None and row.fraction.basis == "measured",
+        latency_s=plan.exchange_s + plan.sync_s + (steps - 1) * tiles.sync_s,
+        near=operands.through(gemm.m, gemm.n),
+        far=operands.through(gemm.m, gemm.n),
+    )
+
+
 ENGINE_MODELS: dict[str, EngineModel] = {
     "tensor-core": in_waves,
     "vector": in_waves,
     "systolic": on_arrays,
     "broadcast-grid": on_grid,
+    "spatial": on_elements,
+    "bsp": on_tiles,
 }

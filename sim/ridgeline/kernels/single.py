@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
-from ridgeline.kernels.cost import engine_rate, op_energy_j
+from ridgeline.kernels.cost import OpCost, engine_rate, op_energy_j
+from ridgeline.kernels.mapping.given import Given, load_mapping
 from ridgeline.kernels.pricing import price
+from ridgeline.kernels.traffic import Search
 from ridgeline.workload import formats
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
 from ridgeline.workload.sparsity import Sparsity, parse
@@ -51,6 +53,11 @@ class OpResult:
         Whether the achievable share of the peak is known; if not, the time is a bound.
     notes
         What a reader must be told beside the numbers.
+    mapping
+        Which loops run where, where the engine's model lays them out.
+    mapped
+        Of a mapping that was searched for: its loops, cycles and seconds with the stalls apart,
+        bytes over every border by operand, compulsory bytes and the lower bound of any mapping.
     """
 
     op: str
@@ -72,6 +79,8 @@ class OpResult:
     area_mm2: float | None
     calibrated: bool
     notes: tuple[str, ...]
+    mapping: str
+    mapped: Mapping[str, Any] | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain values."""
@@ -90,6 +99,8 @@ def gemm(
     density: float | None = None,
     sparsity_kind: str | None = None,
     block: str | tuple[int, int] | None = None,
+    mapping: str | Given | None = None,
+    objective: str = "time",
 ) -> OpResult:
     """Price ``batch`` products C[m, n] = A[m, k] B[k, n] on a device.
 
@@ -105,6 +116,12 @@ def gemm(
         ``"block 32x32 0.1"``, ``"activation 0.5"``. What they save is up to the device.
     density, sparsity_kind, block
         The same in parts: share of non-zeros, kind, rows and columns of a block.
+    mapping
+        ``"fast"`` (the default) or ``"optimal"``: how the best mapping is searched for, where the
+        device has buffers that need one. Or a mapping file, or its path: which loops run where,
+        the rest searched for.
+    objective
+        What is searched for: least ``"time"`` or ``"energy"``.
 
     Raises
     ------
@@ -118,7 +135,8 @@ def gemm(
     shapes = ((batch, m, k), (batch, k, n), (batch, m, n))
     zeros = parse(sparsity, density, sparsity_kind, block)
     op = Op(f"gemm {m}x{n}x{k}", "gemm", Pass.FORWARD, "", ("A", "B"), ("C",), loops=loops)
-    return _single(op, shapes, device, format, zeros, "A" if _of_activations(zeros) else "B")
+    sparse = "A" if _of_activations(zeros) else "B"
+    return _single(op, shapes, device, format, zeros, sparse, mapping, objective)
 
 
 def conv(
@@ -131,6 +149,8 @@ def conv(
     density: float | None = None,
     sparsity_kind: str | None = None,
     block: str | tuple[int, int] | None = None,
+    mapping: str | Given | None = None,
+    objective: str = "time",
 ) -> OpResult:
     """Price one pass over a 2-D convolution on a device.
 
@@ -140,7 +160,7 @@ def conv(
         The forward loop nest.
     pass_
         forward, input-gradient or weight-gradient.
-    format, sparsity, density, sparsity_kind, block
+    format, sparsity, density, sparsity_kind, block, mapping, objective
         As for `gemm`; zeros are in the weights, or of the kind "activation" in the images. A pass
         that does not read them is dense.
     """
@@ -168,7 +188,7 @@ def conv(
     op = Op(f"{name}, {pass_}", "conv2d", Pass(pass_), "", names[:2], names[2:], loops=loops)
     zeros = parse(sparsity, density, sparsity_kind, block)
     sparse = "images" if _of_activations(zeros) else "weights"
-    return _single(op, shapes, device, format, zeros, sparse)
+    return _single(op, shapes, device, format, zeros, sparse, mapping, objective)
 
 
 def _of_activations(zeros: Sparsity | None) -> bool:
@@ -182,14 +202,17 @@ def _single(
     format_: str | None,
     zeros: Sparsity | None,
     sparse: str,
+    mapping: str | Given | None,
+    objective: str,
 ) -> OpResult:
+    search, given = _searched(mapping, objective)
     machine = load_device(device) if isinstance(device, str) else device
     format_ = _format(machine, format_)
     tensors = {
         name: Tensor(name, shape, format_, Role.ACTIVATION, zeros if name == sparse else None)
         for name, shape in zip((*op.inputs, *op.outputs), shapes, strict=True)
     }
-    cost = price(op, Graph(op.name, 1, format_, tensors, (op,), "C"), machine)
+    cost = price(op, Graph(op.name, 1, format_, tensors, (op,), "C"), machine, given, search)
     engine = next(iter(cost.engine_work))
     time_s = cost.time_s(machine)
     parts = {
@@ -199,6 +222,10 @@ def _single(
     }
     stored = dict(zip(op.inputs, cost.stored, strict=True))
     energy_j = op_energy_j(cost, machine)
+    mapped = _report(op, cost, machine, engine.rpartition(".")[0], search)
+    compulsory = sum(t.bytes * stored.get(name, 1.0) for name, t in tensors.items())
+    if mapped is not None:  # without what no product touches, which is not moved
+        compulsory = min(compulsory, mapped["compulsory_bytes"])
     return OpResult(
         op=op.name,
         device=machine.name,
@@ -214,11 +241,13 @@ def _single(
         bound=max(parts, key=lambda part: parts[part]),
         utilisation=op.matrix_flops * cost.issued / (engine_rate(machine, engine) * time_s),
         traffic_bytes=cost.traffic_bytes,
-        compulsory_bytes=sum(t.bytes * stored.get(name, 1.0) for name, t in tensors.items()),
+        compulsory_bytes=compulsory,
         energy_j=energy_j,
         area_mm2=None if machine.area is None else machine.area.value * 1e6,
         calibrated=cost.calibrated,
         notes=(*cost.notes, *machine.unpriced, *_above_design_power(energy_j, time_s, machine)),
+        mapping=cost.mapping if mapped is None else mapped["text"],
+        mapped=mapped,
     )
 
 
@@ -232,6 +261,33 @@ def _above_design_power(
         f"{power_w:,.0f} W is above the design power of {device.tdp.value:,.0f} W: it would lower "
         "its clock, which is not modelled",
     )
+
+
+def _searched(mapping: str | Given | None, objective: str) -> tuple[Search, Given | None]:
+    """Tell a mapper's name from a mapping file."""
+    if objective not in ("time", "energy"):
+        raise RidgelineError(
+            f"there is no objective {objective!r}{nearest(objective, ['time', 'energy'])} "
+            f"(allowed: time, energy)"
+        )
+    wanted: Literal["time", "energy"] = "energy" if objective == "energy" else "time"
+    if mapping is None or mapping == "fast":
+        return Search("fast", wanted), None
+    if mapping == "optimal":
+        return Search("optimal", wanted), None
+    return Search("fast", wanted), load_mapping(mapping) if isinstance(mapping, str) else mapping
+
+
+def _report(
+    op: Op, cost: OpCost, device: Device, engine: str, search: Search
+) -> dict[str, Any] | None:
+    if cost.mapped is None:
+        return None
+    from ridgeline.kernels.buffered import report  # there is a mapping, so numba is there
+
+    described = device.engines[engine]
+    grid = described.array or described.grid
+    return report(op, *cost.mapped, search, None if grid is None else grid.clock.value)
 
 
 def _format(device: Device, wanted: str | None) -> str:

@@ -24,6 +24,7 @@ Labels = tuple[str, ...]
 Tensors = Mapping[str, Tensor]
 
 _GRADIENT = re.compile(r"(\.grad(\.\d+)?|\.unscaled)+$")
+_MOVED = re.compile(r"(\.(all-gather|all-reduce|reduce-scatter|all-to-all|slice)(\.\d+)?)+$")
 _GRADIENT_OP = re.compile(r"\.(input|weight)-gradient(\.\d+)?$")
 
 
@@ -100,7 +101,7 @@ def rule(*kinds: str) -> Callable[[Rule], Rule]:
 
 def base(name: str) -> str:
     """Name of the tensor that a gradient belongs to; any other name as it is."""
-    return _GRADIENT.sub("", name)
+    return _GRADIENT.sub("", _MOVED.sub("", name))
 
 
 def forward_name(op: Op) -> str:
@@ -151,7 +152,8 @@ def whole(op: Op, tensors: Tensors) -> Signature:
 
 def _of_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signature:
     """Derive the labels of a gradient op from those of its forward op."""
-    known = dict(zip(forward.inputs, sig.inputs, strict=True))
+    known = {_MOVED.sub("", n): ls for n, ls in zip(forward.inputs, sig.inputs, strict=True)}
+    known |= dict(zip(forward.inputs, sig.inputs, strict=True))
     known |= dict(zip(forward.outputs, sig.outputs, strict=True))
     made = Signature(
         tuple(_labels_of(name, tensors, forward, known) for name in op.inputs),
@@ -169,13 +171,10 @@ def _of_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signa
 def _labels_of(name: str, tensors: Tensors, forward: Op, known: Mapping[str, Labels]) -> Labels:
     """Labels of a tensor that a gradient op reads or writes."""
     shape = tensors[name].shape
-    for candidate in (name, base(name)):
+    for candidate in (name, _MOVED.sub("", name), base(name)):
         labels = known.get(candidate)
         if labels is not None and len(labels) == len(shape):
-            if candidate == name or tensors[candidate].shape == shape:
-                return labels
-            if tensors[candidate].shape[1:] == shape[1:]:  # sparse: rows that were looked up
-                return labels
+            return labels  # also of a sparse gradient, which has the rows that were looked up
     for candidate in forward.outputs:  # a gradient that was handed on under another name
         if tensors[candidate].elements == tensors[name].elements and len(known[candidate]) == len(
             shape

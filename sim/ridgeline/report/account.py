@@ -60,7 +60,7 @@ def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAc
     for row, is_update, count in zip(rows[0], rows[1], counts, strict=True):
         cost = lowered.cost_of_row[int(row)]
         duration = cost.time_s(device)
-        arithmetic = cost.latency_s + cost.compute_s(device)
+        arithmetic = cost.latency_s - cost.waiting_s + cost.compute_s(device)
         if is_update:
             optimizer.append(count * duration)
         else:

@@ -11,11 +11,12 @@ fp16        16    5         10                fp32         IEEE 754-2019, binary
 fp8-e4m3    8     4         3                 fp32         Micikevicius et al., 2022
 fp8-e5m2    8     5         2                 fp32         Micikevicius et al., 2022
 int8        8     0         7                 int32        Jacob et al., CVPR 2018
+int16       16    0         15                int32        Chen et al. (Eyeriss), JSSC 2017
 flex16+5    16    0         15        5       fp32         Köster et al., NIPS 2017
 ==========  ====  ========  ========  ======  ===========  ===========================
 
 "mantissa" is without the hidden bit of a float and without the sign. "shared" bits exist once for a
-whole tensor. tf32 uses 19 of the 32 bits that it is stored in. Integers other than int8 only index.
+whole tensor. tf32 uses 19 of the 32 bits that it is stored in. int32 and int64 only index.
 
 A float is rounded to nearest, ties to even, with gradual underflow, and beyond its largest number
 becomes infinite; fp8-e4m3 has no infinity and gives NaN there. Integers and flex16+5 have a step,
@@ -122,6 +123,7 @@ _ALL = (
     Format("fp8-e4m3", "float", 8, 4, 3, arithmetic="fp8", infinite=False),
     Format("fp8-e5m2", "float", 8, 5, 2, arithmetic="fp8"),
     Format("int8", "fixed", 8, 0, 7, accumulator="int32"),
+    Format("int16", "fixed", 16, 0, 15, accumulator="int32"),
     Format("flex16+5", "fixed", 16, 0, 15, shared_bits=5),
     Format("int32", "index", 32, 0, 31, accumulator="int32"),
     Format("int64", "index", 64, 0, 63, accumulator="int64"),

@@ -151,7 +151,7 @@ def test_passes_of_a_convolution_on_tpu_v2(pass_: Pass) -> None:
         ("engines.mxu.array.fold", "never", "'serial', 'pipelined' or 'overlapped'"),
         ("engines.mxu.array.rows", 64, "do 22.9 TFLOP/s .* no rate of the engine is that"),
         ("engines.mxu.array.clock", 700e6, "700000000"),
-        ("engines.mxu.kind", "tensor-core", "only a systolic engine has arrays"),
+        ("engines.mxu.kind", "tensor-core", "'array' belongs to an engine of kind systolic"),
     ],
 )
 def test_wrong_descriptions(field: str, value: object, message: str) -> None:

@@ -147,72 +147,100 @@ def spans(
         Larger of two whole numbers: ``max`` or ``np.maximum``.
     """
     height, width, t = layout(how.dataflow, m, n, k)
+    stationary = how.dataflow == "os"
+    full, overlapped = how.edge == "full", how.fold == "overlapped"
+    latencies = (how.hop_row, how.hop_col, how.mac_latency)
+    if how.fold == "serial":
+        return Spans(*serial(height, width, t, batch, rows, columns, stationary, full, latencies))
+    return Spans(
+        *following(
+            height, width, t, batch, rows, columns, stationary, full, overlapped, latencies, maximum
+        )
+    )
+
+
+def following(
+    height: N, width: N, t: N, batch: N, rows: N, columns: N, stationary: bool, full: bool,
+    overlapped: bool, latencies: tuple[int, int, int], maximum: Callable[[N, N], N],
+) -> tuple[N, N, N, N]:  # fmt: skip
+    """Preload, stream, wait and drain where folds overlap or follow each other.
+
+    Parameters
+    ----------
+    height, width, t
+        As `layout` gives them.
+    stationary
+        Whether it is the result that stays in the cells (os).
+    latencies
+        `Schedule`'s hop_row, hop_col and mac_latency.
+    """
+    hop_row, hop_col, mac_latency = latencies
     row_folds, column_folds = folds(height, rows), folds(width, columns)
     strips = batch * column_folds
-    last_row = rows if how.edge == "full" else height - (row_folds - 1) * rows
-    last_column = columns if how.edge == "full" else width - (column_folds - 1) * columns
-    if how.fold == "serial":
-        return _serial(t, row_folds, column_folds, batch, rows, columns, last_row, last_column, how)
-
+    last_row = rows if full else height - (row_folds - 1) * rows
+    last_column = columns if full else width - (column_folds - 1) * columns
     # The steps are from the start of one tile's stream to the next one's. A strip is tall tiles of
     # all rows and a last one of `last_row`; `tall` is 0 where it has only the latter.
     tall = 1 * (row_folds > 1)
     first = last_row + tall * (rows - last_row)
-    if how.dataflow == "os":
-        step = _join(t, _shift(rows, how), how, maximum)
-        late = tall * maximum(0 * t, (rows - last_row) * how.hop_row + _shift(rows, how) - step)
+    if stationary:
+        step = _join(t, _shift(rows, hop_row), overlapped, maximum)
+        late = tall * maximum(0 * t, (rows - last_row) * hop_row + _shift(rows, hop_row) - step)
         inside = step * (row_folds - 1)
-        across = _join(t, _shift(last_row, how) + late, how, maximum)
+        across = _join(t, _shift(last_row, hop_row) + late, overlapped, maximum)
         preload = 0 * step
-        leave = (last_row - 1) * how.hop_row + late + _shift(last_row, how)
+        leave = (last_row - 1) * hop_row + late + _shift(last_row, hop_row)
     else:
         # Weights on their way down may not overtake the partial sums of earlier tiles, which are
         # slower by `lag` a row: those of the tile before and, below a short tile, of a tall one.
-        lag = how.mac_latency - 1
-        step = _join(t, _shift(rows, how) + (rows - 1) * lag, how, maximum)
-        to_last = _join(t, _shift(last_row, how) + (last_row - 1) * lag, how, maximum)
+        lag = mac_latency - 1
+        down = hop_row + lag
+        step = _join(t, _shift(rows, hop_row) + (rows - 1) * lag, overlapped, maximum)
+        to_last = _join(t, _shift(last_row, hop_row) + (last_row - 1) * lag, overlapped, maximum)
         behind = maximum((last_row - 1) * lag, tall * ((rows - 1) * lag - to_last))
-        late = tall * maximum(0 * t, (rows - last_row) * how.down + t - to_last)
+        late = tall * maximum(0 * t, (rows - last_row) * down + t - to_last)
         inside = tall * (step * (row_folds - 2) + to_last)
-        across = _join(t, _shift(first, how) + behind, how, maximum)
-        preload = _shift(first, how) + 0 * step
-        leave = (last_row - 1) * how.down + late
+        across = _join(t, _shift(first, hop_row) + behind, overlapped, maximum)
+        preload = _shift(first, hop_row) + 0 * step
+        leave = (last_row - 1) * down + late
     strip = inside + across
     last_start = preload + (strips - 1) * strip + inside
     # The strip before the last one is wider than it, and may be done later.
     reach = maximum(
-        (last_column - 1) * how.hop_col,
-        1 * (column_folds > 1) * ((columns - 1) * how.hop_col - strip),
+        (last_column - 1) * hop_col,
+        1 * (column_folds > 1) * ((columns - 1) * hop_col - strip),
     )
     stream = strips * row_folds * t
-    return Spans(
-        preload=preload,
-        stream=stream,
-        wait=last_start + t - preload - stream,
-        drain=leave + reach + how.mac_latency - 1,
-    )
+    return preload, stream, last_start + t - preload - stream, leave + reach + mac_latency - 1
 
 
-def _serial(
-    t: N, row_folds: N, column_folds: N, batch: N, rows: N, columns: N, last_row: N,
-    last_column: N, how: Schedule,
-) -> Spans[N]:  # fmt: skip
-    """Tiles one by one: each part is linear in the tile's rows and columns, so it sums up."""
+def serial(
+    height: N, width: N, t: N, batch: N, rows: N, columns: N, stationary: bool, full: bool,
+    latencies: tuple[int, int, int],
+) -> tuple[N, N, N, N]:  # fmt: skip
+    """Preload, stream, wait and drain of tiles one by one: linear in a tile's rows and columns.
+
+    The parameters are those of `following`.
+    """
+    hop_row, hop_col, mac_latency = latencies
+    row_folds, column_folds = folds(height, rows), folds(width, columns)
+    last_row = rows if full else height - (row_folds - 1) * rows
+    last_column = columns if full else width - (column_folds - 1) * columns
     tiles = batch * column_folds * row_folds
     hops_down = batch * column_folds * ((row_folds - 1) * rows + last_row) - tiles
     hops_right = batch * row_folds * ((column_folds - 1) * columns + last_column) - tiles
-    shift = hops_down * how.hop_row + tiles
-    compute = hops_right * how.hop_col + tiles * (how.mac_latency - 1)
-    if how.dataflow == "os":
-        return Spans(0 * tiles, tiles * t, 0 * tiles, compute + hops_down * how.hop_row + shift)
-    return Spans(shift, tiles * t, 0 * tiles, compute + hops_down * how.down)
+    shift = hops_down * hop_row + tiles
+    compute = hops_right * hop_col + tiles * (mac_latency - 1)
+    if stationary:
+        return 0 * tiles, tiles * t, 0 * tiles, compute + hops_down * hop_row + shift
+    return shift, tiles * t, 0 * tiles, compute + hops_down * (hop_row + mac_latency - 1)
 
 
-def _shift(r: N, how: Schedule) -> N:
+def _shift(r: N, hop_row: int) -> N:
     """Cycles that loading or draining r rows takes."""
-    return (r - 1) * how.hop_row + 1
+    return (r - 1) * hop_row + 1
 
 
-def _join(t: N, other: N, how: Schedule, maximum: Callable[[N, N], N]) -> N:
+def _join(t: N, other: N, overlapped: bool, maximum: Callable[[N, N], N]) -> N:
     """Cycles from the start of a stream of T to the next one's."""
-    return maximum(t, other) if how.fold == "overlapped" else t - 1 + other
+    return maximum(t, other) if overlapped else t - 1 + other

@@ -18,6 +18,8 @@ REPRODUCTIONS = {
     "recompute": "25 % more compute saves 80 % memory: Knowles, NIPS workshop 2017",
     "storage-depth": "Storage against depth, in step and pipelined: Pedram et al., 2018",
     "vdnn": "Training memory and offload of VGG networks: Rhu et al., MICRO 2016",
+    "eyeriss": "AlexNet on a row-stationary array: Chen et al., JSSC 2017",
+    "gemmini": "Matrix products on Gemmini's RTL",
     "gemm-accelerators": "Nine matrix-product machines at 45 nm: Pedram et al., IEEE TC 2012",
     "goyal-crossover": "Ring against halving-doubling on 32 servers: Goyal et al., 2017",
     "nccl-all-reduce": "All-reduce on nodes of A100 and V100: nccl-tests, published with vTrain",

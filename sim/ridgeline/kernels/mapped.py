@@ -1,0 +1,263 @@
+"""Contractions on engines that are told how to lay their loops out: ``--mapping FILE``.
+
+A spatial array counts the layout itself. For systolic arrays and broadcast-grid cores a file says
+which tiles the memory levels hold and, of systolic arrays, which dimensions lie along rows and
+columns; tiles go through the engine one after the other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ridgeline.hardware.array import Dataflow
+from ridgeline.hardware.device import Device
+from ridgeline.kernels.broadcast_grid import grid_gemm
+from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.engines import Busy, on_elements, ring_of
+from ridgeline.kernels.mapping.complete import kind_of, mappings
+from ridgeline.kernels.mapping.given import Given
+from ridgeline.kernels.mapping.mapping import Mapping
+from ridgeline.kernels.mapping.nest import Nest, nest_of
+from ridgeline.kernels.systolic.closed_form import layout
+from ridgeline.kernels.systolic.device import arrays_of
+from ridgeline.kernels.systolic.partition import Arrays, best_partition
+from ridgeline.kernels.traffic import Operands, accumulator_of
+from ridgeline.workload.formats import bytes_of
+from ridgeline.workload.graph import Op
+
+MappedModel = Callable[[Op, Operands, Device, str, str, Given], Busy]
+Sizes = tuple[int, int, int, int]
+"""Products of a tile, and its m, n and k."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Cycles of equal tiles one after the other, and how often their words enter or leave."""
+
+    cycles: int
+    a_passes: int
+    b_passes: int
+    c_passes: int
+
+
+def in_tiles(
+    op: Op, operands: Operands, device: Device, engine: str, format_: str, given: Given
+) -> Busy:
+    """Take the best of the mappings that a file allows: least time, then fewest far bytes.
+
+    The time is that of the arithmetic or of the memory that is busiest, whichever is longer.
+    """
+    assert op.loops is not None
+    nest = nest_of(op.loops, op.pass_)
+    levels = [name for name in reversed(device.memory) if device.memory[name].kind != "registers"]
+    given.check(nest.dims, levels, None)
+    runs, flops_per_cycle = _runs(device, engine, format_, given, nest)
+    peak = device.engines[engine].rates[format_].value
+    widths = bytes_of(format_), bytes_of(accumulator_of(device.engines[engine], format_))
+    best: tuple[float, float, Busy] | None = None
+    for mapping in mappings(given, nest, levels):
+        if not _fits(nest, mapping, device, format_):
+            continue
+        tiles = _tiles(nest, mapping)
+        cycles = sum(runs(sizes, count).cycles for sizes, count in tiles.items())
+        if best is not None and cycles * flops_per_cycle / peak > best[0]:
+            continue
+        busy = _busy(nest, mapping, tiles, runs, flops_per_cycle, widths)
+        moved = busy.far or operands.far
+        far = device.memory[device.far_memory]
+        assert far.bandwidth is not None
+        far_s = moved.total / (far.bandwidth.value * far.achievable.value)
+        time_s = max(busy.peak_flops / peak, far_s)
+        if best is None or (time_s, moved.total) < best[:2]:
+            best = time_s, moved.total, busy
+    if best is None:
+        raise given.document.error(
+            f"no mapping that this allows fits the memories of {device.name}"
+        )
+    return best[2]
+
+
+def _fits(nest: Nest, mapping: Mapping, device: Device, format_: str) -> bool:
+    """Tell whether each level but the farthest has room for a tile of each operand."""
+    for position, level in enumerate(mapping.levels[1:], start=1):
+        tile = mapping.tile(position, nest)
+        words = 0
+        for operand in nest.operands:
+            spans = 1
+            for axis in operand.axes:
+                span = tile[axis.dim]
+                if axis.window is not None:
+                    reach = (span - 1) * axis.stride + (tile[axis.window] - 1) * axis.dilation + 1
+                    span = min(reach, axis.extent)
+                spans *= span
+            words += spans
+        if words * bytes_of(format_) > device.memory[level.name].capacity.value:
+            return False
+    return True
+
+
+def _tiles(nest: Nest, mapping: Mapping) -> Counter[Sizes]:
+    """Count the tiles that the nearest level hands on, by their sizes as matrix products."""
+    nearest = mapping.tile(len(mapping.levels) - 1, nest)
+    pieces = []
+    for dim in nest.dims:
+        whole, rest = divmod(nest.size[dim], nearest[dim])
+        pieces.append([(nearest[dim], whole)] * bool(whole) + [(rest, 1)] * bool(rest))
+    kinds = [kind_of(nest, dim) for dim in nest.dims]
+    found: Counter[Sizes] = Counter()
+    for tile in itertools.product(*pieces):
+        size = dict.fromkeys("bmnk", 1)
+        for kind, (extent, _) in zip(kinds, tile, strict=True):
+            size[kind] *= extent
+        found[size["b"], size["m"], size["n"], size["k"]] += math.prod(n for _, n in tile)
+    return found
+
+
+def _busy(
+    nest: Nest, mapping: Mapping, tiles: Counter[Sizes], runs: Callable[[Sizes, int], Run],
+    flops_per_cycle: int, widths: tuple[float, float],
+) -> Busy:  # fmt: skip
+    from ridgeline.kernels.mapping.traffic import traffic  # brings numba
+
+    cycles, a, b, c, partial = 0, 0, 0, 0, 0
+    for (batch, m, n, k), count in tiles.items():
+        run = runs((batch, m, n, k), count)
+        cycles += run.cycles
+        a += count * batch * m * k * run.a_passes
+        b += count * batch * k * n * run.b_passes
+        c += count * batch * m * n
+        partial += 2 * (run.c_passes - 1) * count * batch * m * n
+    size, sums = widths  # bytes of operands and results, and of sums that are not done
+    far = dict.fromkeys(("a", "b", "c", "partial"), 0.0)
+    for moved in traffic(nest, mapping):
+        if moved.source != mapping.levels[0].name:
+            continue
+        if moved.operand == "c":
+            far["c"] += moved.final * size
+            far["partial"] += (moved.loads + moved.stores - moved.final) * sums
+        else:
+            far[moved.operand] += moved.loads * size
+    return Busy(
+        peak_flops=float(cycles * flops_per_cycle),
+        calibrated=True,
+        latency_s=0.0,
+        near=Moved(a * size, b * size, c * size, partial * sums),
+        # With one level only there is no border whose traffic the mapping could decide.
+        far=Moved(far["a"], far["b"], far["c"], far["partial"]) if mapping.levels[1:] else None,
+        mapping=str(mapping),
+    )
+
+
+def _runs(
+    device: Device, engine: str, format_: str, given: Given, nest: Nest
+) -> tuple[Callable[[Sizes, int], Run], int]:
+    """Return what counts equal tiles on an engine, and the FLOP that it does in a cycle."""
+    described = device.engines[engine]
+    if described.array is not None:
+        arrays = _arrays(
+            given, nest, arrays_of(described.array, accumulator_of(described, format_))
+        )
+
+        def on_arrays(sizes: Sizes, count: int) -> Run:
+            batch, m, n, k = sizes
+            best = best_partition(m, n, k, batch * count, arrays)
+            return Run(best.cycles, best.a_passes, best.b_passes, best.c_passes)
+
+        return on_arrays, described.array.flops_per_cycle
+    grid = described.grid
+    assert grid is not None
+    if given.rows is not None or given.columns is not None:
+        raise given.document.error(
+            "cores on row and column buses lay a block of A out by themselves",
+            ("rows" if given.rows is not None else "columns",),
+        )
+    ring = ring_of(grid, format_)
+
+    def on_cores(sizes: Sizes, count: int) -> Run:
+        batch, m, n, k = sizes
+        best = grid_gemm(m, n, k, ring, grid.fma_latency.value)
+        return Run(count * batch * best.cycles, 1, best.b_passes, best.c_passes)
+
+    return on_cores, grid.flops_per_cycle
+
+
+def _arrays(given: Given, nest: Nest, arrays: Arrays) -> Arrays:
+    """Keep the dataflows and the cells that the file's rows and columns name."""
+    wanted: list[str | None] = []
+    cells = [arrays.rows, arrays.columns]
+    for place, (axis, loops) in enumerate((("rows", given.rows), ("columns", given.columns))):
+        kinds = {kind_of(nest, dim) for dim, _ in loops or ()}
+        if "b" in kinds or len(kinds) > 1:
+            raise given.document.error(
+                f"the {axis} of a systolic array hold one of m, n and k; these loops are "
+                f"{', '.join(sorted(kinds))} of a product",
+                (axis,),
+            )
+        wanted.append(next(iter(kinds), None))
+        numbers = [factor for _, factor in loops or ()]
+        if loops and None not in numbers:
+            used = math.prod(n for n in numbers if n is not None)
+            if used > cells[place]:
+                raise given.document.error(
+                    f"the array has {cells[place]} {axis}, and these loops need {used}", (axis,)
+                )
+            cells[place] = used
+    schedules = tuple(
+        how
+        for how in arrays.schedules
+        if all(
+            kind is None or kind == laid
+            for kind, laid in zip(wanted, _laid(how.dataflow), strict=True)
+        )
+    )
+    if not schedules:
+        known = ", ".join(
+            f"{how.dataflow} (rows {_laid(how.dataflow)[0]}, columns {_laid(how.dataflow)[1]})"
+            for how in arrays.schedules
+        )
+        raise given.document.error(
+            f"the array has no dataflow with {wanted[0] or 'anything'} along rows and "
+            f"{wanted[1] or 'anything'} along columns; it has: {known}",
+            ("rows" if given.rows is not None else "columns",),
+        )
+    return arrays._replace(rows=cells[0], columns=cells[1], schedules=schedules)
+
+
+def _laid(dataflow: Dataflow) -> tuple[str, str]:
+    """Return what lies along rows and along columns."""
+    axes = layout(dataflow, 0, 1, 2)
+    return "mnk"[axes[0]], "mnk"[axes[1]]
+
+
+MAPPED_MODELS: dict[str, MappedModel] = {
+    "spatial": on_elements,
+    "systolic": in_tiles,
+    "broadcast-grid": in_tiles,
+}
+
+
+def mappable(device: Device, engines: list[str], given: Given) -> list[str]:
+    """Return those of some engines that take a mapping.
+
+    Raises
+    ------
+    ConfigError
+        If there are none.
+    """
+    able = [name for name in engines if _takes_one(device, name)]
+    if not able:
+        kinds = ", ".join(device.engines[name].kind for name in engines)
+        raise given.document.error(
+            f"{device.name} has no engine that takes a mapping (its engines: {kinds}; a mapping "
+            f"is for: {', '.join(MAPPED_MODELS)})"
+        )
+    return able
+
+
+def _takes_one(device: Device, name: str) -> bool:
+    engine = device.engines[name]
+    return engine.kind in MAPPED_MODELS and (engine.kind != "systolic" or engine.array is not None)

@@ -1,0 +1,309 @@
+"""Tilings of one axis of a matrix product, with everything that the search needs of each.
+
+A contraction is looked at as a batch of products C[m, n] = A[m, k] B[k, n] with four axes: batch,
+m, n, k. Three of them are plain. The pixels of a convolution's output (m, or k of its weight
+gradient) are images x rows x columns, and touch more of the image than they are: a tiling of them
+cuts the images, or single images into rows, or single rows into columns. Filters are never cut.
+
+A tiling is kept as a few representative tiles. What a phase of the pipeline costs depends on the
+tile before, the tile itself and the next one; away from the borders these are all alike, so one
+representative stands for all tiles of the interior. Tiles of several images are listed for the
+first image, the last one and one of those between.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ridgeline._jit import kernel, kernel_call, kernel_part
+from ridgeline.kernels.mapping.footprint import (
+    DILATION,
+    EXTENT,
+    PADDING,
+    STRIDE,
+    Floats,
+    Ints,
+    tiles_of,
+    touched,
+)
+
+# Columns of the description of an axis; rows and columns of an image follow as rows of the table of
+# axes of `traffic.pack_axes`, each with the size of its filter.
+PIXELS, SIZE, TIMES, GRANULE, IMAGES, ROWS, COLUMNS, FILTER_ROWS, FILTER_COLUMNS = range(9)
+TALL, WIDE = 9, 15
+AXIS_FIELDS = 21
+
+# Columns of a tiling: extents of a tile (plain ones, or images; rows; columns), number of tiles,
+# where its representatives begin and end, and what one tile is to the array at most.
+EXTENT_0, ROWS_0, COLUMNS_0, TILES, BEGIN, END = range(6)
+TILING_FIELDS = 6
+
+# Columns of a representative: how many tiles it stands for, whether it is the first or the last,
+# its extent to the array; then points, elements touched, and elements touched for the first time,
+# of the tile before, the tile itself and the next one.
+WEIGHT, FIRST, LAST, SPAN = range(4)
+POINTS, TOUCHED, NEW = 4, 7, 10
+REPRESENTATIVE_FIELDS = 13
+BEFORE, SELF, NEXT = range(3)
+
+# Columns of the sums over all tiles: points and touched elements of all; of the largest tile; of
+# the whole; of the first tile; points and new elements of the last one; extent to the array and
+# number of whole tiles, and of those that are what is left over.
+SUM_POINTS, SUM_TOUCHED, MAX_POINTS, MAX_TOUCHED, WHOLE_TOUCHED = range(5)
+FIRST_POINTS, FIRST_TOUCHED, LAST_POINTS, LAST_NEW = range(5, 9)
+WHOLE_SPAN, WHOLE_TILES, LEFT_SPAN, LEFT_TILES = range(9, 13)
+SUM_FIELDS = 13
+
+
+@kernel_part
+def _next_tiles(tiles: int, dense: bool) -> int:
+    if dense:
+        return tiles + 1 if tiles < 8 else tiles + tiles // 2
+    return tiles * 2 if tiles < 8 else tiles * 4
+
+
+@kernel
+def tile_extents(size: int, granule: int, dense: bool) -> Ints:
+    """Extents of tiles to try along an axis, from the largest to 1.
+
+    Multiples of the granule first: what 1, 2, 3, ... tiles of about equal size have (each number up
+    to 8, then steps of a half; sparse: doubling up to 8, then fourfold). Then parts of a granule:
+    halves of halves, or sixteenths. They depend on the size alone, never on what a machine can hold
+    or move, so that a better machine has no fewer of them.
+    """
+    found = np.empty(256, np.int64)
+    count, tiles, units = 0, 1, tiles_of(size, granule)
+    while True:
+        extent = min(size, granule * tiles_of(units, min(tiles, units)))
+        if count == 0 or extent < found[count - 1]:
+            found[count] = extent
+            count += 1
+        if tiles >= units:
+            break
+        tiles = _next_tiles(tiles, dense)
+    while found[count - 1] > 1:
+        found[count] = tiles_of(found[count - 1], 2 if dense else 16)
+        count += 1
+    return found[:count]
+
+
+@kernel
+def tilings(axis: Ints, dense: bool) -> tuple[Ints, Floats]:
+    """List the tilings of an axis, without their representatives.
+
+    Returns
+    -------
+    tilings, sums
+        Tables with the columns above.
+    """
+    if axis[PIXELS]:
+        cut = tile_extents(axis[IMAGES], 1, dense)
+        high, wide = tile_extents(axis[ROWS], 1, dense), tile_extents(axis[COLUMNS], 1, dense)
+        if not dense and len(wide) > 2:
+            wide = np.array([axis[COLUMNS], 1])
+        table = np.empty((len(cut) + len(high) + len(wide) - 2, TILING_FIELDS), np.int64)
+        for i in range(len(table)):
+            table[i, EXTENT_0] = cut[i] if i < len(cut) else 1
+            j = i - len(cut) + 1
+            table[i, ROWS_0] = high[min(max(j, 0), len(high) - 1)]
+            j -= len(high) - 1
+            table[i, COLUMNS_0] = wide[max(j, 0)]
+    else:
+        cut = tile_extents(axis[SIZE], axis[GRANULE], dense)
+        table = np.empty((len(cut), TILING_FIELDS), np.int64)
+        table[:, EXTENT_0] = cut
+        table[:, ROWS_0] = 1
+        table[:, COLUMNS_0] = 1
+    sums = np.empty((len(table), SUM_FIELDS))
+    for i in range(len(table)):
+        table[i, BEGIN] = table[i, END] = -1
+        _sum_up(axis, table[i], sums[i])
+        _ends(axis, table[i], sums[i])
+        _spans(axis, table[i], sums[i])
+    return table, sums
+
+
+@kernel
+def room(axes: Ints, table: Ints, starts: Ints) -> int:
+    """Rows that the representatives of all tilings take at most."""
+    total = 0
+    for axis in range(4):
+        for i in range(starts[axis], starts[axis + 1]):
+            total += _room(axes[axis], table[i])
+    return total
+
+
+@kernel_call
+def _ends(axis: Ints, tiling: Ints, sums: Floats) -> None:
+    """Count the tiles, and measure the first and the last one."""
+    tiling[TILES] = tiles_of(axis[IMAGES] if axis[PIXELS] else axis[SIZE], tiling[EXTENT_0])
+    if axis[PIXELS]:
+        tiling[TILES] *= tiles_of(axis[ROWS], tiling[ROWS_0])
+        tiling[TILES] *= tiles_of(axis[COLUMNS], tiling[COLUMNS_0])
+    sums[FIRST_POINTS], sums[FIRST_TOUCHED], _ = _measure(axis, tiling, 0)
+    sums[LAST_POINTS], _, sums[LAST_NEW] = _measure(axis, tiling, tiling[TILES] - 1)
+
+
+@kernel_call
+def _spans(axis: Ints, tiling: Ints, sums: Floats) -> None:
+    """Write the extents that tiles have to the array: whole ones, and what is left over."""
+    sizes = (axis[IMAGES], axis[ROWS], axis[COLUMNS])
+    if not axis[PIXELS]:
+        sizes = (axis[SIZE], np.int64(1), np.int64(1))
+    whole, left, tiles, lefts = axis[TIMES], axis[TIMES], np.int64(1), np.int64(1)
+    for i in range(3):  # only one of the three can have something left over
+        extent = tiling[EXTENT_0 + i]
+        over = sizes[i] % extent
+        whole *= extent
+        left *= over if over else extent
+        lefts *= 1 if over else sizes[i] // extent
+        tiles *= sizes[i] // extent
+    sums[WHOLE_SPAN], sums[WHOLE_TILES] = whole, tiles
+    sums[LEFT_SPAN], sums[LEFT_TILES] = left, 0.0 if left == whole else lefts
+
+
+@kernel_call
+def _borders(axis: Ints, extent: int, size: int, filter_: int, line: int) -> tuple[int, int]:
+    """First and last tile of the interior along rows or columns: with one like it on both sides."""
+    count = tiles_of(size, extent)
+    stride = axis[line + STRIDE] * extent
+    reach = axis[line + DILATION] * (filter_ - 1)
+    first = tiles_of(axis[line + PADDING] + reach, stride) + 1
+    # A tile is whole and free of padding if stride * (i + 1) - s + reach - padding < extent.
+    free = axis[line + EXTENT] + axis[line + PADDING] - reach + axis[line + STRIDE] - 1
+    last = min(size // extent, max(0, free // stride)) - 2
+    return first, min(last, count - 2)
+
+
+@kernel_call
+def _listed(count: int, first: int, last: int) -> int:
+    """Tiles that are listed out of `count`, if those from `first` to `last` are alike."""
+    return count if last <= first else count - (last - first)
+
+
+@kernel_call
+def _room(axis: Ints, tiling: Ints) -> int:
+    if not axis[PIXELS]:
+        return 5
+    if tiling[EXTENT_0] > 1 or (
+        tiling[ROWS_0] == axis[ROWS] and tiling[COLUMNS_0] == axis[COLUMNS]
+    ):
+        return 5
+    count = tiles_of(axis[ROWS], tiling[ROWS_0])
+    first, last = _borders(axis, tiling[ROWS_0], axis[ROWS], axis[FILTER_ROWS], TALL)
+    room = 5 * _listed(count, first, last)
+    count = tiles_of(axis[COLUMNS], tiling[COLUMNS_0])
+    first, last = _borders(axis, tiling[COLUMNS_0], axis[COLUMNS], axis[FILTER_COLUMNS], WIDE)
+    return room * _listed(count, first, last)
+
+
+@kernel_call
+def represent(axis: Ints, tiling: Ints, tiles: Floats, at: int) -> int:
+    """Write the representatives of a tiling; return where the next ones go."""
+    outer = axis[IMAGES] if axis[PIXELS] else axis[SIZE]
+    n_outer = tiles_of(outer, tiling[EXTENT_0])
+    n_rows, n_columns = 1, 1
+    row_first = row_last = column_first = column_last = 0
+    if axis[PIXELS]:
+        n_rows = tiles_of(axis[ROWS], tiling[ROWS_0])
+        n_columns = tiles_of(axis[COLUMNS], tiling[COLUMNS_0])
+        row_first, row_last = _borders(axis, tiling[ROWS_0], axis[ROWS], axis[FILTER_ROWS], TALL)
+        column_first, column_last = _borders(
+            axis, tiling[COLUMNS_0], axis[COLUMNS], axis[FILTER_COLUMNS], WIDE
+        )
+    tiling[BEGIN] = at
+    # Plain tiles are alike but for the first, the last, and the neighbour of a smaller last one.
+    outer_first = 1
+    outer_last = n_outer - (2 if outer % tiling[EXTENT_0] == 0 else 3)
+    i = 0
+    while i < n_outer:
+        many_i = outer_last - outer_first + 1 if i == outer_first < outer_last else 1
+        j = 0
+        while j < n_rows:
+            many_j = row_last - row_first + 1 if j == row_first < row_last else 1
+            k = 0
+            while k < n_columns:
+                many_k = column_last - column_first + 1 if k == column_first < column_last else 1
+                place = (i * n_rows + j) * n_columns + k
+                tile = tiles[at]
+                tile[WEIGHT] = float(many_i) * many_j * many_k
+                tile[FIRST], tile[LAST] = place == 0, place == tiling[TILES] - 1
+                for which in range(3):
+                    there = min(max(place + which - 1, 0), tiling[TILES] - 1)
+                    points, elements, new = _measure(axis, tiling, there)
+                    tile[POINTS + which] = points
+                    tile[TOUCHED + which] = elements
+                    tile[NEW + which] = new
+                tile[SPAN] = tile[POINTS + SELF] * axis[TIMES]
+                at += 1
+                k += many_k
+            j += many_j
+        i += many_i
+    tiling[END] = at
+    return at
+
+
+@kernel_call
+def _measure(axis: Ints, tiling: Ints, place: int) -> tuple[float, float, float]:
+    """Points, elements and new elements of the tile at a place in the order of tiles."""
+    if not axis[PIXELS]:
+        points = float(min(tiling[EXTENT_0], axis[SIZE] - place * tiling[EXTENT_0]))
+        return points, points, points
+    n_columns = tiles_of(axis[COLUMNS], tiling[COLUMNS_0])
+    n_rows = tiles_of(axis[ROWS], tiling[ROWS_0])
+    column = place % n_columns
+    row = place // n_columns % n_rows
+    image = place // n_columns // n_rows
+    images = float(min(tiling[EXTENT_0], axis[IMAGES] - image * tiling[EXTENT_0]))
+    p0, q0 = row * tiling[ROWS_0], column * tiling[COLUMNS_0]
+    p1, q1 = min(p0 + tiling[ROWS_0], axis[ROWS]), min(q0 + tiling[COLUMNS_0], axis[COLUMNS])
+    tall, wide = axis[TALL:WIDE], axis[WIDE:AXIS_FIELDS]
+    height = touched(p0, p1, 0, axis[FILTER_ROWS], tall)
+    width = touched(q0, q1, 0, axis[FILTER_COLUMNS], wide)
+    new_height, new_width = height, width
+    if p0 > 0:
+        new_height = touched(0, p1, 0, axis[FILTER_ROWS], tall) - touched(
+            0, p0, 0, axis[FILTER_ROWS], tall
+        )
+    if q0 > 0:
+        new_width = touched(0, q1, 0, axis[FILTER_COLUMNS], wide) - touched(
+            0, q0, 0, axis[FILTER_COLUMNS], wide
+        )
+    # Rows that an earlier row of tiles has touched, it has touched over their whole width.
+    return (
+        images * (p1 - p0) * (q1 - q0),
+        images * height * width,
+        images * new_height * new_width,
+    )
+
+
+@kernel_call
+def _sum_up(axis: Ints, tiling: Ints, sums: Floats) -> None:
+    """Add up all tiles: products of sums along images, rows and columns."""
+    if not axis[PIXELS]:
+        sums[SUM_POINTS] = sums[SUM_TOUCHED] = sums[WHOLE_TOUCHED] = axis[SIZE]
+        sums[MAX_POINTS] = sums[MAX_TOUCHED] = tiling[EXTENT_0]
+        return
+    high, most_high, all_high = _line(
+        axis[TALL:WIDE], tiling[ROWS_0], axis[ROWS], axis[FILTER_ROWS]
+    )
+    wide, most_wide, all_wide = _line(
+        axis[WIDE:AXIS_FIELDS], tiling[COLUMNS_0], axis[COLUMNS], axis[FILTER_COLUMNS]
+    )
+    images = float(axis[IMAGES])
+    sums[SUM_POINTS] = images * axis[ROWS] * axis[COLUMNS]
+    sums[SUM_TOUCHED] = images * high * wide
+    sums[MAX_POINTS] = float(tiling[EXTENT_0]) * tiling[ROWS_0] * tiling[COLUMNS_0]
+    sums[MAX_TOUCHED] = tiling[EXTENT_0] * most_high * most_wide
+    sums[WHOLE_TOUCHED] = images * all_high * all_wide
+
+
+@kernel_call
+def _line(line: Ints, extent: int, size: int, filter_: int) -> tuple[float, float, float]:
+    """Elements of all tiles along rows or columns, of the largest one, and of the whole."""
+    total, most = 0.0, 0.0
+    for i in range(tiles_of(size, extent)):
+        here = touched(i * extent, min((i + 1) * extent, size), 0, filter_, line)
+        total += here
+        most = max(most, here)
+    return total, most, float(touched(0, size, 0, filter_, line))

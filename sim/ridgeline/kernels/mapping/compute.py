@@ -1,0 +1,245 @@
+"""How long the arrays of a device compute one tile, and what they read and write meanwhile.
+
+Tiles follow each other on the arrays as the products of a batch do: every tile but the last hands
+the array on, so that it costs what one more product in a batch costs; the last one costs what it
+costs alone, fill and drain included. Each tile is divided among the arrays, and laid out on them,
+in the fastest way that the device can do. The formulas are those of `systolic.closed_form`, here
+compiled.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numba.extending import register_jitable
+
+from ridgeline._jit import kernel_call
+from ridgeline.kernels.mapping.choices import WHOLE_SPAN, WHOLE_TILES
+from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.systolic import closed_form
+from ridgeline.kernels.systolic.closed_form import folds, following, layout, serial
+from ridgeline.kernels.systolic.partition import Arrays, splits
+
+for _formula in (folds, following, serial, closed_form._shift, closed_form._join):
+    register_jitable(_formula)
+
+# Columns of a way to work: axes (of m, n, k) along rows, columns and time; flags; latencies.
+DOWN, ACROSS, TIME, STATIONARY, SERIAL, OVERLAPPED, FULL, HOP_ROW, HOP_COLUMN, MAC = range(10)
+
+
+class Engine(NamedTuple):
+    """What computes tiles.
+
+    Attributes
+    ----------
+    ways
+        [ways, 10], see the columns above; none if `mac_s` counts.
+    divisions
+        [divisions, 4], parts along batch, m, n, k.
+    rows, columns
+        Of one array.
+    cycle_s
+        Time of a cycle, longer for formats that take several.
+    hop_cycles, words_per_cycle
+        Between arrays; for divisions of k.
+    mac_s
+        Without ways: a tile takes this for each of its multiply-accumulates.
+    byte_s
+        Seconds per byte of the nearest memory level; 0 if it never is the limit.
+    drain_s
+        What the last tile takes more than the others, at least.
+    """
+
+    ways: Ints
+    divisions: Ints
+    rows: int
+    columns: int
+    cycle_s: float
+    hop_cycles: int
+    words_per_cycle: float
+    mac_s: float
+    byte_s: float
+    drain_s: float
+
+
+@lru_cache(maxsize=256)
+def _ways(arrays: Arrays) -> tuple[Ints, Ints, int]:
+    """Ways, divisions, and the cycles that filling and draining take at least."""
+    ways, drains = [], []
+    for how in arrays.schedules:
+        position = dict(zip(layout(how.dataflow, 0, 1, 2), range(3), strict=True))
+        ways.append(
+            (
+                *position, how.dataflow == "os", how.fold == "serial", how.fold == "overlapped",
+                how.edge == "full", how.hop_row, how.hop_col, how.mac_latency,
+            )
+        )  # fmt: skip
+        one, two = (
+            closed_form.spans(1, 1, 1, batch, arrays.rows, arrays.columns, how, max).total()
+            for batch in (1, 2)
+        )
+        drains.append(one - (two - one))
+    divisions = splits(arrays.number, arrays.network is not None)
+    return np.array(ways, np.int64), np.array(divisions, np.int64), min(drains)
+
+
+def systolic_engine(arrays: Arrays, cycle_s: float, byte_s: float) -> Engine:
+    """Describe systolic arrays."""
+    ways, divisions, drain = _ways(arrays)
+    hop, words = (0, 1.0) if arrays.network is None else arrays.network
+    return Engine(
+        ways, divisions, arrays.rows, arrays.columns, cycle_s, hop, words, 0.0, byte_s,
+        drain * cycle_s,
+    )  # fmt: skip
+
+
+def even_engine(mac_s: float, byte_s: float) -> Engine:
+    """Describe an engine of which only the time per multiply-accumulate is known."""
+    return Engine(
+        np.zeros((0, 10), np.int64), np.zeros((0, 4), np.int64), 1, 1, 0.0, 0, 1.0,
+        mac_s, byte_s, 0.0,
+    )  # fmt: skip
+
+
+# What `tile_cost` finds: seconds; how often the tile's elements of a and b enter the arrays and
+# those of c leave them; way * divisions + division, or -1 if the engine has no ways.
+SECONDS, PASSES, WAY_USED = 0, 1, 4
+COST_FIELDS = 5
+
+
+@kernel_call
+def tile_cost(
+    batch: int,
+    m: int,
+    n: int,
+    k: int,
+    bytes_: tuple[float, float, float],
+    last: bool,
+    engine: Engine,
+    found: Floats,
+) -> None:
+    """Find the fastest way to compute one tile; `found` has the fields above.
+
+    Parameters
+    ----------
+    bytes_
+        Of the tile's operands: a, b, and c as partial sums. A pass of the last ones is a write and
+        a read.
+    last
+        Whether the array runs empty after it.
+    """
+    if len(engine.ways) == 0:
+        near = bytes_[0] + bytes_[1] + 2.0 * bytes_[2]
+        macs = float(batch) * m * n * k
+        found[SECONDS] = max(macs * engine.mac_s, near * engine.byte_s)
+        found[PASSES : PASSES + 3] = 1.0
+        found[WAY_USED] = -1
+        return
+    best_s, best_near = np.inf, np.inf
+    n_divisions = len(engine.divisions)
+    latencies = (0, 0, 0)
+    for i in range(len(engine.ways)):
+        way = engine.ways[i]
+        latencies = (way[HOP_ROW], way[HOP_COLUMN], way[MAC])
+        for j in range(n_divisions):
+            parts = engine.divisions[j]
+            each = (folds(batch, parts[0]), folds(m, parts[1]), folds(n, parts[2]),
+                    folds(k, parts[3]))  # fmt: skip
+            used_m, used_n, used_k = folds(m, each[1]), folds(n, each[2]), folds(k, each[3])
+            height, width, t = each[1 + way[DOWN]], each[1 + way[ACROSS]], each[1 + way[TIME]]
+            cycles = _cycles(height, width, t, each[0], way, engine, latencies)
+            if not last:
+                cycles = _cycles(height, width, t, 2 * each[0], way, engine, latencies) - cycles
+            if used_k > 1:
+                words = folds(each[0] * each[1] * each[2], used_k)
+                sending = np.ceil(words / engine.words_per_cycle)
+                cycles += (used_k - 1) * (engine.hop_cycles + int(sending))
+            down, across = folds(height, engine.rows), folds(width, engine.columns)
+            # An operand passes once for every fold along an axis of the array that it has not.
+            a_passes = _passes(1, way, down, across) * used_n
+            b_passes = _passes(0, way, down, across) * used_m
+            c_passes = _passes(2, way, down, across) * used_k
+            near = bytes_[0] * a_passes + bytes_[1] * b_passes + 2.0 * bytes_[2] * c_passes
+            seconds = max(cycles * engine.cycle_s, near * engine.byte_s)
+            if seconds < best_s or (seconds == best_s and near < best_near):
+                best_s, best_near = seconds, near
+                found[SECONDS] = seconds
+                found[PASSES], found[PASSES + 1], found[PASSES + 2] = a_passes, b_passes, c_passes
+                found[WAY_USED] = i * n_divisions + j
+
+
+@kernel_call
+def _cycles(
+    height: int, width: int, t: int, batch: int, way: Ints, engine: Engine,
+    latencies: tuple[int, int, int],
+) -> int:  # fmt: skip
+    rows, columns = engine.rows, engine.columns
+    stationary, full = way[STATIONARY] == 1, way[FULL] == 1
+    if way[SERIAL]:
+        spans = serial(height, width, t, batch, rows, columns, stationary, full, latencies)
+    else:
+        spans = following(
+            height, width, t, batch, rows, columns, stationary, full, way[OVERLAPPED] == 1,
+            latencies, max,
+        )  # fmt: skip
+    return spans[0] + spans[1] + spans[2] + spans[3]
+
+
+@kernel_call
+def _passes(absent: int, way: Ints, down: int, across: int) -> int:
+    """Folds along those axes of the array that are the one (of m, n, k) an operand has not."""
+    return (down if way[DOWN] == absent else 1) * (across if way[ACROSS] == absent else 1)
+
+
+@kernel_call
+def least_s(batch: Floats, m: Floats, n: Floats, k: Floats, engine: Engine) -> float:
+    """Time that all tiles are computed in at least.
+
+    In the time of a tile every array streams T steps for each of its folds, and loads (or drains)
+    the rows of each, in parallel at best; and no division has fewer folds than the undivided tile.
+
+    Parameters
+    ----------
+    batch, m, n, k
+        Sums over the tiles of each axis, see `choices`.
+    """
+    most = 1
+    for j in range(len(engine.divisions)):
+        parts = engine.divisions[j]
+        most = max(most, parts[0] * parts[1] * parts[2] * parts[3])
+    total = 0.0
+    for kind in range(16):
+        i, j, p, q = 2 * (kind % 2), kind // 2 % 2 * 2, kind // 4 % 2 * 2, kind // 8 * 2
+        tiles = (
+            batch[WHOLE_TILES + i]
+            * m[WHOLE_TILES + j]
+            * n[WHOLE_TILES + p]
+            * k[WHOLE_TILES + q]
+        )
+        if tiles > 0.0:
+            spans = (m[WHOLE_SPAN + j], n[WHOLE_SPAN + p], k[WHOLE_SPAN + q])
+            total += tiles * batch[WHOLE_SPAN + i] * _least_of(spans, engine)
+    if len(engine.ways) == 0:
+        return float(total * engine.mac_s)
+    return float(total / most * engine.cycle_s + engine.drain_s)
+
+
+@kernel_call
+def _least_of(spans: tuple[float, float, float], engine: Engine) -> float:
+    """Cycles of one tile on one array at least; its multiply-accumulates if there is no array."""
+    if len(engine.ways) == 0:
+        return spans[0] * spans[1] * spans[2]
+    least = np.inf
+    for i in range(len(engine.ways)):
+        way = engine.ways[i]
+        height, width, t = spans[way[DOWN]], spans[way[ACROSS]], spans[way[TIME]]
+        down, across = np.ceil(height / engine.rows), np.ceil(width / engine.columns)
+        stream = down * across * t
+        shift = across * (engine.rows * down if way[FULL] else height)
+        if way[OVERLAPPED]:
+            least = min(least, max(stream, shift))
+        else:
+            least = min(least, stream + shift - down * across)
+    return float(least)

@@ -1,0 +1,246 @@
+"""The best mapping of a contraction on one level of buffers: two mappers.
+
+``optimal`` looks through many tilings of every axis, ``fast`` through few of them; both with all
+loop orders, by the same complete search. What they list depends on the contraction alone, never on
+capacities, bandwidths or numbers of arrays, and what fits into a smaller machine fits into a larger
+one: so more of anything never makes an op slower, with either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ridgeline.errors import RidgelineError
+from ridgeline.kernels.mapping.axes import axes_of, dims_of
+from ridgeline.kernels.mapping.compute import Engine, even_engine, systolic_engine
+from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.mapping import LevelLoops, Loop, Mapping
+from ridgeline.kernels.mapping.nest import nest_of
+from ridgeline.kernels.mapping.pipeline import (
+    COMPUTE,
+    FIRST_LOAD,
+    LAST_STORE,
+    LOAD_A,
+    LOAD_B,
+    LOAD_C,
+    NEAR_A,
+    STORED,
+    TIME,
+    WAY,
+    Level,
+    Shape,
+)
+from ridgeline.kernels.mapping.search import ORDERS, best
+from ridgeline.kernels.systolic.closed_form import layout
+from ridgeline.kernels.systolic.partition import Arrays
+from ridgeline.workload.graph import Conv, Gemm, Pass
+
+Mapper = Literal["fast", "optimal"]
+Objective = Literal["time", "energy"]
+
+
+class Machine(NamedTuple):
+    """What a mapping depends on.
+
+    Attributes
+    ----------
+    arrays
+        Systolic arrays; None: tiles take `mac_s` for each multiply-accumulate.
+    near_byte_s
+        Seconds per byte between the arrays and the buffers; 0 if that is never the limit.
+    capacities
+        Bytes of buffers for a, b, c alone, and for all of them.
+    byte_s, latency_s
+        Of a transfer between the buffers and the memory behind.
+    far_byte_j, near_byte_j, idle_w
+        Joules per byte behind and in the buffers, and watts that time costs.
+    widths
+        Bytes of an element of a, b, c, and of a partial sum.
+    far, near
+        Names of the two memory levels.
+    """
+
+    arrays: Arrays | None
+    cycle_s: float
+    mac_s: float
+    near_byte_s: float
+    capacities: tuple[float, float, float, float]
+    double: bool
+    shared_port: bool
+    byte_s: float
+    latency_s: float
+    far_byte_j: float
+    near_byte_j: float
+    idle_w: float
+    widths: tuple[float, float, float, float]
+    far: str
+    near: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A contraction, mapped.
+
+    Attributes
+    ----------
+    time_s
+        compute_s + first_load_s + steady_stall_s + last_store_s.
+    loads
+        Elements of a, b, and partial sums of c, that come into the buffers.
+    stores, results
+        Elements of c that go out, partial sums and results, and the results among them.
+    near_bytes
+        Of a, b, c between the arrays and the buffers.
+    extents, order
+        Of the buffers' tiles along batch, m, n, k (of pixels: images, rows, columns), and these
+        axes from the outermost loop to the innermost.
+    way
+        Number of the way that the first tile is computed, see `compute.tile_cost`.
+    played
+        How many combinations the search has played.
+    """
+
+    time_s: float
+    compute_s: float
+    first_load_s: float
+    steady_stall_s: float
+    last_store_s: float
+    loads: tuple[float, float, float]
+    stores: float
+    results: float
+    near_bytes: tuple[float, float, float]
+    extents: tuple[tuple[int, int, int], ...]
+    order: tuple[int, ...]
+    way: int
+    played: int
+
+
+@lru_cache(maxsize=65536)
+def map_contraction(
+    loops: Gemm | Conv,
+    pass_: Pass,
+    machine: Machine,
+    mapper: Mapper = "fast",
+    objective: Objective = "time",
+) -> Mapped:
+    """Find the best mapping of one pass over a contraction.
+
+    Raises
+    ------
+    RidgelineError
+        If the buffers are too small for the smallest tile.
+    """
+    axes, shape, level, engine = problem(loops, pass_, machine)
+    extents, order, found, played = best(
+        axes, shape, level, engine, mapper == "optimal", objective == "energy", ORDERS, True
+    )
+    if not np.isfinite(found[TIME]):
+        raise RidgelineError(
+            f"{machine.near} is too small: not even tiles of single elements and whole filters of "
+            f"{loops} fit into its {machine.capacities[3]:g} B"
+        )
+    return mapped_of(found, extents, order, played)
+
+
+def problem(loops: Gemm | Conv, pass_: Pass, machine: Machine) -> tuple[Ints, Shape, Level, Engine]:
+    """Put a contraction and a machine into the arrays of the search."""
+    arrays = machine.arrays
+    granule = 1 if arrays is None else max(arrays.rows, arrays.columns)
+    axes, touches, elements = axes_of(loops, pass_, granule)
+    shape = Shape(touches, elements, np.array(machine.widths))
+    return axes, shape, _level(machine), _engine(machine)
+
+
+@lru_cache(maxsize=256)
+def _level(machine: Machine) -> Level:
+    return Level(
+        np.array(machine.capacities), machine.double, machine.shared_port, machine.byte_s,
+        machine.latency_s,
+        np.array([machine.far_byte_j, machine.near_byte_j, machine.idle_w]),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _engine(machine: Machine) -> Engine:
+    if machine.arrays is None:
+        return even_engine(machine.mac_s, machine.near_byte_s)
+    return systolic_engine(machine.arrays, machine.cycle_s, machine.near_byte_s)
+
+
+def mapped_of(found: Floats, extents: Ints, order: Ints, played: int) -> Mapped:
+    """Name what the search has found."""
+    value: Callable[[int], float] = found.tolist().__getitem__
+    ends = value(COMPUTE) + value(FIRST_LOAD) + value(LAST_STORE)
+    return Mapped(
+        time_s=max(value(TIME), ends),  # never less, but for the order in which sums are rounded
+        compute_s=value(COMPUTE),
+        first_load_s=value(FIRST_LOAD),
+        steady_stall_s=max(0.0, value(TIME) - ends),
+        last_store_s=value(LAST_STORE),
+        loads=(value(LOAD_A), value(LOAD_B), value(LOAD_C)),
+        stores=value(STORED),
+        results=value(STORED) - value(LOAD_C),
+        near_bytes=(value(NEAR_A), value(NEAR_A + 1), value(NEAR_A + 2)),
+        extents=tuple(map(tuple, extents.tolist())),
+        order=tuple(order.tolist()),
+        way=int(value(WAY)),
+        played=int(played),
+    )
+
+
+def mapping_of(mapped: Mapped, loops: Gemm | Conv, pass_: Pass, machine: Machine) -> Mapping:
+    """Write a found mapping as loops in time and in space."""
+    nest = nest_of(loops, pass_)
+    groups = dims_of(loops, pass_)
+    tile = dict(nest.size)  # filters stay whole
+    for dims, extents in zip(groups, mapped.extents, strict=True):
+        tile |= dict(zip(dims, extents, strict=False))
+    far = tuple(
+        Loop(dim, -(-nest.size[dim] // tile[dim]))
+        for axis in mapped.order
+        for dim in groups[axis]
+        if nest.size[dim] > tile[dim]
+    )
+    rows, columns, streamed = _in_space(mapped, groups, tile, nest.dims, machine)
+    space = dict((*rows, *columns))
+    # Products of a batch and then column strips follow each other; operands stream innermost.
+    inner = [dim for dim in nest.dims if dim not in streamed] + list(streamed)
+    near = tuple(
+        Loop(dim, factor) for dim in inner if (factor := -(-tile[dim] // space.get(dim, 1))) > 1
+    )
+    return Mapping((LevelLoops(machine.far, far), LevelLoops(machine.near, near)), rows, columns)
+
+
+def _in_space(
+    mapped: Mapped,
+    groups: tuple[tuple[str, ...], ...],
+    tile: dict[str, int],
+    dims: tuple[str, ...],
+    machine: Machine,
+) -> tuple[tuple[Loop, ...], tuple[Loop, ...], tuple[str, ...]]:
+    """Dimensions along rows and columns of the array, and those that stream through it."""
+    if machine.arrays is None or mapped.way < 0:
+        return (), (), ()
+    how = machine.arrays.schedules[mapped.way // len(_engine(machine).divisions)]
+    down, across, time = layout(how.dataflow, 1, 2, 3)
+    filters = tuple(dim for dim in ("r", "s") if dim in dims)
+    found = []
+    for axis, cells in ((down, machine.arrays.rows), (across, machine.arrays.columns)):
+        dim = groups[axis][-1] if len(groups[axis]) > 1 else groups[axis][0]
+        found.append((Loop(dim, min(tile[dim], cells)),))
+    streamed = tuple(dim for dim in groups[time] if dim not in filters)
+    return found[0], found[1], streamed
+
+
+def dataflow_of(mapped: Mapped, machine: Machine) -> tuple[str, tuple[int, ...]] | None:
+    """Return dataflow and parts along batch, m, n, k of a full tile; None without arrays."""
+    if machine.arrays is None or mapped.way < 0:
+        return None
+    divisions = _engine(machine).divisions
+    way, division = divmod(mapped.way, len(divisions))
+    return machine.arrays.schedules[way].dataflow, tuple(divisions[division].tolist())

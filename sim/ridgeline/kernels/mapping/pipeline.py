@@ -1,0 +1,315 @@
+"""One tiling and loop order of a matrix product: its time, stalls, traffic and energy.
+
+The tiles of the outer level run through the buffers of the inner one by the closed form of
+`stalls`; the sum over tiles runs over representatives (`choices`), each as often as it stands for
+a tile, so that its cost does not grow with the number of tiles.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ridgeline._jit import kernel, kernel_call
+from ridgeline.kernels.mapping.choices import (
+    BEFORE,
+    BEGIN,
+    END,
+    FIRST,
+    LAST,
+    MAX_POINTS,
+    MAX_TOUCHED,
+    NEW,
+    NEXT,
+    POINTS,
+    SELF,
+    SPAN,
+    TILES,
+    TOUCHED,
+    WEIGHT,
+)
+from ridgeline.kernels.mapping.compute import (
+    COST_FIELDS,
+    PASSES,
+    SECONDS,
+    WAY_USED,
+    Engine,
+    tile_cost,
+)
+from ridgeline.kernels.mapping.footprint import Floats, Ints
+
+Bools = NDArray[np.bool_]
+
+BATCH, M, N, K = range(4)
+A, B, C = range(3)
+HAS = np.array([[1, 1, 0, 1], [1, 0, 1, 1], [1, 1, 1, 0]], np.int64)
+"""[operand, axis]: whether the operand has the axis."""
+AXES = np.array([[0, 1, 3], [0, 2, 3], [0, 1, 2]], np.int64)
+"""[operand, 3]: the axes that it has."""
+
+# What `evaluate` finds: seconds, joules of moving data and of waiting, bytes behind the level; then
+# words loaded and stored, bytes between the arrays and the level, and how the first tile is
+# computed.
+TIME, COMPUTE, FIRST_LOAD, LAST_STORE, ENERGY, TRAFFIC = range(6)
+LOAD_A, LOAD_B, LOAD_C, STORED, NEAR_A, NEAR_B, NEAR_C, WAY = range(6, 14)
+FOUND_FIELDS = 14
+
+
+class Level(NamedTuple):
+    """The buffers that tiles stay in, and the way between them and the level behind.
+
+    Attributes
+    ----------
+    capacity
+        Bytes for a, b, c and for all together; inf where there is no limit.
+    double
+        Whether a tile can be loaded, and one stored, while another one is computed.
+    shared_port
+        Whether loads and stores take turns.
+    byte_s, latency_s
+        Of a transfer.
+    byte_j
+        Joules per byte at the level behind, at this one; and watts that time costs.
+    """
+
+    capacity: Floats
+    double: bool
+    shared_port: bool
+    byte_s: float
+    latency_s: float
+    byte_j: Floats
+
+
+class Shape(NamedTuple):
+    """The operands of a contraction.
+
+    Attributes
+    ----------
+    touches
+        [operand, axis], 1 where an operand is counted in touched elements, 0 where in points.
+    elements
+        [operand], elements per point of all axes: those of the filter, for weights.
+    width
+        Bytes of an element of a, b, of c as a result, of c as a partial sum.
+    """
+
+    touches: Ints
+    elements: Floats
+    width: Floats
+
+
+@kernel_call
+def fits(chosen: Ints, table: Ints, sums: Floats, shape: Shape, level: Level) -> bool:
+    """Tell whether the tiles have room: two of each operand that changes, if buffers are double."""
+    total = 0.0
+    for operand in range(3):
+        size = shape.elements[operand] * shape.width[3 if operand == C else operand]
+        changes = False
+        for axis in range(4):
+            if HAS[operand, axis]:
+                kind = MAX_TOUCHED if shape.touches[operand, axis] else MAX_POINTS
+                size *= sums[chosen[axis], kind]
+                changes = changes or table[chosen[axis], TILES] > 1
+        if changes and level.double:
+            size *= 2.0
+        if size > level.capacity[operand]:
+            return False
+        total += size
+    return bool(total <= level.capacity[3])
+
+
+@kernel
+def evaluate(
+    chosen: Ints, order: Ints, table: Ints, tiles: Floats, shape: Shape, level: Level,
+    engine: Engine, found: Floats,
+) -> None:  # fmt: skip
+    """Play a tiling and loop order.
+
+    Parameters
+    ----------
+    chosen
+        [axis], rows of `table`.
+    order
+        [4], axes of the loops from the outermost to the innermost.
+    found
+        [FOUND_FIELDS], the result.
+    """
+    changed = np.zeros((3, 4), np.bool_)
+    turn_of_k = _changes(order, chosen, table, changed)
+    columns = np.empty((4, 3), np.int64)
+    _columns(shape, columns)
+    costs, size = np.full((17, COST_FIELDS + 3), np.nan), np.empty((3, 4))
+    # Rows of `tiles`, of which axis 0, and the column's shift: of the tile before, itself, the next.
+    row, shift = np.empty((3, 4), np.int64), np.empty((3, 4), np.int64)
+    begin, last = table[chosen, BEGIN], table[chosen, END] - 1
+    row[SELF] = begin
+    found[:] = 0.0
+    while True:
+        weight = 1.0
+        after = before = -1  # the loops whose turn leads to the next tile, and led to this one
+        for i in range(4):
+            axis = order[i]
+            weight *= tiles[row[SELF, axis], WEIGHT]
+            after = after if tiles[row[SELF, axis], LAST] else i
+            before = before if tiles[row[SELF, axis], FIRST] else i
+        for i in range(4):
+            axis = order[i]
+            row[BEFORE, axis] = last[axis] if i > before else row[SELF, axis]
+            row[NEXT, axis] = begin[axis] if i > after else row[SELF, axis]
+            shift[BEFORE, axis] = BEFORE if i == before else SELF
+            shift[SELF, axis] = SELF
+            shift[NEXT, axis] = NEXT if i == after else SELF
+        for state in range(3):
+            for part in range(4):
+                product = shape.elements[min(part, C)]
+                for i in range(3):
+                    axis = AXES[min(part, C), i]
+                    product *= tiles[row[state, axis], columns[part, i] + shift[state, axis]]
+                size[state, part] = product
+        if before < 0:
+            _load(size[SELF], True, changed[:, 0], False, 1.0, shape, level, found)
+            found[TIME] += found[FIRST_LOAD]
+        load_s = store_s = 0.0
+        if after >= 0:
+            again = turn_of_k == after or (turn_of_k < after and not tiles[row[SELF, K], FIRST])
+            load_s = _load(size[NEXT], False, changed[:, after], again, weight, shape, level, found)
+        if before >= 0 and changed[C, before]:
+            whole = turn_of_k > before or (turn_of_k < before and tiles[row[SELF, K], LAST] > 0)
+            store_s = _store(size[BEFORE], whole, weight, shape, level, found)
+        kind = 16
+        if after >= 0:
+            kind = 0
+            for axis in range(4):
+                kind = 2 * kind + (tiles[row[SELF, axis], SPAN] != tiles[begin[axis], SPAN])
+        cost = costs[kind]
+        if _is_new(cost, size[SELF], engine):
+            _compute(after < 0, row[SELF], tiles, size[SELF], shape, engine, cost)
+        if before < 0:
+            found[WAY] = cost[WAY_USED]
+        for operand in range(3):
+            wide = 2.0 * shape.width[3] if operand == C else shape.width[operand]
+            found[NEAR_A + operand] += weight * size[SELF, operand] * wide * cost[PASSES + operand]
+        compute_s = cost[SECONDS]
+        found[COMPUTE] += weight * compute_s
+        if not level.double:
+            found[TIME] += weight * (compute_s + load_s + store_s)
+        elif level.shared_port:
+            found[TIME] += weight * max(compute_s, load_s + store_s)
+        else:
+            found[TIME] += weight * max(compute_s, load_s, store_s)
+        if after < 0:
+            found[LAST_STORE] = _store(size[SELF], True, 1.0, shape, level, found)
+            found[TIME] += found[LAST_STORE]
+        i = 3
+        while i >= 0:
+            axis = order[i]
+            row[SELF, axis] += 1
+            if row[SELF, axis] <= last[axis]:
+                break
+            row[SELF, axis] = begin[axis]
+            i -= 1
+        if i < 0:
+            break
+    # The first of the updates of a partial sum reads nothing, and the last one writes a result.
+    results = found[STORED] - found[LOAD_C]
+    found[NEAR_C] -= results * (2.0 * shape.width[3] - shape.width[2])
+    found[ENERGY] = (
+        found[TRAFFIC] * (level.byte_j[0] + level.byte_j[1])
+        + (found[NEAR_A] + found[NEAR_B] + found[NEAR_C]) * level.byte_j[1]
+        + found[TIME] * level.byte_j[2]
+    )
+
+
+@kernel_call
+def _changes(order: Ints, chosen: Ints, table: Ints, changed: Bools) -> int:
+    """Write whether an operand's tile changes when loop i takes a turn; return where k's loop is."""
+    for operand in range(3):
+        does = False
+        for i in range(3, -1, -1):
+            does = does or (HAS[operand, order[i]] and table[chosen[order[i]], TILES] > 1)
+            changed[operand, i] = does
+    at = 0
+    for i in range(4):
+        at = i if order[i] == K else at
+    return at
+
+
+@kernel_call
+def _columns(shape: Shape, columns: Ints) -> None:
+    """Write the columns of `tiles` that make up a, b, c, and what is new of c."""
+    for part in range(4):
+        operand = min(part, C)
+        for i in range(3):
+            columns[part, i] = POINTS
+            if shape.touches[operand, AXES[operand, i]]:
+                columns[part, i] = NEW if part > C else TOUCHED
+
+
+@kernel_call
+def _load(
+    size: Floats, first: bool, changed: Bools, again: bool, weight: float, shape: Shape,
+    level: Level, found: Floats,
+) -> float:  # fmt: skip
+    """Seconds of a load; `again`: all elements of c have partial sums, not only those of others."""
+    load = 0.0
+    for operand in range(2):
+        if changed[operand] or first:
+            found[LOAD_A + operand] += weight * size[operand]
+            load += size[operand] * shape.width[operand]
+    if changed[C] and not first:
+        words = size[C] if again else size[C] - size[C + 1]
+        found[LOAD_C] += weight * words
+        load += words * shape.width[3]
+    found[TRAFFIC] += weight * load
+    seconds = load * level.byte_s + level.latency_s if load > 0.0 else 0.0
+    if first:
+        found[FIRST_LOAD] = seconds
+    return seconds
+
+
+@kernel_call
+def _store(
+    size: Floats, whole: bool, weight: float, shape: Shape, level: Level, found: Floats
+) -> float:
+    """Seconds in which a tile of results goes out; those that are complete have their own width.
+
+    Of tiles that overlap, each element is complete once; that the first tile with it counts for
+    this and not the last one makes no difference to the sum.
+    """
+    final = size[C + 1] if whole else 0.0
+    store = final * shape.width[2] + (size[C] - final) * shape.width[3]
+    found[STORED] += weight * size[C]
+    found[TRAFFIC] += weight * store
+    return store * level.byte_s + level.latency_s if store > 0.0 else 0.0
+
+
+@kernel_call
+def _is_new(cost: Floats, size: Floats, engine: Engine) -> bool:
+    """Tell whether a tile of this kind costs something else than the last one, or is the first.
+
+    Tiles of equal extents differ where padding leaves less to be read, if that can be the limit.
+    """
+    if np.isnan(cost[SECONDS]):
+        return True
+    if engine.byte_s == 0.0:
+        return False
+    for operand in range(3):
+        if cost[COST_FIELDS + operand] != size[operand]:
+            return True
+    return False
+
+
+@kernel_call
+def _compute(
+    last: bool, row: Ints, tiles: Floats, size: Floats, shape: Shape, engine: Engine, cost: Floats
+) -> None:
+    """Find the fastest way to compute a tile."""
+    for operand in range(3):
+        cost[COST_FIELDS + operand] = size[operand]
+    moved = (size[A] * shape.width[A], size[B] * shape.width[B], size[C] * shape.width[3])
+    tile_cost(
+        int(tiles[row[BATCH], SPAN]), int(tiles[row[M], SPAN]), int(tiles[row[N], SPAN]),
+        int(tiles[row[K], SPAN]), moved, last, engine, cost,
+    )  # fmt: skip

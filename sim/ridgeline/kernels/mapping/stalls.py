@@ -1,0 +1,123 @@
+"""Tiles through double buffers: when each is loaded, computed and stored.
+
+A level's tiles i = 1..n are loaded from the level behind, computed, and their results stored.
+With `inputs` buffers for what is loaded and `outputs` for what is stored (1: single, 2: double),
+
+    loaded_i   = max(port, done_{i - inputs}) + load_i
+    done_i     = max(loaded_i, done_{i-1}, stored_{i - outputs}) + compute_i
+    stored_i   = max(port, done_i) + store_i
+
+where `port` is when the last transfer of the same direction ended or, if loads and stores share one
+port, the last transfer of either. A shared port takes them in the order in which they are asked
+for: when tile i is done, its input buffer becomes free for load i + inputs, and store i follows
+that load. This is a recurrence in maxima and sums. With two buffers each and one shared port it has a
+closed form. Let start_i be when tile i begins to be computed: everything asked for before has left
+the port by then, so
+
+    start_{i+1} = start_i + max(compute_i, load_{i+1} + store_{i-1})
+
+and the whole takes load_1 + sum_i max(compute_i, load_{i+1} + store_{i-1}) + store_n. What exceeds
+the computing, less the first load and the last store, is the steady stall: it is zero if and only
+if the load of each tile's successor and the store of its predecessor fit under its computing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ridgeline._jit import kernel
+from ridgeline.errors import RidgelineError
+from ridgeline.kernels.mapping.footprint import Floats
+
+
+class Stalls(NamedTuple):
+    """Where the time of a sequence of tiles goes; the parts sum up to the total.
+
+    Attributes
+    ----------
+    compute_s
+        Of all tiles.
+    first_load_s, last_store_s
+        Before the first tile and after the last one.
+    steady_s
+        Everything else: the engine waits for a load or a store.
+    """
+
+    compute_s: float
+    first_load_s: float
+    steady_s: float
+    last_store_s: float
+
+    @property
+    def total_s(self) -> float:
+        """From the begin of the first load to the end of the last store."""
+        return self.compute_s + self.first_load_s + self.steady_s + self.last_store_s
+
+
+def tile_stalls(
+    load_s: ArrayLike,
+    compute_s: ArrayLike,
+    store_s: ArrayLike,
+    *,
+    input_buffers: int = 2,
+    output_buffers: int = 2,
+    shared_port: bool = True,
+) -> Stalls:
+    """Play tiles through the buffers of one level.
+
+    Parameters
+    ----------
+    load_s, compute_s, store_s
+        Durations of each tile, [tiles]; they broadcast.
+    input_buffers, output_buffers
+        1 or 2.
+    shared_port
+        Whether loads and stores take turns.
+
+    Raises
+    ------
+    RidgelineError
+        If there are no tiles, a duration is negative or not finite, or a count is not 1 or 2.
+    """
+    arrays = [np.asarray(x, float) for x in (load_s, compute_s, store_s)]
+    if any(not np.isfinite(x).all() or (x < 0).any() for x in arrays):
+        raise RidgelineError("durations must be finite and at least 0")
+    load, compute, store = (np.ascontiguousarray(x) for x in np.broadcast_arrays(*arrays))
+    if load.ndim != 1 or not len(load):
+        raise RidgelineError(f"expected durations of at least one tile, found {load.shape}")
+    if {input_buffers, output_buffers} - {1, 2}:
+        raise RidgelineError("a level has 1 or 2 buffers for its inputs and for its outputs")
+    total = play(load, compute, store, input_buffers, output_buffers, shared_port)
+    busy = float(compute.sum())
+    steady = total - busy - float(load[0]) - float(store[-1])
+    return Stalls(busy, float(load[0]), max(0.0, steady), float(store[-1]))
+
+
+@kernel
+def play(
+    load: Floats, compute: Floats, store: Floats, inputs: int, outputs: int, shared: bool
+) -> float:
+    """Return when the last store has ended; see the module's text for the recurrence."""
+    n = len(load)
+    loaded, done, stored = np.zeros(n), np.zeros(n), np.zeros(n)
+    into = out = 0.0  # when the port, or each of both, becomes free
+    loads = stores = 0  # transfers so far
+    for i in range(n + outputs):  # the last turns are for the last stores
+        while loads <= min(i, n - 1) or stores <= i - outputs:
+            if loads < min(n, stores + inputs + 1):  # load j + inputs goes before store j
+                asked = done[loads - inputs] if loads >= inputs else 0.0
+                into = loaded[loads] = max(into, asked) + load[loads]
+                loads += 1
+                continue
+            free = into if shared else out
+            out = stored[stores] = max(free, done[stores]) + store[stores]
+            into = out if shared else into
+            stores += 1
+        if i < n:
+            begin = max(loaded[i], done[i - 1] if i else 0.0)
+            begin = max(begin, stored[i - outputs] if i >= outputs else 0.0)
+            done[i] = begin + compute[i]
+    return float(stored[n - 1])

@@ -1,0 +1,244 @@
+"""Mappers against brute force over tilings played element by element; monotony; bounds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nests import PASSES, convs, gemms
+
+from oracles.mapping_tiles import Played, play
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.array import Dataflow
+from ridgeline.kernels.mapping.axes import dims_of
+from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
+from ridgeline.kernels.mapping.choices import tile_extents
+from ridgeline.kernels.mapping.mapper import (
+    Machine,
+    Mapped,
+    map_contraction,
+    mapping_of,
+    problem,
+)
+from ridgeline.kernels.mapping.nest import nest_of
+from ridgeline.kernels.mapping.search import ORDERS, best, listed
+from ridgeline.kernels.mapping.traffic import traffic
+from ridgeline.kernels.systolic.closed_form import Schedule
+from ridgeline.kernels.systolic.partition import Arrays, Network
+from ridgeline.workload.graph import Conv, Gemm, Pass
+
+Contraction = tuple[Gemm | Conv, Pass]
+contractions = st.one_of(
+    st.tuples(gemms(9), st.just(Pass.FORWARD)), st.tuples(convs(5), st.sampled_from(PASSES))
+)
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> Arrays:
+    flows: list[Dataflow] = draw(
+        st.lists(st.sampled_from(["os", "ws", "is"]), min_size=1, max_size=2, unique=True)
+    )
+    fold = draw(st.sampled_from(["serial", "pipelined", "overlapped"]))
+    edge = draw(st.sampled_from(["exact", "full"]))
+    network = draw(st.sampled_from([None, Network(1, 2.0)]))
+    schedules = tuple(Schedule(flow, fold, edge) for flow in flows)
+    number = draw(st.integers(1, 3))
+    return Arrays(draw(st.integers(1, 4)), draw(st.integers(1, 4)), number, schedules, network)
+
+
+@st.composite
+def machines(draw: st.DrawFn, **fixed: object) -> Machine:
+    capacity = float(draw(st.integers(200, 2000)))
+    return Machine(
+        arrays=draw(st.one_of(st.none(), arrays())),
+        cycle_s=1.0,
+        mac_s=0.25,
+        near_byte_s=draw(st.sampled_from([0.0, 0.125])),
+        capacities=(math.inf, math.inf, math.inf, capacity),
+        double=draw(st.sampled_from([True, True, False])),
+        shared_port=True,
+        byte_s=draw(st.sampled_from([0.03125, 0.25, 2.0])),
+        latency_s=float(draw(st.integers(0, 3))),
+        far_byte_j=8.0, near_byte_j=1.0, idle_w=0.5,
+        widths=draw(st.sampled_from([(2.0, 2.0, 2.0, 4.0), (1.0, 1.0, 1.0, 1.0)])),
+        far="far", near="near",
+    )  # fmt: skip
+
+
+def play_of(contraction: Contraction, extents: tuple, order: tuple, machine: Machine) -> Played:
+    loops, pass_ = contraction
+    groups = dims_of(loops, pass_)
+    named = {
+        dim: extent
+        for dims, tile in zip(groups, extents, strict=True)
+        for dim, extent in zip(dims, tile, strict=False)
+    }
+    return play(nest_of(loops, pass_), groups, named, order, machine)
+
+
+def mapped(contraction: Contraction, machine: Machine, mapper: str) -> Mapped | None:
+    try:
+        return map_contraction(*contraction, machine, mapper)  # type: ignore[arg-type]
+    except RidgelineError:
+        return None
+
+
+@settings(max_examples=150, deadline=None)
+@given(contraction=contractions, machine=machines(), mapper=st.sampled_from(["fast", "optimal"]))
+def test_what_the_search_finds_is_what_is_played(
+    contraction: Contraction, machine: Machine, mapper: str
+) -> None:
+    found = mapped(contraction, machine, mapper)
+    if found is None:
+        return
+    played = play_of(contraction, found.extents, found.order, machine)
+    assert found.time_s == pytest.approx(played.time_s, rel=1e-12)
+    assert found.compute_s == pytest.approx(played.compute_s, rel=1e-12)
+    assert found.first_load_s == played.first_load_s
+    assert found.last_store_s == played.last_store_s
+    assert (*found.loads, found.stores) == played.words
+    assert played.room <= machine.capacities[3]
+    # The same words by the loop-nest analysis of the mapping that is printed.
+    moved = traffic(nest_of(*contraction), mapping_of(found, *contraction, machine))
+    assert [x.loads for x in moved] == list(found.loads)
+    assert (moved[2].stores, moved[2].final) == (found.stores, found.results)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    contraction=st.one_of(
+        st.tuples(gemms(4), st.just(Pass.FORWARD)), st.tuples(convs(3), st.sampled_from(PASSES))
+    ),
+    machine=machines(),
+    dense=st.booleans(),
+)
+def test_the_search_is_brute_force(contraction: Contraction, machine: Machine, dense: bool) -> None:
+    """Every listed tiling in every order, played element by element: none is faster."""
+    axes, shape, level, engine = problem(*contraction, machine)
+    starts, table, _ = listed(axes, dense)
+    tables = [table[starts[i] : starts[i + 1], :3].tolist() for i in range(4)]
+    times = [math.inf]
+    if math.prod(map(len, tables)) > 120:
+        return
+    for extents in (
+        (b, m, n, k) for b in tables[0] for m in tables[1] for n in tables[2] for k in tables[3]
+    ):
+        for order in ORDERS.tolist():
+            played = play_of(contraction, extents, tuple(order), machine)
+            if played.room <= machine.capacities[3]:
+                times.append(played.time_s)
+    found = mapped(contraction, machine, "optimal" if dense else "fast")
+    assert (math.inf if found is None else found.time_s) == pytest.approx(min(times), rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(contraction=contractions, machine=machines(), energy=st.booleans(), dense=st.booleans())
+def test_pruning_loses_nothing(
+    contraction: Contraction, machine: Machine, energy: bool, dense: bool
+) -> None:
+    """With and without bounds the search ends at the same combination, ties included."""
+    check_pruning(problem(*contraction, machine), energy, dense)
+
+
+def check_pruning(given_: tuple, energy: bool, dense: bool) -> None:
+    pruned = best(*given_, dense, energy, ORDERS, True)
+    full = best(*given_, dense, energy, ORDERS, False)
+    np.testing.assert_array_equal(pruned[2], full[2])
+    np.testing.assert_array_equal(pruned[0], full[0])
+    assert pruned[3] <= full[3]
+
+
+@settings(max_examples=40, deadline=None)
+@given(m=st.integers(1, 400), n=st.integers(1, 200), k=st.integers(1, 400), capacity=st.floats(3e4, 3e5))
+def test_pruning_loses_nothing_of_larger_products(m: int, n: int, k: int, capacity: float) -> None:
+    """Tiles that are left over may be computed in another way than whole ones."""
+    machine = big._replace(capacities=(math.inf, math.inf, math.inf, capacity))
+    check_pruning(problem(Gemm(m, n, k), Pass.FORWARD, machine), energy=False, dense=True)
+
+
+sizes = st.integers(1, 3000)
+large = st.one_of(
+    st.tuples(st.builds(Gemm, m=sizes, n=sizes, k=sizes, batch=st.integers(1, 9)), st.just(Pass.FORWARD)),
+    st.tuples(
+        st.builds(
+            lambda n, c, k, h, r, s: Conv(n, c, h, h, k, r, r, stride=(s, s), padding=(r // 2, r // 2)),
+            st.integers(1, 16), st.integers(1, 300), st.integers(1, 300), st.integers(7, 60),
+            st.sampled_from([1, 3, 5]), st.integers(1, 2),
+        ),
+        st.sampled_from(PASSES),
+    ),
+)  # fmt: skip
+big = Machine(
+    Arrays(32, 16, 4, (Schedule("ws", edge="full"), Schedule("os")), Network(5, 8.0)),
+    1e-9, 0.0, 1e-12, (math.inf, math.inf, math.inf, 2e5), True, True, 1e-11, 0.0, 1e-10, 1e-12,
+    10.0, (2.0, 2.0, 2.0, 4.0), "hbm", "sram",
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    contraction=large, mapper=st.sampled_from(["fast", "optimal"]), capacity=st.floats(2e4, 2e6),
+    slow=st.floats(0.1, 50), factor=st.floats(1, 8), what=st.sampled_from(["bandwidth", "near bandwidth", "capacity", "arrays", "latency"]),
+)  # fmt: skip
+def test_more_of_anything_is_never_slower(
+    contraction: Contraction, mapper: str, capacity: float, slow: float, factor: float, what: str
+) -> None:
+    assert big.arrays is not None
+    base = big._replace(
+        byte_s=slow * 1e-11, latency_s=1e-7, capacities=(math.inf, math.inf, math.inf, capacity),
+        near_byte_s=slow * 1e-12,
+    )  # fmt: skip
+    better = {
+        "bandwidth": base._replace(byte_s=base.byte_s / factor),
+        "near bandwidth": base._replace(near_byte_s=base.near_byte_s / factor),
+        "capacity": base._replace(capacities=(*base.capacities[:3], capacity * factor)),
+        "arrays": base._replace(arrays=big.arrays._replace(number=math.ceil(4 * factor) % 12 + 4)),
+        "latency": base._replace(latency_s=base.latency_s / factor),
+    }[what]
+    before, after = mapped(contraction, base, mapper), mapped(contraction, better, mapper)
+    if before is not None:
+        assert after is not None
+        assert after.time_s <= before.time_s * (1 + 1e-12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(contraction=large, capacity=st.floats(2e4, 2e6), slow=st.floats(0.1, 50))
+def test_bounds_and_the_distance_of_fast_from_optimal(
+    contraction: Contraction, capacity: float, slow: float
+) -> None:
+    machine = big._replace(byte_s=slow * 1e-11, capacities=(math.inf, math.inf, math.inf, capacity))
+    assert machine.arrays is not None
+    fast, optimal = mapped(contraction, machine, "fast"), mapped(contraction, machine, "optimal")
+    if fast is None or optimal is None:
+        assert fast is optimal
+        return
+    assert optimal.time_s <= fast.time_s
+    nest, widths = nest_of(*contraction), machine.widths[:3]
+    cells = machine.arrays.rows * machine.arrays.columns * machine.arrays.number
+    for found in (fast, optimal):
+        moved = (found.loads[0] + found.loads[1] + found.results) * 2.0 + (
+            found.loads[2] + found.stores - found.results
+        ) * 4.0
+        assert moved >= compulsory_bytes(nest, widths) * (1 - 1e-12)
+        assert moved >= lower_bound_bytes(nest, capacity, widths) * (1 - 1e-12)
+        assert found.time_s >= moved * machine.byte_s * (1 - 1e-12)
+        assert found.time_s >= nest.macs / cells * 1e-9 * (1 - 1e-12)
+        parts = found.compute_s + found.first_load_s + found.steady_stall_s + found.last_store_s
+        assert found.time_s == pytest.approx(parts, rel=1e-12)
+
+
+def test_buffers_that_are_too_small_are_named() -> None:
+    tiny = big._replace(capacities=(math.inf, math.inf, math.inf, 4.0))
+    with pytest.raises(RidgelineError, match=r"sram is too small.*4 B"):
+        map_contraction(Gemm(8, 8, 8), Pass.FORWARD, tiny)
+
+
+@given(size=st.integers(1, 10**6), granule=st.integers(1, 256), dense=st.booleans())
+@settings(deadline=None)
+def test_extents_are_listed_from_all_to_one(size: int, granule: int, dense: bool) -> None:
+    found = tile_extents(size, granule, dense).tolist()
+    assert (found[0], found[-1]) == (size, 1)
+    assert found == sorted(set(found), reverse=True)

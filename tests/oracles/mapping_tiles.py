@@ -1,0 +1,151 @@
+"""A mapping on one level of buffers, tile by tile and element by element, timed on SimPy.
+
+What each tile loads and stores is found by comparing sets of elements with those of the tile
+before; how long it is computed is counted by the systolic closed forms, one division at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from oracles.mapping_trace import Index, Ranges, elements
+from oracles.tile_events import makespan
+from ridgeline.kernels.mapping.mapper import Machine
+from ridgeline.kernels.mapping.nest import Nest
+from ridgeline.kernels.systolic.closed_form import folds, layout, passes, spans
+from ridgeline.kernels.systolic.partition import Arrays, reduction_cycles, splits
+
+Extents = dict[str, int]
+
+
+class Played(NamedTuple):
+    """Time, largest need of room, and words (loads of a, b, c; stores of c)."""
+
+    time_s: float
+    compute_s: float
+    first_load_s: float
+    last_store_s: float
+    room: float
+    words: tuple[int, int, int, int]
+    traffic_bytes: float
+
+
+def tiles(nest: Nest, extents: Extents, order: tuple[tuple[str, ...], ...]) -> Iterator[Ranges]:
+    """Tiles in the order of the loops, `order` from the outermost to the innermost."""
+    dims = [dim for group in order for dim in group]
+    fixed = {dim: (0, size) for dim, size in nest.size.items() if dim not in dims}
+    starts = [range(0, nest.size[dim], extents[dim]) for dim in dims]
+    for place in itertools.product(*starts):
+        yield fixed | {
+            dim: (low, min(low + extents[dim], nest.size[dim]))
+            for dim, low in zip(dims, place, strict=True)
+        }
+
+
+def cycles_of(
+    arrays: Arrays, sizes: tuple[int, int, int, int], moved: tuple[float, float, float],
+    last: bool, machine: Machine,
+) -> float:  # fmt: skip
+    """Seconds of a tile in the fastest way; `sizes` along batch, m, n, k."""
+    found = []
+    for how in arrays.schedules:
+        for parts in splits(arrays.number, arrays.network is not None):
+            b, m, n, k = (folds(size, part) for size, part in zip(sizes, parts, strict=True))
+            cycles = spans(m, n, k, b, arrays.rows, arrays.columns, how, max).total()
+            if not last:
+                two = spans(m, n, k, 2 * b, arrays.rows, arrays.columns, how, max).total()
+                cycles = two - cycles
+            used = [folds(size, each) for size, each in zip(sizes, (b, m, n, k), strict=True)]
+            if used[3] > 1:
+                assert arrays.network is not None
+                cycles += reduction_cycles(b * m * n, used[3], arrays.network)
+            height, width, _ = layout(how.dataflow, m, n, k)
+            enter = passes(how.dataflow, folds(height, arrays.rows), folds(width, arrays.columns))
+            near = (
+                moved[0] * enter[0] * used[2]
+                + moved[1] * enter[1] * used[1]
+                + 2 * moved[2] * enter[2] * used[3]
+            )
+            found.append(max(cycles * machine.cycle_s, near * machine.near_byte_s))
+    return min(found)
+
+
+def play(
+    nest: Nest, groups: tuple[tuple[str, ...], ...], extents: Extents,
+    order: tuple[int, ...], machine: Machine,
+) -> Played:  # fmt: skip
+    """Play a tiling; `groups` are the dimensions behind batch, m, n, k, `order` these axes."""
+    all_tiles = list(tiles(nest, extents, tuple(groups[axis] for axis in order)))
+    before: dict[str, tuple] = {}
+    touched: set[Index] = set()
+    load, compute, store = [], [], []
+    words = [0, 0, 0, 0]
+    biggest = {name: 0.0 for name in "abc"}
+    places: dict[str, set] = {name: set() for name in "abc"}
+    width = dict(zip("abc", (*machine.widths[:2], machine.widths[3]), strict=True))
+    window = {dim for dim in ("r", "s") if dim in nest.size}
+    last_of_k = {dim: nest.size[dim] for dim in groups[3]}
+    traffic = 0.0
+    for i, tile in enumerate(all_tiles):
+        loaded = 0.0
+        sets = {operand.name: elements(operand, tile) for operand in nest.operands}
+        for number, operand in enumerate(nest.operands):
+            name = operand.name
+            place = tuple(tile[dim] for dim in sorted(operand.dims))
+            places[name].add(place)
+            biggest[name] = max(biggest[name], len(sets[name]) * width[name])
+            if before.get(name) == place:
+                continue
+            if name == "c":
+                fresh = sets["c"] - touched
+                again = len(sets["c"]) - len(fresh)
+                words[2] += again
+                loaded += again * machine.widths[3]
+            else:
+                words[number] += len(sets[name])
+                loaded += len(sets[name]) * width[name]
+            before[name] = place
+        after = all_tiles[i + 1] if i + 1 < len(all_tiles) else None
+        leaves = after is None or any(after[d] != tile[d] for d in nest.operands[2].dims)
+        stored = 0.0
+        if leaves:
+            # A result counts as complete with the first tile that it is in, see `pipeline`.
+            whole = all(tile[dim][1] == size for dim, size in last_of_k.items())
+            final = 0
+            if whole:
+                earlier = set()
+                for other in all_tiles[:i]:
+                    if any(other[d] != tile[d] for d in nest.operands[2].dims):
+                        earlier |= elements(nest.operands[2], other) if overlaps(nest) else set()
+                final = len(sets["c"] - earlier)
+            words[3] += len(sets["c"])
+            stored = final * machine.widths[2] + (len(sets["c"]) - final) * machine.widths[3]
+        touched |= sets["c"]
+        sizes = [1, 1, 1, 1]
+        for axis, dims in enumerate(groups):
+            for dim in dims:
+                sizes[axis] *= tile[dim][1] - tile[dim][0]
+        if window:  # filters go with the channels of x, or with the sum
+            times = nest.size["r"] * nest.size["s"]
+            sizes[2 if {"p", "q"} <= set(groups[3]) else 3] *= times
+        moved = tuple(len(sets[name]) * width[name] for name in "abc")
+        if machine.arrays is None:
+            product = sizes[0] * sizes[1] * sizes[2] * sizes[3]
+            near = moved[0] + moved[1] + 2 * moved[2]
+            compute.append(max(product * machine.mac_s, near * machine.near_byte_s))
+        else:
+            compute.append(cycles_of(machine.arrays, tuple(sizes), moved, after is None, machine))
+        traffic += loaded + stored
+        load.append(loaded * machine.byte_s + (machine.latency_s if loaded else 0.0))
+        store.append(stored * machine.byte_s + (machine.latency_s if stored else 0.0))
+    buffers = 2 if machine.double else 1
+    room = sum(size * (buffers if len(places[name]) > 1 else 1) for name, size in biggest.items())
+    time_s = makespan(load, compute, store, buffers, buffers, machine.shared_port)
+    return Played(time_s, sum(compute), load[0], store[-1], room, tuple(words), traffic)
+
+
+def overlaps(nest: Nest) -> bool:
+    """Whether tiles of the result can share elements."""
+    return any(axis.window is not None for axis in nest.operands[2].axes)
