@@ -122,7 +122,8 @@ def _batch_norm(w: Writer, step: Step) -> None:
     w.put(
         BATCH_NORM, step, (x, *rest), w.b.format(x), buffers=running,
         kept=(("mean", channels, MASTER), ("inverse-deviation", channels, MASTER)),
-        flops=BATCH_NORM.forward.of(w.b.elements(x)), shape=w.b.shape(x), passes=(2, *(1 for _ in rest)),
+        flops=BATCH_NORM.forward.of(w.b.elements(x)), shape=w.b.shape(x),
+        passes=(2, *(1 for _ in rest)),
         attrs=(("axis", 1),),
     )  # fmt: skip
 
