@@ -25,12 +25,10 @@ from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import Sharded, shard
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.team import COLLECTIVE, Prices, Writer
-from ridgeline.parallel.wires import Wires
+from ridgeline.parallel.wires import PROBE_BYTES, Wires
 from ridgeline.workload.graph import Graph, Op
 
 __all__ = ["COLLECTIVE", "Lowered", "lower"]
-
-_PROBE_BYTES = 64e6  # a collective that is long enough for its bandwidth
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,8 @@ class Lowered:
         The collectives at the end of one step, in the order in which they are issued.
     whole
         Kinds of ops that could not be divided by `tensor`, and how many.
+    unlike
+        Whether a simulated rank stands for ranks with faster links, as an upper bound.
     """
 
     program: Program
@@ -65,6 +65,7 @@ class Lowered:
     classes: tuple[tuple[int, ...], ...]
     schedules: tuple[Schedule, ...]
     whole: dict[str, int] = field(default_factory=dict)
+    unlike: bool = False
 
     @property
     def ops(self) -> tuple[Op, ...]:
@@ -120,6 +121,7 @@ def lower(
         classes=tuple(members for team in step.teams for members in team.members),
         schedules=tuple(step.schedules),
         whole=sharded.whole,
+        unlike=step.unlike,
     )
 
 
@@ -157,7 +159,7 @@ def _flops_per_byte(plan: Plan, cluster: Cluster, wires: Wires, mesh: Mesh) -> f
     if plan.tensor == 1:
         return 1.0
     group = mesh.groups(0, "tensor")[0]
-    byte_s = wires.time_s("all-reduce", group, _PROBE_BYTES) / (2 * _PROBE_BYTES)
+    byte_s = wires.time_s("all-reduce", group, PROBE_BYTES) / (2 * PROBE_BYTES)
     rates = [
         rate.value
         for engine in cluster.device.engines.values()

@@ -121,6 +121,7 @@ class Step:
         self.plan, self.writer, self.cut, self.divided = plan, writer, cut, divided
         self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
         self.schedules: list[Schedule] = []
+        self.unlike = False
         self.splits = plan.pipeline > 1 and SCHEDULES[plan.schedule].splits_backward
         n_tasks = sum(len(part.graph.ops) for part in cut.parts) * plan.micro_batches
         self.fine = n_tasks <= _FINE
@@ -131,7 +132,26 @@ class Step:
     def _members(self, stage: int, fold: bool) -> tuple[tuple[int, ...], ...]:
         """Return the ranks that each simulated rank of a stage stands for."""
         ranks = self.mesh.stage(stage).tolist()
-        return (tuple(ranks),) if fold else tuple((rank,) for rank in ranks)
+        if not fold:
+            return tuple((rank,) for rank in ranks)
+        first = self._slowest(stage)
+        return ((first, *(rank for rank in ranks if rank != first)),)
+
+    def _slowest(self, stage: int) -> int:
+        """Return a rank whose groups inside a node are the slowest, which all others wait for.
+
+        On most machines all are alike; where they are not (cube meshes), the rank stands for the
+        others as an upper bound, and the step says so (`unlike`).
+        """
+        ranks = self.mesh.stage(stage)
+        total_s = dict.fromkeys(ranks.tolist(), 0.0)
+        for dimension in ("tensor", "context", "data"):
+            for time_s, group in self.wires.inside_times(self.mesh.groups(stage, dimension)):
+                for rank in group:
+                    total_s[rank] += time_s
+        slowest: int = max(total_s, key=lambda rank: (total_s[rank], -rank))
+        self.unlike = self.unlike or total_s[slowest] > min(total_s.values()) * (1 + 1e-9)
+        return slowest
 
     def write(self) -> None:
         """Write the whole step."""

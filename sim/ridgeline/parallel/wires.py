@@ -11,7 +11,7 @@ whose devices lie alike in their nodes cost the same, so each such pattern is pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -30,6 +30,8 @@ from ridgeline.parallel.two_level import two_level
 
 _FEW_LINKS = 64  # a machine of so few links is not reduced to one node
 _FULLER = 1 + 1e-9
+PROBE_BYTES = 64e6
+"""A collective that is long enough for its bandwidth."""
 _MEMORY_PASSES = {"all-reduce": (2, 0), "all-to-all": (2, 0), "send": (2, 0)}
 """Far-memory bytes of all members, over the size: (for each member, once); others (1, 1)."""
 
@@ -138,6 +140,21 @@ class Wires:
         """Return the seconds of a collective of one group that has the network to itself."""
         schedule = best_schedule(op, self.topology, tuple(group.tolist()), size_bytes)
         return closed_form_time_s(schedule, self.topology)
+
+    def inside_times(self, groups: Ranks) -> Iterator[tuple[float, list[int]]]:
+        """Yield the time of a long collective of each group that is inside a node, and the group.
+
+        Groups that lie alike in their nodes are priced once; nothing if there are others, whose
+        way through the fabric is the same for all.
+        """
+        if groups.shape[1] == 1 or (np.ptp(self.node[groups], axis=1) > 0).any():
+            return
+        known: dict[bytes, float] = {}
+        for group, places in zip(groups, self.place[groups], strict=True):
+            key = places.tobytes()
+            if key not in known:
+                known[key] = self.time_s("all-reduce", group, PROBE_BYTES)
+            yield known[key], group.tolist()
 
     def _near(self, groups: Ranks, which: int) -> tuple[Ranks, Ranks]:
         """Put the simulated group first and leave out groups that share no node with it."""

@@ -86,6 +86,7 @@ def manifest(
         "ranks": {
             "real": sum(len(members) for members in lowered.classes),
             "simulated": len(lowered.classes),
+            **({"slowest_stands_for_all": True} if lowered.unlike else {}),
         },
         "not_divided": lowered.whole,
         "trust": trust(device, lowered),
