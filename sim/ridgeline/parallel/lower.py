@@ -18,6 +18,7 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.kernels import OpCost
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.experts import with_experts
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Partition, partition
 from ridgeline.parallel.plan import Plan
@@ -98,6 +99,7 @@ def lower(
     flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
     sharded, local = _local(
         _Same(graph),
+        plan.expert,
         plan.context,
         plan.tensor,
         plan.sequence > 1,
@@ -140,10 +142,16 @@ class _Same:
 
 @lru_cache(maxsize=8)
 def _local(
-    key: _Same, context: int, tensor: int, sequence: bool, flops_per_byte: float, recompute: Mode
+    key: _Same,
+    expert: int,
+    context: int,
+    tensor: int,
+    sequence: bool,
+    flops_per_byte: float,
+    recompute: Mode,
 ) -> tuple[Sharded, Graph]:
     """Divide a graph, and let it recompute; the same graph is divided once."""
-    graph = shard(key.graph, context, dimension="context").graph
+    graph = shard(with_experts(key.graph, expert), context, dimension="context").graph
     sharded = shard(graph, tensor, sequence=sequence, flops_per_byte=flops_per_byte)
     return sharded, with_recompute(sharded.graph, recompute)
 

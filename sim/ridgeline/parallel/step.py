@@ -17,6 +17,7 @@ from ridgeline.engine.builder import Phase
 from ridgeline.engine.program import Ints
 from ridgeline.network.schedule import Schedule
 from ridgeline.parallel.buckets import Bucket, gradient_buckets
+from ridgeline.parallel.experts import expert_weights
 from ridgeline.parallel.partition import Part, Partition, Receipt, Tie
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.schedules import PHASES, SCHEDULES, SlotArrays, slot_arrays
@@ -45,7 +46,7 @@ class Blocks:
     begun
         What is gathered at the beginning of the step, together.
     buckets
-        Gradients that are reduced together at the end of the step.
+        Gradients that are reduced together at the end of the step, by dimension.
     n_waits
         How much the updates wait for: collectives at the end.
     held
@@ -56,7 +57,7 @@ class Blocks:
     pieces: dict[tuple[int, bool], Piece]
     receipts: dict[int, list[Receipt]]
     begun: list[tuple[str, ...]]
-    buckets: tuple[Bucket, ...]
+    buckets: dict[str, tuple[Bucket, ...]]
     n_waits: int
     held: Mapping[str, int]
 
@@ -197,10 +198,11 @@ class Step:
             _BACKWARD: [receipt for receipt in part.receipts if not receipt.forward],
         }
         at_end = replicas > 1 and plan.sharding < 2
-        buckets = gradient_buckets(graph, plan.bucket) if at_end else ()
+        buckets = self._buckets(graph) if at_end else {}
         ties = [tie for tie in self.cut.ties if number in tie.gradients]
-        n_groups = len(list(team.of_groups(self.writer.groups(team, "data"))))
-        n_waits = bool(buckets) * n_groups + len(ties) * len(team)
+        n_waits = len(ties) * len(team) + sum(
+            len(list(team.of_groups(self.writer.groups(team, along)))) for along in buckets
+        )
         gradients = frozenset(weight_gradients(graph).values()) if persist else frozenset()
         pieces: dict[tuple[int, bool], Piece] = {}
         for phase, ops in phases.items():
@@ -221,6 +223,18 @@ class Step:
                     fine=self.fine,
                 )
         return Blocks(part, pieces, receipts, once, buckets, n_waits, memory.initial)
+
+    def _buckets(self, graph: Graph) -> dict[str, tuple[Bucket, ...]]:
+        """Gradients to be reduced at the end, by the dimension whose ranks hold the weight."""
+        plan = self.plan
+        if plan.expert == 1:
+            return {"data": gradient_buckets(graph, plan.bucket)}
+        experts = expert_weights(graph)
+        others = frozenset(weight_gradients(graph).values()) - experts
+        found = {"data": gradient_buckets(graph, plan.bucket, experts)}
+        if plan.data > plan.expert:
+            found["beyond"] = gradient_buckets(graph, plan.bucket, others)
+        return {along: buckets for along, buckets in found.items() if buckets}
 
     def _hold(self, team: Team, chunks: list[Blocks]) -> None:
         """Say what the ranks of a team hold from the beginning, of all chunks together."""
@@ -381,13 +395,18 @@ class Step:
         if not blocks.buckets:
             return []
         op = "reduce-scatter" if self.plan.sharding else "all-reduce"
-        groups = self.writer.groups(team, "data")
         last = []
-        for which, mine in team.of_groups(groups):
+        each = [
+            (along, groups, which, mine)
+            for along in blocks.buckets
+            for groups in [self.writer.groups(team, along)]
+            for which, mine in team.of_groups(groups)
+        ]
+        for along, groups, which, mine in each:
             previous: list[int] = []
-            for bucket in blocks.buckets:
+            for bucket in blocks.buckets[along]:
                 row, schedule = self.wires.collective(
-                    op, groups, which, float(bucket.size_bytes), "data"
+                    op, groups, which, float(bucket.size_bytes), along
                 )
                 self.schedules.append(schedule)
                 label = f"{op} {bucket.tensors[0]}"

@@ -26,14 +26,17 @@ from ridgeline.workload.graph import Graph, Op, Tensor
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 
 COLLECTIVE = "collective"
-ALONG: Mapping[str, tuple[str, ...]] = {"data": ("data", "context")}
+ALONG: Mapping[str, tuple[str, ...]] = {
+    "data": ("data", "context"),
+    "beyond": ("beyond", "context"),
+}
 """Dimensions that the groups of a collective extend along, where not only its own: gradients are
 summed over all ranks that have the same weights."""
 
 
 def stream_of(dimension: str) -> str:
     """Name of the queue of a rank's communication along a dimension."""
-    return "network" if dimension == "data" else f"network-{dimension}"
+    return "network" if dimension in ALONG else f"network-{dimension}"
 
 
 class Prices:
