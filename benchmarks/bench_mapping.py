@@ -1,9 +1,10 @@
 """Speed of the mappers: ``python benchmarks/bench_mapping.py``.
 
 Prints the time of both mappers for every contraction of a ResNet-50 training step on a TPU v2, how
-far the fast one is from the optimal one, the whole step, and the same products beside what SCALE-Sim
-3.0.0 (``tests/data/scalesim_3_0_0.csv``) and ZigZag 3.9.1 (``benchmarks/data/zigzag_3_9_1.csv``)
-took: recorded CPU seconds of other times, an order of magnitude.
+far the fast one is from the optimal one, the whole step, and the same products beside what SCALE-
+Sim 3.0.0 (``tests/data/scalesim_3_0_0.csv``) and ZigZag 3.9.1
+(``benchmarks/data/zigzag_3_9_1.csv``) took: recorded CPU seconds of other times, an order of
+magnitude.
 """
 
 from __future__ import annotations
@@ -64,14 +65,16 @@ def main() -> None:
             f"median {statistics.median(taken):8.0f} us, longest {taken[-1]:8.0f} us"
         )
     apart = sorted(
-        map_contraction(*op, machine, "fast").time_s / map_contraction(*op, machine, "optimal").time_s
+        map_contraction(*op, machine, "fast").time_s
+        / map_contraction(*op, machine, "optimal").time_s
         - 1
         for op in ops
     )
     print(f"fast over optimal: mean {statistics.mean(apart):.3%}, most {apart[-1]:.3%}")
     small = machine._replace(capacities=(*machine.capacities[:3], 256 * 1024.0))
     apart = sorted(
-        map_contraction(*op, small, "fast").time_s / map_contraction(*op, small, "optimal").time_s - 1
+        map_contraction(*op, small, "fast").time_s / map_contraction(*op, small, "optimal").time_s
+        - 1
         for op in ops
     )
     print(f"  with 256 KiB of buffers: mean {statistics.mean(apart):.3%}, most {apart[-1]:.3%}")
@@ -87,7 +90,8 @@ def main() -> None:
     print(f"whole step, ResNet-50, batch 256: {1e3 * warm:.1f} ms, no mapping remembered ", end="")
     print(f"{1e3 * cpu_s(afresh, 3):.1f} ms, all searches alone ", end="")
     print(f"{1e3 * sum(search_s(*op, machine, 'fast') for op in ops):.1f} ms")
-    print(f"most memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"most memory of this process: {most:.0f} MiB")
 
     theirs = {
         "SCALE-Sim 3.0.0": [
@@ -103,9 +107,7 @@ def main() -> None:
     for name, runs in theirs.items():
         their_s = sum(seconds for _, seconds in runs)
         for mapper in ("fast", "optimal"):
-            our_s = sum(
-                search_s(Gemm(*shape), Pass.FORWARD, machine, mapper) for shape, _ in runs
-            )
+            our_s = sum(search_s(Gemm(*shape), Pass.FORWARD, machine, mapper) for shape, _ in runs)
             print(
                 f"{name}: {len(runs)} products {their_s:9.2f} CPU s; {mapper} here {our_s:9.5f} "
                 f"CPU s, {their_s / our_s:,.0f} times less"
