@@ -146,6 +146,7 @@ class Team:
     members: tuple[tuple[int, ...], ...]
     ranks: list[int] = field(default_factory=list)
     _streams: dict[tuple[str, int], int] = field(default_factory=dict)
+    _groups: dict[int, tuple[Ranks, list[tuple[int, list[int]]]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for members in self.members:
@@ -158,11 +159,19 @@ class Team:
 
     def of_groups(self, groups: Ranks) -> Iterator[tuple[int, list[int]]]:
         """Yield the groups that the team's ranks are in: their number, and these ranks."""
-        firsts = np.array([members[0] for members in self.members])
-        for which, group in enumerate(groups):
-            mine = np.flatnonzero(np.isin(firsts, group)).tolist()
-            if mine:
-                yield which, mine
+        known = self._groups.get(id(groups))
+        if known is None or known[0] is not groups:
+            known = self._groups[id(groups)] = groups, self._of_groups(groups)
+        yield from known[1]
+
+    def _of_groups(self, groups: Ranks) -> list[tuple[int, list[int]]]:
+        group_of = np.full(int(groups.max()) + 1, -1)
+        group_of[groups] = np.arange(len(groups))[:, np.newaxis]
+        found: dict[int, list[int]] = {}
+        for r, members in enumerate(self.members):
+            if members[0] < len(group_of) and group_of[members[0]] >= 0:
+                found.setdefault(int(group_of[members[0]]), []).append(r)
+        return sorted(found.items())
 
     @property
     def multiplicity(self) -> int:
