@@ -122,10 +122,26 @@ def signature(op: Op, tensors: Tensors, forward: Op | None) -> Signature | None:
     if forward is not None:
         if forward.kind not in RULES:
             return None
-        return _of_gradient(op, tensors, forward, RULES[forward.kind](forward, tensors))
+        return _of_gradient(op, tensors, forward, _by_rule(forward, tensors))
     if op.kind not in RULES:
         return None
-    return RULES[op.kind](op, tensors)
+    return _by_rule(op, tensors)
+
+
+def _by_rule(op: Op, tensors: Tensors) -> Signature:
+    """Labels by the rule of the op's kind; none where tensors have other axes than it expects.
+
+    A traced network may keep a tensor in another shape than families do: graphs have no views.
+    """
+    try:
+        found = RULES[op.kind](op, tensors)
+    except (KeyError, IndexError, ValueError):
+        return whole(op, tensors)
+    names, labels = (*op.inputs, *op.outputs), (*found.inputs, *found.outputs)
+    fits = len(names) == len(labels) and all(
+        len(tensors[name].shape) == len(axes) for name, axes in zip(names, labels, strict=True)
+    )
+    return found if fits else whole(op, tensors)
 
 
 def whole(op: Op, tensors: Tensors) -> Signature:

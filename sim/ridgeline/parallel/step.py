@@ -201,7 +201,7 @@ class Step:
         buckets = self._buckets(graph) if at_end else {}
         ties = [tie for tie in self.cut.ties if number in tie.gradients]
         n_waits = len(ties) * len(team) + sum(
-            len(self.writer.groups(team, along)[1]) for along in buckets
+            len(list(team.of_groups(self.writer.groups(team, along)))) for along in buckets
         )
         gradients = frozenset(weight_gradients(graph).values()) if persist else frozenset()
         pieces: dict[tuple[int, bool], Piece] = {}
@@ -399,8 +399,8 @@ class Step:
         each = [
             (along, groups, which, mine)
             for along in blocks.buckets
-            for groups, of_team in [self.writer.groups(team, along)]
-            for which, mine in of_team
+            for groups in [self.writer.groups(team, along)]
+            for which, mine in team.of_groups(groups)
         ]
         for along, groups, which, mine in each:
             previous: list[int] = []

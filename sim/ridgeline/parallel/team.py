@@ -9,7 +9,7 @@ ranks before it; R further ports for everything that it receives follow.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -146,6 +146,7 @@ class Team:
     members: tuple[tuple[int, ...], ...]
     ranks: list[int] = field(default_factory=list)
     _streams: dict[tuple[str, int], int] = field(default_factory=dict)
+    _groups: dict[int, tuple[Ranks, list[tuple[int, list[int]]]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for members in self.members:
@@ -156,14 +157,21 @@ class Team:
     def __len__(self) -> int:
         return len(self.members)
 
-    def of_groups(self, groups: Ranks) -> list[tuple[int, list[int]]]:
-        """Return the groups that the team's ranks are in: their number, and these ranks."""
-        group_of = np.zeros(int(groups.max()) + 1, np.int64)
-        group_of[groups] = np.arange(len(groups))[:, None]
+    def of_groups(self, groups: Ranks) -> Iterator[tuple[int, list[int]]]:
+        """Yield the groups that the team's ranks are in: their number, and these ranks."""
+        known = self._groups.get(id(groups))
+        if known is None or known[0] is not groups:
+            known = self._groups[id(groups)] = groups, self._of_groups(groups)
+        yield from known[1]
+
+    def _of_groups(self, groups: Ranks) -> list[tuple[int, list[int]]]:
+        group_of = np.full(int(groups.max()) + 1, -1)
+        group_of[groups] = np.arange(len(groups))[:, np.newaxis]
         found: dict[int, list[int]] = {}
         for r, members in enumerate(self.members):
-            found.setdefault(int(group_of[members[0]]), []).append(r)
-        return list(found.items())
+            if members[0] < len(group_of) and group_of[members[0]] >= 0:
+                found.setdefault(int(group_of[members[0]]), []).append(r)
+        return sorted(found.items())
 
     @property
     def multiplicity(self) -> int:
@@ -213,9 +221,6 @@ class Writer:
     wires: Wires
     mesh: Mesh
     blocking: frozenset[str]
-    known_groups: dict[tuple[int, str], tuple[Ranks, list[tuple[int, list[int]]]]] = field(
-        default_factory=dict
-    )
 
     def write(
         self,
@@ -359,9 +364,9 @@ class Writer:
         deps
             Places that it waits for, each by rank.
         """
-        groups, of_team = self.groups(team, dimension)
+        groups = self.groups(team, dimension)
         places = [0] * len(team)
-        for which, mine in of_team:
+        for which, mine in team.of_groups(groups):
             row, _ = self.wires.collective(op, groups, which, float(size_bytes), dimension, repeat)
             streams = [team.stream(stream_of(dimension), r) for r in mine]
             alone = len(streams) == 1
@@ -380,13 +385,9 @@ class Writer:
                 places[r] = place
         return tuple(places)
 
-    def groups(self, team: Team, dimension: str) -> tuple[Ranks, list[tuple[int, list[int]]]]:
-        """Return the groups of a stage along a dimension, and those that the team is in."""
-        key = (team.stage, dimension)
-        if key not in self.known_groups:
-            groups = self.mesh.groups(team.stage, *ALONG.get(dimension, (dimension,)))
-            self.known_groups[key] = groups, team.of_groups(groups)
-        return self.known_groups[key]
+    def groups(self, team: Team, dimension: str) -> Ranks:
+        """Return the groups of a team's stage along a dimension of the plan."""
+        return self.mesh.groups(team.stage, *ALONG.get(dimension, (dimension,)))
 
     def _entries(
         self, memory: MemoryPlan, ops: Sequence[int], fine: bool

@@ -1,9 +1,9 @@
 """Mappings that a mapping file allows: its settled factors, and ways to choose the others.
 
 What the settled factors of a dimension leave uncovered goes to the places that are free for it:
-those where it stands with ``*``, else the levels that the file does not name. Between the two nearest
-of them all splits are listed whose nearer tiles differ in number; the order of the loops of a level
-that is not named is one of all orders of the three kinds of dimensions of a matrix product.
+those where it stands with ``*``, else the levels that the file does not name. Between the two
+nearest of them all splits are listed whose nearer tiles differ in number; the order of the loops of
+a level that is not named is one of all orders of the three kinds of dimensions of a product.
 """
 
 from __future__ import annotations
