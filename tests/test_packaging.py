@@ -33,7 +33,8 @@ def test_the_wheel_holds_the_package_and_its_data_and_nothing_else(wheel: Path) 
     for folder in ("models", "hwconfigs/devices", "hwconfigs/nodes", "hwconfigs/clusters"):
         start = f"ridgeline/_data/{folder}/"
         shipped = {n.removeprefix(start) for n in names if n.startswith(start)}
-        assert shipped == {str(p.relative_to(ROOT / folder)) for p in (ROOT / folder).rglob("*.yaml")}
+        there = ROOT / folder
+        assert shipped == {str(path.relative_to(there)) for path in there.rglob("*.yaml")}
 
 
 def test_the_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
