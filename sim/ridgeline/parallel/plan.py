@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from ridgeline import units
+from ridgeline import units, views
 from ridgeline.config import Strict
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.parallel.schedules import SCHEDULES
@@ -155,6 +155,9 @@ class Plan(Strict):
     def micro_batches(self) -> int:
         """How many micro-batches a rank accumulates before the update."""
         return self.rank_batch // self.micro_batch_size
+
+    def _repr_html_(self) -> str:
+        return views.html("plan", self)
 
     def __str__(self) -> str:
         shown = self.model_dump(exclude_defaults=True)
