@@ -37,7 +37,8 @@ _HUGE_BYTES = 2.0**42  # a collective of which only the bandwidth counts
 _WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
 
 FORWARD, BACKWARD, WEIGHT_GRADIENT, ACCUMULATE, ENERGY = range(5)
-LEAD_F, TRAIL_F, LEAD_B, TRAIL_B, LEAD_I, TRAIL_I = range(6)
+LEAD, TRAIL, LINK = range(3)  # of each direction: forward, backward, backward without weights
+DIRECTIONS = 3
 STATE, MASTER, COMPUTED, GRADIENT, OTHER, KEPT = range(6)
 
 
@@ -48,6 +49,24 @@ class Key(NamedTuple):
     tensor: int
     sequence: bool
     recompute: Mode
+
+
+class Wait(NamedTuple):
+    """That a stage waits for another one.
+
+    Attributes
+    ----------
+    source
+        Number of the stage that it waits for; -1: for none.
+    lead_s
+        What it can do before.
+    trail_s
+        What the other one does after that which is waited for.
+    """
+
+    source: int
+    lead_s: float
+    trail_s: float
 
 
 @dataclass(frozen=True)
@@ -65,18 +84,15 @@ class Group:
     balanced
         [U] time by which stages are balanced.
     around
-        [U, 6] seconds of the ops before the first one that waits for the unit before it and of
-        those after the one that the next unit waits for: of the forward pass, of the backward
-        pass, and of the latter without gradients of weights.
-    chained
-        Whether each unit waits for the one before it, and backward for the one after it.
+        [3, U, 3] forward, backward, backward without gradients of weights: seconds of the ops
+        before the first one that waits for another unit, seconds of the ops of that unit after the
+        one that it waits for, and how many units away that is (0: it waits for none).
     """
 
     work: Floats
     held: Floats
     balanced: Floats
     around: Floats
-    chained: bool = True
     _cuts: dict[int, npt.NDArray[np.int64]] = field(default_factory=dict)
 
     def cut(self, stages: int) -> npt.NDArray[np.int64]:
@@ -86,33 +102,63 @@ class Group:
             self._cuts[stages] = np.array([p.first for p in parts] + [parts[-1].stop], np.int64)
         return self._cuts[stages]
 
-    def by_stage(self, stages: int) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return `work` and `held` of each stage, the path through it, and what is beside it.
+    def by_stage(self, stages: int) -> tuple[Floats, Floats]:
+        """Return `work` and `held` summed over the units of each stage: [stages, 5] and [., 6]."""
+        first = self.cut(stages)[:-1]
+        return np.add.reduceat(self.work, first), np.add.reduceat(self.held, first)
 
-        The path [stages, 3] is what lies between waiting for the neighbour and letting the next
-        one go on: forward, backward, and backward without gradients of weights. Beside it [., 3]
-        is the forward work before the former and the backward work after the latter, with and
-        without gradients of weights.
-        """
-        cut = self.cut(stages)
-        first, last = cut[:-1], cut[1:] - 1
-        work, held = np.add.reduceat(self.work, first), np.add.reduceat(self.held, first)
-        if not self.chained:
-            return work, held, np.zeros((stages, 3)), np.zeros((stages, 3))
-        around = self.around
-        beside = around[first][:, [LEAD_F, TRAIL_B, TRAIL_I]]
-        path = np.stack(
-            (
-                work[:, FORWARD] - around[first, LEAD_F] - around[last, TRAIL_F],
-                work[:, BACKWARD]
-                + work[:, WEIGHT_GRADIENT]
-                - around[last, LEAD_B]
-                - around[first, TRAIL_B],
-                work[:, BACKWARD] - around[last, LEAD_I] - around[first, TRAIL_I],
-            ),
-            axis=1,
-        )
-        return work, held, np.maximum(path, 0.0), beside
+    def seconds(self, direction: int) -> Floats:
+        """Return [U] what the blocks of a direction take of each unit."""
+        if direction == 0:
+            return self.work[:, FORWARD]
+        backward = self.work[:, BACKWARD]
+        return backward + self.work[:, WEIGHT_GRADIENT] if direction == 1 else backward
+
+    def waits(self, stages: int, direction: int) -> list[Wait]:
+        """Return for which other stage each one waits in one direction, and where in its work."""
+        cut, around = self.cut(stages), self.around[direction]
+        total = np.concatenate(([0.0], np.cumsum(self.seconds(direction))))
+        found = []
+        for s in range(stages):
+            a, b = int(cut[s]), int(cut[s + 1])
+            order = range(a, b) if direction == 0 else range(b - 1, a - 1, -1)
+            wait = Wait(-1, 0.0, 0.0)
+            for u in order:
+                v = u - int(around[u, LINK]) if direction == 0 else u + int(around[u, LINK])
+                if a <= v < b:
+                    continue
+                source = int(np.searchsorted(cut, v, side="right")) - 1
+                if direction == 0:
+                    lead, trail = total[u] - total[a], total[cut[source + 1]] - total[v + 1]
+                else:
+                    lead, trail = total[b] - total[u + 1], total[v] - total[cut[source]]
+                wait = Wait(source, lead + around[u, LEAD], trail + around[u, TRAIL])
+                break
+            found.append(wait)
+        return found
+
+    def linked_s(self) -> float:
+        """Return seconds of the units that all later ones wait for, forward and backward."""
+        both = np.ones(len(self.work), np.bool_)
+        seconds = np.zeros(len(self.work))
+        for direction in (0, 1):
+            around, n = self.around[direction], len(self.work)
+            u = n - 1 if direction == 0 else 0
+            on = np.zeros(n, np.bool_)
+            part = np.zeros(n)
+            part += self.seconds(direction)
+            while True:
+                on[u] = True
+                part[u] -= around[u, LEAD]
+                away = int(around[u, LINK])
+                if away == 0:
+                    break
+                v = u - away if direction == 0 else u + away
+                part[v] -= around[u, TRAIL]
+                u = v
+            both &= on
+            seconds += np.maximum(part, 0.0)
+        return float(seconds[both].sum())
 
 
 class Groups:
@@ -194,16 +240,19 @@ class Groups:
         if sharded is None:
             return None
         graph = with_recompute(sharded.graph, key.recompute)
-        *found, chained = self._by_unit(graph, key)
+        found = self._by_unit(graph, key)
         if self.few is None:
-            return Group(*found, chained=chained)
+            return Group(*found)
         layers = int(getattr(self.model.network, "layers"))  # noqa: B009
         per_layer = self._units_per_layer(key)
         if per_layer is None:
-            return Group(*found, chained=chained)
+            return Group(*found)
         more = layers - _FEW_LAYERS
-        expanded = (self._expanded(part, per_layer, more) for part in found)
-        return Group(*expanded, chained=chained)
+        *by_unit, around = found
+        return Group(
+            *(self._expanded(part, per_layer, more) for part in by_unit),
+            np.stack([self._expanded(part, per_layer, more) for part in around]),
+        )
 
     def _units_per_layer(self, key: Key) -> int | None:
         assert self.few is not None
@@ -239,9 +288,7 @@ class Groups:
 
     # Costs of units
 
-    def _by_unit(
-        self, graph: Graph, key: Key
-    ) -> tuple[Floats, Floats, Floats, Floats, bool]:
+    def _by_unit(self, graph: Graph, key: Key) -> tuple[Floats, Floats, Floats, Floats]:
         parts = units(graph)
         gradients = frozenset(weight_gradients(graph).values())
         work, held = np.zeros((len(parts), 5)), np.zeros((len(parts), 6))
@@ -260,7 +307,7 @@ class Groups:
             self._add_work(op, graph, key.tensor, gradients, work[home[i]])
             time_s[i] = work[home[i], :ACCUMULATE].sum() - before
         self._add_held(graph, home, gradients, held)
-        return work, held, balanced, *waits(graph, home, time_s)
+        return work, held, balanced, links(graph, home, time_s)
 
     def _alone_s(self, op: Op, graph: Graph) -> float:
         return self.prices.cost(op, graph).time_s(self.cluster.device)
@@ -343,45 +390,41 @@ def _is_once(op: Op, graph: Graph) -> bool:
     )
 
 
-def waits(
-    graph: Graph, home: npt.NDArray[np.int64], time_s: Floats
-) -> tuple[Floats, bool]:
-    """Return what each unit does before and after its neighbours wait for it (`Group.around`)."""
+def links(graph: Graph, home: npt.NDArray[np.int64], time_s: Floats) -> Floats:
+    """Return which unit each one waits for in a micro-batch: see `Group.around`."""
     n = int(home.max(initial=0)) + 1
-    around = np.zeros((n, 6))
-    chained = True
-    for forward in (True, False):
-        ops = [
-            i
-            for i, op in enumerate(graph.ops)
-            if op.pass_ is not Pass.UPDATE
-            and (op.pass_ is Pass.FORWARD) is forward
-            and not _is_once(op, graph)
-        ]
+    around = np.zeros((DIRECTIONS, n, 3))
+    for direction in range(DIRECTIONS):
+        ops = [i for i, op in enumerate(graph.ops) if _goes(op, graph, direction)]
+        place = {i: at for at, i in enumerate(ops)}
         maker = {name: i for i in ops for name in graph.ops[i].outputs}
-        reader = np.full(n, -1)
-        source = np.full(n, -1)
-        step = 1 if forward else -1
+        of_unit: dict[int, list[int]] = {}
         for i in ops:
-            u = int(home[i])
-            if reader[u] >= 0:
-                continue
-            of = [maker[name] for name in graph.ops[i].inputs if name in maker]
-            of = [m for m in of if home[m] == u - step]
-            if of:
-                reader[u], source[u - step] = i, max(of)
-        inner = range(1, n) if forward else range(n - 1)
-        chained = chained and all(reader[u] >= 0 for u in inner)
-        for i in ops:
-            u = int(home[i])
-            leads, trails = reader[u] > i, 0 <= source[u] < i
-            columns = (LEAD_F,) if forward else (LEAD_B, LEAD_I)
-            for column in columns:
-                if column == LEAD_I and graph.ops[i].pass_ is Pass.WEIGHT_GRADIENT:
+            of_unit.setdefault(int(home[i]), []).append(i)
+        for u, mine in of_unit.items():
+            for i in mine:
+                of = [maker[name] for name in graph.ops[i].inputs if name in maker]
+                of = [m for m in of if (home[m] < u if direction == 0 else home[m] > u)]
+                if not of:
                     continue
-                around[u, column] += time_s[i] * leads
-                around[u, column + 1] += time_s[i] * trails
-    return around, chained
+                nearest = min(of, key=lambda m: (abs(int(home[m]) - u), -place[m]))
+                v = int(home[nearest])
+                around[direction, u] = (
+                    sum(time_s[k] for k in mine if k < i),
+                    sum(time_s[k] for k in of_unit[v] if k > nearest),
+                    abs(v - u),
+                )
+                break
+    return around
+
+
+def _goes(op: Op, graph: Graph, direction: int) -> bool:
+    """Whether an op is played in the blocks of a direction."""
+    if op.pass_ is Pass.UPDATE or _is_once(op, graph):
+        return False
+    if direction == 0 or op.pass_ is Pass.FORWARD:
+        return direction == 0 and op.pass_ is Pass.FORWARD
+    return direction == 1 or op.pass_ is not Pass.WEIGHT_GRADIENT
 
 
 @lru_cache(maxsize=16)

@@ -67,9 +67,8 @@ class Wire(NamedTuple):
 def totals(group: Group) -> Floats:
     """Return what `screen` knows of a group: see `TOTALS`."""
     work, held = group.work.sum(axis=0), group.held.sum(axis=0)
-    inner = group.work[:, FORWARD] + group.work[:, BACKWARD] + group.work[:, WEIGHT_GRADIENT]
-    path = max(0.0, inner.sum() - group.around[:, :4].sum()) if group.chained else 0.0
-    return np.array([*work, path, inner.max(initial=0.0), *held])
+    longest = (group.seconds(0) + group.seconds(1)).max(initial=0.0)
+    return np.array([*work, group.linked_s(), longest, *held])
 
 
 @kernel
@@ -123,34 +122,57 @@ def sharpen(
     sharding: int, wire: Wire,
 ) -> Bound:  # fmt: skip
     """Return the bounds of one plan whose stages are known."""
-    work, held, path, beside = group.by_stage(stages * chunks)
+    work, held = group.by_stage(stages * chunks)
     m, name = micro_batches, SCHEDULE_NAMES[schedule]
     splits = SCHEDULES[name].splits_backward and stages > 1
     whole = work[:, FORWARD] + work[:, BACKWARD] + work[:, WEIGHT_GRADIENT]
     added = work[:, ACCUMULATE] * (m - 1 if sharding < 2 else 0)
-    back = path[:, 2 if splits else 1]
-    fill, drain = _before(path[:stages, 0]), _before(back[:stages])
     chunked = (chunks, stages)
     busy = (m * whole + added).reshape(chunked).sum(axis=0)
-    lead = np.where(fill > 0, beside[:stages, 0], 0.0)
-    late = fill + busy - lead
-    least = np.maximum(busy, late)
-    if splits:
-        late -= m * work[:, WEIGHT_GRADIENT] + added  # one chunk: [stages]
-    if group.chained:
-        least = np.maximum(least, late - beside[:stages, 2 if splits else 1] + drain)
-    bound = float(least.max())
+    begin = _begin(group, stages, chunks)
+    bound = float((begin + busy).max())
+    hurried = m * (work[:, FORWARD] + work[:, BACKWARD]) if splits else busy
+    for stage, rest_s in _rest(group, stages, chunks, 2 if splits else 1):
+        bound = max(bound, float(begin[stage] + hurried[stage]) + rest_s)
     if data > 1:
-        bound = max(bound, _with_wire(work, held, fill - lead, busy, chunked, m, sharding, wire))
+        bound = max(bound, _with_wire(work, held, begin, busy, chunked, m, sharding, wire))
     energy = float(work[:, ENERGY].sum()) * m
     memory = _memory(held, name, stages, chunks, m, data, sharding)
     return Bound(bound * (1 - ROUNDING), energy * (1 - ROUNDING), memory)
 
 
-def _before(each: Floats) -> Floats:
-    """Sum of all entries before each."""
-    total: Floats = np.cumsum(each) - each
-    return total
+def _begin(group: Group, stages: int, chunks: int) -> Floats:
+    """Return [stages] when a stage can begin, if it then never waits for the one before."""
+    seconds = np.add.reduceat(group.seconds(0), group.cut(stages * chunks)[:-1])
+    came, begin = np.zeros(stages), np.zeros(stages)
+    waits = group.waits(stages * chunks, 0)
+    for s in range(stages):
+        source, lead_s, trail_s = waits[s]
+        if source >= 0:
+            # from the moment at which the source got what it waits for to what this one waits for
+            inside = seconds[source] - waits[source].lead_s - trail_s
+            came[s] = came[source] + max(inside, 0.0)
+            begin[s] = max(came[s] - lead_s, 0.0)
+    return begin
+
+
+def _rest(
+    group: Group, stages: int, chunks: int, direction: int
+) -> list[tuple[int, float]]:
+    """Return (stage, seconds): what follows the end of its last backward block, less what of it
+    nobody waits for."""
+    seconds = np.add.reduceat(group.seconds(direction), group.cut(stages * chunks)[:-1])
+    waits = group.waits(stages * chunks, direction)
+    found, after = [], np.zeros(stages)
+    for r in range(stages):
+        # of a stage that waits: from that moment to the end of the step
+        after[r] = max(after[r], seconds[r] - waits[r].lead_s)
+        source = waits[r].source
+        if 0 <= source < stages:
+            found.append((source, after[r] - waits[r].trail_s))
+            inside = seconds[source] - waits[source].lead_s - waits[r].trail_s
+            after[source] = max(after[source], max(inside, 0.0) + after[r])
+    return found
 
 
 def _with_wire(
