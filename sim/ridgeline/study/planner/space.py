@@ -21,6 +21,9 @@ SCHEDULE_NAMES: tuple[Literal["1f1b", "gpipe", "interleaved", "zero-bubble"], ..
     "zero-bubble",
 )
 RECOMPUTE_NAMES: tuple[Mode, ...] = ("none", "selective", "full")
+MOST_CHUNKS = 8
+"""Chunks of an interleaved schedule that are tried: each further one shortens the bubble less than
+it adds messages."""
 _INTERLEAVED = SCHEDULE_NAMES.index("interleaved")
 
 
@@ -133,5 +136,5 @@ def _schedules(pipeline: int, micro_batches: int, max_stages: int) -> list[tuple
         return [(0, 1)]
     found = [(s, 1) for s in range(len(SCHEDULE_NAMES)) if s != _INTERLEAVED]
     if micro_batches % pipeline == 0:
-        found += [(_INTERLEAVED, v) for v in range(2, max_stages // pipeline + 1)]
+        found += [(_INTERLEAVED, v) for v in range(2, min(max_stages // pipeline, MOST_CHUNKS) + 1)]
     return found
