@@ -116,7 +116,7 @@ def test_two_sweeps_do_not_share_a_working_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("  cluster.device.memory.hbm.bandwith: [1 GB/s]\n", r":6:3: .*bandwith"),
+        ("  cluster.device.memory.hbm.bandwith: [1 GB/s]\n", r":6:40: .*bandwith"),
         ("  plan.global_batch: [8, many]\n", r":6:26: .*whole number"),
         ("  cluster.device.memory.hbm.bandwidth: [1 GB/s, 5 mm2]\n", r":6:49: .*dimension"),
         ("  plan.global_batch: {from: 1, to: 9}\n", "steps"),

@@ -30,7 +30,7 @@ def plot_(
     x, y
         Columns of the axes of a curve or a Pareto front, where both are best when small.
     by
-        Column that tells lines or bars apart.
+        Column that tells lines or bars apart, or several with commas between them.
     """
     from ridgeline.errors import ConfigError, nearest
     from ridgeline.report.figures import FIGURES, save
@@ -51,8 +51,12 @@ def plot_(
     rows = candidates(_rows(file))
     if not rows:
         raise ConfigError("there is no row to draw: all have errors", file=file)
-    axes = {"x": x, "y": y, "by": by}
+    several = [resolve(name.strip(), rows[0]) for name in by.split(",")] if by else []
+    axes = {"x": x, "y": y, "by": several[0] if several else None}
     names = {key: resolve(name, rows[0]) for key, name in axes.items() if name is not None}
+    if by is not None and len(several) > 1:
+        names["by"] = " and ".join(part.rpartition(".")[2] for part in several)
+        rows = [{**row, names["by"]: ", ".join(str(row[c]) for c in several)} for row in rows]
     draw = ROW_FIGURES[kind]
     if kind in {"curve", "pareto"}:
         if "x" not in names or "y" not in names:

@@ -100,7 +100,7 @@ class _Signature:
 
 
 @lru_cache(maxsize=64)
-def _known_signatures(same: Same) -> dict[int, tuple[Op, _Signature]]:  # noqa: ARG001
+def _known_signatures(same: Same) -> dict[int, tuple[Op, _Signature]]:
     """Return the signatures of a graph's ops that are known; points of a study share them."""
     return {}
 

@@ -19,6 +19,7 @@ from ridgeline.units import quantity
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 Row = Mapping[str, Any]
@@ -84,7 +85,12 @@ def curve(
         axes.set_xlabel(axis_label(x, rows))
         axes.set_ylabel(axis_label(y, rows))
         handles = axes.get_lines() if by is not None else []
-        head(axes, f"{words(y)} over {words(x.split('.')[-1])}", list(handles), columns=4)
+        head(
+            axes,
+            f"{words(y)} over {words(x.rsplit('.', maxsplit=1)[-1])}",
+            list(handles),
+            columns=4,
+        )
         lines = "" if by is None else f"A line for each {words(by)}. "
         return f"{lines}{len(rows)} points; the vertical axis begins at 0."
 
@@ -140,16 +146,16 @@ def bars(rows: Sequence[Row], kind: str, by: str | None = None, ax: Axes | None 
     def draw(axes: Axes) -> str:
         unit, factor = unit_of(group)
         below = np.zeros(len(rows))
-        shown = []
+        shown: list[Artist] = []
         for i, part in enumerate(parts):
             heights = np.array([float(row[part]) * factor for row in rows])
             if not heights.any():
                 continue
             name = part.partition(".")[2]
             colour = COLOURS.get(name, SERIES[i % len(SERIES)])
-            shown.append(
-                axes.barh(range(len(rows)), heights, 0.7, below, color=colour, label=words(name))
-            )
+            made = axes.barh(range(len(rows)), heights, 0.7, below, color=colour, label=words(name))
+            shown.append(made.patches[0])
+            made.patches[0].set_label(words(name))
             below += heights
         names = [str(row[by]) if by is not None else "" for row in rows]
         axes.set_yticks(range(len(rows)), names, fontsize=SMALL)
@@ -160,7 +166,39 @@ def bars(rows: Sequence[Row], kind: str, by: str | None = None, ax: Axes | None 
         of = "" if by is None else f" A bar for each {words(by)}."
         return f"Parts add up to the total; the axis begins at 0.{of}"
 
-    return sheet((2.2 + 0.2 * len(rows), 1.3, 0.8, 1.0), draw, stamp(rows), ax)
+    return sheet((2.2 + 0.2 * len(rows), 2.0, 0.8, 1.0), draw, stamp(rows), ax)
+
+
+def residuals(rows: Sequence[Row], ax: Axes | None = None) -> Axes:
+    """Draw predictions over measurements, with the line where they are equal and 25 % around it.
+
+    Every row has ``predicted`` and ``measured``, in one unit for all rows.
+    """
+
+    def draw(axes: Axes) -> str:
+        measured = np.array([float(row["measured"]) for row in rows])
+        predicted = np.array([float(row["predicted"]) for row in rows])
+        both = np.concatenate((measured, predicted))
+        ends = np.array([both.min(), both.max()])
+        axes.fill_between(ends, 0.75 * ends, 1.25 * ends, color=FAINT, alpha=0.2, linewidth=0)
+        axes.plot(ends, ends, color=INK, linewidth=0.8, gid="equal")
+        axes.plot(
+            measured, predicted, linestyle="", marker="o", markersize=3, color=SERIES[0],
+            alpha=0.6, gid="rows",
+        )  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        quantities = " and ".join(dict.fromkeys(str(row.get("quantity", "")) for row in rows))
+        axes.set_xlabel(f"measured {quantities}")
+        axes.set_ylabel(f"predicted {quantities}")
+        head(axes, "Predicted against measured")
+        error = np.abs(predicted / measured - 1)
+        return (
+            f"{len(rows)} measurements, median error {np.median(error):.1%}; the line is equality, "
+            "the band 25 % around it; both axes are logarithmic."
+        )
+
+    return sheet(_SPACE, draw, stamp(rows), ax)
 
 
 ROW_FIGURES: Mapping[str, Callable[..., Axes]] = MappingProxyType(

@@ -14,8 +14,7 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import make_plan, plan_fields
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.workload.files import load_model
-from ridgeline.workload.model import Model
+from ridgeline.workload.model import Model, load_model
 
 ROOTS = ("model", "cluster", "plan")
 
