@@ -175,6 +175,8 @@ def residuals(rows: Sequence[Row], ax: Axes | None = None) -> Axes:
     Every row has ``predicted`` and ``measured``, in one unit for all rows.
     """
 
+    rows = _whole(rows, "measured", "predicted")
+
     def draw(axes: Axes) -> str:
         measured = np.array([float(row["measured"]) for row in rows])
         predicted = np.array([float(row["predicted"]) for row in rows])
