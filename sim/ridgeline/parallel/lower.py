@@ -18,6 +18,7 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.kernels import OpCost
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.host import Host
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Partition, partition
 from ridgeline.parallel.plan import Plan
@@ -103,7 +104,8 @@ def lower(
     cut = _cut(_Same(local), tuple(times), plan.pipeline * plan.chunks)
     overlaps = {"data": plan.overlap, "tensor": plan.overlap_tensor}
     blocking = frozenset(name for name, does in overlaps.items() if not does)
-    writer = Writer(builder, prices, wires, mesh, blocking)
+    host = Host(builder, plan.issue, waits=plan.pipeline > 1) if plan.issue else None
+    writer = Writer(builder, prices, wires, mesh, blocking, host)
     step = Step(plan, writer, cut, sharded.divided, fold=fold)
     step.write()
     return Lowered(

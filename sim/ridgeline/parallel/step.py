@@ -199,6 +199,7 @@ class Step:
                     waits=n_waits if phase == _END else 0,
                     accumulated=gradients if later else (),
                     fine=self.fine,
+                    together=phase in {_BEGIN, _END},
                 )
         return Blocks(part, pieces, receipts, once, buckets, n_waits, memory.initial)
 

@@ -19,6 +19,7 @@ from ridgeline.engine.builder import Phase, ProgramBuilder
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost, price
 from ridgeline.kernels.cost import places, price_of_place
+from ridgeline.parallel.host import HOST, Host, Issuing
 from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.wires import Wires
@@ -202,6 +203,8 @@ class Writer:
     ----------
     blocking
         Dimensions of the plan whose collectives no op runs beside.
+    host
+        Issues the ops; None: is never waited for.
     """
 
     builder: ProgramBuilder
@@ -209,6 +212,7 @@ class Writer:
     wires: Wires
     mesh: Mesh
     blocking: frozenset[str]
+    host: Host | None = None
 
     def write(
         self,
@@ -222,6 +226,7 @@ class Writer:
         waits: int = 0,
         accumulated: Collection[str] = (),
         fine: bool = True,
+        together: bool = False,
     ) -> Piece:
         """Write what a team does with some ops of a graph.
 
@@ -241,6 +246,8 @@ class Writer:
             Gradients that are added to what earlier micro-batches have made of them.
         fine
             Take and give back memory op by op; else for the whole block its fullest moment.
+        together
+            The host issues all of it at once, as frameworks do with updates.
         """
         block, size = Block(), len(team)
         made: dict[str, tuple[int, ...]] = {}
@@ -258,6 +265,8 @@ class Writer:
         before = tuple(port((len(receipts) + 1) * size + k) for k in range(waits))
         inner: list[tuple[int, ...]] = []
         entries = self._entries(memory, ops, fine)
+        issuing = None if together else self._issuing(block, team)
+        final = max((i for i in ops if graph.ops[i].kind not in COLLECTIVES), default=-1)
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
             if op.kind in COLLECTIVES:
@@ -285,9 +294,11 @@ class Writer:
                     chain = list(there)
                 continue
             places = []
+            issued = issuing.add(op.name, last=i == final) if issuing else [()] * size
             for r in range(size):
                 awaited = [made[name][r] for name in op.inputs if name in made]
                 awaited += [there[r] for there in inner]
+                awaited += issued[r]
                 needs = {chain[r], *before, *(w for w in awaited if w != chain[r])}
                 chain[r] = self._compute(
                     block, team, r, op, self.prices.cost(op, graph), sorted(needs), changes
@@ -300,6 +311,15 @@ class Writer:
                 self._accumulate(block, team, op, graph, kept, chain)
                 made.update(dict.fromkeys(kept, tuple(chain)))
         return Piece(block, made, tuple(chain))
+
+    def _issuing(self, block: Block, team: Team) -> Issuing | None:
+        """Begin to issue a block: at once, or when the device has nothing left to do."""
+        if self.host is None:
+            return None
+        ranks = range(len(team))
+        after = [(port(r),) if self.host.waits else () for r in ranks]
+        streams = [team.stream(HOST, r) for r in ranks]
+        return Issuing(self.host, block, streams, team.multiplicity, after)
 
     def _compute(
         self,
