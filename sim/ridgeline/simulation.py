@@ -136,7 +136,7 @@ def simulate(
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s
     useful = useful_flops(graph) * plan.micro_batches * plan.data
-    repeated = lowered.graph.recomputed_flops * plan.tensor / useful_flops(graph)
+    repeated = lowered.graph.recomputed_flops * plan.tensor * plan.context / useful_flops(graph)
     achieved = (
         useful
         * issued_share(lowered)

@@ -38,7 +38,7 @@ def test_defaults_follow_from_other_fields() -> None:
         ("data=x,batch=8", "plan.data: expected a whole number, found 'x'"),
         ("dat=8,batch=8", "unknown field 'dat'; did you mean 'data'"),
         ("data=8,data=8", "given twice"),
-        ("context=2,batch=8", "context=2 is not modelled yet"),
+        ("expert=2,batch=8", "expert=2 is not modelled yet"),
         ("tensor=4,sequence=2,batch=8", "must be 1 .off. or the degree of tensor, 4"),
         ("chunks=2,batch=8", "needs schedule=interleaved"),
         ("schedule=interleaved,chunks=2,batch=8", "pipeline of at least 2"),

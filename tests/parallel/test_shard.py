@@ -99,6 +99,35 @@ def test_an_op_without_a_rule_is_done_whole() -> None:
     assert matrix_flops(made.graph) < matrix_flops(graph)
 
 
+@pytest.mark.parametrize(
+    "model", ["gpt2", "llama3-8b", "bert-base", "mixtral-8x7b", "deepseek-v2-lite"]
+)
+@pytest.mark.parametrize("sequence", [False, True])
+def test_positions_are_divided_everywhere(model: str, sequence: bool) -> None:
+    """With all weights on each device; the keys and values of all positions are gathered."""
+    graph = training(model)
+    made = shard(graph, 4, dimension="context").graph
+    assert matrix_flops(made) * 4 == pytest.approx(matrix_flops(graph), rel=1e-3)
+    assert made.parameters == graph.parameters
+    assert {op.kind for op in made.ops if op.kind in COLLECTIVES} == {
+        "all-gather", "reduce-scatter",
+    }  # fmt: skip
+    both = shard(made, 2, sequence=sequence).graph
+    assert matrix_flops(both) * 8 == pytest.approx(matrix_flops(graph), rel=0.02)
+    moved = [op for op in both.ops if ("dimension", "context") in op.attrs]
+    assert len(moved) == len([op for op in made.ops if op.kind in COLLECTIVES])
+
+
+def test_gathered_keys_and_values_by_hand() -> None:
+    made = shard(training("gpt2"), 4, dimension="context").graph
+    size = 2 * 1024 * 768 * 2  # of keys, or of values, of all positions
+    assert sent(made)["forward", "all-gather"] == 12 * 2 * size
+    with pytest.raises(ConfigError, match="context=3 does not divide the 1024 positions"):
+        shard(training("gpt2"), 3, dimension="context")
+    with pytest.raises(ConfigError, match="0 positions"):
+        shard(training("resnet18"), 2, dimension="context")
+
+
 def test_heads_must_divide() -> None:
     with pytest.raises(ConfigError, match=r"tensor=5 does not divide the 12 heads.*1, 2, 3, 4, 6"):
         shard(training("gpt2"), 5)

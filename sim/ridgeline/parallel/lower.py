@@ -97,7 +97,12 @@ def lower(
     mesh = Mesh.of(plan)
     flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
     sharded, local = _local(
-        _Same(graph), plan.tensor, plan.sequence > 1, flops_per_byte, plan.recompute
+        _Same(graph),
+        plan.context,
+        plan.tensor,
+        plan.sequence > 1,
+        flops_per_byte,
+        plan.recompute,
     )
     costs = [prices.cost(op, local) for op in local.ops]
     times = [cost.time_s(cluster.device) for cost in costs]
@@ -135,10 +140,11 @@ class _Same:
 
 @lru_cache(maxsize=8)
 def _local(
-    key: _Same, tensor: int, sequence: bool, flops_per_byte: float, recompute: Mode
+    key: _Same, context: int, tensor: int, sequence: bool, flops_per_byte: float, recompute: Mode
 ) -> tuple[Sharded, Graph]:
     """Divide a graph, and let it recompute; the same graph is divided once."""
-    sharded = shard(key.graph, tensor, sequence=sequence, flops_per_byte=flops_per_byte)
+    graph = shard(key.graph, context, dimension="context").graph
+    sharded = shard(graph, tensor, sequence=sequence, flops_per_byte=flops_per_byte)
     return sharded, with_recompute(sharded.graph, recompute)
 
 

@@ -16,7 +16,6 @@ from ridgeline.parallel.schedules import SCHEDULES
 _SUGGESTED_BATCH = 32
 # What the lowering cannot do yet, with the only value that it can do.
 _NOT_MODELLED: dict[str, Any] = {
-    "context": 1,
     "expert": 1,
 }
 DIMENSIONS = ("tensor", "context", "data", "pipeline")
@@ -58,6 +57,7 @@ class Plan(Strict):
     """Devices that share the positions of a sequence between the ops that `tensor` divides: off (1)
     or on, which is the degree of `tensor`."""
     context: int = Field(default=1, ge=1, le=10**6)
+    """Devices that share the positions of every sequence, with all weights on each."""
     pipeline: int = Field(default=1, ge=1, le=10**6)
     """Stages that the layers are cut into."""
     chunks: int = Field(default=1, ge=1, le=10**4)

@@ -3,7 +3,9 @@
 All groups of one kind (the eight data-parallel groups of a node whose devices are eight tensor-
 parallel ranks) communicate at the same time. Where one of them is simulated for all, its cost row
 carries the bytes that all of them together put on the links of its first member's node; links
-elsewhere carry the same by symmetry, and where one of them is fuller, it bounds the time. Groups
+elsewhere carry the same by symmetry, and where one of them is fuller, it bounds the time. Where
+such flows compete on a link, each stands for as many as there are devices behind the link, so that
+they share it evenly. Groups
 whose devices lie alike in their nodes cost the same, so each such pattern is priced once.
 """
 
@@ -24,6 +26,7 @@ from ridgeline.network.schedule import ALGORITHMS, Schedule, closed_form_time_s
 from ridgeline.network.schedule import Phase as Rounds
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.mesh import Ranks
+from ridgeline.parallel.two_level import two_level
 
 _FEW_LINKS = 64  # a machine of so few links is not reduced to one node
 _FULLER = 1 + 1e-9
@@ -51,15 +54,12 @@ class Priced:
     phases
         Latency, repetitions, bytes by link of all groups together, seconds that a link elsewhere
         needs.
-    weight
-        How many groups share the fullest link.
     on_wire
         Bytes by link class and joules a byte, of the simulated group.
     """
 
     schedule: Schedule
     phases: tuple[tuple[float, int, dict[_Link, float], float], ...]
-    weight: float
     on_wire: dict[tuple[str, float], float]
 
 
@@ -159,27 +159,23 @@ class Wires:
 
     def _price(self, op: str, groups: Ranks, size_bytes: float, repeat: int) -> Priced:
         schedule = _schedule(op, self.topology, groups[0], size_bytes)
-        alone = [dict(rounds.bytes_on_link) for rounds in schedule.phases]
-        together = [dict(loads) for loads in alone]
+        together = [dict(rounds.bytes_on_link) for rounds in schedule.phases]
         for group in groups[1:]:
             other = _schedule(op, self.topology, group, size_bytes, schedule.algorithm)
-            if other is None or len(other.phases) != len(alone):
+            if other is None or len(other.phases) != len(together):
                 continue
             for loads, rounds in zip(together, other.phases, strict=True):
                 for link, size in rounds.bytes_on_link.items():
                     loads[link] = loads.get(link, 0.0) + size
-        phases, weight = [], 1.0
-        for rounds, mine, loads in zip(schedule.phases, alone, together, strict=True):
+        phases = []
+        for rounds, loads in zip(schedule.phases, together, strict=True):
             kept, elsewhere_s = self._project(loads, groups[0])
             phases.append((rounds.latency_s, rounds.repeat * repeat, kept, elsewhere_s))
-            if mine:
-                fullest = max(mine, key=lambda link: self._busy_s(link, loads[link]))
-                weight = max(weight, loads[fullest] / mine[fullest] if mine[fullest] else 1.0)
         on_wire: dict[tuple[str, float], float] = {}
         for link, size in schedule.bytes_on_wire().items():
             kind = (self.topology.link_class[link], float(self.topology.energy_j_per_byte[link]))
             on_wire[kind] = on_wire.get(kind, 0.0) + size * repeat
-        return Priced(schedule, tuple(phases), weight, on_wire)
+        return Priced(schedule, tuple(phases), on_wire)
 
     def _busy_s(self, link: int, size_bytes: float) -> float:
         return size_bytes / float(self.topology.bandwidth_bytes_per_s[link])
@@ -233,7 +229,7 @@ class Wires:
                 works[resource] = works.get(resource, 0.0) + size
             if elsewhere_s:
                 works[self._resource("links elsewhere", 1.0, shared=False)] = elsewhere_s
-            phases.append(Phase(latency_s, works, repeat, priced.weight))
+            phases.append(Phase(latency_s, works, repeat))
         return self.builder.add_cost(phases, self._events(priced))
 
     def _resource(self, name: str, capacity: float, *, shared: bool) -> int:
@@ -264,8 +260,9 @@ def best_schedule(
 ) -> Schedule:
     """Return what a collective library would choose for a group that is alone on the machine.
 
-    Of the rings and, with NVLink, of what NCCL chooses from (`ridgeline.network.nccl`); where there
-    is no ring, of all algorithms. `name` takes one of these by name.
+    Of the rings, also in two levels, and, with NVLink, of what NCCL chooses from
+    (`ridgeline.network.nccl`); where there is no ring, of all algorithms. `name` takes one of these
+    by name.
     """
     if name is not None and (op, name) in ALGORITHMS:
         return ALGORITHMS[op, name](topology, ranks, size_bytes)
@@ -278,6 +275,8 @@ def best_schedule(
             found.append(ALGORITHMS[op, known](topology, ranks, size_bytes))
     if not topology.single_channel:
         found += nccl.candidates(op, topology, ranks, size_bytes)
+        levels = two_level(op, topology, ranks, size_bytes)
+        found += [levels] if levels is not None else []
     if name is not None:
         found = [schedule for schedule in found if schedule.algorithm == name]
     if not found:

@@ -118,7 +118,7 @@ def test_what_the_search_finds_is_what_is_played(
 def test_the_search_is_brute_force(contraction: Contraction, machine: Machine, dense: bool) -> None:
     """Every listed tiling in every order, played element by element: none is faster."""
     axes, shape, level, engine = problem(*contraction, machine)
-    starts, table, _, _ = listed(axes, dense)
+    starts, table, _ = listed(axes, dense)
     tables = [table[starts[i] : starts[i + 1], :3].tolist() for i in range(4)]
     times = [math.inf]
     if math.prod(map(len, tables)) > 120:
@@ -140,12 +140,23 @@ def test_pruning_loses_nothing(
     contraction: Contraction, machine: Machine, energy: bool, dense: bool
 ) -> None:
     """With and without bounds the search ends at the same combination, ties included."""
-    given_ = problem(*contraction, machine)
+    check_pruning(problem(*contraction, machine), energy, dense)
+
+
+def check_pruning(given_: tuple, energy: bool, dense: bool) -> None:
     pruned = best(*given_, dense, energy, ORDERS, True)
     full = best(*given_, dense, energy, ORDERS, False)
     np.testing.assert_array_equal(pruned[2], full[2])
     np.testing.assert_array_equal(pruned[0], full[0])
     assert pruned[3] <= full[3]
+
+
+@settings(max_examples=40, deadline=None)
+@given(m=st.integers(1, 400), n=st.integers(1, 200), k=st.integers(1, 400), capacity=st.floats(3e4, 3e5))
+def test_pruning_loses_nothing_of_larger_products(m: int, n: int, k: int, capacity: float) -> None:
+    """Tiles that are left over may be computed in another way than whole ones."""
+    machine = big._replace(capacities=(math.inf, math.inf, math.inf, capacity))
+    check_pruning(problem(Gemm(m, n, k), Pass.FORWARD, machine), energy=False, dense=True)
 
 
 sizes = st.integers(1, 3000)
