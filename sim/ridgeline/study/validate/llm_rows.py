@@ -41,6 +41,7 @@ _SIMUMAX = {
 }
 _SIMUMAX_SEQUENCE = 4096  # where a case does not say
 _GPT, _LLAMA = "gpt3-1.3b", "llama2-7b"
+_PRECISIONS = ("fp8", "float8", "bf16", "fp16", "float16", "amp", "mixed")
 _PLAIN_VOCABULARY, _PLAIN_SEQUENCE = 51200, 2048
 
 
@@ -197,6 +198,8 @@ def _plan(row: Row, devices: int, framework: Framework) -> Plan:
     if not batch:
         raise RidgelineError("the batch is not given")
     precision = row.text("precision").lower()
+    if not any(name in precision for name in _PRECISIONS):
+        raise RidgelineError(f"unknown precision {row.text('precision') or '(not given)'}")
     fields: dict[str, Any] = {
         "global_batch": batch,
         "data": data,
@@ -215,9 +218,22 @@ def _plan(row: Row, devices: int, framework: Framework) -> Plan:
             else "bf16-mixed" if "bf16" in precision else "fp16-mixed"
         ),
     }  # fmt: skip
-    if chunks > 1 and pipeline > 1:
-        fields |= {"schedule": "interleaved", "chunks": chunks}
+    if pipeline > 1:
+        fields |= _schedule(row, chunks)
     return Plan(**fields)
+
+
+def _schedule(row: Row, chunks: int) -> dict[str, Any]:
+    """Read the schedule of a pipeline, which some tables have in the name of the framework."""
+    words = row.text("framework").split()
+    if chunks > 1 or "1F1B-I" in words:
+        layers = (whole(row, "n_layers") or 0) + 2  # embedding and classifier count as layers
+        return {"schedule": "interleaved",
+                "chunks": chunks if chunks > 1 else max(layers // (whole(row, "pp") or 1), 2)}  # fmt: skip
+    zero_bubble = {"ZB-1p", "ZB-H1"} & set(words)
+    if any(word.startswith("ZB") for word in words) and not zero_bubble:
+        raise RidgelineError("no schedule of this name")
+    return {"schedule": "zero-bubble"} if zero_bubble else {}
 
 
 def recompute(row: Row) -> str:

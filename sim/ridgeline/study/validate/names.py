@@ -53,6 +53,11 @@ def framework_of(name: str) -> Framework:
     return next((one for one in _frameworks() if text.startswith(one.begins)), Framework(()))
 
 
+def convolves_itself(name: str) -> bool:
+    """Whether a framework has convolution kernels of its own, which no device file describes."""
+    return name.lower().startswith(tuple(_data()["own_convolutions"]))
+
+
 @cache
 def _frameworks() -> tuple[Framework, ...]:
     return tuple(
