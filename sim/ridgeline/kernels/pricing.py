@@ -6,8 +6,6 @@ This is the roofline with measured efficiencies, applied per op (Williams, Water
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import math
 from dataclasses import replace
 

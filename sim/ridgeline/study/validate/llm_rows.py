@@ -66,8 +66,7 @@ class Configuration:
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
-    """Translate rows, and put those that share a graph beside each other, which is simulated from
-    caches."""
+    """Translate rows, and put those that share a graph beside each other, for the caches."""
     return sorted(map(translated, rows), key=_shared)
 
 
@@ -228,8 +227,9 @@ def _schedule(row: Row, chunks: int) -> dict[str, Any]:
     words = row.text("framework").split()
     if chunks > 1 or "1F1B-I" in words:
         layers = (whole(row, "n_layers") or 0) + 2  # embedding and classifier count as layers
-        return {"schedule": "interleaved",
-                "chunks": chunks if chunks > 1 else max(layers // (whole(row, "pp") or 1), 2)}  # fmt: skip
+        if chunks < 2:
+            chunks = max(layers // (whole(row, "pp") or 1), 2)
+        return {"schedule": "interleaved", "chunks": chunks}
     zero_bubble = {"ZB-1p", "ZB-H1"} & set(words)
     if any(word.startswith("ZB") for word in words) and not zero_bubble:
         raise RidgelineError("no schedule of this name")
@@ -237,7 +237,7 @@ def _schedule(row: Row, chunks: int) -> dict[str, Any]:
 
 
 def recompute(row: Row) -> str:
-    """What the backward pass of a row computes again."""
+    """Return what the backward pass of a row computes again."""
     if "recompute" not in row.values:
         return "full"
     text = row.text("recompute").lower()
@@ -266,12 +266,12 @@ def _vocabulary(row: Row) -> int | None:
 
 
 def number(row: Row, name: str) -> float | None:
-    """A field as a number; None if it is empty or its column is missing."""
+    """Return a field as a number; None if it is empty or its column is missing."""
     return row.number(name) if name in row.values else None
 
 
 def whole(row: Row, name: str) -> int | None:
-    """A field as a whole number, as `number`; what follows a point is left out."""
+    """Return a field as a whole number, as `number`; what follows a point is left out."""
     text = row.text(name) if name in row.values else ""
     return int(text.split(".")[0]) if text.split(".")[0].isdecimal() else None
 

@@ -177,7 +177,8 @@ def _stage(row: Row, stages: int, micro_batches: int) -> Stage | None:
 
 
 def _made(ms: Mapping[str, float], layers: int) -> Stage:
-    return Stage(*(ms[name] / 1e3 for name in ("F", "B", "W", "message")), layers=layers)
+    forward_s, backward_s, weight_s, message_s = (ms[k] / 1e3 for k in ("F", "B", "W", "message"))
+    return Stage(forward_s, backward_s, weight_s, message_s, layers)
 
 
 @lru_cache(maxsize=8)
