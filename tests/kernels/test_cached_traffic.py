@@ -40,7 +40,15 @@ def test_a_cache_keeps_what_fits_between_two_uses(
 sizes = st.integers(1, 5000)
 
 
-@given(m=sizes, n=sizes, k=sizes, rows=sizes, columns=sizes, cache=st.floats(0, 1e8), more=st.floats(1, 9))
+@given(
+    m=sizes,
+    n=sizes,
+    k=sizes,
+    rows=sizes,
+    columns=sizes,
+    cache=st.floats(0, 1e8),
+    more=st.floats(1, 9),
+)
 @settings(deadline=None)
 def test_a_larger_cache_never_moves_more(
     m: int, n: int, k: int, rows: int, columns: int, cache: float, more: float

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from ridgeline import units
+from ridgeline import units, views
 from ridgeline.config import FieldError, Strict
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import SystolicArray
@@ -287,6 +287,9 @@ class Device(Described):
     def capacity_bytes(self) -> float:
         """Capacity of the farthest memory level."""
         return self.memory[self.far_memory].capacity.value
+
+    def _repr_html_(self) -> str:
+        return views.html("device", self)
 
     def __str__(self) -> str:
         return repr(self)

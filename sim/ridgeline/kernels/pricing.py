@@ -60,32 +60,6 @@ def price(
     return _contraction(op, graph, device, given, search)
 
 
-def price_all(graph: Graph, device: Device) -> list[OpCost]:
-    """Price every op of a graph; ops that are alike share one price.
-
-    Alike are ops with equal loops, arithmetic and attributes, whose tensors have equal shapes,
-    formats and zeros and are streamed equally often: all that a price depends on.
-    """
-    tensors = {
-        name: (tensor.shape, tensor.format, tensor.sparsity)
-        for name, tensor in graph.tensors.items()
-    }
-    known: dict[tuple[object, ...], OpCost] = {}
-    costs = []
-    for op in graph.ops:
-        like = (
-            op.loops, op.priced_as, op.vector_flops, op.attrs, op.recomputed_flops,
-            op.input_passes, op.output_passes,
-            tuple([tensors[name] for name in op.inputs]),
-            tuple([tensors[name] for name in op.outputs]),
-        )  # fmt: skip
-        cost = known.get(like)
-        if cost is None:
-            cost = known[like] = price(op, graph, device)
-        costs.append(cost)
-    return costs
-
-
 def _contraction(
     op: Op, graph: Graph, device: Device, given: Given | None, search: Search
 ) -> OpCost:

@@ -9,8 +9,8 @@ a memory level is (Timeloop's footprint-times-trips rule for that order)
 At the farthest level the tile is what all registers together hold, half of them for the tile and
 half for operands in flight; at the levels between, it is the tile of one processor, which the
 engine's model chooses. What the last cache before the farthest memory still holds from an earlier
-tile does not pass that memory again (`cached_trips`). Footprints are the tensors' own bytes, so that the overlap of convolution
-windows counts as caught by the level below.
+tile does not pass that memory again (`cached_trips`). Footprints are the tensors' own bytes, so
+that the overlap of convolution windows counts as caught by the level below.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def cached_trips(
     Output tiles follow each other row by row of tiles, or column by column, whichever moves less.
     Row by row, a panel of A is read again by the next tile, when its own bytes and those of a panel
     of B have passed since; a panel of B by the next row, when all of B and the panels of A of both
-    rows have. What has less than the cache between two uses is still there, all else is not (the stack property of
-    least recently used: Mattson et al., IBM Systems Journal 9(2), 1970).
+    rows have. What has less than the cache between two uses is still there, all else is not (the
+    stack property of least recently used: Mattson et al., IBM Systems Journal 9(2), 1970).
 
     Parameters
     ----------

@@ -56,10 +56,12 @@ SUM_FIELDS = 13
 
 
 @kernel_part
-def _next_tiles(tiles: int, dense: bool) -> int:
+def _next_tiles(tiles: int, dense: bool, small: bool) -> int:
     if dense:
-        return tiles + 1 if tiles < 8 else tiles + tiles // 2
-    return tiles * 2 if tiles < 8 else tiles * 4
+        if tiles < 8:
+            return tiles + 1
+        return tiles // 2 * 3 if tiles & (tiles - 1) == 0 else tiles // 3 * 4
+    return tiles * 2 if tiles < 8 or small else tiles * 4
 
 
 @kernel
@@ -67,9 +69,9 @@ def tile_extents(size: int, granule: int, dense: bool) -> Ints:
     """Extents of tiles to try along an axis, from the largest to 1.
 
     Multiples of the granule first: what 1, 2, 3, ... tiles of about equal size have (each number up
-    to 8, then steps of a half; sparse: doubling up to 8, then fourfold). Then parts of a granule:
-    halves of halves, or sixteenths. They depend on the size alone, never on what a machine can hold
-    or move, so that a better machine has no fewer of them.
+    to 8, then 12, 16, 24, 32, ...; sparse: 1, 2, 4, 8, then 32, 128, ..., or 16, 32, ... where the
+    granule is 1). Then parts of a granule: halves of halves, or sixteenths. They depend on the size
+    alone, never on what a machine can hold or move, so that a better machine has no fewer of them.
     """
     found = np.empty(256, np.int64)
     count, tiles, units = 0, 1, tiles_of(size, granule)
@@ -80,7 +82,7 @@ def tile_extents(size: int, granule: int, dense: bool) -> Ints:
             count += 1
         if tiles >= units:
             break
-        tiles = _next_tiles(tiles, dense)
+        tiles = _next_tiles(tiles, dense, granule == 1)
     while found[count - 1] > 1:
         found[count] = tiles_of(found[count - 1], 2 if dense else 16)
         count += 1

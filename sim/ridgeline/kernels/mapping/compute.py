@@ -213,10 +213,7 @@ def least_s(batch: Floats, m: Floats, n: Floats, k: Floats, engine: Engine) -> f
     for kind in range(16):
         i, j, p, q = 2 * (kind % 2), kind // 2 % 2 * 2, kind // 4 % 2 * 2, kind // 8 * 2
         tiles = (
-            batch[WHOLE_TILES + i]
-            * m[WHOLE_TILES + j]
-            * n[WHOLE_TILES + p]
-            * k[WHOLE_TILES + q]
+            batch[WHOLE_TILES + i] * m[WHOLE_TILES + j] * n[WHOLE_TILES + p] * k[WHOLE_TILES + q]
         )
         if tiles > 0.0:
             spans = (m[WHOLE_SPAN + j], n[WHOLE_SPAN + p], k[WHOLE_SPAN + q])

@@ -144,7 +144,7 @@ def _innermost(order: Ints, chosen: Ints, table: Ints) -> int:
 
 
 @kernel
-def best(
+def best(  # noqa: PLR0915 - one loop with much state
     axes: Ints, shape: Shape, level: Level, engine: Engine, dense: bool, for_energy: bool,
     orders: Ints, pruned: bool,
 ) -> tuple[Ints, Ints, Floats, int]:  # fmt: skip

@@ -97,8 +97,8 @@ def _separate(
         p = put(DROPOUT, "dropout", (p,), ("mask",), attrs=(("probability", a["dropout"]),))
     w.name = f"{base}.context"
     loops = Gemm(group * rows, a["of-value"], columns, n * kv)
-    shape = (n, rows, heads * a["of-value"])
-    w.put(CONTEXT, step, (p, v), form, loops=loops, attrs=attrs, flops=0, shape=shape)
+    joined = (n, rows, heads * a["of-value"])
+    w.put(CONTEXT, step, (p, v), form, loops=loops, attrs=attrs, flops=0, shape=joined)
 
 
 def _conv(w: Writer, step: Step) -> None:
@@ -122,7 +122,8 @@ def _batch_norm(w: Writer, step: Step) -> None:
     w.put(
         BATCH_NORM, step, (x, *rest), w.b.format(x), buffers=running,
         kept=(("mean", channels, MASTER), ("inverse-deviation", channels, MASTER)),
-        flops=BATCH_NORM.forward.of(w.b.elements(x)), shape=w.b.shape(x), passes=(2, *(1 for _ in rest)),
+        flops=BATCH_NORM.forward.of(w.b.elements(x)), shape=w.b.shape(x),
+        passes=(2, *(1 for _ in rest)),
         attrs=(("axis", 1),),
     )  # fmt: skip
 
@@ -130,8 +131,8 @@ def _batch_norm(w: Writer, step: Step) -> None:
 def _rows_norm(kind: OpKind, saved: tuple[str, ...]) -> None:
     def write(w: Writer, step: Step) -> None:
         x, *weights = map(w.read, step.inputs)
-        rows, lead = (step.attrs["rows"],), w.b.shape(x)[:-1]
-        rows = lead if math.prod(lead) == rows[0] else rows
+        count, lead = int(step.attrs["rows"]), w.b.shape(x)[:-1]
+        rows = lead if math.prod(lead) == count else (count,)
         kept = tuple((name, rows, MASTER) for name in saved)
         w.put(kind, step, (x, *weights), w.b.format(x), kept=kept,
               flops=kind.forward.of(w.b.elements(x)), shape=w.b.shape(x))  # fmt: skip

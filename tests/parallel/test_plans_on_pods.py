@@ -221,3 +221,54 @@ def test_stages_hold_all_ops_and_what_they_need(model: str) -> None:
 def test_too_many_stages() -> None:
     with pytest.raises(ConfigError, match=r"can be cut into .* stages at most"):
         step("mlp", pipeline=32, global_batch=32, micro_batch=1)
+
+
+MIXTURE = """
+family: decoder
+title: Mixture
+citation: made for tests
+vocabulary: 1024
+sequence: 256
+layers: 2
+hidden: 512
+attention: {heads: 8, bias: false, output_bias: false}
+feed_forward: {width: 512, activation: swiglu, bias: false}
+mixture: {experts: 8, top_k: 2, width: 512}
+norm: rms-norm
+positions: rotary
+tied: false
+"""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"data": 4, "expert": 4},
+        {"data": 8, "expert": 2, "micro_batch": 1},
+        {"data": 4, "expert": 4, "tensor": 2, "pipeline": 2, "micro_batch": 2},
+    ],
+)
+def test_experts_are_shared_and_folded(fields: dict[str, Any], tmp_path: Path) -> None:
+    """All weights of a mixture but 1/e of its experts; every token crosses four times a layer."""
+    (tmp_path / "mixture.yaml").write_text(MIXTURE)
+    model = str(tmp_path / "mixture.yaml")
+    folded, whole = step(model, **fields), step(model, fold=False, **fields)
+    assert folded.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
+    assert folded.traffic_bytes == pytest.approx(whole.traffic_bytes, rel=1e-12)
+    assert folded.memory_bytes == whole.memory_bytes
+    alone = step(model, **{**fields, "expert": 1})
+    assert folded.flops_per_step == alone.flops_per_step
+    assert folded.memory_bytes["weights"] < alone.memory_bytes["weights"]
+    program = folded.details.timeline.program
+    exchanged = [name for name in program.label_names if name.endswith("all-to-all")]
+    assert len(exchanged) == 4 * 2
+
+
+def test_experts_must_divide(tmp_path: Path) -> None:
+    (tmp_path / "mixture.yaml").write_text(MIXTURE)
+    with pytest.raises(ConfigError, match="expert=16 does not divide the 8 experts"):
+        step(str(tmp_path / "mixture.yaml"), data=16, expert=16)
+    with pytest.raises(ConfigError, match="gpt2 has no experts"):
+        step("gpt2", data=2, expert=2)
+    with pytest.raises(ConfigError, match="expert=3 must divide data=4"):
+        step("gpt2", data=4, expert=3)
