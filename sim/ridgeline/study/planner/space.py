@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Literal, cast
 
@@ -65,12 +65,12 @@ class Space:
 
     def only(self, dimension: str) -> Space:
         """Return the plans that use no other dimension than this: data, tensor or pipeline."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        others = [columns[name] == 1 for name in ("data", "tensor", "pipeline") if name != dimension]
+        others = [
+            getattr(self, name) == 1 for name in ("data", "tensor", "pipeline") if name != dimension
+        ]
         kept = np.logical_and.reduce(others)
-        return Space(
-            **{n: c[kept] if isinstance(c, np.ndarray) else c for n, c in columns.items()}
-        )
+        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{n: a[kept] for n, a in arrays.items() if isinstance(a, np.ndarray)})
 
     def plan(self, i: int) -> Plan:
         """Return one plan."""
