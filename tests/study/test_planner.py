@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.planner import search
+from ridgeline.study.planner.found import pareto
 from ridgeline.study.planner.screen import totals
-from ridgeline.study.planner.search import Searcher, pareto, searcher
+from ridgeline.study.planner.search import Searcher, searcher
 
 CASES = (
     ("gpt2", "selene-a100", 8, 24),
@@ -30,7 +31,7 @@ def prepared(case: int) -> Searcher:
     return searcher(*CASES[case])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, len(CASES) - 1), st.data())
 def test_no_bound_is_above_the_engine(case: int, data: st.DataObject) -> None:
     one = prepared(case)
@@ -83,7 +84,7 @@ def test_a_limit_leaves_a_gap_that_covers_the_optimum() -> None:
 
 
 def test_no_plan_that_fits_is_dropped() -> None:
-    one = searcher("gpt2", "dgx1-v100", 4, 256)
+    one = searcher("gpt2", "dgx1-v100", 4, 256, precision="fp16-mixed")
     found = 0
     for i in range(0, len(one.space), max(1, len(one.space) // 40)):
         group = one.groups.group(one.key(i))

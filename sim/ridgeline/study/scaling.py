@@ -89,7 +89,7 @@ class ScalingPoint:
 
     @property
     def flop_per_byte(self) -> float:
-        """Useful FLOPs for each byte that a device sends on its binding level; inf: it sends none."""
+        """Useful FLOPs for each byte that a device sends on its binding level; inf: none."""
         assert self.result is not None
         level = self.binding
         useful = self.result.flops_per_step / self.devices
@@ -268,7 +268,7 @@ def _level(name: str, load: float, capacity: float, result: Result) -> Level:
     ends = {f"device{i}" for i in range(node.count)} if name in node.link_types else set()
     own = sum(link.count for link in node.links if link.type == name and ends & set(link.between))
     both = sum(link.count for link in node.links if link.type == name and ends >= set(link.between))
-    each = node.link_types[name] if name in node.link_types else None
+    each = node.link_types.get(name)
     if each is None or not own:
         return Level(name, load, capacity)
     out = (own + both) / node.count * each.bandwidth.value * each.achievable.value

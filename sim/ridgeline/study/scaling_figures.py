@@ -1,4 +1,4 @@
-"""The figures of a scaling study: what `ridgeline.report.figures_scaling` draws, from its points."""
+"""The figures of a scaling study: its points as `report.figures_scaling` draws them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def roof_of(study: Scaling) -> Roof:
 
 
 def latency_flop_per_s(point: ScalingPoint) -> float:
-    """Useful FLOP/s of a device if only the fixed times of its busiest queue of messages counted."""
+    """Return useful FLOP/s of a device if only the fixed times of its messages counted."""
     assert point.result is not None
     program = point.result.details.lowered.program
     phase_s = np.concatenate(([0.0], np.cumsum(program.latency_s * program.repeat)))
@@ -63,7 +63,7 @@ def latency_flop_per_s(point: ScalingPoint) -> float:
 
 
 def _memory_flop_per_s(point: ScalingPoint) -> float:
-    """Useful FLOP/s of a device if only its far memory counted."""
+    """Return useful FLOP/s of a device if only its far memory counted."""
     assert point.result is not None
     device = point.result.details.cluster.device
     far = device.memory[device.far_memory]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +71,10 @@ class Space:
         ]
         kept = np.logical_and.reduce(others)
         arrays = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{n: a[kept] for n, a in arrays.items() if isinstance(a, np.ndarray)})
+        parts: dict[str, Any] = {
+            name: array[kept] for name, array in arrays.items() if isinstance(array, np.ndarray)
+        }
+        return replace(self, **parts)
 
     def plan(self, i: int) -> Plan:
         """Return one plan."""
@@ -125,16 +129,15 @@ def enumerate_plans(
             rank_batch = global_batch // data
             for micro_batch in divisors(rank_batch):
                 pipes = _schedules(pipeline, rank_batch // micro_batch, max_stages)
-                for schedule, chunks in pipes:
-                    for sharding in range(4) if data > 1 else (0,):
-                        for sequence in (0, 1) if sequences and tensor > 1 else (0,):
-                            for recompute in range(len(RECOMPUTE_NAMES)):
-                                rows.append(
-                                    (
-                                        *(data, tensor, pipeline, micro_batch, chunks),
-                                        *(sharding, sequence, schedule, recompute),
-                                    )
-                                )
+                rows += [
+                    (data, tensor, pipeline, micro_batch, chunks, *more, schedule, recompute)
+                    for schedule, chunks in pipes
+                    for more in itertools.product(
+                        range(4) if data > 1 else (0,),
+                        (0, 1) if sequences and tensor > 1 else (0,),
+                    )
+                    for recompute in range(len(RECOMPUTE_NAMES))
+                ]
     columns = np.array(rows, np.int64).reshape(-1, 9).T
     return Space(global_batch, precision, *cast("list[Ints]", list(columns)))
 
