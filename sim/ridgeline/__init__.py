@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from ridgeline.parallel.memory import memory
     from ridgeline.parallel.plan import Plan
     from ridgeline.report.result import Result
+    from ridgeline.shelves import clusters, devices, energy_tables, models, nodes
     from ridgeline.simulation import simulate
-    from ridgeline.study.sweep import load_study, run_sweep
+    from ridgeline.study.sweep import load_rows, load_study, run_sweep
     from ridgeline.workload.execution import Execution
     from ridgeline.workload.files import load_model
     from ridgeline.workload.model import Model
@@ -54,8 +55,11 @@ _HOME = {
     "Plan": "parallel.plan",
     "Result": "report.result",
     "RidgelineError": "errors",
+    "clusters": "shelves",
     "collective": "network.collectives",
     "conv": "kernels.single",
+    "devices": "shelves",
+    "energy_tables": "shelves",
     "gemm": "kernels.single",
     "gemm_cycles": "kernels.systolic.gemm",
     "load_cluster": "hardware",
@@ -63,8 +67,11 @@ _HOME = {
     "load_energy_table": "hardware",
     "load_model": "workload.files",
     "load_node": "hardware",
+    "load_rows": "study.sweep",
     "load_study": "study.sweep",
     "memory": "parallel.memory",
+    "models": "shelves",
+    "nodes": "shelves",
     "run_sweep": "study.sweep",
     "simulate": "simulation",
     "trace": "workload.trace.torch_entry",
@@ -83,8 +90,11 @@ __all__ = [
     "Result",
     "RidgelineError",
     "__version__",
+    "clusters",
     "collective",
     "conv",
+    "devices",
+    "energy_tables",
     "gemm",
     "gemm_cycles",
     "load_cluster",
@@ -92,8 +102,11 @@ __all__ = [
     "load_energy_table",
     "load_model",
     "load_node",
+    "load_rows",
     "load_study",
     "memory",
+    "models",
+    "nodes",
     "run_sweep",
     "simulate",
     "trace",

@@ -153,7 +153,7 @@ MISTAKES = [
     (("run", "resnet50", "dgx1-v100", "--batch", "x"), "expected a whole number, found 'x'"),
     (("run", "resnet50", "dgx1-v100", "--batch", "1.5"), "a whole number, found '1.5'"),
     (("gemm", "8.5", "8", "8", "--device", "p100-sxm2"), "a whole number, found '8.5'"),
-    (("run", "mlp", "dgx1-v100", "--batch", "8", "--plan", "schedule=gpipe"), "not modelled yet"),
+    (("run", "mlp", "dgx1-v100", "--batch", "8", "--plan", "expert=2"), "must divide data=1"),
     (("run", "mlp", "dgx1-v100", "--batch", "8", "--set", "cluster.device.idle_power=1 V"),
      "override of "),
     (("run", "resnet50", "dgx1-v100", "--plan", "data=3", "--batch", "8"), "evenly by data=3"),

@@ -231,7 +231,7 @@ def test_mistakes_are_refused() -> None:
     [
         ("engines.cores.grid.cores", 7, "no rate of the engine is that"),
         ("engines.cores.grid.side", 0, "at least 1"),
-        ("engines.cores.kind", "vector", "if and only if"),
+        ("engines.cores.kind", "vector", "'grid' belongs to an engine of kind broadcast-grid"),
         ("engines.cores.grid.spill_words_per_cycle", 0.0, "more than 0"),
     ],
 )

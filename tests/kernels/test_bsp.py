@@ -1,4 +1,4 @@
-"""Bulk-synchronous tiles: supersteps against tiles that exchange sets of words, and their bounds."""
+"""Bulk-synchronous tiles: supersteps against tiles that exchange sets of words; bounds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def test_no_cut_of_all_is_faster_than_the_best(m: int, n: int, k: int, batch: in
     tiles = TILES._replace(number=6, room_bytes=10**9)
     best = best_plan(product, SIZES, tiles).time_s
     for parts in itertools.product(range(1, 7), repeat=4):
-        if math.prod(parts) <= 6 and all(p <= s for p, s in zip(parts, (batch, m, n, k))):
+        fits = all(p <= s for p, s in zip(parts, (batch, m, n, k), strict=True))
+        if fits and math.prod(parts) <= 6:
             assert best <= planned(product, parts, (1, 1, 1), SIZES, tiles).time_s
 
 
@@ -72,7 +73,9 @@ def test_more_of_anything_is_never_slower(
 
 
 @settings(max_examples=40, deadline=None)
-@given(m=st.integers(1, 150), n=st.integers(1, 150), k=st.integers(1, 150), room=st.integers(64, 20000))
+@given(
+    m=st.integers(1, 150), n=st.integers(1, 150), k=st.integers(1, 150), room=st.integers(64, 20000)
+)
 def test_bounds(m: int, n: int, k: int, room: int) -> None:
     tiles = TILES._replace(room_bytes=room)
     plan = best_plan(Gemm(m, n, k), SIZES, tiles)
@@ -85,12 +88,12 @@ def test_bounds(m: int, n: int, k: int, room: int) -> None:
 
 
 def test_a_sum_that_is_cut_pays_for_its_partial_sums() -> None:
-    one, four = (
-        planned(Gemm(8, 8, 64), (1, 1, 1, p), (1, 1, 1), SIZES, TILES) for p in (1, 4)
-    )
+    one, four = (planned(Gemm(8, 8, 64), (1, 1, 1, p), (1, 1, 1), SIZES, TILES) for p in (1, 4))
     assert four.supersteps == one.supersteps + 1
     # A quarter of the operands, and of 16 sums the three others' partial ones.
-    assert four.exchange_s == pytest.approx((one.exchange_s / TILES.byte_s / 4 + 3 * 16 * 4) * TILES.byte_s)
+    assert four.exchange_s == pytest.approx(
+        (one.exchange_s / TILES.byte_s / 4 + 3 * 16 * 4) * TILES.byte_s
+    )
 
 
 def test_a_memory_for_nothing_is_an_error() -> None:
@@ -125,4 +128,3 @@ def test_a_description_that_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         load_device("ipu-gc2", {field: value})
-

@@ -53,7 +53,10 @@ def test_what_is_left_open_is_chosen_not_worse_than_what_is_settled(tmp_path: Pa
 
 
 def test_the_dataflow_follows_from_rows_and_columns(tmp_path: Path) -> None:
-    assert "rows: k128; columns: m128" in product("rows: [k=128]\ncolumns: [m=128]\n", tmp_path).mapping
+    assert (
+        "rows: k128; columns: m128"
+        in product("rows: [k=128]\ncolumns: [m=128]\n", tmp_path).mapping
+    )
     half = product("rows: [k=64]\ncolumns: [n=128]\n", tmp_path)
     assert half.utilisation == pytest.approx(0.5, rel=0.1)
 

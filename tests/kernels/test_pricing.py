@@ -65,9 +65,12 @@ def test_streamed_tensors_run_at_the_bandwidth(device: Device) -> None:
 def test_tile_reuse_by_hand(device: Device) -> None:
     # Half of 16 MiB of registers holds 2**21 fp32 accumulators: 2**21 // 1000 = 2097 columns.
     assert held_accumulators(device, "fp32") == 2**21
-    cost = cost_of(gemm_graph(1000, 3000, 500), device)
+    small = load_device(DEVICE_FILE, {"memory.l2.capacity": "1 MiB"})
+    cost = cost_of(gemm_graph(1000, 3000, 500), small)
     a, b, c = (2 * x for x in (1000 * 500, 500 * 3000, 1000 * 3000))
     assert cost.traffic_bytes["hbm"] == a * math.ceil(3000 / 2097) + b + c
+    # 8 MiB of cache keep A, of 1 MB, while a panel of B passes.
+    assert cost_of(gemm_graph(1000, 3000, 500), device).traffic_bytes["hbm"] == a + b + c
 
 
 def test_register_traffic_of_a_matrix_instruction(device: Device) -> None:

@@ -82,7 +82,7 @@ def play(
     touched: set[Index] = set()
     load, compute, store = [], [], []
     words = [0, 0, 0, 0]
-    biggest = {name: 0.0 for name in "abc"}
+    biggest = dict.fromkeys("abc", 0.0)
     places: dict[str, set] = {name: set() for name in "abc"}
     width = dict(zip("abc", (*machine.widths[:2], machine.widths[3]), strict=True))
     window = {dim for dim in ("r", "s") if dim in nest.size}

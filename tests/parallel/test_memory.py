@@ -40,6 +40,31 @@ def test_memory_of_a_plan():
     assert "resnet50" in repr(result)
 
 
+@pytest.mark.parametrize("name", ["resnet18", "gpt2"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"global_batch": 4},
+        {"global_batch": 8, "micro_batch": 2, "recompute": "full"},
+        {"global_batch": 16, "data": 8, "sharding": 1},
+    ],
+)
+def test_memory_is_that_of_the_simulation(name, fields):
+    plan = rl.Plan(precision="fp16-mixed", **fields)
+    model = load_model(name, {"layers": 3} if name == "gpt2" else None)
+    simulated = rl.simulate(model, "dgx1-v100", plan).memory_bytes
+    assert memory(model, plan).peak == {k: v for k, v in simulated.items() if k != "capacity"}
+
+
+def test_sharding_of_gradients_and_weights_holds_less():
+    totals = [
+        memory("gpt2", rl.Plan(global_batch=8, data=8, sharding=stage)).peak["total"]
+        for stage in range(4)
+    ]
+    assert totals == sorted(totals, reverse=True)
+    assert totals[3] < 0.8 * totals[0]
+
+
 def test_memory_with_savings():
     plan = rl.Plan(global_batch=32, precision="fp16-mixed")
     whole = memory("resnet50", plan)

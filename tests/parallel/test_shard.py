@@ -99,6 +99,35 @@ def test_an_op_without_a_rule_is_done_whole() -> None:
     assert matrix_flops(made.graph) < matrix_flops(graph)
 
 
+@pytest.mark.parametrize(
+    "model", ["gpt2", "llama3-8b", "bert-base", "mixtral-8x7b", "deepseek-v2-lite"]
+)
+@pytest.mark.parametrize("sequence", [False, True])
+def test_positions_are_divided_everywhere(model: str, sequence: bool) -> None:
+    """With all weights on each device; the keys and values of all positions are gathered."""
+    graph = training(model)
+    made = shard(graph, 4, dimension="context").graph
+    assert matrix_flops(made) * 4 == pytest.approx(matrix_flops(graph), rel=1e-3)
+    assert made.parameters == graph.parameters
+    assert {op.kind for op in made.ops if op.kind in COLLECTIVES} == {
+        "all-gather", "reduce-scatter",
+    }  # fmt: skip
+    both = shard(made, 2, sequence=sequence).graph
+    assert matrix_flops(both) * 8 == pytest.approx(matrix_flops(graph), rel=0.02)
+    moved = [op for op in both.ops if ("dimension", "context") in op.attrs]
+    assert len(moved) == len([op for op in made.ops if op.kind in COLLECTIVES])
+
+
+def test_gathered_keys_and_values_by_hand() -> None:
+    made = shard(training("gpt2"), 4, dimension="context").graph
+    size = 2 * 1024 * 768 * 2  # of keys, or of values, of all positions
+    assert sent(made)["forward", "all-gather"] == 12 * 2 * size
+    with pytest.raises(ConfigError, match="context=3 does not divide the 1024 positions"):
+        shard(training("gpt2"), 3, dimension="context")
+    with pytest.raises(ConfigError, match="0 positions"):
+        shard(training("resnet18"), 2, dimension="context")
+
+
 def test_heads_must_divide() -> None:
     with pytest.raises(ConfigError, match=r"tensor=5 does not divide the 12 heads.*1, 2, 3, 4, 6"):
         shard(training("gpt2"), 5)
@@ -109,3 +138,27 @@ def test_gradients_of_whole_weights_are_summed_once_a_step() -> None:
     made = shard(training("gpt2"), 4, sequence=True).graph
     sums = [op for op in made.ops if op.kind == "all-reduce" and op.pass_ is Pass.UPDATE]
     assert len(sums) >= 2 * (2 * 12 + 1)
+
+
+@pytest.mark.parametrize(
+    ("degree", "sequence", "formula"),
+    [
+        (1, False, lambda t, ratio: 34 + 5 * ratio),
+        (8, False, lambda t, ratio: 10 + 24 / t + 5 * ratio / t),
+        (8, True, lambda t, ratio: (34 + 5 * ratio) / t),
+    ],
+)
+def test_kept_activations_of_a_layer(degree: int, sequence: bool, formula: object) -> None:
+    """Korthikanti et al., equations 1, 2 and 4, in units of positions x batch x hidden."""
+    assert callable(formula)
+    heads, positions, hidden = 96, 2048, 12288
+    made = shard(training("gpt3-175b", 1), degree, sequence=sequence).graph
+    forward = {n for op in made.ops if op.pass_ is Pass.FORWARD for n in op.outputs}
+    read = {n for op in made.ops if op.pass_ is not Pass.FORWARD for n in op.inputs}
+    kept = sum(
+        made.tensors[n].bytes
+        for n in forward & read
+        if n.startswith("blocks.5.") and made.tensors[n].role is Role.ACTIVATION
+    )
+    expected = formula(degree, heads * positions / hidden)
+    assert kept / (positions * hidden) == pytest.approx(expected, rel=1e-4)  # statistics apart

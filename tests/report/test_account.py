@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.report.account import _overlap, union
+from ridgeline.report.account import overlap, union
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12).map(
     lambda pairs: np.array([(a, a + d) for a, d in pairs], dtype=float).reshape(-1, 2)
@@ -24,4 +24,4 @@ def test_union_and_overlap_against_a_clock(a: np.ndarray, b: np.ndarray) -> None
     first, second = union(a[:, 0], a[:, 1]), union(b[:, 0], b[:, 1])
     assert ticks(first) == ticks(a)
     assert np.all(first[1:, 0] > first[:-1, 1])
-    assert _overlap(first, second) == pytest.approx(len(ticks(a) & ticks(b)))
+    assert overlap(first, second) == pytest.approx(len(ticks(a) & ticks(b)))

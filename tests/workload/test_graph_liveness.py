@@ -53,6 +53,9 @@ def test_persistent_gradients_are_held_from_the_beginning(case):
     assert held.initial == {**moving.initial, "gradients": gradients}
     _, after = replay(graph, held)
     assert after == held.initial
+    step = [i for i, op in enumerate(graph.ops) if op.pass_ is not Pass.UPDATE]
+    gradients = [e for i in step for e in held.entries[i] if e.kind == "gradients"]
+    assert sum(e.start_bytes + e.end_bytes for e in gradients) == 0  # nothing is left to pile up
     assert peak(graph, gradients_persist=True).total >= peak(graph).total
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from ridgeline import units
+from ridgeline import units, views
 from ridgeline.config import FieldError, Strict
 from ridgeline.errors import nearest
 from ridgeline.hardware.device import Device
@@ -88,6 +88,9 @@ class Cluster(Described):
     def max_devices(self) -> int:
         """How many devices there are at most."""
         return self.max_nodes * self.nodes.count
+
+    def _repr_html_(self) -> str:
+        return views.html("cluster", self)
 
     def __str__(self) -> str:
         return repr(self)

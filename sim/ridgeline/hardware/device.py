@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from ridgeline import units
+from ridgeline import units, views
 from ridgeline.config import FieldError, Strict
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import SystolicArray
@@ -41,6 +41,18 @@ class InstructionShape(Strict):
     source: str = ""
 
 
+class Winograd(Strict):
+    """Kernels of Winograd's convolution; ``docs/spatial.md`` says what is counted."""
+
+    outputs: tuple[Literal[2, 4], ...] = Field(strict=False, min_length=1)
+    """m of F(m x m, 3 x 3); the fastest is taken, and the direct convolution where it is faster."""
+    fused: bool
+    """Whether transformed tiles stay in the processors, or pass the farthest memory."""
+    formats: tuple[str, ...] = Field(strict=False, min_length=1)
+    source: str
+    """Who says that the device's library has them."""
+
+
 class Engine(Strict):
     """A compute engine: what work it does and how fast in each number format."""
 
@@ -58,6 +70,11 @@ class Engine(Strict):
     tiles: Sourced[Tiles] | None = None
     """Rows and columns of the output tiles that the machine's library of matrix products has
     kernels for; by default those of a present library (`kernels.waves.TILES`)."""
+    winograd: Winograd | None = None
+    """Kernels that do 3 x 3 convolutions with fewer multiplications; by default there are none.
+
+    The shares that kernels of convolutions reach (`Device.achievable`) may hold their effect
+    already: then this must stay away."""
     skips: tuple[Skip, ...] = Field(default=(), strict=False)
     """Zeros that the engine makes use of; others are computed like any number."""
     array: SystolicArray | None = None
@@ -270,6 +287,9 @@ class Device(Described):
     def capacity_bytes(self) -> float:
         """Capacity of the farthest memory level."""
         return self.memory[self.far_memory].capacity.value
+
+    def _repr_html_(self) -> str:
+        return views.html("device", self)
 
     def __str__(self) -> str:
         return repr(self)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from ridgeline import units
+from ridgeline import units, views
 from ridgeline.config import FieldError, Strict
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.device import Device
@@ -119,6 +119,9 @@ class Node(Described):
                 )
         priced_links(self.link_types, self.prices)
         return self
+
+    def _repr_html_(self) -> str:
+        return views.html("node", self)
 
     def __str__(self) -> str:
         return repr(self)

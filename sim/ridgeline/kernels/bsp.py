@@ -220,7 +220,9 @@ def _numbers(size: int, limit: int) -> list[int]:
         found.append(parts)
 
 
-def _in_turns(gemm: Gemm, parts: tuple[int, int, int, int], sizes: Sizes, tiles: Tiles) -> TilePlan | None:
+def _in_turns(
+    gemm: Gemm, parts: tuple[int, int, int, int], sizes: Sizes, tiles: Tiles
+) -> TilePlan | None:
     """Work a block off in the fewest turns of its sum, for each way to halve its results.
 
     None if the partial sums of other tiles do not fit.

@@ -281,7 +281,8 @@ def _bytes(words: tuple[int, int, int, int], finished: int, size: int) -> Moved:
 
 def on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
     """Count supersteps of the fastest cut among the engine's tiles; nothing of them overlaps."""
-    described, accumulate = device.engines[engine], device.engines[engine].accumulate
+    described = device.engines[engine]
+    accumulate = accumulator_of(described, format_)
     machine, gemm = described.bsp, operands.gemm
     assert machine is not None
     shape, rate = described.instruction, described.rates[format_].value

@@ -25,7 +25,7 @@ from ridgeline.kernels.mapping.nest import Nest, nest_of
 from ridgeline.kernels.systolic.closed_form import layout
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import Arrays, best_partition
-from ridgeline.kernels.traffic import Operands
+from ridgeline.kernels.traffic import Operands, accumulator_of
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Op
 
@@ -57,6 +57,7 @@ def in_tiles(
     given.check(nest.dims, levels, None)
     runs, flops_per_cycle = _runs(device, engine, format_, given, nest)
     peak = device.engines[engine].rates[format_].value
+    widths = bytes_of(format_), bytes_of(accumulator_of(device.engines[engine], format_))
     best: tuple[float, float, Busy] | None = None
     for mapping in mappings(given, nest, levels):
         if not _fits(nest, mapping, device, format_):
@@ -65,7 +66,7 @@ def in_tiles(
         cycles = sum(runs(sizes, count).cycles for sizes, count in tiles.items())
         if best is not None and cycles * flops_per_cycle / peak > best[0]:
             continue
-        busy = _busy(nest, mapping, tiles, runs, flops_per_cycle, bytes_of(format_), device, engine)
+        busy = _busy(nest, mapping, tiles, runs, flops_per_cycle, widths)
         moved = busy.far or operands.far
         far = device.memory[device.far_memory]
         assert far.bandwidth is not None
@@ -74,7 +75,9 @@ def in_tiles(
         if best is None or (time_s, moved.total) < best[:2]:
             best = time_s, moved.total, busy
     if best is None:
-        raise given.document.error(f"no mapping that this allows fits the memories of {device.name}")
+        raise given.document.error(
+            f"no mapping that this allows fits the memories of {device.name}"
+        )
     return best[2]
 
 
@@ -116,7 +119,7 @@ def _tiles(nest: Nest, mapping: Mapping) -> Counter[Sizes]:
 
 def _busy(
     nest: Nest, mapping: Mapping, tiles: Counter[Sizes], runs: Callable[[Sizes, int], Run],
-    flops_per_cycle: int, size: float, device: Device, engine: str,
+    flops_per_cycle: int, widths: tuple[float, float],
 ) -> Busy:  # fmt: skip
     from ridgeline.kernels.mapping.traffic import traffic  # brings numba
 
@@ -128,8 +131,8 @@ def _busy(
         b += count * batch * k * n * run.b_passes
         c += count * batch * m * n
         partial += 2 * (run.c_passes - 1) * count * batch * m * n
-    sums = bytes_of(device.engines[engine].accumulate)
-    far = {name: 0.0 for name in ("a", "b", "c", "partial")}
+    size, sums = widths  # bytes of operands and results, and of sums that are not done
+    far = dict.fromkeys(("a", "b", "c", "partial"), 0.0)
     for moved in traffic(nest, mapping):
         if moved.source != mapping.levels[0].name:
             continue
@@ -155,7 +158,9 @@ def _runs(
     """Return what counts equal tiles on an engine, and the FLOP that it does in a cycle."""
     described = device.engines[engine]
     if described.array is not None:
-        arrays = _arrays(given, nest, arrays_of(described.array, described.accumulate))
+        arrays = _arrays(
+            given, nest, arrays_of(described.array, accumulator_of(described, format_))
+        )
 
         def on_arrays(sizes: Sizes, count: int) -> Run:
             batch, m, n, k = sizes

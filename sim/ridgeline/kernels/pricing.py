@@ -6,8 +6,11 @@ This is the roofline with measured efficiencies, applied per op (Williams, Water
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Engine, Work
+from ridgeline.kernels import winograd
 from ridgeline.kernels.cost import Moved, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
@@ -64,6 +67,11 @@ def _contraction(
     if given is not None:
         able = mappable(device, able, given)
     costs = [_on_engine(op, graph, device, name, format_, given, search) for name in able]
+    if given is None and winograd.applies(op):
+        for name in able:
+            kernels = device.engines[name].winograd
+            if kernels is not None and format_ in kernels.formats:
+                costs += [_winograd(op, graph, device, name, format_, m) for m in kernels.outputs]
     return min(costs, key=lambda cost: (not cost.calibrated, cost.time_s(device)))
 
 
@@ -110,6 +118,35 @@ def _on_engine(
     )
     if op.vector_flops:  # a fused epilogue: bias, scaling
         _add_vector(cost, op, device)
+    return _with_levels(cost, device)
+
+
+def _winograd(
+    op: Op, graph: Graph, device: Device, name: str, format_: str, outputs: int
+) -> OpCost:
+    """Price a convolution as transforms and matrix products on one engine."""
+    products, transformed = winograd.as_products(op, graph, outputs)
+    cost = _on_engine(products, transformed, device, name, format_, None, FAST)
+    direct = operands_of(op, graph, device, accumulator_of(device.engines[name], format_))
+    kernels = device.engines[name].winograd
+    assert kernels is not None
+    far = direct.far
+    if not kernels.fused:  # what is transformed is written, and read by the products; then theirs
+        again, sizes = cost.moved[device.far_memory], transformed.tensors
+        far = Moved(
+            direct.a_bytes + sizes["inputs"].bytes + again.a,
+            direct.b_bytes + sizes["filters"].bytes + again.b,
+            direct.rest_bytes + sizes["products"].bytes + again.rest,
+            again.partial,
+        )
+    moved = {**cost.moved, device.far_memory: far}
+    cost = replace(
+        cost,
+        moved=moved,
+        traffic_bytes={level: by_operand.total for level, by_operand in moved.items()},
+        issued=products.matrix_flops / op.matrix_flops,
+        notes=(*cost.notes, f"Winograd F({outputs} x {outputs}, 3 x 3): {kernels.source}"),
+    )
     return _with_levels(cost, device)
 
 

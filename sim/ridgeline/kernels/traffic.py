@@ -8,8 +8,9 @@ a memory level is (Timeloop's footprint-times-trips rule for that order)
 
 At the farthest level the tile is what all registers together hold, half of them for the tile and
 half for operands in flight; at the levels between, it is the tile of one processor, which the
-engine's model chooses. Footprints are the tensors' own bytes, so that the overlap of convolution
-windows counts as caught by the level below.
+engine's model chooses. What the last cache before the farthest memory still holds from an earlier
+tile does not pass that memory again (`cached_trips`). Footprints are the tensors' own bytes, so
+that the overlap of convolution windows counts as caught by the level below.
 """
 
 from __future__ import annotations
@@ -72,6 +73,41 @@ def output_tile(m: int, n: int, held: int) -> tuple[int, int]:
     return side, side
 
 
+def cached_trips(
+    gemm: Gemm, a_bytes: float, b_bytes: float, tile: tuple[int, int], cache_bytes: float
+) -> tuple[int, int]:
+    """Count how often the two operands pass a memory behind a cache that evicts what is oldest.
+
+    Output tiles follow each other row by row of tiles, or column by column, whichever moves less.
+    Row by row, a panel of A is read again by the next tile, when its own bytes and those of a panel
+    of B have passed since; a panel of B by the next row, when all of B and the panels of A of both
+    rows have. What has less than the cache between two uses is still there, all else is not (the
+    stack property of least recently used: Mattson et al., IBM Systems Journal 9(2), 1970).
+
+    Parameters
+    ----------
+    a_bytes, b_bytes
+        Of one product of the batch.
+    tile
+        Rows and columns of an output tile.
+    """
+    down, across = math.ceil(gemm.m / tile[0]), math.ceil(gemm.n / tile[1])
+    a_panel, b_panel = (
+        size * min(1.0, extent / whole)
+        for size, extent, whole in ((a_bytes, tile[0], gemm.m), (b_bytes, tile[1], gemm.n))
+    )
+    panels = a_panel + b_panel <= cache_bytes
+    by_rows = (
+        1 if panels else across,
+        1 if b_bytes + (2 if across > 1 else 1) * a_panel <= cache_bytes else down,
+    )
+    by_columns = (
+        1 if a_bytes + (2 if down > 1 else 1) * b_panel <= cache_bytes else across,
+        1 if panels else down,
+    )
+    return min(by_rows, by_columns, key=lambda trips: trips[0] * a_bytes + trips[1] * b_bytes)
+
+
 def streamed_bytes(op: Op, graph: Graph) -> int:
     """Bytes that an op reads and writes when every tensor is streamed."""
     return graph.read_bytes(op) + graph.write_bytes(op)
@@ -128,10 +164,10 @@ def operands_of(
     gemm = as_gemm(op.loops, op.priced_as)
     a, b = (graph.tensors[name].bytes for name in op.inputs[:2])
     rest = streamed_bytes(op, graph) - a - b
-    rows, columns = output_tile(gemm.m, gemm.n, held_accumulators(device, accumulate))
-    far = Moved(
-        float(a * math.ceil(gemm.n / columns)), float(b * math.ceil(gemm.m / rows)), float(rest)
-    )
+    tile = output_tile(gemm.m, gemm.n, held_accumulators(device, accumulate))
+    cache = max((level.capacity.value for level in near_levels(device).values()), default=0.0)
+    a_trips, b_trips = cached_trips(gemm, a / gemm.batch, b / gemm.batch, tile, cache)
+    far = Moved(float(a * a_trips), float(b * b_trips), float(rest))
     return Operands(gemm, a, b, rest, far, search)
 
 

@@ -6,7 +6,8 @@ Both take the script of an algorithm, rank to rank and round by round, instead o
 processor time, leaves no sooner than `gap` after the one before, is on its way for L + k G and
 costs its receiver `overhead` again: L + 2 o + k G for one alone. L and G are those of the route.
 Ranks do not wait for each other: one goes on to its next round when it has sent and received what
-its own round says. Messages share ports (a rank sends one at a time, and receives one at a time), not links.
+its own round says. Messages share ports (a rank sends one at a time, and receives one at a time),
+not links.
 
 *two-sided*  as above. From `rendezvous_bytes` on a sender asks first, and sends when its receiver
              has come to the round and its answer is back: two more latencies, and a wait for the

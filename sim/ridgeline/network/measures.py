@@ -9,8 +9,10 @@ from math import comb
 
 import numpy as np
 
+from ridgeline._jit import kernel
 from ridgeline.network.paths import NONE, Ints, distances, graph_of
-from ridgeline.network.topology import Topology
+from ridgeline.network.script import Flags
+from ridgeline.network.topology import Floats, Topology
 
 EXHAUSTIVE = 1000
 """Largest number of ways to halve the devices that are all tried."""
@@ -162,41 +164,76 @@ def _cut(topology: Topology, half: Ints) -> float:
 
     Edmonds and Karp, J. ACM 19(2), 1972. Devices that do not forward are sources or sinks only.
     """
-    source, target = topology.source.tolist(), topology.target.tolist()
-    left = topology.bandwidth_bytes_per_s.tolist()
-    members = set(topology.devices[half].tolist())
-    others = set(topology.devices.tolist()) - members
-    leaving: list[list[int]] = [[] for _ in range(topology.n_vertices)]
-    for link, vertex in enumerate(source):
-        leaving[vertex].append(link)
-    back = {(a, b, name): i for i, (a, b, name) in enumerate(
-        zip(source, target, topology.link_class, strict=True))}  # fmt: skip
-    reverse = [back[target[i], source[i], topology.link_class[i]] for i in range(len(source))]
-    tiny = 1e-12 * max(left, default=1.0)
+    begins, ends = (np.zeros(topology.n_vertices, np.bool_) for _ in range(2))
+    begins[topology.devices[half]] = True
+    ends[topology.devices] = ~begins[topology.devices]
+    graph = graph_of(topology)
+    return float(
+        _largest_flow(
+            graph.out_ptr, graph.source, graph.target, _reverse(topology),
+            topology.bandwidth_bytes_per_s.copy(), graph.forwards, begins, ends,
+        )
+    )  # fmt: skip
+
+
+def _reverse(topology: Topology) -> Ints:
+    """[L] the link of the same class in the other direction."""
+    names = {name: i for i, name in enumerate(dict.fromkeys(topology.link_class))}
+    kind = np.array([names[name] for name in topology.link_class], np.int64)
+    n = topology.n_vertices
+    key = (topology.source.astype(np.int64) * n + topology.target) * len(names) + kind
+    back = (topology.target.astype(np.int64) * n + topology.source) * len(names) + kind
+    order = np.argsort(key, kind="stable").astype(np.int64)
+    return order[np.searchsorted(key[order], back)]
+
+
+@kernel
+def _largest_flow(
+    out_ptr: Ints,
+    source: Ints,
+    target: Ints,
+    reverse: Ints,
+    left: Floats,
+    forwards: Flags,
+    begins: Flags,
+    ends: Flags,
+) -> float:
+    n = len(forwards)
+    tiny = 1e-12 * left.max() if len(left) else 0.0
+    queue, came = np.empty(n, np.int64), np.empty(n, np.int64)
     flow = 0.0
     while True:
-        came: dict[int, int] = dict.fromkeys(members, NONE)
-        queue = list(members)
-        end = NONE
-        for vertex in queue:  # grows while it is read
-            if vertex in others:
-                end = vertex
-                break
-            if vertex not in members and not topology.forwards[vertex]:
+        tail = 0
+        for v in range(n):
+            came[v] = -2  # not reached
+            if begins[v]:
+                came[v] = -1  # from nowhere
+                queue[tail] = v
+                tail += 1
+        head, end = 0, -1
+        while head < tail and end < 0:
+            v = queue[head]
+            head += 1
+            if not begins[v] and not forwards[v]:
                 continue
-            for link in leaving[vertex]:
-                if left[link] > tiny and target[link] not in came:
-                    came[target[link]] = link
-                    queue.append(target[link])
-        if end == NONE:
+            for link in range(out_ptr[v], out_ptr[v + 1]):
+                u = target[link]
+                if left[link] > tiny and came[u] == -2:
+                    came[u] = link
+                    queue[tail] = u
+                    tail += 1
+                    if ends[u]:
+                        end = u
+                        break
+        if end < 0:
             return flow
-        path = []
-        vertex = end
-        while came[vertex] != NONE:
-            path.append(came[vertex])
-            vertex = source[came[vertex]]
-        width = min(left[link] for link in path)
-        for link in path:
-            left[link] -= width
-            left[reverse[link]] += width
+        width, v = np.inf, end
+        while came[v] >= 0:
+            width = min(width, left[came[v]])
+            v = source[came[v]]
+        v = end
+        while came[v] >= 0:
+            left[came[v]] -= width
+            left[reverse[came[v]]] += width
+            v = source[came[v]]
         flow += width

@@ -50,6 +50,7 @@ def join_round(
 def push_event(
     times: Floats, what: Ints, keys: Ints, size: int, time: float, event: int, key: int
 ) -> None:
+    """Add an event to a heap of `size` events; the first has the least time, then the least key."""
     hole = size
     while hole > 0:
         parent = (hole - 1) >> 1
@@ -83,6 +84,7 @@ def pop_event(times: Floats, what: Ints, keys: Ints, size: int) -> None:
 
 @kernel
 def grown(values: Floats) -> Floats:
+    """Return the values with as much room again."""
     longer = np.empty(2 * len(values))
     longer[: len(values)] = values
     return longer
@@ -90,6 +92,7 @@ def grown(values: Floats) -> Floats:
 
 @kernel
 def grown_ints(values: Ints) -> Ints:
+    """Return the values with as much room again."""
     longer = np.empty(2 * len(values), np.int64)
     longer[: len(values)] = values
     return longer

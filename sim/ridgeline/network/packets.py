@@ -369,8 +369,10 @@ def _play(  # noqa: PLR0915 - one loop over events, written out
                     held[entry] -= 1
                     before = entry - 1
                     if waiting[before] > 0 and not in_round[before]:
-                        join_round(before, link_of[before], priority, flow_of, by_priority, head, tail,
-                              following, in_round)  # fmt: skip
+                        join_round(
+                            before, link_of[before], priority, flow_of, by_priority, head, tail,
+                            following, in_round,
+                        )  # fmt: skip
                         if not is_awake[link_of[before]]:
                             is_awake[link_of[before]] = True
                             awake[n_awake] = link_of[before]

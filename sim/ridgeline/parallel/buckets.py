@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ridgeline.workload.autodiff import weight_gradients
@@ -27,13 +28,20 @@ class Bucket:
     ready: int
 
 
-def gradient_buckets(graph: Graph, bucket_bytes: float) -> tuple[Bucket, ...]:
+def gradient_buckets(
+    graph: Graph, bucket_bytes: float, without: Collection[str] = ()
+) -> tuple[Bucket, ...]:
     """Collect the gradients that backward leaves to the update in buckets of a least size.
 
     A bucket is closed as soon as it has reached the size (PyTorch DDP: Li et al., "PyTorch
     Distributed", VLDB 13(12), 2020, section 3.2.3); the last one may be smaller.
+
+    Parameters
+    ----------
+    without
+        Gradients that are left out.
     """
-    wanted = set(weight_gradients(graph).values())
+    wanted = set(weight_gradients(graph).values()).difference(without)
     last_writer = {n: i for i, op in enumerate(graph.ops) for n in op.outputs if n in wanted}
     buckets: list[Bucket] = []
     names: list[str] = []

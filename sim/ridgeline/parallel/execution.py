@@ -330,17 +330,12 @@ class _Lowering:
     def _program(self) -> Program:
         e, rows = self.e, self.costs.rows
         n, n_ranks = len(self.lead), len(e.ranks)
-        # A link whose tasks can never run at the same moment, because they need one stream, is
-        # not shared: its time is fixed.
-        shared = [
-            is_link and not self.users.get(number)
-            for number, _, is_link in self.costs.resources.values()
-        ]
+        shared = self._shared()
         dep_ptr, dep_index = self._dependencies()
         return Program(
             resource_names=tuple(self.costs.resources),
             capacity=np.array([c for _, c, _ in self.costs.resources.values()], np.float64),
-            shared=np.array(shared, np.bool_),
+            shared=shared,
             phase_ptr=np.array(rows.phase_ptr, np.int64),
             latency_s=np.array(rows.latency_s, np.float64),
             repeat=np.array(rows.repeat, np.int64),
@@ -378,6 +373,30 @@ class _Lowering:
             memory_kinds=(),
             memory_initial=np.zeros((n_ranks, 0), np.int64),
         )
+
+    def _shared(self) -> Any:
+        """[R] Which resources tasks must share: the links, but for those that none ever contends.
+
+        A link whose tasks all need one stream never carries two at once. Work on such links alone
+        takes a fixed time; where a task needs others, too, all its links stay shared, since max-min
+        shares depend on all of them.
+        """
+        rows = self.costs.rows
+        resource = np.array(rows.resource, np.int64)
+        row = np.repeat(
+            np.repeat(np.arange(len(rows.phase_ptr) - 1), np.diff(rows.phase_ptr)),
+            np.diff(rows.work_ptr),
+        )
+        is_link = np.array([link for _, _, link in self.costs.resources.values()], np.bool_)
+        shared = is_link & np.array([not self.users.get(r) for r in range(len(is_link))], np.bool_)
+        while True:
+            held = np.zeros(len(rows.phase_ptr) - 1, np.bool_)
+            held[row[shared[resource]]] = True
+            more = shared.copy()
+            more[resource[held[row] & is_link[resource]]] = True
+            if bool((more == shared).all()):
+                return shared
+            shared = more
 
     def _leads(self) -> Any:
         """[U] The stream of a unit, or the first of its group's."""

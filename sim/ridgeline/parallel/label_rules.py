@@ -27,7 +27,7 @@ def _shapes(op: Op, tensors: Tensors) -> tuple[list[tuple[int, ...]], list[tuple
 
 @rule(
     *("add", "cast", "relu", "sigmoid", "tanh", "gelu", "silu", "multiply", "swiglu", "geglu"),
-    *("dropout", "scale", "unscale", "slice"),
+    *("dropout", "scale", "unscale"),
 )
 def elementwise(op: Op, tensors: Tensors) -> Signature:
     """All tensors have one shape."""
@@ -262,23 +262,30 @@ def pointwise_loss(op: Op, tensors: Tensors) -> Signature:
     return Signature((labels, labels), ((),))
 
 
+def _tokens(count: int) -> Labels:
+    """Labels of the dimensions before the features: of these, positions can be divided."""
+    return tuple("p" if i == 1 else "" for i in range(count - 1))
+
+
 @rule("dispatch")
 def dispatch(op: Op, tensors: Tensors) -> Signature:
-    """X [..., f], choices [..., k] -> rows [e, c, f] and places."""
+    """Copy x [b, p, f], choices [b, p, k] -> rows [e, p, f] and places [p, k]."""
     (x, chosen), (_, places) = _shapes(op, tensors)
     return Signature(
-        ((*("" for _ in x[1:]), "f"), tuple("" for _ in chosen)),
-        (("e", "", "f"), tuple("" for _ in places)),
+        ((*_tokens(len(x)), "f"), (*_tokens(len(chosen)), "")),
+        (("e", "p", "f"), ("p", *("" for _ in places[1:]))),
+        {"p": x[1]} if len(x) > 2 else {},
     )
 
 
 @rule("combine")
 def combine(op: Op, tensors: Tensors) -> Signature:
-    """Rows [e, c, f], weights [..., k], places -> y [..., f]: a sum over the experts."""
+    """Rows [e, p, f], weights [b, p, k], places -> y [b, p, f]: a sum over the experts."""
     (_, weights, places), (y,) = _shapes(op, tensors)
     return Signature(
-        (("e", "", "f"), tuple("" for _ in weights), tuple("" for _ in places)),
-        ((*("" for _ in y[1:]), "f"),),
+        (("e", "p", "f"), (*_tokens(len(weights)), ""), ("p", *("" for _ in places[1:]))),
+        ((*_tokens(len(y)), "f"),),
+        {"p": y[1]} if len(y) > 2 else {},
     )
 
 
@@ -315,14 +322,20 @@ def concat(op: Op, tensors: Tensors) -> Signature:
     return Signature((labels,) * len(inputs), (labels,) * len(outputs), units)
 
 
-@rule("cut", "pad")
+@rule("cut", "pad", "slice")
 def cut(op: Op, tensors: Tensors) -> Signature:
     """Dimensions that stay as they are."""
-    (x,), (y,) = _shapes(op, tensors)
-    if len(x) != len(y):
+    (x, *more), (y, *others) = _shapes(op, tensors)
+    if len(x) != len(y) or more or others:
         return whole(op, tensors)
     labels = tuple(f"d{i}" if a == b else "" for i, (a, b) in enumerate(zip(x, y, strict=True)))
     return Signature((labels,), (labels,))
+
+
+@rule("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
+def moved(op: Op, tensors: Tensors) -> Signature:
+    """Move along other dimensions of the plan; dimensions that stay as they are can be divided."""
+    return cut(op, tensors) if op.outputs else whole(op, tensors)
 
 
 @rule("local-response-norm", "fill", "ctc-loss", "dot-interaction")

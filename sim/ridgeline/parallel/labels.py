@@ -24,6 +24,7 @@ Labels = tuple[str, ...]
 Tensors = Mapping[str, Tensor]
 
 _GRADIENT = re.compile(r"(\.grad(\.\d+)?|\.unscaled)+$")
+_MOVED = re.compile(r"(\.(all-gather|all-reduce|reduce-scatter|all-to-all|slice)(\.\d+)?)+$")
 _GRADIENT_OP = re.compile(r"\.(input|weight)-gradient(\.\d+)?$")
 
 
@@ -100,7 +101,7 @@ def rule(*kinds: str) -> Callable[[Rule], Rule]:
 
 def base(name: str) -> str:
     """Name of the tensor that a gradient belongs to; any other name as it is."""
-    return _GRADIENT.sub("", name)
+    return _GRADIENT.sub("", _MOVED.sub("", name))
 
 
 def forward_name(op: Op) -> str:
@@ -121,10 +122,26 @@ def signature(op: Op, tensors: Tensors, forward: Op | None) -> Signature | None:
     if forward is not None:
         if forward.kind not in RULES:
             return None
-        return _of_gradient(op, tensors, forward, RULES[forward.kind](forward, tensors))
+        return _of_gradient(op, tensors, forward, _by_rule(forward, tensors))
     if op.kind not in RULES:
         return None
-    return RULES[op.kind](op, tensors)
+    return _by_rule(op, tensors)
+
+
+def _by_rule(op: Op, tensors: Tensors) -> Signature:
+    """Labels by the rule of the op's kind; none where tensors have other axes than it expects.
+
+    A traced network may keep a tensor in another shape than families do: graphs have no views.
+    """
+    try:
+        found = RULES[op.kind](op, tensors)
+    except (KeyError, IndexError, ValueError):
+        return whole(op, tensors)
+    names, labels = (*op.inputs, *op.outputs), (*found.inputs, *found.outputs)
+    fits = len(names) == len(labels) and all(
+        len(tensors[name].shape) == len(axes) for name, axes in zip(names, labels, strict=True)
+    )
+    return found if fits else whole(op, tensors)
 
 
 def whole(op: Op, tensors: Tensors) -> Signature:
@@ -135,7 +152,8 @@ def whole(op: Op, tensors: Tensors) -> Signature:
 
 def _of_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signature:
     """Derive the labels of a gradient op from those of its forward op."""
-    known = dict(zip(forward.inputs, sig.inputs, strict=True))
+    known = {_MOVED.sub("", n): ls for n, ls in zip(forward.inputs, sig.inputs, strict=True)}
+    known |= dict(zip(forward.inputs, sig.inputs, strict=True))
     known |= dict(zip(forward.outputs, sig.outputs, strict=True))
     made = Signature(
         tuple(_labels_of(name, tensors, forward, known) for name in op.inputs),
@@ -153,13 +171,10 @@ def _of_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signa
 def _labels_of(name: str, tensors: Tensors, forward: Op, known: Mapping[str, Labels]) -> Labels:
     """Labels of a tensor that a gradient op reads or writes."""
     shape = tensors[name].shape
-    for candidate in (name, base(name)):
+    for candidate in (name, _MOVED.sub("", name), base(name)):
         labels = known.get(candidate)
         if labels is not None and len(labels) == len(shape):
-            if candidate == name or tensors[candidate].shape == shape:
-                return labels
-            if tensors[candidate].shape[1:] == shape[1:]:  # sparse: rows that were looked up
-                return labels
+            return labels  # also of a sparse gradient, which has the rows that were looked up
     for candidate in forward.outputs:  # a gradient that was handed on under another name
         if tensors[candidate].elements == tensors[name].elements and len(known[candidate]) == len(
             shape

@@ -18,19 +18,19 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.kernels import OpCost
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.experts import with_experts
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Partition, partition
 from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import Sharded, shard
 from ridgeline.parallel.step import Step
-from ridgeline.parallel.team import COLLECTIVE, Prices, Writer
-from ridgeline.parallel.wires import Wires
+from ridgeline.parallel.team import COLLECTIVE, Writer
+from ridgeline.parallel.wires import PROBE_BYTES, Wires
 from ridgeline.workload.graph import Graph, Op
 
 __all__ = ["COLLECTIVE", "Lowered", "lower"]
-
-_PROBE_BYTES = 64e6  # a collective that is long enough for its bandwidth
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class Lowered:
         The collectives at the end of one step, in the order in which they are issued.
     whole
         Kinds of ops that could not be divided by `tensor`, and how many.
+    unlike
+        Whether a simulated rank stands for ranks with faster links, as an upper bound.
     """
 
     program: Program
@@ -65,6 +67,7 @@ class Lowered:
     classes: tuple[tuple[int, ...], ...]
     schedules: tuple[Schedule, ...]
     whole: dict[str, int] = field(default_factory=dict)
+    unlike: bool = False
 
     @property
     def ops(self) -> tuple[Op, ...]:
@@ -96,7 +99,13 @@ def lower(
     mesh = Mesh.of(plan)
     flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
     sharded, local = _local(
-        _Same(graph), plan.tensor, plan.sequence > 1, flops_per_byte, plan.recompute
+        _Same(graph),
+        plan.expert,
+        plan.context,
+        plan.tensor,
+        plan.sequence > 1,
+        flops_per_byte,
+        plan.recompute,
     )
     costs = [prices.cost(op, local) for op in local.ops]
     times = [cost.time_s(cluster.device) for cost in costs]
@@ -115,6 +124,7 @@ def lower(
         classes=tuple(members for team in step.teams for members in team.members),
         schedules=tuple(step.schedules),
         whole=sharded.whole,
+        unlike=step.unlike,
     )
 
 
@@ -133,10 +143,17 @@ class _Same:
 
 @lru_cache(maxsize=8)
 def _local(
-    key: _Same, tensor: int, sequence: bool, flops_per_byte: float, recompute: Mode
+    key: _Same,
+    expert: int,
+    context: int,
+    tensor: int,
+    sequence: bool,
+    flops_per_byte: float,
+    recompute: Mode,
 ) -> tuple[Sharded, Graph]:
     """Divide a graph, and let it recompute; the same graph is divided once."""
-    sharded = shard(key.graph, tensor, sequence=sequence, flops_per_byte=flops_per_byte)
+    graph = shard(with_experts(key.graph, expert), context, dimension="context").graph
+    sharded = shard(graph, tensor, sequence=sequence, flops_per_byte=flops_per_byte)
     return sharded, with_recompute(sharded.graph, recompute)
 
 
@@ -151,7 +168,7 @@ def _flops_per_byte(plan: Plan, cluster: Cluster, wires: Wires, mesh: Mesh) -> f
     if plan.tensor == 1:
         return 1.0
     group = mesh.groups(0, "tensor")[0]
-    byte_s = wires.time_s("all-reduce", group, _PROBE_BYTES) / (2 * _PROBE_BYTES)
+    byte_s = wires.time_s("all-reduce", group, PROBE_BYTES) / (2 * PROBE_BYTES)
     rates = [
         rate.value
         for engine in cluster.device.engines.values()

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.offload import Policy, copied_bytes, with_offload
 from ridgeline.parallel.recompute import Mode, with_recompute
+from ridgeline.parallel.zero import with_sharding
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.liveness import MEMORY_KINDS, lifetimes, memory_entries
 from ridgeline.workload.model import Model, load_model
@@ -103,7 +104,8 @@ def memory(
 
     Tensors live from the op that makes them to the last one that reads them (see
     `ridgeline.workload.liveness`); gradients that are accumulated over micro-batches are held all
-    the time. `simulate` gives the same kinds over time, for every rank of a distributed plan.
+    the time. `simulate` gives the same kinds over time, for every rank of a distributed plan: equal
+    at the peak, but that sharded gradients and weights are sent and fetched a bit ahead or behind.
 
     Parameters
     ----------
@@ -120,8 +122,6 @@ def memory(
         If the plan divides the model over devices, or something in it is unknown.
     """
     divided = [f"{name}={getattr(plan, name)}" for name in _DISTRIBUTED if getattr(plan, name) > 1]
-    if plan.sharding:
-        divided.append(f"sharding={plan.sharding}")
     if divided:
         raise RidgelineError(
             f"memory: {', '.join(divided)} divides the model over devices; simulate the plan on a "
@@ -132,6 +132,7 @@ def memory(
     graph = training_graph_of(model, plan)
     graph = with_recompute(graph, recompute or plan.recompute, budget_bytes=budget_bytes)
     graph = with_offload(graph, offload)
+    graph = with_sharding(graph, plan.sharding, plan.data, plan.bucket)
     return Memory(graph, held_bytes(graph, gradients_persist=plan.micro_batches > 1))
 
 
@@ -140,7 +141,8 @@ def training_graph_of(model: Model, plan: Plan) -> Graph:
     from ridgeline.workload import optimizers
 
     optimizer = None if plan.optimizer is None else optimizers.find(plan.optimizer)
-    return model.training(plan.micro_batch_size, plan.precision, optimizer)
+    precision = plan.precision or model.network.precision
+    return model.training(plan.micro_batch_size, precision, optimizer)
 
 
 def held_bytes(graph: Graph, *, gradients_persist: bool = False) -> npt.NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,15 @@ class Mesh:
         Names of the dimensions, the innermost first.
     ranks
         Rank at every place, with one axis for each dimension in that order.
+    expert
+        Neighbours along "data" that share experts: dimension "expert" of a group; "beyond" goes
+        over the ranks that have the same experts.
     """
 
     order: tuple[str, ...]
     ranks: Ranks
+    expert: int = 1
+    _groups: dict[tuple[int, tuple[str, ...]], Ranks] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan) -> Mesh:
@@ -33,16 +38,30 @@ class Mesh:
         order = tuple(plan.order.split("-"))
         shape = [getattr(plan, name) for name in order]
         ranks = np.arange(plan.devices).reshape(shape[::-1]).transpose()
-        return cls(order, ranks)
+        return cls(order, ranks, plan.expert)
 
     def groups(self, stage: int, *dimensions: str) -> Ranks:
         """Ranks of one stage by group: [groups, members]; a group varies in the dimensions.
 
-        Members are in ascending order, as are the groups by their first member.
+        Members are in ascending order, as are the groups by their first member. Equal calls return
+        one object.
         """
+        key = (stage, dimensions)
+        if key not in self._groups:
+            self._groups[key] = self._grouped(stage, dimensions)
+        return self._groups[key]
+
+    def _grouped(self, stage: int, dimensions: tuple[str, ...]) -> Ranks:
         at_stage = np.take(self.ranks, [stage], axis=self.order.index("pipeline"))
-        inside = [axis for axis, name in enumerate(self.order) if name in dimensions]
-        outside = [axis for axis, name in enumerate(self.order) if name not in dimensions]
+        order = self.order
+        if self.expert > 1 and "data" not in dimensions:  # neighbours along data share experts
+            axis = order.index("data")
+            shape = at_stage.shape
+            parts = (self.expert, shape[axis] // self.expert)
+            at_stage = at_stage.reshape((*shape[:axis], *parts, *shape[axis + 1 :]), order="F")
+            order = (*order[:axis], "expert", "beyond", *order[axis + 1 :])
+        inside = [axis for axis, name in enumerate(order) if name in dimensions]
+        outside = [axis for axis, name in enumerate(order) if name not in dimensions]
         moved = at_stage.transpose(outside[::-1] + inside[::-1])
         size = int(np.prod([at_stage.shape[axis] for axis in inside], initial=1))
         rows = moved.reshape(-1, size)

@@ -8,17 +8,12 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from ridgeline import units
+from ridgeline import units, views
 from ridgeline.config import Strict
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.parallel.schedules import SCHEDULES
 
 _SUGGESTED_BATCH = 32
-# What the lowering cannot do yet, with the only value that it can do.
-_NOT_MODELLED: dict[str, Any] = {
-    "context": 1,
-    "expert": 1,
-}
 DIMENSIONS = ("tensor", "context", "data", "pipeline")
 """Dimensions of the plan that devices are numbered by, the innermost first, by default."""
 
@@ -53,11 +48,13 @@ class Plan(Strict):
     """Devices that share the positions of a sequence between the ops that `tensor` divides: off (1)
     or on, which is the degree of `tensor`."""
     context: int = Field(default=1, ge=1, le=10**6)
+    """Devices that share the positions of every sequence, with all weights on each."""
     pipeline: int = Field(default=1, ge=1, le=10**6)
     """Stages that the layers are cut into."""
     chunks: int = Field(default=1, ge=1, le=10**4)
     """Parts of the model on each stage, of an interleaved schedule."""
     expert: int = Field(default=1, ge=1, le=10**6)
+    """Of the data-parallel ranks, so many share the experts of a mixture."""
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
@@ -69,8 +66,9 @@ class Plan(Strict):
     sharding: int = Field(default=0, ge=0, le=3)
     """What the data-parallel ranks share (ZeRO): 1 optimizer state, 2 gradients, too, 3 weights,
     too."""
-    recompute: Literal["none", "full", "selective"] = "none"
-    """What the backward pass computes again: every block, or the scores of attention."""
+    recompute: Literal["none", "full", "selective", "sqrt", "optimal"] = "none"
+    """What the backward pass computes again: every block, the scores of attention, stretches of
+    about the square root of the blocks, or what is least for as much memory (revolve)."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
     overlap_tensor: bool = False
@@ -101,11 +99,14 @@ class Plan(Strict):
                 f"micro_batch {self.micro_batch} does not divide the {self.rank_batch} samples of a"
                 " rank (global_batch / data)"
             )
-        for name, only in _NOT_MODELLED.items():
-            if getattr(self, name) != only:
-                raise ValueError(
-                    f"{name}={getattr(self, name)} is not modelled yet; the only value is {only}"
-                )
+        if self.data % self.expert:
+            raise ValueError(
+                f"expert={self.expert} must divide data={self.data}, whose ranks share the experts"
+            )
+        if self.expert > 1 and (self.sharding or self.context > 1):
+            raise ValueError(
+                f"expert={self.expert} is not modelled together with sharding or context"
+            )
         if self.sequence == 0:
             object.__setattr__(self, "sequence", self.tensor)
         if self.sequence not in {1, self.tensor}:
@@ -155,6 +156,9 @@ class Plan(Strict):
     def micro_batches(self) -> int:
         """How many micro-batches a rank accumulates before the update."""
         return self.rank_batch // self.micro_batch_size
+
+    def _repr_html_(self) -> str:
+        return views.html("plan", self)
 
     def __str__(self) -> str:
         shown = self.model_dump(exclude_defaults=True)

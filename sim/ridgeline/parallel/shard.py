@@ -21,6 +21,11 @@ another one, so that what the first leaves divided, the second takes up (Megatro
 column and row parallel layers, found here in any graph); one that stands alone only if the
 arithmetic that is saved takes longer than the bytes that have to move. All else follows its inputs.
 
+The dimension "context" shares the positions of a sequence: every device has all weights and some of
+the tokens, so that all ops are divided by positions; attention needs the keys and values of all
+positions, which are gathered for it (A. Grattafiori et al., The Llama 3 herd of models, 2024,
+arXiv:2407.21783, Section 3.3.2), and the gradients of weights are summed as over replicas.
+
 With sequence parallelism (Korthikanti et al., Reducing activation recomputation in large
 transformer models, 2022, arXiv:2205.05198, Section 4.2.2) partial sums of [batch, positions,
 features] are scattered along the positions instead of being summed on every device.
@@ -116,6 +121,7 @@ class _Sharder:
     ) -> None:
         self.graph, self.degree, self.dimension = graph, degree, dimension
         self.sequence, self.flops_per_byte = sequence, flops_per_byte
+        self.positions = dimension == "context"
         self.tensors = dict(graph.tensors)  # whole; also of what is put in
         self.local: dict[str, Tensor] = {}
         self.ops: list[Op] = []
@@ -147,7 +153,16 @@ class _Sharder:
         return self.signatures[op.name]
 
     def check(self) -> None:
-        """Raise ConfigError if heads can not be shared evenly by the devices."""
+        """Raise ConfigError if heads, or positions, can not be shared evenly by the devices."""
+        if self.positions:
+            tokens = self.graph.tokens_per_sample
+            if tokens == 0 or tokens % self.degree:
+                raise ConfigError(
+                    f"context={self.degree} does not divide the {tokens} positions of a sample of "
+                    f"{self.graph.name}",
+                    field="plan.context",
+                )
+            return
         for op in self.forward.values():
             sig = self._signature(op)
             for label in sig.strict if sig is not None else ():
@@ -253,6 +268,8 @@ class _Sharder:
         if name not in self.layout:
             of = self.tensors[name]
             self.layout[name] = FREE if of.role in _STATIC else WHOLE
+            if self.positions:
+                self.layout[name] = self._by_position(of)
         return self.layout[name]
 
     def _follow(self, op: Op, sig: Signature) -> str | None:
@@ -260,27 +277,37 @@ class _Sharder:
         label = self.chosen.get(forward_name(op)) if op.pass_ in _GRADIENTS else None
         return label if label is not None and label in sig.labels else None
 
+    def _by_position(self, of: Tensor) -> int:
+        """Lay out what is there at first, where devices share the positions of a sequence."""
+        if of.role is Role.BUFFER:
+            return FREE
+        divides = len(of.shape) > 1 and of.shape[1] % self.degree == 0
+        return 1 if of.role is Role.INPUT and divides else WHOLE
+
     def _choose(self, op: Op, sig: Signature) -> str | None:
         """Return the label by which an op is divided, or None."""
         weighted = op.loops is not None and op.pass_ is Pass.FORWARD
-        best: tuple[float, int, str | None] | None = None
-        paired = False
-        for order, label in enumerate(sig.labels):
-            if not self._is_candidate(label, op, sig) or not self._divides(label, op, sig):
-                continue
-            if op.pass_ is Pass.FORWARD and self._begins(label, op, sig):
-                paired = paired or self._pairs(label, op, sig)
-            found = (self._cost(label, op, sig), order, label)
-            best = found if best is None or found[:2] < best[:2] else best
-        if best is None:
+        costs: dict[str, float] = {}
+        paired: list[str] = []
+        for label in sig.labels:
+            if self._is_candidate(label, op, sig) and self._divides(label, op, sig):
+                costs[label] = self._cost(label, op, sig)
+                begins = op.pass_ is Pass.FORWARD and self._begins(label, op, sig)
+                if begins and self._pairs(label, op, sig):
+                    paired.append(label)
+        if not costs:
             return None
         if paired:
-            return best[2]
+            begun = [label for label in costs if self._begins(label, op, sig)]
+            return min(begun, key=costs.__getitem__)
+        best = min(costs, key=costs.__getitem__)
+        if self.positions:
+            return best
         alone = self._cost(None, op, sig)
         if weighted:
             saved = 3 * op.matrix_flops * (1 - 1 / self.degree)
             alone += saved / self.flops_per_byte
-        return best[2] if best[0] <= alone else None
+        return best if costs[best] <= alone else None
 
     def _is_candidate(self, label: str, op: Op, sig: Signature) -> bool:
         """Whether something is divided by the label already, or an op may begin to be."""
@@ -302,6 +329,8 @@ class _Sharder:
 
     def _begins(self, label: str, op: Op, sig: Signature) -> bool:
         """Whether an op may be divided though nothing is yet: a product with weights, a table."""
+        if self.positions:
+            return False
         begins = op.loops is not None or label in sig.padded
         return begins and self._has_weight(label, op, sig)
 
@@ -428,6 +457,8 @@ class _Sharder:
             if label is not None:
                 sums = self._is_sum(name, label, sig)
                 layout = labels.index(label) if label in labels else PARTIAL if sums else WHOLE
+                if self.positions and self.tensors[name].role is Role.WEIGHT_GRADIENT:
+                    layout = max(layout, WHOLE)  # summed over these devices as over replicas
             if self.tensors[name].role not in _STATIC:
                 self.layout[name] = layout
             elif self._where(name) == FREE:
@@ -436,6 +467,9 @@ class _Sharder:
             self.makers[name] = op
         parts = self.degree if label is not None else 1
         extents = sig.loops.get(label, ()) if label is not None else ()
+        attrs = op.attrs
+        if op.kind in COLLECTIVES and parts > 1:  # of another dimension of the plan
+            attrs = tuple((k, -(-int(v) // parts) if k == "size_bytes" else v) for k, v in attrs)
         self._add(
             replace(
                 op,
@@ -443,6 +477,7 @@ class _Sharder:
                 loops=divided_loops(op.loops, extents, parts),
                 vector_flops=-(-op.vector_flops // parts),
                 recomputed_flops=-(-op.recomputed_flops // parts),
+                attrs=attrs,
             )
         )
 

@@ -3,13 +3,15 @@
 All groups of one kind (the eight data-parallel groups of a node whose devices are eight tensor-
 parallel ranks) communicate at the same time. Where one of them is simulated for all, its cost row
 carries the bytes that all of them together put on the links of its first member's node; links
-elsewhere carry the same by symmetry, and where one of them is fuller, it bounds the time. Groups
+elsewhere carry the same by symmetry, and where one of them is fuller, it bounds the time. Where
+such flows compete on a link, each stands for as many as there are devices behind the link, so that
+they share it evenly. Groups
 whose devices lie alike in their nodes cost the same, so each such pattern is priced once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -24,9 +26,12 @@ from ridgeline.network.schedule import ALGORITHMS, Schedule, closed_form_time_s
 from ridgeline.network.schedule import Phase as Rounds
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.mesh import Ranks
+from ridgeline.parallel.two_level import two_level
 
 _FEW_LINKS = 64  # a machine of so few links is not reduced to one node
 _FULLER = 1 + 1e-9
+PROBE_BYTES = 64e6
+"""A collective that is long enough for its bandwidth."""
 _MEMORY_PASSES = {"all-reduce": (2, 0), "all-to-all": (2, 0), "send": (2, 0)}
 """Far-memory bytes of all members, over the size: (for each member, once); others (1, 1)."""
 
@@ -51,15 +56,12 @@ class Priced:
     phases
         Latency, repetitions, bytes by link of all groups together, seconds that a link elsewhere
         needs.
-    weight
-        How many groups share the fullest link.
     on_wire
         Bytes by link class and joules a byte, of the simulated group.
     """
 
     schedule: Schedule
     phases: tuple[tuple[float, int, dict[_Link, float], float], ...]
-    weight: float
     on_wire: dict[tuple[str, float], float]
 
 
@@ -86,6 +88,7 @@ class Wires:
         self.place = np.arange(len(self.node)) - first[self.node]
         self.dimension_of_row: dict[int, str] = {}
         self._priced: dict[tuple[object, ...], Priced] = {}
+        self._loads: dict[tuple[object, ...], list[dict[int, float]]] = {}
         self._rows: dict[tuple[object, ...], tuple[int, Schedule]] = {}
         self._resources: dict[str, int] = {}
 
@@ -116,9 +119,10 @@ class Wires:
         same = (op, size_bytes, repeat, dimension, which, groups.shape, int(groups[which, 0]))
         if same not in self._rows:
             groups, nodes = self._near(groups, which)
-            key = (op, size_bytes, repeat, self._pattern(groups, nodes))
+            pattern = self._pattern(groups, nodes)
+            key = (op, size_bytes, repeat, pattern)
             if key not in self._priced:
-                self._priced[key] = self._price(op, groups, size_bytes, repeat)
+                self._priced[key] = self._price(op, groups, size_bytes, repeat, pattern)
             row = self._row(self._priced[key], nodes)
             self.dimension_of_row[row] = dimension
             self._rows[same] = row, self._priced[key].schedule
@@ -127,9 +131,10 @@ class Wires:
     def message(self, sources: Ranks, targets: Ranks, which: int, size_bytes: float) -> int:
         """Return the cost row of messages at the same time, one from each source to its target."""
         pairs, nodes = self._near(np.stack((sources, targets), axis=1), which)
-        key = ("send", size_bytes, 1, self._pattern(pairs, nodes))
+        pattern = self._pattern(pairs, nodes)
+        key = ("send", size_bytes, 1, pattern)
         if key not in self._priced:
-            self._priced[key] = self._price("send", pairs, size_bytes, 1)
+            self._priced[key] = self._price("send", pairs, size_bytes, 1, pattern)
         row = self._row(self._priced[key], nodes)
         self.dimension_of_row[row] = "pipeline"
         return row
@@ -138,6 +143,21 @@ class Wires:
         """Return the seconds of a collective of one group that has the network to itself."""
         schedule = best_schedule(op, self.topology, tuple(group.tolist()), size_bytes)
         return closed_form_time_s(schedule, self.topology)
+
+    def inside_times(self, groups: Ranks) -> Iterator[tuple[float, list[int]]]:
+        """Yield the time of a long collective of each group that is inside a node, and the group.
+
+        Groups that lie alike in their nodes are priced once; nothing if there are others, whose
+        way through the fabric is the same for all.
+        """
+        if groups.shape[1] == 1 or (np.ptp(self.node[groups], axis=1) > 0).any():
+            return
+        known: dict[bytes, float] = {}
+        for group, places in zip(groups, self.place[groups], strict=True):
+            key = places.tobytes()
+            if key not in known:
+                known[key] = self.time_s("all-reduce", group, PROBE_BYTES)
+            yield known[key], group.tolist()
 
     def _near(self, groups: Ranks, which: int) -> tuple[Ranks, Ranks]:
         """Put the simulated group first and leave out groups that share no node with it."""
@@ -157,29 +177,50 @@ class Wires:
         order[nodes] = np.arange(len(nodes))
         return (groups.shape, self.place[groups].tobytes(), order[self.node[groups]].tobytes())
 
-    def _price(self, op: str, groups: Ranks, size_bytes: float, repeat: int) -> Priced:
+    def _price(
+        self,
+        op: str,
+        groups: Ranks,
+        size_bytes: float,
+        repeat: int,
+        pattern: tuple[object, ...],
+    ) -> Priced:
         schedule = _schedule(op, self.topology, groups[0], size_bytes)
-        alone = [dict(rounds.bytes_on_link) for rounds in schedule.phases]
-        together = [dict(loads) for loads in alone]
-        for group in groups[1:]:
-            other = _schedule(op, self.topology, group, size_bytes, schedule.algorithm)
-            if other is None or len(other.phases) != len(alone):
-                continue
-            for loads, rounds in zip(together, other.phases, strict=True):
-                for link, size in rounds.bytes_on_link.items():
-                    loads[link] = loads.get(link, 0.0) + size
-        phases, weight = [], 1.0
-        for rounds, mine, loads in zip(schedule.phases, alone, together, strict=True):
+        together = [dict(rounds.bytes_on_link) for rounds in schedule.phases]
+        others = self._others(schedule, groups, pattern) if size_bytes else []
+        for loads, more in zip(together, others, strict=False):
+            for link, share in more.items():
+                loads[link] = loads.get(link, 0.0) + share * size_bytes
+        phases = []
+        for rounds, loads in zip(schedule.phases, together, strict=True):
             kept, elsewhere_s = self._project(loads, groups[0])
             phases.append((rounds.latency_s, rounds.repeat * repeat, kept, elsewhere_s))
-            if mine:
-                fullest = max(mine, key=lambda link: self._busy_s(link, loads[link]))
-                weight = max(weight, loads[fullest] / mine[fullest] if mine[fullest] else 1.0)
         on_wire: dict[tuple[str, float], float] = {}
         for link, size in schedule.bytes_on_wire().items():
             kind = (self.topology.link_class[link], float(self.topology.energy_j_per_byte[link]))
             on_wire[kind] = on_wire.get(kind, 0.0) + size * repeat
-        return Priced(schedule, tuple(phases), weight, on_wire)
+        return Priced(schedule, tuple(phases), on_wire)
+
+    def _others(
+        self, schedule: Schedule, groups: Ranks, pattern: tuple[object, ...]
+    ) -> list[dict[int, float]]:
+        """Return what the other groups put on each link in each phase, over the size.
+
+        An algorithm's loads are in proportion to the size, so they are found once for a pattern.
+        """
+        key = (schedule.op, schedule.algorithm, len(schedule.phases), pattern)
+        if key not in self._loads:
+            loads: list[dict[int, float]] = [{} for _ in schedule.phases]
+            for group in groups[1:]:
+                size = schedule.size_bytes
+                other = _schedule(schedule.op, self.topology, group, size, schedule.algorithm)
+                if len(other.phases) != len(loads):
+                    continue  # chunks of a pipeline that differ: no such group is simulated
+                for phase, rounds in zip(loads, other.phases, strict=True):
+                    for link, moved in rounds.bytes_on_link.items():
+                        phase[link] = phase.get(link, 0.0) + moved / size
+            self._loads[key] = loads
+        return self._loads[key]
 
     def _busy_s(self, link: int, size_bytes: float) -> float:
         return size_bytes / float(self.topology.bandwidth_bytes_per_s[link])
@@ -233,7 +274,7 @@ class Wires:
                 works[resource] = works.get(resource, 0.0) + size
             if elsewhere_s:
                 works[self._resource("links elsewhere", 1.0, shared=False)] = elsewhere_s
-            phases.append(Phase(latency_s, works, repeat, priced.weight))
+            phases.append(Phase(latency_s, works, repeat))
         return self.builder.add_cost(phases, self._events(priced))
 
     def _resource(self, name: str, capacity: float, *, shared: bool) -> int:
@@ -264,8 +305,9 @@ def best_schedule(
 ) -> Schedule:
     """Return what a collective library would choose for a group that is alone on the machine.
 
-    Of the rings and, with NVLink, of what NCCL chooses from (`ridgeline.network.nccl`); where there
-    is no ring, of all algorithms. `name` takes one of these by name.
+    Of the rings, also in two levels, and, with NVLink, of what NCCL chooses from
+    (`ridgeline.network.nccl`); where there is no ring, of all algorithms. `name` takes one of these
+    by name.
     """
     if name is not None and (op, name) in ALGORITHMS:
         return ALGORITHMS[op, name](topology, ranks, size_bytes)
@@ -278,6 +320,8 @@ def best_schedule(
             found.append(ALGORITHMS[op, known](topology, ranks, size_bytes))
     if not topology.single_channel:
         found += nccl.candidates(op, topology, ranks, size_bytes)
+        levels = two_level(op, topology, ranks, size_bytes)
+        found += [levels] if levels is not None else []
     if name is not None:
         found = [schedule for schedule in found if schedule.algorithm == name]
     if not found:

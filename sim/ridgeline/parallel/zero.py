@@ -157,9 +157,9 @@ class _Sharing:
             op = self._collective("all-gather", label, bucket, bucket.names, outputs, pass_=pass_)
             before.setdefault(buckets[max(k - 1, 0)].at, []).append(op)
         for i, op in enumerate(self.graph.ops):
-            if op.pass_ is not Pass.UPDATE and counts(op):
-                if self._role(op.outputs) is not Role.WEIGHT_COPY:
-                    renamed[i] = new
+            copies = self._role(op.outputs) is Role.WEIGHT_COPY
+            if op.pass_ is not Pass.UPDATE and counts(op) and not copies:
+                renamed[i] = new
 
     def _scatter(self, after: dict[int, list[Op]]) -> dict[str, str]:
         """Scatter gradients by buckets as they are made; return their parts' names."""

@@ -26,12 +26,13 @@ def as_execution(result: Result) -> Execution:
     Raises
     ------
     RidgelineError
-        If there are more than `MAX_TASKS`.
+        If there are more than `MAX_TASKS`, or the step is distributed by more than `data`.
     """
     lowered = result.details.lowered
     program = lowered.program
     tasks = [_tasks_of(program, rank) for rank in range(len(lowered.classes))]
     total = sum(len(t) * len(c) for t, c in zip(tasks, lowered.classes, strict=True))
+    _check(result)
     if total > MAX_TASKS:
         raise RidgelineError(f"the trace would have {total} tasks; at most {MAX_TASKS} are written")
     simulated = {rank: i for i, ranks in enumerate(lowered.classes) for rank in ranks}
@@ -74,6 +75,20 @@ def as_execution(result: Result) -> Execution:
         notes=(f"a step simulated by ridgeline {result.manifest['ridgeline']}",),
         **whole,
     )
+
+
+def _check(result: Result) -> None:
+    """Check that every collective is one of all ranks, whose operation and size are known."""
+    lowered, plan = result.details.lowered, result.details.plan
+    program = lowered.program
+    talks = int((program.kind == _kind(program, COLLECTIVE)).sum())
+    if talks != len(lowered.schedules) or any(
+        schedule.n_ranks != plan.devices for schedule in lowered.schedules
+    ):
+        raise RidgelineError(
+            f"the plan {plan} cannot be written as traces: only steps that are distributed by data"
+            " alone, with an all-reduce of the gradients, can"
+        )
 
 
 def _columns(result: Result) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from ridgeline.units import show
 if TYPE_CHECKING:
     from ridgeline.report.result import Result
 
+FRAME = "font-size:13px;line-height:1.45;max-width:760px"
+FINE = "font-size:11px;opacity:.75"
 _GIB = 2.0**30
 _TOP = 10
 
@@ -25,28 +27,28 @@ def result_html(result: Result) -> str:
     memory = {name: float(size) for name, size in result.memory_bytes.items() if name != "capacity"}
     capacity, total = result.memory_bytes["capacity"], result.memory_bytes["total"]
     verdict = "fits" if result.fits else "does not fit"
-    return _box(
-        "font-size:13px;line-height:1.45;max-width:760px",
-        _heading(f"{given['model']['name']} on {plan['devices']} x {given['device']['name']}", 15),
-        _table(headline(result)),
-        _heading(f"time of a step: {show(result.step_time_s, 's')}"),
+    return box(
+        FRAME,
+        heading(f"{given['model']['name']} on {plan['devices']} x {given['device']['name']}", 15),
+        table(headline(result)),
+        heading(f"time of a step: {show(result.step_time_s, 's')}"),
         _stacked_bar(result.time_s, "s"),
-        _heading(f"energy of a step: {show(result.energy_j['total'], 'J')}"),
+        heading(f"energy of a step: {show(result.energy_j['total'], 'J')}"),
         _stacked_bar(result.energy_j, "J"),
-        _heading(f"memory of a device: {total / _GIB:.3g} of {capacity / _GIB:.4g} GiB, {verdict}"),
+        heading(f"memory of a device: {total / _GIB:.3g} of {capacity / _GIB:.4g} GiB, {verdict}"),
         _stacked_bar(memory, "B"),
-        _heading(f"the {min(_TOP, len(result.details.lowered.ops))} ops that take longest"),
-        _table(_top_ops(result), ("op", "kind", "pass", "time", "share", "limited by")),
-        _box("font-size:11px;opacity:.75;margin-top:10px", escape(trust_text(result))),
-        _box("font-size:11px;opacity:.75", escape(stamp_text(result))),
+        heading(f"the {min(_TOP, len(result.details.lowered.ops))} ops that take longest"),
+        table(_top_ops(result), ("op", "kind", "pass", "time", "share", "limited by")),
+        box("font-size:11px;opacity:.75;margin-top:10px", escape(trust_text(result))),
+        box(FINE, escape(stamp_text(result))),
     )
 
 
 def table_html(headings: Sequence[str], rows: Sequence[Sequence[object]], caption: str) -> str:
     """Return some rows of a larger table as an HTML fragment, with what the table is below it."""
     cells = [[f"{c:.6g}" if isinstance(c, float) else str(c) for c in row] for row in rows]
-    note = _box("font-size:11px;opacity:.75", escape(f"{caption}; the first {len(rows)} rows"))
-    return _box("font-size:12px;line-height:1.4", _table(cells, headings), note)
+    note = box(FINE, escape(f"{caption}; the first {len(rows)} rows"))
+    return box("font-size:12px;line-height:1.4", table(cells, headings), note)
 
 
 def _top_ops(result: Result) -> list[tuple[str, ...]]:
@@ -86,10 +88,10 @@ def _stacked_bar(parts: Mapping[str, float], unit: str) -> str:
         f"</span>{escape(label)}</span>"
         for name, label in labels.items()
     ]
-    return _box("display:flex;height:16px;margin:2px 0 4px", *bar) + _box("", *legend)
+    return box("display:flex;height:16px;margin:2px 0 4px", *bar) + box("", *legend)
 
 
-def _table(rows: Sequence[Sequence[str]], headings: Sequence[str] = ()) -> str:
+def table(rows: Sequence[Sequence[str]], headings: Sequence[str] = ()) -> str:
     """Set rows of text as a table, with all text escaped."""
     style = 'style="text-align:left;padding:1px 18px 1px 0;background:none;border:none"'
     lines = [("th", headings)] if headings else []
@@ -103,9 +105,11 @@ def _table(rows: Sequence[Sequence[str]], headings: Sequence[str] = ()) -> str:
     return f'<table style="border-collapse:collapse;border:none;margin:2px 0">{body}</table>'
 
 
-def _heading(text: str, size_px: int = 13) -> str:
-    return _box(f"font-weight:600;font-size:{size_px}px;margin:10px 0 2px", escape(text))
+def heading(text: str, size_px: int = 13) -> str:
+    """Return a line of bold text, escaped."""
+    return box(f"font-weight:600;font-size:{size_px}px;margin:10px 0 2px", escape(text))
 
 
-def _box(style: str, *inner: str) -> str:
+def box(style: str, *inner: str) -> str:
+    """Put HTML into a block."""
     return f'<div style="{style}">{"".join(inner)}</div>'

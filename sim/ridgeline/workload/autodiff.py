@@ -60,5 +60,5 @@ def weight_gradients(graph: Graph) -> dict[str, str]:
             weight, gradient, *_ = op.inputs
             gradients[weight] = before.get(gradient, gradient)
         elif op.pass_ is Pass.UPDATE:
-            before[op.outputs[0]] = op.inputs[0]
+            before[op.outputs[0]] = before.get(op.inputs[0], op.inputs[0])
     return gradients

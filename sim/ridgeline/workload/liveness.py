@@ -86,7 +86,8 @@ def memory_entries(graph: Graph, *, gradients_persist: bool = False) -> MemoryPl
     """
     held = {t.name for t in graph.tensors.values() if t.role in STATIC_ROLES}
     if gradients_persist:
-        held |= set(weight_gradients(graph).values())
+        storage = storages(graph)  # a sum of gradients lies where the first of them was made
+        held |= {storage[name] for name in weight_gradients(graph).values()}
     initial: Counter[str] = Counter()
     for name in held:
         initial[KIND_OF_ROLE[graph.tensors[name].role]] += graph.tensors[name].bytes
@@ -120,14 +121,23 @@ def peak(graph: Graph, *, gradients_persist: bool = False) -> Peak:
     return fullest
 
 
-def lifetimes(graph: Graph) -> dict[str, tuple[int, int]]:
-    """Return the first and last op of each storage, which is named by its first tensor."""
+def storages(graph: Graph) -> dict[str, str]:
+    """Return the storage of each tensor, named by the first tensor that lies there."""
     storage: dict[str, str] = {}
-    lifetimes: dict[str, tuple[int, int]] = {}
-    for i, op in enumerate(graph.ops):
+    for op in graph.ops:
         if op.in_place:
             storage[op.outputs[0]] = storage.setdefault(op.inputs[0], op.inputs[0])
         for name in (*op.inputs, *op.outputs):
-            root = storage.setdefault(name, name)
-            lifetimes[root] = (lifetimes[root][0] if root in lifetimes else i, i)
-    return lifetimes
+            storage.setdefault(name, name)
+    return storage
+
+
+def lifetimes(graph: Graph) -> dict[str, tuple[int, int]]:
+    """Return the first and last op of each storage, which is named by its first tensor."""
+    storage = storages(graph)
+    spans: dict[str, tuple[int, int]] = {}
+    for i, op in enumerate(graph.ops):
+        for name in (*op.inputs, *op.outputs):
+            root = storage[name]
+            spans[root] = (spans[root][0] if root in spans else i, i)
+    return spans

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from ridgeline import catalog, config
+from ridgeline import catalog, config, views
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.workload import numerics as precisions
 from ridgeline.workload import optimizers, sparsity
@@ -74,6 +74,9 @@ class Model:
         least = self.network.smallest_batch
         tensors = self.forward(least, precisions.MASTER).tensors.values()
         return sum(t.bytes for t in tensors if t.role is Role.INPUT) // least
+
+    def _repr_html_(self) -> str:
+        return views.html("model", self)
 
     def forward(self, batch: int, precision: str = "fp32") -> Graph:
         """Return the forward pass of a mini-batch, in training mode.

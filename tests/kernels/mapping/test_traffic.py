@@ -60,7 +60,7 @@ def test_elements_of_a_window(conv: Conv, data: st.DataObject) -> None:
     """The closed form of what a tile of output rows and filter rows touches of the image."""
     nest = nest_of(conv)
     size = nest.size
-    tile = {dim: (0, 1) for dim in nest.dims}
+    tile = dict.fromkeys(nest.dims, (0, 1))
     for dim in "pr":
         low = data.draw(st.integers(0, size[dim] - 1))
         tile[dim] = (low, data.draw(st.integers(low + 1, size[dim])))

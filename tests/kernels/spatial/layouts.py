@@ -66,9 +66,7 @@ def operands(nest: Nest, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64
     )
 
 
-def convolution(
-    x: NDArray[np.int64], w: NDArray[np.int64], nest: Nest
-) -> NDArray[np.int64]:
+def convolution(x: NDArray[np.int64], w: NDArray[np.int64], nest: Nest) -> NDArray[np.int64]:
     """Tap by tap with NumPy."""
     n, g, k, _, p, q, r, s = nest.sizes
     y = np.zeros((n, g, k, p, q), np.int64)

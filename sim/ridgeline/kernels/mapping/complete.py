@@ -1,9 +1,9 @@
 """Mappings that a mapping file allows: its settled factors, and ways to choose the others.
 
 What the settled factors of a dimension leave uncovered goes to the places that are free for it:
-those where it stands with ``*``, else the levels that the file does not name. Between the two nearest
-of them all splits are listed whose nearer tiles differ in number; the order of the loops of a level
-that is not named is one of all orders of the three kinds of dimensions of a matrix product.
+those where it stands with ``*``, else the levels that the file does not name. Between the two
+nearest of them all splits are listed whose nearer tiles differ in number; the order of the loops of
+a level that is not named is one of all orders of the three kinds of dimensions of a product.
 """
 
 from __future__ import annotations
@@ -67,9 +67,7 @@ def _loops(
             Loop(dim, factors[dim].get(level, 1) if factor is None else factor)
             for dim, factor in settled
         )
-    return tuple(
-        Loop(dim, factors[dim][level]) for dim in ranked if factors[dim].get(level, 1) > 1
-    )
+    return tuple(Loop(dim, factors[dim][level]) for dim in ranked if factors[dim].get(level, 1) > 1)
 
 
 def _splits(given: Given, nest: Nest, levels: list[str], dim: str) -> list[dict[str, int]]:

@@ -16,6 +16,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from ridgeline._jit import kernel_call
+from ridgeline.kernels.mapping.choices import WHOLE_SPAN, WHOLE_TILES
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.systolic import closed_form
 from ridgeline.kernels.systolic.closed_form import folds, following, layout, serial
@@ -192,13 +193,9 @@ def _passes(absent: int, way: Ints, down: int, across: int) -> int:
     return (down if way[DOWN] == absent else 1) * (across if way[ACROSS] == absent else 1)
 
 
-# Sums over the tiles of one axis: folds along rows, along columns, and extents.
-FOLDS_DOWN, FOLDS_ACROSS, SPANS = range(3)
-
-
 @kernel_call
-def least_s(batch: Floats, m: Floats, n: Floats, k: Floats, tiles: Ints, engine: Engine) -> float:
-    """Time that all tiles are computed in at least, whichever way each of them is.
+def least_s(batch: Floats, m: Floats, n: Floats, k: Floats, engine: Engine) -> float:
+    """Time that all tiles are computed in at least.
 
     In the time of a tile every array streams T steps for each of its folds, and loads (or drains)
     the rows of each, in parallel at best; and no division has fewer folds than the undivided tile.
@@ -206,29 +203,40 @@ def least_s(batch: Floats, m: Floats, n: Floats, k: Floats, tiles: Ints, engine:
     Parameters
     ----------
     batch, m, n, k
-        Sums over the tiles of each axis, with the fields above.
-    tiles
-        [4], tiles of each axis.
+        Sums over the tiles of each axis, see `choices`.
     """
-    if len(engine.ways) == 0:
-        return float(batch[SPANS] * m[SPANS] * n[SPANS] * k[SPANS] * engine.mac_s)
-    best = np.inf
     most = 1
     for j in range(len(engine.divisions)):
         parts = engine.divisions[j]
         most = max(most, parts[0] * parts[1] * parts[2] * parts[3])
+    total = 0.0
+    for kind in range(16):
+        i, j, p, q = 2 * (kind % 2), kind // 2 % 2 * 2, kind // 4 % 2 * 2, kind // 8 * 2
+        tiles = (
+            batch[WHOLE_TILES + i] * m[WHOLE_TILES + j] * n[WHOLE_TILES + p] * k[WHOLE_TILES + q]
+        )
+        if tiles > 0.0:
+            spans = (m[WHOLE_SPAN + j], n[WHOLE_SPAN + p], k[WHOLE_SPAN + q])
+            total += tiles * batch[WHOLE_SPAN + i] * _least_of(spans, engine)
+    if len(engine.ways) == 0:
+        return float(total * engine.mac_s)
+    return float(total / most * engine.cycle_s + engine.drain_s)
+
+
+@kernel_call
+def _least_of(spans: tuple[float, float, float], engine: Engine) -> float:
+    """Cycles of one tile on one array at least; its multiply-accumulates if there is no array."""
+    if len(engine.ways) == 0:
+        return spans[0] * spans[1] * spans[2]
+    least = np.inf
     for i in range(len(engine.ways)):
         way = engine.ways[i]
-        down = m if way[DOWN] == 0 else (n if way[DOWN] == 1 else k)
-        across = m if way[ACROSS] == 0 else (n if way[ACROSS] == 1 else k)
-        time = m if way[TIME] == 0 else (n if way[TIME] == 1 else k)
-        columns = batch[SPANS] * across[FOLDS_ACROSS]
-        stream = columns * down[FOLDS_DOWN] * time[SPANS]
-        rows = engine.rows * down[FOLDS_DOWN] if way[FULL] else down[SPANS]
-        shift = columns * rows * tiles[1 + way[TIME]]
+        height, width, t = spans[way[DOWN]], spans[way[ACROSS]], spans[way[TIME]]
+        down, across = np.ceil(height / engine.rows), np.ceil(width / engine.columns)
+        stream = down * across * t
+        shift = across * (engine.rows * down if way[FULL] else height)
         if way[OVERLAPPED]:
-            cycles = max(stream, shift)
+            least = min(least, max(stream, shift))
         else:
-            cycles = stream + shift - columns * down[FOLDS_DOWN] * tiles[1 + way[TIME]]
-        best = min(best, cycles)
-    return float(best / most * engine.cycle_s + engine.drain_s)
+            least = min(least, stream + shift - down * across)
+    return float(least)

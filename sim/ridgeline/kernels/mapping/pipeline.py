@@ -121,7 +121,7 @@ def fits(chosen: Ints, table: Ints, sums: Floats, shape: Shape, level: Level) ->
 
 
 @kernel
-def evaluate(
+def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they would do
     chosen: Ints, order: Ints, table: Ints, tiles: Floats, shape: Shape, level: Level,
     engine: Engine, found: Floats,
 ) -> None:  # fmt: skip
@@ -141,7 +141,7 @@ def evaluate(
     columns = np.empty((4, 3), np.int64)
     _columns(shape, columns)
     costs, size = np.full((17, COST_FIELDS + 3), np.nan), np.empty((3, 4))
-    # Rows of `tiles`, of which axis 0, and the column's shift: of the tile before, itself, the next.
+    # Rows of `tiles` for each axis, and shift of the column: of the tile before, itself, the next.
     row, shift = np.empty((3, 4), np.int64), np.empty((3, 4), np.int64)
     begin, last = table[chosen, BEGIN], table[chosen, END] - 1
     row[SELF] = begin
@@ -224,7 +224,7 @@ def evaluate(
 
 @kernel_call
 def _changes(order: Ints, chosen: Ints, table: Ints, changed: Bools) -> int:
-    """Write whether an operand's tile changes when loop i takes a turn; return where k's loop is."""
+    """Write whether a tile changes when loop i takes a turn; return where k's loop is."""
     for operand in range(3):
         does = False
         for i in range(3, -1, -1):
@@ -295,10 +295,10 @@ def _is_new(cost: Floats, size: Floats, engine: Engine) -> bool:
         return True
     if engine.byte_s == 0.0:
         return False
+    different = False
     for operand in range(3):
-        if cost[COST_FIELDS + operand] != size[operand]:
-            return True
-    return False
+        different = different or cost[COST_FIELDS + operand] != size[operand]
+    return bool(different)
 
 
 @kernel_call

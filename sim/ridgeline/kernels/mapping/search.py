@@ -18,26 +18,20 @@ import numpy as np
 from ridgeline._jit import kernel, kernel_call
 from ridgeline.kernels.mapping.choices import (
     BEGIN,
-    END,
-    NEW,
-    POINTS,
-    SELF,
-    SPAN,
+    FIRST_POINTS,
+    FIRST_TOUCHED,
+    LAST_NEW,
+    LAST_POINTS,
+    REPRESENTATIVE_FIELDS,
     SUM_POINTS,
     SUM_TOUCHED,
     TILES,
-    TOUCHED,
-    WEIGHT,
     WHOLE_TOUCHED,
+    represent,
+    room,
     tilings,
 )
-from ridgeline.kernels.mapping.compute import (
-    FOLDS_ACROSS,
-    FOLDS_DOWN,
-    SPANS,
-    Engine,
-    least_s,
-)
+from ridgeline.kernels.mapping.compute import Engine, least_s
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.pipeline import (
     ENERGY,
@@ -65,38 +59,19 @@ EXACT = 1e-12
 
 
 @kernel
-def listed(axes: Ints, dense: bool) -> tuple[Ints, Ints, Floats, Floats]:
+def listed(axes: Ints, dense: bool) -> tuple[Ints, Ints, Floats]:
     """List the tilings of all axes in one table; `starts` tells where those of each axis begin."""
     starts = np.zeros(5, np.int64)
-    parts0 = tilings(axes[0], dense)
-    parts1 = tilings(axes[1], dense)
-    parts2 = tilings(axes[2], dense)
-    parts3 = tilings(axes[3], dense)
-    rows = 0
-    for i, part in enumerate((parts0, parts1, parts2, parts3)):
-        starts[i + 1] = starts[i] + len(part[0])
-        part[0][:, BEGIN] += rows
-        part[0][:, END] += rows
-        rows += len(part[1])
+    table0, sums0 = tilings(axes[0], dense)
+    table1, sums1 = tilings(axes[1], dense)
+    table2, sums2 = tilings(axes[2], dense)
+    table3, sums3 = tilings(axes[3], dense)
+    starts[1:] = len(table0), len(table1), len(table2), len(table3)
     return (
-        starts,
-        np.concatenate((parts0[0], parts1[0], parts2[0], parts3[0])),
-        np.concatenate((parts0[1], parts1[1], parts2[1], parts3[1])),
-        np.concatenate((parts0[2], parts1[2], parts2[2], parts3[2])),
+        np.cumsum(starts),
+        np.concatenate((table0, table1, table2, table3)),
+        np.concatenate((sums0, sums1, sums2, sums3)),
     )
-
-
-@kernel
-def _work(table: Ints, tiles: Floats, engine: Engine) -> Floats:
-    """Sum up what `least_s` needs of every tiling."""
-    work = np.zeros((len(table), 3))
-    for i in range(len(table)):
-        for j in range(table[i, BEGIN], table[i, END]):
-            span = tiles[j, SPAN]
-            work[i, FOLDS_DOWN] += tiles[j, WEIGHT] * np.ceil(span / engine.rows)
-            work[i, FOLDS_ACROSS] += tiles[j, WEIGHT] * np.ceil(span / engine.columns)
-            work[i, SPANS] += tiles[j, WEIGHT] * span
-    return work
 
 
 @kernel_call
@@ -113,17 +88,16 @@ def _sum(operand: int, chosen: Ints, sums: Floats, shape: Shape, whole: bool) ->
 
 
 @kernel_call
-def _end(operand: int, chosen: Ints, table: Ints, tiles: Floats, shape: Shape) -> float:
+def _end(operand: int, chosen: Ints, sums: Floats, shape: Shape) -> float:
     """Elements of an operand's first tile; of a result's last one, those that are in no other."""
     product = shape.elements[operand]
     for axis in range(4):
         if HAS[operand, axis]:
-            kind, row = POINTS, table[chosen[axis], BEGIN]
-            if shape.touches[operand, axis]:
-                kind = NEW if operand == C else TOUCHED
             if operand == C:
-                row = table[chosen[axis], END] - 1
-            product *= tiles[row, kind + SELF]
+                kind = LAST_NEW if shape.touches[operand, axis] else LAST_POINTS
+            else:
+                kind = FIRST_TOUCHED if shape.touches[operand, axis] else FIRST_POINTS
+            product *= sums[chosen[axis], kind]
     return float(product)
 
 
@@ -146,14 +120,13 @@ def _moved(innermost: int, chosen: Ints, table: Ints, sums: Floats, shape: Shape
 
 @kernel_call
 def _bound(
-    moved: float, computing: float, chosen: Ints, table: Ints, tiles: Floats, shape: Shape,
-    level: Level,
-) -> float:  # fmt: skip
+    moved: float, computing: float, chosen: Ints, sums: Floats, shape: Shape, level: Level
+) -> float:
     """Time that no order of these loops with this traffic is below."""
     ends = 0.0
     for operand in range(3):
         width = min(shape.width[2], shape.width[3]) if operand == C else shape.width[operand]
-        ends += _end(operand, chosen, table, tiles, shape) * width
+        ends += _end(operand, chosen, sums, shape) * width
     port = moved * level.byte_s
     return max(
         ends * level.byte_s + 2 * level.latency_s + computing,
@@ -171,7 +144,7 @@ def _innermost(order: Ints, chosen: Ints, table: Ints) -> int:
 
 
 @kernel
-def best(
+def best(  # noqa: PLR0915 - one loop with much state
     axes: Ints, shape: Shape, level: Level, engine: Engine, dense: bool, for_energy: bool,
     orders: Ints, pruned: bool,
 ) -> tuple[Ints, Ints, Floats, int]:  # fmt: skip
@@ -194,21 +167,20 @@ def best(
         Extents [axis, 3] of the tile, axes of the loops from outside in, what `pipeline.evaluate`
         finds, and how many combinations were played; found[TIME] is inf if nothing fits.
     """
-    starts, table, tiles, sums = listed(axes, dense)
+    starts, table, sums = listed(axes, dense)
+    tiles = np.empty((room(axes, table, starts), REPRESENTATIVE_FIELDS))
+    used = 0
     n = starts[1:] - starts[:-1]
-    room = 3 * n[0] * n[1] * n[2] * n[3]
-    bounds, names = np.empty(room), np.empty(room, np.int64)
+    names_ = 3 * n[0] * n[1] * n[2] * n[3]
+    bounds, names = np.empty(names_), np.empty(names_, np.int64)
     count = 0
-    chosen, turns = np.empty(4, np.int64), np.empty(4, np.int64)
-    work = _work(table, tiles, engine)
-    for name in range(room // 3):
+    chosen = np.empty(4, np.int64)
+    for name in range(names_ // 3):
         _named(name, starts, n, chosen)
         if not fits(chosen, table, sums, shape, level):
             continue
-        for axis in range(4):
-            turns[axis] = table[chosen[axis], TILES]
         computing = least_s(
-            work[chosen[0]], work[chosen[1]], work[chosen[2]], work[chosen[3]], turns, engine
+            sums[chosen[0]], sums[chosen[1]], sums[chosen[2]], sums[chosen[3]], engine
         )
         for innermost in range(1, 4):
             alone = True  # a loop of one turn is innermost only where all are
@@ -217,7 +189,7 @@ def best(
             if table[chosen[innermost], TILES] == 1 and not (alone and innermost == K):
                 continue
             moved = _moved(innermost, chosen, table, sums, shape)
-            bound = _bound(moved, computing, chosen, table, tiles, shape, level)
+            bound = _bound(moved, computing, chosen, sums, shape, level)
             if for_energy:
                 bound = moved * (level.byte_j[0] + level.byte_j[1]) + bound * level.byte_j[2]
             bounds[count], names[count] = bound, 3 * name + innermost - 1
@@ -251,6 +223,9 @@ def best(
         if pruned and bounds[step] > found[key] * (1 + EXACT):
             break
         _named(names[step] // 3, starts, n, chosen)
+        for axis in range(4):
+            if table[chosen[axis], BEGIN] < 0:
+                used = represent(axes[axis], table[chosen[axis]], tiles, used)
         for i in range(len(orders)):
             if _innermost(orders[i], chosen, table) != names[step] % 3 + 1:
                 continue

@@ -10,9 +10,9 @@ With `inputs` buffers for what is loaded and `outputs` for what is stored (1: si
 where `port` is when the last transfer of the same direction ended or, if loads and stores share one
 port, the last transfer of either. A shared port takes them in the order in which they are asked
 for: when tile i is done, its input buffer becomes free for load i + inputs, and store i follows
-that load. This is a recurrence in maxima and sums. With two buffers each and one shared port it has a
-closed form. Let start_i be when tile i begins to be computed: everything asked for before has left
-the port by then, so
+that load. This is a recurrence in maxima and sums. With two buffers each and one shared port it has
+a closed form. Let start_i be when tile i begins to be computed: everything asked for before has
+left the port by then, so
 
     start_{i+1} = start_i + max(compute_i, load_{i+1} + store_{i-1})
 

@@ -40,8 +40,8 @@ def reproduce() -> Reproduction:
         ),
         fits=(),
         notes=(
-            "No constant is fitted; elements, registers, buffer and the widths of the networks are the "
-            "data sheet's.",
+            "No constant is fitted; elements, registers, buffer and the widths of the networks are "
+            "the data sheet's.",
             "Processing latency leaves the memory out, and so do these cycles; the searched "
             "mapping is the fastest one for array and memory together, and the chip's authors "
             "looked for the least energy.",

@@ -37,7 +37,8 @@ def reproduce() -> Reproduction:
         measured = np.array([float(row["time_ns"]) for row in own]) * 1e-9
         start_s, scale = fit_linear(model[::2], measured[::2])
         fitted = start_s + scale * model
-        for size, told, with_fit, without in zip(sizes, measured, fitted, model, strict=True):
+        columns = (sizes, measured.tolist(), fitted.tolist(), model.tolist())
+        for size, told, with_fit, without in zip(*columns, strict=True):
             rows.append(
                 Row(
                     group=f"{n} x {device}",

@@ -113,9 +113,7 @@ def _portions(files: Sequence[Path]) -> Iterator[tuple[wire.Bytes, Ints, list[st
         yield np.concatenate(raw), np.cumsum([len(one) for one in raw]), names
 
 
-def groups_of(
-    path: Path, prefix: str, options: Mapping[str, Any]
-) -> dict[str, tuple[int, ...]]:
+def groups_of(path: Path, prefix: str, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Read the groups from where the options say, or from beside the trace; none if neither."""
     for name in options:
         if name != "groups":

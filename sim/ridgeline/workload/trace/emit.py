@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -55,6 +56,13 @@ class Writer:
         self.b, self.capture, self.attention = b, capture, attention
         self.values, self.trained = capture.values, trained(capture)
         self.names: dict[str, str] = {}
+        self._turned = {
+            step.inputs[1]: (step.attrs["n"], step.attrs["k"])
+            for step in capture.steps
+            if step.kind == "matmul"
+            and self.values[step.inputs[1]].shape == (step.attrs["k"], step.attrs["n"])
+            and self.values[step.inputs[1]].origin in {"weight", "frozen"}
+        }  # matrices [k, n], which are [n, k] in all other graphs
         self._taken: set[str] = set()
         layers = {step.layer for step in capture.steps}
         self._parents = {layer[:i] for layer in layers for i, c in enumerate(layer) if c == "."} | {
@@ -96,12 +104,15 @@ class Writer:
         if name not in self.names:
             value, b = self.values[name], self.b
             if value.origin == "weight":
-                made = b.weight(name, value.shape)
+                made = b.weight(name, self._turned.get(name, value.shape))
             elif value.origin == "input":
                 made = b.input(name, value.shape, None if value.kind == "real" else value.kind)
             elif value.origin in {"frozen", "buffer", "constant"}:
                 format_ = MASTER if value.kind == "real" else value.kind
-                made = b.tensor(name, value.shape, format_, Role.BUFFER)
+                shape = self._turned.get(name, value.shape)
+                while len(shape) > 2 and shape[0] == 1:
+                    shape = shape[1:]
+                made = b.tensor(name, shape, format_, Role.BUFFER)
             else:
                 raise RidgelineError(f"the value {name!r} is read before it is made")
             self.names[name] = made
@@ -204,7 +215,7 @@ def _in_place(kind: OpKind) -> Callable[[Writer, Step], None]:
 
     def write(w: Writer, step: Step) -> None:
         x = w.read(step.inputs[0])
-        w.put(kind, step, (x,), w.b.format(x), in_place=True)
+        w.put(kind, step, (x,), w.b.format(x), in_place=True, shape=w.b.shape(x))
 
     return write
 
@@ -221,12 +232,25 @@ def _add(w: Writer, step: Step) -> None:
     if w.values[other].kind != "real" or w.values[x].kind != "real" or w.is_weight(x):
         w.function(step, "broadcast-add")
     elif w.values[other].origin in {"weight", "frozen"} and b.elements(a) == out:
-        w.put(BIAS, step, (a, b.cast(c, b.format(a), w.layer)), b.format(a), in_place=True)
+        vector = b.cast(c, b.format(a), w.layer)
+        axis = _axis_of(b.shape(a), b.shape(vector))
+        w.put(BIAS, step, (a, vector), b.format(a), in_place=True, shape=b.shape(a),
+              attrs=(("axis", axis),))  # fmt: skip
     elif same and not w.is_weight(other):
         form = widest((b.format(a), b.format(c)))
-        w.put(ADD, step, (b.cast(a, form, w.layer), b.cast(c, form, w.layer)), form, in_place=True)
+        pair = (b.cast(a, form, w.layer), b.cast(c, form, w.layer))
+        w.put(ADD, step, pair, form, in_place=True, shape=b.shape(a))
     else:
         w.function(step, "broadcast-add")
+
+
+def _axis_of(shape: tuple[int, ...], vector: tuple[int, ...]) -> int:
+    """Axis along which a vector is added: the last of its size, the channels of images."""
+    size = math.prod(vector)
+    found = [i for i, extent in enumerate(shape) if extent == size]
+    if not found:
+        return len(shape) - 1
+    return 1 if 1 in found and len(shape) > 3 else found[-1]
 
 
 def _multiply(w: Writer, step: Step) -> None:
@@ -235,20 +259,23 @@ def _multiply(w: Writer, step: Step) -> None:
     plain = all(b.tensors[x].role not in _HELD and b.elements(x) == out for x in inputs)
     if len(inputs) == 2 and plain and all(w.values[x].kind == "real" for x in step.inputs):
         form = w.format_of(inputs)
-        w.put(MULTIPLY, step, [b.cast(x, form, w.layer) for x in inputs], form)
+        pair = [b.cast(x, form, w.layer) for x in inputs]
+        w.put(MULTIPLY, step, pair, form, shape=b.shape(pair[0]))
     else:
         w.function(step, "broadcast-multiply")
 
 
 def _scale(w: Writer, step: Step) -> None:
     x, number = w.read(step.inputs[0]), float(step.attrs["number"])
-    w.put(SCALE, step, (x,), w.b.format(x), attrs=(("factor", number),), in_place=True)
+    w.put(SCALE, step, (x,), w.b.format(x), attrs=(("factor", number),), in_place=True,
+          shape=w.b.shape(x))  # fmt: skip
 
 
 def _gated(kind: OpKind) -> Callable[[Writer, Step], None]:
     def write(w: Writer, step: Step) -> None:
         form = w.format_of(w.reads(step))
-        w.put(kind, step, [w.b.cast(w.read(x), form, w.layer) for x in step.inputs], form)
+        pair = [w.b.cast(w.read(x), form, w.layer) for x in step.inputs]
+        w.put(kind, step, pair, form, shape=w.b.shape(pair[0]))
 
     return write
 
@@ -257,18 +284,18 @@ def _dropout(w: Writer, step: Step) -> None:
     x = w.read(step.inputs[0])
     mask = ("mask", w.b.shape(x), "int8")
     p = (("probability", float(step.attrs["probability"])),)
-    w.put(DROPOUT, step, (x,), w.b.format(x), kept=(mask,), attrs=p)
+    w.put(DROPOUT, step, (x,), w.b.format(x), kept=(mask,), attrs=p, shape=w.b.shape(x))
 
 
 def _softmax(w: Writer, step: Step) -> None:
     x = w.read(step.inputs[0])
     attrs = (("scale", float(step.attrs.get("scale", 1.0))), ("causal", 0))
-    w.put(SOFTMAX, step, (x,), w.b.format(x), attrs=attrs)
+    w.put(SOFTMAX, step, (x,), w.b.format(x), attrs=attrs, shape=w.b.shape(x))
 
 
 def _rotary(w: Writer, step: Step) -> None:
     x, angles = w.reads(step)
-    w.put(ROTARY, step, (x, angles), w.b.format(x), in_place=True)
+    w.put(ROTARY, step, (x, angles), w.b.format(x), in_place=True, shape=w.b.shape(x))
 
 
 def _embedding(w: Writer, step: Step) -> None:
@@ -345,7 +372,9 @@ def _loss(w: Writer, step: Step) -> None:
     size = w.b.elements(logits)
     if step.attrs["which"] == "cross-entropy":
         kept = (("log-probabilities", w.b.shape(logits), MASTER),)
-        attrs = (("axis", step.attrs["axis"]),)
+        classes = size // max(w.b.elements(target), 1)
+        last = w.b.shape(logits)[-1] == classes
+        attrs = (("axis", -1 if last else step.attrs["axis"]),)
         w.put(LOSS, step, (logits, target), MASTER, kept=kept, flops=LOSS.forward.of(size),
               attrs=attrs)  # fmt: skip
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ridgeline.workload.builder import Attrs
 from ridgeline.workload.graph import Conv, Gemm
 from ridgeline.workload.kinds import OpKind
@@ -32,7 +34,10 @@ def _matmul(w: Writer, step: Step) -> None:
     group = _sharing(w, pair[1], batch * n * k, heads)
     loops = Gemm(group * m, n, k, batch // group)
     attrs = (("heads", heads), ("kv-heads", heads // group), ("causal", 0)) if part else ()
-    w.put(kind, step, pair, form, loops=loops, attrs=attrs, flops=0)
+    shape = None
+    if part == "context" and batch % heads == 0:  # heads side by side, as families write it
+        shape = (batch // heads, m, heads * n)
+    w.put(kind, step, pair, form, loops=loops, attrs=attrs, flops=0, shape=shape)
 
 
 def _sharing(w: Writer, operand: str, elements: int, heads: int) -> int:
@@ -57,7 +62,7 @@ def _attention(w: Writer, step: Step) -> None:
     drops = bool(a["dropout"])
     w.put(
         FLASH, step, parts, w.b.numerics.compute,
-        kept=(("log-sums", (n, heads, rows), MASTER),),
+        shape=(n, rows, heads * a["of-value"]), kept=(("log-sums", (n, heads, rows), MASTER),),
         loops=Gemm(group * rows, columns, a["size"] + a["of-value"], n * kv),
         flops=(FLASH.forward.flops + drops * DROPOUT.forward.flops) * scores,
         attrs=(("heads", heads), ("kv-heads", kv), ("causal", a["causal"]),
@@ -92,7 +97,8 @@ def _separate(
         p = put(DROPOUT, "dropout", (p,), ("mask",), attrs=(("probability", a["dropout"]),))
     w.name = f"{base}.context"
     loops = Gemm(group * rows, a["of-value"], columns, n * kv)
-    w.put(CONTEXT, step, (p, v), form, loops=loops, attrs=attrs, flops=0)
+    joined = (n, rows, heads * a["of-value"])
+    w.put(CONTEXT, step, (p, v), form, loops=loops, attrs=attrs, flops=0, shape=joined)
 
 
 def _conv(w: Writer, step: Step) -> None:
@@ -116,7 +122,8 @@ def _batch_norm(w: Writer, step: Step) -> None:
     w.put(
         BATCH_NORM, step, (x, *rest), w.b.format(x), buffers=running,
         kept=(("mean", channels, MASTER), ("inverse-deviation", channels, MASTER)),
-        flops=BATCH_NORM.forward.of(w.b.elements(x)), passes=(2, *(1 for _ in rest)),
+        flops=BATCH_NORM.forward.of(w.b.elements(x)), shape=w.b.shape(x),
+        passes=(2, *(1 for _ in rest)),
         attrs=(("axis", 1),),
     )  # fmt: skip
 
@@ -124,10 +131,11 @@ def _batch_norm(w: Writer, step: Step) -> None:
 def _rows_norm(kind: OpKind, saved: tuple[str, ...]) -> None:
     def write(w: Writer, step: Step) -> None:
         x, *weights = map(w.read, step.inputs)
-        rows = (step.attrs["rows"],)
+        count, lead = int(step.attrs["rows"]), w.b.shape(x)[:-1]
+        rows = lead if math.prod(lead) == count else (count,)
         kept = tuple((name, rows, MASTER) for name in saved)
         w.put(kind, step, (x, *weights), w.b.format(x), kept=kept,
-              flops=kind.forward.of(w.b.elements(x)))  # fmt: skip
+              flops=kind.forward.of(w.b.elements(x)), shape=w.b.shape(x))  # fmt: skip
 
     WRITERS[kind.name] = write
 

@@ -23,6 +23,7 @@ _GATES = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu", "gelu_new": "geg
           "gelu_pytorch_tanh": "geglu", "gelu_fast": "geglu"}  # fmt: skip
 _FUNCTIONS = {"gelu": "gelu", "gelu_new": "gelu", "gelu_fast": "gelu", "gelu_pytorch_tanh": "gelu",
               "relu": "relu", "silu": "silu", "swish": "silu", "tanh": "tanh"}  # fmt: skip
+_PRECISIONS = {"bfloat16": "bf16-mixed", "float16": "fp16-mixed"}
 _MASKED_SHARE = 0.15  # of the tokens (Devlin et al., BERT, Section 3.1)
 
 
@@ -400,6 +401,8 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:
         "title": str(data.get("_name_or_path") or name),
         "citation": f"Hugging Face configuration of model type {kind!r}",
         "optimizer": "adafactor" if kind in {"t5", "mt5"} else "adamw",
+        "precision": _PRECISIONS.get(str(data.get("torch_dtype", data.get("dtype"))), "fp32"),
+        "dataset": "imagenet" if kind == "vit" else "tokens",
     }
     document = files.overridden(files.Document(file, fields, {}), overrides or {})
     network = files.validate(document, family_schema(fields["family"]))

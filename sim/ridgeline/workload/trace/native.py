@@ -194,9 +194,9 @@ def model_document(
     NotAffineError
         If no batch is given and some number does not.
     """
-    sections = [
-        _section_document(model, precision, batch) for precision in precisions_ or WHOLE_PRECISIONS
-    ]
+    chosen = list(precisions_ or WHOLE_PRECISIONS)
+    own = model.network.precision
+    sections = [_section_document(model, precision, batch) for precision in chosen]
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -204,6 +204,8 @@ def model_document(
         "title": model.title,
         "citation": model.citation,
         "optimizer": model.default_optimizer.name,
+        "precision": own if own in chosen else chosen[0],
+        "dataset": model.network.dataset,
         "graphs": sections,
     }
 
@@ -244,6 +246,7 @@ def graph_file(graph: Graph, optimizer: str = "") -> dict[str, Any]:
         "title": graph.name,
         "citation": "",
         "optimizer": optimizer or "sgd",
+        "precision": graph.precision,
         "graphs": [{**head, "batch": graph.batch, **graph_document(graph)}],
     }
 
@@ -330,7 +333,14 @@ def from_document(data: Any, file: str, digest: str = "") -> RecordedModel:
         raise ConfigError(str(error), file=file, field="optimizer") from error
     sections = _sections(data, file)
     first = sections[0].document
+    own, dataset = data.get("precision", sections[0].precision), data.get("dataset", "")
+    if own not in {section.precision for section in sections}:
+        raise ConfigError(f"no graph is for {own!r:.60}", file=file, field="precision")
+    if not isinstance(dataset, str):
+        raise ConfigError(f"expected text, found {dataset!r:.60}", file=file, field="dataset")
     network = Recorded(
+        precision=own,
+        dataset=dataset,
         title=data["title"],
         citation=data["citation"],
         optimizer=data["optimizer"],
@@ -342,7 +352,8 @@ def from_document(data: Any, file: str, digest: str = "") -> RecordedModel:
     return RecordedModel(data["name"], network)
 
 
-_FIELDS = ("format", "version", "name", "title", "citation", "optimizer", "graphs")
+_FIELDS = ("format", "version", "name", "title", "citation", "optimizer", "precision", "dataset",
+           "graphs")  # fmt: skip
 
 
 def _sections(data: Mapping[str, Any], file: str) -> tuple[Section, ...]:

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from ridgeline.errors import ConfigError
+from ridgeline.workload.trace import onnx_sequences
 from ridgeline.workload.trace.ir import Capture, Kind, Origin, Recorder
 from ridgeline.workload.trace.onnx_layers import LAYERS
 from ridgeline.workload.trace.onnx_ops import SIMPLE, Node
@@ -67,7 +68,7 @@ class OnnxGraph:
 
     def capture(self, batch: int, loss: str) -> Capture:
         """Walk the graph at a batch size."""
-        return _Walk(self, batch).run(loss)
+        return Walk(self, batch).run(loss)
 
     def input_shape(self, value: Any, batch: int) -> tuple[int, ...]:
         """Shape of an input; a size that is only named must be given."""
@@ -119,7 +120,7 @@ def _ordered(graph: Any, path: Path) -> list[Any]:
     return ordered
 
 
-class _Walk:
+class Walk:
     """One pass over the nodes."""
 
     def __init__(self, graph: OnnxGraph, batch: int) -> None:
@@ -128,6 +129,24 @@ class _Walk:
         self.types: dict[str, Any] = {}
         self.known: dict[str, Any] = {}
         self.notes: list[str] = []
+        self.sequences: dict[str, list[str]] = {}
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a value."""
+        return self.recorder.values[name].shape
+
+    def declare(self, name: str, like: str, shape: tuple[int, ...]) -> None:
+        """Declare what a node makes of a value of the same kind."""
+        element = self.types[like].tensor_type.elem_type
+        self.types[name] = helper.make_tensor_type_proto(element, shape)
+        self.recorder.value(shape, kind_of(element), "made", name)
+
+    def record(
+        self, node: Any, kind: str, inputs: Iterable[str], outputs: Iterable[str], /, **attrs: Any
+    ) -> None:
+        """Append a step of a node."""
+        layer = self.graph.weights.layer(node)
+        self.recorder.step(kind, layer, inputs, outputs, node.op_type, **attrs)
 
     def run(self, loss: str) -> Capture:
         """Record all steps, and a loss of the outputs."""
@@ -180,6 +199,8 @@ class _Walk:
             raise self.graph.error(f"the initializer {tensor.name!r} is broken: {error}") from error
 
     def _visit(self, node: Any) -> None:
+        if onnx_sequences.visit(self, node):
+            return
         if node.op_type in _GROWS or not self._evaluate(node):
             for name, type_ in zip(node.output, self._inferred(node), strict=False):
                 if name:

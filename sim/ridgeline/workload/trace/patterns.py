@@ -8,6 +8,7 @@ covers is replaced only if nothing else reads what lies inside.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -332,7 +333,17 @@ def _split_products(capture: Capture) -> Capture:
 def _parts(
     values: dict[str, Value], split: Step, bias: Step | None, matcher: _Matcher
 ) -> tuple[tuple[str, ...], tuple[Step, ...]] | None:
-    """Return the outputs of the product, and the biases that are added to each."""
+    """Return the outputs of the product, and the biases that are added to each.
+
+    Each part gets the axes of the product's result: rows, and its features.
+    """
+    made = values[split.inputs[0]]
+    rows = math.prod(made.shape[:-1])
+    if any(values[part].elements % rows for part in split.outputs):
+        return None
+    for part in split.outputs:
+        of = values[part]
+        values[part] = replace(of, shape=(*made.shape[:-1], of.elements // rows))
     if bias is None:
         return split.outputs, ()
     vector = values[bias.inputs[1]]

@@ -57,6 +57,12 @@ def step(model: str, fold: bool = True, reference: bool = False, **fields: Any) 
         ("gpt2", {"pipeline": 2, "tensor": 2, "micro_batch": 4, "schedule": "zero-bubble"}),
         ("gpt2", {"pipeline": 2, "chunks": 2, "micro_batch": 4, "schedule": "interleaved"}),
         ("t5-small", {"data": 2, "pipeline": 4, "micro_batch": 4}),
+        ("gpt2", {"context": 2, "tensor": 2, "data": 2, "sequence": 2}),
+        ("gpt2", {"context": 4, "pipeline": 2, "micro_batch": 8}),
+        ("gpt2", {"data": 4, "sharding": 1, "micro_batch": 2}),
+        ("gpt2", {"data": 4, "sharding": 3, "micro_batch": 2}),
+        ("resnet18", {"data": 4, "sharding": 2}),
+        ("gpt2", {"data": 2, "tensor": 2, "pipeline": 2, "sharding": 1, "micro_batch": 4}),
     ],
 )
 def test_folded_equals_unfolded(model: str, fields: dict[str, Any]) -> None:
@@ -147,6 +153,34 @@ def test_work_is_conserved() -> None:
         assert done["matrix.fp16"] == pytest.approx(alone.flops_per_step, rel=1e-4)  # vocabulary
 
 
+def test_shared_state_by_the_formula() -> None:
+    """Rajbhandari et al., ZeRO, SC 2020, Section 3.1: K = 8 of Adam's states, 4 of gradients."""
+    plain, *shared = [
+        step("gpt2", data=8, global_batch=16, micro_batch=1, sharding=z).memory_bytes
+        for z in range(4)
+    ]
+    weights = load_model("gpt2").training(1, "fp16-mixed").parameters
+    assert plain["optimizer"] == 8 * weights
+    assert plain["gradients"] >= 4 * weights
+    for number, memory in enumerate(shared, start=1):
+        assert memory["optimizer"] == pytest.approx(8 * weights / 8, rel=1e-3)
+        if number >= 2:  # what is not scattered yet is in buckets
+            assert memory["gradients"] < 4 * weights / 8 + 2**28
+    assert shared[2]["weights"] == pytest.approx(plain["weights"] / 8, rel=1e-3)
+
+
+def test_sharing_moves_what_the_paper_says() -> None:
+    """Section 7: twice the gradients as one all-reduce, and half of that again with stage 3."""
+    moved = []
+    for z in range(4):
+        result = step("gpt2", data=8, global_batch=8, sharding=z)
+        wire = sum(result.traffic_bytes[name] for name in ("wire", "slot", "cable"))
+        moved.append(wire)
+    assert moved[1] < moved[0]  # weights are gathered in 16 bits
+    assert moved[1] == pytest.approx(moved[2], rel=0.01)
+    assert moved[3] > 1.2 * moved[2]
+
+
 def test_recomputation_trades_time_for_memory() -> None:
     plain = step("gpt2", pipeline=2, micro_batch=4)
     full = step("gpt2", pipeline=2, micro_batch=4, recompute="full")
@@ -187,3 +221,54 @@ def test_stages_hold_all_ops_and_what_they_need(model: str) -> None:
 def test_too_many_stages() -> None:
     with pytest.raises(ConfigError, match=r"can be cut into .* stages at most"):
         step("mlp", pipeline=32, global_batch=32, micro_batch=1)
+
+
+MIXTURE = """
+family: decoder
+title: Mixture
+citation: made for tests
+vocabulary: 1024
+sequence: 256
+layers: 2
+hidden: 512
+attention: {heads: 8, bias: false, output_bias: false}
+feed_forward: {width: 512, activation: swiglu, bias: false}
+mixture: {experts: 8, top_k: 2, width: 512}
+norm: rms-norm
+positions: rotary
+tied: false
+"""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"data": 4, "expert": 4},
+        {"data": 8, "expert": 2, "micro_batch": 1},
+        {"data": 4, "expert": 4, "tensor": 2, "pipeline": 2, "micro_batch": 2},
+    ],
+)
+def test_experts_are_shared_and_folded(fields: dict[str, Any], tmp_path: Path) -> None:
+    """All weights of a mixture but 1/e of its experts; every token crosses four times a layer."""
+    (tmp_path / "mixture.yaml").write_text(MIXTURE)
+    model = str(tmp_path / "mixture.yaml")
+    folded, whole = step(model, **fields), step(model, fold=False, **fields)
+    assert folded.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
+    assert folded.traffic_bytes == pytest.approx(whole.traffic_bytes, rel=1e-12)
+    assert folded.memory_bytes == whole.memory_bytes
+    alone = step(model, **{**fields, "expert": 1})
+    assert folded.flops_per_step == alone.flops_per_step
+    assert folded.memory_bytes["weights"] < alone.memory_bytes["weights"]
+    program = folded.details.timeline.program
+    exchanged = [name for name in program.label_names if name.endswith("all-to-all")]
+    assert len(exchanged) == 4 * 2
+
+
+def test_experts_must_divide(tmp_path: Path) -> None:
+    (tmp_path / "mixture.yaml").write_text(MIXTURE)
+    with pytest.raises(ConfigError, match="expert=16 does not divide the 8 experts"):
+        step(str(tmp_path / "mixture.yaml"), data=16, expert=16)
+    with pytest.raises(ConfigError, match="gpt2 has no experts"):
+        step("gpt2", data=2, expert=2)
+    with pytest.raises(ConfigError, match="expert=3 must divide data=4"):
+        step("gpt2", data=4, expert=3)

@@ -1,0 +1,178 @@
+"""Expert parallelism: data-parallel ranks share the experts and send each other their tokens.
+
+Lepikhin et al., GShard, ICLR 2021, arXiv:2006.16668, Section 3.3: of e ranks each holds E/e experts
+of a mixture and computes the rows that all e ranks have for them, so that the arithmetic of a rank
+stays as it was; rows are exchanged by an all-to-all before and after the experts, and their
+gradients likewise. Experts are evenly loaded, as the network's own shapes are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ridgeline.errors import ConfigError
+from ridgeline.parallel.labels import base
+from ridgeline.workload.autodiff import weight_gradients
+from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
+
+_WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
+
+
+def with_experts(graph: Graph, ranks: int) -> Graph:
+    """Return what one of `ranks` data-parallel ranks does.
+
+    Raises
+    ------
+    ConfigError
+        If the network has no experts, or the ranks do not divide them.
+    """
+    if ranks == 1:
+        return graph
+    sharing = _Sharing(graph, ranks)
+    sharing.find()
+    return sharing.result()
+
+
+def expert_weights(graph: Graph) -> frozenset[str]:
+    """Gradients that are handed to the updates of experts: those behind an all-to-all."""
+    moved = {n for op in graph.ops if _exchanges(op) for n in (*op.inputs, *op.outputs)}
+    inside = {base(name) for name in moved}
+    weights: set[str] = set()
+    for op in graph.ops:
+        if op.pass_ is not Pass.FORWARD or _exchanges(op) or op.kind in _ENDS:
+            continue
+        if inside.intersection(map(base, op.inputs)):
+            inside.update(map(base, op.outputs))
+            weights.update(n for n in op.inputs if graph.tensors[n].role in _WEIGHTS)
+    roots = {op.inputs[0] for op in graph.ops if op.kind == "cast" and op.outputs[0] in weights}
+    found = weight_gradients(graph)
+    return frozenset(gradient for w, gradient in found.items() if w in weights | roots)
+
+
+_ENDS = frozenset({"dispatch", "combine"})
+
+
+def _exchanges(op: Op) -> bool:
+    return ("dimension", "expert") in op.attrs
+
+
+class _Sharing:
+    def __init__(self, graph: Graph, ranks: int) -> None:
+        self.graph, self.ranks = graph, ranks
+        self.tensors = dict(graph.tensors)
+        self.rows: set[str] = set()  # activations [experts, rows, features]
+        self.weights: set[str] = set()  # weights and copies [experts, ...]
+        self.sent: set[str] = set()  # what a dispatch makes
+        # gradients that the gradient of a combine makes, for the tokens of its own rank
+        self.made_outside: set[str] = set()
+
+    def find(self) -> None:
+        """Find the activations and weights of the experts."""
+        for op in self.graph.ops:
+            if op.pass_ is not Pass.FORWARD:
+                if op.kind == "combine":
+                    self.made_outside.update(op.outputs)
+                elif op.kind == "concat" and self.rows.intersection(map(base, op.inputs)):
+                    self.rows.update(map(base, op.outputs))  # gradients of fused products
+                continue
+            if op.kind == "dispatch":
+                self._check(op)
+                self.sent.add(op.outputs[0])
+            elif op.kind != "combine" and (self.rows | self.sent).intersection(op.inputs):
+                self.rows.update(op.outputs)
+                self.weights.update(n for n in op.inputs if self.graph.tensors[n].role in _WEIGHTS)
+        if not self.sent:
+            raise ConfigError(f"{self.graph.name} has no experts; allowed: 1", field="plan.expert")
+        for op in self.graph.ops:
+            if op.kind == "cast" and op.outputs[0] in self.weights:
+                self.weights.add(op.inputs[0])
+
+    def _check(self, op: Op) -> None:
+        experts = self.graph.tensors[op.outputs[0]].shape[0]
+        if experts % self.ranks:
+            allowed = [n for n in range(1, experts + 1) if experts % n == 0]
+            raise ConfigError(
+                f"expert={self.ranks} does not divide the {experts} experts of {op.layer!r}; "
+                f"allowed: {', '.join(map(str, allowed))}",
+                field="plan.expert",
+            )
+
+    def result(self) -> Graph:
+        """Change extents and put in the all-to-alls."""
+        ops: list[Op] = []
+        changed: dict[str, str] = {}  # what is read instead of a tensor
+        for op in self.graph.ops:
+            inside = self._is_inside(op)
+            for name in op.inputs:
+                if name not in changed and self._crosses(name, inside):
+                    ops.append(self._exchange(op, name, inside))
+                    changed[name] = ops[-1].outputs[0]
+            inputs = tuple(
+                changed[n] if n in changed and self._crosses(n, inside) else n for n in op.inputs
+            )
+            ops.append(self._part(replace(op, inputs=inputs), inside))
+        for name, tensor in self.graph.tensors.items():
+            if self._is_inner(name):
+                self.tensors[name] = self._rows_of(tensor)
+            elif self._is_weight(name):
+                shape = (tensor.shape[0] // self.ranks, *tensor.shape[1:])
+                self.tensors[name] = replace(tensor, shape=shape)
+        return replace(self.graph, ops=tuple(ops), tensors=self.tensors)
+
+    def _is_inner(self, name: str) -> bool:
+        """Whether a tensor is of the experts' rows: made by an op of the experts."""
+        of = base(name)
+        if name in self.made_outside:
+            return False
+        return of in self.rows or (of in self.sent and name != of)
+
+    def _is_weight(self, name: str) -> bool:
+        of = base(name)
+        if of in self.weights:
+            return self.graph.tensors[of].shape[0] == self.tensors[name].shape[0]
+        tensor = self.tensors[name]
+        if tensor.role is not Role.STATE:
+            return False
+        return any(name.startswith(f"{w}.") for w in self.weights) and len(tensor.shape) > 1
+
+    def _is_inside(self, op: Op) -> bool:
+        """Whether an op is of the experts."""
+        if op.kind in _ENDS:
+            return False
+        return any(self._is_inner(name) for name in op.outputs) or any(
+            base(name) in self.weights for name in (*op.inputs, *op.outputs)
+        )
+
+    def _crosses(self, name: str, inside: bool) -> bool:
+        """Whether an op on one side reads rows of the other."""
+        of = base(name)
+        if of not in self.rows | self.sent:
+            return False
+        return self._is_inner(name) is not inside
+
+    def _exchange(self, op: Op, name: str, inside: bool) -> Op:
+        tensor = self.graph.tensors[name]
+        new = f"{name}.all-to-all"
+        self.tensors[new] = replace(tensor, name=new)
+        if inside:
+            self.tensors[new] = self._rows_of(self.tensors[new])
+        attrs = (("dimension", "expert"), ("size_bytes", tensor.bytes), ("repeat", 1))
+        return Op(
+            new, "all-to-all", op.pass_, op.layer, (name,), (new,), input_passes=(1,), attrs=attrs
+        )
+
+    def _rows_of(self, tensor: Tensor) -> Tensor:
+        experts, rows, *rest = tensor.shape
+        return replace(tensor, shape=(experts // self.ranks, rows * self.ranks, *rest))
+
+    def _part(self, op: Op, inside: bool) -> Op:
+        """Fewer experts with more rows; an update or a copy of fewer weights."""
+        if not inside:
+            return op
+        if isinstance(op.loops, Gemm):
+            rows = "k" if op.pass_ is Pass.WEIGHT_GRADIENT else "m"
+            more = {rows: getattr(op.loops, rows) * self.ranks}
+            return replace(op, loops=replace(op.loops, batch=op.loops.batch // self.ranks, **more))
+        if any(self._is_inner(name) for name in op.outputs):
+            return op
+        return replace(op, vector_flops=-(-op.vector_flops // self.ranks))

@@ -1,0 +1,70 @@
+"""Collectives of a group that has some of the devices of several nodes, in two levels.
+
+A ring through all nodes enters and leaves a node by one adapter, so it crosses the node where the
+devices of the group are not neighbours of one adapter. In two levels every device keeps to the
+adapters next to it: the members of each node share the payload among them over the node's own
+links, and members of equal place in their nodes do the rest, all of them at the same time, each
+with its part (Cho et al., BlueConnect, SysML 2019, for an all-reduce).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ridgeline.network.schedule import ALGORITHMS, Phase, Schedule
+from ridgeline.network.topology import Topology
+
+_INSIDE_FIRST = {
+    "all-reduce": ("reduce-scatter", "all-reduce", "all-gather"),
+    "reduce-scatter": ("reduce-scatter", "reduce-scatter", None),
+    "all-gather": (None, "all-gather", "all-gather"),
+}
+"""What is done in the nodes, between them, and in the nodes again."""
+
+
+def two_level(
+    op: str, topology: Topology, ranks: Sequence[int], size_bytes: float
+) -> Schedule | None:
+    """Return the schedule, or None if the group has no two levels.
+
+    It has where each node has equally many of its members, more than one and not all devices.
+    """
+    nodes: dict[int, list[int]] = {}
+    for rank in ranks:
+        nodes.setdefault(int(topology.node_of[topology.devices[rank]]), []).append(rank)
+    inner = len(next(iter(nodes.values())))
+    per_node = int((topology.node_of[topology.devices] == next(iter(nodes))).sum())
+    alike = all(len(members) == inner for members in nodes.values())
+    if op not in _INSIDE_FIRST or len(nodes) < 2 or not alike or not 1 < inner < per_node:
+        return None
+    before, between, after = _INSIDE_FIRST[op]
+    inside: list[Sequence[int]] = list(nodes.values())
+    rails: list[Sequence[int]] = list(zip(*inside, strict=True))
+    levels = [
+        (before, inside, size_bytes),
+        (between, rails, size_bytes / inner),
+        (after, inside, size_bytes),
+    ]
+    phases = [
+        phase
+        for name, groups, size in levels
+        if name is not None
+        for phase in _together(name, topology, groups, size)
+    ]
+    return Schedule(op, "two-level", len(ranks), float(size_bytes), tuple(phases))
+
+
+def _together(
+    op: str, topology: Topology, groups: Sequence[Sequence[int]], size_bytes: float
+) -> list[Phase]:
+    """Rings of several groups at the same time, as one: each round is as long as the longest."""
+    rings = [ALGORITHMS[op, "ring"](topology, tuple(group), size_bytes) for group in groups]
+    phases = []
+    for rounds in zip(*(ring.phases for ring in rings), strict=True):
+        loads: dict[int, float] = {}
+        for phase in rounds:
+            for link, size in phase.bytes_on_link.items():
+                loads[link] = loads.get(link, 0.0) + size
+        latency_s = max(phase.latency_s for phase in rounds)
+        phases.append(Phase(latency_s, rounds[0].repeat, loads))
+    return phases

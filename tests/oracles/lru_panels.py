@@ -1,0 +1,27 @@
+"""Panels of a tiled matrix product through a cache that evicts what is oldest, chunk by chunk."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+
+def misses(
+    down: int, across: int, chunks: int, a_chunk: int, b_chunk: int, cache: int, by_rows: bool
+) -> tuple[int, int]:
+    """Bytes of A and of B that miss, for tiles in rows or in columns; chunks cut panels along k."""
+    held: OrderedDict[tuple[str, int, int], int] = OrderedDict()
+    missed = {"a": 0, "b": 0}
+    rows = [(i, j) for i in range(down) for j in range(across)]
+    columns = [(i, j) for j in range(across) for i in range(down)]
+    for i, j in rows if by_rows else columns:
+        for k in range(chunks):
+            for name, panel, size in (("a", i, a_chunk), ("b", j, b_chunk)):
+                key = (name, panel, k)
+                if key in held:
+                    held.move_to_end(key)
+                    continue
+                missed[name] += size
+                held[key] = size
+                while sum(held.values()) > cache:
+                    held.popitem(last=False)
+    return missed["a"], missed["b"]
