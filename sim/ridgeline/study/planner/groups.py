@@ -22,10 +22,10 @@ from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.lower import _flops_per_byte
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
 from ridgeline.parallel.stages import balance, units
-from ridgeline.parallel.team import Prices
 from ridgeline.parallel.wires import Wires
 from ridgeline.study.planner.links import LEAD, LINK, TRAIL, is_once, links
 from ridgeline.workload.autodiff import weight_gradients
