@@ -59,7 +59,7 @@ def print_best(best: list[dict[str, Any]], rows: list[dict[str, Any]], by: list[
 
 
 def varied_columns(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the columns of the study's fields that differ between rows: those before the results."""
+    """Return the columns before the results that differ between rows: the study's fields."""
     names = list(rows[0]) if rows else []
     varied = names[: names.index("step_time_s")] if "step_time_s" in names else []
     return [name for name in varied if len({row.get(name) for row in rows}) > 1]

@@ -29,7 +29,7 @@ from ridgeline.parallel.shard import Sharded, shard
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.team import COLLECTIVE, Writer
 from ridgeline.parallel.wires import PROBE_BYTES, Wires
-from ridgeline.workload.graph import Graph, Op
+from ridgeline.workload.graph import Graph, Op, Same
 
 __all__ = ["COLLECTIVE", "Lowered", "lower"]
 
@@ -100,7 +100,7 @@ def lower(
     mesh = Mesh.of(plan)
     flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
     sharded, local = _local(
-        _Same(graph),
+        Same(graph),
         plan.expert,
         plan.context,
         plan.tensor,
@@ -109,8 +109,9 @@ def lower(
         plan.recompute,
     )
     costs = [prices.cost(op, local) for op in local.ops]
-    times = [cost.time_s(cluster.device) for cost in costs]
-    cut = _cut(_Same(local), tuple(times), plan.pipeline * plan.chunks)
+    n_parts = plan.pipeline * plan.chunks
+    times = [cost.time_s(cluster.device) for cost in costs] if n_parts > 1 else []
+    cut = _cut(Same(local), tuple(times), n_parts)
     overlaps = {"data": plan.overlap, "tensor": plan.overlap_tensor}
     blocking = frozenset(name for name, does in overlaps.items() if not does)
     host = Host(builder, plan.issue, waits=plan.pipeline > 1) if plan.issue else None
@@ -130,22 +131,9 @@ def lower(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Same:
-    """A graph as a key: equal only to itself."""
-
-    graph: Graph
-
-    def __hash__(self) -> int:
-        return id(self.graph)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.graph is self.graph
-
-
 @lru_cache(maxsize=8)
 def _local(
-    key: _Same,
+    key: Same,
     expert: int,
     context: int,
     tensor: int,
@@ -160,7 +148,7 @@ def _local(
 
 
 @lru_cache(maxsize=8)
-def _cut(key: _Same, times: tuple[float, ...], n_stages: int) -> Partition:
+def _cut(key: Same, times: tuple[float, ...], n_stages: int) -> Partition:
     """Cut a graph into stages; the same graph with the same times is cut once."""
     return partition(key.graph, times, n_stages)
 

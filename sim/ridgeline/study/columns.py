@@ -156,7 +156,7 @@ def _dotted(node: ast.expr) -> str:
     raise ConfigError(f"{ast.unparse(node)!r} is not the name of a column")
 
 
-def _value(node: ast.expr, row: Mapping[str, Any]) -> Any:
+def _value(node: ast.expr, row: Mapping[str, Any]) -> Any:  # noqa: PLR0911 - a case a node
     match node:
         case ast.Constant(value=value):
             return number(value)

@@ -128,7 +128,7 @@ def _start_worker(parent: int) -> None:
 def _on_cluster(jobs: Iterable[Job], address: str) -> Iterator[Done]:
     """Run chunks on the workers of a Dask scheduler; those of a worker that dies run elsewhere."""
     try:
-        from distributed import Client, as_completed
+        from distributed import Client, as_completed  # type: ignore[import-not-found,unused-ignore]
     except ImportError as error:
         raise ConfigError(
             "running on a cluster needs Dask: pip install 'ridgeline[cluster]'",
@@ -137,7 +137,9 @@ def _on_cluster(jobs: Iterable[Job], address: str) -> Iterator[Done]:
     try:
         client = Client(address, timeout=10)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"no scheduler answers there: {error}", field="--cluster-address") from error
+        raise ConfigError(
+            f"no scheduler answers there: {error}", field="--cluster-address"
+        ) from error
     with contextlib.closing(client):
         chunks = _chunks(jobs)
         submit: Callable[[list[Job]], Any] = lambda chunk: client.submit(  # noqa: E731

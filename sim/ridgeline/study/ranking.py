@@ -15,7 +15,12 @@ Row = dict[str, Any]
 
 def candidates(rows: Sequence[Row]) -> list[Row]:
     """Return the rows that can be chosen: without an error, and feasible where that is asked."""
-    return [row for row in rows if not row.get("error") and row.get("feasible") in {None, True}]
+    failed = [isinstance(error := row.get("error"), str) and error != "" for row in rows]
+    return [
+        row
+        for row, fails in zip(rows, failed, strict=True)
+        if not fails and row.get("feasible") in {None, True}
+    ]
 
 
 def values_of(rows: Sequence[Row], column: str) -> tuple[str, np.ndarray[Any, np.dtype[Any]]]:

@@ -7,6 +7,7 @@ not allow together is found later, point by point: it may be what the study want
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ridgeline.config import Document, read_yaml
@@ -23,13 +24,6 @@ def check_values(path: str | Path, study: Study) -> None:
     document = read_yaml(path)
     first = next(study.combinations())
     base = Point(study.model, study.cluster, study.plan, study.set)
-    for name in ("model", "cluster"):
-        if name not in first:
-            _check(document, (name,), base.with_values(first), name)
-    for name in study.set:
-        _check(document, ("set", name), base.with_values(first), name)
-    for name in study.plan:
-        _check(document, ("plan", name), base.with_values(first), f"plan.{name}")
     for place, name, values in axes_of(study):
         if isinstance(values, Span):
             for end, value in (("from", values.at(0.0)), ("to", values.at(1.0))):
@@ -37,10 +31,19 @@ def check_values(path: str | Path, study: Study) -> None:
             continue
         for i, value in enumerate(values[:MAX_CHECKED]):
             _check(document, (*place, i), base.with_values({**first, name: value}), name)
+    for name in ("model", "cluster"):
+        if name not in first:
+            _check(document, (name,), base.with_values(first), name)
+    for name in study.set:
+        _check(document, ("set", name), base.with_values(first), name)
+    for name in study.plan:
+        _check(document, ("plan", name), base.with_values(first), f"plan.{name}")
 
 
 def _check(document: Document, place: tuple[str | int, ...], point: Point, name: str) -> None:
     root = name.partition(".")[0]
+    if name == root:  # whether fields of it can be replaced is theirs to say
+        point = replace(point, overrides={})
     try:
         point.load(root)
     except RidgelineError as error:
@@ -61,4 +64,3 @@ def _is_of(error: RidgelineError, name: str) -> bool:
 
 def _message(error: RidgelineError) -> str:
     return error.message if isinstance(error, ConfigError) else str(error)
-

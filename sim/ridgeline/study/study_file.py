@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Discriminator, Field, Tag
 
 from ridgeline import units
@@ -18,8 +17,10 @@ from ridgeline.config import Document, Strict, read_yaml, validate
 from ridgeline.errors import ConfigError
 from ridgeline.study.columns import Formula, parse_formula, resolve
 from ridgeline.study.point import Point, check_path
+from ridgeline.study.samples import MAX_SOBOL, latin_hypercube, sobol
 
 MAX_POINTS = 1_000_000
+_DIGITS = 12
 Scalar = str | int | float | bool
 Row = dict[str, Any]
 
@@ -39,7 +40,7 @@ class Span(Strict):
         """Return the value that lies so far along the span; whole numbers stay whole."""
         (a, unit), (b, other) = _parted(self.start), _parted(self.end)
         if unit != other:
-            raise ConfigError(f"from and to have the units {unit!r} and {other!r}: write them alike")
+            raise ConfigError(f"from has the unit {unit!r}, to {other!r}: use one")
         if self.scale == "log" and min(a, b) <= 0:
             raise ConfigError("a logarithmic span goes from and to more than 0")
         if share in (0.0, 1.0):
@@ -50,7 +51,8 @@ class Span(Strict):
             value = a + share * (b - a)
         if isinstance(self.start, int) and isinstance(self.end, int):
             return round(value)
-        return f"{value!r} {unit}" if unit else value
+        value = float(f"{value:.{_DIGITS}g}")  # 900 GB/s, not 900.0000000000001 GB/s
+        return f"{value:.{_DIGITS}g} {unit}" if unit else value
 
     def values(self) -> list[Any]:
         """Return all values, each once."""
@@ -141,8 +143,9 @@ class Study(Strict):
         fixed = {**{f"plan.{name}": value for name, value in self.plan.items()}, **self.set}
         for values in self.combinations():
             if all(condition.value({**fixed, **values}) for condition in conditions):
-                yield {name: _cell(value) for name, value in values.items()}, base.with_values(
-                    values
+                yield (
+                    {name: _cell(value) for name, value in values.items()},
+                    base.with_values(values),
                 )
 
 
@@ -216,15 +219,13 @@ def axes_of(study: Study) -> Iterator[tuple[tuple[str | int, ...], str, Span | l
 
 def sampled(sample: Sample) -> list[Row]:
     """Draw the points of a sample; the same seed draws the same points."""
-    from scipy.stats import qmc
-
-    kinds = {"latin-hypercube": qmc.LatinHypercube, "sobol": qmc.Sobol}
-    engine = kinds[sample.method](len(sample.over), rng=np.random.default_rng(sample.seed))
-    # a Sobol sequence is balanced at powers of two: draw the next one, and take what was asked for
-    drawn = 2 ** (sample.count - 1).bit_length() if sample.method == "sobol" else sample.count
-    rows = engine.random(drawn)[: sample.count].tolist()
+    draw = {"latin-hypercube": latin_hypercube, "sobol": sobol}[sample.method]
+    rows = draw(sample.count, len(sample.over), sample.seed).tolist()
     return [
-        {name: _chosen(values, u) for (name, values), u in zip(sample.over.items(), row, strict=True)}
+        {
+            name: _chosen(values, u)
+            for (name, values), u in zip(sample.over.items(), row, strict=True)
+        }
         for row in rows
     ]
 
@@ -251,12 +252,16 @@ def _check_axes(document: Document, study: Study) -> None:
                 raise ConfigError("there must be at least one value")
         except ConfigError as error:
             raise document.error(error.message, place) from error
+    if study.sample and study.sample.method == "sobol" and len(study.sample.over) > MAX_SOBOL:
+        raise document.error(
+            f"sobol samples at most {MAX_SOBOL} fields; use latin-hypercube", ("sample", "over")
+        )
     if not seen:
         raise document.error("nothing is varied: give vary, zip or sample")
     for i, group in enumerate(study.zip):
         if len({_count(values) for values in group.values()}) != 1:
             counts = ", ".join(f"{name}: {_count(values)}" for name, values in group.items())
-            raise document.error(f"all fields of a group need as many values ({counts})", ("zip", i))
+            raise document.error(f"fields of a group need as many values ({counts})", ("zip", i))
 
 
 def _check_formulas(document: Document, study: Study) -> None:
