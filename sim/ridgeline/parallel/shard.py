@@ -39,6 +39,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ridgeline.errors import ConfigError
+from ridgeline.parallel.head_copies import can_share, with_copied_heads
 from ridgeline.parallel.labels import (
     Signature,
     base,
@@ -103,10 +104,12 @@ def shard(
     Raises
     ------
     ConfigError
-        If attention heads can not be shared evenly.
+        If attention heads can be neither shared evenly nor copied for the devices.
     """
     if degree == 1:
         return Sharded(graph, frozenset(), {})
+    if dimension != "context":
+        graph = with_copied_heads(graph, degree)
     sharder = _Sharder(graph, degree, dimension, sequence, flops_per_byte)
     sharder.check()
     sharder.look_ahead()
@@ -167,12 +170,15 @@ class _Sharder:
             sig = self._signature(op)
             for label in sig.strict if sig is not None else ():
                 assert sig is not None
-                heads = sig.units[label]
-                if heads > 1 and heads % self.degree:
-                    allowed = [n for n in range(1, heads + 1) if heads % n == 0]
+                few = sig.units[label]
+                heads = sig.grouped.heads if sig.grouped is not None else few
+                if heads > 1 and few % self.degree:
+                    allowed = [n for n in range(1, heads + 1) if can_share(n, few, heads)]
+                    more = f", each for {heads // few} of {heads} queries'," if heads > few else ""
                     raise ConfigError(
-                        f"{self.dimension}={self.degree} does not divide the {heads} heads of keys "
-                        f"of {op.layer!r}; allowed: {', '.join(map(str, allowed))}",
+                        f"{self.dimension}={self.degree} does not divide the {few} heads of keys"
+                        f"{more} of {op.layer!r}, nor can they be copied for it; "
+                        f"allowed: {', '.join(map(str, allowed))}",
                         field=f"plan.{self.dimension}",
                     )
 
