@@ -169,7 +169,7 @@ def test_folded_as_unfolded_and_not_faster_than_without_sums(fields: dict[str, A
     plan = Plan(global_batch=8, precision="fp16-mixed", **fields)
     cluster = load_cluster(POD)
     folded = simulate(small(2), cluster, plan)
-    assert simulate(small(2), cluster, plan, fold=False).step_s == pytest.approx(
-        folded.step_s, rel=1e-9
+    assert simulate(small(2), cluster, plan, fold=False).step_time_s == pytest.approx(
+        folded.step_time_s, rel=1e-9
     )
-    assert folded.step_s > simulate(small(4), cluster, plan).step_s
+    assert folded.step_time_s > simulate(small(4), cluster, plan).step_time_s
