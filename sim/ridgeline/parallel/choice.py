@@ -20,6 +20,7 @@ _GRADIENTS = frozenset({Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT})
 
 
 def need_of(labels: tuple[str, ...], label: str | None) -> int:
+    """Layout in which an op that is divided by a label needs an operand with these labels."""
     return labels.index(label) if label is not None and label in labels else WHOLE
 
 
