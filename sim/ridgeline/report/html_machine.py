@@ -141,13 +141,15 @@ def _graph(topology: Topology) -> str:
     for v, (x, y) in enumerate(at):
         kind = topology.vertex_kinds[v]
         short = topology.vertex_names[v].rsplit(".", 1)[-1].replace("device", "")
-        wide = 22 if len(short) < 3 else 48
-        parts.append(block(x - wide / 2, y - 10, wide, 20, _KIND_COLOUR.get(kind, "#888"), short))
+        wide = max(22.0, 10 + 6.4 * len(short))
+        parts.append(block(x - wide / 2, y - 10, wide, 20, _KIND_COLOUR[kind], short))
     return drawing(_WIDTH, high, f"links of {topology.name}", *parts)
 
 
 def cluster_html(cluster: Cluster) -> str:
-    """Return a cluster as an HTML fragment: its nodes below the fabric."""
+    """Return a cluster as an HTML fragment: its nodes below the fabric, or its only part."""
+    if cluster.max_devices == 1:
+        return device_html(cluster.device)
     if cluster.max_nodes == 1:
         return node_html(cluster.nodes)
     facts = [

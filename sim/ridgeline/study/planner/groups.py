@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.kernels.cost import op_energy_j
+from ridgeline.kernels.cost import OpCost, op_energy_j
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.lower import _flops_per_byte
 from ridgeline.parallel.mesh import Mesh
@@ -32,6 +32,7 @@ from ridgeline.workload.graph import Graph, Op, Pass, Role
 from ridgeline.workload.model import Model
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 _FEW_LAYERS, _MANY_LAYERS = 6, 12
 _HUGE_BYTES = 2.0**42  # a collective of which only the bandwidth counts
 _WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
@@ -93,9 +94,9 @@ class Group:
     held: Floats
     balanced: Floats
     around: Floats
-    _cuts: dict[int, npt.NDArray[np.int64]] = field(default_factory=dict)
+    _cuts: dict[int, Ints] = field(default_factory=dict)
 
-    def cut(self, stages: int) -> npt.NDArray[np.int64]:
+    def cut(self, stages: int) -> Ints:
         """Return [stages + 1] the first unit of every stage, and the number of units."""
         if stages not in self._cuts:
             parts = balance(self.balanced.tolist(), stages)
@@ -177,6 +178,7 @@ class Groups:
         self._groups: dict[Key, Group | None] = {}
         self._sharded: dict[tuple[int, int, bool, bool], Sharded | None] = {}
         self._collective_s: dict[tuple[str, int, float], float] = {}
+        self._energies: dict[int, float] = {}  # by identity; `prices` keeps the prices alive
         self._byte_s: dict[tuple[str, int, int], float] = {}
         self._flops_per_byte: dict[int, float] = {}
         self.few = self._few_layers()
@@ -327,14 +329,19 @@ class Groups:
         else:
             cost = self.prices.cost(op, graph)
             time_s = cost.time_s(self.cluster.device)
-            energy = op_energy_j(cost, self.cluster.device)
-            work[ENERGY] += energy["total"] - energy["static"]
+            work[ENERGY] += self._energy_j(cost)
             kept = [name for name in op.outputs if name in gradients]
             if kept:
                 more = self.prices.streaming(3.0 * sum(graph.tensors[n].bytes for n in kept))
                 work[ACCUMULATE] += more.time_s(self.cluster.device)
         phase = {Pass.FORWARD: FORWARD, Pass.WEIGHT_GRADIENT: WEIGHT_GRADIENT}
         work[phase.get(op.pass_, BACKWARD)] += time_s
+
+    def _energy_j(self, cost: OpCost) -> float:
+        if id(cost) not in self._energies:
+            energy = op_energy_j(cost, self.cluster.device)
+            self._energies[id(cost)] = energy["total"] - energy["static"]
+        return self._energies[id(cost)]
 
     def _tensor_s(self, kind: str, tensor: int, size: float) -> float:
         known = (kind, tensor, size)
@@ -343,7 +350,7 @@ class Groups:
         return self._collective_s[known]
 
     def _add_held(
-        self, graph: Graph, home: npt.NDArray[np.int64], gradients: frozenset[str], held: Floats
+        self, graph: Graph, home: Ints, gradients: frozenset[str], held: Floats
     ) -> None:
         """Add what a rank holds, in full; sharding divides it later."""
         copied = {
@@ -390,7 +397,7 @@ def _is_once(op: Op, graph: Graph) -> bool:
     )
 
 
-def links(graph: Graph, home: npt.NDArray[np.int64], time_s: Floats) -> Floats:
+def links(graph: Graph, home: Ints, time_s: Floats) -> Floats:
     """Return which unit each one waits for in a micro-batch: see `Group.around`."""
     n = int(home.max(initial=0)) + 1
     around = np.zeros((DIRECTIONS, n, 3))

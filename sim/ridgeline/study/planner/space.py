@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal, cast
 
@@ -21,6 +21,9 @@ SCHEDULE_NAMES: tuple[Literal["1f1b", "gpipe", "interleaved", "zero-bubble"], ..
     "zero-bubble",
 )
 RECOMPUTE_NAMES: tuple[Mode, ...] = ("none", "selective", "full")
+MOST_CHUNKS = 8
+"""Chunks of an interleaved schedule that are tried: each further one shortens the bubble less than
+it adds messages."""
 _INTERLEAVED = SCHEDULE_NAMES.index("interleaved")
 
 
@@ -59,6 +62,15 @@ class Space:
     def micro_batches(self) -> Ints:
         """[P] micro-batches that a rank accumulates."""
         return self.global_batch // (self.data * self.micro_batch)
+
+    def only(self, dimension: str) -> Space:
+        """Return the plans that use no other dimension than this: data, tensor or pipeline."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        others = [columns[name] == 1 for name in ("data", "tensor", "pipeline") if name != dimension]
+        kept = np.logical_and.reduce(others)
+        return Space(
+            **{n: c[kept] if isinstance(c, np.ndarray) else c for n, c in columns.items()}
+        )
 
     def plan(self, i: int) -> Plan:
         """Return one plan."""
@@ -133,5 +145,5 @@ def _schedules(pipeline: int, micro_batches: int, max_stages: int) -> list[tuple
         return [(0, 1)]
     found = [(s, 1) for s in range(len(SCHEDULE_NAMES)) if s != _INTERLEAVED]
     if micro_batches % pipeline == 0:
-        found += [(_INTERLEAVED, v) for v in range(2, max_stages // pipeline + 1)]
+        found += [(_INTERLEAVED, v) for v in range(2, min(max_stages // pipeline, MOST_CHUNKS) + 1)]
     return found
