@@ -125,7 +125,7 @@ def lower(
         cost_of_row=prices.cost_of_row,
         dimension_of_row=wires.dimension_of_row,
         classes=tuple(members for team in step.teams for members in team.members),
-        schedules=tuple(step.schedules),
+        schedules=tuple(step.ends.schedules),
         whole=sharded.whole,
         unlike=step.unlike,
     )

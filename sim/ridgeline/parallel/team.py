@@ -17,6 +17,7 @@ import numpy as np
 from ridgeline.engine.blocks import Block, port
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.kernels import OpCost
+from ridgeline.parallel.head_copies import NEIGHBOURS
 from ridgeline.parallel.host import HOST, Host, Issuing
 from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.prices import Prices
@@ -209,6 +210,7 @@ class Writer:
                     op.name,
                     sources,
                     changes,
+                    int(attrs.get(NEIGHBOURS, 0)),
                 )
                 made.update(dict.fromkeys(op.outputs, there))
                 if not op.outputs:
@@ -287,6 +289,7 @@ class Writer:
         label: str,
         deps: Sequence[Sequence[int]],
         changes: Iterable[MemoryEntry] = (),
+        neighbours: int = 0,
     ) -> tuple[int, ...]:
         """Add a collective of each group of a team's devices; return its place for every rank.
 
@@ -294,8 +297,10 @@ class Writer:
         ----------
         deps
             Places that it waits for, each by rank.
+        neighbours
+            Size of the parts of each group that it goes on in; 0: the whole group.
         """
-        groups = self.groups(team, dimension)
+        groups = self.groups(team, dimension, neighbours)
         places = [0] * len(team)
         for which, mine in team.of_groups(groups):
             row, _ = self.wires.collective(op, groups, which, float(size_bytes), dimension, repeat)
@@ -316,9 +321,10 @@ class Writer:
                 places[r] = place
         return tuple(places)
 
-    def groups(self, team: Team, dimension: str) -> Ranks:
-        """Return the groups of a team's stage along a dimension of the plan."""
-        return self.mesh.groups(team.stage, *ALONG.get(dimension, (dimension,)))
+    def groups(self, team: Team, dimension: str, neighbours: int = 0) -> Ranks:
+        """Return the groups of a team's stage along a dimension of the plan, or parts of them."""
+        along = ALONG.get(dimension, (dimension,))
+        return self.mesh.groups(team.stage, *along, neighbours=neighbours)
 
     def _entries(
         self, memory: MemoryPlan, ops: Sequence[int], fine: bool
