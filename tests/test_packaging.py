@@ -31,8 +31,10 @@ def test_the_wheel_holds_the_package_and_its_data_and_nothing_else(wheel: Path) 
     assert "ridgeline/py.typed" in names
     assert "ridgeline/study/published.csv" in names
     for folder in ("models", "hwconfigs/devices", "hwconfigs/nodes", "hwconfigs/clusters"):
-        shipped = {Path(n).name for n in names if n.startswith(f"ridgeline/_data/{folder}/")}
-        assert shipped == {path.name for path in (ROOT / folder).glob("*.yaml")}
+        start = f"ridgeline/_data/{folder}/"
+        shipped = {n.removeprefix(start) for n in names if n.startswith(start)}
+        there = ROOT / folder
+        assert shipped == {str(path.relative_to(there)) for path in there.rglob("*.yaml")}
 
 
 def test_the_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, overload
 
 from ridgeline.engine.program import Program
@@ -11,7 +13,7 @@ from ridgeline.engine.timeline import Timeline
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
-from ridgeline.network.topology import from_cluster
+from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.lower import Lowered, lower
 from ridgeline.parallel.plan import Plan
 from ridgeline.report.account import (
@@ -127,7 +129,7 @@ def simulate(
     precision = plan.precision or model.network.precision
     plan = plan.model_copy(update={"precision": precision})
     graph = model.training(plan.micro_batch_size, precision, optimizer)
-    topology = from_cluster(cluster, plan.devices)
+    topology = _topology(_SameCluster(cluster), plan.devices)
     lowered = lower(graph, plan, cluster, topology, fold=fold)
     timeline = _executor(reference)(lowered.program)
 
@@ -206,6 +208,25 @@ def _executor(reference: bool) -> Callable[[Program], Timeline]:
     from ridgeline.engine.executor import run
 
     return run
+
+
+@dataclass(frozen=True, eq=False)
+class _SameCluster:
+    """A cluster as a key: equal only to itself."""
+
+    cluster: Cluster
+
+    def __hash__(self) -> int:
+        return id(self.cluster)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _SameCluster) and other.cluster is self.cluster
+
+
+@lru_cache(maxsize=4)
+def _topology(key: _SameCluster, n_devices: int) -> Topology:
+    """Draw the devices in use; the same cluster is drawn once."""
+    return from_cluster(key.cluster, n_devices)
 
 
 def useful_flops(graph: Graph) -> int:

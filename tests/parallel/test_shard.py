@@ -138,3 +138,27 @@ def test_gradients_of_whole_weights_are_summed_once_a_step() -> None:
     made = shard(training("gpt2"), 4, sequence=True).graph
     sums = [op for op in made.ops if op.kind == "all-reduce" and op.pass_ is Pass.UPDATE]
     assert len(sums) >= 2 * (2 * 12 + 1)
+
+
+@pytest.mark.parametrize(
+    ("degree", "sequence", "formula"),
+    [
+        (1, False, lambda t, ratio: 34 + 5 * ratio),
+        (8, False, lambda t, ratio: 10 + 24 / t + 5 * ratio / t),
+        (8, True, lambda t, ratio: (34 + 5 * ratio) / t),
+    ],
+)
+def test_kept_activations_of_a_layer(degree: int, sequence: bool, formula: object) -> None:
+    """Korthikanti et al., equations 1, 2 and 4, in units of positions x batch x hidden."""
+    assert callable(formula)
+    heads, positions, hidden = 96, 2048, 12288
+    made = shard(training("gpt3-175b", 1), degree, sequence=sequence).graph
+    forward = {n for op in made.ops if op.pass_ is Pass.FORWARD for n in op.outputs}
+    read = {n for op in made.ops if op.pass_ is not Pass.FORWARD for n in op.inputs}
+    kept = sum(
+        made.tensors[n].bytes
+        for n in forward & read
+        if n.startswith("blocks.5.") and made.tensors[n].role is Role.ACTIVATION
+    )
+    expected = formula(degree, heads * positions / hidden)
+    assert kept / (positions * hidden) == pytest.approx(expected, rel=1e-4)  # statistics apart

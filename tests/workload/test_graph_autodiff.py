@@ -132,7 +132,8 @@ def test_every_weight_gets_one_gradient_and_one_update(case):
         assert gradient.role is Role.WEIGHT_GRADIENT
         states = [graph.tensors[name] for name in op.inputs[2:]]
         assert [t.shape for t in states] == list(optimizer.state_shapes(weight.shape).values())
-        assert all((t.format, t.role) == ("fp32", Role.STATE) for t in states)
+        assert all(t.format in {"fp32", weight.format} for t in states)
+        assert all(t.role is Role.STATE for t in states)
         assert op.outputs == (weight.name, *op.inputs[2:])
         assert op.vector_flops == optimizer.flops_per_weight * gradient.elements
 
@@ -370,7 +371,9 @@ def test_flop_table_covers_every_kind_of_the_zoo():
 def test_every_kind_is_computed_by_the_interpreter():
     # What only traces use has sizes but no layout (views are dropped), so that it cannot be run;
     # tests/workload/trace holds its FLOPs and what it keeps against PyTorch's own count.
-    only_traced = {*FUNCTIONS, "matmul", "group-norm"}
+    only_traced = {*FUNCTIONS, "matmul", "group-norm", "joint"}
+    # Rounding is proven bit by bit in the tests of the number formats.
+    only_traced.add("quantise")
     kinds = {kind for kind, _, _ in ops.flop_table()} - {"optimizer"} - only_traced
     assert kinds - SAME <= FORWARD.keys()
     assert kinds - SAME <= GRADIENT.keys()

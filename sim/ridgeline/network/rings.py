@@ -368,6 +368,12 @@ def _direct_bandwidth(topology: Topology, vertices: Sequence[int]) -> packing.Ba
 
 def _hops_inside(topology: Topology, nic: int, devices: Sequence[int]) -> list[float]:
     """Links from a NIC to devices without leaving its node; infinite where there is no way."""
+    hops = _hops_from(topology, nic)
+    return [hops.get(device, math.inf) for device in devices]
+
+
+@lru_cache(maxsize=2**17)  # every group of a plan asks for the same NICs
+def _hops_from(topology: Topology, nic: int) -> dict[int, float]:
     hops: dict[int, float] = {nic: 0.0}
     queue = [nic]
     for vertex in queue:  # grows while it is read
@@ -377,7 +383,7 @@ def _hops_inside(topology: Topology, nic: int, devices: Sequence[int]) -> list[f
             if inside and topology.forwards[vertex] and after not in hops:
                 hops[after] = hops[vertex] + 1
                 queue.append(after)
-    return [hops.get(device, math.inf) for device in devices]
+    return hops
 
 
 def _fair_rates(topology: Topology, rings: Sequence[_Ring]) -> list[float]:

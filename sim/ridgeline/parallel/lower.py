@@ -22,10 +22,11 @@ from ridgeline.parallel.experts import with_experts
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Partition, partition
 from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import Sharded, shard
 from ridgeline.parallel.step import Step
-from ridgeline.parallel.team import COLLECTIVE, Prices, Writer
+from ridgeline.parallel.team import COLLECTIVE, Writer
 from ridgeline.parallel.wires import PROBE_BYTES, Wires
 from ridgeline.workload.graph import Graph, Op
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ class Mesh:
     order: tuple[str, ...]
     ranks: Ranks
     expert: int = 1
+    _groups: dict[tuple[int, tuple[str, ...]], Ranks] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan) -> Mesh:
@@ -42,8 +43,15 @@ class Mesh:
     def groups(self, stage: int, *dimensions: str) -> Ranks:
         """Ranks of one stage by group: [groups, members]; a group varies in the dimensions.
 
-        Members are in ascending order, as are the groups by their first member.
+        Members are in ascending order, as are the groups by their first member. Equal calls return
+        one object.
         """
+        key = (stage, dimensions)
+        if key not in self._groups:
+            self._groups[key] = self._grouped(stage, dimensions)
+        return self._groups[key]
+
+    def _grouped(self, stage: int, dimensions: tuple[str, ...]) -> Ranks:
         at_stage = np.take(self.ranks, [stage], axis=self.order.index("pipeline"))
         order = self.order
         if self.expert > 1 and "data" not in dimensions:  # neighbours along data share experts

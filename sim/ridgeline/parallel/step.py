@@ -7,8 +7,8 @@ block may wait for what has a higher number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,10 +17,11 @@ from ridgeline.engine.builder import Phase
 from ridgeline.engine.program import Ints
 from ridgeline.network.schedule import Schedule
 from ridgeline.parallel.buckets import Bucket, gradient_buckets
+from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.experts import expert_weights
-from ridgeline.parallel.partition import Part, Partition, Receipt, Tie
+from ridgeline.parallel.partition import Partition, Receipt, Tie
 from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.schedules import PHASES, SCHEDULES, SlotArrays, slot_arrays
+from ridgeline.parallel.schedules import SCHEDULES, SlotArrays, slot_arrays
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.team import COLLECTIVE, Piece, Team, Writer, stream_of
 from ridgeline.parallel.zero import SHARD, with_sharding
@@ -29,80 +30,6 @@ from ridgeline.workload.graph import Graph, Op, Pass, Role
 from ridgeline.workload.liveness import MEMORY_KINDS, memory_entries
 
 _FINE = 100_000  # tasks up to which memory is followed op by op, not block by block
-_FORWARD, _BACKWARD, _WEIGHTS = range(len(PHASES))
-_BEGIN, _END = len(PHASES), len(PHASES) + 1  # what is done once, before and after
-
-
-@dataclass
-class Blocks:
-    """The blocks of one part of the model on one team.
-
-    Attributes
-    ----------
-    pieces
-        By phase, for the first micro-batch and for the others, which add to its gradients.
-    receipts
-        By phase, what comes from other stages.
-    begun
-        What is gathered at the beginning of the step, together.
-    buckets
-        Gradients that are reduced together at the end of the step, by dimension.
-    n_waits
-        How much the updates wait for: collectives at the end.
-    held
-        Bytes that are held from the beginning, by kind.
-    """
-
-    part: Part
-    pieces: dict[tuple[int, bool], Piece]
-    receipts: dict[int, list[Receipt]]
-    begun: list[tuple[str, ...]]
-    buckets: dict[str, tuple[Bucket, ...]]
-    n_waits: int
-    held: Mapping[str, int]
-
-    def maker(self, tensor: str) -> int:
-        """Phase in which a tensor is made."""
-        for phase in (_FORWARD, _BACKWARD, _WEIGHTS):
-            piece = self.pieces.get((phase, False))
-            if piece is not None and tensor in piece.made and piece.made[tensor][0] >= 0:
-                return phase
-        raise KeyError(tensor)
-
-
-@dataclass
-class Copies:
-    """Where the blocks of one team are played: one entry for each copy, in order."""
-
-    team: Team
-    chunks: list[Blocks]
-    pieces: list[Piece]
-    order: Ints
-    phase: Ints
-    chunk: Ints
-    micro_batch: Ints
-    first: Ints
-    ports: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-
-    def rows(self, phase: int, chunk: int) -> Ints:
-        """Return the copies of one phase of a chunk."""
-        return np.flatnonzero((self.phase == phase) & (self.chunk == chunk))
-
-    def task(self, tensor: str, chunk: int, r: int) -> Ints:
-        """Return [M] the task of each micro-batch that makes a tensor on a rank."""
-        phase = self.chunks[chunk].maker(tensor)
-        rows = self.rows(phase, chunk)
-        places = (piece.made.get(tensor) for piece in self.pieces)
-        place = np.array([NOTHING if at is None else at[r] for at in places])
-        made = np.full(int(self.micro_batch.max()) + 1, NOTHING, np.int64)
-        made[self.micro_batch[rows]] = self.first[rows] + place[self.order[rows]]
-        return made
-
-    def last(self, r: int, phases: Sequence[int], chunk: int) -> int:
-        """Return the last compute task of a chunk's phases on a rank."""
-        rows = np.flatnonzero(np.isin(self.phase, phases) & (self.chunk == chunk))
-        row = int(rows[-1])
-        return int(self.first[row]) + self.pieces[int(self.order[row])].tail[r]
 
 
 class Step:
@@ -194,8 +121,8 @@ class Step:
         memory = memory_entries(graph, gradients_persist=persist)
         phases = self._phases(graph)
         receipts = {
-            _FORWARD: [receipt for receipt in part.receipts if receipt.forward],
-            _BACKWARD: [receipt for receipt in part.receipts if not receipt.forward],
+            FORWARD: [receipt for receipt in part.receipts if receipt.forward],
+            BACKWARD: [receipt for receipt in part.receipts if not receipt.forward],
         }
         at_end = replicas > 1 and plan.sharding < 2
         buckets = self._buckets(graph) if at_end else {}
@@ -206,9 +133,9 @@ class Step:
         gradients = frozenset(weight_gradients(graph).values()) if persist else frozenset()
         pieces: dict[tuple[int, bool], Piece] = {}
         for phase, ops in phases.items():
-            once = [graph.ops[i].outputs for i in phases.get(_BEGIN, ()) if _sends(graph.ops[i])]
-            begun = once if phase == _FORWARD else []
-            differs = begun or phase in {_BACKWARD, _WEIGHTS}
+            once = [graph.ops[i].outputs for i in phases.get(BEGIN, ()) if _sends(graph.ops[i])]
+            begun = once if phase == FORWARD else []
+            differs = begun or phase in {BACKWARD, WEIGHTS}
             for later in (False, True) if differs and persist else (False,):
                 came = [receipt.tensors for receipt in receipts.get(phase, ())]
                 pieces[phase, later] = self.writer.write(
@@ -218,7 +145,7 @@ class Step:
                     memory,
                     receipts=came if later else [*came, *begun],
                     gathered=self._gathered(receipts.get(phase, ())),
-                    waits=n_waits if phase == _END else 0,
+                    waits=n_waits if phase == END else 0,
                     accumulated=gradients if later else (),
                     fine=self.fine,
                 )
@@ -246,17 +173,17 @@ class Step:
     def _phases(self, graph: Graph) -> dict[int, list[int]]:
         """Ops of a part by phase, in order."""
         phases: dict[int, list[int]] = {
-            phase: [] for phase in (_BEGIN, _FORWARD, _BACKWARD, _WEIGHTS, _END)
+            phase: [] for phase in (BEGIN, FORWARD, BACKWARD, WEIGHTS, END)
         }
         for i, op in enumerate(graph.ops):
             if op.pass_ is Pass.FORWARD:
-                phases[_BEGIN if _begins(op, graph) else _FORWARD].append(i)
+                phases[BEGIN if _begins(op, graph) else FORWARD].append(i)
             elif op.pass_ is Pass.UPDATE:
-                phases[_END].append(i)
+                phases[END].append(i)
             elif self.splits and op.pass_ is Pass.WEIGHT_GRADIENT:
-                phases[_WEIGHTS].append(i)
+                phases[WEIGHTS].append(i)
             else:
-                phases[_BACKWARD].append(i)
+                phases[BACKWARD].append(i)
         return {phase: ops for phase, ops in phases.items() if ops}
 
     def _gathered(self, receipts: Sequence[Receipt]) -> frozenset[str]:
@@ -271,7 +198,7 @@ class Step:
     def _arrange(self, team: Team, chunks: list[Blocks], slots: SlotArrays, number: int) -> Copies:
         """Put the blocks of a team in the order of the schedule, and number their tasks."""
         pieces: list[Piece] = []
-        index = np.full((_END + 1, len(chunks), 2), NOTHING, np.int64)
+        index = np.full((END + 1, len(chunks), 2), NOTHING, np.int64)
         for c, blocks in enumerate(chunks):
             for (kind, later), piece in blocks.pieces.items():
                 index[kind, c, int(later) :] = len(pieces)
@@ -279,7 +206,7 @@ class Step:
         of_stage = slice(int(slots.stage_ptr[team.stage]), int(slots.stage_ptr[team.stage + 1]))
         once = np.arange(len(chunks))
         phase = np.concatenate(
-            (np.full(len(once), _BEGIN), slots.phase[of_stage], np.full(len(once), _END))
+            (np.full(len(once), BEGIN), slots.phase[of_stage], np.full(len(once), END))
         ).astype(np.int64)
         chunk = np.concatenate((once, slots.chunk[of_stage], once)).astype(np.int64)
         zero = np.zeros(len(once), np.int64)
@@ -303,9 +230,9 @@ class Step:
         """Let the first forward block wait for what is gathered at the beginning of the step."""
         if not blocks.begun:
             return
-        begin, first = int(copies.rows(_BEGIN, chunk)[0]), int(copies.rows(_FORWARD, chunk)[0])
+        begin, first = int(copies.rows(BEGIN, chunk)[0]), int(copies.rows(FORWARD, chunk)[0])
         piece, size = copies.pieces[int(copies.order[begin])], len(copies.team)
-        for q, names in enumerate(blocks.begun, start=len(blocks.receipts[_FORWARD])):
+        for q, names in enumerate(blocks.begun, start=len(blocks.receipts[FORWARD])):
             for r, place in enumerate(piece.made[names[0]]):
                 copies.ports[first, (q + 1) * size + r] = copies.first[begin] + place
 
@@ -384,7 +311,7 @@ class Step:
             self._tie(tie, played, ends, number, waits)
         for (stage, chunk), tasks in waits.items():
             copies = played[stage]
-            rows = copies.rows(_END, chunk)
+            rows = copies.rows(END, chunk)
             for k, task in enumerate(tasks):
                 copies.ports[rows, len(copies.team) + k] = task
         return ends
@@ -425,7 +352,7 @@ class Step:
         """Return the task that completes a bucket, of the last micro-batch."""
         blocks = copies.chunks[chunk]
         if not self.plan.overlap:
-            return copies.last(r, (_BACKWARD, _WEIGHTS), chunk)
+            return copies.last(r, (BACKWARD, WEIGHTS), chunk)
         made = blocks.part.graph.ops[bucket.ready].outputs
         tensor = next(name for name in made if name in bucket.tensors)
         return int(copies.task(tensor, chunk, r)[-1])
@@ -445,7 +372,7 @@ class Step:
         groups = np.stack(
             [np.take(self.mesh.ranks, stage, axis=pipeline).ravel() for stage in stages], axis=1
         )
-        last = (_BACKWARD, _WEIGHTS)
+        last = (BACKWARD, WEIGHTS)
         for r in range(len(played[0].team)):
             holders = [played[stage] for stage in stages]
             deps = [played[stage].last(r, last, chunk) for chunk, stage in parts]

@@ -88,6 +88,7 @@ class Wires:
         self.place = np.arange(len(self.node)) - first[self.node]
         self.dimension_of_row: dict[int, str] = {}
         self._priced: dict[tuple[object, ...], Priced] = {}
+        self._loads: dict[tuple[object, ...], list[dict[int, float]]] = {}
         self._rows: dict[tuple[object, ...], tuple[int, Schedule]] = {}
         self._resources: dict[str, int] = {}
 
@@ -118,9 +119,10 @@ class Wires:
         same = (op, size_bytes, repeat, dimension, which, groups.shape, int(groups[which, 0]))
         if same not in self._rows:
             groups, nodes = self._near(groups, which)
-            key = (op, size_bytes, repeat, self._pattern(groups, nodes))
+            pattern = self._pattern(groups, nodes)
+            key = (op, size_bytes, repeat, pattern)
             if key not in self._priced:
-                self._priced[key] = self._price(op, groups, size_bytes, repeat)
+                self._priced[key] = self._price(op, groups, size_bytes, repeat, pattern)
             row = self._row(self._priced[key], nodes)
             self.dimension_of_row[row] = dimension
             self._rows[same] = row, self._priced[key].schedule
@@ -129,9 +131,10 @@ class Wires:
     def message(self, sources: Ranks, targets: Ranks, which: int, size_bytes: float) -> int:
         """Return the cost row of messages at the same time, one from each source to its target."""
         pairs, nodes = self._near(np.stack((sources, targets), axis=1), which)
-        key = ("send", size_bytes, 1, self._pattern(pairs, nodes))
+        pattern = self._pattern(pairs, nodes)
+        key = ("send", size_bytes, 1, pattern)
         if key not in self._priced:
-            self._priced[key] = self._price("send", pairs, size_bytes, 1)
+            self._priced[key] = self._price("send", pairs, size_bytes, 1, pattern)
         row = self._row(self._priced[key], nodes)
         self.dimension_of_row[row] = "pipeline"
         return row
@@ -174,16 +177,20 @@ class Wires:
         order[nodes] = np.arange(len(nodes))
         return (groups.shape, self.place[groups].tobytes(), order[self.node[groups]].tobytes())
 
-    def _price(self, op: str, groups: Ranks, size_bytes: float, repeat: int) -> Priced:
+    def _price(
+        self,
+        op: str,
+        groups: Ranks,
+        size_bytes: float,
+        repeat: int,
+        pattern: tuple[object, ...],
+    ) -> Priced:
         schedule = _schedule(op, self.topology, groups[0], size_bytes)
         together = [dict(rounds.bytes_on_link) for rounds in schedule.phases]
-        for group in groups[1:]:
-            other = _schedule(op, self.topology, group, size_bytes, schedule.algorithm)
-            if other is None or len(other.phases) != len(together):
-                continue
-            for loads, rounds in zip(together, other.phases, strict=True):
-                for link, size in rounds.bytes_on_link.items():
-                    loads[link] = loads.get(link, 0.0) + size
+        others = self._others(schedule, groups, pattern) if size_bytes else []
+        for loads, more in zip(together, others, strict=False):
+            for link, share in more.items():
+                loads[link] = loads.get(link, 0.0) + share * size_bytes
         phases = []
         for rounds, loads in zip(schedule.phases, together, strict=True):
             kept, elsewhere_s = self._project(loads, groups[0])
@@ -193,6 +200,27 @@ class Wires:
             kind = (self.topology.link_class[link], float(self.topology.energy_j_per_byte[link]))
             on_wire[kind] = on_wire.get(kind, 0.0) + size * repeat
         return Priced(schedule, tuple(phases), on_wire)
+
+    def _others(
+        self, schedule: Schedule, groups: Ranks, pattern: tuple[object, ...]
+    ) -> list[dict[int, float]]:
+        """Return what the other groups put on each link in each phase, over the size.
+
+        An algorithm's loads are in proportion to the size, so they are found once for a pattern.
+        """
+        key = (schedule.op, schedule.algorithm, len(schedule.phases), pattern)
+        if key not in self._loads:
+            loads: list[dict[int, float]] = [{} for _ in schedule.phases]
+            for group in groups[1:]:
+                size = schedule.size_bytes
+                other = _schedule(schedule.op, self.topology, group, size, schedule.algorithm)
+                if len(other.phases) != len(loads):
+                    continue  # chunks of a pipeline that differ: no such group is simulated
+                for phase, rounds in zip(loads, other.phases, strict=True):
+                    for link, moved in rounds.bytes_on_link.items():
+                        phase[link] = phase.get(link, 0.0) + moved / size
+            self._loads[key] = loads
+        return self._loads[key]
 
     def _busy_s(self, link: int, size_bytes: float) -> float:
         return size_bytes / float(self.topology.bandwidth_bytes_per_s[link])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgeline.engine.program import Floats
+from ridgeline.engine.program import Floats, Ints
 from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
@@ -17,6 +17,7 @@ from ridgeline.workload.graph import Pass
 ENERGY_PARTS = ("compute", "registers", "sram", "dram", "network", "static")
 MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "workspace")
 EXPOSED = "exposed communication"
+_KINDS = (("tensor",), ("context",), ("expert",), ("data", "beyond"), ("pipeline",))
 BUBBLE = "bubble"
 
 
@@ -82,9 +83,41 @@ def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAc
         "optimizer": math.fsum(optimizer),
     }
     limits_s = {name: math.fsum(times) for name, times in limits.items()}
-    limits_s |= {EXPOSED: parts["exposed_communication"], BUBBLE: parts["bubble"]}
+    limits_s |= {
+        **_exposed_by_kind(lowered, timeline, rank, busy, exposed),
+        BUBBLE: parts["bubble"],
+    }
     ordered = dict(sorted(limits_s.items(), key=lambda item: -item[1]))
     return TimeAccount({**parts, "total": total}, ordered)
+
+
+def _exposed_by_kind(
+    lowered: Lowered, timeline: Timeline, rank: int, busy: Floats, exposed_s: float
+) -> dict[str, float]:
+    """Split exposed communication by the dimension of the plan that it goes along.
+
+    Where several go on at once, the time counts to the first of them in the order of `_KINDS`.
+    """
+    tasks = _communication(timeline, rank)
+    along = np.array([lowered.dimension_of_row.get(row, "") for row in range(_rows(timeline))])
+    of_task = along[timeline.program.cost[tasks]]
+    present = [kinds for kinds in _KINDS if np.isin(of_task, kinds).any()]
+    if len(present) < 2:
+        return {EXPOSED: exposed_s}
+    found: dict[str, float] = {}
+    chosen, before = np.zeros(len(tasks), np.bool_), 0.0
+    for kinds in present:
+        chosen |= np.isin(of_task, kinds)
+        spans = union(timeline.start_s[tasks[chosen]], timeline.end_s[tasks[chosen]])
+        so_far = math.fsum(spans[:, 1] - spans[:, 0]) - overlap(busy, spans)
+        found[f"{EXPOSED} ({kinds[0]})"] = max(so_far - before, 0.0)
+        before = max(so_far, before)
+    scale = exposed_s / math.fsum(found.values()) if before > 0 else 0.0  # rounding
+    return {name: time_s * scale for name, time_s in found.items()}
+
+
+def _rows(timeline: Timeline) -> int:
+    return len(timeline.program.event_ptr) - 1
 
 
 def energy_account(timeline: Timeline, idle_power_w: float, devices: int) -> dict[str, float]:
@@ -148,14 +181,19 @@ def limiting(cost: OpCost, device: Device) -> str:
 
 def _collective_intervals(timeline: Timeline, rank: int) -> tuple[Floats, Floats]:
     """Start and end of the communication that a rank takes part in."""
+    tasks = _communication(timeline, rank)
+    return timeline.start_s[tasks], timeline.end_s[tasks]
+
+
+def _communication(timeline: Timeline, rank: int) -> Ints:
+    """Return the communication tasks that a rank takes part in."""
     program = timeline.program
     streams = program.stream_rank == rank
     mine = streams[program.stream]
     if len(program.group_stream):
         takes_part = np.logical_or.reduceat(streams[program.group_stream], program.group_ptr[:-1])
         mine |= (program.group >= 0) & takes_part[program.group]
-    tasks = np.flatnonzero(mine & (program.kind == _kind(program.kind_names, COLLECTIVE)))
-    return timeline.start_s[tasks], timeline.end_s[tasks]
+    return np.flatnonzero(mine & (program.kind == _kind(program.kind_names, COLLECTIVE)))
 
 
 def union(start: Floats, end: Floats) -> Floats:

@@ -146,8 +146,22 @@ def cluster_fingerprint(cluster: Cluster) -> str:
     return digest([part.model_dump(mode="json") if part else None for part in parts])
 
 
+_fingerprints: dict[int, tuple[Graph, str]] = {}
+_MOST_FINGERPRINTS = 8
+
+
 def graph_fingerprint(graph: Graph) -> str:
-    """Hash of all ops and tensors of a graph."""
+    """Hash of all ops and tensors of a graph; that of the last few graphs is remembered."""
+    known = _fingerprints.get(id(graph))
+    if known is None or known[0] is not graph:
+        known = graph, _fingerprint(graph)
+        if len(_fingerprints) >= _MOST_FINGERPRINTS:
+            _fingerprints.clear()
+        _fingerprints[id(graph)] = known
+    return known[1]
+
+
+def _fingerprint(graph: Graph) -> str:
     text = repr((graph.batch, graph.precision, sorted(graph.tensors.items()), graph.ops))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

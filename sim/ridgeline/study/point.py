@@ -70,16 +70,22 @@ class Point:
 
     def simulate(self, dataset: str | None = None) -> Result:
         """Load everything and simulate it, fed from a data set if one is named."""
-        parts: dict[str, dict[str, Any]] = {root: {} for root in ROOTS}
-        for path, value in self.overrides.items():
-            root, rest = check_path(path)
-            parts[root][rest] = value
         return simulate(
-            load_model(self.model, parts["model"]),
-            load_cluster(self.cluster, parts["cluster"]),
-            make_plan({**self.plan, **parts["plan"]}),
-            dataset=dataset,
+            self.load("model"), self.load("cluster"), self.load("plan"), dataset=dataset
         )
+
+    def load(self, root: str) -> Any:
+        """Load the model, the cluster or the plan, with its fields replaced."""
+        replaced = {}
+        for path, value in self.overrides.items():
+            head, rest = check_path(path)
+            if head == root:
+                replaced[rest] = value
+        if root == "model":
+            return load_model(self.model, replaced)
+        if root == "cluster":
+            return load_cluster(self.cluster, replaced)
+        return make_plan({**self.plan, **replaced})
 
 
 def check_path(path: str) -> tuple[str, str]:

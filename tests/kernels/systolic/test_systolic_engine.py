@@ -85,10 +85,13 @@ def test_a_slower_format_takes_more_cycles(folder: Path) -> None:
 
 def test_buffer_traffic_of_the_arrays(folder: Path) -> None:
     cost = cost_of(graph_of(Gemm(1000, 64, 96), format_="fp16"), machine(folder))
-    # Two arrays, each with half of n: A passes once for each of their 2 column folds, B once, and C
-    # in fp16 once; partial sums of 3 folds along k in fp32 are written and read back twice.
+    # Two arrays, each with half of n: A passes once for each of their 2 column folds, B at least
+    # once, and C in fp16 once; partial sums of 3 folds along k in fp32 are written and read back
+    # twice. What the tiles of the chosen mapping add is less than all of that again.
     a, b, c = 1000 * 96 * 2, 64 * 96 * 2, 1000 * 64 * 2
-    assert cost.traffic_bytes["l2"] == 2 * 2 * a + b + c + 2 * 2 * 1000 * 64 * 4
+    least = 2 * 2 * a + b + c + 2 * 2 * 1000 * 64 * 4
+    assert least <= cost.traffic_bytes["l2"] < 2 * least
+    assert cost.traffic_bytes["hbm"] >= a + b + c
 
 
 def test_without_a_description_the_share_of_the_peak_counts(folder: Path) -> None:
@@ -166,5 +169,6 @@ def test_a_network_lets_k_be_split(folder: Path) -> None:
     connected = machine(folder, network={"latency": "4.5 ns", "bandwidth": "64 GB/s"})
     # 5 cycles, and half of 512 sums of 4 B at 64 B a cycle.
     cycles = gemm_cycles(32, 16, 50_000, 32, 16, edge="full") + 5 + 16
-    assert cost_of(graph, connected).compute_s(connected) == pytest.approx(cycles / 1e9)
-    assert cost_of(graph, alone).compute_s(alone) > cycles / 1e9
+    split_s = cost_of(graph, connected).compute_s(connected)
+    assert cycles / 1e9 <= split_s < 1.02 * cycles / 1e9  # and the fill of further tiles
+    assert cost_of(graph, alone).compute_s(alone) > 1.5 * split_s

@@ -1,0 +1,98 @@
+"""What the ops of a graph cost in a Program: equal ops are priced once."""
+
+from __future__ import annotations
+
+from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.hardware.device import Device
+from ridgeline.kernels import OpCost, price
+from ridgeline.kernels.cost import places, price_of_place
+from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.workload.graph import Graph, Op, Tensor
+
+
+class Prices:
+    """What the ops of a graph cost on a device: equal ops are priced once."""
+
+    def __init__(self, builder: ProgramBuilder, device: Device) -> None:
+        self.builder, self.device = builder, device
+        self.cost_of_row: dict[int, OpCost] = {}
+        self._costs: dict[tuple[object, ...], OpCost] = {}
+        self._by_op: dict[int, tuple[Op, OpCost]] = {}
+        self._rows: dict[int, int] = {}
+        self.accounts = self._accounts()
+        self._resources = self._engines_and_levels()
+
+    def cost(self, op: Op, graph: Graph) -> OpCost:
+        """Price an op; a collective costs nothing here."""
+        known = self._by_op.get(id(op))
+        if known is None or known[0] is not op:
+            known = self._by_op[id(op)] = op, self._cost(op, graph)
+        return known[1]
+
+    def _cost(self, op: Op, graph: Graph) -> OpCost:
+        tensors = graph.tensors
+        key = (
+            op.kind,
+            op.pass_,
+            op.loops,
+            op.vector_flops,
+            op.input_passes,
+            op.output_passes,
+            op.attrs,
+            tuple(_look(tensors[n]) for n in op.inputs),
+            tuple(_look(tensors[n]) for n in op.outputs),
+        )
+        if key not in self._costs:
+            free = op.kind in COLLECTIVES
+            self._costs[key] = OpCost(0.0) if free else price(op, graph, self.device)
+        return self._costs[key]
+
+    def row(self, cost: OpCost) -> int:
+        """Return the cost row of an op's price."""
+        if id(cost) not in self._rows:
+            works = {**cost.engine_work, **cost.level_work}
+            counts = {**cost.flops, **cost.traffic_bytes}
+            row = self.builder.add_cost(
+                [Phase(cost.latency_s, {self._resources[n]: w for n, w in works.items()})],
+                {self.accounts[place]: count for place, count in counts.items()},
+            )
+            self._rows[id(cost)] = row
+            self.cost_of_row[row] = cost
+        return self._rows[id(cost)]
+
+    def streaming(self, size_bytes: float) -> OpCost:
+        """Return the price of an op that only moves so many bytes through all of the memory."""
+        key = ("streaming", size_bytes)
+        if key not in self._costs:
+            cost = OpCost(self.device.launch_latency.value)
+            for name, level in self.device.memory.items():
+                cost.traffic_bytes[name] = size_bytes
+                if level.bandwidth is not None:
+                    cost.level_work[name] = size_bytes / level.achievable.value
+            self._costs[key] = cost
+        return self._costs[key]
+
+    def _accounts(self) -> dict[str, int]:
+        """Open a ledger account for every engine and format and every memory level."""
+        accounts = {}
+        for place in places(self.device):
+            component, unit, price_j = price_of_place(self.device, place)
+            accounts[place] = self.builder.add_account(component, place, unit, price_j)
+        return accounts
+
+    def _engines_and_levels(self) -> dict[str, int]:
+        """Resources of a device; they only bound how fast a task is, so equal devices have one."""
+        resources: dict[str, int] = {}
+        for engine_name, engine in self.device.engines.items():
+            for format_, rate in engine.rates.items():
+                key = f"{engine_name}.{format_}"
+                resources[key] = self.builder.add_resource(f"device/{key}", rate.value)
+        for name, level in self.device.memory.items():
+            if level.bandwidth is not None:
+                resources[name] = self.builder.add_resource(f"device/{name}", level.bandwidth.value)
+        return resources
+
+
+def _look(tensor: Tensor) -> tuple[object, ...]:
+    """Return what the price of an op may depend on."""
+    return tensor.shape, tensor.format, tensor.sparsity

@@ -1,0 +1,5 @@
+"""The best plan of a step: the whole legal space screened by a bound, the best of it replayed."""
+
+from ridgeline.study.planner.search import Found, Replay, search
+
+__all__ = ["Found", "Replay", "search"]

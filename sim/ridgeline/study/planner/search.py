@@ -1,0 +1,427 @@
+"""The best plan: plans in the order of their bounds, until no bound is below the best found.
+
+A queue holds whole groups of plans under their least bound (`screen`), then plans under the bound
+that knows their stages (`sharpen`), and the engine replays those that come up. What comes up after
+the bound has passed the best replay cannot be better, so the answer is the engine's optimum.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.load import load_cluster
+from ridgeline.parallel.lower import lower
+from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.schedules import SCHEDULES
+from ridgeline.report.account import energy_account, memory_account
+from ridgeline.study.planner.groups import Floats, Group, Groups, Ints, Key
+from ridgeline.study.planner.screen import ROUNDING, TOTALS, Bound, Wire, screen, sharpen, totals
+from ridgeline.study.planner.space import (
+    RECOMPUTE_NAMES,
+    SCHEDULE_NAMES,
+    Space,
+    divisors,
+    enumerate_plans,
+)
+from ridgeline.workload.model import Model, load_model
+
+Objective = Literal["time", "energy", "cost"]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A plan that the engine has played.
+
+    Attributes
+    ----------
+    bound_s
+        What its step takes at least, by the screen.
+    """
+
+    plan: Plan
+    step_time_s: float
+    energy_j: float
+    memory_bytes: int
+    fits: bool
+    bound_s: float
+    objective: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "plan": str(self.plan),
+            "devices": self.plan.devices,
+            "step_time_s": self.step_time_s,
+            "samples_per_s": self.plan.global_batch / self.step_time_s,
+            "energy_j": self.energy_j,
+            "memory_bytes": self.memory_bytes,
+            "fits": self.fits,
+            "bound_s": self.bound_s,
+            "objective": self.objective,
+        }
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer of a search.
+
+    Attributes
+    ----------
+    replays
+        All plans that were played and fit, the best first.
+    n_plans, n_dropped
+        How many are legal, and how many of them cannot fit into memory or be cut so.
+    n_too_full, n_unplayable
+        How many did not fit when they were played, and how many could not be played.
+    open_bound
+        The least bound of what was not played: at most this much better than the best could a plan
+        be; infinite where nothing is left.
+    screen_plans_per_s
+        How many plans a second the compiled screen took.
+    """
+
+    model: str
+    cluster: str
+    devices: int
+    objective: Objective
+    replays: tuple[Replay, ...]
+    n_plans: int
+    n_dropped: int
+    n_too_full: int
+    n_unplayable: int
+    open_bound: float
+    screen_plans_per_s: float
+    seconds: float
+
+    @property
+    def best(self) -> Replay:
+        """The best plan."""
+        if not self.replays:
+            raise RidgelineError(
+                f"none of the {self.n_plans} plans of {self.model} on {self.devices} devices of "
+                f"{self.cluster} fits into memory; more devices would do"
+            )
+        return self.replays[0]
+
+    @property
+    def gap(self) -> float:
+        """How much better, as a share, a plan that was not played could be at most."""
+        return max(0.0, 1 - self.open_bound / self.best.objective)
+
+    @property
+    def proven(self) -> bool:
+        """Whether no other plan can be better."""
+        return self.open_bound >= self.best.objective
+
+    def pareto(self) -> tuple[Replay, ...]:
+        """Return the replayed plans that none beats in time, energy and memory at once."""
+        return pareto(self.replays)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "model": self.model,
+            "cluster": self.cluster,
+            "devices": self.devices,
+            "objective": self.objective,
+            "best": self.best.to_dict(),
+            "proven_optimal": self.proven,
+            "gap": self.gap,
+            "runners_up": [replay.to_dict() for replay in self.replays[1:]],
+            "pareto": [replay.to_dict() for replay in self.pareto()],
+            "n_plans": self.n_plans,
+            "n_cannot_fit": self.n_dropped,
+            "n_unplayable": self.n_unplayable,
+            "n_replayed": len(self.replays) + self.n_too_full,
+            "screen_plans_per_s": self.screen_plans_per_s,
+            "seconds": self.seconds,
+        }
+
+
+def pareto(replays: tuple[Replay, ...]) -> tuple[Replay, ...]:
+    """Return what none beats in step time, energy, memory and devices at once."""
+    rows = np.array(
+        [(r.step_time_s, r.energy_j, r.memory_bytes, r.plan.devices) for r in replays]
+    ).reshape(-1, 4)
+    kept = [
+        replay
+        for replay, row in zip(replays, rows, strict=True)
+        if not np.any(np.all(rows <= row, axis=1) & np.any(rows < row, axis=1))
+    ]
+    return tuple(kept)
+
+
+@dataclass
+class Searcher:
+    """One search; see `search`."""
+
+    model: Model
+    cluster: Cluster
+    devices: int
+    objective: Objective
+    space: Space
+    groups: Groups
+    wires: dict[tuple[int, int], Wire] = field(default_factory=dict)
+
+    def replay(self, plan: Plan, bound_s: float = 0.0) -> Replay:
+        """Play one plan on the engine."""
+        precision = plan.precision or self.model.network.precision
+        plan = plan.model_copy(update={"precision": precision})
+        graph = self.model.training(plan.micro_batch_size, precision)
+        lowered = lower(graph, plan, self.cluster, self.groups.topology)
+        from ridgeline.engine.executor import run
+
+        timeline = run(lowered.program)
+        step_s = timeline.makespan_s
+        energy = energy_account(timeline, self.cluster.device.idle_power.value, plan.devices)
+        memory = memory_account(timeline)["total"]
+        fits = memory <= self.cluster.device.capacity_bytes
+        value = self._value(step_s, energy["total"])
+        return Replay(plan, step_s, energy["total"], memory, fits, bound_s, value)
+
+    def _value(self, time_s: float, energy_j: float) -> float:
+        if self.objective == "energy":
+            return energy_j
+        if self.objective == "cost":
+            return time_s * price_of(self.cluster) * self.devices
+        return time_s
+
+    def bound_values(self, time_s: Floats, energy_j: Floats, at: Ints) -> Floats:
+        """Return the least objective of plans of which only bounds are known."""
+        if self.objective == "energy":
+            idle_w = self.cluster.device.idle_power.value * self.devices
+            ranks = self.space.data[at] * self.space.tensor[at]
+            least: Floats = energy_j * ranks + idle_w * time_s
+            return least
+        return np.array([self._value(t, 0.0) for t in time_s.tolist()])
+
+    def key(self, i: int) -> Key:
+        """Return the group of a plan."""
+        s = self.space
+        recompute = RECOMPUTE_NAMES[int(s.recompute[i])]
+        return Key(int(s.micro_batch[i]), int(s.tensor[i]), bool(s.sequence[i]), recompute)
+
+    def wire(self, data: int, tensor: int) -> Wire:
+        """Return the bandwidth between the data-parallel ranks of a plan."""
+        known = (data, tensor)
+        if known not in self.wires:
+            ops = ("all-reduce", "reduce-scatter", "all-gather")
+            self.wires[known] = Wire(*(self.groups.byte_s(op, data, tensor) for op in ops))
+        return self.wires[known]
+
+    def screened(self, at: Ints, which: Ints, known: Floats) -> Floats:
+        """Bound plans by the compiled closed form: [P, 3].
+
+        Parameters
+        ----------
+        at
+            [P] plans.
+        which
+            [P] row of `known` of each.
+        known
+            [G, 13] sums of each group (`totals`).
+        """
+        s = self.space
+        out = np.empty((len(at), 3))
+        data, tensor = s.data[at], s.tensor[at]
+        unique, of = np.unique(data * 2**32 + tensor, return_inverse=True)
+        pairs = [divmod(int(pair), 2**32) for pair in unique]
+        wire = np.array([self.wire(d, t) if d > 1 else (0.0, 0.0, 0.0) for d, t in pairs])
+        names = [SCHEDULES[name] for name in SCHEDULE_NAMES]
+        drains = np.array([not (one.splits_backward or one.interleaves) for one in names])
+        screen(
+            which, known, s.micro_batches[at], s.pipeline[at], data, s.sharding[at],
+            drains[s.schedule[at]], wire.reshape(-1, 3)[of.ravel()], out,
+        )  # fmt: skip
+        out[:, :2] *= 1 - ROUNDING
+        return out
+
+    def sharpened(self, group: Group, i: int) -> Bound:
+        """Bound one plan, its stages known."""
+        s = self.space
+        data, tensor = int(s.data[i]), int(s.tensor[i])
+        return sharpen(
+            group,
+            schedule=int(s.schedule[i]),
+            stages=int(s.pipeline[i]),
+            chunks=int(s.chunks[i]),
+            micro_batches=int(s.micro_batches[i]),
+            data=data,
+            sharding=int(s.sharding[i]),
+            wire=self.wire(data, tensor) if data > 1 else Wire(0.0, 0.0, 0.0),
+        )
+
+
+def price_of(cluster: Cluster) -> float:
+    """Return the price of one device, or of its share of a node, in dollars.
+
+    Raises
+    ------
+    ConfigError
+        If neither file has a price.
+    """
+    if cluster.device.price is not None:
+        return cluster.device.price.value
+    if cluster.nodes.price is not None:
+        return cluster.nodes.price.value / cluster.nodes.count
+    raise ConfigError(
+        f"objective cost needs a price, but neither the device {cluster.device.name} nor the node "
+        f"{cluster.nodes.name} has one; add the field price with its source, or choose time or"
+        " energy",
+        field="--objective",
+    )
+
+
+def searcher(
+    model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
+    objective: Objective = "time", precision: str | None = None,
+) -> Searcher:  # fmt: skip
+    """Prepare a search: list the plans.
+
+    Raises
+    ------
+    RidgelineError
+        If the cluster has too few devices, or no price for the objective cost.
+    """
+    model = load_model(model) if isinstance(model, str) else model
+    cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    if not 1 <= devices <= cluster.max_devices:
+        raise ConfigError(
+            f"{cluster.name} has 1 to {cluster.max_devices} devices, found {devices}",
+            field="--devices",
+        )
+    if objective == "cost":
+        price_of(cluster)
+    groups = Groups(model, cluster, devices, precision)
+    space = enumerate_plans(
+        devices,
+        global_batch,
+        tensors=[t for t in divisors(devices) if groups.divides(t)],
+        max_stages=groups.max_stages,
+        sequences=model.network.tokens_per_sample > 0,
+        precision=groups.precision,
+    )
+    return Searcher(model, cluster, devices, objective, space, groups)
+
+
+def search(
+    model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
+    objective: Objective = "time", precision: str | None = None, limit: int | None = None,
+    runners_up: int = 0, progress: Callable[[str], None] = lambda text: None,
+) -> Found:  # fmt: skip
+    """Find the plan of the least step time, energy or cost on exactly so many devices.
+
+    Parameters
+    ----------
+    limit
+        Replay at most so many plans; None: until the best is proven.
+    runners_up
+        Replay so many of the next ones, too.
+
+    Raises
+    ------
+    RidgelineError
+        As `searcher`; or if no plan fits.
+    """
+    began = time.perf_counter()
+    one = searcher(model, cluster, devices, global_batch, objective=objective, precision=precision)
+    return _Run(one, limit, runners_up, progress).found(began)
+
+
+class _Run:
+    """The queue of a search. Entries: (bound, stage of knowledge, number)."""
+
+    def __init__(
+        self, one: Searcher, limit: int | None, runners_up: int, progress: Callable[[str], None]
+    ) -> None:
+        self.one, self.limit, self.runners_up, self.progress = one, limit, runners_up, progress
+        self.queue: list[tuple[float, int, int]] = []
+        self.bounds: dict[int, Bound] = {}
+        self.played: list[Replay] = []
+        self.dropped = self.too_full = self.unplayable = 0
+        self.screen_s = 0.0
+        self.capacity = one.cluster.device.capacity_bytes
+
+    def fill(self) -> None:
+        """Screen all plans."""
+        one, space = self.one, self.one.space
+        if not len(space):
+            return
+        code = np.ravel_multi_index(
+            (space.recompute, space.sequence, space.tensor, space.micro_batch),
+            (len(RECOMPUTE_NAMES), 2, one.devices + 1, space.global_batch + 1),
+        )
+        _, first, which = np.unique(code, return_index=True, return_inverse=True)
+        priced = [one.groups.group(one.key(int(i))) for i in first]
+        known = np.array([np.full(len(TOTALS), np.inf) if g is None else totals(g) for g in priced])
+        start = time.perf_counter()
+        bounds = one.screened(np.arange(len(space)), which.ravel(), known)
+        self.screen_s = time.perf_counter() - start
+        fits = bounds[:, 2] <= self.capacity
+        self.dropped += int((~fits).sum())
+        at = np.flatnonzero(fits)
+        values = one.bound_values(bounds[at, 0], bounds[at, 1], at)
+        self.queue = [(v, 0, i) for v, i in zip(values.tolist(), at.tolist(), strict=True)]
+        heapq.heapify(self.queue)
+
+    def found(self, began: float) -> Found:
+        """Take the plans in order of their bounds."""
+        self.fill()
+        one = self.one
+        while self.queue and not self._done():
+            value, known, i = heapq.heappop(self.queue)
+            if known == 0:
+                group = one.groups.group(one.key(i))
+                assert group is not None
+                bound = one.sharpened(group, i)
+                if bound.memory_bytes > self.capacity:
+                    self.dropped += 1
+                    continue
+                self.bounds[i] = bound
+                (sharp,) = one.bound_values(
+                    np.array([bound.time_s]), np.array([bound.energy_j]), np.array([i])
+                )
+                heapq.heappush(self.queue, (max(value, float(sharp)), 1, i))
+            else:
+                self._play(i)
+        fitting = sorted((r for r in self.played if r.fits), key=lambda r: r.objective)
+        return Found(
+            model=one.model.name,
+            cluster=one.cluster.name,
+            devices=one.devices,
+            objective=one.objective,
+            replays=tuple(fitting),
+            n_plans=len(one.space),
+            n_dropped=self.dropped,
+            n_too_full=self.too_full,
+            n_unplayable=self.unplayable,
+            open_bound=self.queue[0][0] if self.queue else float("inf"),
+            screen_plans_per_s=len(one.space) / self.screen_s if self.screen_s else 0.0,
+            seconds=time.perf_counter() - began,
+        )
+
+    def _done(self) -> bool:
+        if self.limit is not None and len(self.played) + self.unplayable >= self.limit:
+            return True
+        fitting = [r.objective for r in self.played if r.fits]
+        best = min(fitting, default=float("inf"))
+        return self.queue[0][0] >= best and len(fitting) > self.runners_up
+
+    def _play(self, i: int) -> None:
+        plan = self.one.space.plan(i)
+        self.progress(str(plan))
+        try:
+            replay = self.one.replay(plan, self.bounds[i].time_s)
+        except RidgelineError:  # a schedule that the engine cannot play for this cut
+            self.unplayable += 1
+            return
+        self.played.append(replay)
+        self.too_full += not replay.fits

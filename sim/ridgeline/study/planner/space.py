@@ -1,0 +1,140 @@
+"""All legal plans of one step on so many devices, as arrays: one entry a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.recompute import Mode
+
+Ints = npt.NDArray[np.int64]
+
+SCHEDULE_NAMES: tuple[Literal["1f1b", "gpipe", "interleaved", "zero-bubble"], ...] = (
+    "1f1b",
+    "gpipe",
+    "interleaved",
+    "zero-bubble",
+)
+RECOMPUTE_NAMES: tuple[Mode, ...] = ("none", "selective", "full")
+MOST_CHUNKS = 8
+"""Chunks of an interleaved schedule that are tried: each further one shortens the bubble less than
+it adds messages."""
+_INTERLEAVED = SCHEDULE_NAMES.index("interleaved")
+
+
+@dataclass(frozen=True)
+class Space:
+    """Plans as arrays of equal length P.
+
+    Attributes
+    ----------
+    global_batch
+        Samples of one step.
+    data, tensor, pipeline, micro_batch, chunks, sharding
+        [P] as in `Plan`.
+    sequence
+        [P] 1 where sequence parallelism is on.
+    schedule, recompute
+        [P] places in `SCHEDULE_NAMES` and `RECOMPUTE_NAMES`.
+    """
+
+    global_batch: int
+    precision: str | None
+    data: Ints
+    tensor: Ints
+    pipeline: Ints
+    micro_batch: Ints
+    chunks: Ints
+    sharding: Ints
+    sequence: Ints
+    schedule: Ints
+    recompute: Ints
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @cached_property
+    def micro_batches(self) -> Ints:
+        """[P] micro-batches that a rank accumulates."""
+        return self.global_batch // (self.data * self.micro_batch)
+
+    def plan(self, i: int) -> Plan:
+        """Return one plan."""
+        tensor = int(self.tensor[i])
+        return Plan(
+            global_batch=self.global_batch,
+            precision=self.precision,
+            data=int(self.data[i]),
+            tensor=tensor,
+            pipeline=int(self.pipeline[i]),
+            micro_batch=int(self.micro_batch[i]),
+            chunks=int(self.chunks[i]),
+            sharding=int(self.sharding[i]),
+            sequence=tensor if self.sequence[i] else 1,
+            schedule=SCHEDULE_NAMES[int(self.schedule[i])],
+            recompute=RECOMPUTE_NAMES[int(self.recompute[i])],
+        )
+
+
+def divisors(n: int) -> list[int]:
+    """Return all divisors of a number, ascending."""
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return sorted({*small, *(n // d for d in small)})
+
+
+def enumerate_plans(
+    devices: int,
+    global_batch: int,
+    *,
+    tensors: list[int],
+    max_stages: int,
+    sequences: bool,
+    precision: str | None = None,
+) -> Space:
+    """List every plan that `Plan` allows on exactly so many devices.
+
+    Parameters
+    ----------
+    tensors
+        Degrees that the model can be divided by.
+    max_stages
+        Parts that it can be cut into.
+    sequences
+        Whether the samples have positions that sequence parallelism can share.
+    """
+    rows: list[tuple[int, ...]] = []
+    for tensor in tensors:
+        for pipeline in divisors(devices // tensor) if devices % tensor == 0 else ():
+            data = devices // tensor // pipeline
+            if global_batch % data or pipeline > max_stages:
+                continue
+            rank_batch = global_batch // data
+            for micro_batch in divisors(rank_batch):
+                pipes = _schedules(pipeline, rank_batch // micro_batch, max_stages)
+                for schedule, chunks in pipes:
+                    for sharding in range(4) if data > 1 else (0,):
+                        for sequence in (0, 1) if sequences and tensor > 1 else (0,):
+                            for recompute in range(len(RECOMPUTE_NAMES)):
+                                rows.append(
+                                    (
+                                        *(data, tensor, pipeline, micro_batch, chunks),
+                                        *(sharding, sequence, schedule, recompute),
+                                    )
+                                )
+    columns = np.array(rows, np.int64).reshape(-1, 9).T
+    return Space(global_batch, precision, *cast("list[Ints]", list(columns)))
+
+
+def _schedules(pipeline: int, micro_batches: int, max_stages: int) -> list[tuple[int, int]]:
+    """Return the schedules of a pipeline and their chunks."""
+    if pipeline == 1:
+        return [(0, 1)]
+    found = [(s, 1) for s in range(len(SCHEDULE_NAMES)) if s != _INTERLEAVED]
+    if micro_batches % pipeline == 0:
+        found += [(_INTERLEAVED, v) for v in range(2, min(max_stages // pipeline, MOST_CHUNKS) + 1)]
+    return found
