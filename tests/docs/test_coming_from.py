@@ -1,4 +1,4 @@
-"""Pages for people who come from other simulators, and the gallery: commands run, pictures exist."""
+"""Pages for people who know other simulators, and the gallery: commands run, pictures exist."""
 
 from __future__ import annotations
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.study.planner import search
 from ridgeline.study.planner.screen import totals
-from ridgeline.study.planner.search import Searcher, searcher
+from ridgeline.study.planner.search import Searcher, pareto, searcher
 
 CASES = (
     ("gpt2", "selene-a100", 8, 24),

@@ -137,9 +137,7 @@ def _on_cluster(jobs: Iterable[Job], address: str) -> Iterator[Done]:
     try:
         client = Client(address, timeout=10)
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"no scheduler answers there: {error}", field="--cluster-address"
-        ) from error
+        raise ConfigError(f"no scheduler answers there: {error}", field="--cluster-address") from error
     with contextlib.closing(client):
         chunks = _chunks(jobs)
         submit: Callable[[list[Job]], Any] = lambda chunk: client.submit(  # noqa: E731

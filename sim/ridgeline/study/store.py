@@ -85,9 +85,7 @@ class Store:
         try:
             written = os.pwrite(self._file, line, self._end)
         except OSError as error:
-            raise ConfigError(
-                f"cannot be written: {error.strerror}", file=str(self.path)
-            ) from error
+            raise ConfigError(f"cannot be written: {error.strerror}", file=str(self.path)) from error
         if written != len(line):
             raise ConfigError("cannot be written: the disk is full", file=str(self.path))
         self._places[key] = (self._end, len(line))

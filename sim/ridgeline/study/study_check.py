@@ -61,3 +61,4 @@ def _is_of(error: RidgelineError, name: str) -> bool:
 
 def _message(error: RidgelineError) -> str:
     return error.message if isinstance(error, ConfigError) else str(error)
+

@@ -39,9 +39,7 @@ class Span(Strict):
         """Return the value that lies so far along the span; whole numbers stay whole."""
         (a, unit), (b, other) = _parted(self.start), _parted(self.end)
         if unit != other:
-            raise ConfigError(
-                f"from and to have the units {unit!r} and {other!r}: write them alike"
-            )
+            raise ConfigError(f"from and to have the units {unit!r} and {other!r}: write them alike")
         if self.scale == "log" and min(a, b) <= 0:
             raise ConfigError("a logarithmic span goes from and to more than 0")
         if share in (0.0, 1.0):
@@ -143,9 +141,8 @@ class Study(Strict):
         fixed = {**{f"plan.{name}": value for name, value in self.plan.items()}, **self.set}
         for values in self.combinations():
             if all(condition.value({**fixed, **values}) for condition in conditions):
-                yield (
-                    {name: _cell(value) for name, value in values.items()},
-                    base.with_values(values),
+                yield {name: _cell(value) for name, value in values.items()}, base.with_values(
+                    values
                 )
 
 
@@ -227,10 +224,7 @@ def sampled(sample: Sample) -> list[Row]:
     drawn = 2 ** (sample.count - 1).bit_length() if sample.method == "sobol" else sample.count
     rows = engine.random(drawn)[: sample.count].tolist()
     return [
-        {
-            name: _chosen(values, u)
-            for (name, values), u in zip(sample.over.items(), row, strict=True)
-        }
+        {name: _chosen(values, u) for (name, values), u in zip(sample.over.items(), row, strict=True)}
         for row in rows
     ]
 
@@ -262,9 +256,7 @@ def _check_axes(document: Document, study: Study) -> None:
     for i, group in enumerate(study.zip):
         if len({_count(values) for values in group.values()}) != 1:
             counts = ", ".join(f"{name}: {_count(values)}" for name, values in group.items())
-            raise document.error(
-                f"all fields of a group need as many values ({counts})", ("zip", i)
-            )
+            raise document.error(f"all fields of a group need as many values ({counts})", ("zip", i))
 
 
 def _check_formulas(document: Document, study: Study) -> None:

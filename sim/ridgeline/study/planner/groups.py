@@ -165,7 +165,9 @@ class Group:
 class Groups:
     """Prices groups of plans of one model on so many devices of a cluster."""
 
-    def __init__(self, model: Model, cluster: Cluster, devices: int, precision: str | None) -> None:
+    def __init__(
+        self, model: Model, cluster: Cluster, devices: int, precision: str | None
+    ) -> None:
         self.model, self.cluster, self.devices = model, cluster, devices
         self.precision = precision or model.network.precision
         self.topology: Topology = from_cluster(cluster, devices)
@@ -223,7 +225,9 @@ class Groups:
             return None
         whole, part = counted
         more = layers - _FEW_LAYERS
-        same = all(w == p + more * (p - o) for w, p, o in zip(whole, part, one, strict=True))
+        same = all(
+            w == p + more * (p - o) for w, p, o in zip(whole, part, one, strict=True)
+        )
         return few if same else None
 
     def _expanded(self, per_unit: Floats, few: int, more: int) -> Floats:
@@ -345,7 +349,9 @@ class Groups:
             self._collective_s[known] = self.wires.time_s(kind, np.arange(tensor), size)
         return self._collective_s[known]
 
-    def _add_held(self, graph: Graph, home: Ints, gradients: frozenset[str], held: Floats) -> None:
+    def _add_held(
+        self, graph: Graph, home: Ints, gradients: frozenset[str], held: Floats
+    ) -> None:
         """Add what a rank holds, in full; sharding divides it later."""
         copied = {
             op.inputs[0]
@@ -441,3 +447,5 @@ def _counted(model: Model, precision: str) -> tuple[int, int, int]:
         sum(t.bytes for t in graph.tensors.values()),
         len(graph.ops),
     )
+
+

@@ -156,10 +156,11 @@ def _begin(group: Group, stages: int, chunks: int) -> Floats:
     return begin
 
 
-def _rest(group: Group, stages: int, chunks: int, direction: int) -> list[tuple[int, float]]:
+def _rest(
+    group: Group, stages: int, chunks: int, direction: int
+) -> list[tuple[int, float]]:
     """Return (stage, seconds): what follows the end of its last backward block, less what of it
-    nobody waits for.
-    """
+    nobody waits for."""
     seconds = np.add.reduceat(group.seconds(direction), group.cut(stages * chunks)[:-1])
     waits = group.waits(stages * chunks, direction)
     found, after = [], np.zeros(stages)
