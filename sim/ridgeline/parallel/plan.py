@@ -66,8 +66,9 @@ class Plan(Strict):
     sharding: int = Field(default=0, ge=0, le=3)
     """What the data-parallel ranks share (ZeRO): 1 optimizer state, 2 gradients, too, 3 weights,
     too."""
-    recompute: Literal["none", "full", "selective"] = "none"
-    """What the backward pass computes again: every block, or the scores of attention."""
+    recompute: Literal["none", "full", "selective", "sqrt", "optimal"] = "none"
+    """What the backward pass computes again: every block, the scores of attention, stretches of
+    about the square root of the blocks, or what is least for as much memory (revolve)."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
     overlap_tensor: bool = False

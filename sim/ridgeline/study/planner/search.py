@@ -316,6 +316,7 @@ def search(
     model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
     objective: Objective = "time", precision: str | None = None, limit: int | None = None,
     runners_up: int = 0, progress: Callable[[str], None] = lambda text: None,
+    alone: str | None = None,
 ) -> Found:  # fmt: skip
     """Find the plan of the least step time, energy or cost on exactly so many devices.
 
@@ -325,6 +326,8 @@ def search(
         Replay at most so many plans; None: until the best is proven.
     runners_up
         Replay so many of the next ones, too.
+    alone
+        Consider only plans that divide the step by this dimension: data, tensor or pipeline.
 
     Raises
     ------
@@ -333,6 +336,8 @@ def search(
     """
     began = time.perf_counter()
     one = searcher(model, cluster, devices, global_batch, objective=objective, precision=precision)
+    if alone is not None:
+        one.space = one.space.only(alone)
     return _Run(one, limit, runners_up, progress).found(began)
 
 

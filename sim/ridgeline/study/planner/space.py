@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal, cast
 
@@ -62,6 +62,15 @@ class Space:
     def micro_batches(self) -> Ints:
         """[P] micro-batches that a rank accumulates."""
         return self.global_batch // (self.data * self.micro_batch)
+
+    def only(self, dimension: str) -> Space:
+        """Return the plans that use no other dimension than this: data, tensor or pipeline."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        others = [columns[name] == 1 for name in ("data", "tensor", "pipeline") if name != dimension]
+        kept = np.logical_and.reduce(others)
+        return Space(
+            **{n: c[kept] if isinstance(c, np.ndarray) else c for n, c in columns.items()}
+        )
 
     def plan(self, i: int) -> Plan:
         """Return one plan."""
