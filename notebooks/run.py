@@ -29,10 +29,11 @@ def notebooks() -> list[Path]:
 
 
 def code_cells(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield number and text of every code cell."""
+    """Yield number and text of every code cell, without the lines that only IPython knows."""
     for number, cell in enumerate(json.loads(path.read_text("utf-8"))["cells"]):
         if cell["cell_type"] == "code":
-            yield number, "".join(cell["source"])
+            lines = [line for line in cell["source"] if not line.startswith("%")]  # IPython's own
+            yield number, "".join(lines)
 
 
 def run(path: Path) -> dict[str, Any]:

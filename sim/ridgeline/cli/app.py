@@ -40,7 +40,7 @@ VERBS = {
     ),
     "plan": Verb(
         "Find the best way to distribute a step over so many devices.",
-        "ridgeline plan gpt2 dgx1-v100 --devices 4 --batch 8 --limit 4",
+        "ridgeline plan resnet18 dgx1-v100 --devices 4 --batch 32 --limit 4",
     ),
     "scaling": Verb(
         "Scale a step over more and more devices, by each strategy and the best hybrid.",

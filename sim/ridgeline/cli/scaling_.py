@@ -103,7 +103,7 @@ def _print(study: Scaling) -> None:
     screen.print(
         f"{study.model.title} on {study.cluster.name}: {study.mode} scaling (the batch {per} stays)"
     )
-    columns = ("devices", "batch", "step ms", "samples/s", "ideal", "speed-up", "efficiency",
+    columns = ("n", "batch", "step ms", "samples/s", "ideal", "times", "effic.",
                "exposed", "bubble", "J/sample")  # fmt: skip
     table = plain_table({"strategy": "left", **dict.fromkeys(columns, "right")})
     for point in study.points:

@@ -19,6 +19,7 @@ from ridgeline.kernels import OpCost
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.experts import with_experts
+from ridgeline.parallel.host import Host
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Partition, partition
 from ridgeline.parallel.plan import Plan
@@ -113,7 +114,8 @@ def lower(
     cut = _cut(Same(local), tuple(times), n_parts)
     overlaps = {"data": plan.overlap, "tensor": plan.overlap_tensor}
     blocking = frozenset(name for name, does in overlaps.items() if not does)
-    writer = Writer(builder, prices, wires, mesh, blocking)
+    host = Host(builder, plan.issue, waits=plan.pipeline > 1) if plan.issue else None
+    writer = Writer(builder, prices, wires, mesh, blocking, host)
     step = Step(plan, writer, cut, sharded.divided, fold=fold)
     step.write()
     return Lowered(
@@ -123,7 +125,7 @@ def lower(
         cost_of_row=prices.cost_of_row,
         dimension_of_row=wires.dimension_of_row,
         classes=tuple(members for team in step.teams for members in team.members),
-        schedules=tuple(step.schedules),
+        schedules=tuple(step.ends.schedules),
         whole=sharded.whole,
         unlike=step.unlike,
     )

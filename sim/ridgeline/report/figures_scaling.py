@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.report.figures_roofline import along, decade_below
 from ridgeline.report.style import FAINT, GRID, INK, PAPER, SERIES, SMALL, head, sheet
@@ -12,9 +12,10 @@ from ridgeline.units import show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 _MARKERS = "osD^vP"
-_SPACE = (4.3, 0.75, 0.75, 1.05)
+_SPACE = (4.5, 0.75, 0.75, 1.3)
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class Curve:
     ----------
     flop_per_byte, flop_per_s
         Useful FLOPs for each byte that a device sends, and useful FLOP/s of a device.
+    binding
+        Kind of link that takes longest: the slope that bounds the point.
     """
 
     name: str
@@ -32,6 +35,12 @@ class Curve:
     samples_per_s: Sequence[float]
     flop_per_byte: Sequence[float]
     flop_per_s: Sequence[float]
+    binding: Sequence[str]
+
+    @property
+    def is_best(self) -> bool:
+        """Whether the others are special cases of this one, which is drawn broad beneath them."""
+        return self.name == "hybrid"
 
 
 @dataclass(frozen=True)
@@ -68,8 +77,8 @@ def scaling_curves(
             ends = [curve.devices[0], ticks[-1]]
             axes.plot(ends, [base * n for n in ends], color=colour, lw=0.8, ls=(0, (1, 2)))
             handles += axes.plot(
-                curve.devices, curve.samples_per_s, color=colour, lw=1.6, ms=5,
-                marker=_MARKERS[k % len(_MARKERS)], mec=PAPER, label=curve.name, gid=curve.name,
+                curve.devices, curve.samples_per_s, color=colour, label=curve.name,
+                gid=curve.name, **_look(k, curve),
             )  # fmt: skip
         axes.xaxis.set_major_locator(FixedLocator(ticks))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -91,15 +100,17 @@ def distributed_roofline(
     def draw(axes: Axes) -> str:
         _frame(axes, curves, roof)
         _roofs(axes, roof)
-        handles = [_trajectory(axes, k, curve) for k, curve in enumerate(curves)]
+        slowest = min(roof.links, key=lambda name: roof.links[name])
+        handles = [_trajectory(axes, k, curve, slowest) for k, curve in enumerate(curves)]
         for k, curve in enumerate(curves):
             _latency(axes, roof, k, curve)
         axes.set_xlabel("useful FLOPs for each byte that a device sends")
         axes.set_ylabel("useful FLOP/s of a device")
         head(axes, title, handles, columns=4)
         return (
-            "Numbers: devices. Slopes: what a device can send at each level of the network. Dashed:"
-            " what memory allows this network's ops. Short bars: the fixed times of messages alone."
+            "Numbers: devices. Slopes: what a device can send at each level of the network; open"
+            " markers: a faster level binds than the lowest slope. Dashed: what memory allows."
+            " Short bars: what the fixed times of messages would allow."
         )
 
     return sheet(_SPACE, draw, stamp, ax)
@@ -135,19 +146,38 @@ def _roofs(ax: Axes, roof: Roof) -> None:
             f"memory {show(roof.memory_flop_per_s, 'FLOP/s')}", (right, roof.memory_flop_per_s),
             xytext=(-3, -10), ha="right", textcoords="offset points", fontsize=SMALL, color=FAINT,
         )  # fmt: skip
+    alike: dict[float, list[str]] = {}
     for name, bandwidth in roof.links.items():
+        alike.setdefault(float(f"{bandwidth:.3g}"), []).append(name)
+    for bandwidth, names in alike.items():
+        name = ", ".join(sorted(names))
         ends = [max(left, bottom / bandwidth), peak / bandwidth]
         ax.plot(ends, [x * bandwidth for x in ends], color=INK, lw=1.4, gid=f"link: {name}")
         along(ax, bandwidth, f"{name} {show(bandwidth, 'B/s')}", INK)
 
 
-def _trajectory(ax: Axes, k: int, curve: Curve):  # type: ignore[no-untyped-def]
+def _look(k: int, curve: Curve) -> dict[str, Any]:
+    marker = _MARKERS[k % len(_MARKERS)]
+    if curve.is_best:
+        return {"lw": 6, "alpha": 0.35, "marker": "", "solid_capstyle": "round", "zorder": 2}
+    return {"lw": 1.5, "marker": marker, "ms": 6, "mec": PAPER, "mew": 0.8, "zorder": 3}
+
+
+def _trajectory(ax: Axes, k: int, curve: Curve, slowest: str) -> Line2D:
+    """Draw one strategy as devices grow; open markers where another link than the slowest binds."""
     colour = SERIES[k % len(SERIES)]
     (line,) = ax.plot(
-        curve.flop_per_byte, curve.flop_per_s, color=colour, lw=1.3, ms=6, mec=PAPER, mew=0.8,
-        marker=_MARKERS[k % len(_MARKERS)], label=curve.name, gid=f"points: {curve.name}", zorder=3,
+        curve.flop_per_byte, curve.flop_per_s, color=colour, label=curve.name,
+        gid=f"points: {curve.name}", **_look(k, curve),
     )  # fmt: skip
-    for at in {0, len(curve.devices) - 1} if curve.devices else ():
+    if curve.is_best:
+        return line
+    for x, y, name in zip(curve.flop_per_byte, curve.flop_per_s, curve.binding, strict=True):
+        if name != slowest:
+            ax.plot(
+                [x], [y], marker=line.get_marker(), ms=6, mfc=PAPER, mec=colour, mew=1.3, zorder=4
+            )
+    for at in sorted({0, len(curve.devices) - 1}):
         ax.annotate(
             str(curve.devices[at]), (curve.flop_per_byte[at], curve.flop_per_s[at]),
             xytext=(0, -12 if k % 2 else 7), textcoords="offset points", ha="center",

@@ -89,7 +89,7 @@ class ScalingPoint:
 
     @property
     def flop_per_byte(self) -> float:
-        """Useful FLOPs for each byte that a device sends on its binding level; inf: it sends none."""
+        """Useful FLOPs for each byte that a device sends on its binding level; inf: none."""
         assert self.result is not None
         level = self.binding
         useful = self.result.flops_per_step / self.devices
@@ -218,7 +218,10 @@ def _point(
             model, cluster, devices, batch, precision=precision, limit=limit, alone=alone
         )
         if not found.n_plans:
-            reason = f"no plan of {strategy} alone shares the network and a batch of {batch} so"
+            reason = (
+                f"no plan divides the network and a batch of {batch} over {devices} devices by"
+                f" {strategy} alone"
+            )
             return ScalingPoint(strategy, devices, batch, None, reason)
         result = simulate(model, cluster, found.best.plan)
     except RidgelineError as error:
@@ -263,13 +266,9 @@ def _level(name: str, load: float, capacity: float, result: Result) -> Level:
     """Put the load of one link on all links of its class that a device has."""
     node = result.details.cluster.nodes
     ends = {f"device{i}" for i in range(node.count)} if name in node.link_types else set()
-    own = sum(
-        link.count for link in node.links if link.type == name and ends & set(link.between)
-    )
-    both = sum(
-        link.count for link in node.links if link.type == name and ends >= set(link.between)
-    )
-    each = node.link_types[name] if name in node.link_types else None
+    own = sum(link.count for link in node.links if link.type == name and ends & set(link.between))
+    both = sum(link.count for link in node.links if link.type == name and ends >= set(link.between))
+    each = node.link_types.get(name)
     if each is None or not own:
         return Level(name, load, capacity)
     out = (own + both) / node.count * each.bandwidth.value * each.achievable.value
@@ -281,7 +280,6 @@ def _loads(program: Program) -> Floats:
     plays = np.bincount(program.cost, minlength=len(program.phase_ptr) - 1).astype(np.float64)
     of_phase = np.repeat(plays, np.diff(program.phase_ptr)) * program.repeat
     of_work = np.repeat(of_phase, np.diff(program.work_ptr)) * program.work_amount
-    loads: Floats = np.bincount(
-        program.work_resource, weights=of_work, minlength=len(program.capacity)
-    )
+    loads = np.zeros(len(program.capacity))
+    np.add.at(loads, program.work_resource, of_work)
     return loads

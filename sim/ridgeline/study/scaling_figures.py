@@ -1,4 +1,4 @@
-"""The figures of a scaling study: what `ridgeline.report.figures_scaling` draws, from its points."""
+"""The figures of a scaling study: its points as `report.figures_scaling` draws them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ridgeline.errors import RidgelineError
 from ridgeline.report.figures_scaling import Curve, Roof, distributed_roofline, scaling_curves
 from ridgeline.study.scaling import Scaling, ScalingPoint
 
@@ -26,6 +27,7 @@ def curves_of(study: Scaling, *, sending: bool = False) -> list[Curve]:
                     [p.result.samples_per_s for p in points if p.result is not None],
                     [p.flop_per_byte for p in points],
                     [p.flop_per_s for p in points],
+                    [p.binding.name if p.binding else "" for p in points],
                 )
             )
     return found
@@ -46,7 +48,7 @@ def roof_of(study: Scaling) -> Roof:
 
 
 def latency_flop_per_s(point: ScalingPoint) -> float:
-    """Useful FLOP/s of a device if only the fixed times of its busiest queue of messages counted."""
+    """Return useful FLOP/s of a device if only the fixed times of its messages counted."""
     assert point.result is not None
     program = point.result.details.lowered.program
     phase_s = np.concatenate(([0.0], np.cumsum(program.latency_s * program.repeat)))
@@ -61,7 +63,7 @@ def latency_flop_per_s(point: ScalingPoint) -> float:
 
 
 def _memory_flop_per_s(point: ScalingPoint) -> float:
-    """Useful FLOP/s of a device if only its far memory counted."""
+    """Return useful FLOP/s of a device if only its far memory counted."""
     assert point.result is not None
     device = point.result.details.cluster.device
     far = device.memory[device.far_memory]
@@ -91,6 +93,8 @@ def draw_curves(study: Scaling) -> Axes:
 def draw_roofline(study: Scaling) -> Axes:
     """Draw the distributed roofline."""
     title, stamp = _heading(study)
+    if not any(point.binding for point in study.points):
+        raise RidgelineError("no device sends anything: a distributed roofline needs more devices")
     return distributed_roofline(
         curves_of(study, sending=True), roof_of(study), title=title, stamp=stamp
     )

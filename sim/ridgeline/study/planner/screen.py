@@ -38,13 +38,9 @@ from ridgeline.study.planner.space import SCHEDULE_NAMES
 
 Ints = npt.NDArray[np.int64]
 ROUNDING = 1e-9  # relative: what sums in another order may differ by
-TOTALS = ("forward", "backward", "weights", "accumulate", "energy", "path", "longest") + (
-    "state",
-    "master",
-    "computed",
-    "gradient",
-    "other",
-    "kept",
+TOTALS = (
+    *("forward", "backward", "weights", "accumulate", "energy", "path", "longest"),
+    *("state", "master", "computed", "gradient", "other", "kept"),
 )
 
 
@@ -156,11 +152,8 @@ def _begin(group: Group, stages: int, chunks: int) -> Floats:
     return begin
 
 
-def _rest(
-    group: Group, stages: int, chunks: int, direction: int
-) -> list[tuple[int, float]]:
-    """Return (stage, seconds): what follows the end of its last backward block, less what of it
-    nobody waits for."""
+def _rest(group: Group, stages: int, chunks: int, direction: int) -> list[tuple[int, float]]:
+    """Return (stage, seconds): what follows its last backward block, from the end of that on."""
     seconds = np.add.reduceat(group.seconds(direction), group.cut(stages * chunks)[:-1])
     waits = group.waits(stages * chunks, direction)
     found, after = [], np.zeros(stages)

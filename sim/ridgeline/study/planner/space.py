@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import itertools
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -65,12 +66,15 @@ class Space:
 
     def only(self, dimension: str) -> Space:
         """Return the plans that use no other dimension than this: data, tensor or pipeline."""
-        columns = {f.name: getattr(self, f.name) for f in fields(self)}
-        others = [columns[name] == 1 for name in ("data", "tensor", "pipeline") if name != dimension]
+        others = [
+            getattr(self, name) == 1 for name in ("data", "tensor", "pipeline") if name != dimension
+        ]
         kept = np.logical_and.reduce(others)
-        return Space(
-            **{n: c[kept] if isinstance(c, np.ndarray) else c for n, c in columns.items()}
-        )
+        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
+        parts: dict[str, Any] = {
+            name: array[kept] for name, array in arrays.items() if isinstance(array, np.ndarray)
+        }
+        return replace(self, **parts)
 
     def plan(self, i: int) -> Plan:
         """Return one plan."""
@@ -125,16 +129,15 @@ def enumerate_plans(
             rank_batch = global_batch // data
             for micro_batch in divisors(rank_batch):
                 pipes = _schedules(pipeline, rank_batch // micro_batch, max_stages)
-                for schedule, chunks in pipes:
-                    for sharding in range(4) if data > 1 else (0,):
-                        for sequence in (0, 1) if sequences and tensor > 1 else (0,):
-                            for recompute in range(len(RECOMPUTE_NAMES)):
-                                rows.append(
-                                    (
-                                        *(data, tensor, pipeline, micro_batch, chunks),
-                                        *(sharding, sequence, schedule, recompute),
-                                    )
-                                )
+                rows += [
+                    (data, tensor, pipeline, micro_batch, chunks, *more, schedule, recompute)
+                    for schedule, chunks in pipes
+                    for more in itertools.product(
+                        range(4) if data > 1 else (0,),
+                        (0, 1) if sequences and tensor > 1 else (0,),
+                    )
+                    for recompute in range(len(RECOMPUTE_NAMES))
+                ]
     columns = np.array(rows, np.int64).reshape(-1, 9).T
     return Space(global_batch, precision, *cast("list[Ints]", list(columns)))
 
