@@ -162,11 +162,11 @@ def bars(rows: Sequence[Row], kind: str, by: str | None = None, ax: Axes | None 
         axes.invert_yaxis()
         axes.set_xlim(left=0)
         axes.set_xlabel(f"{group.partition('_')[0]} ({unit})")
-        head(axes, title, shown, columns=4)
+        head(axes, title, shown, columns=2)
         of = "" if by is None else f" A bar for each {words(by)}."
         return f"Parts add up to the total; the axis begins at 0.{of}"
 
-    return sheet((2.2 + 0.2 * len(rows), 2.0, 0.8, 1.0), draw, stamp(rows), ax)
+    return sheet((2.6 + 0.2 * len(rows), 2.0, 1.0, 1.15), draw, stamp(rows), ax)
 
 
 def residuals(rows: Sequence[Row], ax: Axes | None = None) -> Axes:
