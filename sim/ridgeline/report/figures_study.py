@@ -174,7 +174,6 @@ def residuals(rows: Sequence[Row], ax: Axes | None = None) -> Axes:
 
     Every row has ``predicted`` and ``measured``, in one unit for all rows.
     """
-
     rows = _whole(rows, "measured", "predicted")
 
     def draw(axes: Axes) -> str:
