@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ridgeline.errors import ConfigError
+from ridgeline.parallel.recompute_ops import AGAIN
 from ridgeline.parallel.stages import balance, units
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 
@@ -114,6 +115,7 @@ class _Cutter:
         self.copied: dict[str, Op] = {}  # copies of weights: the op that makes them
         self.held: list[set[str]] = [set() for _ in range(n_stages)]
         self.made_by: dict[str, int] = {}
+        self.read: list[set[str]] = [set() for _ in range(n_stages)]  # in the forward pass
         # of a gradient whose sum over stages is open: by stage, what it has of it; and the same
         # of what it was made of, before the ops of the update
         self.shares: dict[str, dict[int, str]] = {}
@@ -149,11 +151,24 @@ class _Cutter:
             copy = self.copied.get(name)
             if copy is not None and name not in self.held[stage]:
                 self._put(copy, stage)
+        if op.pass_ is Pass.FORWARD:
+            self.read[stage].update(op.inputs)
+        else:
+            op = replace(op, inputs=tuple(self._kept(name, stage) for name in op.inputs))
         self.held[stage].update(op.outputs)
         self.ops[stage].append(op)
         for name in op.outputs:
             if self.graph.tensors[name].role not in _HELD:
                 self.made_by.setdefault(name, stage)
+
+    def _kept(self, name: str, stage: int) -> str:
+        """Take what a stage has received, and keeps, for what another stage computes again.
+
+        A stage would otherwise wait for another one's backward pass.
+        """
+        first = name.removesuffix(AGAIN)
+        elsewhere = first != name and self.made_by.get(name, stage) != stage
+        return first if elsewhere and first in self.read[stage] else name
 
     def _sum(self, op: Op, stage: int) -> None:
         """Add gradients of a weight; those of different stages stay apart."""

@@ -10,7 +10,7 @@ from ridgeline.parallel.recompute_blocks import Block
 from ridgeline.workload.builder import settle
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor
 
-_AGAIN = ".again"
+AGAIN = ".again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +88,13 @@ def replay(graph: Graph, before: Mapping[int, Sequence[Repeat]]) -> Graph:
 
 def _again(op: Op, tensors: dict[str, Tensor], latest: Mapping[str, str], names: set[str]) -> Op:
     """Return a forward op once more: it reads the latest copies and writes new ones."""
-    name = _free(op.name + _AGAIN, names)
+    name = _free(op.name + AGAIN, names)
     names.add(name)
     outputs = []
     for output in op.outputs:
         copy = output
         if tensors[output].role is Role.ACTIVATION:
-            copy = _free(output + _AGAIN, tensors)
+            copy = _free(output + AGAIN, tensors)
             tensors[copy] = replace(tensors[output], name=copy)
         outputs.append(copy)
     inputs = tuple(latest.get(tensor, tensor) for tensor in op.inputs)
@@ -112,7 +112,7 @@ def done_again(graph: Graph) -> Iterator[str]:
     """Name the forward ops that a graph does again, as often as it does."""
     for op in graph.ops:
         if op.pass_ is Pass.RECOMPUTE:
-            yield op.name.rsplit(_AGAIN, 1)[0]
+            yield op.name.rsplit(AGAIN, 1)[0]
 
 
 def _free(name: str, taken: Iterable[str]) -> str:
