@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ridgeline.report.result import Result
     from ridgeline.shelves import clusters, devices, energy_tables, models, nodes
     from ridgeline.simulation import simulate
-    from ridgeline.study.sweep import load_study, run_sweep
+    from ridgeline.study.sweep import load_rows, load_study, run_sweep
     from ridgeline.workload.execution import Execution
     from ridgeline.workload.files import load_model
     from ridgeline.workload.model import Model
@@ -67,6 +67,7 @@ _HOME = {
     "load_energy_table": "hardware",
     "load_model": "workload.files",
     "load_node": "hardware",
+    "load_rows": "study.sweep",
     "load_study": "study.sweep",
     "memory": "parallel.memory",
     "models": "shelves",
@@ -101,6 +102,7 @@ __all__ = [
     "load_energy_table",
     "load_model",
     "load_node",
+    "load_rows",
     "load_study",
     "memory",
     "models",

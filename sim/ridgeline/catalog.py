@@ -28,6 +28,11 @@ def root() -> Path:
 
 def names(kind: str) -> list[str]:
     """Return the names of all shipped things of a kind, sorted."""
+    return list(_names(kind))
+
+
+@cache
+def _names(kind: str) -> list[str]:
     return sorted(path.stem for path in (root() / FOLDERS[kind]).glob(f"*{_SUFFIX}"))
 
 

@@ -6,7 +6,10 @@ by tag, duplicate keys are errors, aliases cannot explode, and every value keeps
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -29,6 +32,7 @@ _OPENERS = 1000
 Location = tuple[str | int, ...]
 _OVERRIDE = {"source": "override by the user", "basis": "assumed"}
 Schema = TypeVar("Schema", bound=BaseModel)
+_recorded: ContextVar[dict[str, str] | None] = ContextVar("recorded", default=None)
 
 
 class Strict(BaseModel):
@@ -167,6 +171,17 @@ def read_yaml(path: str | Path) -> Document:
     return parse_yaml(read_text(path), str(path))
 
 
+@contextmanager
+def recording() -> Iterator[dict[str, str]]:
+    """Collect the hash of the content of every file that is read meanwhile, by its path."""
+    files: dict[str, str] = {}
+    token = _recorded.set(files)
+    try:
+        yield files
+    finally:
+        _recorded.reset(token)
+
+
 def read_text(path: str | Path, limit: int = MAX_BYTES) -> str:
     """Read a UTF-8 text file of at most `limit` bytes, or raise ConfigError."""
     file = str(path)
@@ -179,6 +194,8 @@ def read_text(path: str | Path, limit: int = MAX_BYTES) -> str:
             raw = stream.read(limit + 1)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", file=file) from error
+    if (files := _recorded.get()) is not None:
+        files[file] = hashlib.sha256(raw).hexdigest()
     if len(raw) > limit:
         raise ConfigError(f"larger than {limit} bytes", file=file)
     try:

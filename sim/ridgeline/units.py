@@ -141,6 +141,24 @@ def parse(text: object, unit: str) -> float:
     return value
 
 
+def quantity(text: str) -> float:
+    """Read a quantity of any dimension, or a bare number, and return it in SI units.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither.
+    """
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
+    if match is None:
+        raise ConfigError(f"{text[:_MAX_LENGTH]!r} is not a quantity")
+    scale = _unit(match[2])[1] if match[2] is not None else Decimal(1)
+    try:
+        return float(Decimal(match[1].replace("_", "")) * scale)
+    except ArithmeticError as error:
+        raise ConfigError(f"{text!r} is out of range") from error
+
+
 def show(value: float, unit: str, digits: int = 3) -> str:
     """Write an SI value for people with a decimal prefix: ``show(9e11, "B/s") == "900 GB/s"``."""
     if value == 0 or not math.isfinite(value):

@@ -38,6 +38,26 @@ VERBS = {
         "Simulate every combination of the values in a study file.",
         "ridgeline sweep docs/examples/hbm.yaml --output hbm.csv",
     ),
+    "plan": Verb(
+        "Find the best way to distribute a step over so many devices.",
+        "ridgeline plan resnet18 dgx1-v100 --devices 4 --batch 32 --limit 4",
+    ),
+    "scaling": Verb(
+        "Scale a step over more and more devices, by each strategy and the best hybrid.",
+        "ridgeline scaling resnet18 dgx1-v100 --devices 1,2,4 --strategies data --batch 64",
+    ),
+    "top": Verb(
+        "Print the best rows of a sweep by one column.",
+        "ridgeline top hbm.csv --by energy_j.total --n 5",
+    ),
+    "pareto": Verb(
+        "Print the rows of a sweep that no other row beats.",
+        "ridgeline pareto hbm.csv --min step_time_s,energy_j.total",
+    ),
+    "plot": Verb(
+        "Draw a figure of a sweep or of validation rows.",
+        "ridgeline plot pareto hbm.csv --x step_time_s --y energy_j.total --out front.png",
+    ),
     "trace": Verb(
         "Read a network or an execution from another program's file, or write one.",
         "ridgeline trace export resnet50 --output resnet50.json --precision fp32",

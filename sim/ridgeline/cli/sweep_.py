@@ -1,17 +1,26 @@
-"""``ridgeline sweep``: every combination of the values in a study file."""
+"""``ridgeline sweep``: every point of a study file."""
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Whole
 
-FAILED_STATUS = 1
+if TYPE_CHECKING:
+    from ridgeline.study.store import Store
+    from ridgeline.study.sweep import Sweep
+
+FAILED_STATUS, INTERRUPTED_STATUS = 1, 130
+_WORTH_A_PROCESS = 50  # points; a new process takes a second or two before its first
+_SHOWN_ROWS = 40
 _SHOWN: dict[str, tuple[str, Callable[[Any], str]]] = {
     "step_time_s": ("step ms", lambda value: f"{value * 1e3:,.2f}"),
     "samples_per_s": ("samples/s", lambda value: f"{value:,.0f}"),
@@ -26,11 +35,17 @@ def sweep_(
     study: str,
     *,
     output: str | None = None,
+    processes: Whole | None = None,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    restart: Annotated[bool, Parameter(negative="")] = False,
+    cluster_address: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Simulate every combination of the values in a study file.
+    """Simulate every point of a study file.
 
-    A point that cannot be simulated is a row with its error; the exit status is then 1.
+    Finished points are kept beside the output until all are there: a sweep that was interrupted or
+    killed goes on where it was. A point that cannot be simulated is a row with its error; the exit
+    status is then 1.
 
     Parameters
     ----------
@@ -38,60 +53,111 @@ def sweep_(
         A YAML file of kind study.
     output
         File for the rows: .csv or .parquet.
+    processes
+        Processes on this machine; without it, one for each core where there are enough points.
+    resume
+        Go on with an interrupted sweep; that is what is done without it, too.
+    restart
+        Forget what an interrupted sweep has done.
+    cluster_address
+        Address of a Dask scheduler, whose workers simulate the points.
     json
         Print the rows as JSON.
     """
+    from ridgeline.errors import ConfigError
+    from ridgeline.report.files import check_writable
+    from ridgeline.study.store import Store, working_file
+    from ridgeline.study.sweep import prepare, write_rows, writer_for
+
+    if resume and restart:
+        raise ConfigError("--resume and --restart exclude each other")
+    if processes is not None and processes < 1:
+        raise ConfigError(f"must be at least 1, found {processes}", field="--processes")
+    if output is not None:
+        writer_for(Path(output))
+        check_writable(output)
+    sweep = prepare(study)
+    if processes is None:
+        processes = max(1, min(os.cpu_count() or 1, sweep.size // _WORTH_A_PROCESS))
+    with tempfile.TemporaryDirectory() as folder:
+        place = working_file(output if output is not None else Path(folder) / "rows")
+        with Store(place, restart=restart) as store:
+            if len(store):
+                print(f"ridgeline: {len(store)} points are in {place} already", file=sys.stderr)
+            try:
+                _run(sweep, store, processes, cluster_address)
+            except KeyboardInterrupt:
+                kept = "" if output is None else f"; {len(store)} points are kept in {place}"
+                print(f"ridgeline: interrupted{kept}", file=sys.stderr)
+                return INTERRUPTED_STATUS
+            rows = list(sweep.rows(store))
+            if output is not None:
+                write_rows(rows, output)
+            store.remove()
+    if json:
+        print_json(rows)
+    else:
+        _print_rows(rows, sweep.study.fields, output)
+    return _print_failed(rows, sweep.study.fields)
+
+
+def _run(sweep: Sweep, store: Store, processes: int, cluster_address: str | None) -> None:
+    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        Task,
         TextColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text
 
-    from ridgeline.report.files import check_writable
-    from ridgeline.report.summary import plain_table
-    from ridgeline.study.sweep import load_study, run_sweep, write_rows, writer_for
-
-    loaded = load_study(study)
-    if output is not None:
-        writer_for(Path(output))
-        check_writable(output)
-    from rich.console import Console
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:,.1f}/s")
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), Rate(),
         TimeRemainingColumn(),
-    )
+    )  # fmt: skip
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task(loaded.name, total=loaded.size)
-        rows = run_sweep(loaded, lambda: bar.advance(task))
+        task = bar.add_task(sweep.study.name, total=sweep.size)
+        sweep.run(store, processes, cluster_address, lambda count: bar.advance(task, count))
+
+
+def _print_rows(rows: list[dict[str, Any]], fields: list[str], output: str | None) -> None:
+    from ridgeline.report.summary import plain_table
+
+    table = plain_table(
+        {
+            **{_heading(name): "left" for name in fields},
+            **{heading: "right" for heading, _ in _SHOWN.values()},
+        }
+    )
+    for row in rows[:_SHOWN_ROWS]:
+        varied = [str(row[name]) for name in fields]
+        if row["error"]:
+            table.add_row(*varied, "failed", style="red")
+        else:
+            table.add_row(*varied, *(show(row[name]) for name, (_, show) in _SHOWN.items()))
+    console().print(table)
+    if len(rows) > _SHOWN_ROWS:
+        console().print(f"and {len(rows) - _SHOWN_ROWS} more rows")
     if output is not None:
-        write_rows(rows, output)
+        console().print(f"wrote {len(rows)} rows to {output}", soft_wrap=True)
+
+
+def _print_failed(rows: list[dict[str, Any]], fields: list[str]) -> int:
+    from ridgeline.study.study_file import shown
+
     failed = [row for row in rows if row["error"]]
-    if json:
-        print_json(rows)
-    else:
-        table = plain_table(
-            {
-                **{_heading(name): "left" for name in loaded.vary},
-                **{heading: "right" for heading, _ in _SHOWN.values()},
-            }
-        )
-        for row in rows:
-            varied = [str(row[name]) for name in loaded.vary]
-            if row["error"]:
-                table.add_row(*varied, "failed", style="red")
-            else:
-                table.add_row(*varied, *(show(row[name]) for name, (_, show) in _SHOWN.items()))
-        console().print(table)
-        if output is not None:
-            console().print(f"wrote {len(rows)} rows to {output}", soft_wrap=True)
-    for row in failed:
-        point = ", ".join(f"{name}={row[name]}" for name in loaded.vary)
-        print(f"ridgeline: {point}: {row['error']}", file=sys.stderr)
+    for row in failed[:_SHOWN_ROWS]:
+        print(f"ridgeline: {shown(row, fields)}: {row['error']}", file=sys.stderr)
+    if len(failed) > _SHOWN_ROWS:
+        print(f"ridgeline: and {len(failed) - _SHOWN_ROWS} more failed", file=sys.stderr)
     return FAILED_STATUS if failed else 0
 
 

@@ -19,6 +19,7 @@ def validate_(
     data: str | None = None,
     rows: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
+    plot: str | None = None,
 ) -> None:
     """Predict measurements, and say how far the predictions are off.
 
@@ -32,6 +33,8 @@ def validate_(
         Print every row.
     json
         Print the answer as JSON.
+    plot
+        Draw predicted over measured of every row into this file (png, svg, pdf).
     """
     from ridgeline.errors import RidgelineError
     from ridgeline.study.validate import SUITES, validate
@@ -39,6 +42,11 @@ def validate_(
     if suite is None and data is not None:
         raise RidgelineError(f"say which suite the file is for (one of: {', '.join(SUITES)})")
     made = [validate(name, data) for name in (SUITES if suite is None else [suite])]
+    if plot is not None:
+        from ridgeline.report.figures import save
+        from ridgeline.study.validate.residuals import residuals
+
+        save(residuals(made), plot)
     if json:
         answers = [one.to_dict(rows=rows) for one in made]
         print_json(answers[0] if suite is not None else {"suites": answers})
@@ -48,6 +56,8 @@ def validate_(
         if rows:
             _print_rows(one)
         _print_skipped(one)
+    if plot is not None:
+        console().print(f"wrote {plot}", markup=False, soft_wrap=True)
 
 
 def _print_summaries(made: list[Validation]) -> None:

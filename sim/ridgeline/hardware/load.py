@@ -19,6 +19,7 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
+from ridgeline.hardware.follow import with_rates
 from ridgeline.hardware.inherit import with_inherited
 from ridgeline.hardware.node import Node
 
@@ -133,6 +134,7 @@ def _build(
 def _device(document: Document, overrides: Overrides) -> Device:
     own, table = _split(overrides, "energy_table")
     document = _replaced(document, own, "energy_table")
+    own = with_rates(document, own)
     name = _name_in(document, "energy_table")
     prices = _build(_referred(document, "energy", name, "energy_table"), EnergyTable, table)
     return _build(document, Device, own, prices=prices)

@@ -6,6 +6,7 @@ This is the roofline with measured efficiencies, applied per op (Williams, Water
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ridgeline.errors import RidgelineError
@@ -25,11 +26,12 @@ from ridgeline.kernels.traffic import (
     streamed_bytes,
 )
 from ridgeline.workload.formats import bytes_of, find
-from ridgeline.workload.graph import Graph, Op
+from ridgeline.workload.graph import Gemm, Graph, Op
 
 # Frameworks do elementwise arithmetic in fp32 registers whatever the storage format is (PyTorch's
 # "opmath" type of half and bfloat16 tensors is float).
 VECTOR_FORMAT = "fp32"
+_ATTENTION_TILE = 128  # keys that fused attention works on at a time (FlashAttention-2: 64 or 128)
 
 
 def price(
@@ -91,7 +93,8 @@ def _on_engine(
         dense = ENGINE_MODELS[engine.kind](op, operands, device, name, format_)
     else:
         dense = MAPPED_MODELS[engine.kind](op, operands, device, name, format_, given)
-    busy = zeros.busy(dense)
+    done = unmasked(op)
+    busy = zeros.busy(replace(dense, peak_flops=dense.peak_flops * done))
     moved = dict.fromkeys(near_levels(device), busy.near)
     far = operands.far if busy.far is None else busy.far
     moved[device.far_memory] = zeros.moved(far)
@@ -104,7 +107,7 @@ def _on_engine(
     cost = OpCost(
         latency_s=device.launch_latency.value + busy.latency_s,
         engine_work={f"{name}.{format_}": busy.peak_flops},
-        flops={f"{name}.{format_}": op.matrix_flops * zeros.worked},
+        flops={f"{name}.{format_}": op.matrix_flops * zeros.worked * done},
         traffic_bytes={level: by_operand.total for level, by_operand in moved.items()},
         moved=moved,
         useful=zeros.useful,
@@ -148,6 +151,20 @@ def _winograd(
         notes=(*cost.notes, f"Winograd F({outputs} x {outputs}, 3 x 3): {kernels.source}"),
     )
     return _with_levels(cost, device)
+
+
+def unmasked(op: Op) -> float:
+    """Share of the tiles of scores that fused attention computes: none that a causal mask hides.
+
+    Of `t` columns of tiles a row of tiles at place i needs i, so (t + 1) / 2 on average (Dao,
+    FlashAttention-2, 2023, arXiv:2307.08691, Section 3.1, "causal masking"). Separate ops compute
+    all scores.
+    """
+    if op.kind != "flash-attention" or not dict(op.attrs).get("causal"):
+        return 1.0
+    assert isinstance(op.loops, Gemm)
+    tiles = math.ceil(op.loops.n / _ATTENTION_TILE)
+    return (tiles + 1) / (2 * tiles)
 
 
 def _instructions(flops: float, engine: Engine, format_: str) -> Moved:

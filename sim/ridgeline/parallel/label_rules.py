@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ridgeline.parallel.labels import (
     ADJUSTMENTS,
+    Grouped,
     Inner,
     Labels,
     Signature,
@@ -159,6 +160,7 @@ def scores(op: Op, tensors: Tensors) -> Signature:
         {"H": int(dict(op.attrs)["kv-heads"])},
         {"H": ("batch",), "s": ("m",), "t": ("n",)},
         strict=frozenset({"H"}),
+        grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1,), "s"),
     )
 
 
@@ -171,6 +173,7 @@ def context(op: Op, tensors: Tensors) -> Signature:
         {"H": int(dict(op.attrs)["kv-heads"])},
         {"H": ("batch",), "s": ("m",), "t": ("k",)},
         strict=frozenset({"H"}),
+        grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1,), "s"),
     )
 
 
@@ -183,6 +186,7 @@ def flash(op: Op, tensors: Tensors) -> Signature:
         {"H": int(dict(op.attrs)["kv-heads"])},
         {"H": ("batch",), "s": ("m",)},
         strict=frozenset({"H"}),
+        grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1, 2), "s"),
     )
 
 

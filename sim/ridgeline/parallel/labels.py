@@ -38,6 +38,28 @@ class Inner:
 
 
 @dataclass(frozen=True, slots=True)
+class Grouped:
+    """Heads of keys and values that each serve a group of query heads.
+
+    Attributes
+    ----------
+    label
+        Of the heads.
+    heads
+        Heads of queries.
+    inputs
+        Places of the inputs that have fewer heads: keys, values.
+    rows
+        Label of the positions of queries; the extent that it divides counts those of a whole group.
+    """
+
+    label: str
+    heads: int
+    inputs: tuple[int, ...]
+    rows: str
+
+
+@dataclass(frozen=True, slots=True)
 class Signature:
     """Labels of an op.
 
@@ -56,6 +78,8 @@ class Signature:
         Communication inside the op by label.
     strict
         Labels for which not dividing evenly is the plan's mistake: heads.
+    grouped
+        Heads that several others share.
     """
 
     inputs: tuple[Labels, ...]
@@ -65,6 +89,7 @@ class Signature:
     padded: frozenset[str] = frozenset()
     inner: Mapping[str, tuple[Inner, ...]] = field(default_factory=dict)
     strict: frozenset[str] = frozenset()
+    grouped: Grouped | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -163,6 +188,7 @@ def _of_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signa
         sig.padded,
         {label: _gradient_inner(parts) for label, parts in sig.inner.items()},
         sig.strict,
+        sig.grouped,
     )
     adjust = ADJUSTMENTS.get(forward.kind)
     return made if adjust is None else adjust(op, tensors, forward, made)

@@ -19,6 +19,7 @@ from ridgeline.kernels import OpCost
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.experts import with_experts
+from ridgeline.parallel.host import Host
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Partition, partition
 from ridgeline.parallel.plan import Plan
@@ -28,7 +29,7 @@ from ridgeline.parallel.shard import Sharded, shard
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.team import COLLECTIVE, Writer
 from ridgeline.parallel.wires import PROBE_BYTES, Wires
-from ridgeline.workload.graph import Graph, Op
+from ridgeline.workload.graph import Graph, Op, Same
 
 __all__ = ["COLLECTIVE", "Lowered", "lower"]
 
@@ -99,7 +100,7 @@ def lower(
     mesh = Mesh.of(plan)
     flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
     sharded, local = _local(
-        _Same(graph),
+        Same(graph),
         plan.expert,
         plan.context,
         plan.tensor,
@@ -108,11 +109,13 @@ def lower(
         plan.recompute,
     )
     costs = [prices.cost(op, local) for op in local.ops]
-    times = [cost.time_s(cluster.device) for cost in costs]
-    cut = _cut(_Same(local), tuple(times), plan.pipeline * plan.chunks)
+    n_parts = plan.pipeline * plan.chunks
+    times = [cost.time_s(cluster.device) for cost in costs] if n_parts > 1 else []
+    cut = _cut(Same(local), tuple(times), n_parts)
     overlaps = {"data": plan.overlap, "tensor": plan.overlap_tensor}
     blocking = frozenset(name for name, does in overlaps.items() if not does)
-    writer = Writer(builder, prices, wires, mesh, blocking)
+    host = Host(builder, plan.issue, waits=plan.pipeline > 1) if plan.issue else None
+    writer = Writer(builder, prices, wires, mesh, blocking, host)
     step = Step(plan, writer, cut, sharded.divided, fold=fold)
     step.write()
     return Lowered(
@@ -122,28 +125,15 @@ def lower(
         cost_of_row=prices.cost_of_row,
         dimension_of_row=wires.dimension_of_row,
         classes=tuple(members for team in step.teams for members in team.members),
-        schedules=tuple(step.schedules),
+        schedules=tuple(step.ends.schedules),
         whole=sharded.whole,
         unlike=step.unlike,
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Same:
-    """A graph as a key: equal only to itself."""
-
-    graph: Graph
-
-    def __hash__(self) -> int:
-        return id(self.graph)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.graph is self.graph
-
-
 @lru_cache(maxsize=8)
 def _local(
-    key: _Same,
+    key: Same,
     expert: int,
     context: int,
     tensor: int,
@@ -158,7 +148,7 @@ def _local(
 
 
 @lru_cache(maxsize=8)
-def _cut(key: _Same, times: tuple[float, ...], n_stages: int) -> Partition:
+def _cut(key: Same, times: tuple[float, ...], n_stages: int) -> Partition:
     """Cut a graph into stages; the same graph with the same times is cut once."""
     return partition(key.graph, times, n_stages)
 

@@ -30,7 +30,7 @@ class Mesh:
     order: tuple[str, ...]
     ranks: Ranks
     expert: int = 1
-    _groups: dict[tuple[int, tuple[str, ...]], Ranks] = field(default_factory=dict)
+    _groups: dict[tuple[int, tuple[str, ...], int], Ranks] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan) -> Mesh:
@@ -40,15 +40,19 @@ class Mesh:
         ranks = np.arange(plan.devices).reshape(shape[::-1]).transpose()
         return cls(order, ranks, plan.expert)
 
-    def groups(self, stage: int, *dimensions: str) -> Ranks:
+    def groups(self, stage: int, *dimensions: str, neighbours: int = 0) -> Ranks:
         """Ranks of one stage by group: [groups, members]; a group varies in the dimensions.
 
         Members are in ascending order, as are the groups by their first member. Equal calls return
-        one object.
+        one object. With `neighbours` every group is cut into parts of so many members.
         """
-        key = (stage, dimensions)
+        key = (stage, dimensions, neighbours)
         if key not in self._groups:
-            self._groups[key] = self._grouped(stage, dimensions)
+            groups = self._grouped(stage, dimensions)
+            if neighbours:
+                groups = groups.reshape(-1, neighbours)
+                groups = groups[np.argsort(groups[:, 0], kind="stable")]
+            self._groups[key] = groups
         return self._groups[key]
 
     def _grouped(self, stage: int, dimensions: tuple[str, ...]) -> Ranks:

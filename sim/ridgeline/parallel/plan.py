@@ -31,6 +31,11 @@ def _si_bytes(raw: object) -> object:
     return f"{raw!r} B" if isinstance(raw, int | float) and not isinstance(raw, bool) else raw
 
 
+def _si_seconds(raw: object) -> object:
+    """Let Python code give seconds as a number, as `_si_bytes`."""
+    return f"{raw!r} s" if isinstance(raw, int | float) and not isinstance(raw, bool) else raw
+
+
 class Plan(Strict):
     """Degrees of parallelism, batch, number formats and overlap of one training step.
 
@@ -66,8 +71,9 @@ class Plan(Strict):
     sharding: int = Field(default=0, ge=0, le=3)
     """What the data-parallel ranks share (ZeRO): 1 optimizer state, 2 gradients, too, 3 weights,
     too."""
-    recompute: Literal["none", "full", "selective"] = "none"
-    """What the backward pass computes again: every block, or the scores of attention."""
+    recompute: Literal["none", "full", "selective", "sqrt", "optimal"] = "none"
+    """What the backward pass computes again: every block, the scores of attention, stretches of
+    about the square root of the blocks, or what is least for as much memory (revolve)."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
     overlap_tensor: bool = False
@@ -75,6 +81,9 @@ class Plan(Strict):
     goes on; else the next op waits for it, as in Megatron-LM's first versions."""
     bucket: Annotated[units.Bytes, BeforeValidator(_si_bytes)] = 25 * 2.0**20
     """Gradients are reduced in buckets of at least this size (PyTorch DDP: 25 MiB)."""
+    issue: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
+    """Time of the host to issue one op of the forward or backward pass; 0: its ops are recorded or
+    compiled (CUDA graphs, XLA), so that the host is never waited for."""
     order: str = "-".join(DIMENSIONS)
     """Which dimension numbers neighbouring devices: the innermost first."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ridgeline.engine.builder import Phase, ProgramBuilder
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost, price
 from ridgeline.kernels.cost import places, price_of_place
 from ridgeline.parallel.shard import COLLECTIVES
-from ridgeline.workload.graph import Graph, Op, Tensor
+from ridgeline.workload.graph import Graph, Op, Same, Tensor
 
 
 class Prices:
@@ -16,7 +18,7 @@ class Prices:
     def __init__(self, builder: ProgramBuilder, device: Device) -> None:
         self.builder, self.device = builder, device
         self.cost_of_row: dict[int, OpCost] = {}
-        self._costs: dict[tuple[object, ...], OpCost] = {}
+        self._costs: dict[object, OpCost] = {}
         self._by_op: dict[int, tuple[Op, OpCost]] = {}
         self._rows: dict[int, int] = {}
         self.accounts = self._accounts()
@@ -30,18 +32,7 @@ class Prices:
         return known[1]
 
     def _cost(self, op: Op, graph: Graph) -> OpCost:
-        tensors = graph.tensors
-        key = (
-            op.kind,
-            op.pass_,
-            op.loops,
-            op.vector_flops,
-            op.input_passes,
-            op.output_passes,
-            op.attrs,
-            tuple(_look(tensors[n]) for n in op.inputs),
-            tuple(_look(tensors[n]) for n in op.outputs),
-        )
+        key = _signature(op, graph)
         if key not in self._costs:
             free = op.kind in COLLECTIVES
             self._costs[key] = OpCost(0.0) if free else price(op, graph, self.device)
@@ -91,6 +82,47 @@ class Prices:
             if level.bandwidth is not None:
                 resources[name] = self.builder.add_resource(f"device/{name}", level.bandwidth.value)
         return resources
+
+
+class _Signature:
+    """What the price of an op depends on, hashed once for all devices that price it."""
+
+    __slots__ = ("hash", "key")
+
+    def __init__(self, key: tuple[object, ...]) -> None:
+        self.key, self.hash = key, hash(key)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Signature) and other.key == self.key
+
+
+@lru_cache(maxsize=64)
+def _known_signatures(same: Same) -> dict[int, tuple[Op, _Signature]]:
+    """Return the signatures of a graph's ops that are known; points of a study share them."""
+    return {}
+
+
+def _signature(op: Op, graph: Graph) -> _Signature:
+    known = _known_signatures(Same(graph))
+    found = known.get(id(op))
+    if found is None or found[0] is not op:
+        tensors = graph.tensors
+        key = (
+            op.kind,
+            op.pass_,
+            op.loops,
+            op.vector_flops,
+            op.input_passes,
+            op.output_passes,
+            op.attrs,
+            tuple(_look(tensors[n]) for n in op.inputs),
+            tuple(_look(tensors[n]) for n in op.outputs),
+        )
+        found = known[id(op)] = op, _Signature(key)
+    return found[1]
 
 
 def _look(tensor: Tensor) -> tuple[object, ...]:

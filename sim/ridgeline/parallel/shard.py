@@ -33,32 +33,23 @@ features] are scattered along the positions instead of being summed on every dev
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ridgeline.errors import ConfigError
+from ridgeline.parallel.choice import FREE, PARTIAL, STATIC, WEIGHTS, WHOLE, Choice, need_of
+from ridgeline.parallel.head_copies import can_share, with_copied_heads
 from ridgeline.parallel.labels import (
     Signature,
-    base,
     divided_loops,
-    forward_name,
-    signature,
     whole,
 )
 from ridgeline.workload.builder import settle
 from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
 
-WHOLE, PARTIAL, FREE = -1, -2, -3
-"""Layouts besides "divided along dimension 0, 1, ..."; a weight is free until an op decides."""
-
 COLLECTIVES = frozenset({"all-reduce", "reduce-scatter", "all-gather", "all-to-all"})
 """Kinds of the ops that are put in; their attribute "dimension" says between which devices."""
-
-_STATIC = frozenset({Role.WEIGHT, Role.WEIGHT_COPY, Role.STATE, Role.BUFFER})
-_WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
-_GRADIENTS = frozenset({Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +94,12 @@ def shard(
     Raises
     ------
     ConfigError
-        If attention heads can not be shared evenly.
+        If attention heads can be neither shared evenly nor copied for the devices.
     """
     if degree == 1:
         return Sharded(graph, frozenset(), {})
+    if dimension != "context":
+        graph = with_copied_heads(graph, degree)
     sharder = _Sharder(graph, degree, dimension, sequence, flops_per_byte)
     sharder.check()
     sharder.look_ahead()
@@ -115,43 +108,7 @@ def shard(
     return sharder.result()
 
 
-class _Sharder:
-    def __init__(
-        self, graph: Graph, degree: int, dimension: str, sequence: bool, flops_per_byte: float
-    ) -> None:
-        self.graph, self.degree, self.dimension = graph, degree, dimension
-        self.sequence, self.flops_per_byte = sequence, flops_per_byte
-        self.positions = dimension == "context"
-        self.tensors = dict(graph.tensors)  # whole; also of what is put in
-        self.local: dict[str, Tensor] = {}
-        self.ops: list[Op] = []
-        self.layout: dict[str, int] = {}  # of every tensor that is there, weights by their root
-        self.stands_for: dict[str, str] = {}  # a partial sum that was summed up: its successor
-        self.copies: dict[tuple[str, int, bool], str] = {}  # (tensor, layout, in backward pass)
-        self.forward = {op.name: op for op in graph.ops if op.pass_ is Pass.FORWARD}
-        self.root: dict[str, str] = {}  # weight copy: weight
-        self.casts: list[Op] = []
-        self.makers: dict[str, Op] = {}
-        self.good: dict[str, frozenset[int]] = {}
-        self.pads: set[tuple[str, int]] = set()
-        self.whole: Counter[str] = Counter()
-        self.names: Counter[str] = Counter()
-        self.chosen: dict[str, str | None] = {}
-        self.signatures: dict[str, Signature | None] = {}
-        for op in self.forward.values():
-            if op.kind == "cast" and graph.tensors[op.inputs[0]].role in _WEIGHTS:
-                self.root[op.outputs[0]] = self._root(op.inputs[0])
-                self.casts.append(op)
-
-    def _root(self, name: str) -> str:
-        return self.root.get(name, name)
-
-    def _signature(self, op: Op) -> Signature | None:
-        if op.name not in self.signatures:
-            of = self.forward.get(forward_name(op)) if op.pass_ in _GRADIENTS else None
-            self.signatures[op.name] = signature(op, self.tensors, of)
-        return self.signatures[op.name]
-
+class _Sharder(Choice):
     def check(self) -> None:
         """Raise ConfigError if heads, or positions, can not be shared evenly by the devices."""
         if self.positions:
@@ -173,68 +130,17 @@ class _Sharder:
             sig = self._signature(op)
             for label in sig.strict if sig is not None else ():
                 assert sig is not None
-                heads = sig.units[label]
-                if heads > 1 and heads % self.degree:
-                    allowed = [n for n in range(1, heads + 1) if heads % n == 0]
+                few = sig.units[label]
+                heads = sig.grouped.heads if sig.grouped is not None else few
+                if heads > 1 and few % self.degree:
+                    allowed = [n for n in range(1, heads + 1) if can_share(n, few, heads)]
+                    more = f", each for {heads // few} of {heads} queries'," if heads > few else ""
                     raise ConfigError(
-                        f"{self.dimension}={self.degree} does not divide the {heads} heads of keys "
-                        f"of {op.layer!r}; allowed: {', '.join(map(str, allowed))}",
+                        f"{self.dimension}={self.degree} does not divide the {few} heads of keys"
+                        f"{more} of {op.layer!r}, nor can they be copied for it; "
+                        f"allowed: {', '.join(map(str, allowed))}",
                         field=f"plan.{self.dimension}",
                     )
-
-    def look_ahead(self) -> None:
-        """Find along which dimensions each activation is taken up by a later product."""
-        for op in reversed(self.forward.values()):
-            sig = self._signature(op) or whole(op, self.tensors)
-            taken_up = {label for label in sig.labels if self._is_taken_up(label, op, sig)}
-            for name, labels in zip(op.inputs, sig.inputs, strict=True):
-                if self.tensors[name].role in _STATIC:
-                    self._mark_pads(self._root(name), labels, op, sig)
-                    continue
-                self._mark_pads(name, labels, op, sig)
-                dims = frozenset(d for d, label in enumerate(labels) if label in taken_up)
-                self.good[name] = self.good.get(name, dims) & dims
-
-    def _is_taken_up(self, label: str, op: Op, sig: Signature) -> bool:
-        if not self._divides(label, op, sig):
-            return False
-        after = [
-            name
-            for name, labels in zip(op.outputs, sig.outputs, strict=True)
-            if label in labels and labels.index(label) in self.good.get(name, ())
-        ]
-        if after or label in sig.inner:
-            return True
-        summed = not any(label in labels for labels in sig.outputs)
-        return summed and self._has_weight(label, op, sig)
-
-    def _has_weight(self, label: str, op: Op, sig: Signature) -> bool:
-        return any(
-            label in labels and self.tensors[name].role in _WEIGHTS
-            for name, labels in zip(op.inputs, sig.inputs, strict=True)
-        )
-
-    def _mark_pads(self, name: str, labels: tuple[str, ...], op: Op, sig: Signature) -> None:
-        for dim, label in enumerate(labels):
-            if label and self._is_padded(label, op, sig):
-                self.pads.add((name, dim))
-
-    def _is_padded(self, label: str, op: Op, sig: Signature) -> bool:
-        if label in sig.padded:
-            return True
-        tensors = zip((*op.inputs, *op.outputs), (*sig.inputs, *sig.outputs), strict=True)
-        return any(
-            label in labels and (self._root(base(name)), labels.index(label)) in self.pads
-            for name, labels in tensors
-        )
-
-    def _divides(self, label: str, op: Op, sig: Signature) -> bool:
-        size = sig.size(label, op, self.tensors)
-        if size % self.degree == 0:
-            return True
-        return size > self.degree and self._is_padded(label, op, sig)
-
-    # The walk
 
     def take(self, op: Op) -> None:
         """Write what one device does of an op."""
@@ -253,7 +159,7 @@ class _Sharder:
         if label is None and op.loops is not None and op.pass_ is Pass.FORWARD:
             self.whole[op.kind] += 1
         inputs = [
-            self._bring(name, _need(labels, label), op)
+            self._bring(name, need_of(labels, label), op)
             for name, labels in zip(op.inputs, sig.inputs, strict=True)
         ]
         for part in sig.inner.get(label or "", ()):
@@ -264,128 +170,6 @@ class _Sharder:
         """Whether an op adds or converts partial sums, so that their sum can wait."""
         linear = op.kind == "add" or (op.kind == "cast" and op.pass_ is Pass.WEIGHT_GRADIENT)
         return linear and all(self._where(self._now(name)) == PARTIAL for name in op.inputs)
-
-    def _now(self, name: str) -> str:
-        return self.stands_for.get(name, name)
-
-    def _where(self, name: str) -> int:
-        """Layout of a tensor; what no op has made is free if it is held, else whole."""
-        name = self._root(name)
-        if name not in self.layout:
-            of = self.tensors[name]
-            self.layout[name] = FREE if of.role in _STATIC else WHOLE
-            if self.positions:
-                self.layout[name] = self._by_position(of)
-        return self.layout[name]
-
-    def _follow(self, op: Op, sig: Signature) -> str | None:
-        """Return the label that divides the forward op of a gradient op, if it can."""
-        label = self.chosen.get(forward_name(op)) if op.pass_ in _GRADIENTS else None
-        return label if label is not None and label in sig.labels else None
-
-    def _by_position(self, of: Tensor) -> int:
-        """Lay out what is there at first, where devices share the positions of a sequence."""
-        if of.role is Role.BUFFER:
-            return FREE
-        divides = len(of.shape) > 1 and of.shape[1] % self.degree == 0
-        return 1 if of.role is Role.INPUT and divides else WHOLE
-
-    def _choose(self, op: Op, sig: Signature) -> str | None:
-        """Return the label by which an op is divided, or None."""
-        weighted = op.loops is not None and op.pass_ is Pass.FORWARD
-        costs: dict[str, float] = {}
-        paired: list[str] = []
-        for label in sig.labels:
-            if self._is_candidate(label, op, sig) and self._divides(label, op, sig):
-                costs[label] = self._cost(label, op, sig)
-                begins = op.pass_ is Pass.FORWARD and self._begins(label, op, sig)
-                if begins and self._pairs(label, op, sig):
-                    paired.append(label)
-        if not costs:
-            return None
-        if paired:
-            begun = [label for label in costs if self._begins(label, op, sig)]
-            return min(begun, key=costs.__getitem__)
-        best = min(costs, key=costs.__getitem__)
-        if self.positions:
-            return best
-        alone = self._cost(None, op, sig)
-        if weighted:
-            saved = 3 * op.matrix_flops * (1 - 1 / self.degree)
-            alone += saved / self.flops_per_byte
-        return best if costs[best] <= alone else None
-
-    def _is_candidate(self, label: str, op: Op, sig: Signature) -> bool:
-        """Whether something is divided by the label already, or an op may begin to be."""
-        for name, labels in zip(op.inputs, sig.inputs, strict=True):
-            if label not in labels:
-                continue
-            dim, now = labels.index(label), self._where(self._now(name))
-            if now == dim:
-                return True
-            if now == FREE and op.pass_ is Pass.FORWARD and self._begins(label, op, sig):
-                return True
-            if self.sequence and now == PARTIAL and dim == 1 and len(labels) == 3:
-                return True
-        return any(
-            label in labels and self.layout.get(self._root(base(name))) == labels.index(label)
-            for name, labels in zip(op.outputs, sig.outputs, strict=True)
-            if base(name) != name
-        )
-
-    def _begins(self, label: str, op: Op, sig: Signature) -> bool:
-        """Whether an op may be divided though nothing is yet: a product with weights, a table."""
-        if self.positions:
-            return False
-        begins = op.loops is not None or label in sig.padded
-        return begins and self._has_weight(label, op, sig)
-
-    def _pairs(self, label: str, op: Op, sig: Signature) -> bool:
-        """Whether dividing a product takes up what is divided, or leaves what will be taken up."""
-        if op.loops is None:
-            return True  # a table: no device could hold a large vocabulary
-        x, labels = self._now(op.inputs[0]), sig.inputs[0]
-        if label in labels:
-            return self._where(x) == labels.index(label)
-        return any(
-            label in labels and labels.index(label) in self.good.get(name, ())
-            for name, labels in zip(op.outputs, sig.outputs, strict=True)
-        )
-
-    def _cost(self, label: str | None, op: Op, sig: Signature) -> float:
-        """Bytes that the collectives of an op move, about; in the forward pass also backward."""
-        forward = op.pass_ is Pass.FORWARD
-        moved = 0.0
-        for name, labels in zip(op.inputs, sig.inputs, strict=True):
-            tensor, now = self.tensors[name], self._where(self._now(name))
-            need = _need(labels, label)
-            if now == FREE:
-                continue
-            learns = forward and tensor.role is Role.ACTIVATION
-            if now == PARTIAL:
-                moved += tensor.bytes * (2 if need == WHOLE else 1 + learns)
-            elif now != need:
-                moved += tensor.bytes * (learns + (now != WHOLE))
-            elif need == WHOLE and label is not None and learns:
-                moved += 2 * tensor.bytes  # its gradient is a partial sum
-        if label is None:
-            return moved
-        for name, labels in zip(op.outputs, sig.outputs, strict=True):
-            tensor = self.tensors[name]
-            if label not in labels:
-                if self._is_sum(name, label, sig) and tensor.role not in _STATIC:
-                    moved += 2 * tensor.bytes
-            elif forward and op.loops is not None:
-                is_taken_up = labels.index(label) in self.good.get(name, ())
-                moved += 0 if is_taken_up else tensor.bytes
-        return moved
-
-    def _is_sum(self, output: str, label: str, sig: Signature) -> bool:
-        """Whether an output without the label is a partial sum."""
-        of = self.tensors[output]
-        if label in sig.inner or not of.shape or of.format.startswith("int"):
-            return False
-        return any(label in labels for labels in sig.inputs)
 
     def _bring(self, name: str, need: int, op: Op) -> str:
         """Name of the tensor in the layout that is needed; communicates if it has to."""
@@ -416,7 +200,7 @@ class _Sharder:
         new = self._fresh(f"{name}.{kind}")
         shape = self._shape(full.shape, need)
         role = here.role
-        if role in _WEIGHTS or role is Role.INPUT:
+        if role in WEIGHTS or role is Role.INPUT:
             role = Role.ACTIVATION if role is not Role.WEIGHT else Role.WEIGHT_COPY
         self.local[new] = Tensor(new, shape, here.format, role)
         self.layout[new] = need
@@ -465,7 +249,7 @@ class _Sharder:
                 layout = labels.index(label) if label in labels else PARTIAL if sums else WHOLE
                 if self.positions and self.tensors[name].role is Role.WEIGHT_GRADIENT:
                     layout = max(layout, WHOLE)  # summed over these devices as over replicas
-            if self.tensors[name].role not in _STATIC:
+            if self.tensors[name].role not in STATIC:
                 self.layout[name] = layout
             elif self._where(name) == FREE:
                 self.layout[self._root(name)] = max(layout, WHOLE)
@@ -527,7 +311,3 @@ class _Sharder:
             self._place(name, layout)
         parts = self.degree if layout >= 0 else 1
         self._add(replace(op, vector_flops=-(-op.vector_flops // parts)))
-
-
-def _need(labels: tuple[str, ...], label: str | None) -> int:
-    return labels.index(label) if label is not None and label in labels else WHOLE

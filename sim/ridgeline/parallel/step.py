@@ -8,22 +8,22 @@ block may wait for what has a higher number.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ridgeline.engine.blocks import NOTHING, Block, lengths, port
 from ridgeline.engine.builder import Phase
 from ridgeline.engine.program import Ints
-from ridgeline.network.schedule import Schedule
 from ridgeline.parallel.buckets import Bucket, gradient_buckets
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.experts import expert_weights
-from ridgeline.parallel.partition import Partition, Receipt, Tie
+from ridgeline.parallel.partition import Partition, Receipt
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.schedules import SCHEDULES, SlotArrays, slot_arrays
 from ridgeline.parallel.shard import COLLECTIVES
-from ridgeline.parallel.team import COLLECTIVE, Piece, Team, Writer, stream_of
+from ridgeline.parallel.step_end import Ends
+from ridgeline.parallel.team import COLLECTIVE, Piece, Team, Writer
 from ridgeline.parallel.zero import SHARD, with_sharding
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
@@ -48,7 +48,7 @@ class Step:
     ) -> None:
         self.plan, self.writer, self.cut, self.divided = plan, writer, cut, divided
         self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
-        self.schedules: list[Schedule] = []
+        self.ends = Ends(plan, writer, cut)
         self.unlike = False
         self.splits = plan.pipeline > 1 and SCHEDULES[plan.schedule].splits_backward
         n_tasks = sum(len(part.graph.ops) for part in cut.parts) * plan.micro_batches
@@ -94,14 +94,14 @@ class Step:
             number += int(sizes[played[-1].order].sum())
         messages = self._messages(played, number)
         number += sum(len(first) for _, first, _ in messages)
-        ends = self._ends(played, number)
+        ends = self.ends.collect(played, number)
         for copies in played:
             blocks = [piece.block for piece in copies.pieces]
             self.builder.add_copies(blocks, copies.order, copies.first, copies.ports)
         for block, first, ports in messages:
             self.builder.add_copies([block], np.zeros(len(first), np.int64), first, ports)
         for end in ends:
-            self._add_end(end)
+            self.ends.add(end)
 
     def _slots(self) -> SlotArrays:
         plan = self.plan
@@ -148,6 +148,7 @@ class Step:
                     waits=n_waits if phase == END else 0,
                     accumulated=gradients if later else (),
                     fine=self.fine,
+                    together=phase in {BEGIN, END},
                 )
         return Blocks(part, pieces, receipts, once, buckets, n_waits, memory.initial)
 
@@ -297,117 +298,6 @@ class Step:
         )
         return block
 
-    # The end of the step
-
-    def _ends(self, played: list[Copies], number: int) -> list[End]:
-        """List the collectives of the gradients, and tell the updates what to wait for."""
-        ends: list[End] = []
-        waits: dict[tuple[int, int], list[int]] = {}
-        for copies in played:
-            for chunk in reversed(range(self.plan.chunks)):
-                last = self._reduce(copies, chunk, ends, number)
-                waits[copies.team.stage, chunk] = last
-        for tie in self.cut.ties:
-            self._tie(tie, played, ends, number, waits)
-        for (stage, chunk), tasks in waits.items():
-            copies = played[stage]
-            rows = copies.rows(END, chunk)
-            for k, task in enumerate(tasks):
-                copies.ports[rows, len(copies.team) + k] = task
-        return ends
-
-    def _reduce(self, copies: Copies, chunk: int, ends: list[End], number: int) -> list[int]:
-        """Reduce the gradients of one part over its replicas; return the last collectives."""
-        blocks, team = copies.chunks[chunk], copies.team
-        if not blocks.buckets:
-            return []
-        op = "reduce-scatter" if self.plan.sharding else "all-reduce"
-        last = []
-        each = [
-            (along, groups, which, mine)
-            for along in blocks.buckets
-            for groups in [self.writer.groups(team, along)]
-            for which, mine in team.of_groups(groups)
-        ]
-        for along, groups, which, mine in each:
-            previous: list[int] = []
-            for bucket in blocks.buckets[along]:
-                row, schedule = self.wires.collective(
-                    op, groups, which, float(bucket.size_bytes), along
-                )
-                self.schedules.append(schedule)
-                label = f"{op} {bucket.tensors[0]}"
-                if len(bucket.tensors) > 1:
-                    label += f" +{len(bucket.tensors) - 1}"
-                ready = [self._ready(copies, chunk, r, bucket) for r in mine]
-                streams = tuple(team.stream(stream_of("data"), r) for r in mine)
-                many = max(1, team.multiplicity * len(mine) // groups.shape[1])
-                deps = tuple(dict.fromkeys([*ready, *previous]))
-                ends.append(End(label, row, streams, deps, many))
-                previous = [number + len(ends) - 1]
-            last += previous
-        return last
-
-    def _ready(self, copies: Copies, chunk: int, r: int, bucket: Bucket) -> int:
-        """Return the task that completes a bucket, of the last micro-batch."""
-        blocks = copies.chunks[chunk]
-        if not self.plan.overlap:
-            return copies.last(r, (BACKWARD, WEIGHTS), chunk)
-        made = blocks.part.graph.ops[bucket.ready].outputs
-        tensor = next(name for name in made if name in bucket.tensors)
-        return int(copies.task(tensor, chunk, r)[-1])
-
-    def _tie(
-        self,
-        tie: Tie,
-        played: list[Copies],
-        ends: list[End],
-        number: int,
-        waits: dict[tuple[int, int], list[int]],
-    ) -> None:
-        """Add up the gradients of a weight that several stages hold."""
-        parts = [divmod(part, self.plan.pipeline) for part in sorted(tie.gradients)]
-        stages = sorted({stage for _, stage in parts})
-        pipeline = self.mesh.order.index("pipeline")
-        groups = np.stack(
-            [np.take(self.mesh.ranks, stage, axis=pipeline).ravel() for stage in stages], axis=1
-        )
-        last = (BACKWARD, WEIGHTS)
-        for r in range(len(played[0].team)):
-            holders = [played[stage] for stage in stages]
-            deps = [played[stage].last(r, last, chunk) for chunk, stage in parts]
-            deps += [task for chunk, stage in parts for task in waits[stage, chunk]]
-            which = int(np.flatnonzero(groups[:, 0] == holders[0].team.members[r][0])[0])
-            row = self._tied_row(groups, which, tie)
-            streams = tuple(holder.team.stream(stream_of("data"), r) for holder in holders)
-            label = f"all-reduce tied {tie.weight}"
-            many = holders[0].team.multiplicity
-            ends.append(End(label, row, streams, tuple(dict.fromkeys(deps)), many))
-        for chunk, stage in parts:
-            many_ends = range(len(ends) - len(played[0].team), len(ends))
-            waits[stage, chunk] = [*waits[stage, chunk], *(number + k for k in many_ends)]
-
-    def _tied_row(self, groups: Ints, which: int, tie: Tie) -> int:
-        if groups.shape[1] == 1:
-            return self.builder.add_cost([Phase()])
-        shares = self.plan.data * self.plan.context if self.plan.sharding else 1
-        size = tie.size_bytes / shares
-        row, schedule = self.wires.collective("all-reduce", groups, which, size, "pipeline")
-        self.schedules.append(schedule)
-        return row
-
-    def _add_end(self, end: End) -> None:
-        alone = len(end.streams) == 1
-        self.builder.add_task(
-            COLLECTIVE,
-            end.label,
-            stream=end.streams[0] if alone else -1,
-            group=-1 if alone else self.builder.add_group(end.streams),
-            cost=end.row,
-            deps=end.deps,
-            multiplicity=end.multiplicity,
-        )
-
 
 def _sends(op: Op) -> bool:
     return op.kind in COLLECTIVES
@@ -419,14 +309,3 @@ def _begins(op: Op, graph: Graph) -> bool:
         return False
     made = graph.tensors[op.outputs[0]]
     return made.role in {Role.WEIGHT, Role.WEIGHT_COPY} or made.name.endswith(SHARD)
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """A collective at the end of the step."""
-
-    label: str
-    row: int
-    streams: tuple[int, ...]
-    deps: tuple[int, ...]
-    multiplicity: int

@@ -17,6 +17,8 @@ import numpy as np
 from ridgeline.engine.blocks import Block, port
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.kernels import OpCost
+from ridgeline.parallel.head_copies import NEIGHBOURS
+from ridgeline.parallel.host import HOST, Host, Issuing
 from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.shard import COLLECTIVES
@@ -125,6 +127,8 @@ class Writer:
     ----------
     blocking
         Dimensions of the plan whose collectives no op runs beside.
+    host
+        Issues the ops; None: is never waited for.
     """
 
     builder: ProgramBuilder
@@ -132,6 +136,7 @@ class Writer:
     wires: Wires
     mesh: Mesh
     blocking: frozenset[str]
+    host: Host | None = None
 
     def write(
         self,
@@ -145,6 +150,7 @@ class Writer:
         waits: int = 0,
         accumulated: Collection[str] = (),
         fine: bool = True,
+        together: bool = False,
     ) -> Piece:
         """Write what a team does with some ops of a graph.
 
@@ -164,6 +170,8 @@ class Writer:
             Gradients that are added to what earlier micro-batches have made of them.
         fine
             Take and give back memory op by op; else for the whole block its fullest moment.
+        together
+            The host issues all of it at once, as frameworks do with updates.
         """
         block, size = Block(), len(team)
         made: dict[str, tuple[int, ...]] = {}
@@ -181,6 +189,8 @@ class Writer:
         before = tuple(port((len(receipts) + 1) * size + k) for k in range(waits))
         inner: list[tuple[int, ...]] = []
         entries = self._entries(memory, ops, fine)
+        issuing = None if together else self._issuing(block, team)
+        final = max((i for i in ops if graph.ops[i].kind not in COLLECTIVES), default=-1)
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
             if op.kind in COLLECTIVES:
@@ -200,6 +210,7 @@ class Writer:
                     op.name,
                     sources,
                     changes,
+                    int(attrs.get(NEIGHBOURS, 0)),
                 )
                 made.update(dict.fromkeys(op.outputs, there))
                 if not op.outputs:
@@ -208,9 +219,11 @@ class Writer:
                     chain = list(there)
                 continue
             places = []
+            issued = issuing.add(op.name, last=i == final) if issuing else [()] * size
             for r in range(size):
                 awaited = [made[name][r] for name in op.inputs if name in made]
                 awaited += [there[r] for there in inner]
+                awaited += issued[r]
                 needs = {chain[r], *before, *(w for w in awaited if w != chain[r])}
                 chain[r] = self._compute(
                     block, team, r, op, self.prices.cost(op, graph), sorted(needs), changes
@@ -223,6 +236,15 @@ class Writer:
                 self._accumulate(block, team, op, graph, kept, chain)
                 made.update(dict.fromkeys(kept, tuple(chain)))
         return Piece(block, made, tuple(chain))
+
+    def _issuing(self, block: Block, team: Team) -> Issuing | None:
+        """Begin to issue a block: at once, or when the device has nothing left to do."""
+        if self.host is None:
+            return None
+        ranks = range(len(team))
+        after = [(port(r),) if self.host.waits else () for r in ranks]
+        streams = [team.stream(HOST, r) for r in ranks]
+        return Issuing(self.host, block, streams, team.multiplicity, after)
 
     def _compute(
         self,
@@ -267,6 +289,7 @@ class Writer:
         label: str,
         deps: Sequence[Sequence[int]],
         changes: Iterable[MemoryEntry] = (),
+        neighbours: int = 0,
     ) -> tuple[int, ...]:
         """Add a collective of each group of a team's devices; return its place for every rank.
 
@@ -274,8 +297,10 @@ class Writer:
         ----------
         deps
             Places that it waits for, each by rank.
+        neighbours
+            Size of the parts of each group that it goes on in; 0: the whole group.
         """
-        groups = self.groups(team, dimension)
+        groups = self.groups(team, dimension, neighbours)
         places = [0] * len(team)
         for which, mine in team.of_groups(groups):
             row, _ = self.wires.collective(op, groups, which, float(size_bytes), dimension, repeat)
@@ -296,9 +321,10 @@ class Writer:
                 places[r] = place
         return tuple(places)
 
-    def groups(self, team: Team, dimension: str) -> Ranks:
-        """Return the groups of a team's stage along a dimension of the plan."""
-        return self.mesh.groups(team.stage, *ALONG.get(dimension, (dimension,)))
+    def groups(self, team: Team, dimension: str, neighbours: int = 0) -> Ranks:
+        """Return the groups of a team's stage along a dimension of the plan, or parts of them."""
+        along = ALONG.get(dimension, (dimension,))
+        return self.mesh.groups(team.stage, *along, neighbours=neighbours)
 
     def _entries(
         self, memory: MemoryPlan, ops: Sequence[int], fine: bool

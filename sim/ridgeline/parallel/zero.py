@@ -223,8 +223,10 @@ class _Sharing:
         copies = self._role(op.outputs) is Role.WEIGHT_COPY
         if op.pass_ is not Pass.UPDATE and not copies:
             return op
-        if op.attrs and dict(op.attrs).get("dimension"):
-            return op  # a collective between other devices
+        if op.attrs and dict(op.attrs).get("dimension"):  # between other devices, of its part
+            sizes = {"size_bytes": self.ranks} if op.pass_ is Pass.UPDATE else {}
+            attrs = tuple((k, -(-int(v) // sizes[k]) if k in sizes else v) for k, v in op.attrs)
+            return replace(op, attrs=attrs)
         outputs = op.outputs
         if copies and self.stage < 3:
             outputs = tuple(self._shard(name) for name in outputs)

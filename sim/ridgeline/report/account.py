@@ -11,6 +11,7 @@ from ridgeline.engine.program import Floats, Ints
 from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
+from ridgeline.parallel.host import ISSUE
 from ridgeline.parallel.lower import COLLECTIVE, Lowered
 from ridgeline.workload.graph import Pass
 
@@ -19,6 +20,7 @@ MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "workspace")
 EXPOSED = "exposed communication"
 _KINDS = (("tensor",), ("context",), ("expert",), ("data", "beyond"), ("pipeline",))
 BUBBLE = "bubble"
+ISSUING = "host issue"
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,15 @@ def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAc
 
     A compute op's time is its arithmetic and launch (``compute``) and what memory adds to that
     (``memory_stall``); updates are ``optimizer`` altogether. When the compute stream is idle, the
-    time is ``exposed_communication`` while the rank's network stream is busy, else ``bubble``.
+    time is ``exposed_communication`` while the rank's network stream is busy; else it is counted as
+    launch while the host issues ops, else ``bubble``.
     """
     program = lowered.program
     rank = critical_rank(timeline)
     on_rank = program.stream_rank[program.stream] == rank
     is_collective = program.kind == _kind(program.kind_names, COLLECTIVE)
-    mine = np.flatnonzero(on_rank & ~is_collective)
+    is_issue = program.kind == _kind(program.kind_names, ISSUE)
+    mine = np.flatnonzero(on_rank & ~is_collective & ~is_issue)
     total = timeline.makespan_s
     update = _kind(program.kind_names, Pass.UPDATE.value)
 
@@ -74,11 +78,14 @@ def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAc
     idle = total - math.fsum(busy[:, 1] - busy[:, 0])
     exposed = math.fsum(network[:, 1] - network[:, 0]) - overlap(busy, network)
     exposed = min(max(exposed, 0.0), max(idle, 0.0))
+    hosts = np.flatnonzero(on_rank & is_issue)
+    issued = _alone(timeline.start_s[hosts], timeline.end_s[hosts], busy, network)
+    issued = min(issued, max(idle - exposed, 0.0))
     parts = {
-        "compute": math.fsum(compute),
+        "compute": math.fsum([*compute, issued]),
         "memory_stall": math.fsum(stall),
         "exposed_communication": exposed,
-        "bubble": max(idle - exposed, 0.0),
+        "bubble": max(idle - exposed - issued, 0.0),
         "input": 0.0,
         "optimizer": math.fsum(optimizer),
     }
@@ -87,6 +94,8 @@ def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAc
         **_exposed_by_kind(lowered, timeline, rank, busy, exposed),
         BUBBLE: parts["bubble"],
     }
+    if len(hosts):
+        limits_s[ISSUING] = issued
     ordered = dict(sorted(limits_s.items(), key=lambda item: -item[1]))
     return TimeAccount({**parts, "total": total}, ordered)
 
@@ -194,6 +203,13 @@ def _communication(timeline: Timeline, rank: int) -> Ints:
         takes_part = np.logical_or.reduceat(streams[program.group_stream], program.group_ptr[:-1])
         mine |= (program.group >= 0) & takes_part[program.group]
     return np.flatnonzero(mine & (program.kind == _kind(program.kind_names, COLLECTIVE)))
+
+
+def _alone(start_s: Floats, end_s: Floats, *others: Floats) -> float:
+    """Length of some intervals outside of those of others."""
+    covered = np.concatenate(others)
+    mine = union(start_s, end_s)
+    return math.fsum(mine[:, 1] - mine[:, 0]) - overlap(mine, union(covered[:, 0], covered[:, 1]))
 
 
 def union(start: Floats, end: Floats) -> Floats:

@@ -80,7 +80,10 @@ def _device_diagram(device: Device) -> str:
     y = 4 + tall
     for name, level in device.memory.items():
         flow = "" if level.bandwidth is None else show(level.bandwidth.value, "B/s")
-        parts += [line(_WIDTH / 2, y, _WIDTH / 2, y + 22), text(_WIDTH / 2 + 8, y + 15, flow, "start")]
+        parts += [
+            line(_WIDTH / 2, y, _WIDTH / 2, y + 22),
+            text(_WIDTH / 2 + 8, y + 15, flow, "start"),
+        ]
         count = level.instances.value
         size = show(level.capacity.value, "B") + (f" in {count} parts" if count > 1 else "")
         parts.append(block(0, y + 22, _WIDTH, 26, COLOURS[level.kind], f"{name}: {size}"))
@@ -127,7 +130,10 @@ def _graph(topology: Topology) -> str:
     high = float(np.clip(_WIDTH * extent[1] / extent[0], 120, 380)) if extent[1] > 1e-6 else 60.0
     across, up = _WIDTH - 70, high - 40
     at = [
-        (35 + float((x - low[0]) / extent[0]) * across, high - 20 - float((y - low[1]) / extent[1]) * up)
+        (
+            35 + float((x - low[0]) / extent[0]) * across,
+            high - 20 - float((y - low[1]) / extent[1]) * up,
+        )
         for x, y in xy
     ]
     parts = []
@@ -141,13 +147,15 @@ def _graph(topology: Topology) -> str:
     for v, (x, y) in enumerate(at):
         kind = topology.vertex_kinds[v]
         short = topology.vertex_names[v].rsplit(".", 1)[-1].replace("device", "")
-        wide = 22 if len(short) < 3 else 48
-        parts.append(block(x - wide / 2, y - 10, wide, 20, _KIND_COLOUR.get(kind, "#888"), short))
+        wide = max(22.0, 10 + 6.4 * len(short))
+        parts.append(block(x - wide / 2, y - 10, wide, 20, _KIND_COLOUR[kind], short))
     return drawing(_WIDTH, high, f"links of {topology.name}", *parts)
 
 
 def cluster_html(cluster: Cluster) -> str:
-    """Return a cluster as an HTML fragment: its nodes below the fabric."""
+    """Return a cluster as an HTML fragment: its nodes below the fabric, or its only part."""
+    if cluster.max_devices == 1:
+        return device_html(cluster.device)
     if cluster.max_nodes == 1:
         return node_html(cluster.nodes)
     facts = [

@@ -1,12 +1,14 @@
 """Small drawings as inline SVG for notebooks: boxes, lines and words, without scripts or links.
 
-Words and outlines take the colour of the text around them, so that they can be read in light and
-dark notebooks.
+Words and lines outside of boxes take the colour of the text around them, and boxes are opaque, so
+that they can be read in light and dark notebooks.
 """
 
 from __future__ import annotations
 
 from html import escape
+
+from ridgeline.report.style import INK
 
 FONT_PX = 11
 _CHARACTER_PX = 0.56 * FONT_PX  # mean width of a character of a sans-serif font
@@ -29,8 +31,8 @@ def block(x: float, y: float, width: float, height: float, colour: str, *lines: 
     words = (text(x + width / 2, first + 15 * i, line) for i, line in enumerate(shown))
     return (
         f'<g><title>{escape(" ".join(lines))}</title><rect x="{x:.1f}" y="{y:.1f}" '
-        f'width="{width:.1f}" height="{height:.1f}" rx="3" fill="{colour}" fill-opacity="0.25" '
-        f'stroke="{colour}"></rect>{"".join(words)}</g>'
+        f'width="{width:.1f}" height="{height:.1f}" rx="3" fill="{_pale(colour)}" '
+        f'stroke="{colour}"></rect><g fill="{INK}">{"".join(words)}</g></g>'
     )
 
 
@@ -46,3 +48,9 @@ def line(x0: float, y0: float, x1: float, y1: float, title: str = "", width: flo
         f'<line x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}" stroke="currentColor" '
         f'stroke-opacity="0.6" stroke-width="{width:.1f}">{said}</line>'
     )
+
+
+def _pale(colour: str) -> str:
+    """Return a quarter of a colour, written #rrggbb, on white."""
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{255 - (255 - part) // 4:02x}" for part in parts)

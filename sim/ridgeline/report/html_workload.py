@@ -74,7 +74,7 @@ def _grid(plan: Plan) -> str:
     left, gap, tall = 74.0, 6.0, 26.0
     wide = min(120.0, (_WIDTH - left) / across - gap)
     shared = plan.tensor * plan.context
-    inside = f"{shared} devices" if shared > 1 else "1 device"
+    inside = f"{shared} devices" if wide > 60 else f"x {shared}"
     parts = []
     for row in range(down):
         y = 22 + row * (tall + gap)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+from ridgeline import catalog
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import make_plan, plan_fields
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.workload.model import load_model
+from ridgeline.workload.model import Model, load_model
 
 ROOTS = ("model", "cluster", "plan")
 
@@ -70,16 +73,37 @@ class Point:
 
     def simulate(self, dataset: str | None = None) -> Result:
         """Load everything and simulate it, fed from a data set if one is named."""
-        parts: dict[str, dict[str, Any]] = {root: {} for root in ROOTS}
-        for path, value in self.overrides.items():
-            root, rest = check_path(path)
-            parts[root][rest] = value
         return simulate(
-            load_model(self.model, parts["model"]),
-            load_cluster(self.cluster, parts["cluster"]),
-            make_plan({**self.plan, **parts["plan"]}),
-            dataset=dataset,
+            self.load("model"), self.load("cluster"), self.load("plan"), dataset=dataset
         )
+
+    def load(self, root: str) -> Any:
+        """Load the model, the cluster or the plan, with its fields replaced."""
+        replaced = {}
+        for path, value in self.overrides.items():
+            head, rest = check_path(path)
+            if head == root:
+                replaced[rest] = value
+        if root == "model":
+            return _model(self.model, json.dumps(replaced, sort_keys=True), _state(self.model))
+        if root == "cluster":
+            return load_cluster(self.cluster, replaced)
+        return make_plan({**self.plan, **replaced})
+
+
+@lru_cache(maxsize=16)
+def _model(name: str, replaced: str, state: tuple[int, int]) -> Model:
+    """Load a model; points with the same model share it, and so its graphs."""
+    return load_model(name, json.loads(replaced))
+
+
+def _state(name: str) -> tuple[int, int]:
+    """Return what changes when a model's file is written anew."""
+    try:
+        there = catalog.find("models", name).stat()
+    except OSError:
+        return 0, 0  # loading says what is wrong
+    return there.st_mtime_ns, there.st_size
 
 
 def check_path(path: str) -> tuple[str, str]:

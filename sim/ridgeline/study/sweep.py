@@ -1,94 +1,110 @@
-"""A sweep: every combination of values of any model, machine or plan field, one row each."""
+"""A sweep: every point of a study simulated once, one row each, in a file that survives a kill."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
-import itertools
 import json
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
-
-from ridgeline.config import Document, Strict, read_yaml, validate
-from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline import config
+from ridgeline.errors import ConfigError
 from ridgeline.report.files import replacing
-from ridgeline.study.point import Point, check_path
+from ridgeline.study.parallel_run import Row, run_jobs
+from ridgeline.study.point import Point
+from ridgeline.study.store import Store
+from ridgeline.study.study_check import check_values
+from ridgeline.study.study_file import Judge, Study, load_study
+from ridgeline.version import __version__
 
-MAX_POINTS = 1_000_000
-Scalar = str | int | float | bool
-Row = dict[str, Any]
+__all__ = [
+    "Sweep", "load_rows", "load_study", "prepare", "rows_to_csv", "run_sweep", "write_rows",
+    "writer_for",
+]  # fmt: skip
 
 
-class Study(Strict):
-    """What to simulate: a point, and the fields of it to vary."""
+@dataclass(frozen=True)
+class Sweep:
+    """A study, and the hash of all files that its points are made of."""
 
-    kind: Literal["study"]
-    name: str
-    description: str = ""
-    model: str = ""
-    """Name or path; may be left out if it is varied."""
-    cluster: str = ""
-    """Name or path; may be left out if it is varied."""
-    plan: dict[str, Scalar] = Field(default_factory=dict)
-    """Fields of the plan."""
-    set: dict[str, Scalar] = Field(default_factory=dict)
-    """Dotted path -> value, for all points."""
-    vary: dict[str, list[Any]] = Field(min_length=1)
-    """``model``, ``cluster`` or a dotted path -> values; the grid is every combination."""
+    study: Study
+    files: str
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of points."""
-        return math.prod(len(values) for values in self.vary.values())
+        return self.study.size
 
-    def points(self) -> Iterator[tuple[Row, Point]]:
-        """Yield the varied values and the point of every combination, the last field fastest."""
-        base = Point(self.model, self.cluster, self.plan, self.set)
-        for combination in itertools.product(*self.vary.values()):
-            values = dict(zip(self.vary, combination, strict=True))
-            yield {name: _cell(value) for name, value in values.items()}, base.with_values(values)
+    def keyed(self) -> Iterator[tuple[str, Row, Point]]:
+        """Yield every point with its key and its varied values; equal points have equal keys."""
+        for values, point in self.study.points():
+            content = [
+                __version__, self.files, point.model, point.cluster,
+                dict(point.plan), dict(point.overrides),
+            ]  # fmt: skip
+            text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+            yield hashlib.sha256(text.encode()).hexdigest()[:24], values, point
+
+    def run(
+        self,
+        store: Store,
+        processes: int = 1,
+        cluster_address: str | None = None,
+        progress: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        """Simulate every point that the store has no row of; `progress` is told how many are done.
+
+        Raises
+        ------
+        RidgelineError
+            If the working file cannot be written, or workers die again and again.
+        """
+        waiting: dict[str, int] = {}
+        found = 0
+        todo: list[tuple[str, Point]] = []
+        for key, _, point in self.keyed():
+            if key in store:
+                found += 1
+            else:
+                if key not in waiting:
+                    todo.append((key, point))
+                waiting[key] = waiting.get(key, 0) + 1
+        progress(found)
+        for key, row in run_jobs(todo, processes, cluster_address):
+            store.append(key, row)
+            progress(waiting[key])
+
+    def rows(self, store: Store) -> Iterator[Row]:
+        """Yield the row of every point, in the order of the study: varied values, then results."""
+        judge = Judge.of(self.study)
+        for key, values, _ in self.keyed():
+            yield judge.judged({**values, **store[key]})
 
 
-def load_study(path: str | Path) -> Study:
-    """Read a study file.
+def prepare(path: str | Path) -> Sweep:
+    """Read a study file and check every value in it against the files that it is to go into.
 
     Raises
     ------
     ConfigError
-        With file, line and field: unknown field, a path that leads nowhere, an empty list of
-        values, or more than `MAX_POINTS` points.
+        With file, line, column and field of the first mistake.
     """
-    document = read_yaml(path)
-    study = validate(document, Study)
-    for name, values in study.vary.items():
-        _check_field(document, ("vary", name), name)
-        if not values:
-            raise document.error("there must be at least one value", ("vary", name))
-    for name in study.set:
-        _check_field(document, ("set", name), name)
-    for name in ("model", "cluster"):
-        if not getattr(study, name) and name not in study.vary:
-            raise document.error(f"the field {name!r} is missing, and is not varied either")
-    if study.size > MAX_POINTS:
-        raise document.error(f"{study.size} points; at most {MAX_POINTS} are allowed", ("vary",))
-    return study
-
-
-def _check_field(document: Document, place: tuple[str, ...], path: str) -> None:
-    if path in {"model", "cluster"} and place[0] == "vary":
-        return
-    try:
-        check_path(path)
-    except ConfigError as error:
-        raise document.error(error.message, place) from error
+    with config.recording() as files:
+        study = load_study(path)
+        study_text = str(path)
+        check_values(path, study)
+    files.pop(study_text, None)  # a point's key holds all that the study says of it
+    contents = sorted(set(files.values()))
+    return Sweep(study, hashlib.sha256(json.dumps(contents).encode()).hexdigest()[:16])
 
 
 def run_sweep(study: Study, progress: Callable[[], None] = lambda: None) -> list[Row]:
-    """Simulate every point of a study in order, in this process.
+    """Simulate every point of a study in order, in this process, without a working file.
 
     Returns
     -------
@@ -96,17 +112,19 @@ def run_sweep(study: Study, progress: Callable[[], None] = lambda: None) -> list
         A row a point: the varied values, the numbers of the result, and `error`: empty, or why this
         point could not be simulated.
     """
+    sweep = Sweep(study, "")
+    judge = Judge.of(study)
+    known: dict[str, Row] = {}
     rows: list[Row] = []
-    for values, point in study.points():
-        try:
-            rows.append({**values, **point.simulate().to_row(), "error": ""})
-        except RidgelineError as error:
-            rows.append({**values, "error": str(error)})
+    for key, values, point in sweep.keyed():
+        if key not in known:
+            known[key] = dict(run_jobs([(key, point)]))[key]
+        rows.append(judge.judged({**values, **known[key]}))
         progress()
     return rows
 
 
-def write_rows(rows: list[Row], path: str | Path) -> None:
+def write_rows(rows: Iterable[Row], path: str | Path) -> None:
     """Write rows to a ``.csv`` or ``.parquet`` file, whole or not at all.
 
     Raises
@@ -117,7 +135,7 @@ def write_rows(rows: list[Row], path: str | Path) -> None:
     path = Path(path)
     writer = writer_for(path)
     with replacing(path) as temporary:
-        writer(rows, temporary)
+        writer(list(rows), temporary)
 
 
 def writer_for(path: Path) -> Callable[[list[Row], Path], None]:
@@ -138,17 +156,72 @@ def writer_for(path: Path) -> Callable[[list[Row], Path], None]:
 
 def rows_to_csv(rows: list[Row]) -> str:
     """Return rows as CSV text, with all columns that any row has."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer = csv.DictWriter(text, _columns(rows), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
 
 
-def _cell(value: Any) -> Any:
-    """Return a varied value as a cell of a table: lists and mappings as JSON."""
-    return value if isinstance(value, Scalar) else json.dumps(value)
+def load_rows(path: str | Path) -> Any:
+    """Open the rows of a sweep: a polars DataFrame, or a list of dicts where polars is missing.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, or is neither CSV nor Parquet.
+    """
+    try:
+        import polars
+    except ImportError:
+        return plain_rows(path)
+    path = Path(path)
+    try:
+        if path.suffix == ".parquet":
+            return polars.read_parquet(path)
+        return polars.DataFrame(plain_rows(path), strict=False, infer_schema_length=None)
+    except (OSError, polars.exceptions.PolarsError) as error:
+        raise ConfigError(f"cannot be read: {error}", file=str(path)) from error
+
+
+def plain_rows(path: str | Path) -> list[Row]:
+    """Open the rows of a sweep as a list of dicts with numbers where there are numbers."""
+    path = Path(path)
+    if path.suffix == ".parquet":
+        return list(load_rows(path).to_dicts())
+    if path.suffix != ".csv":
+        raise ConfigError("the file must end in .csv or .parquet", file=str(path))
+    text = config.read_text(path, limit=2**31)
+    try:
+        return [
+            {name: _read(name, cell) for name, cell in row.items()}
+            for row in csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        ]
+    except csv.Error as error:
+        raise ConfigError(f"not CSV: {error}", file=str(path)) from error
+
+
+def _read(name: str | None, cell: Any) -> Any:
+    if name == "error":
+        return cell or ""
+    if cell in {"", None}:
+        return None
+    if cell in {"True", "False"}:
+        return cell == "True"
+    for kind in (int, float):
+        try:
+            return kind(cell)
+        except (TypeError, ValueError):
+            continue
+    return cell
+
+
+def _columns(rows: list[Row]) -> list[str]:
+    """Return all columns that any row has; the error comes last."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    has_error = "error" in names
+    names.pop("error", None)
+    return [*names, "error"] if has_error else list(names)
 
 
 def _write_csv(rows: list[Row], path: Path) -> None:
@@ -158,6 +231,5 @@ def _write_csv(rows: list[Row], path: Path) -> None:
 def _write_parquet(rows: list[Row], path: Path) -> None:
     import polars
 
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    table = {name: [row.get(name) for row in rows] for name in columns}
+    table = {name: [row.get(name) for row in rows] for name in _columns(rows)}
     polars.DataFrame(table, strict=False).write_parquet(path)

@@ -22,11 +22,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Role
+from ridgeline.workload.graph import Graph, Role, Same
 
 MEMORY_KINDS = ("weights", "gradients", "optimizer", "activations", "workspace")
 
@@ -84,6 +85,13 @@ def memory_entries(graph: Graph, *, gradients_persist: bool = False) -> MemoryPl
         over micro-batches or live in flat buffers; otherwise each lives from the op that makes it
         to the end of its update, as in PyTorch with ``zero_grad(set_to_none=True)``.
     """
+    return _memory_entries(Same(graph), gradients_persist)
+
+
+@lru_cache(maxsize=8)
+def _memory_entries(same: Same, gradients_persist: bool) -> MemoryPlan:
+    """Make the plan; the same graph is planned once."""
+    graph = same.graph
     held = {t.name for t in graph.tensors.values() if t.role in STATIC_ROLES}
     if gradients_persist:
         storage = storages(graph)  # a sum of gradients lies where the first of them was made

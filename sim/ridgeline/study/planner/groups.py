@@ -1,8 +1,8 @@
 """What the parts of a network cost: per unit that a pipeline does not cut, for one kind of plan.
 
-Plans with the same micro-batch, tensor and sequence degree and recomputation have the same ops; they
-are divided and priced once, by the same functions as the lowering. A network of many equal layers is
-priced by a few of them, where that gives the FLOPs and the weights of the whole exactly.
+Plans with the same micro-batch, tensor and sequence degree and recomputation have the same ops;
+they are divided and priced once, by the same functions as the lowering. A network of many equal
+layers is priced by a few of them, where that gives the FLOPs and the bytes of the whole exactly.
 """
 
 from __future__ import annotations
@@ -17,28 +17,27 @@ import numpy.typing as npt
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.kernels.cost import op_energy_j
+from ridgeline.kernels.cost import OpCost, op_energy_j
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.lower import _flops_per_byte
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
 from ridgeline.parallel.stages import balance, units
-from ridgeline.parallel.team import Prices
 from ridgeline.parallel.wires import Wires
+from ridgeline.study.planner.links import LEAD, LINK, TRAIL, is_once, links
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 from ridgeline.workload.model import Model
 
 Floats = npt.NDArray[np.float64]
-_FEW_LAYERS, _MANY_LAYERS = 6, 12
+Ints = npt.NDArray[np.int64]
+_FEW_LAYERS, _MANY_LAYERS = 4, 8
 _HUGE_BYTES = 2.0**42  # a collective of which only the bandwidth counts
-_WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
 
 FORWARD, BACKWARD, WEIGHT_GRADIENT, ACCUMULATE, ENERGY = range(5)
-LEAD, TRAIL, LINK = range(3)  # of each direction: forward, backward, backward without weights
-DIRECTIONS = 3
 STATE, MASTER, COMPUTED, GRADIENT, OTHER, KEPT = range(6)
 
 
@@ -93,9 +92,9 @@ class Group:
     held: Floats
     balanced: Floats
     around: Floats
-    _cuts: dict[int, npt.NDArray[np.int64]] = field(default_factory=dict)
+    _cuts: dict[int, Ints] = field(default_factory=dict)
 
-    def cut(self, stages: int) -> npt.NDArray[np.int64]:
+    def cut(self, stages: int) -> Ints:
         """Return [stages + 1] the first unit of every stage, and the number of units."""
         if stages not in self._cuts:
             parts = balance(self.balanced.tolist(), stages)
@@ -164,9 +163,7 @@ class Group:
 class Groups:
     """Prices groups of plans of one model on so many devices of a cluster."""
 
-    def __init__(
-        self, model: Model, cluster: Cluster, devices: int, precision: str | None
-    ) -> None:
+    def __init__(self, model: Model, cluster: Cluster, devices: int, precision: str | None) -> None:
         self.model, self.cluster, self.devices = model, cluster, devices
         self.precision = precision or model.network.precision
         self.topology: Topology = from_cluster(cluster, devices)
@@ -177,6 +174,7 @@ class Groups:
         self._groups: dict[Key, Group | None] = {}
         self._sharded: dict[tuple[int, int, bool, bool], Sharded | None] = {}
         self._collective_s: dict[tuple[str, int, float], float] = {}
+        self._energies: dict[int, float] = {}  # by identity; `prices` keeps the prices alive
         self._byte_s: dict[tuple[str, int, int], float] = {}
         self._flops_per_byte: dict[int, float] = {}
         self.few = self._few_layers()
@@ -223,9 +221,7 @@ class Groups:
             return None
         whole, part = counted
         more = layers - _FEW_LAYERS
-        same = all(
-            w == p + more * (p - o) for w, p, o in zip(whole, part, one, strict=True)
-        )
+        same = all(w == p + more * (p - o) for w, p, o in zip(whole, part, one, strict=True))
         return few if same else None
 
     def _expanded(self, per_unit: Floats, few: int, more: int) -> Floats:
@@ -248,10 +244,13 @@ class Groups:
         if per_layer is None:
             return Group(*found)
         more = layers - _FEW_LAYERS
-        *by_unit, around = found
+        work, held, balanced, around = found
+        each = [self._expanded(part, per_layer, more) for part in around]
         return Group(
-            *(self._expanded(part, per_layer, more) for part in by_unit),
-            np.stack([self._expanded(part, per_layer, more) for part in around]),
+            self._expanded(work, per_layer, more),
+            self._expanded(held, per_layer, more),
+            self._expanded(balanced, per_layer, more),
+            np.stack(each),
         )
 
     def _units_per_layer(self, key: Key) -> int | None:
@@ -316,7 +315,7 @@ class Groups:
         self, op: Op, graph: Graph, tensor: int, gradients: frozenset[str], work: Floats
     ) -> None:
         """Add what an op of a micro-batch takes; what is done once a step does not count."""
-        if op.pass_ is Pass.UPDATE or _is_once(op, graph):
+        if op.pass_ is Pass.UPDATE or is_once(op, graph):
             return
         if op.pass_ is Pass.WEIGHT_GRADIENT and op.kind == "add":
             return  # may be left to a collective at the end, where the stages share a weight
@@ -327,8 +326,7 @@ class Groups:
         else:
             cost = self.prices.cost(op, graph)
             time_s = cost.time_s(self.cluster.device)
-            energy = op_energy_j(cost, self.cluster.device)
-            work[ENERGY] += energy["total"] - energy["static"]
+            work[ENERGY] += self._energy_j(cost)
             kept = [name for name in op.outputs if name in gradients]
             if kept:
                 more = self.prices.streaming(3.0 * sum(graph.tensors[n].bytes for n in kept))
@@ -336,15 +334,19 @@ class Groups:
         phase = {Pass.FORWARD: FORWARD, Pass.WEIGHT_GRADIENT: WEIGHT_GRADIENT}
         work[phase.get(op.pass_, BACKWARD)] += time_s
 
+    def _energy_j(self, cost: OpCost) -> float:
+        if id(cost) not in self._energies:
+            energy = op_energy_j(cost, self.cluster.device)
+            self._energies[id(cost)] = energy["total"] - energy["static"]
+        return self._energies[id(cost)]
+
     def _tensor_s(self, kind: str, tensor: int, size: float) -> float:
         known = (kind, tensor, size)
         if known not in self._collective_s:
             self._collective_s[known] = self.wires.time_s(kind, np.arange(tensor), size)
         return self._collective_s[known]
 
-    def _add_held(
-        self, graph: Graph, home: npt.NDArray[np.int64], gradients: frozenset[str], held: Floats
-    ) -> None:
+    def _add_held(self, graph: Graph, home: Ints, gradients: frozenset[str], held: Floats) -> None:
         """Add what a rank holds, in full; sharding divides it later."""
         copied = {
             op.inputs[0]
@@ -354,7 +356,7 @@ class Groups:
         seen: set[str] = set()
         made: dict[str, int] = {}
         for i, op in enumerate(graph.ops):
-            once = _is_once(op, graph)
+            once = is_once(op, graph)
             for name in (*op.inputs, *op.outputs) if not once else ():
                 tensor = graph.tensors[name]
                 if name in seen:
@@ -381,52 +383,6 @@ class Groups:
                         del made[name]
 
 
-def _is_once(op: Op, graph: Graph) -> bool:
-    """Whether an op is done once a step: it makes or gathers copies of weights."""
-    return (
-        op.pass_ is Pass.FORWARD
-        and bool(op.outputs)
-        and graph.tensors[op.outputs[0]].role in _WEIGHTS
-    )
-
-
-def links(graph: Graph, home: npt.NDArray[np.int64], time_s: Floats) -> Floats:
-    """Return which unit each one waits for in a micro-batch: see `Group.around`."""
-    n = int(home.max(initial=0)) + 1
-    around = np.zeros((DIRECTIONS, n, 3))
-    for direction in range(DIRECTIONS):
-        ops = [i for i, op in enumerate(graph.ops) if _goes(op, graph, direction)]
-        place = {i: at for at, i in enumerate(ops)}
-        maker = {name: i for i in ops for name in graph.ops[i].outputs}
-        of_unit: dict[int, list[int]] = {}
-        for i in ops:
-            of_unit.setdefault(int(home[i]), []).append(i)
-        for u, mine in of_unit.items():
-            for i in mine:
-                of = [maker[name] for name in graph.ops[i].inputs if name in maker]
-                of = [m for m in of if (home[m] < u if direction == 0 else home[m] > u)]
-                if not of:
-                    continue
-                nearest = min(of, key=lambda m: (abs(int(home[m]) - u), -place[m]))
-                v = int(home[nearest])
-                around[direction, u] = (
-                    sum(time_s[k] for k in mine if k < i),
-                    sum(time_s[k] for k in of_unit[v] if k > nearest),
-                    abs(v - u),
-                )
-                break
-    return around
-
-
-def _goes(op: Op, graph: Graph, direction: int) -> bool:
-    """Whether an op is played in the blocks of a direction."""
-    if op.pass_ is Pass.UPDATE or _is_once(op, graph):
-        return False
-    if direction == 0 or op.pass_ is Pass.FORWARD:
-        return direction == 0 and op.pass_ is Pass.FORWARD
-    return direction == 1 or op.pass_ is not Pass.WEIGHT_GRADIENT
-
-
 @lru_cache(maxsize=16)
 def _n_units(model: Model, precision: str) -> int:
     return len(units(model.training(1, precision)))
@@ -440,5 +396,3 @@ def _counted(model: Model, precision: str) -> tuple[int, int, int]:
         sum(t.bytes for t in graph.tensors.values()),
         len(graph.ops),
     )
-
-

@@ -38,13 +38,9 @@ from ridgeline.study.planner.space import SCHEDULE_NAMES
 
 Ints = npt.NDArray[np.int64]
 ROUNDING = 1e-9  # relative: what sums in another order may differ by
-TOTALS = ("forward", "backward", "weights", "accumulate", "energy", "path", "longest") + (
-    "state",
-    "master",
-    "computed",
-    "gradient",
-    "other",
-    "kept",
+TOTALS = (
+    *("forward", "backward", "weights", "accumulate", "energy", "path", "longest"),
+    *("state", "master", "computed", "gradient", "other", "kept"),
 )
 
 
@@ -72,7 +68,7 @@ def totals(group: Group) -> Floats:
 
 
 @kernel
-def screen(group, known, micro_batches, stages, split, data, sharding, drains, wire, out):  # type: ignore[no-untyped-def]
+def screen(group, known, micro_batches, stages, data, sharding, drains, wire, out):  # type: ignore[no-untyped-def]
     """Write the bounds of all plans into out [P, 3]: seconds, joules without idle power, bytes.
 
     Parameters
@@ -81,8 +77,6 @@ def screen(group, known, micro_batches, stages, split, data, sharding, drains, w
         [P] row of `known` [G, 13] (`totals`) of each plan.
     micro_batches, stages, data, sharding
         [P] of each plan.
-    split
-        [P] chunks of the model on each stage.
     drains
         [P] whether a stage's last work of the step is a whole backward pass.
     wire
@@ -128,6 +122,8 @@ def sharpen(
     whole = work[:, FORWARD] + work[:, BACKWARD] + work[:, WEIGHT_GRADIENT]
     added = work[:, ACCUMULATE] * (m - 1 if sharding < 2 else 0)
     chunked = (chunks, stages)
+    if not whole.all():
+        return Bound(np.inf, np.inf, np.inf)  # a stage without work: such a cut is not played
     busy = (m * whole + added).reshape(chunked).sum(axis=0)
     begin = _begin(group, stages, chunks)
     bound = float((begin + busy).max())
@@ -156,11 +152,8 @@ def _begin(group: Group, stages: int, chunks: int) -> Floats:
     return begin
 
 
-def _rest(
-    group: Group, stages: int, chunks: int, direction: int
-) -> list[tuple[int, float]]:
-    """Return (stage, seconds): what follows the end of its last backward block, less what of it
-    nobody waits for."""
+def _rest(group: Group, stages: int, chunks: int, direction: int) -> list[tuple[int, float]]:
+    """Return (stage, seconds): what follows its last backward block, from the end of that on."""
     seconds = np.add.reduceat(group.seconds(direction), group.cut(stages * chunks)[:-1])
     waits = group.waits(stages * chunks, direction)
     found, after = [], np.zeros(stages)
@@ -217,9 +210,13 @@ def _memory(
         static[:, GRADIENT] = 0.0
     columns = [STATE, MASTER, COMPUTED, GRADIENT, OTHER]
     by_stage = static[:, columns].sum(axis=1).reshape(chunks, stages).sum(axis=0)
-    kept = held[:, KEPT].reshape(chunks, stages).min(axis=0)
+    kept = held[:, KEPT].reshape(chunks, stages)
     if stages == 1:
-        return float(by_stage[0] + kept[0])
+        return float(by_stage[0] + kept[0, 0])
     schedule = SCHEDULES[name]
     flights = np.array([schedule.in_flight(s, stages, m, chunks) for s in range(stages)])
-    return float((by_stage + flights * kept).max())
+    # What is in flight came in groups of K micro-batches, chunk after chunk.
+    chunk = np.arange(chunks)[:, None]
+    rounds, rest = np.divmod(flights, chunks * stages)
+    each = rounds * stages + np.clip(rest - chunk * stages, 0, stages) if chunks > 1 else flights
+    return float((by_stage + (each * kept).sum(axis=0)).max())

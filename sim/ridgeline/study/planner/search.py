@@ -11,7 +11,6 @@ import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 import numpy as np
 
@@ -22,8 +21,9 @@ from ridgeline.parallel.lower import lower
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.report.account import energy_account, memory_account
-from ridgeline.study.planner.groups import Floats, Group, Groups, Key
-from ridgeline.study.planner.screen import ROUNDING, Bound, Wire, screen, sharpen, totals
+from ridgeline.study.planner.found import Found, Objective, Replay
+from ridgeline.study.planner.groups import Floats, Group, Groups, Ints, Key
+from ridgeline.study.planner.screen import ROUNDING, TOTALS, Bound, Wire, screen, sharpen, totals
 from ridgeline.study.planner.space import (
     RECOMPUTE_NAMES,
     SCHEDULE_NAMES,
@@ -32,127 +32,6 @@ from ridgeline.study.planner.space import (
     enumerate_plans,
 )
 from ridgeline.workload.model import Model, load_model
-
-Objective = Literal["time", "energy", "cost"]
-
-
-@dataclass(frozen=True)
-class Replay:
-    """A plan that the engine has played.
-
-    Attributes
-    ----------
-    bound_s
-        What its step takes at least, by the screen.
-    """
-
-    plan: Plan
-    step_time_s: float
-    energy_j: float
-    memory_bytes: int
-    fits: bool
-    bound_s: float
-    objective: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {
-            "plan": str(self.plan),
-            "devices": self.plan.devices,
-            "step_time_s": self.step_time_s,
-            "samples_per_s": self.plan.global_batch / self.step_time_s,
-            "energy_j": self.energy_j,
-            "memory_bytes": self.memory_bytes,
-            "fits": self.fits,
-            "bound_s": self.bound_s,
-            "objective": self.objective,
-        }
-
-
-@dataclass(frozen=True)
-class Found:
-    """The answer of a search.
-
-    Attributes
-    ----------
-    replays
-        All plans that were played and fit, the best first.
-    n_plans, n_dropped
-        How many are legal, and how many of them cannot fit into memory.
-    open_bound
-        The least bound of what was not played: at most this much better than the best could a plan
-        be; infinite where nothing is left.
-    screen_plans_per_s
-        How many plans a second the compiled screen took.
-    """
-
-    model: str
-    cluster: str
-    devices: int
-    objective: Objective
-    replays: tuple[Replay, ...]
-    n_plans: int
-    n_dropped: int
-    n_too_full: int
-    open_bound: float
-    screen_plans_per_s: float
-    seconds: float
-
-    @property
-    def best(self) -> Replay:
-        """The best plan."""
-        if not self.replays:
-            raise RidgelineError(
-                f"none of the {self.n_plans} plans of {self.model} on {self.devices} devices of "
-                f"{self.cluster} fits into memory; more devices would do"
-            )
-        return self.replays[0]
-
-    @property
-    def gap(self) -> float:
-        """How much better, as a share, a plan that was not played could be at most."""
-        return max(0.0, 1 - self.open_bound / self.best.objective)
-
-    @property
-    def proven(self) -> bool:
-        """Whether no other plan can be better."""
-        return self.open_bound >= self.best.objective
-
-    def pareto(self) -> tuple[Replay, ...]:
-        """Return the replayed plans that none beats in time, energy and memory at once."""
-        return pareto(self.replays)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return {
-            "model": self.model,
-            "cluster": self.cluster,
-            "devices": self.devices,
-            "objective": self.objective,
-            "best": self.best.to_dict(),
-            "proven_optimal": self.proven,
-            "gap": self.gap,
-            "runners_up": [replay.to_dict() for replay in self.replays[1:]],
-            "pareto": [replay.to_dict() for replay in self.pareto()],
-            "n_plans": self.n_plans,
-            "n_cannot_fit": self.n_dropped,
-            "n_replayed": len(self.replays) + self.n_too_full,
-            "screen_plans_per_s": self.screen_plans_per_s,
-            "seconds": self.seconds,
-        }
-
-
-def pareto(replays: tuple[Replay, ...]) -> tuple[Replay, ...]:
-    """Return what none beats in step time, energy, memory and devices at once."""
-    rows = np.array(
-        [(r.step_time_s, r.energy_j, r.memory_bytes, r.plan.devices) for r in replays]
-    ).reshape(-1, 4)
-    kept = [
-        replay
-        for replay, row in zip(replays, rows, strict=True)
-        if not np.any(np.all(rows <= row, axis=1) & np.any(rows < row, axis=1))
-    ]
-    return tuple(kept)
 
 
 @dataclass
@@ -190,11 +69,14 @@ class Searcher:
             return time_s * price_of(self.cluster) * self.devices
         return time_s
 
-    def bound_value(self, bound: Bound, i: int) -> float:
-        """Return the least objective of a plan of which only bounds are known."""
-        ranks = int(self.space.data[i] * self.space.tensor[i])
-        idle_j = self.cluster.device.idle_power.value * self.devices * bound.time_s
-        return self._value(bound.time_s, bound.energy_j * ranks + idle_j)
+    def bound_values(self, time_s: Floats, energy_j: Floats, at: Ints) -> Floats:
+        """Return the least objective of plans of which only bounds are known."""
+        if self.objective == "energy":
+            idle_w = self.cluster.device.idle_power.value * self.devices
+            ranks = self.space.data[at] * self.space.tensor[at]
+            least: Floats = energy_j * ranks + idle_w * time_s
+            return least
+        return np.array([self._value(t, 0.0) for t in time_s.tolist()])
 
     def key(self, i: int) -> Key:
         """Return the group of a plan."""
@@ -210,20 +92,36 @@ class Searcher:
             self.wires[known] = Wire(*(self.groups.byte_s(op, data, tensor) for op in ops))
         return self.wires[known]
 
-    def screened(self, group: Group, at: np.ndarray[Any, Any]) -> Floats:
-        """Bound plans of one group by the compiled closed form: [P, 3]."""
+    def price_wires(self) -> None:
+        """Price what the data-parallel ranks of all plans send."""
+        pairs = np.unique(np.stack((self.space.data, self.space.tensor), axis=1), axis=0)
+        for data, tensor in pairs.tolist():
+            if data > 1:
+                self.wire(data, tensor)
+
+    def screened(self, at: Ints, which: Ints, known: Floats) -> Floats:
+        """Bound plans by the compiled closed form: [P, 3].
+
+        Parameters
+        ----------
+        at
+            [P] plans.
+        which
+            [P] row of `known` of each.
+        known
+            [G, 13] sums of each group (`totals`).
+        """
         s = self.space
         out = np.empty((len(at), 3))
-        pairs = np.stack((s.data[at], s.tensor[at]), axis=1)
-        unique, which = np.unique(pairs, axis=0, return_inverse=True)
-        wire = np.array([self.wire(int(d), int(t)) if d > 1 else (0.0,) * 3 for d, t in unique])
-        drains = np.array(
-            [not (SCHEDULES[n].splits_backward or SCHEDULES[n].interleaves) for n in SCHEDULE_NAMES]
-        )
+        data, tensor = s.data[at], s.tensor[at]
+        unique, of = np.unique(data * 2**32 + tensor, return_inverse=True)
+        pairs = [divmod(int(pair), 2**32) for pair in unique]
+        wire = np.array([self.wire(d, t) if d > 1 else (0.0, 0.0, 0.0) for d, t in pairs])
+        names = [SCHEDULES[name] for name in SCHEDULE_NAMES]
+        drains = np.array([not (one.splits_backward or one.interleaves) for one in names])
         screen(
-            np.zeros(len(at), np.int64), totals(group)[None, :], s.micro_batches[at],
-            s.pipeline[at], s.chunks[at], s.data[at], s.sharding[at], drains[s.schedule[at]],
-            wire[which.ravel()], out,
+            which, known, s.micro_batches[at], s.pipeline[at], data, s.sharding[at],
+            drains[s.schedule[at]], wire.reshape(-1, 3)[of.ravel()], out,
         )  # fmt: skip
         out[:, :2] *= 1 - ROUNDING
         return out
@@ -300,6 +198,7 @@ def search(
     model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
     objective: Objective = "time", precision: str | None = None, limit: int | None = None,
     runners_up: int = 0, progress: Callable[[str], None] = lambda text: None,
+    alone: str | None = None,
 ) -> Found:  # fmt: skip
     """Find the plan of the least step time, energy or cost on exactly so many devices.
 
@@ -309,6 +208,8 @@ def search(
         Replay at most so many plans; None: until the best is proven.
     runners_up
         Replay so many of the next ones, too.
+    alone
+        Consider only plans that divide the step by this dimension: data, tensor or pipeline.
 
     Raises
     ------
@@ -317,6 +218,8 @@ def search(
     """
     began = time.perf_counter()
     one = searcher(model, cluster, devices, global_batch, objective=objective, precision=precision)
+    if alone is not None:
+        one.space = one.space.only(alone)
     return _Run(one, limit, runners_up, progress).found(began)
 
 
@@ -330,31 +233,32 @@ class _Run:
         self.queue: list[tuple[float, int, int]] = []
         self.bounds: dict[int, Bound] = {}
         self.played: list[Replay] = []
-        self.dropped = self.too_full = 0
-        self.screened, self.screen_s = 0, 0.0
+        self.dropped = self.too_full = self.unplayable = 0
+        self.screen_s = 0.0
         self.capacity = one.cluster.device.capacity_bytes
 
     def fill(self) -> None:
         """Screen all plans."""
         one, space = self.one, self.one.space
-        columns = (space.micro_batch, space.tensor, space.sequence, space.recompute)
-        keys, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-        order = np.argsort(which.ravel(), kind="stable")
-        parts = np.split(order, np.cumsum(np.bincount(which.ravel(), minlength=len(keys)))[:-1])
-        for at in parts if len(space) else ():
-            group = one.groups.group(one.key(int(at[0])))
-            if group is None:
-                self.dropped += len(at)
-                continue
-            start = time.perf_counter()
-            bounds = one.screened(group, at)
-            self.screen_s += time.perf_counter() - start
-            self.screened += len(at)
-            fits = bounds[:, 2] <= self.capacity
-            self.dropped += int((~fits).sum())
-            for i, row in zip(at[fits].tolist(), bounds[fits], strict=True):
-                bound = Bound(*row.tolist())
-                self.queue.append((one.bound_value(bound, i), 0, i))
+        if not len(space):
+            return
+        code = np.ravel_multi_index(
+            (space.recompute, space.sequence, space.tensor, space.micro_batch),
+            (len(RECOMPUTE_NAMES), 2, one.devices + 1, space.global_batch + 1),
+        )
+        _, first, which = np.unique(code, return_index=True, return_inverse=True)
+        priced = [one.groups.group(one.key(int(i))) for i in first]
+        known = np.array([np.full(len(TOTALS), np.inf) if g is None else totals(g) for g in priced])
+        one.price_wires()
+        one.screened(np.array([0]), which.ravel()[:1], known)  # loads the compiled code
+        start = time.perf_counter()
+        bounds = one.screened(np.arange(len(space)), which.ravel(), known)
+        self.screen_s = time.perf_counter() - start
+        fits = bounds[:, 2] <= self.capacity
+        self.dropped += int((~fits).sum())
+        at = np.flatnonzero(fits)
+        values = one.bound_values(bounds[at, 0], bounds[at, 1], at)
+        self.queue = [(v, 0, i) for v, i in zip(values.tolist(), at.tolist(), strict=True)]
         heapq.heapify(self.queue)
 
     def found(self, began: float) -> Found:
@@ -371,7 +275,10 @@ class _Run:
                     self.dropped += 1
                     continue
                 self.bounds[i] = bound
-                heapq.heappush(self.queue, (max(value, one.bound_value(bound, i)), 1, i))
+                (sharp,) = one.bound_values(
+                    np.array([bound.time_s]), np.array([bound.energy_j]), np.array([i])
+                )
+                heapq.heappush(self.queue, (max(value, float(sharp)), 1, i))
             else:
                 self._play(i)
         fitting = sorted((r for r in self.played if r.fits), key=lambda r: r.objective)
@@ -384,13 +291,14 @@ class _Run:
             n_plans=len(one.space),
             n_dropped=self.dropped,
             n_too_full=self.too_full,
+            n_unplayable=self.unplayable,
             open_bound=self.queue[0][0] if self.queue else float("inf"),
-            screen_plans_per_s=self.screened / self.screen_s if self.screen_s else 0.0,
+            screen_plans_per_s=len(one.space) / self.screen_s if self.screen_s else 0.0,
             seconds=time.perf_counter() - began,
         )
 
     def _done(self) -> bool:
-        if self.limit is not None and len(self.played) >= self.limit:
+        if self.limit is not None and len(self.played) + self.unplayable >= self.limit:
             return True
         fitting = [r.objective for r in self.played if r.fits]
         best = min(fitting, default=float("inf"))
@@ -401,8 +309,8 @@ class _Run:
         self.progress(str(plan))
         try:
             replay = self.one.replay(plan, self.bounds[i].time_s)
-        except RidgelineError:
-            self.dropped += 1
+        except RidgelineError:  # a schedule that the engine cannot play for this cut
+            self.unplayable += 1
             return
         self.played.append(replay)
         self.too_full += not replay.fits

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,9 @@ SCHEDULE_NAMES: tuple[Literal["1f1b", "gpipe", "interleaved", "zero-bubble"], ..
     "zero-bubble",
 )
 RECOMPUTE_NAMES: tuple[Mode, ...] = ("none", "selective", "full")
+MOST_CHUNKS = 8
+"""Chunks of an interleaved schedule that are tried: each further one shortens the bubble less than
+it adds messages."""
 _INTERLEAVED = SCHEDULE_NAMES.index("interleaved")
 
 
@@ -59,6 +63,18 @@ class Space:
     def micro_batches(self) -> Ints:
         """[P] micro-batches that a rank accumulates."""
         return self.global_batch // (self.data * self.micro_batch)
+
+    def only(self, dimension: str) -> Space:
+        """Return the plans that use no other dimension than this: data, tensor or pipeline."""
+        others = [
+            getattr(self, name) == 1 for name in ("data", "tensor", "pipeline") if name != dimension
+        ]
+        kept = np.logical_and.reduce(others)
+        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
+        parts: dict[str, Any] = {
+            name: array[kept] for name, array in arrays.items() if isinstance(array, np.ndarray)
+        }
+        return replace(self, **parts)
 
     def plan(self, i: int) -> Plan:
         """Return one plan."""
@@ -113,16 +129,15 @@ def enumerate_plans(
             rank_batch = global_batch // data
             for micro_batch in divisors(rank_batch):
                 pipes = _schedules(pipeline, rank_batch // micro_batch, max_stages)
-                for schedule, chunks in pipes:
-                    for sharding in range(4) if data > 1 else (0,):
-                        for sequence in (0, 1) if sequences and tensor > 1 else (0,):
-                            for recompute in range(len(RECOMPUTE_NAMES)):
-                                rows.append(
-                                    (
-                                        *(data, tensor, pipeline, micro_batch, chunks),
-                                        *(sharding, sequence, schedule, recompute),
-                                    )
-                                )
+                rows += [
+                    (data, tensor, pipeline, micro_batch, chunks, *more, schedule, recompute)
+                    for schedule, chunks in pipes
+                    for more in itertools.product(
+                        range(4) if data > 1 else (0,),
+                        (0, 1) if sequences and tensor > 1 else (0,),
+                    )
+                    for recompute in range(len(RECOMPUTE_NAMES))
+                ]
     columns = np.array(rows, np.int64).reshape(-1, 9).T
     return Space(global_batch, precision, *cast("list[Ints]", list(columns)))
 
@@ -133,5 +148,5 @@ def _schedules(pipeline: int, micro_batches: int, max_stages: int) -> list[tuple
         return [(0, 1)]
     found = [(s, 1) for s in range(len(SCHEDULE_NAMES)) if s != _INTERLEAVED]
     if micro_batches % pipeline == 0:
-        found += [(_INTERLEAVED, v) for v in range(2, max_stages // pipeline + 1)]
+        found += [(_INTERLEAVED, v) for v in range(2, min(max_stages // pipeline, MOST_CHUNKS) + 1)]
     return found

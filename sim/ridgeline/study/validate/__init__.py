@@ -26,6 +26,8 @@ SUITES = {
     "single-device": "Training steps on one device",
     "multi-device": "Training steps on several devices",
     "llm": "Training steps of large language models under hybrid plans",
+    "memory": "Fullest moment of a device in training steps of transformers",
+    "pipeline": "Bubbles of pipeline schedules, given the times of a stage",
     "collectives": "Collectives over the links of a machine",
 }
 

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from ridgeline import catalog
+from ridgeline import catalog, units
 from ridgeline.config import parse_yaml
 
 Kind = Literal["devices", "models", "precisions"]
@@ -23,6 +23,52 @@ class Machine:
     in_node: int
     cluster: str | None
     devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """How the programs of a framework run, where a row does not say it.
+
+    Attributes
+    ----------
+    begins
+        Beginnings of the names that it has in tables, in lower case.
+    issue_s
+        Time of the host to issue an op (`Plan.issue`).
+    overlap
+        Whether gradients are reduced during the backward pass (`Plan.overlap`).
+    attention
+        Kernel of attention; None: that of the network's description.
+    """
+
+    begins: tuple[str, ...]
+    issue_s: float = 0.0
+    overlap: bool = True
+    attention: str | None = None
+
+
+def framework_of(name: str) -> Framework:
+    """Return the framework of a row; one that is unknown issues its ops in no time."""
+    text = name.lower()
+    return next((one for one in _frameworks() if text.startswith(one.begins)), Framework(()))
+
+
+def convolves_itself(name: str) -> bool:
+    """Whether a framework has convolution kernels of its own, which no device file describes."""
+    return name.lower().startswith(tuple(_data()["own_convolutions"]))
+
+
+@cache
+def _frameworks() -> tuple[Framework, ...]:
+    return tuple(
+        Framework(
+            tuple(row["begins"]),
+            units.parse(row.get("issue", "0 s"), "s"),
+            bool(row.get("overlap", True)),
+            row.get("attention"),
+        )
+        for row in _data()["frameworks"]
+    )
 
 
 def find_name(kind: Kind, *names: str) -> str | None:

@@ -12,7 +12,7 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
-from ridgeline.study.validate.names import find_name
+from ridgeline.study.validate.names import convolves_itself, find_name, framework_of
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.model import Model, load_model
 
@@ -38,6 +38,7 @@ class Configuration:
     batch: int
     micro_batches: int
     precision: str
+    issue_s: float = 0.0
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -60,6 +61,8 @@ def configuration(row: Row) -> Configuration:
     model = find_name("models", f"{row.text('model')} {row.text('variant')}", row.text("model"))
     if model is None:
         raise RidgelineError(f"no description of the network {row.text('model')}")
+    if convolves_itself(row.text("framework")):
+        raise RidgelineError(f"the convolutions of {row.text('framework')} are not described")
     device = find_name("devices", row.text("accelerator"))
     if device is None:
         raise RidgelineError(f"no description of the device {row.text('accelerator')}")
@@ -81,6 +84,7 @@ def configuration(row: Row) -> Configuration:
         batch=batch,
         micro_batches=accumulated if batch % accumulated == 0 else 1,
         precision=precision,
+        issue_s=framework_of(row.text("framework")).issue_s,
     )
 
 
@@ -114,6 +118,7 @@ def simulated(wanted: Configuration) -> Result:
         global_batch=wanted.batch * wanted.devices,
         micro_batch=wanted.batch // wanted.micro_batches,
         precision=wanted.precision,
+        issue=wanted.issue_s,
     )
     return simulate(_model(wanted.model, wanted.fields), _cluster(wanted), plan)
 

@@ -1,0 +1,115 @@
+"""``ridgeline plan``: the best way to distribute a step over so many devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Whole
+
+if TYPE_CHECKING:
+    from ridgeline.study.planner import Found, Replay
+
+
+def plan_(
+    model: str,
+    cluster: str,
+    *,
+    devices: Whole,
+    batch: Whole,
+    objective: Literal["time", "energy", "cost"] = "time",
+    precision: str | None = None,
+    limit: Whole | None = None,
+    runners_up: Whole = 5,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Find the best plan: screen all by a lower bound, play the candidates on the engine.
+
+    Parameters
+    ----------
+    model
+        A name from ``ridgeline list models``, or a YAML file.
+    cluster
+        A cluster, node or device by name, or a YAML file.
+    devices
+        How many devices the plan uses.
+    batch
+        Samples of one step over all devices.
+    objective
+        What is least: time of a step, energy of a step, or price of the devices times time.
+    precision
+        fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed ...; by default the model's.
+    limit
+        Play at most so many plans, and say what is left open; by default until the best is proven.
+    runners_up
+        Play so many of the next best, too.
+    json
+        Print the result as JSON.
+    """
+    import sys
+
+    from ridgeline.study.planner import search
+
+    def progress(text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[Kplaying {text[:90]}", end="", file=sys.stderr, flush=True)
+
+    found = search(
+        model, cluster, devices, batch,
+        objective=objective, precision=precision, limit=limit, runners_up=runners_up,
+        progress=progress,
+    )  # fmt: skip
+    progress("")
+    if json:
+        print_json(found.to_dict())
+    else:
+        _print(found)
+    return 0
+
+
+def _print(found: Found) -> None:
+    screen = console()
+    best = found.best
+    screen.print(
+        f"{found.model} on {found.devices} devices of {found.cluster}, batch"
+        f" {best.plan.global_batch:,}: the least {found.objective}"
+    )
+    screen.print(f"best plan: {shown(best)}", soft_wrap=True)
+    front = found.pareto()
+    _table("runners-up", found.replays[:9], best)
+    _table("none better in time, energy and memory at once, of those played", front, best)
+    screen.print(
+        f"{found.n_plans:,} legal plans, {found.n_dropped:,} of them cannot fit or be cut so; "
+        f"{len(found.replays) + found.n_too_full} played"
+        + (f", {found.n_unplayable} could not be played" if found.n_unplayable else "")
+        + f"; screened at {found.screen_plans_per_s:,.0f} plans/s; {found.seconds:.1f} s in all"
+    )
+    if found.proven:
+        screen.print("proven: the lower bound of every other plan is above the best")
+    else:
+        screen.print(f"gap: a plan that was not played could be better by {found.gap:.1%} at most")
+
+
+def shown(replay: Replay) -> str:
+    """Return a plan in words of the command line, less what all plans of a search share."""
+    fields = replay.plan.model_dump(exclude_defaults=True, exclude={"global_batch", "precision"})
+    return ",".join(f"{name}={value}" for name, value in fields.items()) or "data=1"
+
+
+def _table(title: str, replays: tuple[Replay, ...], best: Replay) -> None:
+    from ridgeline.report.summary import plain_table
+
+    table = plain_table(
+        {title: "left", "step s": "right", "bound": "right", "kJ": "right", "GiB": "right"}
+    )
+    for replay in replays:
+        table.add_row(
+            shown(replay),
+            f"{replay.step_time_s:,.4g}",
+            f"{replay.bound_s / replay.step_time_s:.0%}",
+            f"{replay.energy_j / 1e3:,.4g}",
+            f"{replay.memory_bytes / 2**30:.1f}",
+        )
+    console().print(table)

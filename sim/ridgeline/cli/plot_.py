@@ -1,0 +1,111 @@
+"""``ridgeline plot``: a figure of saved results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ridgeline.cli.output import console
+
+
+def plot_(
+    kind: str,
+    file: str,
+    *,
+    out: str,
+    x: str | None = None,
+    y: str | None = None,
+    by: str | None = None,
+) -> None:
+    """Draw a figure of the rows of a sweep, of a saved result, or of validation rows.
+
+    Parameters
+    ----------
+    kind
+        time, energy or memory (bars of every row), curve, pareto or residuals.
+    file
+        Rows of a sweep (.csv, .parquet), or JSON of ``ridgeline run --json`` or ``ridgeline
+        validate --json --rows``.
+    out
+        The figure: .png, .svg or .pdf.
+    x, y
+        Columns of the axes of a curve or a Pareto front, where both are best when small.
+    by
+        Column that tells lines or bars apart, or several with commas between them.
+    """
+    from ridgeline.errors import ConfigError, nearest
+    from ridgeline.report.figures import FIGURES, save
+    from ridgeline.report.figures_study import ROW_FIGURES
+    from ridgeline.study.columns import resolve
+    from ridgeline.study.ranking import candidates, pareto
+
+    if kind not in ROW_FIGURES:
+        if kind in FIGURES:
+            raise ConfigError(
+                f"a saved result does not hold what a {kind} shows: draw it with ridgeline run "
+                "--out, or with Result.plot"
+            )
+        raise ConfigError(
+            f"there is no figure {kind!r}{nearest(kind, ROW_FIGURES)} "
+            f"(there are: {', '.join(ROW_FIGURES)})"
+        )
+    rows = candidates(_rows(file))
+    if not rows:
+        raise ConfigError("there is no row to draw: all have errors", file=file)
+    several = [resolve(name.strip(), rows[0]) for name in by.split(",")] if by else []
+    axes = {"x": x, "y": y, "by": several[0] if several else None}
+    names = {key: resolve(name, rows[0]) for key, name in axes.items() if name is not None}
+    if by is not None and len(several) > 1:
+        names["by"] = " and ".join(part.rpartition(".")[2] for part in several)
+        rows = [{**row, names["by"]: ", ".join(str(row[c]) for c in several)} for row in rows]
+    draw = ROW_FIGURES[kind]
+    if kind in {"curve", "pareto"}:
+        if "x" not in names or "y" not in names:
+            raise ConfigError(f"a {kind} needs --x and --y", field="plot")
+        if kind == "curve":
+            drawn = draw(rows, names["x"], names["y"], names.get("by"))
+        else:
+            front = pareto(rows, [names["x"], names["y"]])
+            drawn = draw(rows, front, names["x"], names["y"])
+    elif kind == "residuals":
+        if not {"measured", "predicted"} <= rows[0].keys():
+            raise ConfigError("the rows have no columns measured and predicted", file=file)
+        drawn = draw(rows)
+    else:
+        drawn = draw(rows, kind, names.get("by"))
+    save(drawn, out)
+    console().print(f"wrote {out}", soft_wrap=True)
+
+
+def _rows(file: str) -> list[dict[str, Any]]:
+    """Read rows from a table, or from JSON: one result, a list of rows, or a validation."""
+    import json
+
+    from ridgeline.config import read_text
+    from ridgeline.errors import ConfigError
+    from ridgeline.study.sweep import plain_rows
+
+    if not file.endswith(".json"):
+        return plain_rows(file)
+    try:
+        read = json.loads(read_text(file, limit=2**28))
+    except ValueError as error:
+        raise ConfigError(f"not JSON: {error}", file=file) from error
+    if isinstance(read, dict) and isinstance(read.get("rows"), list):
+        read = read["rows"]
+    rows = read if isinstance(read, list) else [read]
+    if not all(isinstance(row, dict) for row in rows):
+        raise ConfigError("expected a result, or a list of rows", file=file)
+    return [_flat(row) for row in rows]
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a result as one row, with the names of ``Result.to_row``."""
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        if name == "manifest" and isinstance(value, dict):
+            flat["manifest_hash"] = value.get("hash")
+        elif isinstance(value, dict):
+            flat |= {f"{name}.{part}": number for part, number in value.items()}
+        else:
+            flat[name] = value
+    return flat

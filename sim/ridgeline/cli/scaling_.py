@@ -1,0 +1,133 @@
+"""``ridgeline scaling``: weak and strong scaling by strategy, and the distributed roofline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Whole
+
+if TYPE_CHECKING:
+    from ridgeline.study.scaling import Scaling
+
+
+def scaling_(
+    model: str,
+    cluster: str,
+    *,
+    devices: str,
+    batch: Whole,
+    strategies: str = "data,tensor,pipeline,hybrid",
+    mode: Literal["weak", "strong"] = "strong",
+    precision: str | None = None,
+    limit: Whole = 8,
+    plot: str | None = None,
+    roofline: str | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Scale a step over more and more devices, by each strategy alone and by the best hybrid.
+
+    Parameters
+    ----------
+    model
+        A name from ``ridgeline list models``, or a YAML file.
+    cluster
+        A cluster, node or device by name, or a YAML file.
+    devices
+        Numbers of devices: 1,2,4,8
+    batch
+        Samples of one step: of all devices (strong), or of each (weak).
+    strategies
+        Any of data, tensor, pipeline, hybrid.
+    mode
+        strong: the same batch on more devices; weak: the same batch a device.
+    precision
+        fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed ...; by default the model's.
+    limit
+        Play at most so many plans for each point.
+    plot
+        File for the curves: .png, .svg or .pdf.
+    roofline
+        File for the distributed roofline: .png, .svg or .pdf.
+    json
+        Print the points as JSON.
+    """
+    from ridgeline.report.files import check_writable
+    from ridgeline.study.scaling import scaling
+
+    for path in (plot, roofline):
+        if path is not None:
+            check_writable(path)
+    study = scaling(
+        model, cluster, _numbers(devices),
+        strategies=[name.strip() for name in strategies.split(",")],
+        batch=batch, mode=mode, precision=precision, limit=limit,
+    )  # fmt: skip
+    written = []
+    if plot is not None or roofline is not None:
+        from ridgeline.report.figures import save
+        from ridgeline.study.scaling_figures import draw_curves, draw_roofline
+
+        for path, draw in ((plot, draw_curves), (roofline, draw_roofline)):
+            if path is not None:
+                save(draw(study), path)
+                written.append(path)
+    if json:
+        print_json(study.to_dict())
+    else:
+        _print(study)
+        if written:
+            console().print("wrote " + ", ".join(written), soft_wrap=True)
+    return 0
+
+
+def _numbers(text: str) -> list[int]:
+    from ridgeline.errors import ConfigError
+
+    parts = [part.strip().replace("_", "") for part in text.split(",")]
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise ConfigError(
+            f"expected whole numbers joined by commas, such as 1,2,4, found {text!r}",
+            field="--devices",
+        )
+    return [int(part) for part in parts]
+
+
+def _print(study: Scaling) -> None:
+    from ridgeline.report.summary import plain_table
+
+    screen = console()
+    per = "of each device" if study.mode == "weak" else "of the step, on all devices together"
+    screen.print(
+        f"{study.model.title} on {study.cluster.name}: {study.mode} scaling (the batch {per} stays)"
+    )
+    columns = ("n", "batch", "step ms", "samples/s", "ideal", "times", "effic.",
+               "exposed", "bubble", "J/sample")  # fmt: skip
+    table = plain_table({"strategy": "left", **dict.fromkeys(columns, "right")})
+    for point in study.points:
+        same = (point.strategy, f"{point.devices}", f"{point.batch:,}")
+        if point.result is None:
+            table.add_row(*same, "-", "-", "-", "-", "-", "-", "-", "-")
+            continue
+        row = point.to_dict()
+        table.add_row(
+            *same,
+            f"{row['step_time_s'] * 1e3:,.4g}",
+            f"{row['samples_per_s']:,.4g}",
+            f"{row['ideal_samples_per_s']:,.4g}",
+            f"{row['speed_up']:.2f}",
+            f"{row['efficiency']:.1%}",
+            f"{row['exposed_communication']:.1%}",
+            f"{row['bubble']:.1%}",
+            f"{row['energy_per_sample_j']:,.4g}",
+        )
+    screen.print(table)
+    for point in study.points:
+        where = f"{point.strategy} on {point.devices}"
+        if point.result is None:
+            screen.print(f"{where}: {point.reason}", soft_wrap=True)
+        else:
+            gap = f" (a better one by {point.gap:.1%} is not excluded)" if point.gap else ""
+            screen.print(f"{where}: {point.result.details.plan}{gap}", soft_wrap=True)

@@ -1,0 +1,69 @@
+"""``ridgeline top``: the best rows of a sweep by one column."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Whole
+
+
+def top_(
+    file: str,
+    *,
+    by: str,
+    n: Whole = 10,
+    largest: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Print the rows of a sweep that are best in one column.
+
+    Parameters
+    ----------
+    file
+        What ``ridgeline sweep`` wrote: .csv or .parquet.
+    by
+        A column, such as energy_j.total; the smallest come first.
+    n
+        How many rows.
+    largest
+        The largest come first.
+    json
+        Print the rows as JSON.
+    """
+    from ridgeline.study.columns import resolve
+    from ridgeline.study.ranking import top
+    from ridgeline.study.sweep import plain_rows
+
+    rows = plain_rows(file)
+    best = top(rows, by, n, largest=largest)
+    if json:
+        print_json(best)
+        return
+    print_best(best, rows, [resolve(by, rows[0])] if rows else [])
+
+
+def print_best(best: list[dict[str, Any]], rows: list[dict[str, Any]], by: list[str]) -> None:
+    """Print rows: what tells them apart, and the columns that they were chosen by."""
+    from ridgeline.report.summary import plain_table
+
+    varied = varied_columns(rows)
+    shown = [*varied, *(name for name in by if name not in varied)]
+    table = plain_table({name: "left" if name in varied else "right" for name in shown})
+    for row in best:
+        table.add_row(*(_cell(row.get(name)) for name in shown))
+    console().print(table)
+    console().print(f"{len(best)} of {len(rows)} rows")
+
+
+def varied_columns(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the columns before the results that differ between rows: the study's fields."""
+    names = list(rows[0]) if rows else []
+    varied = names[: names.index("step_time_s")] if "step_time_s" in names else []
+    return [name for name in varied if len({row.get(name) for row in rows}) > 1]
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

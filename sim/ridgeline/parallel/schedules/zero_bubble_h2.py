@@ -1,0 +1,49 @@
+"""ZB-H2: further forwards before the first backward fill the time in which a stage would be idle.
+
+With almost twice the activations that the first stage of 1F1B holds. Its stages begin and end a
+step one after the other, as wide apart as the forwards, so its bubble is that of each stage alone,
+and the next step has to begin before the last stage has ended this one: no schedule of a Plan,
+whose steps end together.
+"""
+
+from __future__ import annotations
+
+from ridgeline.parallel.schedules.slots import Orders, Schedule, Slot
+
+
+def order(stages: int, micro_batches: int, chunks: int) -> Orders:
+    """Return 2 (K - k) - 1 forwards, then a backward and a forward in turn, on stage k of K.
+
+    Each W is 2 k micro-batches late.
+    """
+    orders = []
+    for stage in range(stages):
+        warm_up, late = min(2 * (stages - stage) - 1, micro_batches), 2 * stage
+        order = [Slot("F", i) for i in range(warm_up)]
+        for i in range(micro_batches):
+            order.append(Slot("B", i))
+            if i >= late:
+                order.append(Slot("W", i - late))
+            if warm_up + i < micro_batches:
+                order.append(Slot("F", warm_up + i))
+        left = range(max(micro_batches - late, 0), micro_batches)
+        orders.append(order + [Slot("W", i) for i in left])
+    return orders
+
+
+def bubble_s(
+    stages: int, chunks: int, forward_s: float, backward_s: float, weight_s: float
+) -> float:
+    """F + B - 2 W for each stage but one, where W is not the longest (table 1); at least 0."""
+    return (stages - 1) * max(forward_s + backward_s - 2 * weight_s, 0.0)
+
+
+SCHEDULE = Schedule(
+    name="zero-bubble-h2",
+    source="Qi, Wan, Huang and Lin, Zero bubble pipeline parallelism, ICLR 2024, arXiv:2401.10241,"
+    " section 2.2 (ZB-H2) and table 1",
+    order=order,
+    bubble_s=bubble_s,
+    in_flight=lambda stage, stages, micro_batches, chunks: min(2 * stages - 1, micro_batches),
+    splits_backward=True,
+)

@@ -1,0 +1,199 @@
+"""Scaling curves and the distributed roofline: what a device attains for what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ridgeline.report.figures_roofline import along, decade_below
+from ridgeline.report.style import FAINT, GRID, INK, PAPER, SERIES, SMALL, head, sheet
+from ridgeline.units import show
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+_MARKERS = "osD^vP"
+_SPACE = (4.5, 0.75, 0.75, 1.3)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One strategy: values by devices, of equal length.
+
+    Attributes
+    ----------
+    flop_per_byte, flop_per_s
+        Useful FLOPs for each byte that a device sends, and useful FLOP/s of a device.
+    binding
+        Kind of link that takes longest: the slope that bounds the point.
+    """
+
+    name: str
+    devices: Sequence[int]
+    samples_per_s: Sequence[float]
+    flop_per_byte: Sequence[float]
+    flop_per_s: Sequence[float]
+    binding: Sequence[str]
+
+    @property
+    def is_best(self) -> bool:
+        """Whether the others are special cases of this one, which is drawn broad beneath them."""
+        return self.name == "hybrid"
+
+
+@dataclass(frozen=True)
+class Roof:
+    """Ceilings of one device: peak, what its memory allows, and links by name, B/s each.
+
+    Attributes
+    ----------
+    latency
+        Devices and useful FLOP/s that the fixed times of messages alone would allow, by curve.
+    """
+
+    peak_flop_per_s: float
+    memory_flop_per_s: float
+    links: dict[str, float]
+    latency: dict[str, tuple[int, float]]
+
+
+def scaling_curves(
+    curves: Sequence[Curve], *, title: str, stamp: str, ax: Axes | None = None
+) -> Axes:
+    """Draw throughput over devices with the ideal line of each strategy's smallest run."""
+
+    def draw(axes: Axes) -> str:
+        from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
+
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        ticks = sorted({n for curve in curves for n in curve.devices})
+        handles = []
+        for k, curve in enumerate(curves):
+            colour = SERIES[k % len(SERIES)]
+            base = curve.samples_per_s[0] / curve.devices[0]
+            ends = [curve.devices[0], ticks[-1]]
+            axes.plot(ends, [base * n for n in ends], color=colour, lw=0.8, ls=(0, (1, 2)))
+            handles += axes.plot(
+                curve.devices, curve.samples_per_s, color=colour, label=curve.name,
+                gid=curve.name, **_look(k, curve),
+            )  # fmt: skip
+        axes.xaxis.set_major_locator(FixedLocator(ticks))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.grid(color=GRID, lw=0.6)
+        axes.set_xlabel("devices")
+        axes.set_ylabel("samples/s")
+        head(axes, title, handles)
+        return "Dotted: ideal, from the smallest number of devices on which the strategy runs."
+
+    return sheet(_SPACE, draw, stamp, ax)
+
+
+def distributed_roofline(
+    curves: Sequence[Curve], roof: Roof, *, title: str, stamp: str, ax: Axes | None = None
+) -> Axes:
+    """Draw attained FLOP/s of a device over useful FLOPs for each byte that it sends."""
+
+    def draw(axes: Axes) -> str:
+        _frame(axes, curves, roof)
+        _roofs(axes, roof)
+        slowest = min(roof.links, key=lambda name: roof.links[name])
+        handles = [_trajectory(axes, k, curve, slowest) for k, curve in enumerate(curves)]
+        for k, curve in enumerate(curves):
+            _latency(axes, roof, k, curve)
+        axes.set_xlabel("useful FLOPs for each byte that a device sends")
+        axes.set_ylabel("useful FLOP/s of a device")
+        head(axes, title, handles, columns=4)
+        return (
+            "Numbers: devices. Slopes: what a device can send at each level of the network; open"
+            " markers: a faster level binds than the lowest slope. Dashed: what memory allows."
+            " Short bars: what the fixed times of messages would allow."
+        )
+
+    return sheet(_SPACE, draw, stamp, ax)
+
+
+def _frame(ax: Axes, curves: Sequence[Curve], roof: Roof) -> None:
+    x = [v for curve in curves for v in curve.flop_per_byte]
+    y = [v for curve in curves for v in curve.flop_per_s]
+    ridges = [roof.peak_flop_per_s / bandwidth for bandwidth in roof.links.values()]
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xlim(min([*x, *ridges]) / 3, max([*x, *ridges]) * 3)
+    ax.set_ylim(min(decade_below(min(y)) * 3, min(y) / 2), 2.2 * roof.peak_flop_per_s)
+
+
+def _roofs(ax: Axes, roof: Roof) -> None:
+    """Shade what no device can reach, and name each ceiling."""
+    left, right = ax.get_xlim()
+    bottom, top = ax.get_ylim()
+    peak = roof.peak_flop_per_s
+    fastest = max(roof.links.values())
+    ax.fill_between(
+        [left, peak / fastest, right], [left * fastest, peak, peak], top, color=GRID, lw=0, zorder=0
+    )
+    ax.plot([min(peak / fastest, right), right], [peak, peak], color=INK, lw=1.6, gid="compute")
+    ax.annotate(
+        f"compute {show(peak, 'FLOP/s')}", (right, peak), xytext=(-3, 3), ha="right",
+        textcoords="offset points", fontsize=SMALL,
+    )  # fmt: skip
+    if roof.memory_flop_per_s < peak:
+        ax.axhline(roof.memory_flop_per_s, color=FAINT, lw=1.0, ls=(0, (4, 2)), gid="memory")
+        ax.annotate(
+            f"memory {show(roof.memory_flop_per_s, 'FLOP/s')}", (right, roof.memory_flop_per_s),
+            xytext=(-3, -10), ha="right", textcoords="offset points", fontsize=SMALL, color=FAINT,
+        )  # fmt: skip
+    alike: dict[float, list[str]] = {}
+    for name, bandwidth in roof.links.items():
+        alike.setdefault(float(f"{bandwidth:.3g}"), []).append(name)
+    for bandwidth, names in alike.items():
+        name = ", ".join(sorted(names))
+        ends = [max(left, bottom / bandwidth), peak / bandwidth]
+        ax.plot(ends, [x * bandwidth for x in ends], color=INK, lw=1.4, gid=f"link: {name}")
+        along(ax, bandwidth, f"{name} {show(bandwidth, 'B/s')}", INK)
+
+
+def _look(k: int, curve: Curve) -> dict[str, Any]:
+    marker = _MARKERS[k % len(_MARKERS)]
+    if curve.is_best:
+        return {"lw": 6, "alpha": 0.35, "marker": "", "solid_capstyle": "round", "zorder": 2}
+    return {"lw": 1.5, "marker": marker, "ms": 6, "mec": PAPER, "mew": 0.8, "zorder": 3}
+
+
+def _trajectory(ax: Axes, k: int, curve: Curve, slowest: str) -> Line2D:
+    """Draw one strategy as devices grow; open markers where another link than the slowest binds."""
+    colour = SERIES[k % len(SERIES)]
+    (line,) = ax.plot(
+        curve.flop_per_byte, curve.flop_per_s, color=colour, label=curve.name,
+        gid=f"points: {curve.name}", **_look(k, curve),
+    )  # fmt: skip
+    if curve.is_best:
+        return line
+    for x, y, name in zip(curve.flop_per_byte, curve.flop_per_s, curve.binding, strict=True):
+        if name != slowest:
+            ax.plot(
+                [x], [y], marker=line.get_marker(), ms=6, mfc=PAPER, mec=colour, mew=1.3, zorder=4
+            )
+    for at in sorted({0, len(curve.devices) - 1}):
+        ax.annotate(
+            str(curve.devices[at]), (curve.flop_per_byte[at], curve.flop_per_s[at]),
+            xytext=(0, -12 if k % 2 else 7), textcoords="offset points", ha="center",
+            fontsize=SMALL, color=colour, zorder=4,
+        )  # fmt: skip
+    return line
+
+
+def _latency(ax: Axes, roof: Roof, k: int, curve: Curve) -> None:
+    """Mark what the fixed times of the largest run's messages would allow."""
+    if curve.name not in roof.latency or not curve.devices:
+        return
+    devices, ceiling = roof.latency[curve.name]
+    x = curve.flop_per_byte[list(curve.devices).index(devices)]
+    if ax.get_ylim()[0] < ceiling < roof.peak_flop_per_s:
+        ax.plot(
+            [x / 1.35, x * 1.35], [ceiling, ceiling], color=SERIES[k % len(SERIES)], lw=2.2,
+            solid_capstyle="butt", gid=f"latency: {curve.name}",
+        )  # fmt: skip

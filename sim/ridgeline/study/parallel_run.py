@@ -1,0 +1,153 @@
+"""Simulates the points of a study: in this process, in several, or on a Dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.study.point import Point
+
+Row = dict[str, Any]
+Job = tuple[str, Point]
+Done = tuple[str, Row]
+CHUNK = 16
+_AHEAD = 3  # chunks that wait for each process
+_MAX_DEATHS = 3  # of workers in a row, without a finished chunk between
+
+
+def row_of(point: Point) -> Row:
+    """Simulate a point; a failure is a row with its error and nothing else."""
+    try:
+        result = point.simulate()
+    except RidgelineError as error:
+        return {"error": str(error)}
+    except Exception as error:  # one point that meets a bug must not cost the others
+        return {"error": f"internal error: {type(error).__name__}: {error}"}
+    device = result.manifest["device"]
+    described = {name: device[name] for name in ("area_mm2", "tdp_w", "price_usd")}
+    return {
+        **result.to_row(),
+        "devices": result.manifest["plan"]["devices"],
+        **described,
+        "error": "",
+    }
+
+
+def run_jobs(
+    jobs: Iterable[Job], processes: int = 1, cluster_address: str | None = None
+) -> Iterator[Done]:
+    """Yield the key and the row of every job, as they are finished.
+
+    Raises
+    ------
+    RidgelineError
+        If workers die again and again, or the cluster cannot be reached.
+    """
+    if cluster_address is not None:
+        yield from _on_cluster(jobs, cluster_address)
+    elif processes == 1:
+        for key, point in jobs:
+            yield key, row_of(point)
+    else:
+        yield from _in_processes(_chunks(jobs), processes)
+
+
+def _chunks(jobs: Iterable[Job]) -> Iterator[list[Job]]:
+    jobs = iter(jobs)
+    while chunk := list(islice(jobs, CHUNK)):
+        yield chunk
+
+
+def _run_chunk(chunk: Sequence[Job]) -> list[Done]:
+    return [(key, row_of(point)) for key, point in chunk]
+
+
+def _in_processes(chunks: Iterator[list[Job]], processes: int) -> Iterator[Done]:
+    """Run chunks in new processes; the chunks of a worker that dies are run again."""
+    import multiprocessing
+    from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+    from concurrent.futures.process import BrokenProcessPool
+
+    again: list[list[Job]] = []
+    deaths = 0
+    while True:
+        pool = ProcessPoolExecutor(
+            processes,
+            multiprocessing.get_context("spawn"),  # a fork would copy the locks of numba's threads
+            _start_worker,
+            (os.getpid(),),
+        )
+        waiting: dict[Future[list[Done]], list[Job]] = {}
+        try:
+            while True:
+                while len(waiting) < processes * _AHEAD:
+                    chunk = again.pop() if again else next(chunks, None)
+                    if chunk is None:
+                        break
+                    again.append(chunk)  # until it is known to be in the pool
+                    waiting[pool.submit(_run_chunk, chunk)] = chunk
+                    again.pop()
+                if not waiting:
+                    return
+                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                    rows = future.result()
+                    del waiting[future]
+                    deaths = 0
+                    yield from rows
+        except BrokenProcessPool as error:
+            deaths += 1
+            again += waiting.values()
+            if deaths == _MAX_DEATHS:
+                raise RidgelineError(
+                    "the worker processes were killed again and again (out of memory?); "
+                    "try fewer --processes"
+                ) from error
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _start_worker(parent: int) -> None:
+    """Leave Ctrl-C to the parent, and end with it, however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _on_cluster(jobs: Iterable[Job], address: str) -> Iterator[Done]:
+    """Run chunks on the workers of a Dask scheduler; those of a worker that dies run elsewhere."""
+    try:
+        from distributed import Client, as_completed  # type: ignore[import-not-found,unused-ignore]
+    except ImportError as error:
+        raise ConfigError(
+            "running on a cluster needs Dask: pip install 'ridgeline[cluster]'",
+            field="--cluster-address",
+        ) from error
+    try:
+        client = Client(address, timeout=10)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"no scheduler answers there: {error}", field="--cluster-address"
+        ) from error
+    with contextlib.closing(client):
+        chunks = _chunks(jobs)
+        submit: Callable[[list[Job]], Any] = lambda chunk: client.submit(  # noqa: E731
+            _run_chunk, chunk, pure=False, retries=_MAX_DEATHS
+        )
+        ahead = _AHEAD * max(1, len(client.scheduler_info()["workers"]))
+        running = as_completed([submit(chunk) for chunk in islice(chunks, ahead)])
+        for future in running:
+            yield from future.result()
+            if (chunk := next(chunks, None)) is not None:
+                running.add(submit(chunk))

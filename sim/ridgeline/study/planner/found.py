@@ -1,0 +1,136 @@
+"""What a search of plans has found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ridgeline.errors import RidgelineError
+from ridgeline.parallel.plan import Plan
+
+Objective = Literal["time", "energy", "cost"]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A plan that the engine has played.
+
+    Attributes
+    ----------
+    bound_s
+        What its step takes at least, by the screen.
+    """
+
+    plan: Plan
+    step_time_s: float
+    energy_j: float
+    memory_bytes: int
+    fits: bool
+    bound_s: float
+    objective: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "plan": str(self.plan),
+            "devices": self.plan.devices,
+            "step_time_s": self.step_time_s,
+            "samples_per_s": self.plan.global_batch / self.step_time_s,
+            "energy_j": self.energy_j,
+            "memory_bytes": self.memory_bytes,
+            "fits": self.fits,
+            "bound_s": self.bound_s,
+            "objective": self.objective,
+        }
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer of a search.
+
+    Attributes
+    ----------
+    replays
+        All plans that were played and fit, the best first.
+    n_plans, n_dropped
+        How many are legal, and how many of them cannot fit into memory or be cut so.
+    n_too_full, n_unplayable
+        How many did not fit when they were played, and how many could not be played.
+    open_bound
+        The least bound of what was not played: at most this much better than the best could a plan
+        be; infinite where nothing is left.
+    screen_plans_per_s
+        How many plans a second the compiled screen took.
+    """
+
+    model: str
+    cluster: str
+    devices: int
+    objective: Objective
+    replays: tuple[Replay, ...]
+    n_plans: int
+    n_dropped: int
+    n_too_full: int
+    n_unplayable: int
+    open_bound: float
+    screen_plans_per_s: float
+    seconds: float
+
+    @property
+    def best(self) -> Replay:
+        """The best plan."""
+        if not self.replays:
+            raise RidgelineError(
+                f"none of the {self.n_plans} plans of {self.model} on {self.devices} devices of "
+                f"{self.cluster} fits into memory; more devices would do"
+            )
+        return self.replays[0]
+
+    @property
+    def gap(self) -> float:
+        """How much better, as a share, a plan that was not played could be at most."""
+        return max(0.0, 1 - self.open_bound / self.best.objective)
+
+    @property
+    def proven(self) -> bool:
+        """Whether no other plan can be better."""
+        return self.open_bound >= self.best.objective
+
+    def pareto(self) -> tuple[Replay, ...]:
+        """Return the replayed plans that none beats in time, energy and memory at once."""
+        return pareto(self.replays)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "model": self.model,
+            "cluster": self.cluster,
+            "devices": self.devices,
+            "objective": self.objective,
+            "best": self.best.to_dict(),
+            "proven_optimal": self.proven,
+            "gap": self.gap,
+            "runners_up": [replay.to_dict() for replay in self.replays[1:]],
+            "pareto": [replay.to_dict() for replay in self.pareto()],
+            "n_plans": self.n_plans,
+            "n_cannot_fit": self.n_dropped,
+            "n_unplayable": self.n_unplayable,
+            "n_replayed": len(self.replays) + self.n_too_full,
+            "screen_plans_per_s": self.screen_plans_per_s,
+            "seconds": self.seconds,
+        }
+
+
+def pareto(replays: tuple[Replay, ...]) -> tuple[Replay, ...]:
+    """Return what none beats in step time, energy, memory and devices at once."""
+    rows = np.array(
+        [(r.step_time_s, r.energy_j, r.memory_bytes, r.plan.devices) for r in replays]
+    ).reshape(-1, 4)
+    kept = [
+        replay
+        for replay, row in zip(replays, rows, strict=True)
+        if not np.any(np.all(rows <= row, axis=1) & np.any(rows < row, axis=1))
+    ]
+    return tuple(kept)

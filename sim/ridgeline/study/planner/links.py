@@ -1,0 +1,61 @@
+"""Which unit of a network waits for which one within a micro-batch, and where in its work."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ridgeline.workload.graph import Graph, Op, Pass, Role
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+LEAD, TRAIL, LINK = range(3)
+DIRECTIONS = 3
+"""Forward, backward, and backward without gradients of weights."""
+_WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
+
+
+def is_once(op: Op, graph: Graph) -> bool:
+    """Whether an op is done once a step: it makes or gathers copies of weights."""
+    return (
+        op.pass_ is Pass.FORWARD
+        and bool(op.outputs)
+        and graph.tensors[op.outputs[0]].role in _WEIGHTS
+    )
+
+
+def links(graph: Graph, home: Ints, time_s: Floats) -> Floats:
+    """Return which unit each one waits for in a micro-batch: see `Group.around`."""
+    n = int(home.max(initial=0)) + 1
+    around = np.zeros((DIRECTIONS, n, 3))
+    for direction in range(DIRECTIONS):
+        ops = [i for i, op in enumerate(graph.ops) if _goes(op, graph, direction)]
+        place = {i: at for at, i in enumerate(ops)}
+        maker = {name: i for i in ops for name in graph.ops[i].outputs}
+        of_unit: dict[int, list[int]] = {}
+        for i in ops:
+            of_unit.setdefault(int(home[i]), []).append(i)
+        for u, mine in of_unit.items():
+            for i in mine:
+                of = [maker[name] for name in graph.ops[i].inputs if name in maker]
+                of = [m for m in of if (home[m] < u if direction == 0 else home[m] > u)]
+                if not of:
+                    continue
+                nearest = min(of, key=lambda m: (abs(int(home[m]) - u), -place[m]))
+                v = int(home[nearest])
+                around[direction, u] = (
+                    sum(time_s[k] for k in mine if k < i),
+                    sum(time_s[k] for k in of_unit[v] if k > nearest),
+                    abs(v - u),
+                )
+                break
+    return around
+
+
+def _goes(op: Op, graph: Graph, direction: int) -> bool:
+    """Whether an op is played in the blocks of a direction."""
+    if op.pass_ is Pass.UPDATE or is_once(op, graph):
+        return False
+    if direction == 0 or op.pass_ is Pass.FORWARD:
+        return direction == 0 and op.pass_ is Pass.FORWARD
+    return direction == 1 or op.pass_ is not Pass.WEIGHT_GRADIENT

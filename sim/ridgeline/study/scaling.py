@@ -1,0 +1,285 @@
+"""Weak and strong scaling of a step by each strategy alone and by the best hybrid.
+
+Of every strategy the fastest plan is taken that uses no other dimension of the plan
+(`ridgeline.study.planner`), so that curves compare strategies and not choices of micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from ridgeline.engine.program import Floats, Program
+from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.load import load_cluster
+from ridgeline.report.result import Result
+from ridgeline.simulation import matrix_peak, simulate
+from ridgeline.study.planner import search
+from ridgeline.workload.model import Model, load_model
+
+Mode = Literal["strong", "weak"]
+STRATEGIES = ("data", "tensor", "pipeline", "hybrid")
+
+
+@dataclass(frozen=True)
+class Level:
+    """What the fullest link of one kind carries in a step.
+
+    Attributes
+    ----------
+    name
+        Class of the link.
+    bytes_per_device
+        Bytes on that link, times how many of them each device has.
+    bandwidth_bytes_per_s
+        Of these links together: what one device can send.
+    """
+
+    name: str
+    bytes_per_device: float
+    bandwidth_bytes_per_s: float
+
+    @property
+    def busy_s(self) -> float:
+        """Least time for these bytes."""
+        return self.bytes_per_device / self.bandwidth_bytes_per_s
+
+
+@dataclass(frozen=True)
+class ScalingPoint:
+    """One strategy on so many devices: a result, or why there is none.
+
+    Attributes
+    ----------
+    speed_up, efficiency
+        Against the least number of devices on which the same strategy runs.
+    gap
+        How much better a plan that was not played could be at most.
+    """
+
+    strategy: str
+    devices: int
+    batch: int
+    result: Result | None
+    reason: str = ""
+    gap: float = 0.0
+    speed_up: float = float("nan")
+    efficiency: float = float("nan")
+    ideal_samples_per_s: float = float("nan")
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """Load of each kind of link."""
+        return () if self.result is None else network_levels(self.result)
+
+    @property
+    def binding(self) -> Level | None:
+        """The kind of link that takes longest, if anything is sent."""
+        return max(self.levels, key=lambda level: level.busy_s, default=None)
+
+    @property
+    def flop_per_s(self) -> float:
+        """Useful FLOP/s of one device."""
+        assert self.result is not None
+        return self.result.flops_per_step / self.devices / self.result.step_time_s
+
+    @property
+    def flop_per_byte(self) -> float:
+        """Useful FLOPs for each byte that a device sends on its binding level; inf: none."""
+        assert self.result is not None
+        level = self.binding
+        useful = self.result.flops_per_step / self.devices
+        return useful / level.bytes_per_device if level else float("inf")
+
+    @property
+    def local_flop_per_s(self) -> float:
+        """Useful FLOP/s of a device while it computes: its ceiling without any network."""
+        assert self.result is not None
+        time = self.result.time_s
+        busy_s = time["compute"] + time["memory_stall"] + time["optimizer"]
+        return self.result.flops_per_step / self.devices / busy_s
+
+    @property
+    def envelope_flop_per_s(self) -> float:
+        """What the device and the binding level of the network allow at most, if all overlaps."""
+        level = self.binding
+        network = self.flop_per_byte * level.bandwidth_bytes_per_s if level else float("inf")
+        return min(network, self.local_flop_per_s)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        same = {"strategy": self.strategy, "devices": self.devices, "batch": self.batch}
+        if self.result is None:
+            return {**same, "reason": self.reason}
+        step, level = self.result.step_time_s, self.binding
+        return {
+            **same,
+            "plan": str(self.result.details.plan),
+            "step_time_s": step,
+            "samples_per_s": self.result.samples_per_s,
+            "ideal_samples_per_s": self.ideal_samples_per_s,
+            "speed_up": self.speed_up,
+            "efficiency": self.efficiency,
+            "exposed_communication": self.result.time_s["exposed_communication"] / step,
+            "bubble": self.result.time_s["bubble"] / step,
+            "energy_per_sample_j": self.result.energy_j["total"] / self.batch,
+            "flop_per_s_per_device": self.flop_per_s,
+            "flop_per_sent_byte": self.flop_per_byte if level else None,
+            "binding_link": level.name if level else None,
+            "envelope_flop_per_s": self.envelope_flop_per_s,
+            "gap": self.gap,
+        }
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Curves of one model on one cluster."""
+
+    model: Model
+    cluster: Cluster
+    mode: Mode
+    points: tuple[ScalingPoint, ...]
+
+    def curve(self, strategy: str) -> tuple[ScalingPoint, ...]:
+        """Return the points of one strategy that ran, by devices."""
+        return tuple(p for p in self.points if p.strategy == strategy and p.result is not None)
+
+    @property
+    def peak_flop_per_s(self) -> float:
+        """Dense peak of one device in the format that the products run in."""
+        first = next(p.result for p in self.points if p.result is not None)
+        return matrix_peak(first.details.lowered, self.cluster)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "model": self.model.name,
+            "cluster": self.cluster.name,
+            "scaling": self.mode,
+            "points": [point.to_dict() for point in self.points],
+        }
+
+
+def scaling(
+    model: Model | str, cluster: Cluster | str, devices: Sequence[int], *,
+    strategies: Sequence[str] = STRATEGIES, batch: int, mode: Mode = "strong",
+    precision: str | None = None, limit: int = 8,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Scaling:  # fmt: skip
+    """Scale a step over devices.
+
+    Parameters
+    ----------
+    batch
+        Samples of one step: over all devices ("strong"), or for each of them ("weak").
+    limit
+        Plans that are played for each point.
+
+    Raises
+    ------
+    RidgelineError
+        If a strategy is unknown, or nothing runs at all.
+    """
+    model = load_model(model) if isinstance(model, str) else model
+    cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    for name in strategies:
+        if name not in STRATEGIES:
+            known = ", ".join(STRATEGIES)
+            raise ConfigError(
+                f"unknown strategy {name!r}{nearest(name, STRATEGIES)} (known: {known})",
+                field="--strategies",
+            )
+    points: list[ScalingPoint] = []
+    for name in strategies:
+        base: ScalingPoint | None = None
+        for n in sorted(set(devices)):
+            progress(f"{name} on {n}")
+            size = batch * n if mode == "weak" else batch
+            point = _point(model, cluster, name, n, size, precision, limit)
+            base = base or (point if point.result is not None else None)
+            points.append(_against(point, base))
+    if all(point.result is None for point in points):
+        raise RidgelineError(f"nothing runs: {points[0].reason if points else 'no devices'}")
+    return Scaling(model, cluster, mode, tuple(points))
+
+
+def _point(
+    model: Model, cluster: Cluster, strategy: str, devices: int, batch: int,
+    precision: str | None, limit: int,
+) -> ScalingPoint:  # fmt: skip
+    """Find the fastest plan of a strategy and simulate it."""
+    alone = None if strategy == "hybrid" else strategy
+    try:
+        found = search(
+            model, cluster, devices, batch, precision=precision, limit=limit, alone=alone
+        )
+        if not found.n_plans:
+            reason = (
+                f"no plan divides the network and a batch of {batch} over {devices} devices by"
+                f" {strategy} alone"
+            )
+            return ScalingPoint(strategy, devices, batch, None, reason)
+        result = simulate(model, cluster, found.best.plan)
+    except RidgelineError as error:
+        return ScalingPoint(strategy, devices, batch, None, str(error))
+    return ScalingPoint(strategy, devices, batch, result, gap=found.gap)
+
+
+def _against(point: ScalingPoint, base: ScalingPoint | None) -> ScalingPoint:
+    """Say speed-up and efficiency against the smallest run: of throughput, in both modes."""
+    if point.result is None or base is None or base.result is None:
+        return point
+    more = point.devices / base.devices
+    speed_up = point.result.samples_per_s / base.result.samples_per_s
+    return replace(
+        point,
+        speed_up=speed_up,
+        efficiency=speed_up / more,
+        ideal_samples_per_s=base.result.samples_per_s * more,
+    )
+
+
+def network_levels(result: Result) -> tuple[Level, ...]:
+    """Return what the fullest link of each class carries in a step, of what the engine played."""
+    program = result.details.lowered.program
+    load = _loads(program)
+    fullest: dict[str, int] = {}
+    for r in np.flatnonzero(load > 0).tolist():
+        way, _, kind = program.resource_names[r].rpartition(" (")
+        if "->" not in way:
+            continue  # an engine or a memory level
+        name = kind.rstrip(")")
+        busy = load / program.capacity
+        if name not in fullest or busy[r] > busy[fullest[name]]:
+            fullest[name] = r
+    return tuple(
+        _level(name, float(load[r]), float(program.capacity[r]), result)
+        for name, r in fullest.items()
+    )
+
+
+def _level(name: str, load: float, capacity: float, result: Result) -> Level:
+    """Put the load of one link on all links of its class that a device has."""
+    node = result.details.cluster.nodes
+    ends = {f"device{i}" for i in range(node.count)} if name in node.link_types else set()
+    own = sum(link.count for link in node.links if link.type == name and ends & set(link.between))
+    both = sum(link.count for link in node.links if link.type == name and ends >= set(link.between))
+    each = node.link_types.get(name)
+    if each is None or not own:
+        return Level(name, load, capacity)
+    out = (own + both) / node.count * each.bandwidth.value * each.achievable.value
+    return Level(name, load * out / capacity, out)
+
+
+def _loads(program: Program) -> Floats:
+    """Return the units that all tasks together put on every resource: [R]."""
+    plays = np.bincount(program.cost, minlength=len(program.phase_ptr) - 1).astype(np.float64)
+    of_phase = np.repeat(plays, np.diff(program.phase_ptr)) * program.repeat
+    of_work = np.repeat(of_phase, np.diff(program.work_ptr)) * program.work_amount
+    loads = np.zeros(len(program.capacity))
+    np.add.at(loads, program.work_resource, of_work)
+    return loads

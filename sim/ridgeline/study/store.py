@@ -1,0 +1,112 @@
+"""The working file of a sweep: one JSON line a finished point, appended so that a kill loses none.
+
+A line is written whole by one system call; what a kill leaves of the last one is cut off when the
+file is opened again. Rows lie on disk, and only their places in memory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ridgeline.errors import ConfigError
+
+Row = dict[str, Any]
+
+
+def working_file(output: str | Path) -> Path:
+    """Return where the finished points of a sweep to `output` lie until all are."""
+    path = Path(output)
+    return path.with_name(f"{path.name}.partial.jsonl")
+
+
+class Store:
+    """Rows by key, in a file that survives its writer.
+
+    Parameters
+    ----------
+    path
+        The working file; it is created if it is not there.
+    restart
+        Forget what is in it.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be written, or another sweep writes to it.
+    """
+
+    def __init__(self, path: Path, *, restart: bool = False) -> None:
+        self.path = path
+        self._places: dict[str, tuple[int, int]] = {}
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._file)
+            raise ConfigError("another sweep is writing to it", file=str(path)) from error
+        if restart:
+            os.ftruncate(self._file, 0)
+        self._end = self._read()
+        os.ftruncate(self._file, self._end)
+
+    def _read(self) -> int:
+        """Find the rows that are there; return the end of the last whole line."""
+        end = 0
+        with os.fdopen(os.dup(self._file), "rb") as stream:
+            for line in stream:
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    key = json.loads(line)["key"]
+                except (ValueError, KeyError, TypeError):
+                    pass  # damaged: this point is simulated again
+                else:
+                    self._places[key] = (end, len(line))
+                end += len(line)
+        return end
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def append(self, key: str, row: Row) -> None:
+        """Add the row of a point."""
+        line = (json.dumps({"key": key, "row": row}) + "\n").encode()
+        try:
+            written = os.pwrite(self._file, line, self._end)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot be written: {error.strerror}", file=str(self.path)
+            ) from error
+        if written != len(line):
+            raise ConfigError("cannot be written: the disk is full", file=str(self.path))
+        self._places[key] = (self._end, len(line))
+        self._end += len(line)
+
+    def __getitem__(self, key: str) -> Row:
+        start, size = self._places[key]
+        row: Row = json.loads(os.pread(self._file, size, start))["row"]
+        return row
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        os.close(self._file)
+
+    def remove(self) -> None:
+        """Delete the file: its rows are where they were to go."""
+        self.path.unlink(missing_ok=True)

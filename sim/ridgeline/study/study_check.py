@@ -1,0 +1,66 @@
+"""Checks the values of a study against the files that they go into, before anything is simulated.
+
+Each value is put alone into the first point of the study, which is loaded, not simulated. A field
+that is not there, or a value of the wrong type or unit, is the study's mistake. What two fields do
+not allow together is found later, point by point: it may be what the study wants to know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ridgeline.config import Document, read_yaml
+from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.study.point import Point
+from ridgeline.study.study_file import Span, Study, axes_of
+
+MAX_CHECKED = 500
+"""Values of one field that are checked; further ones are of the same kind, or fail as points."""
+
+
+def check_values(path: str | Path, study: Study) -> None:
+    """Raise ConfigError at the line of the first value that its field cannot take."""
+    document = read_yaml(path)
+    first = next(study.combinations())
+    base = Point(study.model, study.cluster, study.plan, study.set)
+    for place, name, values in axes_of(study):
+        if isinstance(values, Span):
+            for end, value in (("from", values.at(0.0)), ("to", values.at(1.0))):
+                _check(document, (*place, end), base.with_values({**first, name: value}), name)
+            continue
+        for i, value in enumerate(values[:MAX_CHECKED]):
+            _check(document, (*place, i), base.with_values({**first, name: value}), name)
+    for name in ("model", "cluster"):
+        if name not in first:
+            _check(document, (name,), base.with_values(first), name)
+    for name in study.set:
+        _check(document, ("set", name), base.with_values(first), name)
+    for name in study.plan:
+        _check(document, ("plan", name), base.with_values(first), f"plan.{name}")
+
+
+def _check(document: Document, place: tuple[str | int, ...], point: Point, name: str) -> None:
+    root = name.partition(".")[0]
+    if name == root:  # whether fields of it can be replaced is theirs to say
+        point = replace(point, overrides={})
+    try:
+        point.load(root)
+    except RidgelineError as error:
+        if name == root or _is_of(error, name):
+            raise document.error(_message(error), place) from error
+
+
+def _is_of(error: RidgelineError, name: str) -> bool:
+    """Tell whether an error is about one field by itself, and not about several together."""
+    field = getattr(error, "field", None)
+    if field is None:
+        return False
+    field = field.removesuffix(".value")
+    rest = name.partition(".")[2]
+    of_override = (getattr(error, "file", None) or "override").startswith("override")
+    return of_override and (field == name or f".{rest}".endswith(f".{field}"))
+
+
+def _message(error: RidgelineError) -> str:
+    return error.message if isinstance(error, ConfigError) else str(error)

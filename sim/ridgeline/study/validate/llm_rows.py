@@ -1,0 +1,294 @@
+"""Rows of tables about large language models: the network, machine and plan that each measured.
+
+Four forms of table are read: one with the shape of the network, the plan and the step time or the
+tokens a second in columns of those names; such a table with a name of the catalogue in ``model``
+instead of the shape; vTrain's, whose columns are in words; and SimuMax's, whose configurations are
+in the name of the ``case``. What a table does not say is what Megatron-LM did at the time: fp16,
+full recomputation where the table has no column for it, sequences of 2,048 tokens, a vocabulary of
+51,200. How the framework of a row works (issue of ops, overlap, attention) is in ``names.yaml``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.load import load_cluster
+from ridgeline.parallel.plan import Plan
+from ridgeline.report.result import Result
+from ridgeline.simulation import simulate
+from ridgeline.study.validate.machines import machine_of
+from ridgeline.study.validate.names import Framework, find_name, framework_of
+from ridgeline.study.validate.rows import Row
+from ridgeline.workload.model import Model, load_model
+
+_VTRAIN = {
+    "# GPUs": "n_accel", "global batch": "global_batch_seqs", "micro batch": "micro_batch",
+    "hidden size": "hidden", "attention heads": "heads", "# layers": "n_layers",
+    "sequence length": "seq_len", "tensor parallelism": "tp", "data parallelism": "dp",
+    "pipeline parallelism": "pp",
+}  # fmt: skip
+_SIMUMAX = {
+    "llama3_70b": "llama3-70b",
+    "llama3_405b": "llama3-405b",
+    "deepseekv2": "deepseek-v2",
+    "deepseekv3": "deepseek-v3",
+}
+_SIMUMAX_SEQUENCE = 4096  # where a case does not say
+_GPT, _LLAMA = "gpt3-1.3b", "llama2-7b"
+_PRECISIONS = ("fp8", "float8", "bf16", "fp16", "float16", "amp", "mixed")
+_PLAIN_VOCABULARY, _PLAIN_SEQUENCE = 51200, 2048
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What a row says that it measured; equal configurations are simulated once."""
+
+    model: Model
+    sequence: int
+    device: str
+    devices: int
+    plan: Plan
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one step."""
+        return self.plan.global_batch * self.sequence
+
+    def simulate(self) -> Result:
+        """Simulate the step."""
+        return simulate(self.model, _cluster(self.device, self.devices), self.plan)
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """Translate rows, and put those that share a graph beside each other, for the caches."""
+    return sorted(map(translated, rows), key=_shared)
+
+
+def _shared(row: Row) -> tuple[str, ...]:
+    names = ("model", "hidden", "n_layers", "seq_len", "micro_batch", "tp", "recompute", "pp")
+    return tuple(row.values.get(name) or "" for name in names)
+
+
+def translated(row: Row) -> Row:
+    """Give a row of vTrain's or SimuMax's tables the columns of the others."""
+    if "iteration time (ms)" in row.values:
+        return _from_vtrain(row)
+    return _from_simumax(row) if {"case", "real_ms"} <= set(row.values) else row
+
+
+def _from_vtrain(row: Row) -> Row:
+    values = {**row.values, **{ours: row.values.get(name, "") for name, ours in _VTRAIN.items()}}
+    values |= {
+        "step_time_s": _seconds(row, "iteration time (ms)"),
+        "id": row.id,
+        "model": f"GPT {row.text('hidden size')} x {row.text('# layers')}",
+        "accelerator": "A100-SXM4-80GB",
+        "precision": "fp16",
+        "source": "vTrain (MIT licence)",
+        "framework": "Megatron-LM",
+    }
+    return Row(row.file, row.line, values)
+
+
+def _from_simumax(row: Row) -> Row:
+    """Read a case such as llama3_70b_l12_tp1_pp2_dp4_mbc4: `mbc` micro-batches of one sequence."""
+    case = row.text("case")
+    name = next((name for name in _SIMUMAX if case.startswith(name)), "")
+    parts = {
+        part.rstrip("0123456789"): part[len(part.rstrip("0123456789")) :]
+        for part in case[len(name) :].split("_")
+        if part[-1:].isdecimal()
+    }
+    degrees = [int(parts.get(part, "1")) for part in ("tp", "pp", "dp", "cp")]
+    values = {
+        **row.values,
+        "id": case,
+        "model": _SIMUMAX.get(name, case),
+        "layers": parts.get("l", ""),
+        "seq_len": parts.get("seq", str(_SIMUMAX_SEQUENCE)),
+        "n_accel": str(math.prod(degrees)),
+        "tp": parts.get("tp", "1"),
+        "pp": parts.get("pp", "1"),
+        "cp": parts.get("cp", "1"),
+        "ep": parts.get("ep", "1"),
+        "micro_batch": "1",
+        "grad_accum": parts.get("mbc", ""),
+        "precision": "bf16",
+        "recompute": "none, sequence parallel",
+        "sharding": "zero-1",
+        "accelerator": "B200",
+        "framework": "Megatron-Core (SimuMax)",
+        "step_time_s": _seconds(row, "real_ms"),
+        "mem_GB_per_accel": row.text("real_alloc_GiB"),
+        "source": "SimuMax (Apache-2.0, Moore Threads)",
+    }
+    return Row(row.file, row.line, values)
+
+
+def _seconds(row: Row, milliseconds: str) -> str:
+    value = row.number(milliseconds)
+    return repr(value / 1e3) if value else ""
+
+
+def configuration(row: Row) -> Configuration:
+    """Read what a row measured.
+
+    Raises
+    ------
+    RidgelineError
+        If something is unknown or missing; the message is the reason to skip the row.
+    """
+    framework = framework_of(row.text("framework"))
+    model, sequence = _model(row, framework)
+    devices = _need(row, "n_accel")
+    device = find_name("devices", row.text("accelerator").split("(")[0].split(",")[0])
+    if device is None:
+        raise RidgelineError(f"no description of the device {row.text('accelerator')}")
+    return Configuration(model, sequence, device, devices, _plan(row, devices, framework))
+
+
+def _model(row: Row, framework: Framework) -> tuple[Model, int]:
+    """Load the network of a row, by its shape or by its name."""
+    layers, hidden, heads = (whole(row, name) for name in ("n_layers", "hidden", "heads"))
+    sequence = whole(row, "seq_len") or _PLAIN_SEQUENCE
+    attention = {} if framework.attention is None else {"attention.kernel": framework.attention}
+    if not layers or not hidden or not heads:
+        name = find_name("models", row.text("model"))
+        if name is None:
+            raise RidgelineError(f"neither shape nor description of {row.text('model')}")
+        fields: dict[str, Any] = {"sequence": sequence}
+        if some := whole(row, "layers"):
+            fields["layers"] = some
+        if "latent_attention" in load_model(name).network.model_fields_set:
+            attention = {}
+        return _loaded(name, tuple({**fields, **attention}.items())), sequence
+    ffn, kv_heads = whole(row, "ffn"), whole(row, "kv_heads")
+    llama = "llama" in row.text("model").lower()
+    shape: dict[str, Any] = {
+        "layers": layers,
+        "hidden": hidden,
+        "attention.heads": heads,
+        "feed_forward.width": ffn or 4 * hidden,
+        "sequence": sequence,
+        "vocabulary": _vocabulary(row) or _PLAIN_VOCABULARY,
+        **attention,
+    }
+    if kv_heads:
+        shape["attention.kv_heads"] = kv_heads
+    return _loaded(_LLAMA if llama else _GPT, tuple(shape.items())), sequence
+
+
+def _plan(row: Row, devices: int, framework: Framework) -> Plan:
+    tensor, pipeline = whole(row, "tp") or 1, whole(row, "pp") or 1
+    context, chunks = whole(row, "cp") or 1, whole(row, "vpp") or 1
+    if devices % (tensor * pipeline * context):
+        raise RidgelineError("the degrees of the plan do not divide the number of devices")
+    data = devices // (tensor * pipeline * context)
+    batch = whole(row, "global_batch_seqs")
+    micro, accumulated = whole(row, "micro_batch"), whole(row, "grad_accum")
+    if not batch and micro and accumulated:
+        batch = micro * accumulated * data
+    if not batch:
+        raise RidgelineError("the batch is not given")
+    precision = row.text("precision").lower()
+    if not any(name in precision for name in _PRECISIONS):
+        raise RidgelineError(f"unknown precision {row.text('precision') or '(not given)'}")
+    fields: dict[str, Any] = {
+        "global_batch": batch,
+        "data": data,
+        "tensor": tensor,
+        "pipeline": pipeline,
+        "context": context,
+        "expert": whole(row, "ep") or 1,
+        "micro_batch": micro,
+        "recompute": recompute(row),
+        "sharding": _sharding(row),
+        "overlap": framework.overlap,
+        "issue": framework.issue_s,
+        "sequence": tensor if "sequence parallel" in row.text("recompute").lower() else 1,
+        "precision": (
+            "fp8-mixed" if "fp8" in precision or "float8" in precision
+            else "bf16-mixed" if "bf16" in precision else "fp16-mixed"
+        ),
+    }  # fmt: skip
+    if pipeline > 1:
+        fields |= _schedule(row, chunks)
+    return Plan(**fields)
+
+
+def _schedule(row: Row, chunks: int) -> dict[str, Any]:
+    """Read the schedule of a pipeline, which some tables have in the name of the framework."""
+    words = row.text("framework").split()
+    if chunks > 1 or "1F1B-I" in words:
+        layers = (whole(row, "n_layers") or 0) + 2  # embedding and classifier count as layers
+        if chunks < 2:
+            chunks = max(layers // (whole(row, "pp") or 1), 2)
+        return {"schedule": "interleaved", "chunks": chunks}
+    zero_bubble = {"ZB-1p", "ZB-H1"} & set(words)
+    if any(word.startswith("ZB") for word in words) and not zero_bubble:
+        raise RidgelineError("no schedule of this name")
+    return {"schedule": "zero-bubble"} if zero_bubble else {}
+
+
+def recompute(row: Row) -> str:
+    """Return what the backward pass of a row computes again."""
+    if "recompute" not in row.values:
+        return "full"
+    text = row.text("recompute").lower()
+    if "selective" in text:
+        return "selective"
+    return "full" if "full" in text else "none"
+
+
+def _sharding(row: Row) -> int:
+    text = row.text("sharding").lower() if "sharding" in row.values else ""
+    if "zero-3" in text or "full_shard" in text:
+        return 3
+    if "zero-2" in text or "grad_op" in text:
+        return 2
+    if "zero-1" in text or "dist-opt" in text:
+        return 1
+    return 3 if "fsdp" in text else 0
+
+
+def _vocabulary(row: Row) -> int | None:
+    text = row.text("vocab") if "vocab" in row.values else ""
+    if text.lower().endswith("k"):
+        value = float(text[:-1]) * 1000
+        return int(value) if math.isfinite(value) else None
+    return whole(row, "vocab")
+
+
+def number(row: Row, name: str) -> float | None:
+    """Return a field as a number; None if it is empty or its column is missing."""
+    return row.number(name) if name in row.values else None
+
+
+def whole(row: Row, name: str) -> int | None:
+    """Return a field as a whole number, as `number`; what follows a point is left out."""
+    text = row.text(name) if name in row.values else ""
+    return int(text.split(".")[0]) if text.split(".")[0].isdecimal() else None
+
+
+def _need(row: Row, name: str) -> int:
+    value = whole(row, name)
+    if not value:
+        raise RidgelineError(f"the column {name} is not given")
+    return value
+
+
+@lru_cache(maxsize=1024)
+def _loaded(name: str, fields: tuple[tuple[str, Any], ...]) -> Model:
+    return load_model(name, dict(fields))
+
+
+@lru_cache(maxsize=64)
+def _cluster(device: str, devices: int) -> Cluster:
+    name, overrides = machine_of(device, devices, None)
+    return load_cluster(name, dict(overrides))

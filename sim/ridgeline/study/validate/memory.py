@@ -1,0 +1,116 @@
+"""Memory of training steps of transformers: the fullest device at its fullest moment.
+
+Two forms of table are read: those of the suite ``llm`` where they have ``mem_GB_per_accel``, and
+one with ``technique``, ``quantity``, ``value`` and ``unit``, whose plan is partly in the words of
+the technique (recompute=full, ZeRO-1, DP=4, GBS=2048, m=24). Frameworks that state gigabytes count
+2**30 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from ridgeline.errors import RidgelineError
+from ridgeline.report.result import Result
+from ridgeline.study.validate.llm_rows import configuration, in_order, number
+from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.rows import Row
+
+COLUMNS = ()
+SHIPPED = "memory.csv"
+_GIB = 2.0**30
+_FULL = "OOM"  # instead of a value: the step did not fit; the row says whether we see that
+_TOTAL = ("max gpu memory", "peak memory", "gpu memory used")
+_ACTIVATIONS = ("activations, first pipeline stage",)
+_STATES = ("params+grads+optimizer",)
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the memory of every row that states one."""
+    for row in in_order(map(_translated, rows)):
+        yield _one(row)
+
+
+def _one(row: Row) -> Outcome | Skipped:
+    full = row.text("mem_GB_per_accel").upper() == _FULL
+    measured = 0.0 if full else number(row, "mem_GB_per_accel")
+    what = "fits" if full else row.values.get("of") or "total"
+    if measured is None:
+        return skip(row, row.values.get("why") or "no measured memory")
+    try:
+        wanted = configuration(row)
+        result = wanted.simulate()
+    except RidgelineError as error:
+        return skip(row, str(error))
+    return Outcome(
+        file=row.file,
+        line=row.line,
+        id=row.id,
+        group=f"{row.text('model')} {wanted.device} {what}",
+        sweep=f"{row.text('model')} {wanted.device} {wanted.devices} {what}",
+        configuration=f"{row.text('model')}, {wanted.devices} x {wanted.device}, {wanted.plan}",
+        quantity=f"memory_bytes {what}",
+        predicted=_predicted(result, what),
+        measured=measured * _GIB,
+        source=row.text("source"),
+        trivial={} if full else {"16 bytes a parameter": 16 * _weights(result)},
+        points=full,
+    )
+
+
+def _predicted(result: Result, what: str) -> float:
+    memory = result.memory_bytes
+    if what == "fits":
+        return float(result.fits)
+    if what == "states":
+        return float(memory["weights"] + memory["gradients"] + memory["optimizer"])
+    return float(memory[what])
+
+
+def _weights(result: Result) -> float:
+    """Parameters of one device, were all of them shared evenly."""
+    plan = result.details.plan
+    model = result.details.model.training(1, plan.precision or "fp32")
+    return model.parameters / (plan.tensor * plan.pipeline)
+
+
+def _translated(row: Row) -> Row:
+    """Give a row of techniques and quantities the columns of the suite ``llm``."""
+    if "technique" not in row.values:
+        return row
+    quantity, words = row.text("quantity").lower(), row.text("technique")
+    kinds = ((_TOTAL, "total"), (_ACTIVATIONS, "activations"), (_STATES, "states"))
+    of = next((kind for names, kind in kinds if quantity.startswith(names)), None)
+    if of is None:
+        return Row(row.file, row.line, {**row.values, "why": f"{quantity} is not simulated"})
+    found = {
+        name: match[1] if (match := re.search(rf"\b{name}[= ]?(\d+)", words)) else ""
+        for name in ("DP", "GBS", "m", "ZeRO-")
+    }
+    size = _whole(row.text("micro_batch")) or 1
+    ranks = (_whole(row.text("tp")) or 1) * (_whole(row.text("pp")) or 1)
+    data = max((_whole(row.text("n_accel")) or ranks) // ranks, 1)
+    batch = found["GBS"] or str(data * size * int(found["m"] or row.text("pp") or "1"))
+    values = {
+        **row.values,
+        "mem_GB_per_accel": row.text("value"),
+        "of": of,
+        "global_batch_seqs": batch,
+        "precision": "bf16" if "bf16" in words else "fp16",
+        "recompute": _recompute(words),
+        "sharding": f"zero-{found['ZeRO-']}" if found["ZeRO-"] else words.lower(),
+        "framework": words,
+    }
+    return Row(row.file, row.line, values)
+
+
+def _recompute(words: str) -> str:
+    text = words.lower()
+    kind = "full" if "full" in text else "selective" if "selec" in text else "none"
+    parallel = "sequence parallel" in text or "seqsel" in text
+    return f"{kind}, sequence parallel" if parallel else kind
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None

@@ -1,0 +1,202 @@
+"""Bubbles of pipelines, given how long the passes of one stage take.
+
+A row names schedule, stages (``partitions``), micro-batches and the bubble rate, the idle share of
+the step of the slowest stage. The times of a stage are in the row's own columns ``forward_ms``,
+``backward_ms`` (gradients of activations), ``weight_ms`` and ``message_ms``; where it has none, in
+the table of kernels beside the file (``gemm_kernels.csv``, kind ``pipeline_stage``) or in the one
+that ships, by network and number of micro-batches. Every slot of the schedule and every message is
+a task that the engine plays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+
+from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.engine.executor import run
+from ridgeline.errors import RidgelineError
+from ridgeline.parallel.schedules import SCHEDULES, Slot, zero_bubble_h2
+from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.rows import Row, read_rows
+
+COLUMNS = ("model", "schedule", "partitions", "micro_batches", "quantity", "value", "source")
+SHIPPED = "pipelines.csv"
+_NAMES = {
+    "1F1B": "1f1b",
+    "1F1B-I": "interleaved",
+    "GPipe": "gpipe",
+    "ZB-H1": "zero-bubble",
+    "ZB-1p": "zero-bubble",  # in the memory of 1F1B its search finds nothing better than H1
+    "ZB-H2": "zero-bubble-h2",
+}
+_SCHEDULES = {**SCHEDULES, zero_bubble_h2.SCHEDULE.name: zero_bubble_h2.SCHEDULE}
+_PASSES = {"fwd": "F", "bwd_input": "B", "bwd_weight": "W", "p2p": "message"}
+_COLUMNS = {"forward_ms": "F", "backward_ms": "B", "weight_ms": "W", "message_ms": "message"}
+_BESIDE = "gemm_kernels.csv"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Seconds of the passes of one micro-batch on one stage, and of a message to the next.
+
+    Attributes
+    ----------
+    layers
+        Of the stage: as many chunks an interleaved schedule has.
+    """
+
+    forward_s: float
+    backward_s: float
+    weight_s: float
+    message_s: float
+    layers: int
+
+    @property
+    def total_s(self) -> float:
+        """All passes of one micro-batch."""
+        return self.forward_s + self.backward_s + self.weight_s
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the bubble rate of every row that states one."""
+    for row in rows:
+        if row.text("quantity") == "bubble_rate":
+            yield _one(row)
+        else:
+            yield skip(row, f"{row.text('quantity')} needs more than the times of the stages")
+
+
+def _one(row: Row) -> Outcome | Skipped:
+    stages, micro_batches = row.whole("partitions"), row.whole("micro_batches")
+    measured = row.number("value")
+    if not stages or not micro_batches or measured is None:
+        return skip(row, "stages, micro-batches or the rate are not given")
+    name = _NAMES.get(row.text("schedule"))
+    if name is None:
+        return skip(row, f"no schedule is called {row.text('schedule')}")
+    stage = _stage(row, stages, micro_batches)
+    if stage is None:
+        return skip(row, "the times of a stage are not known")
+    try:
+        predicted = bubble_rate(name, stages, micro_batches, stage)
+    except RidgelineError as error:
+        return skip(row, str(error))
+    return Outcome(
+        file=row.file,
+        line=row.line,
+        id=row.id,
+        group=f"{row.text('model')} {stages} {micro_batches}",
+        sweep=f"{row.text('model')} {stages} {micro_batches}",
+        configuration=f"{row.text('model')}, {stages} stages, {micro_batches} of {name}",
+        quantity="bubble rate",
+        predicted=predicted,
+        measured=measured,
+        source=row.text("source"),
+        trivial={"(K - 1) / (M + K - 1)": (stages - 1) / (micro_batches + stages - 1)},
+        points=True,
+    )
+
+
+def bubble_rate(name: str, stages: int, micro_batches: int, stage: Stage) -> float:
+    """Return the idle share of the longest step of a stage.
+
+    Raises
+    ------
+    RidgelineError
+        If the schedule does not exist for these numbers.
+    """
+    schedule = _SCHEDULES[name]
+    chunks = max(stage.layers, 2) if schedule.interleaves else 1
+    orders = schedule(stages, micro_batches, chunks)
+    backward_s = stage.backward_s + (0.0 if schedule.splits_backward else stage.weight_s)
+    seconds = {"F": stage.forward_s, "B": backward_s, "W": stage.weight_s}
+    b = ProgramBuilder()
+    rows = {phase: b.add_cost([Phase(s / chunks, {})]) for phase, s in seconds.items()}
+    wire = b.add_cost([Phase(stage.message_s, {})])
+    streams = [b.add_stream(f"stage{k}", b.add_rank()) for k in range(stages)]
+    task: dict[tuple[int, str, int, int], int] = {}
+    waiting = {k: list(reversed(order)) for k, order in enumerate(orders)}
+    own: list[list[int]] = [[] for _ in orders]
+    while any(waiting.values()):
+        before = len(task)
+        for k, slots in waiting.items():
+            while slots and ((source := _before(k, slots[-1], stages, chunks)) is None
+                             or source in task):  # fmt: skip
+                slot = slots.pop()
+                deps = [] if source is None else [task[source]]
+                if source is not None and source[0] != k:  # a message, on a wire for itself
+                    line = b.add_stream(f"message{len(task)}", k)
+                    deps = [b.add_task("message", "send", cost=wire, stream=line, deps=deps)]
+                deps = sorted({*deps, *own[k][-1:]})
+                number = b.add_task(
+                    slot.phase, "slot", cost=rows[slot.phase], stream=streams[k], deps=deps
+                )
+                task[(k, *slot)] = number
+                own[k].append(number)
+        if len(task) == before:
+            raise RidgelineError(f"the slots of {name} wait for each other in a circle")
+    timeline = run(b.build())
+    step_s = max(
+        float(timeline.end_s[mine].max() - timeline.start_s[mine].min()) for mine in map(list, own)
+    )
+    return 1.0 - micro_batches * stage.total_s / step_s
+
+
+def _before(k: int, slot: Slot, stages: int, chunks: int) -> tuple[int, str, int, int] | None:
+    """Return the slot of another pass that a slot waits for."""
+    phase, i, chunk = slot
+    if phase == "F":
+        if k:
+            return k - 1, "F", i, chunk
+        return (stages - 1, "F", i, chunk - 1) if chunk else None
+    if phase == "B":
+        if k < stages - 1:
+            return k + 1, "B", i, chunk
+        return (0, "B", i, chunk + 1) if chunk < chunks - 1 else (k, "F", i, chunk)
+    return k, "B", i, chunk
+
+
+def _stage(row: Row, stages: int, micro_batches: int) -> Stage | None:
+    own = {ours: row.number(name) for name, ours in _COLUMNS.items() if name in row.values}
+    layers = (row.whole("layers") if "layers" in row.values else None) or 0
+    if None not in own.values() and len(own) == len(_COLUMNS):
+        return _made({k: v for k, v in own.items() if v is not None}, layers)
+    beside = Path(row.file).with_name(_BESIDE)
+    shipped = Path(str(resources.files(__package__).joinpath("data", "stages.csv")))
+    for path in (beside, shipped):
+        if path.exists():
+            found = _profiles(path).get((row.text("model"), stages, micro_batches))
+            if found is not None:
+                return found
+    return None
+
+
+def _made(ms: Mapping[str, float], layers: int) -> Stage:
+    forward_s, backward_s, weight_s, message_s = (ms[k] / 1e3 for k in ("F", "B", "W", "message"))
+    return Stage(forward_s, backward_s, weight_s, message_s, layers)
+
+
+@lru_cache(maxsize=8)
+def _profiles(path: Path) -> dict[tuple[str, int, int], Stage]:
+    """Read the profiles of a table of kernels, by network, stages and micro-batches."""
+    found: dict[tuple[str, int, int], dict[str, float]] = {}
+    depth: dict[tuple[str, int, int], int] = {}
+    for row in read_rows(path):
+        if row.values.get("kind") != "pipeline_stage":
+            continue
+        numbers = {name: re.search(rf"\b{name}=(\d+)", row.text("note")) for name in ("p", "m")}
+        layers = re.search(r"(\d+) layers", row.text("note"))
+        time_ms, kind = row.number("time_ms"), _PASSES.get(row.text("pass_"))
+        if not numbers["p"] or not numbers["m"] or time_ms is None or kind is None:
+            continue
+        key = (row.text("app"), int(numbers["p"][1]), int(numbers["m"][1]))
+        found.setdefault(key, {})[kind] = time_ms
+        # Embedding and classifier stand for a layer each (the paper's balance).
+        depth[key] = (int(layers[1]) + 2) // key[1] if layers else 0
+    whole = set(_COLUMNS.values())
+    return {key: _made(ms, depth[key]) for key, ms in found.items() if whole <= set(ms)}

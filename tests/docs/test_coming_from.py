@@ -1,0 +1,80 @@
+"""Pages for people who know other simulators, and the gallery: commands run, pictures exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ridgeline.cli import execute
+from ridgeline.parallel.plan import Plan
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = ("from-scalesim.md", "from-astrasim.md", "from-calculon.md")
+sys.path.insert(0, str(ROOT / "notebooks"))
+import run as runner  # noqa: E402
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_all_commands_of_a_page_run_in_order(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(DOCS / "examples", tmp_path / "docs" / "examples")
+    monkeypatch.chdir(tmp_path)
+    lines = (DOCS / page).read_text("utf-8").splitlines()
+    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ridgeline ")]
+    assert len(commands) >= 3
+    for command in commands:
+        assert execute(shlex.split(command)[1:]) == 0, command
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_of_a_page_runs(page: str) -> None:
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL):
+        exec(block, names)
+
+
+@pytest.mark.parametrize("page", [*PAGES, "gallery.md"])
+def test_links_and_pictures_exist(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", (DOCS / page).read_text("utf-8")):
+        assert (DOCS / target).exists(), target
+
+
+def test_the_gallery_shows_figures_that_notebooks_make() -> None:
+    text = (DOCS / "gallery.md").read_text("utf-8")
+    made = {
+        f"notebook-{path.stem[:2]}-{name.replace('_', '-')}.png"
+        for path in runner.notebooks()
+        for _, source in runner.code_cells(path)
+        for name in re.findall(r"^fig_(\w+)", source, re.MULTILINE)
+    }
+    shown = set(re.findall(r"images/([\w-]+\.png)", text))
+    assert shown <= made
+    assert {name[:11] for name in shown} == {f"notebook-{n:02}" for n in range(1, 9)}
+
+
+def test_the_plan_fields_that_the_page_on_calculon_names_exist() -> None:
+    text = (DOCS / "from-calculon.md").read_text("utf-8")
+    table = text.partition("| Calculon, execution")[2].partition("\n\n")[0]
+    named = set(re.findall(r"[`,](\w+)=", table))
+    assert named
+    assert named <= set(Plan.model_fields)
+
+
+def test_what_the_page_on_calculon_says_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (DOCS / "from-calculon.md").read_text("utf-8")
+    command = re.search(r"^\$ (ridgeline run gpt3-175b .*)$", text, re.MULTILINE)
+    said = re.search(r"([\d.]+) s are printed", text)
+    assert command is not None
+    assert said is not None
+    assert execute(shlex.split(command[1])[1:]) == 0
+    printed = re.search(r"step time\s+([\d.]+) s", capsys.readouterr().out)
+    assert printed is not None
+    assert round(float(printed[1]), 1) == float(said[1])

@@ -1,0 +1,53 @@
+"""The host issues ops one after another: a step is never shorter, and never longer than both."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ridgeline as rl
+from ridgeline.workload.graph import Pass
+
+MODEL = rl.load_model("mlp")
+
+
+def step(issue: float, **fields: object) -> rl.Result:
+    plan = {"global_batch": 16, "precision": "fp32", **fields}
+    return rl.simulate(MODEL, "dgx1-v100", rl.Plan(issue=issue, **plan))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(1e-7, 1e-2))
+def test_a_step_takes_as_long_as_the_slower_of_host_and_device(issue: float) -> None:
+    free, bound = step(0.0), step(issue)
+    ops = [op for op in bound.details.graph.ops if op.pass_ is not Pass.UPDATE]
+    issued = len(ops) * issue
+    assert bound.step_time_s >= free.step_time_s * (1 - 1e-12)
+    assert bound.step_time_s >= issued
+    assert bound.step_time_s <= (free.step_time_s + issued) * (1 + 1e-12)
+    assert sum(v for k, v in bound.time_s.items() if k != "total") == pytest.approx(
+        bound.time_s["total"]
+    )
+
+
+def test_micro_batches_are_issued_again_and_events_stay_the_same() -> None:
+    free = step(0.0, micro_batch=4)
+    once, again = step(1e-2), step(1e-2, micro_batch=4)
+    assert again.step_time_s > 3.5 * once.step_time_s
+    assert again.limits_s["host issue"] > 0.9 * again.step_time_s
+    assert again.traffic_bytes == free.traffic_bytes
+    assert again.memory_bytes == free.memory_bytes
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_a_pipeline_can_be_played_by_both_executors(recompute: str) -> None:
+    fields = {"layers": 5, "hidden": 64, "attention.heads": 2, "feed_forward.width": 128,
+              "sequence": 16, "vocabulary": 64}  # fmt: skip
+    model = rl.load_model("gpt3-1.3b", fields)
+    plan = rl.Plan(global_batch=4, pipeline=2, tensor=2, recompute=recompute, issue=4e-5)
+    fast = rl.simulate(model, "dgx-a100", plan)
+    slow = rl.simulate(model, "dgx-a100", plan, reference=True)
+    assert fast.step_time_s == pytest.approx(slow.step_time_s, rel=1e-9)
+    assert fast.step_time_s > 2 * rl.simulate(model, "dgx-a100", plan.model_copy(
+        update={"issue": 0.0})).step_time_s  # fmt: skip

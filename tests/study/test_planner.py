@@ -1,0 +1,138 @@
+"""The planner: its bounds against the engine, and its answer against replaying everything."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.study.planner import search
+from ridgeline.study.planner.found import pareto
+from ridgeline.study.planner.screen import totals
+from ridgeline.study.planner.search import Searcher, searcher
+
+CASES = (
+    ("gpt2", "selene-a100", 8, 24),
+    ("gpt3-1.3b", "selene-a100", 16, 32),
+    ("resnet18", "dgx1-v100", 8, 48),
+    ("bert-base", "dgx1-v100", 8, 16),
+    ("mlp", "dgx1-v100", 4, 64),
+    ("t5-small", "superpod-h100", 16, 32),
+    ("llama3-8b", "superpod-h100", 32, 64),
+)
+
+
+@functools.cache
+def prepared(case: int) -> Searcher:
+    return searcher(*CASES[case])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, len(CASES) - 1), st.data())
+def test_no_bound_is_above_the_engine(case: int, data: st.DataObject) -> None:
+    one = prepared(case)
+    i = data.draw(st.integers(0, len(one.space) - 1))
+    group = one.groups.group(one.key(i))
+    if group is None:
+        return
+    try:
+        replay = one.replay(one.space.plan(i))
+    except RidgelineError:
+        return
+    sharp = one.sharpened(group, i)
+    coarse = one.screened(np.array([i]), np.array([0]), totals(group)[None, :])[0]
+    values = one.bound_values(np.array([sharp.time_s]), np.array([sharp.energy_j]), np.array([i]))
+    energy = sharp.energy_j * replay.plan.data * replay.plan.tensor
+    assert sharp.time_s <= replay.step_time_s, replay.plan
+    assert coarse[0] <= replay.step_time_s, replay.plan
+    assert energy <= replay.energy_j, replay.plan
+    assert sharp.memory_bytes <= replay.memory_bytes, replay.plan
+    assert coarse[2] <= replay.memory_bytes, replay.plan
+    assert values[0] <= replay.objective
+
+
+@pytest.mark.parametrize(
+    ("case", "objective"),
+    [(("mlp", "dgx1-v100", 4, 8), "time"), (("mlp", "dgx1-v100", 2, 4), "energy")],
+)
+def test_the_answer_is_the_optimum_of_all_replays(case, objective) -> None:  # type: ignore[no-untyped-def]
+    one = searcher(*case, objective=objective)
+    everything = []
+    for i in range(len(one.space)):
+        try:
+            everything.append(one.replay(one.space.plan(i)))
+        except RidgelineError:
+            continue
+    best = min(r.objective for r in everything if r.fits)
+    found = search(*case, objective=objective)
+    assert found.best.objective == best
+    assert found.proven
+    assert found.gap == 0.0
+    front = pareto(tuple(everything))
+    assert found.best.step_time_s in [r.step_time_s for r in front] or objective != "time"
+
+
+def test_a_limit_leaves_a_gap_that_covers_the_optimum() -> None:
+    case = ("mlp", "dgx1-v100", 4, 16)
+    whole, cut = search(*case), search(*case, limit=1)
+    assert not cut.proven or cut.best.objective == whole.best.objective
+    assert whole.best.objective >= cut.best.objective * (1 - cut.gap) * (1 - 1e-12)
+
+
+def test_no_plan_that_fits_is_dropped() -> None:
+    one = searcher("gpt2", "dgx1-v100", 4, 256, precision="fp16-mixed")
+    found = 0
+    for i in range(0, len(one.space), max(1, len(one.space) // 40)):
+        group = one.groups.group(one.key(i))
+        if group is None or one.space.micro_batches[i] > 16:
+            continue
+        bound = one.sharpened(group, i)
+        if bound.memory_bytes <= one.cluster.device.capacity_bytes or np.isinf(bound.time_s):
+            continue
+        try:
+            replay = one.replay(one.space.plan(i))
+        except RidgelineError:
+            continue
+        found += 1
+        assert not replay.fits
+    assert found > 0
+
+
+def test_few_layers_price_the_whole() -> None:
+    few, whole = searcher("gpt2", "selene-a100", 4, 8), searcher("gpt2", "selene-a100", 4, 8)
+    assert few.groups.few is not None
+    whole.groups.few = None
+    for i in range(0, len(few.space), len(few.space) // 6):
+        a, b = few.groups.group(few.key(i)), whole.groups.group(few.key(i))
+        assert a is not None
+        assert b is not None
+        np.testing.assert_allclose(a.work, b.work, rtol=1e-12)
+        np.testing.assert_array_equal(a.held, b.held)
+        np.testing.assert_allclose(a.around, b.around, rtol=1e-12)
+
+
+def test_the_screen_takes_a_hundred_thousand_plans_a_second() -> None:
+    import time
+
+    one = prepared(0)
+    group = one.groups.group(one.key(0))
+    assert group is not None
+    known = totals(group)[None, :]
+    at = np.tile(np.arange(len(one.space)), 1 + 200_000 // len(one.space))
+    which = np.zeros(len(at), np.int64)
+    one.screened(at[:8], which[:8], known)
+    start = time.process_time()
+    one.screened(at, which, known)
+    assert len(at) / (time.process_time() - start) > 1e5
+
+
+def test_mistakes_are_said() -> None:
+    with pytest.raises(ConfigError, match="1 to 8 devices"):
+        search("mlp", "dgx1-v100", 16, 16)
+    with pytest.raises(ConfigError, match="price"):
+        search("mlp", "pcie3-8gpu", 2, 16, objective="cost")
+    assert search("mlp", "dgx1-v100", 1, 8, objective="cost").best.objective > 0

@@ -1,0 +1,107 @@
+"""Tables of large language models, their memory and their pipelines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ridgeline.parallel.schedules import SCHEDULES
+from ridgeline.study.validate import validate
+from ridgeline.study.validate.llm_rows import configuration, translated
+from ridgeline.study.validate.memory import _translated
+from ridgeline.study.validate.names import framework_of
+from ridgeline.study.validate.pipeline import Stage, bubble_rate
+from ridgeline.study.validate.rows import Row
+
+VTRAIN = (
+    "Parameters (billion),# GPUs,global batch,micro batch,hidden size,attention heads,# layers,"
+    "sequence length,tensor parallelism,data parallelism,pipeline parallelism,iteration time (ms)\n"
+    "0.1,8,16,2,128,4,4,64,2,2,2,12.5\n"
+)
+
+
+def test_a_row_of_vtrain_is_a_plan_of_megatron(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(VTRAIN, encoding="utf-8")
+    made = validate("llm", path)
+    (outcome,) = made.outcomes
+    assert outcome.measured == pytest.approx(12.5e-3)
+    for part in ("data=2", "tensor=2", "pipeline=2", "micro_batch=2", "recompute=full",
+                 "overlap=False", "issue=4e-05"):  # fmt: skip
+        assert part in outcome.configuration
+
+
+def test_a_case_of_simumax_is_in_its_name() -> None:
+    row = Row("f", 2, {"case": "llama3_70b_l12_tp2_pp1_dp4_mbc8_cef", "real_ms": "1387.0",
+                       "real_alloc_GiB": "60.68"})  # fmt: skip
+    made = translated(row)
+    assert float(made.values["step_time_s"]) == pytest.approx(1.387)
+    wanted = configuration(made)
+    assert wanted.model.network.layers == 12
+    assert (wanted.plan.tensor, wanted.plan.sequence, wanted.plan.data) == (2, 2, 4)
+    assert wanted.plan.global_batch == 32
+    assert wanted.plan.sharding == 1
+
+
+def test_what_a_row_does_not_say_is_a_reason_to_skip_it(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(
+        "id,model,n_accel,accelerator,precision,framework,step_time_s,seq_len,global_batch_seqs,"
+        "recompute,source\n"
+        "a,llama3-8b,8,A100-80GB,nvfp4,x,1,512,8,,s\n"
+        "b,llama3-8b,,A100-80GB,bf16,x,1,512,8,,s\n"
+        "c,Abacus,8,A100-80GB,bf16,x,1,512,8,,s\n"
+        "d,llama3-8b,8,A100-80GB,bf16,x,,512,8,,s\n",
+        encoding="utf-8",
+    )
+    made = validate("llm", path)
+    assert not made.outcomes
+    reasons = {row.id: row.reason for row in made.skipped}
+    assert "precision" in reasons["a"]
+    assert "n_accel" in reasons["b"]
+    assert "Abacus" in reasons["c"]
+    assert "no measured" in reasons["d"]
+
+
+def test_the_technique_of_a_memory_row_holds_its_plan() -> None:
+    row = Row("f", 2, {"technique": "Megatron-DeepSpeed full recompute, ZeRO-1 DP=2, GBS=64 bf16",
+                       "quantity": "max GPU memory", "value": "40", "unit": "GB", "tp": "4",
+                       "pp": "2", "n_accel": "16", "micro_batch": "1"})  # fmt: skip
+    values = _translated(row).values
+    assert values["global_batch_seqs"] == "64"
+    assert values["sharding"] == "zero-1"
+    assert values["recompute"] == "full"
+    assert values["of"] == "total"
+
+
+def test_frameworks_are_found_by_the_beginning_of_their_names() -> None:
+    assert framework_of("Megatron-LM 1F1B").issue_s == pytest.approx(40e-6)
+    assert not framework_of("Megatron-LM 1F1B").overlap
+    assert framework_of("Megatron-Core r0.8.0").overlap
+    assert framework_of("something else").issue_s == 0
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved", "zero-bubble"])
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 8), (8, 16)])
+def test_without_messages_the_bubble_is_the_published_one(
+    name: str, stages: int, micro_batches: int
+) -> None:
+    stage = Stage(2.0, 2.0, 1.0, 0.0, layers=2)
+    chunks = 2 if SCHEDULES[name].interleaves else 1
+    idle = SCHEDULES[name].bubble_s(stages, chunks, 2.0, 2.0, 1.0)
+    busy = micro_batches * stage.total_s
+    found = bubble_rate(name, stages, micro_batches, stage)
+    assert found == pytest.approx(idle / (idle + busy), abs=1e-9)
+
+
+def test_further_forwards_leave_the_published_bubble_of_zb_h2() -> None:
+    found = bubble_rate("zero-bubble-h2", 4, 12, Stage(2.0, 2.0, 1.0, 0.0, layers=1))
+    idle = 3 * (2.0 + 2.0 - 2 * 1.0)
+    assert found == pytest.approx(idle / (idle + 12 * 5.0), abs=1e-9)
+
+
+def test_published_bubble_rates_are_met_within_half_a_point() -> None:
+    made = validate("pipeline")
+    assert made.summary.n >= 30
+    assert max(abs(outcome.error) for outcome in made.outcomes) < 0.005
