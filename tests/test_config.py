@@ -123,6 +123,18 @@ def test_deep_nesting_is_refused(depth: int) -> None:
     refused("[" * depth + "]" * depth)
 
 
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "a: " + "{a: " * 100_000, "- " * 100_000, "? " * 100_000]
+)
+def test_nesting_that_would_end_the_process_is_refused(text: str) -> None:
+    assert f"deeper than {MAX_DEPTH}" in str(refused(text))
+
+
+def test_a_long_flat_file_is_read() -> None:
+    data = parse_yaml("- {a: [1, 2]}\n" * 2_000, "f").data
+    assert data == [{"a": [1, 2]}] * 2_000
+
+
 def test_nesting_up_to_the_limit_is_read() -> None:
     data = parse_yaml("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "f").data
     for _ in range(MAX_DEPTH):

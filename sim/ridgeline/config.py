@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MAX_BYTES = 4 * 2**20
 MAX_NODES = 400_000
 MAX_DEPTH = 40
+# With fewer characters that can open a level, only indentation nests: below 3,000 levels in
+# MAX_BYTES, which the composer survives.
+_OPENERS = 1000
 
 Location = tuple[str | int, ...]
 _OVERRIDE = {"source": "override by the user", "basis": "assumed"}
@@ -209,6 +212,8 @@ def parse_yaml(text: str, file: str) -> Document:
 
     yaml = YAML(typ="safe")
     try:
+        if sum(map(text.count, "[{-?")) > _OPENERS:
+            _refuse_depth(text, file)
         node = yaml.compose(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -225,6 +230,24 @@ def parse_yaml(text: str, file: str) -> Document:
     except RecursionError as error:
         raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", file=file) from error
     return Document(file, data, reader.places)
+
+
+def _refuse_depth(text: str, file: str) -> None:
+    """Raise ConfigError at the first value nested deeper than `MAX_DEPTH`.
+
+    The compiled composer calls itself for every level and, far enough down, ends the process; its
+    parser hands out one event after the other and does not.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
+
+    depth = 0
+    for event in YAML(typ="safe").parse(text):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if depth > MAX_DEPTH + 1:
+            line, column = event.start_mark.line + 1, event.start_mark.column + 1
+            message = f"nested deeper than {MAX_DEPTH} levels"
+            raise ConfigError(message, file=file, line=line, column=column)
 
 
 def validate(document: Document, schema: type[Schema]) -> Schema:

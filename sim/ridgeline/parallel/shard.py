@@ -113,7 +113,13 @@ class _Sharder(Choice):
         """Raise ConfigError if heads, or positions, can not be shared evenly by the devices."""
         if self.positions:
             tokens = self.graph.tokens_per_sample
-            if tokens == 0 or tokens % self.degree:
+            if tokens == 0:
+                raise ConfigError(
+                    f"context={self.degree} shares the positions of a sequence, and a sample of "
+                    f"{self.graph.name} is not one; allowed: 1",
+                    field="plan.context",
+                )
+            if tokens % self.degree:
                 raise ConfigError(
                     f"context={self.degree} does not divide the {tokens} positions of a sample of "
                     f"{self.graph.name}",
