@@ -131,9 +131,9 @@ class Step:
             len(list(team.of_groups(self.writer.groups(team, along)))) for along in buckets
         )
         gradients = frozenset(weight_gradients(graph).values()) if persist else frozenset()
+        once = [graph.ops[i].outputs for i in phases.get(BEGIN, ()) if _sends(graph.ops[i])]
         pieces: dict[tuple[int, bool], Piece] = {}
         for phase, ops in phases.items():
-            once = [graph.ops[i].outputs for i in phases.get(BEGIN, ()) if _sends(graph.ops[i])]
             begun = once if phase == FORWARD else []
             differs = begun or phase in {BACKWARD, WEIGHTS}
             for later in (False, True) if differs and persist else (False,):
