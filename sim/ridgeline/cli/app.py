@@ -48,15 +48,15 @@ VERBS = {
     ),
     "top": Verb(
         "Print the best rows of a sweep by one column.",
-        "ridgeline top hbm.csv --by energy_j.total --n 5",
+        "ridgeline top docs/examples/hbm.csv --by energy_j.total --n 5",
     ),
     "pareto": Verb(
         "Print the rows of a sweep that no other row beats.",
-        "ridgeline pareto hbm.csv --min step_time_s,energy_j.total",
+        "ridgeline pareto docs/examples/hbm.csv --min step_time_s,energy_j.total",
     ),
     "plot": Verb(
         "Draw a figure of a sweep or of validation rows.",
-        "ridgeline plot pareto hbm.csv --x step_time_s --y energy_j.total --out front.png",
+        "ridgeline plot pareto docs/examples/hbm.csv --x step_time_s --y energy_j.total --out front.png",
     ),
     "trace": Verb(
         "Read a network or an execution from another program's file, or write one.",
