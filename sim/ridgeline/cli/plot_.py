@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from ridgeline.cli.output import console
+from cyclopts import Parameter
+
+from ridgeline.cli.output import console, print_json
 
 
 def plot_(
@@ -15,6 +17,7 @@ def plot_(
     x: str | None = None,
     y: str | None = None,
     by: str | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Draw a figure of the rows of a sweep, of a saved result, or of validation rows.
 
@@ -31,6 +34,8 @@ def plot_(
         Columns of the axes of a curve or a Pareto front, where both are best when small.
     by
         Column that tells lines or bars apart, or several with commas between them.
+    json
+        Say as JSON what was written.
     """
     from ridgeline.errors import ConfigError, nearest
     from ridgeline.report.figures import FIGURES, save
@@ -73,7 +78,10 @@ def plot_(
     else:
         drawn = draw(rows, kind, names.get("by"))
     save(drawn, out)
-    console().print(f"wrote {out}", soft_wrap=True)
+    if json:
+        print_json({"kind": kind, "file": file, "wrote": out})
+    else:
+        console().print(f"wrote {out}", soft_wrap=True)
 
 
 def _rows(file: str) -> list[dict[str, Any]]:
