@@ -36,11 +36,10 @@ def test_a_command_of_the_readme_runs(
     assert execute(shlex.split(command)[1:]) == 0
 
 
-@pytest.mark.parametrize(
-    "path", sorted((ROOT / "docs" / "examples").glob("*.yaml")), ids=lambda p: p.name
-)
-def test_an_example_in_the_readme_is_the_file(path: Path) -> None:
-    text = "\n".join(line for line in path.read_text().splitlines() if not line.startswith("#"))
+@pytest.mark.parametrize("name", ["hbm.yaml", "my-accelerator.yaml"])
+def test_an_example_in_the_readme_is_the_file(name: str) -> None:
+    lines = (ROOT / "docs" / "examples" / name).read_text().splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("#"))
     assert text.strip() in README
 
 

@@ -42,6 +42,8 @@ def with_rates(document: Document, overrides: Mapping[str, Any]) -> dict[str, An
             rates = {format_: _number(rate) * ratio for format_, rate in engine["rates"].items()}
         except (ConfigError, KeyError, TypeError, AttributeError, ZeroDivisionError):
             continue  # not what the schema asks for: it says so
+        if not 0 < ratio < math.inf:
+            continue  # nor is this
         for format_, rate in rates.items():
             found[f"{head}.rates.{format_}"] = {
                 "value": f"{rate!r} FLOP/s",

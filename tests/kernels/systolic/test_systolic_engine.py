@@ -152,7 +152,11 @@ def test_passes_of_a_convolution_on_tpu_v2(pass_: Pass) -> None:
         ("engines.mxu.array.dataflows", ["rs"], r"'os', 'ws' or 'is'"),
         ("engines.mxu.array.dataflows", [], "at least 1 item"),
         ("engines.mxu.array.fold", "never", "'serial', 'pipelined' or 'overlapped'"),
-        ("engines.mxu.array.rows", 64, "do 22.9 TFLOP/s .* no rate of the engine is that"),
+        (
+            "engines.mxu.rates.bf16",
+            "30 TFLOP/s",
+            "do 45.9 TFLOP/s .* no rate of the engine is that",
+        ),
         ("engines.mxu.array.clock", 700e6, "700000000"),
         ("engines.mxu.kind", "tensor-core", "'array' belongs to an engine of kind systolic"),
     ],

@@ -122,8 +122,6 @@ def sharpen(
     whole = work[:, FORWARD] + work[:, BACKWARD] + work[:, WEIGHT_GRADIENT]
     added = work[:, ACCUMULATE] * (m - 1 if sharding < 2 else 0)
     chunked = (chunks, stages)
-    if not whole.all():
-        return Bound(np.inf, np.inf, np.inf)  # a stage without work: such a cut is not played
     busy = (m * whole + added).reshape(chunked).sum(axis=0)
     begin = _begin(group, stages, chunks)
     bound = float((begin + busy).max())
