@@ -56,7 +56,7 @@ VERBS = {
     ),
     "plot": Verb(
         "Draw a figure of a sweep or of validation rows.",
-        "ridgeline plot pareto docs/examples/hbm.csv --x step_time_s --y energy_j.total --out front.png",
+        "ridgeline plot pareto docs/examples/hbm.csv --x mfu --y energy_j.total --out front.png",
     ),
     "trace": Verb(
         "Read a network or an execution from another program's file, or write one.",

@@ -85,14 +85,16 @@ class Point:
             if head == root:
                 replaced[rest] = value
         if root == "model":
-            return _model(self.model, json.dumps(replaced, sort_keys=True), _state(self.model))
+            return shared_model(
+                self.model, json.dumps(replaced, sort_keys=True), _state(self.model)
+            )
         if root == "cluster":
             return load_cluster(self.cluster, replaced)
         return make_plan({**self.plan, **replaced})
 
 
 @lru_cache(maxsize=16)
-def _model(name: str, replaced: str, state: tuple[int, int]) -> Model:
+def shared_model(name: str, replaced: str, state: tuple[int, int]) -> Model:
     """Load a model; points with the same model share it, and so its graphs."""
     return load_model(name, json.loads(replaced))
 

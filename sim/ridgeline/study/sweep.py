@@ -16,7 +16,7 @@ from ridgeline import config
 from ridgeline.errors import ConfigError
 from ridgeline.report.files import replacing
 from ridgeline.study.parallel_run import Row, run_jobs
-from ridgeline.study.point import Point
+from ridgeline.study.point import Point, shared_model
 from ridgeline.study.store import Store
 from ridgeline.study.study_check import check_values
 from ridgeline.study.study_file import Judge, Study, load_study
@@ -94,6 +94,7 @@ def prepare(path: str | Path) -> Sweep:
     ConfigError
         With file, line, column and field of the first mistake.
     """
+    shared_model.cache_clear()  # every file that a key depends on is to be read now
     with config.recording() as files:
         study = load_study(path)
         study_text = str(path)
