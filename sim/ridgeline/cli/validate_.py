@@ -65,8 +65,8 @@ def _print_summaries(made: list[Validation]) -> None:
 
     table = plain_table(
         {"suite": "left", "predictor": "left", "rows": "right", "skipped": "right",
-         "median": "right", "mean": "right", "90th": "right", "in 10 %": "right",
-         "in 25 %": "right", "bias": "right", "rank": "right"}
+         "median": "right", "mean": "right", "in 25 %": "right",
+         "bias": "right", "rank": "right"}
     )  # fmt: skip
     for one in made:
         table.add_row(one.suite, "ridgeline", *_figures(one.summary))
@@ -87,8 +87,6 @@ def _figures(summary: Summary) -> list[str]:
         str(summary.skipped),
         share(summary.median_abs_error),
         share(summary.mean_abs_error),
-        share(summary.p90_abs_error),
-        share(summary.within_10pct),
         share(summary.within_25pct),
         share(summary.bias, "+"),
         "" if rank is None else f"{rank:.2f}",
