@@ -208,13 +208,14 @@ def make_plan(values: Mapping[str, Any]) -> Plan:
                 f"unknown field {name!r}{nearest(name, fields)} (allowed: {', '.join(fields)})",
                 field="plan",
             )
+    typed = {name: _typed(name, value) for name, value in values.items()}
     if "global_batch" not in values:
         raise ConfigError(
             "the batch size is missing: give --batch, the samples of one step over all devices "
             f"(for example {_SUGGESTED_BATCH} a device)",
             field="plan.global_batch",
         )
-    return Plan(**{k: _typed(k, v) for k, v in values.items()})
+    return Plan(**typed)
 
 
 def _explained(error: ValidationError) -> ConfigError:
