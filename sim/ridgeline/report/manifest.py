@@ -25,7 +25,7 @@ FLOP_DEFINITION = (
 NOT_MODELLED = (
     "input pipeline",
     "accuracy",
-    "capacity of caches (tiles are held in registers)",
+    "capacity of caches nearer than the last",
     "slow-down of compute by overlapping communication",
     "clocks under power limits",
 )
