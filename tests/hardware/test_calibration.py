@@ -101,10 +101,12 @@ def test_shares_are_plausible(name: str) -> None:
 
 @pytest.mark.parametrize("name", DEVICES)
 def test_large_products_are_predicted_well(name: str) -> None:
+    # The library of the Maxwell board's time leaves more unexplained: it is the one exception.
+    most = 0.14 if name == "titan-x-maxwell" else 0.1
     for fraction in calibrate_devices.calibrate(name):
         if fraction.op == "gemm":
             assert fraction.n_counted > 50
-            assert fraction.median_abs_error < 0.15
+            assert fraction.median_abs_error < most
             assert abs(fraction.median_error) < 0.1
 
 

@@ -39,6 +39,11 @@ _SIMUMAX = {
     "deepseekv2": "deepseek-v2",
     "deepseekv3": "deepseek-v3",
 }
+_SHARDING = {  # ZeRO stages; FSDP by itself shares everything
+    2: ("zero-2", "grad_op"),
+    1: ("zero-1", "dist-opt"),
+    3: ("zero-3", "full_shard", "fsdp"),
+}
 _SIMUMAX_SEQUENCE = 4096  # where a case does not say
 _GPT, _LLAMA = "gpt3-1.3b", "llama2-7b"
 _PRECISIONS = ("fp8", "float8", "bf16", "fp16", "float16", "amp", "mixed")
@@ -247,21 +252,21 @@ def recompute(row: Row) -> str:
 
 
 def _sharding(row: Row) -> int:
+    """Read how far the state is shared; what is not known is a reason to skip the row."""
     text = row.text("sharding").lower() if "sharding" in row.values else ""
-    if "zero-3" in text or "full_shard" in text:
-        return 3
-    if "zero-2" in text or "grad_op" in text:
-        return 2
-    if "zero-1" in text or "dist-opt" in text:
-        return 1
-    return 3 if "fsdp" in text else 0
+    if text in {"", "none", "ddp"}:
+        return 0
+    for stage, words in _SHARDING.items():
+        if any(word in text for word in words):
+            return stage
+    raise RidgelineError(f"unknown sharding {row.text('sharding')}")
 
 
 def _vocabulary(row: Row) -> int | None:
-    text = row.text("vocab") if "vocab" in row.values else ""
-    if text.lower().endswith("k"):
-        value = float(text[:-1]) * 1000
-        return int(value) if math.isfinite(value) else None
+    text = row.text("vocab").lower() if "vocab" in row.values else ""
+    thousands = text.removesuffix("k")
+    if thousands != text and thousands.isdecimal():
+        return int(thousands) * 1000
     return whole(row, "vocab")
 
 
@@ -271,9 +276,22 @@ def number(row: Row, name: str) -> float | None:
 
 
 def whole(row: Row, name: str) -> int | None:
-    """Return a field as a whole number, as `number`; what follows a point is left out."""
+    """Return a field as a whole number; None if it is empty or its column is missing.
+
+    A number with more words behind it, "50688 (50257 padded)", is that number.
+
+    Raises
+    ------
+    RidgelineError
+        If it is something else.
+    """
     text = row.text(name) if name in row.values else ""
-    return int(text.split(".")[0]) if text.split(".")[0].isdecimal() else None
+    if text in {"", "n/a"}:
+        return None
+    value = text.split(" (")[0].removesuffix(".0")
+    if not value.isdecimal():
+        raise RidgelineError(f"{name} is not a whole number: {text}")
+    return int(value)
 
 
 def _need(row: Row, name: str) -> int:
