@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ridgeline.cli import execute
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.study.validate import SUITES, Outcome, validate
+from ridgeline.study.validate import SUITES, Outcome, Validation, steps, validate
 from ridgeline.study.validate.rows import read_rows
 from ridgeline.study.validate.statistics import spearman, summarise, weighted_quantile
 
@@ -140,3 +140,40 @@ def test_the_answer_is_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> N
 def test_own_rows_need_a_suite(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["validate", "--data", "rows.csv"]) == 2
     assert "which suite" in capsys.readouterr().err
+
+
+def test_accumulated_batches_are_added_up(tmp_path: Path) -> None:
+    header = ",".join([*steps.COLUMNS, "grad_accum"]) + "\n"
+    row = "s,PyTorch,ResNet-50,,V100,2,32,fp32,700,images/s,here,4\n"
+    (read,) = read_rows(table(tmp_path, row, header))
+    wanted = steps.configuration(read)
+    assert (wanted.batch, wanted.micro_batches, wanted.devices) == (128, 4, 2)
+    plan = steps.simulated(wanted).details.plan
+    assert (plan.global_batch, plan.micro_batch, plan.micro_batches) == (256, 32, 4)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("tp", "two", "tp is not a whole number"),
+        ("vocab", "manyk", "vocab is not a whole number"),
+        ("sharding", "by hand", "unknown sharding"),
+    ],
+)
+def test_what_a_table_of_language_models_does_not_say_clearly_is_not_guessed(
+    tmp_path: Path, column: str, value: str, words: str
+) -> None:
+    fields = {
+        "id": "a", "model": "GPT", "n_layers": "2", "hidden": "128", "heads": "2", "vocab": "512",
+        "seq_len": "64", "accelerator": "A100", "n_accel": "2", "tp": "2", "pp": "1",
+        "micro_batch": "1", "global_batch_seqs": "2", "precision": "fp16", "recompute": "full",
+        "sharding": "none", "framework": "Megatron-LM", "step_time_s": "0.01", "source": "here",
+    }  # fmt: skip
+
+    def made(changed: dict[str, str]) -> Validation:
+        names, values = (",".join(part) + "\n" for part in zip(*changed.items(), strict=True))
+        return validate("llm", table(tmp_path, values, names))
+
+    assert len(made(fields).outcomes) == 1
+    (reason,) = made({**fields, column: value}).reasons
+    assert words in reason

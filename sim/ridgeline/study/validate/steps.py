@@ -75,15 +75,13 @@ def configuration(row: Row) -> Configuration:
     sequence = row.whole("seq_len") if "seq_len" in row.values else None
     fields = (("sequence", sequence),) if sequence and _has_sequence(model) else ()
     accumulated = (row.whole("grad_accum") if "grad_accum" in row.values else None) or 1
-    if batch % accumulated:
-        raise RidgelineError("the batch of a device does not divide into its micro-batches")
     return Configuration(
         model=model,
         fields=fields,
         device=device,
         devices=devices,
         nodes=row.whole("nodes") if "nodes" in row.values else None,
-        batch=batch,
+        batch=batch * accumulated,  # tables give what a device holds at a time
         micro_batches=accumulated,
         precision=precision,
         issue_s=framework_of(row.text("framework")).issue_s,
