@@ -133,6 +133,20 @@ def test_the_search_is_brute_force(contraction: Contraction, machine: Machine, d
     assert (math.inf if found is None else found.time_s) == pytest.approx(min(times), rel=1e-12)
 
 
+def test_an_empty_last_store_waits_for_nothing() -> None:
+    """Both columns of the output read padding alone: their gradient stores no element."""
+    conv = Conv(1, 1, 1, 1, 1, 1, 1, stride=(1, 2), padding=(0, 1))
+    machine = Machine(
+        arrays=None, cycle_s=1.0, mac_s=0.25, near_byte_s=0.0,
+        capacities=(math.inf, math.inf, math.inf, 200.0), double=True, shared_port=True,
+        byte_s=0.03125, latency_s=1.0, far_byte_j=8.0, near_byte_j=1.0, idle_w=0.5,
+        widths=(2.0, 2.0, 2.0, 4.0), far="far", near="near",
+    )  # fmt: skip
+    found = mapped((conv, Pass.INPUT_GRADIENT), machine, "fast")
+    assert found is not None
+    assert found.time_s == 1.6875  # two tiles: the second load is behind the first product
+
+
 @settings(max_examples=60, deadline=None)
 @given(contraction=contractions, machine=machines(), energy=st.booleans(), dense=st.booleans())
 def test_pruning_loses_nothing(

@@ -123,13 +123,15 @@ def _bound(
     moved: float, computing: float, chosen: Ints, sums: Floats, shape: Shape, level: Level
 ) -> float:
     """Time that no order of these loops with this traffic is below."""
-    ends = 0.0
-    for operand in range(3):
-        width = min(shape.width[2], shape.width[3]) if operand == C else shape.width[operand]
-        ends += _end(operand, chosen, sums, shape) * width
+    first = 0.0
+    for operand in range(2):
+        first += _end(operand, chosen, sums, shape) * shape.width[operand]
+    last = _end(C, chosen, sums, shape) * min(shape.width[2], shape.width[3])
+    # A tile that touches padding alone moves nothing, and waits for nothing.
+    accesses = (1 if first > 0 else 0) + (1 if last > 0 else 0)
     port = moved * level.byte_s
     return max(
-        ends * level.byte_s + 2 * level.latency_s + computing,
+        (first + last) * level.byte_s + accesses * level.latency_s + computing,
         port if level.shared_port else 0.5 * port,
     )
 
