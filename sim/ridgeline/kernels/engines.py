@@ -16,6 +16,7 @@ from ridgeline.hardware.device import Achievable, Device
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
 from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
+from ridgeline.kernels.cores import besides_s, terms_of
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.systolic.device import arrays_of
@@ -151,6 +152,18 @@ def in_waves(op: Op, operands: Operands, device: Device, engine: str, format_: s
         calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
         latency_s=steps * (best.latency_s + more_s) + (steps - 1) * machine.launch_s,
         near=near._replace(b=steps * near.b),
+    )
+
+
+def on_cores(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
+    """Sum up arithmetic and what a library of a processor takes besides it (see `cores`)."""
+    row = achievable_share(op, device, engine, format_)
+    terms = terms_of(op, operands)
+    return Busy(
+        peak_flops=terms.flops / (1.0 if row is None else row.fraction.value),
+        calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
+        latency_s=0.0 if row is None else besides_s(row, terms),
+        near=Moved(terms.a_bytes, terms.b_bytes, terms.c_bytes),
     )
 
 
@@ -315,6 +328,7 @@ def on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: s
 ENGINE_MODELS: dict[str, EngineModel] = {
     "tensor-core": in_waves,
     "vector": in_waves,
+    "cores": on_cores,
     "systolic": on_arrays,
     "broadcast-grid": on_grid,
     "spatial": on_elements,

@@ -8,6 +8,8 @@ from ridgeline.engine.builder import Phase, ProgramBuilder
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost, price
 from ridgeline.kernels.cost import places, price_of_place
+from ridgeline.kernels.residence import keeping, residence
+from ridgeline.kernels.streams import check_kernels
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.workload.graph import Graph, Op, Same, Tensor
 
@@ -16,11 +18,13 @@ class Prices:
     """What the ops of a graph cost on a device: equal ops are priced once."""
 
     def __init__(self, builder: ProgramBuilder, device: Device) -> None:
+        check_kernels(device)
         self.builder, self.device = builder, device
         self.cost_of_row: dict[int, OpCost] = {}
         self._costs: dict[object, OpCost] = {}
         self._by_op: dict[int, tuple[Op, OpCost]] = {}
         self._rows: dict[int, int] = {}
+        self._caches = keeping(device)
         self.accounts = self._accounts()
         self._resources = self._engines_and_levels()
 
@@ -32,10 +36,11 @@ class Prices:
         return known[1]
 
     def _cost(self, op: Op, graph: Graph) -> OpCost:
-        key = _signature(op, graph)
+        found = residence(graph, self.device).get(id(op)) if self._caches else None
+        key = _signature(op, graph), found
         if key not in self._costs:
             free = op.kind in COLLECTIVES
-            self._costs[key] = OpCost(0.0) if free else price(op, graph, self.device)
+            self._costs[key] = OpCost(0.0) if free else price(op, graph, self.device, found=found)
         return self._costs[key]
 
     def row(self, cost: OpCost) -> int:

@@ -1,0 +1,217 @@
+"""The classes of work whose parameters are estimated, and their measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ridgeline.hardware.device import Device
+from ridgeline.kernels.cores import terms_of
+from ridgeline.kernels.pricing import price
+from ridgeline.kernels.traffic import operands_of
+from ridgeline.study.calibrate import probes, shapes
+from ridgeline.study.calibrate.backend import Backend
+from ridgeline.study.calibrate.clock import Run, Sample, measure
+from ridgeline.study.calibrate.fit import Fit, fit
+from ridgeline.study.calibrate.probes import Work
+
+PASSES = ("forward", "input-gradient", "weight-gradient")
+FILTERS = ("1x1", "3x3", "larger")
+RULES = ("sgd", "sgd-momentum", "adam", "adamw")
+_STREAMED = (256, 4096, 16384, 65536)  # elements: what a core's caches hold
+_UPDATED = ((1, 64), (6, 64), (1, 65536), (2, 16384))  # tensors, elements
+_LEAST_S = 1e-8  # of a time that is a difference: below any call
+
+
+@dataclass
+class Measured:
+    """Measurements of one class, and the parameters that explain them.
+
+    Attributes
+    ----------
+    terms
+        Amounts of every term, a row a measurement.
+    labels
+        What was measured, in words.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    terms: list[tuple[float, ...]] = field(default_factory=list)
+    times_s: list[float] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    disturbed: int = 0
+
+    def add(self, label: str, terms: Sequence[float], sample: Sample, constant_s: float) -> None:
+        """Enter a measurement, less a time that does not belong to the work."""
+        self.labels.append(label)
+        self.terms.append(tuple(terms))
+        self.times_s.append(max(sample.seconds - constant_s, _LEAST_S))
+        self.disturbed += sample.taken - sample.kept
+
+    def fit(self) -> Fit:
+        """Estimate the parameters."""
+        return fit(np.array(self.terms, dtype=np.float64), np.array(self.times_s))
+
+
+class Piece(NamedTuple):
+    """Something to measure: its class, label, terms, and how to begin it."""
+
+    name: str
+    columns: tuple[str, ...]
+    label: str
+    terms: tuple[float, ...]
+    begin: Callable[[], Run | None]
+    constant_s: float
+
+
+PRODUCT = ("flops", "a", "b", "c", "each", "latency")
+CONV = ("flops", "moved", "latency")
+STREAM = ("bytes", "latency")
+UPDATE = ("bytes", "latency", "step")
+RECURRENCE = ("flops", "c", "each", "latency")
+
+
+def _product_terms(work: Work, device: Device) -> tuple[float, ...]:
+    terms = terms_of(work.op, operands_of(work.op, work.graph, device, "fp32"))
+    return (*terms, 1.0)
+
+
+def product_pieces(
+    backend: Backend, device: Device, count: int, seed: int, back_s: float
+) -> Iterator[Piece]:
+    """Products by format and pass."""
+    for i, format_ in enumerate(backend.formats):
+        # Training runs in the first format; of the others the rate is what matters.
+        wanted = PASSES if i == 0 else PASSES[:1]
+        for pass_ in wanted:
+            made = [*shapes.products(count, seed), *shapes.batches(count // 4, seed)]
+            for gemm in made:
+                if gemm.batch > 1 and pass_ == "weight-gradient":
+                    continue
+                work = probes.product_work(gemm, pass_, format_)
+                yield Piece(
+                    f"gemm {format_} {pass_}",
+                    PRODUCT,
+                    f"{gemm.batch} x {gemm.m}x{gemm.n}x{gemm.k}",
+                    _product_terms(work, device),
+                    lambda g=gemm, p=pass_, f=format_: backend.product(g, p, f),
+                    0.0 if pass_ == "forward" else back_s,
+                )
+
+
+def conv_pieces(
+    backend: Backend, device: Device, count: int, seed: int, back_s: float
+) -> Iterator[Piece]:
+    """Convolutions by filter and pass, in the first format."""
+    format_ = backend.formats[0]
+    for filter_ in FILTERS:
+        for conv in shapes.convolutions(filter_, count, seed):
+            for pass_ in PASSES:
+                work = probes.conv_work(conv, pass_, format_)
+                flops, a, b, c, _, _ = _product_terms(work, device)
+                yield Piece(
+                    f"conv2d {format_} {pass_} {filter_}",
+                    CONV,
+                    f"{conv.batch}x{conv.c_in}x{conv.h_in}x{conv.w_in} -> {conv.c_out}",
+                    (flops, a + b + c, 1.0),
+                    lambda v=conv, p=pass_: backend.convolution(v, p, format_),
+                    0.0 if pass_ == "forward" else back_s,
+                )
+
+
+def stream_pieces(backend: Backend, back_s: float) -> Iterator[Piece]:
+    """Ops outside contractions, by kind and pass."""
+    for name, probe in probes.PROBES.items():
+        for elements in _STREAMED:
+            work = probes.stream_work(name, elements)
+            runs = backend.stream(name, probe.shape(elements))
+            for pass_, run in runs.items():
+                if pass_ not in work:
+                    continue
+                of = work[pass_]
+                yield Piece(
+                    f"{of.op.kind} {pass_}",
+                    STREAM,
+                    f"{elements} elements",
+                    (float(of.bytes), float(of.count)),
+                    lambda r=run: r,
+                    back_s if pass_ != "forward" and name != "bias" else 0.0,
+                )
+
+
+def update_pieces(backend: Backend) -> Iterator[Piece]:
+    """Updates by rule: of few and many tensors, small and large."""
+    for rule in RULES:
+        for tensors, elements in _UPDATED:
+            size = tensors * probes.update_work(rule, elements).bytes
+            yield Piece(
+                f"optimizer {rule}",
+                UPDATE,
+                f"{tensors} x {elements} elements",
+                (float(size), float(tensors), 1.0),
+                lambda r=rule, t=tensors, e=elements: backend.update(r, t, e),
+                0.0,
+            )
+
+
+def recurrent_pieces(
+    backend: Backend, device: Device, count: int, seed: int, back_s: float
+) -> Iterator[Piece]:
+    """Recurrences: what layers take less their other ops, as the device prices these so far."""
+    for batch, hidden, steps in shapes.recurrences(count, seed):
+        graph = probes.recurrent_work("lstm", batch, hidden, steps)
+        runs = backend.recurrence(batch, hidden, steps)
+        for pass_, run in runs.items():
+            inside = [
+                op
+                for op in graph.ops
+                if op.layer.startswith(probes.LAYER)
+                and op.kind != "optimizer"
+                and (op.pass_.value == "forward") == (pass_ == "forward")
+            ]
+            (cell,) = [op for op in inside if op.sequential]
+            near = (0,) * 8
+            others_s = sum(
+                price(
+                    op, graph, device, found=near[: len(op.inputs) + len(op.outputs)]
+                ).time_s(device)
+                for op in inside
+                if op is not cell
+            )
+            flops, _, _, c, further, one = _product_terms(Work(cell, graph), device)
+            yield Piece(
+                f"recurrence {pass_}",
+                RECURRENCE,
+                f"batch {batch}, {hidden} features, {steps} steps",
+                (flops, c, further, one),
+                lambda r=run: r,
+                others_s + (0.0 if pass_ == "forward" else back_s),
+            )
+
+
+def measure_pieces(
+    pieces: Iterator[Piece],
+    backend: Backend,
+    seconds: float,
+    said: Callable[[str], None],
+) -> Mapping[str, Measured]:
+    """Measure pieces, each for its share of the seconds; return them by class."""
+    made = list(pieces)
+    share_s = seconds / max(len(made), 1)
+    found: dict[str, Measured] = {}
+    for piece in made:
+        if piece.name not in found:
+            said(piece.name)
+        run = piece.begin()
+        if run is None:
+            continue
+        group = found.setdefault(piece.name, Measured(piece.name, piece.columns))
+        sample = measure(run, backend.watch, share_s)
+        group.add(piece.label, piece.terms, sample, piece.constant_s)
+    return {
+        name: group for name, group in found.items() if len(group.times_s) >= len(group.columns)
+    }
