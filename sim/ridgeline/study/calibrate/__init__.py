@@ -54,12 +54,12 @@ class Options:
     @property
     def products(self) -> int:
         """Shapes of products for each pass."""
-        return 16 if self.quick else 48
+        return 16 if self.quick else 64
 
     @property
     def convolutions(self) -> int:
-        """Shapes of convolutions for each class of filters."""
-        return 4 if self.quick else 9
+        """Shapes of convolutions for each class of filters, and of recurrences."""
+        return 6 if self.quick else 24
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ PASSES = ("forward", "input-gradient", "weight-gradient")
 FILTERS = ("1x1", "3x3", "larger")
 RULES = ("sgd", "sgd-momentum", "adam", "adamw")
 _STREAMED = (256, 4096, 16384, 65536)  # elements: what a core's caches hold
-_UPDATED = ((1, 64), (6, 64), (1, 65536), (2, 16384))  # tensors, elements
-_LEAST_S = 1e-8  # of a time that is a difference: below any call
+_UPDATED = ((1, 64), (6, 64), (8, 1024), (2, 16384), (1, 65536), (2, 262144))  # tensors, elements
 
 
 @dataclass
@@ -42,19 +41,23 @@ class Measured:
     columns: tuple[str, ...]
     terms: list[tuple[float, ...]] = field(default_factory=list)
     times_s: list[float] = field(default_factory=list)
+    known_s: list[float] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
     disturbed: int = 0
 
-    def add(self, label: str, terms: Sequence[float], sample: Sample, constant_s: float) -> None:
-        """Enter a measurement, less a time that does not belong to the work."""
+    def add(self, label: str, terms: Sequence[float], sample: Sample, known_s: float) -> None:
+        """Enter a measurement, and which part of it does not belong to the work."""
         self.labels.append(label)
         self.terms.append(tuple(terms))
-        self.times_s.append(max(sample.seconds - constant_s, _LEAST_S))
+        self.times_s.append(sample.seconds)
+        self.known_s.append(known_s)
         self.disturbed += sample.taken - sample.kept
 
     def fit(self) -> Fit:
         """Estimate the parameters."""
-        return fit(np.array(self.terms, dtype=np.float64), np.array(self.times_s))
+        return fit(
+            np.array(self.terms, dtype=np.float64), np.array(self.times_s), np.array(self.known_s)
+        )
 
 
 class Piece(NamedTuple):
@@ -65,11 +68,11 @@ class Piece(NamedTuple):
     label: str
     terms: tuple[float, ...]
     begin: Callable[[], Run | None]
-    constant_s: float
+    known_s: float
 
 
 PRODUCT = ("flops", "a", "b", "c", "each", "latency")
-CONV = ("flops", "moved", "latency")
+CONV = ("flops", "a", "b", "c", "latency")
 STREAM = ("bytes", "latency")
 UPDATE = ("bytes", "latency", "step")
 RECURRENCE = ("flops", "c", "each", "latency")
@@ -117,7 +120,7 @@ def conv_pieces(
                     f"conv2d {format_} {pass_} {filter_}",
                     CONV,
                     f"{conv.batch}x{conv.c_in}x{conv.h_in}x{conv.w_in} -> {conv.c_out}",
-                    (flops, a + b + c, 1.0),
+                    (flops, a, b, c, 1.0),
                     lambda v=conv, p=pass_: backend.convolution(v, p, format_),
                     0.0 if pass_ == "forward" else back_s,
                 )
@@ -211,7 +214,7 @@ def measure_pieces(
             continue
         group = found.setdefault(piece.name, Measured(piece.name, piece.columns))
         sample = measure(run, backend.watch, share_s)
-        group.add(piece.label, piece.terms, sample, piece.constant_s)
+        group.add(piece.label, piece.terms, sample, piece.known_s)
     return {
         name: group for name, group in found.items() if len(group.times_s) >= len(group.columns)
     }

@@ -208,12 +208,10 @@ def _row(key: str, found: Findings, made: Fit) -> dict[str, Any]:
     if "each" in group.columns:
         each = float(made.seconds[group.columns.index("each")])
         row["step_latency" if kind == "recurrence" else "each"] = _value(each, "s")
-    columns = {"moved": "abc"}.get("moved" if "moved" in group.columns else "", "")
     repack = {
         operand: rate
         for operand in "abc"
-        if (column := "moved" if columns else operand) in group.columns
-        and (rate := _rate(group, made, column)) is not None
+        if operand in group.columns and (rate := _rate(group, made, operand)) is not None
     }
     if repack:
         row["repack"] = repack

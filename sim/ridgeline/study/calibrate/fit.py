@@ -10,7 +10,6 @@ reweighting, from the best non-negative least-squares solution.
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,7 +51,7 @@ class Fit:
         return float(low), float(middle), float(high)
 
 
-def fit(terms: Floats, times_s: Floats) -> Fit:
+def fit(terms: Floats, times_s: Floats, known_s: Floats | None = None) -> Fit:
     """Estimate the seconds of one unit of every term.
 
     Parameters
@@ -61,6 +60,8 @@ def fit(terms: Floats, times_s: Floats) -> Fit:
         Amounts, [measurements, terms], none negative.
     times_s
         Measured times, all positive.
+    known_s
+        The part of each time that is explained already; none by default.
 
     Raises
     ------
@@ -73,56 +74,60 @@ def fit(terms: Floats, times_s: Floats) -> Fit:
     if not (np.all(np.isfinite(times_s)) and np.all(times_s > 0)):
         raise RidgelineError("a measured time is not a positive number of seconds")
     relative = terms / times_s[:, None]
+    known = np.zeros(count) if known_s is None else known_s / times_s
     scale = np.max(relative, axis=0)  # so that all columns are of one size
     scale[scale == 0] = 1.0
-    start = _non_negative(relative / scale)
+    start = _non_negative(relative / scale, 1.0 - known)
     active = start > 0
     found, factor = np.zeros(unknown), np.full(unknown, np.inf)
-    found[active], factor[active] = _refined((relative / scale)[:, active], start[active])
-    return Fit(found / scale, factor, relative @ (found / scale) - 1.0)
+    if active.any():
+        found[active], factor[active] = _refined(
+            (relative / scale)[:, active], known, start[active]
+        )
+    return Fit(found / scale, factor, known + relative @ (found / scale) - 1.0)
 
 
-def _non_negative(relative: Floats) -> Floats:
-    """Return the non-negative solution of ``relative @ x = 1`` of least squares.
+def _non_negative(relative: Floats, wanted: Floats) -> Floats:
+    """Return the non-negative solution of ``relative @ x = wanted`` of least squares.
 
     It is the unconstrained one of some subset of the columns; there are few columns, so all
     subsets are tried.
     """
     unknown = relative.shape[1]
-    best, least = np.zeros(unknown), math.inf
+    best, least = np.zeros(unknown), float(np.sum(wanted**2))
     for size in range(1, unknown + 1):
         for columns in itertools.combinations(range(unknown), size):
             part = relative[:, columns]
-            x, *_ = np.linalg.lstsq(part, np.ones(len(part)), rcond=None)
+            x, *_ = np.linalg.lstsq(part, wanted, rcond=None)
             if np.any(x <= 0):
                 continue
-            rest = float(np.sum((part @ x - 1.0) ** 2))
+            rest = float(np.sum((part @ x - wanted) ** 2))
             if rest < least:
                 least, best = rest, np.zeros(unknown)
                 best[list(columns)] = x
     return best
 
 
-def _refined(relative: Floats, start: Floats) -> tuple[Floats, Floats]:
+def _refined(relative: Floats, known: Floats, start: Floats) -> tuple[Floats, Floats]:
     """Minimise Huber's function of the logarithms; return parameters and their factors."""
     logs = np.log(start)
-    residual, jacobian = _linearised(relative, logs)
+    residual, jacobian = _linearised(relative, known, logs)
     for _ in range(_STEPS):
         weight = _weights(residual)
         hessian = jacobian.T @ (weight[:, None] * jacobian)
         step = np.linalg.lstsq(hessian, -jacobian.T @ (weight * residual), rcond=None)[0]
         step = np.clip(step, -1.0, 1.0)
         logs = logs + step
-        residual, jacobian = _linearised(relative, logs)
+        residual, jacobian = _linearised(relative, known, logs)
         if np.max(np.abs(step)) < 1e-9:  # noqa: PLR2004
             break
     return np.exp(logs), _factors(residual, jacobian)
 
 
-def _linearised(relative: Floats, logs: Floats) -> tuple[Floats, Floats]:
+def _linearised(relative: Floats, known: Floats, logs: Floats) -> tuple[Floats, Floats]:
     """Logarithms of predicted over measured, and their derivatives by those of the parameters."""
     parts = relative * np.exp(logs)
-    predicted = parts.sum(axis=1)
+    predicted = known + parts.sum(axis=1)
     return np.log(predicted), parts / predicted[:, None]
 
 
