@@ -22,7 +22,7 @@ from ridgeline.study.calibrate.document import Findings
 
 __all__ = ["Calibration", "Options", "calibrate"]
 
-_SHARES = {"products": 0.4, "convolutions": 0.25, "streams": 0.2, "updates": 0.05, "cells": 0.1}
+_SHARES = {"products": 0.4, "convolutions": 0.25, "other ops": 0.2, "updates": 0.05, "recurrences": 0.1}
 _MEMORY_S = 0.3
 _ELEMENT = 4
 _ARRAYS = 3  # of an addition
@@ -50,6 +50,11 @@ class Options:
     seed: int = 0
     quick: bool = False
     name: str | None = None
+
+    @property
+    def rounds(self) -> int:
+        """How often everything is measured, all else in between."""
+        return 1 if self.quick else 3
 
     @property
     def products(self) -> int:
@@ -113,9 +118,11 @@ def calibrate(
     found = _about(using, threads)
     name = options.name or document.slug(f"{found.processor.model} {using.name} {threads}t")
     found.levels = _bandwidths(using, found)
-    back_s, begin_s = _walk(using)
+    said("memory")
+    back_s = _walk(using)
     _measure(options, using, found, name, back_s, said)
-    found.begin_s = begin_s + _step_s(found)
+    found.among_others = classes.among_others(using)
+    found.begin_s = back_s + _step_s(found)
     _measure_power(using, found)
     _remark(found)
     return Calibration(found, document.describe(name, found))
@@ -162,14 +169,13 @@ def _bandwidths(using: Backend, found: Findings) -> tuple[tuple[str, float, floa
     return tuple(levels)
 
 
-def _walk(using: Backend) -> tuple[float, float]:
-    """Time to begin a walk back through a graph, from walks of two lengths; twice the same."""
+def _walk(using: Backend) -> float:
+    """Time to begin a walk back through a graph, from walks of two lengths."""
     short, long = using.backward_chain(1), using.backward_chain(9)
     if short is None or long is None:
-        return 0.0, 0.0
+        return 0.0
     one, nine = (measure(run, using.watch).seconds for run in (short, long))
-    begin_s = max(0.0, one - (nine - one) / 8)
-    return begin_s, begin_s
+    return max(0.0, one - (nine - one) / 8)
 
 
 def _step_s(found: Findings) -> float:
@@ -193,12 +199,13 @@ def _measure(
         "convolutions": lambda: classes.conv_pieces(
             using, device, options.convolutions, seed, back_s
         ),
-        "streams": lambda: classes.stream_pieces(using, back_s),
+        "other ops": lambda: classes.stream_pieces(using, back_s),
         "updates": lambda: classes.update_pieces(using),
     }
     for part, pieces in parts.items():
+        said(part)
         found.groups |= classes.measure_pieces(
-            pieces(), using, options.seconds * _SHARES[part], said
+            list(pieces()), using, options.seconds * _SHARES[part], options.rounds
         )
     for key, group in found.groups.items():
         if key.startswith("gemm"):
@@ -206,8 +213,12 @@ def _measure(
             best = max(t[0] / s for t, s in zip(group.terms, group.times_s, strict=True))
             found.rates[format_] = max(found.rates[format_], best)
     device = document.loaded(name, found)
-    cells = classes.recurrent_pieces(using, device, options.convolutions, seed, back_s)
-    found.groups |= classes.measure_pieces(cells, using, options.seconds * _SHARES["cells"], said)
+    cells = list(classes.recurrent_pieces(using, device, options.convolutions, seed, back_s))
+    if cells:
+        said("recurrences")
+        found.groups |= classes.measure_pieces(
+            cells, using, options.seconds * _SHARES["recurrences"], options.rounds
+        )
 
 
 def _measure_power(using: Backend, found: Findings) -> None:

@@ -44,6 +44,8 @@ class Findings:
         Measurements by class.
     begin_s
         What a step takes once: the walk back through the graph, and the optimizer.
+    among_others
+        How much longer the fixed time of an op is between other ops than when it is repeated.
     """
 
     device: str
@@ -56,6 +58,7 @@ class Findings:
     date: datetime.date
     groups: dict[str, Measured] = field(default_factory=dict)
     begin_s: float = 0.0
+    among_others: float = 1.0
     idle_w: float | None = None
     busy_w: float | None = None
     notes: list[str] = field(default_factory=list)
@@ -96,7 +99,8 @@ def describe(name: str, found: Findings) -> dict[str, Any]:
     ]
     if found.begin_s:
         note = "The walk back through the graph begins, and the optimizer: once a step"
-        kernels.append({"op": "fill", "latency": _value(found.begin_s, "s", note)})
+        begin_s = found.begin_s * found.among_others
+        kernels.append({"op": "fill", "latency": _value(begin_s, "s", note)})
     return {**described, "achievable": rows, "kernels": kernels}
 
 
@@ -168,7 +172,10 @@ def _launch(found: Findings, fits: Mapping[str, Fit]) -> dict[str, Any]:
     if not fixed:
         return _value(0.0, "s", "Not measured yet", "assumed")
     return _value(
-        fixed[len(fixed) // 2], "s", f"The middle of {len(fixed)} kinds of op and passes"
+        fixed[len(fixed) // 2] * found.among_others,
+        "s",
+        f"The middle of {len(fixed)} kinds of op and passes; {found.among_others:.2f} times what"
+        " they take when each is repeated, as are the latencies of single ops",
     )
 
 
@@ -204,7 +211,7 @@ def _row(key: str, found: Findings, made: Fit) -> dict[str, Any]:
     if kind == "conv2d":
         row["filter"] = rest[1]
     latency = float(made.seconds[group.columns.index("latency")])
-    row["latency"] = _value(latency, "s")
+    row["latency"] = _value(latency * (found.among_others if kind == "gemm" else 1.0), "s")
     if "each" in group.columns:
         each = float(made.seconds[group.columns.index("each")])
         row["step_latency" if kind == "recurrence" else "each"] = _value(each, "s")
@@ -231,6 +238,8 @@ def _kernel(key: str, found: Findings, made: Fit) -> dict[str, Any]:
     row: dict[str, Any] = {"op": kind}
     row |= {"pass": "update", "rule": second} if kind == "optimizer" else {"pass": second}
     latency = float(made.seconds[group.columns.index("latency")])
+    if kind != "optimizer":  # which does the same for tensor after tensor
+        latency *= found.among_others
     row["latency"] = _value(latency, "s", _said(group, made, "latency"))
     rate = _rate(group, made, "bytes")
     if rate is not None:
