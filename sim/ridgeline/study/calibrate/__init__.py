@@ -9,6 +9,7 @@ measurements. No network is run.
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,13 @@ from ridgeline.study.calibrate.document import Findings
 
 __all__ = ["Calibration", "Options", "calibrate"]
 
-_SHARES = {"products": 0.4, "convolutions": 0.25, "other ops": 0.2, "updates": 0.05, "recurrences": 0.1}
+_SHARES = {
+    "products": 0.4,
+    "convolutions": 0.25,
+    "other ops": 0.2,
+    "updates": 0.05,
+    "recurrences": 0.1,
+}
 _MEMORY_S = 0.3
 _ELEMENT = 4
 _ARRAYS = 3  # of an addition
@@ -193,19 +200,21 @@ def _measure(
     said: Callable[[str], None],
 ) -> None:
     device = document.loaded(name, found)
-    seed = options.seed
+    seed, begin = options.seed, time.monotonic()
     parts = {
         "products": lambda: classes.product_pieces(using, device, options.products, seed, back_s),
         "convolutions": lambda: classes.conv_pieces(
             using, device, options.convolutions, seed, back_s
         ),
-        "other ops": lambda: classes.stream_pieces(using, back_s),
-        "updates": lambda: classes.update_pieces(using),
+        "other ops": lambda: classes.stream_pieces(using, device, back_s),
+        "updates": lambda: classes.update_pieces(using, device),
     }
+    done = 0.0
     for part, pieces in parts.items():
         said(part)
+        seconds, done = options.seconds * _SHARES[part], done + options.seconds * _SHARES[part]
         found.groups |= classes.measure_pieces(
-            list(pieces()), using, options.seconds * _SHARES[part], options.rounds
+            list(pieces()), using, seconds, options.rounds, begin + done
         )
     for key, group in found.groups.items():
         if key.startswith("gemm"):
@@ -216,8 +225,9 @@ def _measure(
     cells = list(classes.recurrent_pieces(using, device, options.convolutions, seed, back_s))
     if cells:
         said("recurrences")
+        seconds = options.seconds * _SHARES["recurrences"]
         found.groups |= classes.measure_pieces(
-            cells, using, options.seconds * _SHARES["recurrences"], options.rounds
+            cells, using, seconds, options.rounds, begin + done + seconds
         )
 
 

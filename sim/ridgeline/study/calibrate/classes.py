@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -22,7 +24,10 @@ from ridgeline.workload.graph import Gemm
 PASSES = ("forward", "input-gradient", "weight-gradient")
 FILTERS = ("1x1", "3x3", "larger")
 RULES = ("sgd", "sgd-momentum", "adam", "adamw")
-_STREAMED = (256, 4096, 16384, 65536)  # elements: what a core's caches hold
+# Elements: of so few that only the fixed time is seen, and of so many that no branch predictor has
+# learnt the data by heart.
+_STREAMED = (256, 8192, 65536, 262144)
+_MEMORY_BOUND = 1.3  # times what memory takes: below, a time says little about a kernel
 _SMALL_S, _TOGETHER_S = 0.01, 0.2
 _UPDATED = ((1, 64), (6, 64), (8, 1024), (2, 16384), (1, 65536), (2, 262144))  # tensors, elements
 
@@ -63,7 +68,15 @@ class Measured:
 
 
 class Piece(NamedTuple):
-    """Something to measure: its class, label, terms, and how to begin it."""
+    """Something to measure: its class, label, terms, and how to begin it.
+
+    Attributes
+    ----------
+    known_s
+        Part of its time that does not belong to the class.
+    memory_s
+        What its traffic alone takes. A time that is not much longer says nothing about the class.
+    """
 
     name: str
     columns: tuple[str, ...]
@@ -71,6 +84,7 @@ class Piece(NamedTuple):
     terms: tuple[float, ...]
     begin: Callable[[], Run | None]
     known_s: float
+    memory_s: float = 0.0
 
 
 PRODUCT = ("flops", "a", "b", "c", "each", "latency")
@@ -128,7 +142,7 @@ def conv_pieces(
                 )
 
 
-def stream_pieces(backend: Backend, back_s: float) -> Iterator[Piece]:
+def stream_pieces(backend: Backend, device: Device, back_s: float) -> Iterator[Piece]:
     """Ops outside contractions, by kind and pass."""
     for name, probe in probes.PROBES.items():
         for elements in _STREAMED:
@@ -143,10 +157,22 @@ def stream_pieces(backend: Backend, back_s: float) -> Iterator[Piece]:
                     (float(of.bytes), float(of.count)),
                     lambda n=name, s=shape, p=pass_: backend.stream(n, s)[p],
                     back_s if pass_ != "forward" and name != "bias" else 0.0,
+                    memory_s(device, of.bytes),
                 )
 
 
-def update_pieces(backend: Backend) -> Iterator[Piece]:
+def memory_s(device: Device, size_bytes: float) -> float:
+    """Time of so many bytes that are touched again and again, at the first level that holds them."""
+    bandwidth = math.inf
+    for level in device.memory.values():
+        if level.bandwidth is not None:
+            bandwidth = level.bandwidth.value
+            if level.capacity.value >= size_bytes:
+                break
+    return size_bytes / bandwidth
+
+
+def update_pieces(backend: Backend, device: Device) -> Iterator[Piece]:
     """Updates by rule: of few and many tensors, small and large."""
     for rule in RULES:
         for tensors, elements in _UPDATED:
@@ -158,6 +184,7 @@ def update_pieces(backend: Backend) -> Iterator[Piece]:
                 (float(size), float(tensors), 1.0),
                 lambda r=rule, t=tensors, e=elements: backend.update(r, t, e),
                 0.0,
+                memory_s(device, size),
             )
 
 
@@ -178,9 +205,9 @@ def recurrent_pieces(
             (cell,) = [op for op in inside if op.sequential]
             near = (0,) * 8
             others_s = sum(
-                price(
-                    op, graph, device, found=near[: len(op.inputs) + len(op.outputs)]
-                ).time_s(device)
+                price(op, graph, device, found=near[: len(op.inputs) + len(op.outputs)]).time_s(
+                    device
+                )
                 for op in inside
                 if op is not cell
             )
@@ -196,17 +223,24 @@ def recurrent_pieces(
 
 
 def measure_pieces(
-    pieces: Sequence[Piece], backend: Backend, seconds: float, rounds: int
+    pieces: Sequence[Piece], backend: Backend, seconds: float, rounds: int, until: float
 ) -> Mapping[str, Measured]:
     """Measure pieces, each for its share of the seconds; return them by class.
 
     Every piece is measured in several rounds, of which the shortest time counts: what disturbs a
     machine for a second (a neighbour, a lower clock) does not disturb the same pieces again.
+
+    Parameters
+    ----------
+    until
+        Time of the monotonic clock after which no further round is begun.
     """
     share_s = seconds / max(len(pieces) * rounds, 1)
     best: dict[int, Sample] = {}
-    for _ in range(rounds):
+    for turn in range(rounds):
         for i, piece in enumerate(pieces):
+            if turn > 0 and time.monotonic() > until:
+                break
             run = piece.begin()
             if run is not None:
                 sample = measure(run, backend.watch, share_s)
@@ -215,6 +249,8 @@ def measure_pieces(
     found: dict[str, Measured] = {}
     for i, sample in best.items():
         piece = pieces[i]
+        if sample.seconds < _MEMORY_BOUND * piece.memory_s:
+            continue
         group = found.setdefault(piece.name, Measured(piece.name, piece.columns))
         group.add(piece.label, piece.terms, sample, piece.known_s)
     return {
@@ -228,7 +264,9 @@ def among_others(backend: Backend) -> float:
     A step runs hundreds of ops once each: their code and data have left the nearest caches when
     they come again, and nothing predicts their branches.
     """
-    runs = [run for n, p in probes.PROBES.items() for run in backend.stream(n, p.shape(64)).values()]
+    runs = [
+        run for n, p in probes.PROBES.items() for run in backend.stream(n, p.shape(64)).values()
+    ]
     for pass_ in PASSES:
         run = backend.product(Gemm(8, 8, 8), pass_, backend.formats[0])
         runs += [] if run is None else [run]

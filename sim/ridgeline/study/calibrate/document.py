@@ -249,9 +249,7 @@ def _kernel(key: str, found: Findings, made: Fit) -> dict[str, Any]:
 
 def levels_of(caches: tuple[Cache, ...], threads: int) -> list[tuple[str, float]]:
     """Name and capacity of the caches that so many threads on as many cores have."""
-    return [
-        (f"l{c.level}", float(c.size_bytes * max(1, -(-threads // c.cores)))) for c in caches
-    ]
+    return [(f"l{c.level}", float(c.size_bytes * max(1, -(-threads // c.cores)))) for c in caches]
 
 
 def slug(text: str) -> str:
@@ -281,6 +279,22 @@ def write(path: Path, fields: Mapping[str, Any], heading: str) -> None:
             raise
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from error
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that could not be written in the end.
+
+    Raises
+    ------
+    ConfigError
+        If its folder is not there, or is closed.
+    """
+    if path.is_dir():
+        raise ConfigError("this is a folder; give the name of a file", file=str(path))
+    if path.suffix not in {".yaml", ".yml"}:
+        raise ConfigError("a device file ends in .yaml", file=str(path))
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise ConfigError("cannot be written: its folder is not there or closed", file=str(path))
 
 
 def as_yaml(fields: Mapping[str, Any], heading: str) -> str:

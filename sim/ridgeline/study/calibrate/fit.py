@@ -22,6 +22,7 @@ _HUBER = 1.5  # scales of the residuals; beyond, a residual counts by its size i
 _STEPS = 50
 _NORMAL_90 = 1.6448536269514722  # 95 % quantile of the standard normal distribution
 _TO_SIGMA = 1.4826  # median absolute deviation to standard deviation, of normal errors
+_LEAST_SHARE = 0.003  # of any time: a term that is never more explains nothing
 _LEAST_SCALE = 0.01  # no clock and no machine repeats a time better than this
 
 
@@ -35,7 +36,7 @@ class Fit:
         Of one unit of each term; 0 for a term that explains nothing.
     factor
         The true parameter lies between seconds / factor and seconds * factor in 90 of 100 fits;
-        inf where the parameter is 0.
+        inf where the parameter is 0, or there are no more measurements than parameters.
     errors
         Predicted over measured time of every measurement, less one.
     """
@@ -84,6 +85,8 @@ def fit(terms: Floats, times_s: Floats, known_s: Floats | None = None) -> Fit:
         found[active], factor[active] = _refined(
             (relative / scale)[:, active], known, start[active]
         )
+    nothing = np.max(relative / scale * found, axis=0) < _LEAST_SHARE
+    found[nothing], factor[nothing] = 0.0, np.inf
     return Fit(found / scale, factor, known + relative @ (found / scale) - 1.0)
 
 
@@ -139,7 +142,9 @@ def _weights(residual: Floats) -> Floats:
 def _factors(residual: Floats, jacobian: Floats) -> Floats:
     """90 % ranges from the covariance of the parameters (sandwich estimate of an M-estimator)."""
     count, unknown = jacobian.shape
-    free = max(1, count - unknown)
+    free = count - unknown
+    if free == 0:
+        return np.full(unknown, np.inf)
     weight = _weights(residual)
     bread = np.linalg.pinv(jacobian.T @ (weight[:, None] * jacobian))
     scores = weight * residual

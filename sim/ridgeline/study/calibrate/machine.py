@@ -131,7 +131,9 @@ def set_blas_threads(threads: int) -> None:
     RidgelineError
         If it is none that can be told so.
     """
-    libraries = set(re.findall(r"\S*(?:openblas|libmkl_rt)\S*\.so\S*", _text(Path("/proc/self/maps"))))
+    libraries = set(
+        re.findall(r"\S*(?:openblas|libmkl_rt)\S*\.so\S*", _text(Path("/proc/self/maps")))
+    )
     for library in libraries:
         loaded = ctypes.CDLL(library)
         for name in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_",

@@ -39,7 +39,9 @@ class Block(nn.Module):
         super().__init__()
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = Attention(width, heads)
-        self.wide = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width))
+        self.wide = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Add what attention and the linear layers find."""
@@ -59,6 +61,18 @@ class Words(nn.Module):
         """Return the logits of every position."""
         x = self.body(self.embedding(tokens))
         return self.classifier(x[0] if isinstance(x, tuple) else x)
+
+
+class Vectors(nn.Module):
+    """Weights that are only added up: gradients of some size, and next to no arithmetic."""
+
+    def __init__(self, number: int, elements: int) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(torch.zeros(elements) for _ in range(number))
+
+    def forward(self) -> torch.Tensor:
+        """Return the sum of all weights."""
+        return torch.stack([weight.sum() for weight in self.weights]).sum()
 
 
 @dataclass(frozen=True)
@@ -134,5 +148,15 @@ def step_of(case: Case, batch: int, network: nn.Module, device: str) -> Callable
         optimizer.zero_grad()
         case.loss(network(x), labels).backward()
         optimizer.step()
+
+    return step
+
+
+def vectors_step(network: nn.Module) -> Callable[[], object]:
+    """Return the forward and backward pass of `Vectors`, wrapped or not."""
+
+    def step() -> None:
+        network.zero_grad()
+        network().backward()
 
     return step
