@@ -108,7 +108,7 @@ VERBS = {
     ),
     "calibrate": Verb(
         "Measure this machine, and describe it as a device.",
-        "ridgeline calibrate --quick --out this-machine.yaml",
+        "ridgeline calibrate --quick --seconds 1 --out this-machine.yaml",
     ),
     "list": Verb("List the shipped models and machines.", "ridgeline list devices"),
     "show": Verb("Show one model, machine or energy table.", "ridgeline show resnet50"),

@@ -1,4 +1,4 @@
-"""Measured kernels: what ops outside contractions take, and what products spend besides arithmetic."""
+"""Measured kernels: what other ops take, and what products take besides their arithmetic."""
 
 from __future__ import annotations
 

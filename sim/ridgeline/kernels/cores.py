@@ -7,6 +7,7 @@ the kernel's tile and the result take time in proportion to the operands' bytes:
 
     time = latency + (products - 1) each + FLOP / (peak fraction) + A / a + B / b + C / c
 
+or latency and what the memory levels take, if that is longer,
 with the five parameters of the device's row for the class of op (`Achievable`), which
 ``ridgeline calibrate`` measures. A parameter that a row leaves out takes no time, and without a row
 the peak alone counts.
@@ -67,7 +68,7 @@ def besides_s(row: Achievable, terms: Terms) -> float:
 
 
 def latency_of(row: Achievable | None, device: Device) -> float:
-    """Fixed time of an op of a row's class."""
+    """Return the fixed time of an op of a row's class."""
     if row is None or row.latency is None:
         return device.launch_latency.value
     return row.latency.value

@@ -159,10 +159,13 @@ def on_cores(op: Op, operands: Operands, device: Device, engine: str, format_: s
     """Sum up arithmetic and what a library of a processor takes besides it (see `cores`)."""
     row = achievable_share(op, device, engine, format_)
     terms = terms_of(op, operands)
+    peak = device.engines[engine].rates[format_].value
     return Busy(
-        peak_flops=terms.flops / (1.0 if row is None else row.fraction.value),
+        peak_flops=terms.flops
+        if row is None
+        else terms.flops / row.fraction.value + besides_s(row, terms) * peak,
         calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
-        latency_s=0.0 if row is None else besides_s(row, terms),
+        latency_s=0.0,
         near=Moved(terms.a_bytes, terms.b_bytes, terms.c_bytes),
     )
 

@@ -86,7 +86,7 @@ class _Memory:
         # A touch moves a block to a new place; what is left of a divided block takes none.
         self.sums = _Sums(_STEPS * touches + 1)
         self.now = 0
-        self.blocks: dict[str, tuple[float, int]] = {}  # storage -> size, place
+        self.blocks: dict[str, tuple[float, int]] = {}  # storage -> bytes touched, place
         self.free: list[tuple[float, int]] = []  # size, place; what was freed last at the end
 
     def step(self) -> list[list[float]]:
@@ -104,18 +104,16 @@ class _Memory:
 
     def _touch(self, name: str, share: float) -> float:
         root = self.storage[name]
-        size = float(self.graph.tensors[name].bytes)
+        size = share * self.graph.tensors[name].bytes
         if root in self.blocks:
             held, place = self.blocks[root]
             self.sums.add(place, -held)
-            depth = self.sums.after(place) + share * size
+            depth = self.sums.after(place) + size
             size = max(size, held)
         else:
             depth = self._allocate(size)
         self.blocks[root] = (size, self.now)
-        self.sums.add(self.now, share * size if share < 1 else size)
-        if share < 1:
-            self.blocks[root] = (share * size, self.now)
+        self.sums.add(self.now, size)
         self.now += 1
         return depth
 
@@ -136,7 +134,7 @@ class _Memory:
 
 
 def _operands(op: Op) -> list[tuple[str, float]]:
-    """Inputs and outputs of an op, and which share of each it touches."""
+    """Name inputs and outputs of an op, and which share of each it touches."""
     reads = op.input_passes or (1,) * len(op.inputs)
     writes = op.output_passes or (1,) * len(op.outputs)
     return [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,7 @@ def _walk(using: Backend) -> float:
 
 
 def _step_s(found: Findings) -> float:
-    """What an optimizer takes once a step, besides its tensors."""
+    """Return what an optimizer takes once a step, besides its tensors."""
     group = found.groups.get("optimizer sgd")
     return float(group.fit().seconds[group.columns.index("step")]) if group else 0.0
 
@@ -201,7 +201,7 @@ def _measure(
 ) -> None:
     device = document.loaded(name, found)
     seed, begin = options.seed, time.monotonic()
-    parts = {
+    parts: dict[str, Callable[[], Iterator[classes.Piece]]] = {
         "products": lambda: classes.product_pieces(using, device, options.products, seed, back_s),
         "convolutions": lambda: classes.conv_pieces(
             using, device, options.convolutions, seed, back_s

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -117,7 +118,7 @@ def product_pieces(
                     PRODUCT,
                     f"{gemm.batch} x {gemm.m}x{gemm.n}x{gemm.k}",
                     _product_terms(work, device),
-                    lambda g=gemm, p=pass_, f=format_: backend.product(g, p, f),
+                    partial(backend.product, gemm, pass_, format_),
                     0.0 if pass_ == "forward" else back_s,
                 )
 
@@ -137,9 +138,17 @@ def conv_pieces(
                     CONV,
                     f"{conv.batch}x{conv.c_in}x{conv.h_in}x{conv.w_in} -> {conv.c_out}",
                     (flops, a, b, c, 1.0),
-                    lambda v=conv, p=pass_: backend.convolution(v, p, format_),
+                    partial(backend.convolution, conv, pass_, format_),
                     0.0 if pass_ == "forward" else back_s,
                 )
+
+
+def _stream(backend: Backend, name: str, shape: probes.Shape, pass_: str) -> Run:
+    return backend.stream(name, shape)[pass_]
+
+
+def _recurrence(backend: Backend, sizes: tuple[int, int, int], pass_: str) -> Run:
+    return backend.recurrence(*sizes)[pass_]
 
 
 def stream_pieces(backend: Backend, device: Device, back_s: float) -> Iterator[Piece]:
@@ -155,14 +164,14 @@ def stream_pieces(backend: Backend, device: Device, back_s: float) -> Iterator[P
                     STREAM,
                     f"{elements} elements",
                     (float(of.bytes), float(of.count)),
-                    lambda n=name, s=shape, p=pass_: backend.stream(n, s)[p],
+                    partial(_stream, backend, name, shape, pass_),
                     back_s if pass_ != "forward" and name != "bias" else 0.0,
                     memory_s(device, of.bytes),
                 )
 
 
 def memory_s(device: Device, size_bytes: float) -> float:
-    """Time of so many bytes that are touched again and again, at the first level that holds them."""
+    """Time to touch so many bytes again and again, at the first level that holds them."""
     bandwidth = math.inf
     for level in device.memory.values():
         if level.bandwidth is not None:
@@ -173,7 +182,7 @@ def memory_s(device: Device, size_bytes: float) -> float:
 
 
 def update_pieces(backend: Backend, device: Device) -> Iterator[Piece]:
-    """Updates by rule: of few and many tensors, small and large."""
+    """Measure updates by rule: of few and many tensors, small and large."""
     for rule in RULES:
         for tensors, elements in _UPDATED:
             size = tensors * probes.update_work(rule, elements).bytes
@@ -182,7 +191,7 @@ def update_pieces(backend: Backend, device: Device) -> Iterator[Piece]:
                 UPDATE,
                 f"{tensors} x {elements} elements",
                 (float(size), float(tensors), 1.0),
-                lambda r=rule, t=tensors, e=elements: backend.update(r, t, e),
+                partial(backend.update, rule, tensors, elements),
                 0.0,
                 memory_s(device, size),
             )
@@ -217,7 +226,7 @@ def recurrent_pieces(
                 RECURRENCE,
                 f"batch {batch}, {hidden} features, {steps} steps",
                 (flops, c, further, one),
-                lambda s=(batch, hidden, steps), p=pass_: backend.recurrence(*s)[p],
+                partial(_recurrence, backend, (batch, hidden, steps), pass_),
                 others_s + (0.0 if pass_ == "forward" else back_s),
             )
 

@@ -183,7 +183,7 @@ def _said(group: Measured, made: Fit, column: str) -> str:
     """Say how well a class is explained, and how well a parameter of it is known."""
     low, middle, high = made.spread
     factor = float(made.factor[group.columns.index(column)])
-    known = f"; 90 % range: a factor of {factor:.2f}" if factor < 10 else ""  # noqa: PLR2004
+    known = f"; 90 % range: a factor of {factor:.2f}" if factor < 10 else ""
     return (
         f"{len(group.times_s)} measured; the middle 80 % of them are predicted {low:+.0%} to"
         f" {high:+.0%} (median {middle:+.0%}){known}"

@@ -122,7 +122,7 @@ def _refined(relative: Floats, known: Floats, start: Floats) -> tuple[Floats, Fl
         step = np.clip(step, -1.0, 1.0)
         logs = logs + step
         residual, jacobian = _linearised(relative, known, logs)
-        if np.max(np.abs(step)) < 1e-9:  # noqa: PLR2004
+        if np.max(np.abs(step)) < 1e-9:
             break
     return np.exp(logs), _factors(residual, jacobian)
 
@@ -136,7 +136,7 @@ def _linearised(relative: Floats, known: Floats, logs: Floats) -> tuple[Floats, 
 
 def _weights(residual: Floats) -> Floats:
     scale = max(_LEAST_SCALE, _TO_SIGMA * float(np.median(np.abs(residual))))
-    return 1.0 / np.maximum(1.0, np.abs(residual) / (_HUBER * scale))
+    return np.asarray(1.0 / np.maximum(1.0, np.abs(residual) / (_HUBER * scale)))
 
 
 def _factors(residual: Floats, jacobian: Floats) -> Floats:
@@ -152,12 +152,13 @@ def _factors(residual: Floats, jacobian: Floats) -> Floats:
     variance = float(np.sum(scores**2)) / free + floor
     flat = np.linalg.pinv(jacobian.T @ jacobian)
     covariance = np.maximum(np.diag(bread), np.diag(flat)) * variance
-    return np.exp(np.minimum(_student_90(free) * np.sqrt(covariance), 50.0))
+    factors: Floats = np.exp(np.minimum(_student_90(free) * np.sqrt(covariance), 50.0))
+    return factors
 
 
 def _student_90(free: int) -> float:
     """95 % quantile of Student's t (Abramowitz and Stegun, 1964, 26.7.5; exact for 1 and 2)."""
-    if free <= 2:  # noqa: PLR2004
+    if free <= 2:
         return 6.3138 if free == 1 else 2.9200
     z = _NORMAL_90
     return (

@@ -24,13 +24,14 @@ def relu(x: Array) -> Array:
 
 def relu_back(dy: Array, y: Array) -> Array:
     """Return the gradient of `relu` from its output."""
-    return dy * (y > 0)
+    return np.asarray(dy * (y > 0))
 
 
 def softmax(x: Array) -> Array:
     """Return the softmax over the last axis."""
     e = np.exp(x - x.max(axis=-1, keepdims=True))
-    return np.divide(e, e.sum(axis=-1, keepdims=True))
+    probabilities: Array = e / e.sum(axis=-1, keepdims=True)
+    return probabilities
 
 
 def cross_entropy(logits: Array, labels: Array) -> tuple[Any, Array]:
@@ -57,8 +58,8 @@ class NumpyBackend:
     """NumPy; its products come from the BLAS that it is built with."""
 
     name = "numpy"
-    device: Literal["cpu"] = "cpu"
-    formats = ("fp32", "fp64")
+    device: Literal["cpu", "cuda"] = "cpu"
+    formats: tuple[str, ...] = ("fp32", "fp64")
 
     def __init__(self, threads: int, seed: int) -> None:
         self.threads, self.watch = threads, cpu_watch(threads)

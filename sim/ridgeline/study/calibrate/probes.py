@@ -113,7 +113,7 @@ class Work:
 
 def _training(name: str, shape: Shape, build: Callable[[GraphBuilder, str], str]) -> Graph:
     b = GraphBuilder(name, shape[0], numerics.find("fp32"))
-    axis = 1 if len(shape) > 2 else -1  # noqa: PLR2004
+    axis = 1 if len(shape) > 2 else -1
     x = ops.add_bias(b, "before", ops.add(b, "sum", b.input("x", shape), b.input("x2", shape)),
                      axis=axis)  # fmt: skip
     y = build(b, x)

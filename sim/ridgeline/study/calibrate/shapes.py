@@ -34,7 +34,7 @@ def points(dimensions: int, seed: int) -> Iterator[NDArray[np.float64]]:
 
 def between(low: float, high: float, share: float) -> int:
     """Return the whole number at a share of the way between two, by their logarithms."""
-    return round(low * (high / low) ** share)
+    return round(float(low * (high / low) ** share))
 
 
 def products(count: int, seed: int) -> list[Gemm]:

@@ -30,7 +30,7 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 Function = Callable[..., torch.Tensor]
 
 
-class _Gelu(nn.Module):
+class _Gelu(nn.Module):  # type: ignore[misc]
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return functional.gelu(x, approximate="tanh")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -133,22 +134,17 @@ def _torch_steps(check: Check) -> list[_Step]:
     from ridgeline.study.live.torch_networks import CASES, step_of
     from ridgeline.workload.trace.torch_entry import trace
 
-    steps = []
+    steps: list[_Step] = []
     for case in CASES:
         network = case.build().to(check.device)
         model = trace(
             case.build(), case.inputs(4), loss="cross-entropy", optimizer=case.optimizer,
             name=case.name,
         )  # fmt: skip
-        for batch in case.batches[:1] if check.quick else case.batches:
-            steps.append(
-                _Step(
-                    case.name,
-                    batch,
-                    model,
-                    lambda c=case, b=batch, n=network: step_of(c, b, n, check.device),
-                )
-            )
+        steps += [
+            _Step(case.name, batch, model, partial(step_of, case, batch, network, check.device))
+            for batch in (case.batches[:1] if check.quick else case.batches)
+        ]
     return steps
 
 
@@ -156,7 +152,7 @@ def _numpy_steps(check: Check) -> list[_Step]:
     from ridgeline.study.live.numpy_networks import CASES, model_of, step_of
 
     return [
-        _Step(case.name, batch, model_of(case), lambda c=case, b=batch: step_of(c, b))
+        _Step(case.name, batch, model_of(case), partial(step_of, case, batch))
         for case in CASES
         for batch in (case.batches[:1] if check.quick else case.batches)
     ]

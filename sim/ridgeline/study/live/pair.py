@@ -36,7 +36,7 @@ class Times(NamedTuple):
     wall_s: float
 
     def counting_s(self, threads: int) -> float:
-        """The one that counts."""
+        """Return the one that counts."""
         return self.processor_s if threads == 1 else self.wall_s
 
 
@@ -117,8 +117,10 @@ def _work(task: dict[str, Any]) -> list[Times]:
     if task["do"] == "exchange":
         for size in task["sizes"]:
             alone = Vectors(_VECTORS, max(1, size // (4 * _VECTORS)))
-            for network in (DistributedDataParallel(alone), alone):
-                times.append(_repeated(vectors_step(network), task["samples"]))
+            times += [
+                _repeated(vectors_step(network), task["samples"])
+                for network in (DistributedDataParallel(alone), alone)
+            ]
     else:
         known = {case.name: case for case in CASES}
         for name, batch, samples in task["cases"]:

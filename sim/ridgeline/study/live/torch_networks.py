@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 
-class Attention(nn.Module):
+class Attention(nn.Module):  # type: ignore[misc]
     """Self-attention of separate ops: products, softmax, and the scores between them."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -32,7 +32,7 @@ class Attention(nn.Module):
         return self.join((weights @ v).transpose(1, 2).reshape(n, length, width))
 
 
-class Block(nn.Module):
+class Block(nn.Module):  # type: ignore[misc]
     """Attention and two linear layers, each behind a normalisation and beside a sum."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -49,7 +49,7 @@ class Block(nn.Module):
         return x + self.wide(self.second(x))
 
 
-class Words(nn.Module):
+class Words(nn.Module):  # type: ignore[misc]
     """An embedding, what reads the sequence, and a classifier of every position."""
 
     def __init__(self, vocabulary: int, width: int, body: nn.Module) -> None:
@@ -63,7 +63,7 @@ class Words(nn.Module):
         return self.classifier(x[0] if isinstance(x, tuple) else x)
 
 
-class Vectors(nn.Module):
+class Vectors(nn.Module):  # type: ignore[misc]
     """Weights that are only added up: gradients of some size, and next to no arithmetic."""
 
     def __init__(self, number: int, elements: int) -> None:
@@ -134,7 +134,8 @@ CASES = (
          "sgd", (4, 16, 32)),
     Case("lstm", lambda: Words(_VOCABULARY, 128, nn.LSTM(128, 128, batch_first=True)),
          _tokens(24), _tokens(24), "adam", (4, 16, 64)),
-    Case("transformer", lambda: Words(_VOCABULARY, 128, nn.Sequential(Block(128, 4), Block(128, 4))),
+    Case("transformer",
+         lambda: Words(_VOCABULARY, 128, nn.Sequential(Block(128, 4), Block(128, 4))),
          _tokens(64), _tokens(64), "adam", (2, 8, 16)),
 )  # fmt: skip
 
