@@ -12,6 +12,7 @@ import numpy as np
 from ridgeline.kernels.traffic import streamed_bytes
 from ridgeline.study.calibrate import probes
 from ridgeline.study.calibrate.clock import Run, Stopwatch
+from ridgeline.study.calibrate.machine import Cache, Processor, processor
 from ridgeline.study.calibrate.probes import Shape
 from ridgeline.workload.graph import Conv, Gemm
 
@@ -48,6 +49,11 @@ class Law:
             self.time_s += seconds * factor
 
         return run
+
+    def described(self) -> Processor:
+        if self.device == "cpu":
+            return processor()
+        return Processor("An accelerator", 100, (Cache(2, 2**25, 100),), 2**34, 2**18)
 
     def product(self, gemm: Gemm, pass_: str, format_: str) -> Run | None:
         if gemm.batch > 1 and pass_ == "weight-gradient":

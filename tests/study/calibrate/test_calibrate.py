@@ -107,6 +107,19 @@ def test_noise_is_said(tmp_path: Path) -> None:
     assert "90 % range: a factor of 1.0" in row.fraction.note
 
 
+def test_an_accelerator_is_described_as_its_driver_does(tmp_path: Path) -> None:
+    path = tmp_path / "accelerator.yaml"
+    calibrate(OPTIONS, backend=Law(device="cuda", formats=("fp32",))).write(path)
+    device = load_device(str(path))
+    assert list(device.memory) == ["registers", "l2", "memory"]
+    assert device.memory["registers"].instances.value == 100
+    assert device.memory["l2"].capacity.value == 2**25
+    assert device.capacity_bytes == 2**34
+    assert "An accelerator" in device.description
+    plan = rl.Plan(global_batch=64, precision="fp32")
+    assert rl.simulate(rl.load_model("mlp"), str(path), plan).fits
+
+
 def test_every_value_has_a_source(law: Device) -> None:
     for path, value in sourced_values(law):
         assert value.source != "not stated", path

@@ -55,7 +55,7 @@ def test_a_few_wrong_times_hardly_move_it() -> None:
     times = terms @ TRUE * np.random.default_rng(4).lognormal(0.0, 0.03, 60)
     times[::10] /= 4.0
     found = fit(terms, times)
-    assert found.seconds == pytest.approx(TRUE, rel=0.1)
+    assert found.seconds == pytest.approx(TRUE, rel=0.2)
     # Plain least squares of relative errors is misled.
     plain, *_ = np.linalg.lstsq(terms / times[:, None], np.ones(60), rcond=None)
     assert np.abs(plain / TRUE - 1).max() > 2 * np.abs(found.seconds / TRUE - 1).max()

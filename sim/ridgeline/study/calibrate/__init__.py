@@ -139,7 +139,9 @@ def _about(using: Backend, threads: int) -> Findings:
     """Describe the machine as the operating system does; rates are those of one product."""
     from ridgeline.workload.graph import Gemm
 
-    cpu = machine.processor()
+    described = using.described()
+    # The cores of an accelerator are its own; the threads are those of the host.
+    units = threads if using.device == "cpu" else described.cores
     rates = {}
     for format_ in using.formats:
         run = using.product(Gemm(384, 384, 384), "forward", format_)
@@ -148,9 +150,9 @@ def _about(using: Backend, threads: int) -> Findings:
     return Findings(
         device=using.device,
         versions=using.versions,
-        processor=cpu,
-        threads=threads,
-        registers=(float(cpu.register_bytes * threads), threads),
+        processor=described,
+        threads=units,
+        registers=(float(described.register_bytes * units), units),
         levels=(),
         rates=rates,
         date=datetime.date.today(),

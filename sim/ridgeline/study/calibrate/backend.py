@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.study.calibrate.clock import Run, Stopwatch
+from ridgeline.study.calibrate.machine import Processor
 from ridgeline.study.calibrate.probes import Shape
 from ridgeline.workload.graph import Conv, Gemm
 
@@ -39,6 +40,9 @@ class Backend(Protocol):
     threads: int
     formats: tuple[str, ...]
     watch: Stopwatch
+
+    def described(self) -> Processor:
+        """Describe what the work runs on."""
 
     def product(self, gemm: Gemm, pass_: str, format_: str) -> Run | None:
         """Multiply, as one pass over a linear layer does."""

@@ -157,7 +157,9 @@ def stream_pieces(backend: Backend, device: Device, back_s: float) -> Iterator[P
         for elements in _STREAMED:
             shape = probe.shape(elements)
             work = probes.stream_work(name, elements)
-            for pass_ in backend.stream(name, shape).keys() & work.keys():
+            for pass_ in backend.stream(name, shape):
+                if pass_ not in work:
+                    continue
                 of = work[pass_]
                 yield Piece(
                     f"{of.op.kind} {pass_}",

@@ -75,7 +75,7 @@ def describe(name: str, found: Findings) -> dict[str, Any]:
     described = {
         "kind": "device",
         "name": name,
-        "description": f"{found.processor.model}, {found.threads} thread(s), {found.versions}",
+        "description": f"{found.processor.model}, {found.threads} core(s), {found.versions}",
         "year": found.date.year,
         "sources": {
             SOURCE: (

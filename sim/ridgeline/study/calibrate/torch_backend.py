@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from ridgeline.errors import RidgelineError
 from ridgeline.study.calibrate.clock import Run, Stopwatch, cpu_watch
+from ridgeline.study.calibrate.machine import Cache, Processor, processor
 from ridgeline.study.calibrate.probes import Shape
 from ridgeline.workload.graph import Conv, Gemm
 
@@ -86,6 +87,20 @@ class TorchBackend:
     def _back(self, y: torch.Tensor, wanted: Sequence[torch.Tensor]) -> Run:
         seed = torch.ones_like(y)
         return lambda: torch.autograd.grad(y, wanted, seed, retain_graph=True)
+
+    def described(self) -> Processor:
+        """Describe this machine's processor, or the accelerator as its driver does."""
+        if self.device == "cpu":
+            return processor()
+        found = torch.cuda.get_device_properties(0)
+        units = found.multi_processor_count
+        return Processor(
+            model=found.name,
+            cores=units,
+            caches=(Cache(2, found.L2_cache_size, units),),
+            memory_bytes=found.total_memory,
+            register_bytes=4 * found.regs_per_multiprocessor,
+        )
 
     def product(self, gemm: Gemm, pass_: str, format_: str) -> Run | None:
         """Run a linear layer, or the product of two batches of matrices."""
