@@ -7,6 +7,7 @@ else plain NumPy's. Then two processes train together and exchange their gradien
 
 from __future__ import annotations
 
+import resource
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.calibrate import Options, calibrate, document, machine
 from ridgeline.study.calibrate.backend import Backend, open_backend
-from ridgeline.study.calibrate.clock import Sample, measure
+from ridgeline.study.calibrate.clock import measure
 from ridgeline.study.calibrate.fit import fit
 from ridgeline.study.validate import Validation
 from ridgeline.study.validate.outcome import Outcome, Skipped
@@ -42,6 +43,7 @@ _EXCHANGES = 15
 _PAIR_CASES = {"mlp": (32, 128), "cnn": (8,), "lstm": (8,), "transformer": (4,)}
 _PAIR_SAMPLES = (5, 30)
 _PAIR_S = 0.5
+_PAIR_LINES = 100  # rows of two processes are counted from here
 
 
 @dataclass(frozen=True)
@@ -94,21 +96,23 @@ def live(check: Check, said: Callable[[str], None]) -> Validation:
     with tempfile.TemporaryDirectory() as folder:
         path = check.calibration or _calibrated(check, name, Path(folder), said)
         device = load_device(path)
-        threads = device.memory[next(iter(device.memory))].instances.value
+        threads = _threads_of(device, check, path)
         if name == "numpy":
             machine.set_blas_threads(threads)
         using = open_backend(name, check.device, threads, 0)
+        if using.versions not in " ".join(device.sources.values()):
+            said(f"warning: {path} was not calibrated with {using.versions}")
         steps = _torch_steps(check) if name == "torch" else _numpy_steps(check)
         cluster = load_cluster(path)
         predicted = [_predict(step, cluster) for step in steps]
         for step, seconds in zip(steps, predicted, strict=True):
             said(f"{step.name}, batch {step.batch}: {seconds * 1e3:.3f} ms predicted")
         said("measuring")
-        samples = _measured(steps, using)
+        measured = _measured(steps, using)
         outcomes = [
-            _outcome(i, step, seconds, sample.seconds, device, using)
-            for i, (step, seconds, sample) in enumerate(
-                zip(steps, predicted, samples, strict=True), start=1
+            _outcome(i, step, seconds, took, device, using)
+            for i, (step, seconds, took) in enumerate(
+                zip(steps, predicted, measured, strict=True), start=1
             )
         ]
         made, skipped = _pairs(check, name, path, device, Path(folder), said)
@@ -128,6 +132,17 @@ def _calibrated(check: Check, name: str, folder: Path, said: Callable[[str], Non
     path = folder / "this-machine.yaml"
     calibrate(options, said).write(path)
     return str(path)
+
+
+def _threads_of(device: Device, check: Check, path: str) -> int:
+    """Return the cores of a calibration: its processors, of which each has a set of registers."""
+    threads = device.memory[next(iter(device.memory))].instances.value
+    if check.device == "cpu" and threads > machine.usable_cores():
+        raise RidgelineError(
+            f"{path} describes {threads} cores, and this machine has {machine.usable_cores()}: it"
+            " is no calibration of this machine"
+        )
+    return threads
 
 
 def _torch_steps(check: Check) -> list[_Step]:
@@ -163,19 +178,35 @@ def _predict(step: _Step, cluster: Cluster, plan: Plan | None = None) -> float:
     return simulate(step.model, cluster, plan).step_time_s
 
 
-def _measured(steps: Sequence[_Step], using: Backend) -> list[Sample]:
+class _Took(NamedTuple):
+    """A measured step: its time, and a remark for the reader."""
+
+    seconds: float
+    remark: str
+
+
+def _measured(steps: Sequence[_Step], using: Backend) -> list[_Took]:
     """Measure every step in several rounds, of which the shortest counts."""
-    best: list[Sample | None] = [None] * len(steps)
+    best: dict[int, _Took] = {}
     for _ in range(_ROUNDS):
         for i, step in enumerate(steps):
-            sample = measure(step.begin(), using.watch, _STEP_S)
-            known = best[i]
-            best[i] = sample if known is None or sample.seconds < known.seconds else known
-    return [sample for sample in best if sample is not None]
+            run = step.begin()
+            sample, pages = measure(run, using.watch, _STEP_S), _fresh_pages(run)
+            if i not in best or sample.seconds < best[i].seconds:
+                remark = f", {pages} fresh pages a step" if pages else ""
+                best[i] = _Took(sample.seconds, remark)
+    return [best[i] for i in range(len(steps))]
+
+
+def _fresh_pages(run: Callable[[], object]) -> int:
+    """Return how many pages a step takes anew from the operating system, which is not modelled."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    run()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
 def _outcome(
-    line: int, step: _Step, predicted_s: float, measured_s: float, device: Device, using: Backend
+    line: int, step: _Step, predicted_s: float, took: _Took, device: Device, using: Backend
 ) -> Outcome:
     format_ = using.formats[0]
     rate = max(e.rates[format_].value for e in device.engines.values() if format_ in e.rates)
@@ -188,10 +219,11 @@ def _outcome(
         group=step.name,
         sweep=step.name,
         configuration=f"{step.name}, batch {step.batch}, {using.threads} thread(s)"
-        + ("" if load is None else f", load average {load:.1f}"),
+        + ("" if load is None else f", load average {load:.1f}")
+        + took.remark,
         quantity="step_s",
         predicted=predicted_s,
-        measured=measured_s,
+        measured=took.seconds,
         source=f"{_SOURCE}: {using.versions}",
         trivial={"peak rate": flops / rate, "a third of the peak": 3 * flops / rate},
     )
@@ -206,8 +238,7 @@ def _pairs(
     said: Callable[[str], None],
 ) -> tuple[list[Outcome], list[Skipped]]:
     """Let two processes train, where they have cores to themselves."""
-    threads = device.memory[next(iter(device.memory))].instances.value
-    cores = machine.usable_cores()
+    cores, threads = machine.usable_cores(), _threads_of(device, check, path)
     reason = (
         "two processes: they need PyTorch with gloo (pip install 'ridgeline[trace]')"
         if name != "torch"
@@ -292,10 +323,11 @@ def _train_pairs(
     using = open_backend("torch", "cpu", threads, 0)
     made = []
     for i, ((step, seconds), took) in enumerate(zip(rows, times, strict=True), start=1):
-        outcome = _outcome(100 + i, step, seconds, took.counting_s(threads), device, using)
         wall = f", {took.wall_s * 1e3:.1f} ms of the wall"
+        counted = _Took(took.counting_s(threads), wall)
+        outcome = _outcome(_PAIR_LINES + i, step, seconds, counted, device, using)
         trivial = {key: value / pair.RANKS for key, value in outcome.trivial.items()}
-        made.append(replace(outcome, configuration=outcome.configuration + wall, trivial=trivial))
+        made.append(replace(outcome, trivial=trivial))
     return made
 
 
