@@ -5,12 +5,12 @@ copies panels of the operands into buffers, runs an inner kernel at nearly the p
 reads and writes the result once for every panel of the sum. The copies, the edges that do not fill
 the kernel's tile and the result take time in proportion to the operands' bytes:
 
-    time = latency + (products - 1) each + FLOP / (peak fraction) + A / a + B / b + C / c
+    copying = A / a + B / b + C / c + (products - 1) each
+    time = latency + FLOP / (peak fraction) + max(copying, memory)
 
-or latency and what the memory levels take, if that is longer,
-with the five parameters of the device's row for the class of op (`Achievable`), which
-``ridgeline calibrate`` measures. A parameter that a row leaves out takes no time, and without a row
-the peak alone counts.
+where memory is what the slowest of its levels takes. The five parameters are those of the device's
+row for the class of op (`Achievable`), which ``ridgeline calibrate`` measures. A parameter that a
+row leaves out takes no time, and without a row the peak alone counts.
 """
 
 from __future__ import annotations

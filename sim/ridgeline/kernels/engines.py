@@ -59,6 +59,9 @@ class Busy:
         The mapping that a search has found, and the machine that it was found for.
     mapping
         Which loops run where, in words, where the engine's model lays them out.
+    copying_s
+        Time in `peak_flops` in which operands are moved and no arithmetic is done: what memory
+        takes beyond that, arithmetic does not hide. None: it hides all that it can.
     """
 
     peak_flops: float
@@ -69,6 +72,7 @@ class Busy:
     waiting_s: float = 0.0
     mapped: tuple[Mapped, MappedMachine] | None = None
     mapping: str = ""
+    copying_s: float | None = None
 
 
 EngineModel = Callable[[Op, Operands, Device, str, str], Busy]
@@ -160,13 +164,13 @@ def on_cores(op: Op, operands: Operands, device: Device, engine: str, format_: s
     row = achievable_share(op, device, engine, format_)
     terms = terms_of(op, operands)
     peak = device.engines[engine].rates[format_].value
+    share, copying_s = (1.0, 0.0) if row is None else (row.fraction.value, besides_s(row, terms))
     return Busy(
-        peak_flops=terms.flops
-        if row is None
-        else terms.flops / row.fraction.value + besides_s(row, terms) * peak,
+        peak_flops=terms.flops / share + copying_s * peak,
         calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
         latency_s=0.0,
         near=Moved(terms.a_bytes, terms.b_bytes, terms.c_bytes),
+        copying_s=copying_s,
     )
 
 

@@ -140,7 +140,19 @@ def _on_engine(
     )
     if op.vector_flops:  # a fused epilogue: bias, scaling
         _add_vector(cost, op, device)
-    return _with_levels(cost, device)
+    cost = _with_levels(cost, device)
+    return cost if busy.copying_s is None else _with_waiting(cost, busy.copying_s, device)
+
+
+def _with_waiting(cost: OpCost, copying_s: float, device: Device) -> OpCost:
+    """Let arithmetic wait for operands that memory brings more slowly than they are copied.
+
+    Panels are copied, then multiplied: the op takes its arithmetic and the longer of copying and
+    memory, where memory alone would be hidden behind both.
+    """
+    busy_s, memory_s = cost.compute_s(device), max(cost.memory_s(device).values(), default=0.0)
+    waiting_s = max(0.0, min(memory_s, busy_s) - copying_s)
+    return replace(cost, latency_s=cost.latency_s + waiting_s, waiting_s=waiting_s)
 
 
 def _winograd(

@@ -21,7 +21,7 @@ RATE, EACH_S = 8e10, 3e-7
 A_S, B_S, C_S = 1 / 8e9, 1 / 3e10, 1 / 2e10
 CONV_RATE, CONV_LAUNCH_S, CONV_BYTE_S = 5e10, 3e-5, 1 / 6e9
 STREAM_BYTE_S, NEAR_BYTE_S = 1 / 9e9, 1 / 4e10
-CELL_RATE, CELL_S, CELL_STEP_S = 4e10, 1e-4, 2e-6
+HELD, FAR_BYTE_S = 0.7, 1 / 1e10  # of the last cache others have the rest
 
 
 @dataclass
@@ -97,7 +97,10 @@ class Law:
         return self._run(STEP_S + TENSOR_S * tensors + moved * STREAM_BYTE_S)
 
     def add(self, elements: int) -> Run:
-        return self._run(1e-6 + 12 * elements * NEAR_BYTE_S)
+        last = self.described().caches[-1:]
+        held = HELD * last[0].size_bytes if last else float("inf")
+        byte_s = NEAR_BYTE_S if 12 * elements <= held else FAR_BYTE_S
+        return self._run(1e-6 + 12 * elements * byte_s)
 
     def backward_chain(self, depth: int) -> Run | None:
         return self._run(BACK_S + depth * LAUNCH_S)

@@ -30,12 +30,13 @@ _SHARES = {
     "updates": 0.05,
     "recurrences": 0.1,
 }
-_MEMORY_S = 0.3
+_MEMORY_S = 0.15
 _ELEMENT = 4
 _ARRAYS = 3  # of an addition
 _FAR_TIMES = 4  # the nearest memory that no cache holds: so many times the last cache
 _FAR_MOST = 2**27
 _POWER_S = 0.5
+_LAST_SHARES = (0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0)
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ def calibrate(
     threads = cores if options.threads is None else options.threads
     if not 1 <= threads <= cores:
         raise RidgelineError(f"threads must be 1 to {cores} on this machine, found {threads}")
+    machine.keep_freed_memory()
     if options.backend == "numpy":
         import numpy as np
 
@@ -160,7 +162,11 @@ def _about(using: Backend, threads: int) -> Findings:
 
 
 def _bandwidths(using: Backend, found: Findings) -> tuple[tuple[str, float, float], ...]:
-    """Measure additions whose arrays a level holds; a level is not faster than a nearer one."""
+    """Measure additions whose arrays a level holds; a level is not faster than a nearer one.
+
+    The last cache is often shared with others: what this process has of it is the largest share in
+    which additions are nearer to its bandwidth than to that of the memory behind.
+    """
     nothing = measure(using.add(1), using.watch, _MEMORY_S / 4).seconds
     capacities = document.levels_of(found.processor.caches, found.threads)
     last = capacities[-1][1] if capacities else 2.0**25
@@ -168,14 +174,23 @@ def _bandwidths(using: Backend, found: Findings) -> tuple[tuple[str, float, floa
     sizes.append(("memory", float(found.processor.memory_bytes), min(_FAR_TIMES * last, _FAR_MOST)))
     levels: list[tuple[str, float, float]] = []
     for name, capacity, used in sizes:
-        elements = max(64, int(used / (_ARRAYS * _ELEMENT)))
-        sample = measure(using.add(elements), using.watch, _MEMORY_S)
-        moved = _ARRAYS * _ELEMENT * elements
-        bandwidth = moved / max(sample.seconds - nothing, sample.seconds / 10)
+        bandwidth = _bandwidth(using, used, nothing)
         if levels:
             bandwidth = min(bandwidth, levels[-1][2])
         levels.append((name, capacity, bandwidth))
+    if len(levels) > 1:
+        name, capacity, bandwidth = levels[-2]
+        between = (bandwidth * levels[-1][2]) ** 0.5
+        own = [s for s in _LAST_SHARES if _bandwidth(using, s * capacity, nothing) >= between]
+        levels[-2] = (name, max(own, default=min(_LAST_SHARES)) * capacity, bandwidth)
     return tuple(levels)
+
+
+def _bandwidth(using: Backend, used_bytes: float, nothing_s: float) -> float:
+    """Bytes per second of additions that touch so many bytes again and again."""
+    elements = max(64, int(used_bytes / (_ARRAYS * _ELEMENT)))
+    seconds = measure(using.add(elements), using.watch, _MEMORY_S).seconds
+    return _ARRAYS * _ELEMENT * elements / max(seconds - nothing_s, seconds / 10)
 
 
 def _walk(using: Backend) -> float:

@@ -23,6 +23,8 @@ from ridgeline.study.calibrate.machine import Cache, Processor
 ENGINE = "cores"
 SOURCE = "calibration"
 _DIGITS = 4
+_ALL = "Of the cores in use"
+_OWN = "The share of the last cache in which additions were faster than in memory"
 _ASSUMED_IDLE_W = 5.0  # of a core's share of a server: 100 to 200 W idle, 32 to 64 cores
 _ENERGY = {
     "cpu": ("horowitz-45nm", "registers", "dram.ddr3"),
@@ -145,7 +147,7 @@ def _memory(found: Findings) -> dict[str, Any]:
         last = i == len(found.levels) - 1
         levels[name] = {
             "kind": "dram" if last else "sram",
-            "capacity": _capacity(capacity),
+            "capacity": _capacity(capacity, _OWN if i == len(found.levels) - 2 else _ALL),
             "bandwidth": _value(
                 bandwidth, "B/s", "Bytes read and written by additions of two arrays of this level"
             ),
@@ -155,11 +157,12 @@ def _memory(found: Findings) -> dict[str, Any]:
     return levels
 
 
-def _capacity(size_bytes: float) -> dict[str, Any]:
+def _capacity(size_bytes: float, note: str = _ALL) -> dict[str, Any]:
     return {
         "value": f"{round(size_bytes)} B",
         "source": "the operating system's description of the processor",
-        "basis": "data-sheet",
+        "basis": "derived",
+        "note": note,
     }
 
 

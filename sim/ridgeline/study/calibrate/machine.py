@@ -24,6 +24,9 @@ _POLLS = 0.2  # seconds between two readings of an energy counter, at least
 _VECTOR_REGISTERS = {"avx512f": 32 * 64, "avx": 16 * 32}  # bytes of a core's vector registers
 _LEAST_VECTOR = 16 * 16  # SSE2; NEON has twice that
 _PATIENCE_S = 5.0
+# Options of glibc's mallopt (malloc.h): M_MMAP_MAX, no array lies outside the heap;
+# M_TRIM_THRESHOLD, the heap does not shrink.
+_KEEPING = ((-4, 0), (-1, 2**31 - 1))
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,19 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+
+
+def keep_freed_memory() -> bool:
+    """Let the C library keep what this process gives back; tell whether it does.
+
+    Else arrays of megabytes that every step makes anew may be taken from the operating system and
+    given back every time, page by page, depending on what else lies in the heap. Allocators that
+    training is usually run with (jemalloc, tcmalloc) keep them by themselves.
+    """
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
+        return False
+    return all(library.mallopt(option, value) == 1 for option, value in _KEEPING)
 
 
 def set_blas_threads(threads: int) -> None:

@@ -92,6 +92,7 @@ def live(check: Check, said: Callable[[str], None]) -> Validation:
     RidgelineError
         If there is no such backend or file, or nothing can be measured with it.
     """
+    machine.keep_freed_memory()
     name = check.backend or ("torch" if find_spec("torch") is not None else "numpy")
     with tempfile.TemporaryDirectory() as folder:
         path = check.calibration or _calibrated(check, name, Path(folder), said)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ridgeline.errors import RidgelineError
+from ridgeline.study.calibrate.machine import keep_freed_memory
 
 RANKS = 2
 _PATIENCE_S = 300.0
@@ -108,6 +109,7 @@ def _work(task: dict[str, Any]) -> list[Times]:
 
     from ridgeline.study.live.torch_networks import CASES, Vectors, step_of, vectors_step
 
+    keep_freed_memory()
     torch.set_num_threads(task["threads"])
     torch.manual_seed(0)
     distributed.init_process_group(
