@@ -44,5 +44,5 @@ def test_two_processes_exchange_gradients() -> None:
 
 
 def test_a_process_that_fails_is_named() -> None:
-    with pytest.raises(RidgelineError, match="one of two processes failed: .*KeyError"):
+    with pytest.raises(RidgelineError, match=r"one of two processes failed: .*KeyError"):
         run_pair({"do": "train", "cases": [["no such network", 1, 1]], "threads": 1})

@@ -116,6 +116,10 @@ class NumpyBackend:
         bias, log_probabilities = self._array(width), np.log(softmax(x))
         known: Mapping[str, Mapping[str, Run]] = {
             "relu": {"forward": lambda: relu(x), "input-gradient": lambda: relu_back(y, x)},
+            "sigmoid": {
+                "forward": lambda: 1 / (1 + np.exp(-x)),
+                "input-gradient": lambda: y * x * (1 - x),
+            },
             "tanh": {"forward": lambda: np.tanh(x), "input-gradient": lambda: y * (1 - x * x)},
             "add": {"forward": lambda: x + y},
             "multiply": {"forward": lambda: x * y},
