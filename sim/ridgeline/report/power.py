@@ -2,8 +2,8 @@
 
 A device draws what the ledger counts, and no more than its limit: the clock gives way, which the
 step time does not show (`NOT_MODELLED` of the manifest). The rest of a node is known from two
-anchors, both as shares of what the maker's maximum leaves to it (``host.power``: the system's maximum
-less the devices' design power):
+anchors, both as shares of what the maker's maximum leaves to it (``host.power``: the system's
+maximum less the devices' design power):
 
 - at full load 0.63: a node of eight H100 whose devices are kept at 700 W draws 8.48 kW (GPU-burn,
   Latif et al., "Single-node power demand during AI training", IEEE Access 13, 2025,
@@ -74,7 +74,7 @@ def device_power_w(result: Result, limit_w: float | None = None) -> float:
 
 
 def node_power(result: Result) -> NodePower:
-    """Return the mean power of a node whose devices all work.
+    """Return the mean power of the fullest node; its devices that the plan leaves out are idle.
 
     Raises
     ------
@@ -82,8 +82,9 @@ def node_power(result: Result) -> NodePower:
         If the node's file does not state the power of its host, or the device's no design power.
     """
     node = result.details.cluster.nodes
-    busy_w = device_power_w(result)
-    return NodePower(node.count * busy_w, _host_w(node, busy_w))
+    busy = min(result.details.plan.devices, node.count)
+    devices_w = busy * device_power_w(result) + (node.count - busy) * node.devices.idle_power.value
+    return NodePower(devices_w, _host_w(node, devices_w / node.count))
 
 
 def _host_w(node: Node, device_w: float) -> float:

@@ -158,7 +158,8 @@ def _op_ratio(cost: OpCost, op: Op | None, device: Device, draws: _Draws) -> Flo
             factor = draws.whole(f"memory {level}", spread("bandwidth", basis))
             longest = np.maximum(longest, work / bandwidth * factor)
     launch = spread("launch", _known(device.launch_latency.basis))
-    return (cost.latency_s * draws.whole("launch", launch) + longest) / played_s
+    ratio: Floats = (cost.latency_s * draws.whole("launch", launch) + longest) / played_s
+    return ratio
 
 
 def _arithmetic(op: Op, engine_format: str, device: Device, draws: _Draws) -> Floats | float:
@@ -169,7 +170,8 @@ def _arithmetic(op: Op, engine_format: str, device: Device, draws: _Draws) -> Fl
         return 1.0
     origin, relation = relation_of(device, row)
     whole = draws.whole(f"share of {row.op}", spread(row.op, relation))
-    return whole * draws.own(scatter(origin, class_key(row.format, row.op, row.pass_, row.filter)))
+    key = class_key(row.format, row.op, row.pass_, row.filter)
+    return whole * draws.own(scatter(origin, key))
 
 
 def class_key(format_: str, op: str, pass_: str | None, filter_: str | None) -> ClassKey:

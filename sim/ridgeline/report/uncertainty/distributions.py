@@ -97,7 +97,7 @@ def relation_of(device: Device, row: Achievable) -> tuple[str, Relation]:
 
 
 def scatter(device: str, key: ClassKey) -> float:
-    """Standard deviation between kernels of one class.
+    """Return the standard deviation between kernels of one class.
 
     Where the class was not measured on the device it is that of all classes of the kind of op.
     """
@@ -106,7 +106,7 @@ def scatter(device: str, key: ClassKey) -> float:
 
 
 def spread(parameter: str, relation: str) -> float:
-    """Standard deviation of the logarithm of a parameter as a whole."""
+    """Return the standard deviation of the logarithm of a parameter as a whole."""
     return _spreads()[parameter, relation]
 
 
@@ -163,7 +163,7 @@ def _model_errors() -> dict[str, ModelError]:
 
 
 def _standard_normal(shares: Floats) -> Floats:
-    """Quantiles of the standard normal distribution (Acklam's rational approximation, 1e-9)."""
+    """Return quantiles of the standard normal (Acklam's rational approximation, to 1e-9)."""
     a = (-3.969683028665376e1, 2.209460984245205e2, -2.759285104469687e2,
          1.383577518672690e2, -3.066479806614716e1, 2.506628277459239)  # fmt: skip
     b = (-5.447609879822406e1, 1.615858368580409e2, -1.556989798598866e2,

@@ -66,8 +66,8 @@ def critical_batch(points: Sequence[Point]) -> tuple[float, float]:
     Returns
     -------
     amount_0, slope
-        amount(B) = amount_0 + slope B, both at least 0; B_critical is amount_0 over slope. Points of
-        one batch give a constant.
+        amount(B) = amount_0 + slope B, both at least 0; B_critical is amount_0 over slope. Points
+        of one batch give a constant.
 
     Raises
     ------

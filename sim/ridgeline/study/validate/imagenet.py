@@ -1,11 +1,11 @@
 """Whole runs on ImageNet: time to train, or images a second.
 
 The time of a run is its epochs, which are data, times the steps of an epoch and the simulated step
-time, and after every epoch the forward pass over the 50,000 images of the validation set, a third of
-a training step for as many images. Where a row states images a second instead, that is predicted.
-Gradients are reduced during the backward pass; formats are those of the row. Several devices are in
-nodes as ``names.yaml`` has them; what a row says of the network between nodes replaces the bandwidth
-of theirs (the cable's, or that of a whole node where it is an Ethernet).
+time, and after every epoch the forward pass over the 50,000 images of the validation set, a third
+of a training step for as many images. Where a row states images a second instead, that is
+predicted. Gradients are reduced during the backward pass; formats are those of the row. Several
+devices are in nodes as ``names.yaml`` has them; what a row says of the network between nodes
+replaces the bandwidth of theirs (the cable's, or that of a whole node where it is an Ethernet).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _one(row: Row) -> Outcome | Skipped:
     if not devices:
         raise RidgelineError("the number of devices is not given")
     if _RESIZING in row.values.get("images_per_s_basis", "") and (epochs or 0) < _ALL_EPOCHS:
-        raise RidgelineError("in part of its epochs images were smaller, and it is not said how small")
+        raise RidgelineError("in part of its epochs images were smaller")
     if (epochs or 0) > _MOST_EPOCHS:
         raise RidgelineError("more epochs than passes over the images: they count something else")
     batch = batch or _BATCH * devices
