@@ -18,6 +18,7 @@ from ridgeline.engine.program import Ints
 from ridgeline.parallel.buckets import Bucket, gradient_buckets
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.experts import expert_weights
+from ridgeline.parallel.offload import with_offload
 from ridgeline.parallel.partition import Partition, Receipt
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.schedules import SCHEDULES, SlotArrays, slot_arrays
@@ -115,7 +116,8 @@ class Step:
         number = chunk * self.plan.pipeline + team.stage
         plan, part = self.plan, self.cut.parts[number]
         replicas = plan.data * plan.context
-        graph = with_sharding(part.graph, plan.sharding, replicas, plan.bucket)
+        graph = with_offload(part.graph, plan.offload)
+        graph = with_sharding(graph, plan.sharding, replicas, plan.bucket)
         part = replace(part, graph=graph)
         persist = plan.micro_batches > 1
         memory = memory_entries(graph, gradients_persist=persist)
