@@ -25,6 +25,7 @@ from ridgeline.parallel.schedules import SCHEDULES, SlotArrays, slot_arrays
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.step_end import Ends
 from ridgeline.parallel.team import COLLECTIVE, Piece, Team, Writer
+from ridgeline.parallel.wires import Talk
 from ridgeline.parallel.zero import SHARD, with_sharding
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
@@ -289,10 +290,13 @@ class Step:
             row = self.wires.message(ends[0], ends[1], which, size)
         block = Block()
         more = f" +{len(receipt.tensors) - 1}" if len(receipt.tensors) > 1 else ""
+        label = f"send {receipt.tensors[0]}{more}"
+        if source.stage != target.stage:
+            self.wires.talks[row, label] = Talk("send", size)
         self.builder.add_to_block(
             block,
             COLLECTIVE,
-            f"send {receipt.tensors[0]}{more}",
+            label,
             cost=row,
             stream=source.stream(f"network-to-stage{target.stage}", r),
             deps=[port(k) for k in range(len(receipt.tensors))],

@@ -24,7 +24,7 @@ from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.offload import COPIES, Copying
 from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.shard import COLLECTIVES
-from ridgeline.parallel.wires import Wires
+from ridgeline.parallel.wires import Talk, Wires
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 
@@ -314,19 +314,22 @@ class Writer:
     ) -> tuple[int, ...]:
         """Add a copy to the host or back: each device has one engine for both."""
         size_bytes = float(graph.tensors[op.inputs[0]].bytes)
-        return tuple(
-            self.builder.add_to_block(
+        places = []
+        for r, members in enumerate(team.members):
+            row = self.wires.copy(members[0], size_bytes, out=op.kind == "offload")
+            self.wires.talks[row, op.name] = Talk("copy", size_bytes)
+            place = self.builder.add_to_block(
                 block,
                 COLLECTIVE,
                 op.name,
-                cost=self.wires.copy(members[0], size_bytes, out=op.kind == "offload"),
+                cost=row,
                 stream=team.stream("copy", r),
                 deps=tuple(dict.fromkeys(before[r] for before in deps)),
                 multiplicity=team.multiplicity,
                 memory=[(team.ranks[r], *change) for change in changes],
             )
-            for r, members in enumerate(team.members)
-        )
+            places.append(place)
+        return tuple(places)
 
     def _join(
         self, block: Block, team: Team, op: Op, copies: list[tuple[int, ...]], chain: list[int]
@@ -372,6 +375,7 @@ class Writer:
         places = [0] * len(team)
         for which, mine in team.of_groups(groups):
             row, _ = self.wires.collective(op, groups, which, float(size_bytes), dimension, repeat)
+            self.wires.talks[row, label] = Talk(op, float(size_bytes) * repeat)
             streams = [team.stream(stream_of(dimension), r) for r in mine]
             alone = len(streams) == 1
             place = self.builder.add_to_block(

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,6 +67,13 @@ class Priced:
     on_wire: dict[tuple[str, float], float]
 
 
+class Talk(NamedTuple):
+    """What a communication task is: an operation, or "send" or "copy", and its bytes."""
+
+    op: str
+    size_bytes: float
+
+
 class Wires:
     """Cost rows of everything that is sent.
 
@@ -88,6 +96,7 @@ class Wires:
         np.minimum.at(first, self.node, np.arange(len(self.node)))
         self.place = np.arange(len(self.node)) - first[self.node]
         self.dimension_of_row: dict[int, str] = {}
+        self.talks: dict[tuple[int, str], Talk] = {}  # by cost row and label of a task
         self._priced: dict[tuple[object, ...], Priced] = {}
         self._loads: dict[tuple[object, ...], list[dict[int, float]]] = {}
         self._rows: dict[tuple[object, ...], tuple[int, Schedule]] = {}
