@@ -47,6 +47,7 @@ TABLES = Path(distributions.__file__).parent
 Z95 = 1.6448536269514722
 ONE_SIGMA = 0.6827  # share of a normal distribution within a standard deviation
 STATED = 0.9
+TOLERANCE = 0.02  # of one of the two shares, where their mean is as stated
 MOST_LEFT_OUT = 0.5
 SEVERAL = "several-devices"
 POINTS = {"multi-device", "pipeline"}
@@ -146,7 +147,7 @@ def estimate(rows: Sequence[Residual]) -> tuple[Fit, float | None, float | None]
         shares = [left_out(rows, outside, of) for of in (_device_of, _source_of)]
         known = [share for share in shares if share is not None]
         best = fit(rows, outside), *shares
-        if known and np.mean(known) >= STATED:
+        if known and np.mean(known) >= STATED and min(known) >= STATED - TOLERANCE:
             break
     assert best is not None
     return best
