@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.validate import SUITES, Validation, shipped, validate
 from ridgeline.study.validate.convergence import Point, critical_batch
 from ridgeline.study.validate.imagenet import _cable_gbit_s, _device
@@ -126,6 +126,22 @@ def test_amounts_in_another_unit_are_skipped(tmp_path: Path) -> None:
     assert "unit" in reasons["a"]
     assert "unit" in reasons["b"]
     assert "another batch" in reasons["c"]
+
+
+@pytest.mark.parametrize(
+    ("suite", "header", "row", "field"),
+    [
+        ("energy", POWER, "a,power,bert,V100,1,many,x,100,NVML GPU,s\n", "batch"),
+        ("convergence", CONVERGENCE, "a,k,resnet,1k,t,to_converge,5,epochs,s\n", "batch_size"),
+        ("imagenet", IMAGENET, "a,ResNet-50,P100,8,,,256,all,fp32,1,,s\n", "epochs"),
+    ],
+)
+def test_a_field_that_is_no_number_is_an_error_of_its_line(
+    tmp_path: Path, suite: str, header: str, row: str, field: str
+) -> None:
+    with pytest.raises(ConfigError, match="expected a number") as error:
+        made(tmp_path, suite, header, row)
+    assert (error.value.line, error.value.field) == (2, field)
 
 
 def test_reference_points_beat_a_constant() -> None:

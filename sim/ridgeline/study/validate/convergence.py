@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from ridgeline.errors import RidgelineError
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
 from ridgeline.study.validate.rows import Row, read_rows
 from ridgeline.study.validate.stated import stated
 
@@ -57,7 +57,7 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
         try:
             yield _one(row)
         except RidgelineError as error:
-            yield skip(row, str(error))
+            yield skip_for(row, error)
 
 
 def critical_batch(points: Sequence[Point]) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from ridgeline.errors import RidgelineError
 from ridgeline.report.power import device_power_w, node_power
 from ridgeline.study.validate.names import find_name, framework_of
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.outcome import Outcome, Skipped, skip, skip_for
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
 from ridgeline.study.validate.workloads import run_step, usual_precision, workload
@@ -35,7 +35,7 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
         try:
             yield _one(row)
         except RidgelineError as error:
-            yield skip(row, str(error))
+            yield skip_for(row, error)
 
 
 def _one(row: Row) -> Outcome | Skipped:

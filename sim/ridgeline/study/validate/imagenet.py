@@ -23,7 +23,7 @@ from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import find_name, machines
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
 from ridgeline.workload.model import load_model
@@ -51,7 +51,7 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
         try:
             yield _one(row)
         except RidgelineError as error:
-            yield skip(row, str(error))
+            yield skip_for(row, error)
 
 
 def _one(row: Row) -> Outcome | Skipped:
