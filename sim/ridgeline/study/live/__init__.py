@@ -23,6 +23,7 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_cluster, load_device
 from ridgeline.parallel.plan import Plan
+from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.calibrate import Options, calibrate, document, machine
 from ridgeline.study.calibrate.backend import Backend, open_backend
@@ -30,6 +31,7 @@ from ridgeline.study.calibrate.clock import measure
 from ridgeline.study.calibrate.fit import fit
 from ridgeline.study.validate import Validation
 from ridgeline.study.validate.outcome import Outcome, Skipped
+from ridgeline.study.validate.stated import stated_step
 from ridgeline.workload.model import Model
 
 __all__ = ["Check", "live"]
@@ -106,13 +108,13 @@ def live(check: Check, said: Callable[[str], None]) -> Validation:
         steps = _torch_steps(check) if name == "torch" else _numpy_steps(check)
         cluster = load_cluster(path)
         predicted = [_predict(step, cluster) for step in steps]
-        for step, seconds in zip(steps, predicted, strict=True):
-            said(f"{step.name}, batch {step.batch}: {seconds * 1e3:.3f} ms predicted")
+        for step, result in zip(steps, predicted, strict=True):
+            said(_foretold(step, result))
         said("measuring")
         measured = _measured(steps, using)
         outcomes = [
-            _outcome(i, step, seconds, took, device, using)
-            for i, (step, seconds, took) in enumerate(
+            _outcome(i, step, result, took, device, using)
+            for i, (step, result, took) in enumerate(
                 zip(steps, predicted, measured, strict=True), start=1
             )
         ]
@@ -174,9 +176,13 @@ def _numpy_steps(check: Check) -> list[_Step]:
     ]
 
 
-def _predict(step: _Step, cluster: Cluster, plan: Plan | None = None) -> float:
+def _foretold(step: _Step, result: Result) -> str:
+    return f"{step.name}, batch {step.batch}: {result.step_time_s * 1e3:.3f} ms predicted"
+
+
+def _predict(step: _Step, cluster: Cluster, plan: Plan | None = None) -> Result:
     plan = plan or Plan(global_batch=step.batch, precision="fp32")
-    return simulate(step.model, cluster, plan).step_time_s
+    return simulate(step.model, cluster, plan)
 
 
 class _Took(NamedTuple):
@@ -207,7 +213,7 @@ def _fresh_pages(run: Callable[[], object]) -> int:
 
 
 def _outcome(
-    line: int, step: _Step, predicted_s: float, took: _Took, device: Device, using: Backend
+    line: int, step: _Step, result: Result, took: _Took, device: Device, using: Backend
 ) -> Outcome:
     format_ = using.formats[0]
     rate = max(e.rates[format_].value for e in device.engines.values() if format_ in e.rates)
@@ -223,10 +229,11 @@ def _outcome(
         + ("" if load is None else f", load average {load:.1f}")
         + took.remark,
         quantity="step_s",
-        predicted=predicted_s,
+        predicted=result.step_time_s,
         measured=took.seconds,
         source=f"{_SOURCE}: {using.versions}",
         trivial={"peak rate": flops / rate, "a third of the peak": 3 * flops / rate},
+        **stated_step(result),
     )
 
 
@@ -314,19 +321,20 @@ def _train_pairs(
                 global_batch=pair.RANKS * batch, data=pair.RANKS, precision="fp32", overlap=spare
             )
             step = _Step(f"{case.name}, two processes", plan.global_batch, model, _never)
-            seconds = _predict(step, cluster, plan)
-            said(f"{step.name}, batch {step.batch}: {seconds * 1e3:.3f} ms predicted")
+            result = _predict(step, cluster, plan)
+            said(_foretold(step, result))
             fewest, most = _PAIR_SAMPLES
-            cases.append((case.name, batch, int(min(max(_PAIR_S / seconds, fewest), most))))
-            rows.append((step, seconds))
+            samples = int(min(max(_PAIR_S / result.step_time_s, fewest), most))
+            cases.append((case.name, batch, samples))
+            rows.append((step, result))
     said("measuring")
     times = pair.train_s(cases, threads)
     using = open_backend("torch", "cpu", threads, 0)
     made = []
-    for i, ((step, seconds), took) in enumerate(zip(rows, times, strict=True), start=1):
+    for i, ((step, result), took) in enumerate(zip(rows, times, strict=True), start=1):
         wall = f", {took.wall_s * 1e3:.1f} ms of the wall"
         counted = _Took(took.counting_s(threads), wall)
-        outcome = _outcome(_PAIR_LINES + i, step, seconds, counted, device, using)
+        outcome = _outcome(_PAIR_LINES + i, step, result, counted, device, using)
         trivial = {key: value / pair.RANKS for key, value in outcome.trivial.items()}
         made.append(replace(outcome, trivial=trivial))
     return made
