@@ -148,6 +148,8 @@ class Achievable(Strict):
     """None: any pass."""
     filter: Literal["1x1", "3x3", "larger"] | None = None
     """Class of a convolution: 3x3 at stride 1, where Winograd's algorithm can be; None: any."""
+    at_least: Sourced[units.Flop] | None = None
+    """FLOPs from which on an op belongs to this row; None: any."""
     step_latency: Sourced[units.Seconds] | None = None
     """Of a recurrence: what a step takes besides its product, for the kernels of the cell."""
     fraction: Sourced[float]

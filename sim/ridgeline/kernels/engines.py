@@ -101,6 +101,8 @@ def _first_row(op: Op, device: Device, engine: str, format_: str, kind: str) -> 
             assert isinstance(op.loops, Conv)
             if row.filter != filter_class(op.loops):
                 continue
+        if row.at_least is not None and op.matrix_flops < row.at_least.value:
+            continue
         return row
     return None
 
