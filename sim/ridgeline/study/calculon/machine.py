@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.study.calculon.schema import DataType, Network, Processor, System
+from ridgeline.study.calculon.schema import DataType, Network, Processor, Rate, System
 
 Fields = dict[str, Any]
 FORMATS: dict[DataType, str] = {
@@ -187,13 +187,13 @@ def _engine(
     processor: Processor, work: Literal["matrix", "vector"], kind: str, like: Cluster
 ) -> Fields:
     rates = {
-        FORMATS[name]: _stated(f"{rate.tflops!r} TFLOP/s")
-        for name, rate in processor.rates().items()
+        format_: _stated(f"{rate.tflops!r} TFLOP/s")
+        for format_, rate in _by_format(processor).items()
     }
     if work == "vector":  # sums, norms and the update are in fp32; there all is in one format
         fastest = max(rate.tflops for rate in processor.rates().values())
         note = "as in the run's own format"
-        for format_ in ("fp32", "bf16"):
+        for format_ in ("fp32", "fp16", "bf16"):
             rates.setdefault(format_, _stated(f"{fastest!r} TFLOP/s", note))
     return {
         "kind": kind,
@@ -218,15 +218,24 @@ def _energy(like: Cluster, work: Literal["matrix", "vector"], format_: str) -> s
 
 
 def _shares(processor: Processor) -> Iterator[Fields]:
-    for name, rate in processor.rates().items():
+    for format_, rate in _by_format(processor).items():
         for size, share in rate.gflops_efficiency:
             row = {
                 "engine": "matrix",
-                "format": FORMATS[name],
+                "format": format_,
                 "op": "gemm",
                 "fraction": _stated(share),
             }
             yield {**row, "at_least": _stated(f"{size!r} GFLOP")} if size else row
+
+
+def _by_format(processor: Processor) -> dict[str, Rate]:
+    """Return the rates by our names; of the two 16-bit formats one stands for the other."""
+    rates = {FORMATS[name]: rate for name, rate in processor.rates().items()}
+    for one, other in (("fp16", "bf16"), ("bf16", "fp16")):
+        if one in rates:
+            rates.setdefault(other, rates[one])
+    return rates
 
 
 def _stated(value: str | float, note: str = "") -> Fields:

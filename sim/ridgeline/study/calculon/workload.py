@@ -32,6 +32,7 @@ def model_fields(application: Application, execution: Execution, name: str, file
         "family": "decoder",
         "title": name,
         "citation": f"Calculon application file {file}",
+        "precision": PRECISIONS[execution.datatype],
         "vocabulary": _VOCABULARY,
         "sequence": application.seq_size,
         "layers": application.num_blocks,

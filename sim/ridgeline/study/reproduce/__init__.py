@@ -6,6 +6,7 @@ it. Nothing of the published figures is in the code.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 
 from ridgeline.errors import RidgelineError, nearest
@@ -13,7 +14,7 @@ from ridgeline.study.reproduce.table import Fit, Reproduction, Row
 
 REPRODUCTIONS = {
     "al-fares": "Strides on a tree and on a fat tree: Al-Fares et al., SIGCOMM 2008",
-    "calculon": "Calculon's predictions for decoders on A100 and H100, and ours: Isaev et al., 2023",
+    "calculon": "Calculon's predictions for decoders, and ours: Isaev et al., SC 2023",
     "caterpillar": "Training on broadcast-grid cores: Li and Pedram, ASAP 2017",
     "das": "Data, model and hybrid parallelism on Xeon nodes: Das et al., 2016",
     "lee": "VGG-A on 128 Xeon nodes: Lee et al., HiPC 2017",
@@ -36,8 +37,9 @@ REPRODUCTIONS = {
 __all__ = ["REPRODUCTIONS", "Fit", "Reproduction", "Row", "reproduce"]
 
 
+@cache
 def reproduce(name: str) -> Reproduction:
-    """Compute one published result anew.
+    """Compute one published result anew, once in a process.
 
     Raises
     ------

@@ -15,6 +15,7 @@ from importlib import resources
 from ridgeline.report.result import Result
 from ridgeline.study.reproduce.decoder_steps import decoder, step, step_plan
 from ridgeline.study.reproduce.table import Reproduction, Row
+from ridgeline.workload.families.decoder import Decoder
 from ridgeline.workload.graph import Role
 
 _CLUSTERS = {
@@ -35,9 +36,9 @@ def reproduce() -> Reproduction:
         name="calculon",
         title="Calculon's predictions for decoders on A100 and H100, and ours for the same plans",
         source=(
-            "M. Isaev et al., 'Calculon: a methodology and tool for high-level co-design of systems "
-            "and large language models', SC 2023; its systems a100_80g, a100_80e and h100_80g_nvl8;"
-            " measured: V. Korthikanti et al., 2022, arXiv:2205.05198, Table 5"
+            "M. Isaev et al., 'Calculon: a methodology and tool for high-level co-design of "
+            "systems and large language models', SC 2023; its systems a100_80g, a100_80e, "
+            "h100_80g_nvl8; measured: V. Korthikanti et al., 2022, arXiv:2205.05198, Table 5"
         ),
         rows=tuple(row for line in lines() for row in compare(line)),
         fits=(),
@@ -131,6 +132,8 @@ def _formula(line: Mapping[str, str]) -> float:
     chunks a stage 1 + (p - 1)/(p m) times as much.
     """
     network, plan = decoder(line["model"]).network, step_plan(line)
+    assert isinstance(network, Decoder)
+    assert network.attention is not None
     s, h, a, t = network.sequence, network.hidden, network.attention.heads, plan.tensor
     scores = 0.0 if plan.recompute == "selective" else 5 * a * s / h
     if plan.recompute == "full":

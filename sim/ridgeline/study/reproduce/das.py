@@ -44,12 +44,12 @@ def reproduce() -> Reproduction:
         rows=(*_balances(), *_model_parallel(), *_groups(), *_speed_ups()),
         fits=(),
         notes=(
-            "Nothing is fitted: a node reaches the share of its peak that MKL's products reach on "
-            "another Intel machine (0.699, DeepBench on a Xeon Phi 7250), the fabric is that of "
+            "No constant is fitted. A node reaches the share of its peak that MKL's products reach "
+            "on another Intel machine (0.699, DeepBench on a Xeon Phi 7250); the fabric is that of "
             "its data sheet.",
             "Gradients are scattered, every node updates its part, weights are gathered "
             "(the paper's part-reduce and part-broadcast; sharding=1).",
-            "OverFeat-FAST is not explained by data parallelism: its classifier has 94 % of 146 M "
+            "OverFeat-FAST is not explained by data parallelism: its classifier has 89 % of 146 M "
             "weights, which the paper shares in groups of nodes. Plans that differ from layer to "
             "layer are not simulated.",
             "the rate of one node is recalled (2,510 images/s on 128 nodes)",

@@ -56,8 +56,8 @@ def reproduce() -> Reproduction:
         rows=tuple(rows),
         fits=(),
         notes=(
-            "Nothing is fitted; the nodes are those of `reproduce das` (cori-haswell-aries). The "
-            "abstract does not say which nodes these were: assumed.",
+            "No constant is fitted; the nodes are those of `reproduce das` (cori-haswell-aries). "
+            "The abstract does not say which nodes these were: assumed.",
             "That inputs and errors are gathered, and the classifier's weight gradients computed "
             "for the whole batch on every node, is concluded from the two figures and not read in "
             "the paper. Convolutions are simulated data parallel; the gathering (11 ms at 512) is "
@@ -96,7 +96,9 @@ def _classifier_s(batch: int) -> float:
     for op in graph.ops:
         if op.loops is None or isinstance(op.loops, Conv):
             continue
-        size = op.loops if op.pass_ is not Pass.WEIGHT_GRADIENT else _of_batch(op.loops, share, batch)
+        size = (
+            op.loops if op.pass_ is not Pass.WEIGHT_GRADIENT else _of_batch(op.loops, share, batch)
+        )
         total += gemm(size.m, size.n, size.k, device).time_s
     weights = sum(
         op.loops.n * op.loops.k

@@ -25,6 +25,7 @@ from ridgeline.workload.model import load_model
 _BATCH = 32
 _MODEL = "vgg16"
 _DEVICE = "titan-x-maxwell"
+_TOLERANCE = 0.15
 # machines: replicas of every stage, speed-up of data parallelism, speed-up of PipeDream
 _PUBLISHED = {
     4: ((2, 1, 1), 1.47, 3.14),
@@ -137,9 +138,10 @@ def reproduce() -> Reproduction:
         rows=tuple(row for machines in _PUBLISHED for row in _rows(vgg, machines)),
         fits=fits,
         notes=(
-            "7-1 is recovered. On 4 and 16 machines the search finds 3-1 and 15-1, which it says "
-            "are faster than the published 2-1-1 and 9-5-1-1; the paper's own profile of layer "
-            "times, which decides, is not published with its table.",
+            "7-1 is recovered. On 4 and 16 machines the search finds 3-1 and 15-1, which would be "
+            "faster than the published 2-1-1 and 9-5-1-1. Those, with their best cuts, have the "
+            "published speed-ups within 2 %: what PipeDream's search saw otherwise is its profile "
+            "of the layers, or slower sums of the convolutions' gradients.",
             "Published speed-ups are in time to accuracy, predicted ones in images a second.",
         ),
     )
@@ -160,7 +162,7 @@ def _rows(vgg: Chain, machines: int) -> Iterator[Row]:
         0.0 if is_recovered else None,
     )  # fmt: skip
     yield _row(group, "speed-up of what was found", speed_up, found, None)
-    yield _row(group, "speed-up of the published one, best cuts", speed_up, same, None)
+    yield _row(group, "speed-up of the published one, best cuts", speed_up, same, _TOLERANCE)
 
 
 def _row(
