@@ -107,6 +107,19 @@ def test_the_command_that_is_printed_gives_the_same_step(
     assert again["memory_bytes"] == result["memory_bytes"]
 
 
+def test_offloaded_activations_wait_in_the_host(tmp_path: Path) -> None:
+    files = examples()
+    kept = read_calculon(*written(files, tmp_path)).simulate()
+    files["tensor-8.json"]["activations_offload"] = True
+    slow = read_calculon(*written(files, tmp_path)).simulate()
+    files["a100.json"]["mem2"]["GBps"] = 1000
+    fast = read_calculon(*written(files, tmp_path)).simulate()
+    assert slow.memory_bytes["activations"] < 0.5 * kept.memory_bytes["activations"]
+    assert kept.step_time_s <= fast.step_time_s < slow.step_time_s
+    between = [sum(v for k, v in r.traffic_bytes.items() if "tier" in k) for r in (kept, slow)]
+    assert between[0] == between[1] > 0
+
+
 def test_older_files_say_the_same(tmp_path: Path) -> None:
     new, old = examples(), examples()
     for engine in ("matrix", "vector"):
@@ -132,7 +145,7 @@ def test_older_files_say_the_same(tmp_path: Path) -> None:
         ("gpt3-22b.json", "num_blocks", 0, r"gpt3-22b.json:7.*num_blocks.*found 0"),
         ("tensor-8.json", "num_procs", 15, r"tensor-8.json:2.*num_procs: 15 is not .* = 16"),
         ("tensor-8.json", "batch_size", 15, r"tensor-8.json.*batch_size: 15 is no multiple"),
-        ("tensor-8.json", "weight_offload", True, r"weight_offload.*offload is not simulated"),
+        ("tensor-8.json", "weight_offload", True, r"weight_offload: not simulated"),
         ("tensor-8.json", "training", False, r"training: inference is not simulated"),
         ("tensor-8.json", "datatype", "float32", r"datatype: .*has no float32 .it has: float16"),
         ("tensor-8.json", "data_par_net", 2, r"data_par_net: found 2; .*networks 0 to 1"),

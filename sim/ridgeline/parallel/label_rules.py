@@ -27,7 +27,19 @@ def _shapes(op: Op, tensors: Tensors) -> tuple[list[tuple[int, ...]], list[tuple
 
 
 @rule(
-    *("add", "cast", "quantise", "relu", "sigmoid", "tanh", "gelu", "silu", "multiply", "swiglu", "geglu"),
+    *(
+        "add",
+        "cast",
+        "quantise",
+        "relu",
+        "sigmoid",
+        "tanh",
+        "gelu",
+        "silu",
+        "multiply",
+        "swiglu",
+        "geglu",
+    ),
     *("dropout", "scale", "unscale"),
 )
 def elementwise(op: Op, tensors: Tensors) -> Signature:

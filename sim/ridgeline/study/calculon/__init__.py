@@ -115,7 +115,7 @@ def read_calculon(
     _check_run(exe, sys, str(execution))
     machine = {
         "device.yaml": device_fields(sys, name, file, other),
-        "node.yaml": node_fields(sys, name, file, other),
+        "node.yaml": node_fields(sys, name, file, other, offloads=exe.activations_offload),
         "cluster.yaml": cluster_fields(sys, name, file, other),
     }
     title = Path(application).stem

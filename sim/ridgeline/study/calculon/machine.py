@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.study.calculon.schema import DataType, Network, Processor, Rate, System
+from ridgeline.study.calculon.schema import DataType, Memory, Network, Processor, Rate, System
 
 Fields = dict[str, Any]
 FORMATS: dict[DataType, str] = {
@@ -65,8 +65,14 @@ def device_fields(system: System, name: str, file: str, like: Cluster) -> Fields
     }
 
 
-def node_fields(system: System, name: str, file: str, like: Cluster) -> Fields:
-    """Return the description of the first tier: processors on a switch."""
+def node_fields(
+    system: System, name: str, file: str, like: Cluster, *, offloads: bool = False
+) -> Fields:
+    """Return the description of the first tier: processors on a switch.
+
+    Where activations are offloaded each processor has a link to the host of the bandwidth of
+    ``mem2``. It has two hops, so that no message between processors takes it.
+    """
     tier = system.networks[0]
     fabric = _fabric_tier(system)
     count = tier.size
@@ -80,6 +86,13 @@ def node_fields(system: System, name: str, file: str, like: Cluster) -> Fields:
         for i in range(count)
         if count > 1
     ]
+    if offloads:
+        types["mem2"] = _host_link(system.mem2, _node_energy(like))
+        ports = [f"mem2-{i}" for i in range(count)]
+        components += [{"name": "host", "kind": "host"}]
+        components += [{"name": port, "kind": "switch"} for port in ports]
+        for i, port in enumerate(ports):
+            links += [{"between": [end, port], "type": "mem2"} for end in (f"device{i}", "host")]
     return {
         "kind": "node",
         "name": name,
@@ -122,7 +135,10 @@ def machine_remarks(system: System) -> Iterator[str]:
             f"mem1.MB_efficiency: {system.mem1.MB_efficiency[0][1]:g}, that of the largest"
             " accesses, is taken for all"
         )
-    yield "mem2: its size is that of the host's memory; its bandwidth is not used"
+    yield (
+        "mem2: its size is that of the host's memory; its bandwidth, at the share of the largest"
+        " accesses, that of the link to it where activations are offloaded"
+    )
     yield "vector.gflops_efficiency: not used; ops without a product are bound by mem1 or the peak"
     if system.processing_mode == "no_overlap":
         yield (
@@ -179,6 +195,15 @@ def _link(tier: Network, energy: str, hops: int) -> Fields:
         "bandwidth": _stated(f"{tier.bandwidth!r} GB/s"),
         "achievable": _stated(tier.efficiency),
         "latency": _stated(f"{latency!r} s", "a message crosses two links" if hops else ""),
+        "energy": energy,
+    }
+
+
+def _host_link(memory: Memory, energy: str) -> Fields:
+    return {
+        "bandwidth": _stated(f"{memory.GBps!r} GB/s"),
+        "achievable": _stated(memory.MB_efficiency[0][1], "of the largest accesses, for all"),
+        "latency": _stated("0 s", "none is counted"),
         "energy": energy,
     }
 

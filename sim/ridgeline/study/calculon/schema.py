@@ -76,13 +76,9 @@ class Execution(Strict):
                 f" {self.data_par * self.microbatch_size}",
                 "batch_size",
             )
-        for field in ("weight_offload", "activations_offload", "optimizer_offload"):
+        for field in ("weight_offload", "optimizer_offload"):
             if getattr(self, field):
-                raise FieldError(
-                    "a step with offload is not simulated; `ridgeline memory --offload` says what"
-                    " it saves",
-                    field,
-                )
+                raise FieldError("not simulated; of all that waits, activations can be", field)
         if not self.training:
             raise FieldError("inference is not simulated, only training steps", "training")
         return self

@@ -57,6 +57,7 @@ def plan_fields(execution: Execution) -> Fields:
         "recompute": _RECOMPUTE[execution.activation_recompute],
         "schedule": "interleaved" if interleaved else "1f1b",
         "chunks": execution.pipeline_interleaving,
+        "offload": "all" if execution.activations_offload else "none",
         "sharding": int(execution.optimizer_sharding),
         "sequence": 0 if execution.tensor_par_comm_type == "rs_ag" else 1,  # 0: as tensor
         "overlap": execution.data_par_overlap,
