@@ -12,14 +12,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ridgeline.config import load
+from ridgeline.config import Document, load, read_yaml, validate
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import make_plan
 from ridgeline.report.files import make_folder, write_text
 from ridgeline.report.result import Result
 from ridgeline.study.calculon.machine import (
-    check_machine,
+    check_like,
     cluster_fields,
     device_fields,
     machine_remarks,
@@ -108,11 +108,13 @@ def read_calculon(
         With file, line and field of the first mistake; also of an unknown field, a number format
         that the machine has no rate for, or a plan that cannot be.
     """
-    app, exe, sys = load(application, Application), load(execution, Execution), load(system, System)
+    app, sys = load(application, Application), load(system, System)
+    document = read_yaml(execution)
+    exe = validate(document, Execution)
     other = load_cluster(like)
     name, file = Path(system).stem, Path(system).name
-    check_machine(sys, str(system), other)
-    _check_run(exe, sys, str(execution))
+    check_like(sys, other)
+    _check_run(exe, sys, document)
     machine = {
         "device.yaml": device_fields(sys, name, file, other),
         "node.yaml": node_fields(sys, name, file, other, offloads=exe.activations_offload),
@@ -140,29 +142,25 @@ def read_calculon(
     )
 
 
-def _check_run(execution: Execution, system: System, file: str) -> None:
+def _check_run(execution: Execution, system: System, document: Document) -> None:
     """Raise ConfigError if the machine has not what the run needs."""
     for engine in ("matrix", "vector"):
         rates = getattr(system, engine).rates()
         if execution.datatype not in rates:
-            raise ConfigError(
+            raise document.error(
                 f"the system's {engine} engine has no {execution.datatype} (it has:"
                 f" {', '.join(rates)})",
-                file=file,
-                field="datatype",
+                ("datatype",),
             )
     for field in ("tensor_par_net", "pipeline_par_net", "data_par_net"):
         tier = getattr(execution, field)
         if tier >= len(system.networks):
-            raise ConfigError(
-                f"found {tier}; the system has networks 0 to {len(system.networks) - 1}",
-                file=file,
-                field=field,
+            raise document.error(
+                f"found {tier}; the system has networks 0 to {len(system.networks) - 1}", (field,)
             )
     there = max(network.size for network in system.networks)
     if execution.num_procs > there:
-        raise ConfigError(
+        raise document.error(
             f"found {execution.num_procs}; the system's networks join {there} processors",
-            file=file,
-            field="num_procs",
+            ("num_procs",),
         )

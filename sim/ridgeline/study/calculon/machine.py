@@ -20,7 +20,6 @@ FORMATS: dict[DataType, str] = {
     "bfloat16": "bf16",
     "float32": "fp32",
 }
-_MAX_NODE = 1024
 
 
 def device_fields(system: System, name: str, file: str, like: Cluster) -> Fields:
@@ -152,22 +151,15 @@ def machine_remarks(system: System) -> Iterator[str]:
     yield "networks: latency: there of a whole operation, here of every message of it"
 
 
-def check_machine(system: System, file: str, like: Cluster) -> None:
-    """Raise ConfigError if the tiers cannot be drawn or priced."""
-    size = system.networks[0].size
-    if size > _MAX_NODE:
-        raise ConfigError(
-            f"found {size} processors; at most {_MAX_NODE} on the first tier can be read",
-            file=file,
-            field="networks.0.size",
-        )
+def check_like(system: System, like: Cluster) -> None:
+    """Raise ConfigError if a machine has no links whose energies the tiers could take over."""
     if _fabric_tier(system) is not None and like.fabric is None:
         raise ConfigError(
             f"{like.name} has no fabric whose energy the second tier could take over; name a"
             " cluster",
             field="--like",
         )
-    if size > 1 and not like.nodes.link_types:
+    if system.networks[0].size > 1 and not like.nodes.link_types:
         raise ConfigError(
             f"{like.name} has no links whose energy the first tier could take over; name a"
             " cluster of several nodes",

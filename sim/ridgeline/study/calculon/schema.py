@@ -13,7 +13,9 @@ from pydantic import Field, model_validator
 
 from ridgeline.config import FieldError, Strict
 
-Count = Annotated[int, Field(ge=1)]
+MAX_NODE = 1024
+"""Devices that a node has at most."""
+Count = Annotated[int, Field(ge=1, le=10**6)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -31,7 +33,7 @@ class Application(Strict):
     seq_size: Count
     attn_heads: Count
     attn_size: Count
-    num_blocks: Count
+    num_blocks: Annotated[int, Field(ge=1, le=1000)]
 
 
 class Execution(Strict):
@@ -44,13 +46,13 @@ class Execution(Strict):
     tensor_par_net: Annotated[int, Field(ge=0)]
     pipeline_par_net: Annotated[int, Field(ge=0)]
     data_par_net: Annotated[int, Field(ge=0)]
-    batch_size: Count
-    microbatch_size: Count
+    batch_size: Annotated[int, Field(ge=1, le=2**31)]
+    microbatch_size: Annotated[int, Field(ge=1, le=2**31)]
     datatype: DataType
     fused_activation: bool = False
     attention_type: Literal["multihead", "multiquery"] = "multihead"
     activation_recompute: Literal["full", "attn_only", "none"]
-    pipeline_interleaving: Count
+    pipeline_interleaving: Annotated[int, Field(ge=1, le=10**4)]
     optimizer_sharding: bool
     tensor_par_comm_type: Literal["ar", "p2p_rs_ag", "rs_ag"]
     in_network_reduction: bool = False
@@ -76,6 +78,8 @@ class Execution(Strict):
                 f" {self.data_par * self.microbatch_size}",
                 "batch_size",
             )
+        if self.pipeline_interleaving > 1 and self.pipeline_par == 1:
+            raise FieldError("needs pipeline_par of at least 2", "pipeline_interleaving")
         for field in ("weight_offload", "optimizer_offload"):
             if getattr(self, field):
                 raise FieldError("not simulated; of all that waits, activations can be", field)
@@ -186,6 +190,11 @@ class System(Strict):
             raise FieldError(
                 f"found {len(self.networks)} tiers; one or two can be read: a node, and a fabric",
                 "networks",
+            )
+        if (size := self.networks[0].size) > MAX_NODE:
+            raise FieldError(
+                f"found {size} processors; at most {MAX_NODE} on the first tier can be read",
+                *("networks", 0, "size"),
             )
         return self
 
