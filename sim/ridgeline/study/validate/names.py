@@ -53,6 +53,15 @@ def framework_of(name: str) -> Framework:
     return next((one for one in _frameworks() if text.startswith(one.begins)), Framework(()))
 
 
+def unstated_of(model: str, source: str) -> Mapping[str, Any]:
+    """Return what a table leaves out of a network or its plan that the table's source has."""
+    text = model.lower()
+    for known in _data()["unstated"]:
+        if text.startswith(tuple(known["begins"])) and known.get("in_source", "") in source:
+            return known
+    return {}
+
+
 def convolves_itself(name: str) -> bool:
     """Whether a framework has convolution kernels of its own, which no device file describes."""
     return name.lower().startswith(tuple(_data()["own_convolutions"]))
