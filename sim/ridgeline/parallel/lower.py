@@ -26,6 +26,7 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import Sharded, shard
+from ridgeline.parallel.spread import slowest
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.team import COLLECTIVE, Writer
 from ridgeline.parallel.wires import PROBE_BYTES, Wires
@@ -94,7 +95,7 @@ def lower(
         If the graph can not be divided or cut as the plan says.
     """
     builder = ProgramBuilder()
-    prices = Prices(builder, cluster.device)
+    prices = Prices(builder, cluster.device, slowest(plan.devices, plan.spread))
     far = prices.accounts[cluster.device.far_memory]
     wires = Wires(builder, topology, far, merge=fold)
     mesh = Mesh.of(plan)

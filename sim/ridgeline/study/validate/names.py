@@ -17,12 +17,19 @@ Kind = Literal["devices", "models", "precisions"]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node of these devices, and the cluster of such nodes if there is one."""
+    """A node of these devices, and the cluster of such nodes if there is one.
+
+    Attributes
+    ----------
+    place
+        Part of what tables call this machine, in lower case; "": of any other.
+    """
 
     node: str
     in_node: int
     cluster: str | None
     devices: tuple[str, ...]
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,12 @@ def framework_of(name: str) -> Framework:
     """Return the framework of a row; one that is unknown issues its ops in no time."""
     text = name.lower()
     return next((one for one in _frameworks() if text.startswith(one.begins)), Framework(()))
+
+
+@cache
+def spread() -> float:
+    """Return how far equal devices differ in speed (`Plan.spread`)."""
+    return float(_data()["spread"])
 
 
 def unstated_of(model: str, source: str) -> Mapping[str, Any]:
@@ -94,7 +107,13 @@ def _plain(name: str) -> str:
 def machines() -> tuple[Machine, ...]:
     """Return the machines that published measurements were made on."""
     return tuple(
-        Machine(row["node"], row["in_node"], row.get("cluster"), tuple(row["devices"]))
+        Machine(
+            row["node"],
+            row["in_node"],
+            row.get("cluster"),
+            tuple(row["devices"]),
+            row.get("place", ""),
+        )
         for row in _data()["machines"]
     )
 

@@ -12,7 +12,13 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
-from ridgeline.study.validate.names import convolves_itself, find_name, framework_of
+from ridgeline.study.validate.names import (
+    Framework,
+    convolves_itself,
+    find_name,
+    framework_of,
+    spread,
+)
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.model import Model, load_model
 
@@ -38,7 +44,8 @@ class Configuration:
     batch: int
     micro_batches: int
     precision: str
-    issue_s: float = 0.0
+    framework: Framework
+    place: str = ""
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -84,7 +91,8 @@ def configuration(row: Row) -> Configuration:
         batch=batch * accumulated,  # tables give what a device holds at a time
         micro_batches=accumulated,
         precision=precision,
-        issue_s=framework_of(row.text("framework")).issue_s,
+        framework=framework_of(row.text("framework")),
+        place=row.text("system"),
     )
 
 
@@ -118,7 +126,9 @@ def simulated(wanted: Configuration) -> Result:
         global_batch=wanted.batch * wanted.devices,
         micro_batch=wanted.batch // wanted.micro_batches,
         precision=wanted.precision,
-        issue=wanted.issue_s,
+        issue=wanted.framework.issue_s,
+        overlap=wanted.framework.overlap,
+        spread=spread(),
     )
     return simulate(_model(wanted.model, wanted.fields), _cluster(wanted), plan)
 
@@ -134,7 +144,7 @@ def _has_sequence(name: str) -> bool:
 
 
 def _cluster(wanted: Configuration) -> Cluster:
-    name, overrides = machine_of(wanted.device, wanted.devices, wanted.nodes)
+    name, overrides = machine_of(wanted.device, wanted.devices, wanted.nodes, wanted.place)
     return _loaded(name, tuple(overrides.items()))
 
 
