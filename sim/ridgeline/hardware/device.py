@@ -141,7 +141,8 @@ class Achievable(Strict):
 
     engine: str
     format: str
-    op: Literal["gemm", "conv2d", "recurrence"]
+    op: Literal["gemm", "conv2d", "recurrence", "attention"]
+    """attention: both products of scores in one kernel, and all five of its backward pass."""
     pass_: Literal["forward", "input-gradient", "weight-gradient"] | None = Field(
         default=None, alias="pass"
     )

@@ -84,10 +84,12 @@ def filter_class(loops: Conv) -> str:
 def achievable_share(op: Op, device: Device, engine: str, format_: str) -> Achievable | None:
     """Find the first calibration row of the device that fits an op.
 
-    A recurrence for which there is no row is as good as the products that it consists of.
+    A recurrence or fused attention for which there is no row is as good as the products that it
+    consists of.
     """
     kind = "conv2d" if isinstance(op.loops, Conv) else "gemm"
-    row = _first_row(op, device, engine, format_, "recurrence") if op.sequential else None
+    whole = "recurrence" if op.sequential else "attention" if op.kind == "flash-attention" else None
+    row = None if whole is None else _first_row(op, device, engine, format_, whole)
     return row or _first_row(op, device, engine, format_, kind)
 
 

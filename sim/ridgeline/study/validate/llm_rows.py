@@ -24,7 +24,13 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
-from ridgeline.study.validate.names import Framework, find_name, framework_of, unstated_of
+from ridgeline.study.validate.names import (
+    Framework,
+    find_name,
+    framework_of,
+    spread,
+    unstated_of,
+)
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.model import Model, load_model
 
@@ -236,6 +242,7 @@ def _plan(row: Row, devices: int, framework: Framework) -> Plan:
         "sharding": _sharding(row),
         "overlap": framework.overlap,
         "issue": framework.issue_s,
+        "spread": spread(),
         "sequence": tensor if "sequence parallel" in row.text("recompute").lower() else 1,
         "precision": (
             "fp8-mixed" if "fp8" in precision or "float8" in precision
