@@ -10,7 +10,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost, price
 from ridgeline.kernels.cost import places, price_of_place
 from ridgeline.parallel.shard import COLLECTIVES
-from ridgeline.workload.graph import Graph, Op, Same, Tensor
+from ridgeline.workload.graph import Graph, Op, Pass, Same, Tensor
 
 
 class Prices:
@@ -20,10 +20,14 @@ class Prices:
     ----------
     slower
         Time of the device's work over that of a typical device (`parallel.spread`).
+    idle_s
+        What the device waits for before each op of the forward and backward pass.
     """
 
-    def __init__(self, builder: ProgramBuilder, device: Device, slower: float = 1.0) -> None:
-        self.builder, self.device, self.slower = builder, device, slower
+    def __init__(
+        self, builder: ProgramBuilder, device: Device, slower: float = 1.0, idle_s: float = 0.0
+    ) -> None:
+        self.builder, self.device, self.slower, self.idle_s = builder, device, slower, idle_s
         self.cost_of_row: dict[int, OpCost] = {}
         self._costs: dict[object, OpCost] = {}
         self._by_op: dict[int, tuple[Op, OpCost]] = {}
@@ -42,7 +46,7 @@ class Prices:
         key = _signature(op, graph)
         if key not in self._costs:
             free = op.kind in COLLECTIVES
-            self._costs[key] = OpCost(0.0) if free else self._slowed(price(op, graph, self.device))
+            self._costs[key] = OpCost(0.0) if free else self._issued(op, graph)
         return self._costs[key]
 
     def row(self, cost: OpCost) -> int:
@@ -69,6 +73,12 @@ class Prices:
                     cost.level_work[name] = size_bytes / level.achievable.value
             self._costs[key] = self._slowed(cost)
         return self._costs[key]
+
+    def _issued(self, op: Op, graph: Graph) -> OpCost:
+        cost = self._slowed(price(op, graph, self.device))
+        if not self.idle_s or op.pass_ is Pass.UPDATE:  # updates are issued together
+            return cost
+        return replace(cost, latency_s=cost.latency_s + self.idle_s)
 
     def _slowed(self, cost: OpCost) -> OpCost:
         if self.slower == 1.0:

@@ -42,6 +42,8 @@ class Framework:
         Beginnings of the names that it has in tables, in lower case.
     issue_s
         Time of the host to issue an op (`Plan.issue`).
+    issue_ahead
+        Whether the host goes on while the device works (`Plan.issue_ahead`).
     overlap
         Whether gradients are reduced during the backward pass (`Plan.overlap`).
     attention
@@ -50,6 +52,7 @@ class Framework:
 
     begins: tuple[str, ...]
     issue_s: float = 0.0
+    issue_ahead: bool = True
     overlap: bool = True
     attention: str | None = None
 
@@ -86,6 +89,7 @@ def _frameworks() -> tuple[Framework, ...]:
         Framework(
             tuple(row["begins"]),
             units.parse(row.get("issue", "0 s"), "s"),
+            bool(row.get("issue_ahead", True)),
             bool(row.get("overlap", True)),
             row.get("attention"),
         )

@@ -127,6 +127,7 @@ def simulated(wanted: Configuration) -> Result:
         micro_batch=wanted.batch // wanted.micro_batches,
         precision=wanted.precision,
         issue=wanted.framework.issue_s,
+        issue_ahead=wanted.framework.issue_ahead,
         overlap=wanted.framework.overlap,
         spread=spread(),
     )
