@@ -88,9 +88,11 @@ def achievable_share(op: Op, device: Device, engine: str, format_: str) -> Achie
     consists of.
     """
     kind = "conv2d" if isinstance(op.loops, Conv) else "gemm"
-    whole = "recurrence" if op.sequential else "attention" if op.kind == "flash-attention" else None
-    row = None if whole is None else _first_row(op, device, engine, format_, whole)
-    return row or _first_row(op, device, engine, format_, kind)
+    whole = ["recurrence"] if op.sequential else []
+    if op.kind == "flash-attention":
+        whole = ["attention-1", "attention"] if dict(op.attrs).get("first") else ["attention"]
+    rows = (_first_row(op, device, engine, format_, name) for name in (*whole, kind))
+    return next((row for row in rows if row is not None), None)
 
 
 def _first_row(op: Op, device: Device, engine: str, format_: str, kind: str) -> Achievable | None:
