@@ -29,6 +29,7 @@ from ridgeline.study.validate.names import (
     find_name,
     framework_of,
     spread,
+    unknown,
     unstated_of,
 )
 from ridgeline.study.validate.rows import Row
@@ -163,7 +164,7 @@ def configuration(row: Row) -> Configuration:
         "devices", row.text("accelerator"), re.split(r"[(,]", row.text("accelerator"))[0]
     )
     if device is None:
-        raise RidgelineError(f"no description of the device {row.text('accelerator')}")
+        raise RidgelineError(unknown("devices", row.text("accelerator")))
     return Configuration(model, sequence, device, devices, _plan(row, devices, framework))
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from ridgeline import catalog, units
 from ridgeline.config import parse_yaml
+from ridgeline.errors import nearest
 
 Kind = Literal["devices", "models", "precisions"]
 
@@ -98,13 +99,38 @@ def _frameworks() -> tuple[Framework, ...]:
 
 
 def find_name(kind: Kind, *names: str) -> str | None:
-    """Return the catalogue's name of the first of `names` that is known, else None."""
+    """Return the catalogue's name of the first of `names` that is known, else None.
+
+    Case, punctuation, vendors and the order of words do not matter.
+    """
     known = _names()[kind]
-    return next((known[_plain(name)] for name in names if _plain(name) in known), None)
+    keys = (key for name in names for key in (_plain(name), _words(name)))
+    return next((known[key] for key in keys if key in known), None)
+
+
+def unknown(kind: Kind, name: str) -> str:
+    """Say that a name of a table is not known, and what comes near it."""
+    what = {"devices": "device", "models": "network", "precisions": "number format"}[kind]
+    return f"no description of the {what} {name or '(not given)'}{nearest(name, _spelled(kind))}"
+
+
+@cache
+def _spelled(kind: Kind) -> tuple[str, ...]:
+    return (*_data()[kind], *(alias for names in _data()[kind].values() for alias in names))
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    """Leave out case, punctuation and what vendors put before names."""
+    return re.sub(r"[^a-z0-9]", "", _without_vendor(name))
+
+
+def _words(name: str) -> str:
+    """Put the words of a name in order."""
+    return " ".join(sorted(re.findall(r"[a-z0-9]+", _without_vendor(name))))
+
+
+def _without_vendor(name: str) -> str:
+    return re.sub(r"\b(nvidia|tesla|geforce|quadro|amd|google|cloud)\b", "", name.lower())
 
 
 @cache
@@ -125,12 +151,13 @@ def machines() -> tuple[Machine, ...]:
 @cache
 def _names() -> Mapping[str, Mapping[str, str]]:
     data = _data()
-    known = {
-        kind: {_plain(alias): name for name, aliases in data[kind].items() for alias in aliases}
-        for kind in ("devices", "models", "precisions")
-    }
-    for kind in ("devices", "models"):
-        known[kind] |= {_plain(name): name for name in catalog.names(kind)}
+    known: dict[str, dict[str, str]] = {}
+    for kind in ("devices", "models", "precisions"):
+        pairs = [(alias, name) for name, aliases in data[kind].items() for alias in aliases]
+        if kind != "precisions":
+            pairs += [(name, name) for name in catalog.names(kind)]
+        known[kind] = {_words(alias): name for alias, name in pairs}
+        known[kind] |= {_plain(alias): name for alias, name in pairs}
     return known
 
 

@@ -18,6 +18,7 @@ from ridgeline.study.validate.names import (
     find_name,
     framework_of,
     spread,
+    unknown,
 )
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.model import Model, load_model
@@ -67,15 +68,15 @@ def configuration(row: Row) -> Configuration:
         raise RidgelineError("this is the speed of inference")
     model = find_name("models", f"{row.text('model')} {row.text('variant')}", row.text("model"))
     if model is None:
-        raise RidgelineError(f"no description of the network {row.text('model')}")
+        raise RidgelineError(unknown("models", row.text("model")))
     if convolves_itself(row.text("framework")):
         raise RidgelineError(f"the convolutions of {row.text('framework')} are not described")
     device = find_name("devices", row.text("accelerator"))
     if device is None:
-        raise RidgelineError(f"no description of the device {row.text('accelerator')}")
+        raise RidgelineError(unknown("devices", row.text("accelerator")))
     precision = find_name("precisions", row.text("precision"))
     if precision is None:
-        raise RidgelineError(f"unknown precision {row.text('precision')}")
+        raise RidgelineError(unknown("precisions", row.text("precision")))
     devices, batch = row.whole("n_accel"), row.whole("batch_per_accel")
     if not devices or not batch:
         raise RidgelineError("the number of devices or the batch is not given")
