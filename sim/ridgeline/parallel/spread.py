@@ -1,8 +1,8 @@
 """The slowest of many devices: chips of one kind differ in speed, and a step waits for the last.
 
 P. Sinha et al., "Not All GPUs Are Created Equal: Characterizing Variability in Large-Scale,
-Accelerator-Rich Systems", SC22, arXiv:2208.11035, find that the speed of equal devices varies by 8 %
-on average over five clusters, from one end of a box plot's whiskers to the other.
+Accelerator-Rich Systems", SC22, arXiv:2208.11035, find that the speed of equal devices varies by
+8 % on average over five clusters, from one end of a box plot's whiskers to the other.
 """
 
 from __future__ import annotations

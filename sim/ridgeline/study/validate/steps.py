@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ridgeline.errors import RidgelineError
@@ -30,6 +30,7 @@ COLUMNS = (
 SHIPPED = "steps.csv"
 _SAMPLES = frozenset({"images/s", "sequences/s", "samples/s"})
 _NO_UPDATE = "no update"
+_FEW = 8  # micro-batches that are simulated of a step that accumulates more
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 
 
@@ -105,8 +106,13 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
     RidgelineError
         If the step cannot be simulated, or the unit is not one that a simulation answers.
     """
-    result = simulated(wanted)
+    few = min(wanted.micro_batches, _FEW)
+    result = simulated(_with_micro_batches(wanted, few))
     step_s = result.step_time_s
+    if wanted.micro_batches > few:  # each further one takes as long as the last ones
+        fewer = simulated(_with_micro_batches(wanted, few // 2))
+        each_s = (step_s - fewer.step_time_s) / (few - few // 2)
+        step_s += (wanted.micro_batches - few) * each_s
     if "data" in row.values and _NO_UPDATE in row.text("data"):
         step_s -= result.time_s["optimizer"]
     if row.text("unit") in _SAMPLES:
@@ -115,8 +121,14 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
         scale = result.tokens_per_s
     else:
         raise RidgelineError(f"the unit {row.text('unit')} is not one of the simulation")
-    predicted = scale * result.step_time_s / step_s
+    predicted = scale * result.step_time_s * (wanted.micro_batches / few) / step_s
     return predicted, scale * _THIRD / result.mfu
+
+
+def _with_micro_batches(wanted: Configuration, number: int) -> Configuration:
+    """Return the configuration with another number of micro-batches of the same size."""
+    size = wanted.batch // wanted.micro_batches
+    return replace(wanted, batch=size * number, micro_batches=number)
 
 
 @lru_cache(maxsize=4096)

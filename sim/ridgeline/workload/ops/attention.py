@@ -90,7 +90,12 @@ def flash_attention(
         loops=Gemm(group * rows, columns, size + of_value, batch=n * kv_heads),
         flops=(FLASH.forward.flops + bool(dropout) * DROPOUT.forward.flops)
         * (n * heads * rows * columns),
-        attrs=(*_attrs(heads, kv_heads, causal), ("scale", scale), ("probability", dropout), *version),
+        attrs=(
+            *_attrs(heads, kv_heads, causal),
+            ("scale", scale),
+            ("probability", dropout),
+            *version,
+        ),
     )
     return y
 
