@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.study.validate import llm_rows, memory
+from ridgeline.study.validate import llm_rows, memory, steps
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import Kind, find_name, framework_of, unknown
 from ridgeline.study.validate.rows import Row
@@ -86,3 +86,16 @@ def test_what_words_do_not_say_is_a_reason(words: str, why: str) -> None:
     made = next(iter(memory.predict([Row("t", 2, {**MEMORY, "technique": words})])))
     assert isinstance(made, memory.Skipped)
     assert why in made.reason
+
+
+def test_steps_of_many_micro_batches_follow_from_few() -> None:
+    values = {"model": "resnet18", "variant": "", "framework": "MXNet", "accelerator": "V100",
+              "precision": "fp32", "n_accel": "8", "batch_per_accel": "1", "grad_accum": "20",
+              "system": "", "unit": "images/s"}  # fmt: skip
+    row = Row("t", 2, values)
+    wanted = steps.configuration(row)
+    assert wanted.micro_batches == 20
+    whole = steps.simulated(wanted)
+    predicted, third = steps.predicted_throughput(row, wanted)
+    assert predicted == pytest.approx(whole.samples_per_s, rel=1e-6)
+    assert third == pytest.approx(whole.samples_per_s / (3 * whole.mfu), rel=1e-6)
