@@ -67,6 +67,7 @@ class Configuration:
     device: str
     devices: int
     plan: Plan
+    place: str = ""
 
     @property
     def tokens(self) -> int:
@@ -75,7 +76,7 @@ class Configuration:
 
     def simulate(self) -> Result:
         """Simulate the step."""
-        return simulate(self.model, _cluster(self.device, self.devices), self.plan)
+        return simulate(self.model, _cluster(self.device, self.devices, self.place), self.plan)
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
@@ -165,7 +166,8 @@ def configuration(row: Row) -> Configuration:
     )
     if device is None:
         raise RidgelineError(unknown("devices", row.text("accelerator")))
-    return Configuration(model, sequence, device, devices, _plan(row, devices, framework))
+    plan = _plan(row, devices, framework)
+    return Configuration(model, sequence, device, devices, plan, row.text("accelerator"))
 
 
 def _model(row: Row, framework: Framework) -> tuple[Model, int]:
@@ -341,6 +343,6 @@ def _loaded(name: str, fields: tuple[tuple[str, Any], ...]) -> Model:
 
 
 @lru_cache(maxsize=64)
-def _cluster(device: str, devices: int) -> Cluster:
-    name, overrides = machine_of(device, devices, None)
+def _cluster(device: str, devices: int, place: str) -> Cluster:
+    name, overrides = machine_of(device, devices, None, place)
     return load_cluster(name, dict(overrides))

@@ -73,7 +73,8 @@ def spread() -> float:
 def unstated_of(model: str, source: str) -> Mapping[str, Any]:
     """Return what a table leaves out of a network or its plan that the table's source has."""
     text = model.lower()
-    for known in _data()["unstated"]:
+    rows: list[Mapping[str, Any]] = _data()["unstated"]
+    for known in rows:
         if text.startswith(tuple(known["begins"])) and known.get("in_source", "") in source:
             return known
     return {}
