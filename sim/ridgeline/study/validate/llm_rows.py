@@ -233,6 +233,7 @@ def _plan(row: Row, devices: int, framework: Framework) -> Plan:
     precision = row.text("precision").lower()
     if not any(name in precision for name in _PRECISIONS):
         raise RidgelineError(f"unknown precision {row.text('precision') or '(not given)'}")
+    again = row.text("recompute").lower()
     fields: dict[str, Any] = {
         "global_batch": batch,
         "data": data,
@@ -246,7 +247,7 @@ def _plan(row: Row, devices: int, framework: Framework) -> Plan:
         "overlap": framework.overlap,
         "issue": framework.issue_s,
         "spread": spread(),
-        "sequence": tensor if "sequence parallel" in row.text("recompute").lower() else 1,
+        "sequence": tensor if framework.sequence or "sequence parallel" in again else 1,
         "precision": (
             "fp8-mixed" if "fp8" in precision or "float8" in precision
             else "bf16-mixed" if "bf16" in precision else "fp16-mixed"

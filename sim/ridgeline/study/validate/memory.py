@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.result import Result
-from ridgeline.study.validate.llm_rows import configuration, in_order, number
+from ridgeline.study.validate.llm_rows import Configuration, configuration, in_order, number
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row
 
@@ -44,7 +45,7 @@ def _one(row: Row) -> Outcome | Skipped:
     if measured is None:
         return skip(row, row.values.get("why") or "no measured memory")
     try:
-        wanted = configuration(row)
+        wanted = _short(configuration(row))
         result = wanted.simulate()
     except RidgelineError as error:
         return skip(row, str(error))
@@ -62,6 +63,14 @@ def _one(row: Row) -> Outcome | Skipped:
         trivial={} if full else {"16 bytes a parameter": 16 * _weights(result)},
         points=full,
     )
+
+
+def _short(wanted: Configuration) -> Configuration:
+    """Leave out micro-batches that only repeat what those before hold."""
+    plan = wanted.plan
+    few = min(plan.micro_batches, _STEADY * plan.pipeline)
+    batch = plan.data * plan.micro_batch_size * few
+    return replace(wanted, plan=plan.model_copy(update={"global_batch": batch}))
 
 
 def _predicted(result: Result, what: str) -> float:
@@ -133,7 +142,7 @@ def _sharding(words: str, stage: str) -> str:
     """Return how far the state is shared, of the words of a technique: not, if none says so."""
     if stage:
         return f"zero-{stage}"
-    return "fsdp" if "fsdp" in words else ""
+    return "fsdp" if re.search(r"\bfsdp|\b2d\b", words) else ""  # 2d: FSDP and tensor parallelism
 
 
 def _recompute(words: str) -> str:

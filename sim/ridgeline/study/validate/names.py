@@ -49,6 +49,8 @@ class Framework:
         Whether gradients are reduced during the backward pass (`Plan.overlap`).
     attention
         Kernel of attention; None: that of the network's description.
+    sequence
+        Whether tensor-parallel ranks always share the positions between ops (`Plan.sequence`).
     """
 
     begins: tuple[str, ...]
@@ -56,6 +58,7 @@ class Framework:
     issue_ahead: bool = True
     overlap: bool = True
     attention: str | None = None
+    sequence: bool = False
 
 
 def framework_of(name: str) -> Framework:
@@ -94,6 +97,7 @@ def _frameworks() -> tuple[Framework, ...]:
             bool(row.get("issue_ahead", True)),
             bool(row.get("overlap", True)),
             row.get("attention"),
+            bool(row.get("sequence", False)),
         )
         for row in _data()["frameworks"]
     )
