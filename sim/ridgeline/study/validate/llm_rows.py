@@ -158,6 +158,8 @@ def configuration(row: Row) -> Configuration:
     RidgelineError
         If something is unknown or missing; the message is the reason to skip the row.
     """
+    if "lora" in f"{row.text('model')} {row.text('other')}".lower():
+        raise RidgelineError("only adapters of the weights are trained (LoRA)")
     framework = framework_of(row.text("framework"))
     model, sequence = _model(row, framework)
     devices = _need(row, "n_accel")
@@ -245,6 +247,7 @@ def _plan(row: Row, devices: int, framework: Framework) -> Plan:
         "recompute": recompute(row),
         "sharding": _sharding(row),
         "overlap": framework.overlap,
+        "overlap_tensor": framework.overlap_tensor,
         "issue": framework.issue_s,
         "spread": spread(),
         "sequence": tensor if framework.sequence or "sequence parallel" in again else 1,

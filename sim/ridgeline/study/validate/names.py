@@ -51,6 +51,8 @@ class Framework:
         Kernel of attention; None: that of the network's description.
     sequence
         Whether tensor-parallel ranks always share the positions between ops (`Plan.sequence`).
+    overlap_tensor
+        Whether ops run beside what these ranks send (`Plan.overlap_tensor`).
     """
 
     begins: tuple[str, ...]
@@ -59,6 +61,7 @@ class Framework:
     overlap: bool = True
     attention: str | None = None
     sequence: bool = False
+    overlap_tensor: bool = False
 
 
 def framework_of(name: str) -> Framework:
@@ -98,6 +101,7 @@ def _frameworks() -> tuple[Framework, ...]:
             bool(row.get("overlap", True)),
             row.get("attention"),
             bool(row.get("sequence", False)),
+            bool(row.get("overlap_tensor", False)),
         )
         for row in _data()["frameworks"]
     )
