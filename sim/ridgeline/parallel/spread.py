@@ -7,8 +7,6 @@ Accelerator-Rich Systems", SC22, arXiv:2208.11035, find that the speed of equal 
 
 from __future__ import annotations
 
-from statistics import NormalDist
-
 
 def slowest(devices: int, deviation: float) -> float:
     """Return the expected time of the slowest of many devices over that of a typical one.
@@ -23,4 +21,6 @@ def slowest(devices: int, deviation: float) -> float:
     """
     if devices == 1 or not deviation:
         return 1.0
+    from statistics import NormalDist  # an import that others do without
+
     return 1.0 + deviation * NormalDist().inv_cdf((devices - 0.375) / (devices + 0.25))
