@@ -141,7 +141,9 @@ class Achievable(Strict):
 
     engine: str
     format: str
-    op: Literal["gemm", "conv2d", "recurrence"]
+    op: Literal["gemm", "conv2d", "recurrence", "attention", "attention-1"]
+    """attention: both products of scores in one kernel, and all five of its backward pass; -1: by
+    the first version of such kernels."""
     pass_: Literal["forward", "input-gradient", "weight-gradient"] | None = Field(
         default=None, alias="pass"
     )
