@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ridgeline as rl
 from machines import write_machine
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price
@@ -136,3 +137,16 @@ def test_a_mini_batch_of_no_step_before_is_far() -> None:
     graph = mlp(4, [8])
     found = residence(graph, device("1 KiB"))
     assert pytest.approx(1) == max(max(f, default=0) for f in found.values())
+
+
+def test_a_simulated_step_stays_in_its_cache() -> None:
+    plan, model = rl.Plan(global_batch=16, precision="fp32"), load_model("mlp")
+    path = str(Path(MACHINE.name) / "device.yaml")
+    overrides = {"device.memory.l2.capacity": "64 MiB"}
+    streamed = rl.simulate(model, rl.load_cluster(path, overrides), plan)
+    kept = rl.simulate(
+        model, rl.load_cluster(path, {**overrides, "device.memory.l2.keeps": True}), plan
+    )
+    assert kept.traffic_bytes["hbm"] == 0 < streamed.traffic_bytes["hbm"]
+    assert kept.step_time_s < streamed.step_time_s
+    assert kept.flops_per_step == streamed.flops_per_step
