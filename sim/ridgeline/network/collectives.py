@@ -167,13 +167,14 @@ def fastest_schedule(
     names = _algorithms(op)
     if not topology.single_channel and (op, "ring") in ALGORITHMS:
         names = ["ring"]
-    schedules: list[Schedule] = []
     if uneven is None and not topology.single_channel:
-        schedules += nccl.candidates(op, topology, group, size_bytes)
-    if not schedules:
-        for name in names:
-            with suppress(DoesNotApplyError):
-                schedules.append(ALGORITHMS[op, name](topology, group, size_bytes, uneven))
+        chosen = nccl.choice(op, topology, group, size_bytes)
+        if chosen is not None:
+            return chosen
+    schedules: list[Schedule] = []
+    for name in names:
+        with suppress(DoesNotApplyError):
+            schedules.append(ALGORITHMS[op, name](topology, group, size_bytes, uneven))
     if len(schedules) == 1:
         return schedules[0]
     return min(schedules, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
