@@ -116,9 +116,11 @@ def collective(
         The ranks that take part, or how many from rank 0 on; all of them by default. The first is
         the root.
     algorithm
-        Name of an algorithm. "auto" takes the fastest that applies: of all for an inline topology,
-        which is an idealised network; of what NCCL chooses from (`ridgeline.network.nccl`) for a
-        machine with NVLink; of the rings for any other machine, if the operation has one.
+        Name of an algorithm, on a machine with NVLink also one of NCCL's with its protocol
+        (``ring-ll128``, ``tree-simple``, ``nvls``). "auto" takes the fastest that applies of all
+        for an inline topology, which is an idealised network; what NCCL would choose
+        (`ridgeline.network.nccl`) on a machine with NVLink; the fastest of the rings on any other
+        machine, if the operation has one.
     parts
         Sizes in bytes of the parts of an operation with uneven ones: one per rank, or of an
         all-to-all one row per rank. `size_bytes` remains what bandwidths are reckoned from.
@@ -131,7 +133,8 @@ def collective(
 
     compression
         `ridgeline.network.sparse.Compression`: send values of another width, or only some of them
-        with their places, and let sums fill in. "auto" takes the fastest of all algorithms.
+        with their places, and let sums fill in. "auto" takes the fastest of all algorithms but
+        in-network reduction, whose switches add dense values.
 
     Raises
     ------
@@ -150,9 +153,11 @@ def collective(
     if cost is not None and len(group) > 1:
         return _by_cost(op, asked, topology, group, size_bytes, uneven, cost)
     if compression is not None:
+        if algorithm == "auto":  # switches add dense values
+            asked = [name for name in every if name != "in-network"]
         return _compressed(op, asked, topology, group, size_bytes, compression)
     if algorithm != "auto":
-        return _result(ALGORITHMS[op, algorithm](topology, group, size_bytes, uneven), topology)
+        return _result(_named(op, algorithm, topology, group, size_bytes, uneven), topology)
     return _result(fastest_schedule(op, topology, group, size_bytes, uneven), topology)
 
 
@@ -178,6 +183,22 @@ def fastest_schedule(
     if len(schedules) == 1:
         return schedules[0]
     return min(schedules, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
+
+
+def _named(
+    op: str,
+    algorithm: str,
+    topology: Topology,
+    group: tuple[int, ...],
+    size_bytes: float,
+    uneven: Floats | None,
+) -> Schedule:
+    """Return the schedule of an algorithm, or of one of NCCL's with its protocol."""
+    if (op, algorithm) not in ALGORITHMS and uneven is None and not topology.single_channel:
+        for schedule in nccl.candidates(op, topology, group, size_bytes):
+            if schedule.algorithm == algorithm:
+                return schedule
+    return ALGORITHMS[op, algorithm](topology, group, size_bytes, uneven)
 
 
 def _by_cost(

@@ -23,8 +23,8 @@ What is taken differs from what NCCL chooses by, in five ways (docs/network.md h
 - With Simple a rank passes on a chunk in two slices, of at most 1 MiB a channel; one slice's time
   passes until the last one is through.
 - NVLS works in chunks that pass stages: what is read into the buffers, added up, and sent to all.
-  Two more chunks' time than there are chunks pass until the last is through. Chunks are of 128 KiB a
-  channel and head, smaller for small payloads (src/enqueue.cc, src/transport/nvls.cc).
+  Two more chunks' time than there are chunks pass until the last is through. Chunks are of 128 KiB
+  a channel and head, smaller for small payloads (src/enqueue.cc, src/transport/nvls.cc).
 - NVLSTree joins nodes by NCCL's double binary tree; an inner node sends the payload twice.
 - LL128 reaches ``_LL128_REACHED`` of the bandwidth of some links, where it was measured.
 
@@ -122,9 +122,7 @@ class _Option(NamedTuple):
     expected_s: float
 
 
-def _options(
-    op: str, topology: Topology, ranks: Sequence[int], size_bytes: float
-) -> list[_Option]:
+def _options(op: str, topology: Topology, ranks: Sequence[int], size_bytes: float) -> list[_Option]:
     if op not in _PASSES or len(ranks) < 2:
         return []
     link = next((name for name in _LL_MOST if name in topology.link_class), None)
@@ -239,7 +237,9 @@ class _Machine:
         busy_s = float((load[used] / topology.bandwidth_bytes_per_s[used]).max(initial=0.0))
         expected_s = latency_s + busy_s
         if size_bytes:
-            latency_s += _NVLS_STAGES * busy_s * min(1.0, self._nvls_chunks(size_bytes) / size_bytes)
+            latency_s += (
+                _NVLS_STAGES * busy_s * min(1.0, self._nvls_chunks(size_bytes) / size_bytes)
+            )
         loads = Loads(used.astype(np.int32), load[used])
         name = "nvls" if self.nodes == 1 else "nvls-tree"
         return self._option("all-reduce", name, size_bytes, latency_s, loads, expected_s)

@@ -8,8 +8,12 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.validate.names import machines
 
 
-def machine_of(device: str, devices: int, nodes: int | None) -> tuple[str, Mapping[str, str]]:
+def machine_of(
+    device: str, devices: int, nodes: int | None, system: str = ""
+) -> tuple[str, Mapping[str, str]]:
     """Return the catalogue's name of a machine with these devices, and what to replace in it.
+
+    `system` is what the row calls the machine, which decides between several.
 
     Raises
     ------
@@ -18,9 +22,16 @@ def machine_of(device: str, devices: int, nodes: int | None) -> tuple[str, Mappi
     """
     if devices == 1:
         return device, {}
-    for machine in machines():
-        if device in machine.devices and (devices <= machine.in_node and (nodes or 1) == 1):
+    known = [
+        machine
+        for machine in machines()
+        if device in machine.devices and system.startswith(machine.systems)
+    ]
+    for machine in known:
+        if devices <= machine.in_node and (nodes or 1) == 1:
             return machine.node, {"node.device": device}
-        if device in machine.devices and machine.cluster is not None:
+        if machine.cluster is not None and not (
+            nodes == 1 and any(devices <= other.in_node for other in known)
+        ):
             return machine.cluster, {"node.device": device}
     raise RidgelineError(f"no description of a machine with {devices} of the device {device}")

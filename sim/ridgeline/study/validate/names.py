@@ -23,6 +23,8 @@ class Machine:
     in_node: int
     cluster: str | None
     devices: tuple[str, ...]
+    systems: tuple[str, ...] = ("",)
+    """Beginnings of what a row calls its system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,13 @@ def _plain(name: str) -> str:
 def machines() -> tuple[Machine, ...]:
     """Return the machines that published measurements were made on."""
     return tuple(
-        Machine(row["node"], row["in_node"], row.get("cluster"), tuple(row["devices"]))
+        Machine(
+            row["node"],
+            row["in_node"],
+            row.get("cluster"),
+            tuple(row["devices"]),
+            tuple(row.get("systems", [""])),
+        )
         for row in _data()["machines"]
     )
 
