@@ -104,6 +104,7 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
         empty_list(n_streams),
         empty_list(n_resources),
         empty_list(n_streams),
+        empty_list(int(n_users.max(initial=0))),
         tournament(n_streams),
         tournament(n_streams),
         tournament(n_resources),
@@ -147,6 +148,7 @@ def _play(
     picked: Ints,  # list of the tasks that got all their picks in this round
     listed: Ints,  # lists of the resources and streams connected to a change of the flows
     reached: Ints,
+    frozen: Ints,
     fixed_ends: Floats,  # tournaments of the streams: when their fixed times and flows end
     fluid_ends: Floats,
     full: Floats,  # tournaments of the levels at which resources are full and flows capped
@@ -187,6 +189,7 @@ def _play(
                 fluid_ends,
                 full,
                 capped,
+                frozen,
             )
         now = fluid_ends[1]
         if fixed_ends[1] <= now * (1.0 + MOMENT):

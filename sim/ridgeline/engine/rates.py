@@ -47,6 +47,7 @@ def fair_rates(capacity: Floats, use_ptr: Ints, use_resource: Ints, use_share: F
         np.zeros(len(uses), USER),
         empty_list(n_resources),
         empty_list(n_flows),
+        empty_list(int(n_users.max(initial=0))),
         tournament(n_flows),
         tournament(n_resources),
         tournament(n_flows),
@@ -66,6 +67,7 @@ def _divide_once(
     users: Records,
     listed: Ints,
     reached: Ints,
+    frozen: Ints,
     ends: Floats,
     full: Floats,
     capped: Floats,
@@ -73,4 +75,6 @@ def _divide_once(
 ) -> None:
     for flow in range(len(flows)):
         begin_flow(flow, flow, 0.0, flows, legs, uses, resources, places, users, listed, change[0])
-    divide(0.0, flows, resources, places, users, listed, reached, change[0], ends, full, capped)
+    divide(
+        0.0, flows, resources, places, users, listed, reached, change[0], ends, full, capped, frozen
+    )

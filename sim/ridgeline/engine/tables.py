@@ -12,6 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 Records = npt.NDArray[Any]
+Places = npt.NDArray[np.uint32]
+"""Numbers of records. Unsigned, as those in the tables: for signed ones compiled code would look at
+every access whether it counts from the end."""
 
 NONE = -1
 
