@@ -216,10 +216,18 @@ def _fill(
     level can only rise when flows freeze below it, so it may be too low but never too high; it is
     brought up to date when it comes first.
     """
+    half = len(full) >> 1
+    all_at_once = MANY * listed[0] > half
     for i in range(1, listed[0] + 1):
         resource = resources[listed[i]]
         if resource["rising"] > 0:
-            set_time(full, listed[i], resource["free"] / resource["rise"])
+            level = resource["free"] / resource["rise"]
+            if all_at_once:
+                full[half + listed[i]] = level
+            else:
+                set_time(full, listed[i], level)
+    if all_at_once:
+        hold_again(full)
     while True:
         level = full[1]
         if capped[1] < level:
