@@ -15,11 +15,12 @@ from ridgeline.hardware import load_cluster
 from ridgeline.network import collective, from_cluster, nccl
 from ridgeline.network.astrasim import (
     Dimension,
+    System,
     collective_time_ns,
-    read_network,
-    read_system,
+    network_time_ns,
     ring_time_ns,
 )
+from ridgeline.network.astrasim_files import read_network, read_system
 from ridgeline.network.algorithms.pipelines import double_tree_sent
 from ridgeline.network.calibration import fit_linear, fit_ways
 from ridgeline.network.schedule import closed_form_time_s
@@ -200,10 +201,48 @@ def test_compatibility_mode_of_a_collective() -> None:
     assert gathered.time_s == pytest.approx(
         1e-9 * ring_time_ns("all-gather", 2**20, 8, bandwidth_gib_per_s=50, latency_ns=500)
     )
-    with pytest.raises(RidgelineError, match="is for one dimension"):
-        collective("all-reduce", 2**20, "Torus(4x4, 50 GiB/s, 500 ns)", compat="astrasim")
+    torus = collective("all-reduce", 2**20, "Torus(4x4, 50 GiB/s, 500 ns)", compat="astrasim")
+    dimensions = [Dimension("Ring", 4, 50, 500)] * 2
+    assert torus.time_s == pytest.approx(
+        1e-9 * network_time_ns("all-reduce", ["ring"] * 2, 2**20, dimensions)
+    )
+    assert torus.algorithm == "hierarchical"
+    for where in ("Mesh(4x4, 50 GiB/s, 500 ns)", "dgx-a100", "FatTree(4, 1 GB/s, 1 us)"):
+        with pytest.raises(RidgelineError, match="is for products of Ring"):
+            collective("all-reduce", 2**20, where, compat="astrasim")
+    with pytest.raises(RidgelineError, match="compatibility mode is 'astrasim'"):
+        collective("all-reduce", 2**20, text, compat="astra")  # type: ignore[arg-type]
+    with pytest.raises(RidgelineError, match="needs its compatibility mode"):
+        collective("all-reduce", 2**20, text, system=System())
+    halves = System({"all-reduce": ("direct", "halving-doubling")}, splits=1)
+    with pytest.raises(RidgelineError, match="2 algorithms for all-reduce, the network 1"):
+        collective("all-reduce", 2**20, text, compat="astrasim", system=halves)
     with pytest.raises(RidgelineError, match="has no 'all-to-al'"):
         ring_time_ns("all-to-al", 1, 2, bandwidth_gib_per_s=1, latency_ns=0)
+
+
+_OWN_NAMES = {"halvingDoubling": "halving-doubling"}
+
+
+@pytest.mark.parametrize("row", rows("astrasim_dimensions.csv"))
+def test_astrasim_in_several_dimensions_to_the_nanosecond(row: dict[str, str]) -> None:
+    parts = zip(
+        row["topology"].split("x"), map(int, row["npus"].split("x")),
+        map(float, row["bandwidth_GiBps"].split("/")), map(float, row["latency_ns"].split("/")),
+        strict=True,
+    )  # fmt: skip
+    system = System(
+        {}, int(row["endpoint_delay_ns"]), int(row["splits"]), int(row["active_chunks"]),
+        float(row["local_mem_bw"]),
+    )  # fmt: skip
+    time_ns = network_time_ns(
+        row["collective"].replace("_", "-"),
+        [_OWN_NAMES.get(name, name) for name in row["algo"].split("/")],
+        int(row["size_bytes"]),
+        [Dimension(*part) for part in parts],
+        system,
+    )
+    assert time_ns == int(row["cycles_ns"])
 
 
 def test_astrasim_files(tmp_path: Path) -> None:
@@ -278,11 +317,11 @@ def test_a_line_is_found_in_spite_of_an_odd_point() -> None:
         fit_linear(model, measured - 1.7)
 
 
-def test_calibrated_all_reduces_are_within_two_percent_where_measurements_are_smooth() -> None:
+def test_calibrated_all_reduces_are_within_three_percent_and_a_half() -> None:
     made = reproduce("nccl-all-reduce")
     errors_of: dict[str, list[float]] = {}
     for row in made.rows:
         errors_of.setdefault(row.group, []).append(abs(row.residual))
     means = {group: sum(errors) / len(errors) for group, errors in errors_of.items()}
-    assert max(means[group] for group in ("2 x A100", "4 x A100", "4 x V100")) < 0.025
-    assert max(means.values()) < 0.08
+    assert max(means[group] for group in ("2 x A100", "4 x A100", "4 x V100")) < 0.03
+    assert max(means.values()) < 0.035

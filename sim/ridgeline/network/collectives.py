@@ -39,6 +39,7 @@ __all__ = [
     "reduce_scatter_ring",
 ]
 
+_ASTRASIM_BLOCKS = frozenset({"Ring", "Switch", "FullyConnected"})
 _BUS_PASSES = {
     "all-reduce": (2, 2),
     "reduce-scatter": (1, 1),
@@ -96,6 +97,7 @@ def collective(
     algorithm: str = "auto",
     parts: Sequence[float] | Sequence[Sequence[float]] | None = None,
     compat: Literal["astrasim"] | None = None,
+    system: astrasim.System | None = None,
     cost: Cost | None = None,
     compression: Compression | None = None,
 ) -> CollectiveResult:
@@ -125,8 +127,11 @@ def collective(
         Sizes in bytes of the parts of an operation with uneven ones: one per rank, or of an
         all-to-all one row per rank. `size_bytes` remains what bandwidths are reckoned from.
     compat
-        "astrasim" gives the time that ASTRA-sim 2 reports in one dimension with its default system
-        settings (`ridgeline.network.astrasim`); link loads and energy remain this package's.
+        "astrasim" gives the time that ASTRA-sim 2 reports for a product of rings, switches and
+        complete graphs (`ridgeline.network.astrasim`); link loads and energy remain this package's.
+    system
+        What a system file says (`ridgeline.network.astrasim_files.read_system`), with `compat`;
+        by default that of ASTRA-sim's examples. "auto" takes its algorithms.
     cost
         `ridgeline.network.costs.LogGP` or `BSP`: price messages by it instead of the links they
         share. "auto" then takes the fastest of all algorithms by that cost.
@@ -143,8 +148,12 @@ def collective(
     """
     _algorithms(op)  # an unknown operation is the first thing to say
     topology, group = _resolve(where, ranks)
+    if compat not in {None, "astrasim"}:
+        raise RidgelineError(f"the compatibility mode is 'astrasim', found {compat!r}")
     if compat is not None:
-        return _compatible(op, algorithm, size_bytes, topology, group)
+        return _compatible(op, algorithm, size_bytes, topology, group, system or astrasim.System())
+    if system is not None:
+        raise RidgelineError("a system file of ASTRA-sim needs its compatibility mode")
     uneven = None if parts is None else np.array(parts, dtype=np.float64)
     every = sorted(name for known, name in ALGORITHMS if known == op)
     asked = every if algorithm == "auto" else [algorithm]
@@ -243,31 +252,48 @@ def _compressed(
 
 
 def _compatible(
-    op: str, algorithm: str, size_bytes: float, topology: Topology, group: tuple[int, ...]
+    op: str,
+    algorithm: str,
+    size_bytes: float,
+    topology: Topology,
+    group: tuple[int, ...],
+    system: astrasim.System,
 ) -> CollectiveResult:
     """Return an algorithm's schedule with the time that ASTRA-sim reports for it."""
-    block, _, rest = topology.name.partition("(")
-    bandwidth, latency_s = topology.bandwidth_bytes_per_s, topology.latency_s
-    uniform = len(set(bandwidth.tolist())) == len(set(latency_s.tolist())) == 1
-    known = block in {"Ring", "Switch", "FullyConnected"} and ")_" not in rest
-    if not (known and uniform and size_bytes >= 1 and len(group) == topology.n_devices > 1):
+    blocks = [block for block in topology.blocks if block[1] > 1]
+    known = bool(blocks) and all(name in _ASTRASIM_BLOCKS for name, _, _ in blocks)
+    if not (known and size_bytes >= 1 and len(group) == topology.n_devices):
         raise RidgelineError(
-            "the compatibility mode is for one dimension, such as 'Ring(16, 50 GiB/s, 500 ns)', "
-            "all of its ranks and at least one byte; found "
+            "the compatibility mode is for products of Ring, Switch and FullyConnected, such as "
+            "'Ring(16, 50 GiB/s, 500 ns)', all of their ranks and at least one byte; found "
             f"{topology.name!r}, {size_bytes} B and {len(group)} ranks"
         )
-    if algorithm == "auto":
-        algorithm = "direct" if op == "all-to-all" else "ring"
-    schedule = ALGORITHMS[op, algorithm](topology, group, size_bytes)
-    shard = schedule.n_ranks if op == "all-gather" else 1
-    dimension = astrasim.Dimension(
-        block,
-        schedule.n_ranks,
-        float(bandwidth[0]) / astrasim.GIB,
-        round(float(latency_s[0]) * 1e9, 6),
+    dimensions = [
+        astrasim.Dimension(
+            name,
+            extent,
+            link.bandwidth_bytes_per_s / astrasim.GIB,
+            round(link.latency_s * 1e9, 6),
+        )
+        for name, extent, link in blocks
+    ]
+    default = "direct" if op == "all-to-all" else "ring"
+    names = system.algorithms.get(op, ()) if algorithm == "auto" else ()
+    if names and len(names) != len(topology.blocks):
+        raise RidgelineError(
+            f"the system file has {len(names)} algorithms for {op}, the network "
+            f"{len(topology.blocks)} dimensions"
+        )
+    kept = [name for name, block in zip(names, topology.blocks, strict=False) if block[1] > 1]
+    algorithms = kept or [default if algorithm == "auto" else algorithm] * len(dimensions)
+    shard = topology.n_devices if op == "all-gather" else 1
+    time_ns = astrasim.network_time_ns(
+        op, algorithms, round(size_bytes / shard), dimensions, system
     )
-    time_ns = astrasim.collective_time_ns(op, algorithm, round(size_bytes / shard), dimension)
-    return _result(schedule, topology, time_ns * 1e-9)
+    wire = algorithms[0] if len(dimensions) == 1 else "hierarchical"
+    if (op, wire) not in ALGORITHMS:
+        wire = default
+    return _result(ALGORITHMS[op, wire](topology, group, size_bytes), topology, time_ns * 1e-9)
 
 
 def _algorithms(op: str) -> list[str]:

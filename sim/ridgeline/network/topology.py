@@ -86,6 +86,9 @@ class Topology:
         Extents of a product of topologies, e.g. (4, 8) of a torus or (devices of a node, nodes) of
         a cluster; rank ``i + shape[0] * (j + ...)`` has the coordinates (i, j, ...). Empty if there
         are no dimensions, or if the last node is not full.
+    blocks
+        Name, extent and link of every dimension of an inline product, as `shape`, and also of a
+        product of one dimension; empty for anything else.
     devices_forward
         Devices pass on messages of others, as the chips of a torus do.
     bisection_bytes_per_s
@@ -115,6 +118,7 @@ class Topology:
     routing: str = "shortest"
     single_channel: bool = False
     shape: tuple[int, ...] = ()
+    blocks: tuple[tuple[str, int, LinkKind], ...] = ()
     devices_forward: bool = False
     bisection_bytes_per_s: float | None = None
     cost_dollars: float | None = None
@@ -215,6 +219,7 @@ class Drawing:
         routing: str = "shortest",
         single_channel: bool = False,
         shape: tuple[int, ...] = (),
+        blocks: tuple[tuple[str, int, LinkKind], ...] = (),
         devices_forward: bool = False,
         bisection_bytes_per_s: float | None = None,
         cost_dollars: float | None = None,
@@ -247,6 +252,7 @@ class Drawing:
             routing=routing,
             single_channel=single_channel,
             shape=shape,
+            blocks=blocks,
             devices_forward=devices_forward,
             bisection_bytes_per_s=bisection_bytes_per_s,
             cost_dollars=cost_dollars,
