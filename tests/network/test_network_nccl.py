@@ -13,6 +13,7 @@ import pytest
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.network import collective, from_cluster, nccl
+from ridgeline.network.algorithms.pipelines import double_tree_sent
 from ridgeline.network.astrasim import (
     Dimension,
     System,
@@ -21,8 +22,7 @@ from ridgeline.network.astrasim import (
     ring_time_ns,
 )
 from ridgeline.network.astrasim_files import read_network, read_system
-from ridgeline.network.algorithms.pipelines import double_tree_sent
-from ridgeline.network.calibration import fit_linear, fit_ways
+from ridgeline.network.calibration import fit_linear
 from ridgeline.network.schedule import closed_form_time_s
 from ridgeline.study.reproduce import reproduce
 
@@ -269,9 +269,43 @@ def test_astrasim_files(tmp_path: Path) -> None:
     system.write_text('{"all-reduce-implementation": ["rings"], "local-mem-bw": 1}')
     with pytest.raises(ConfigError, match="did you mean 'ring'"):
         read_system(system)
-    system.write_text("{")
-    with pytest.raises(ConfigError, match="not JSON"):
-        read_system(system)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "nested"),
+        ("[]", "one object"),
+        ("null", "one object"),
+        ("{}", "'local-mem-bw' is missing"),
+        ('{"local-mem-bw": NaN}', "a number from 0"),
+        ('{"local-mem-bw": Infinity}', "a number from 0"),
+        ('{"local-mem-bw": true}', "a number from 0"),
+        ('{"local-mem-bw": 0}', "more than 0"),
+        ('{"local-mem-bw": "fast"}', "a number from 0"),
+        ('{"local-mem-bw": 1, "endpoint-delay": 1e400}', "endpoint-delay is a number"),
+        ('{"local-mem-bw": 1, "preferred-dataset-splits": 0}', "at least 1; found 0"),
+        ('{"local-mem-bw": 1, "preferred-dataset-splits": 2.5}', "whole number"),
+        ('{"local-mem-bw": 1, "all-reduce-implementation": "ring"}', "a list of algorithms"),
+        ('{"local-mem-bw": 1, "all-reduce-implementation": [1]}', "no algorithm is called 1"),
+    ],
+)
+def test_odd_system_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "system.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_system(path)
+
+
+def test_splits_of_less_than_a_byte_are_refused() -> None:
+    ring = [Dimension("Ring", 4, 50, 500)]
+    with pytest.raises(RidgelineError, match="cannot be cut into 5 splits"):
+        network_time_ns("all-reduce", ["ring"], 4, ring, System(splits=5))
+    with pytest.raises(RidgelineError, match="an algorithm for each dimension"):
+        network_time_ns("all-reduce", ["ring"], 4, ring * 2)
+    with pytest.raises(RidgelineError, match="of which an all-to-all has ring and direct"):
+        network_time_ns("all-to-all", ["halving-doubling"], 4096, ring)
 
 
 _ASTRASIM = {"halvingDoubling": "halving-doubling", "oneRing": "ring", "oneDirect": "direct"}

@@ -104,4 +104,4 @@ def first_leaf(tree: Floats) -> int:
     while node < half:
         node <<= ONE
         node += np.uint64(tree[node] != least)  # no branch to be mispredicted
-    return np.int64(node - half)
+    return int(np.int64(node - half))

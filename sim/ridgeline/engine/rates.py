@@ -8,7 +8,7 @@ from ridgeline._jit import kernel
 from ridgeline.engine.program import Floats, Ints
 from ridgeline.engine.queues import empty_list, tournament
 from ridgeline.engine.sharing import begin_flow, divide, no_change
-from ridgeline.engine.tables import FLOW, LEG, PLACE, RESOURCE, USE, USER, Records
+from ridgeline.engine.tables import FLOW, LEG, PLACE, RESOURCE, USE, USER, Places, Records
 
 
 def fair_rates(capacity: Floats, use_ptr: Ints, use_resource: Ints, use_share: Floats) -> Floats:
@@ -65,9 +65,9 @@ def _divide_once(
     resources: Records,
     places: Records,
     users: Records,
-    listed: Ints,
-    reached: Ints,
-    frozen: Ints,
+    listed: Places,
+    reached: Places,
+    frozen: Places,
     ends: Floats,
     full: Floats,
     capped: Floats,

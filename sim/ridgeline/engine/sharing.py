@@ -22,9 +22,9 @@ import math
 import numpy as np
 
 from ridgeline._jit import kernel_part
-from ridgeline.engine.program import Floats, Ints
+from ridgeline.engine.program import Floats
 from ridgeline.engine.queues import append, first_leaf, hold_again, set_time
-from ridgeline.engine.tables import CHANGE, NONE, Records
+from ridgeline.engine.tables import CHANGE, NONE, Places, Records
 
 BELOW = 1.0 - 1e-9
 """Levels that are equal in exact arithmetic lie above a floor, however they are rounded."""
@@ -52,7 +52,7 @@ def begin_flow(
     resources: Records,
     places: Records,
     users: Records,
-    listed: Ints,
+    listed: Places,
     change: Records,
 ) -> None:
     """Let the fluid work of one round of the stream's leg begin; `divide` gives it a rate."""
@@ -91,7 +91,7 @@ def end_flow(
     resources: Records,
     places: Records,
     users: Records,
-    listed: Ints,
+    listed: Places,
     change: Records,
 ) -> None:
     """Take a flow off its resources."""
@@ -115,7 +115,7 @@ def end_flow(
 
 
 @kernel_part
-def _list_resource(resource: int, resources: Records, listed: Ints) -> None:
+def _list_resource(resource: int, resources: Records, listed: Places) -> None:
     if not resources[resource]["is_listed"]:
         resources[resource]["is_listed"] = True
         append(listed, resource)
@@ -128,13 +128,13 @@ def divide(
     resources: Records,
     places: Records,
     users: Records,
-    listed: Ints,
-    reached: Ints,
+    listed: Places,
+    reached: Places,
     change: Records,
     ends: Floats,
     full: Floats,
     capped: Floats,
-    frozen: Ints,
+    frozen: Places,
 ) -> None:
     """Give all flows that a change may concern their fair rates and their new ends."""
     _reach(flows, resources, places, users, listed, reached, change, capped)
@@ -155,8 +155,8 @@ def _reach(
     resources: Records,
     places: Records,
     users: Records,
-    listed: Ints,
-    reached: Ints,
+    listed: Places,
+    reached: Places,
     change: Records,
     capped: Floats,
 ) -> None:
@@ -203,12 +203,12 @@ def _fill(
     resources: Records,
     places: Records,
     users: Records,
-    listed: Ints,
+    listed: Places,
     full: Floats,
     capped: Floats,
     ends: Floats,
     many: bool,
-    frozen: Ints,
+    frozen: Places,
 ) -> None:
     """Raise the level of all reached flows until caps and full resources have frozen all.
 

@@ -10,10 +10,10 @@ What differs from this package's own model, and why it is kept apart:
 
 - A rank's messages of one round do not wait for each other, so that a direct exchange is faster
   than its port allows.
-- In several dimensions a split goes through them one after the other: an all-reduce scatters in all
-  but the last, is reduced in the last, and gathers in the opposite order; an all-to-all sends all of
-  its data in each. A dimension works on as many splits at once as chunks are active, each as fast as
-  if it were alone, and takes those that wait in the order in which they came.
+- In several dimensions a split goes through them one after the other: an all-reduce scatters in
+  all but the last, is reduced in the last, and gathers in the opposite order; an all-to-all sends
+  all of its data in each. A dimension works on as many splits at once as chunks are active, each
+  as fast as if it were alone, and takes those that wait in the order in which they came.
 
 Exact for the congestion-unaware backend (astra-sim 518bd51, analytical backend 599a047) in any
 number of dimensions, and for the ring with either backend.
@@ -31,6 +31,7 @@ from fractions import Fraction
 from ridgeline.errors import RidgelineError, nearest
 
 GIB = 2**30
+MAX_SPLITS = 65_536
 _ROUNDS = {"all-reduce": (1, 1), "reduce-scatter": (1, 0), "all-gather": (0, 1)}
 """Times p-1: rounds that add up, and rounds that only pass on."""
 
@@ -123,9 +124,14 @@ def _check(size_bytes: int, dimension: Dimension, system: System) -> None:
                system.splits, system.active_chunks)  # fmt: skip
     if dimension.npus < 2 or size_bytes < 1 or dimension.latency_ns < 0 or min(numbers) <= 0:
         raise RidgelineError(
-            "the compatibility mode needs 2 ranks a dimension, 1 byte, a split, and bandwidths above "
-            f"0; found {dimension.npus} ranks, {size_bytes} B, {system.splits} splits and "
+            "the compatibility mode needs 2 ranks a dimension, 1 byte, a split, and bandwidths "
+            f"above 0; found {dimension.npus} ranks, {size_bytes} B, {system.splits} splits and "
             f"{dimension.bandwidth_gib_per_s} GiB/s"
+        )
+    if system.splits > min(size_bytes, MAX_SPLITS):
+        raise RidgelineError(
+            f"{size_bytes} B cannot be cut into {system.splits} splits (at most {MAX_SPLITS}, each "
+            "of a byte at least)"
         )
 
 

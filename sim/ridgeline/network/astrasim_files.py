@@ -55,6 +55,8 @@ def read_network(path: str | Path) -> Topology:
     return product_of(Path(path).stem, blocks)
 
 
+MOST = 1e9
+"""Largest number of a system file."""
 _NAMES = {
     "ring": "ring",
     "oneRing": "ring",
@@ -67,34 +69,69 @@ _NAMES = {
 
 
 def read_system(path: str | Path) -> System:
-    """Read an ASTRA-sim system file.
+    """Read an ASTRA-sim system file; fields that say nothing about collectives are left alone.
 
     Raises
     ------
     ConfigError
-        If it is not JSON, a field is missing, or an algorithm is unknown.
+        If it is not JSON, a field is missing or impossible, or an algorithm is unknown.
     """
     file = str(path)
     try:
-        data: dict[str, Any] = json.loads(read_text(path))
-        found = {
-            op: tuple(_NAMES[name] for name in data[f"{op}-implementation"])
-            for op in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
-            if f"{op}-implementation" in data
-        }
-        return System(
-            found,
-            int(data.get("endpoint-delay", 10)),
-            int(data.get("preferred-dataset-splits", 1)),
-            int(data.get("active-chunks-per-dimension", 1)),
-            float(data["local-mem-bw"]),
-        )
+        data = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise ConfigError(f"not JSON: {error.msg}", file=file, line=error.lineno) from error
-    except KeyError as error:
-        name = str(error.args[0])
+    except RecursionError as error:
+        raise ConfigError("not a system file: too deeply nested", file=file) from error
+    if not isinstance(data, dict):
         raise ConfigError(
-            f"no field or algorithm {name!r}{nearest(name, _NAMES)}", file=file
-        ) from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"not a system file: {error}", file=file) from error
+            f"a system file is one object in braces; found {type(data).__name__}", file=file
+        )
+    found = {
+        op: _algorithms(file, f"{op}-implementation", data[f"{op}-implementation"])
+        for op in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+        if f"{op}-implementation" in data
+    }
+    if "local-mem-bw" not in data:
+        raise ConfigError("the field 'local-mem-bw' is missing (GB/s)", file=file)
+    return System(
+        found,
+        _whole(file, data, "endpoint-delay", 10, least=0),
+        _whole(file, data, "preferred-dataset-splits", 1),
+        _whole(file, data, "active-chunks-per-dimension", 1),
+        _number(file, data, "local-mem-bw", 0.0),
+    )
+
+
+def _algorithms(file: str, name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise ConfigError(
+            f"{name} is a list of algorithms, one a dimension; found {value!r}", file=file
+        )
+    for one in value:
+        if not isinstance(one, str) or one not in _NAMES:
+            raise ConfigError(
+                f"{name}: no algorithm is called {one!r}{nearest(str(one), _NAMES)} "
+                f"(known: {', '.join(_NAMES)})",
+                file=file,
+            )
+    return tuple(_NAMES[one] for one in value)
+
+
+def _number(file: str, data: dict[str, Any], name: str, default: float) -> float:
+    value = data.get(name, default)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < MOST:
+        raise ConfigError(f"{name} is a number from 0 to {MOST:g}; found {value!r}", file=file)
+    if name == "local-mem-bw" and value == 0:
+        raise ConfigError(f"{name} must be more than 0", file=file)
+    return float(value)
+
+
+def _whole(file: str, data: dict[str, Any], name: str, default: int, least: int = 1) -> int:
+    value = _number(file, data, name, default)
+    if value != int(value) or value < least:
+        raise ConfigError(
+            f"{name} is a whole number of at least {least}; found {data[name]!r}", file=file
+        )
+    return int(value)

@@ -159,21 +159,20 @@ def _sizes(held: Ints, now: Step, slot_bytes: Floats, share: Floats) -> Floats:
     Waves of a round follow each other through a tree: what a switch sends up holds the
     contributions of all that came to it before.
     """
-    columns = _columns(now)
     size = np.empty(len(now.source))
     for wave in np.unique(now.wave):
         ones = np.flatnonzero(now.wave == wave)
         part = np.empty(len(ones))
-        _send(held, *(column[ones] for column in columns), slot_bytes, share, part)
+        _send(held, *_columns(now, ones), slot_bytes, share, part)
         size[ones] = part
     return size
 
 
-def _columns(step: Step) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Flags]:
-    """Columns of a step as arrays of their own: numbers that stand for all messages are spread."""
+def _columns(step: Step, ones: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Flags]:
+    """Columns of some messages of a step as arrays of their own."""
     return (
-        np.array(step.source), np.array(step.target), np.array(step.first), np.array(step.count),
-        np.array(step.base), np.array(step.span), np.array(step.combine),
+        step.source[ones], step.target[ones], step.first[ones], step.count[ones],
+        step.base[ones], step.span[ones], step.combine[ones],
     )  # fmt: skip
 
 

@@ -350,7 +350,7 @@ def best_schedule(
     """Return what a collective library would choose for a group that is alone on the machine.
 
     With NVLink what NCCL chooses (`ridgeline.network.nccl`), otherwise the rings, in either case
-    also in two levels; where there is no ring, of all algorithms. `name` takes one of these by name.
+    also in two levels; where there is no ring, of all algorithms. `name` takes one of these.
     """
     if name is not None and (op, name) in ALGORITHMS:
         return ALGORITHMS[op, name](topology, ranks, size_bytes)

@@ -1,8 +1,9 @@
 """All-reduce on nodes of A100 and V100 as nccl-tests measured it, published with vTrain.
 
 Without fits the prediction is what NCCL takes on the described machine (`ridgeline.network.nccl`).
-With fits two numbers are added for every algorithm and protocol of a machine, a time of starting and
-a share of the modelled bandwidth, from the rows of even place; rows of odd place are out of sample.
+With fits two numbers are added for every algorithm and protocol of a machine, a time of starting
+and a share of the modelled bandwidth, from the rows of even place; those of odd place are out of
+sample.
 """
 
 from __future__ import annotations
