@@ -210,7 +210,7 @@ def test_compatibility_mode_of_a_collective() -> None:
     for where in ("Mesh(4x4, 50 GiB/s, 500 ns)", "dgx-a100", "FatTree(4, 1 GB/s, 1 us)"):
         with pytest.raises(RidgelineError, match="is for products of Ring"):
             collective("all-reduce", 2**20, where, compat="astrasim")
-    with pytest.raises(RidgelineError, match="compatibility mode is 'astrasim'"):
+    with pytest.raises(RidgelineError, match="compatibility mode is 'astrasim' or"):
         collective("all-reduce", 2**20, text, compat="astra")  # type: ignore[arg-type]
     with pytest.raises(RidgelineError, match="needs its compatibility mode"):
         collective("all-reduce", 2**20, text, system=System())
@@ -243,6 +243,35 @@ def test_astrasim_in_several_dimensions_to_the_nanosecond(row: dict[str, str]) -
         system,
     )
     assert time_ns == int(row["cycles_ns"])
+
+
+def test_astrasim_with_switches_that_store() -> None:
+    found = rows("astrasim_aware.csv")
+    exact = 0
+    for row in found:
+        op, algorithm = row["collective"].replace("_", "-"), row["algo"]
+        dimension = Dimension(
+            row["topology"], int(row["npus"]), float(row["bandwidth_GiBps"]),
+            float(row["latency_ns"]),
+        )  # fmt: skip
+        system = System(
+            {}, int(row["endpoint_delay_ns"]), int(row["splits"]), int(row["active_chunks"]),
+            float(row["local_mem_bw"]), stores=True,
+        )  # fmt: skip
+        names = [_OWN_NAMES.get(algorithm, algorithm)]
+        if (op, algorithm) == ("all-reduce", "direct"):
+            with pytest.raises(RidgelineError, match="one dimension and rounds"):
+                network_time_ns(op, names, int(row["size_bytes"]), [dimension], system)
+            continue
+        time_ns = network_time_ns(op, names, int(row["size_bytes"]), [dimension], system)
+        assert time_ns == pytest.approx(int(row["cycles_ns"]), rel=1e-3)
+        exact += time_ns == int(row["cycles_ns"])
+    assert exact == 15
+    assert len(found) == 17
+    text = "Switch(8, 50 GiB/s, 500 ns)"
+    unaware = collective("all-reduce", 2**26, text, compat="astrasim")
+    aware = collective("all-reduce", 2**26, text, compat="astrasim-aware")
+    assert aware.time_s > unaware.time_s
 
 
 def test_astrasim_files(tmp_path: Path) -> None:

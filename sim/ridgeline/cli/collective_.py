@@ -20,7 +20,7 @@ def collective_(
     algorithm: str = "auto",
     cost: str | None = None,
     compression: str | None = None,
-    compat: Literal["astrasim"] | None = None,
+    compat: Literal["astrasim", "astrasim-aware"] | None = None,
     system: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -45,7 +45,8 @@ def collective_(
         What is sent of the buffer: "density=0.001 value=32 place=16 fill_in=independent" (bits;
         fill_in is independent, worst or none), or "value=8" for narrower values.
     compat
-        "astrasim": the time that ASTRA-sim 2 reports for a product of rings and switches.
+        astrasim: the time that ASTRA-sim 2 reports for a product of rings and switches;
+        astrasim-aware: with its congestion-aware backend, in one dimension.
     system
         With it, an ASTRA-sim system file (JSON).
     json

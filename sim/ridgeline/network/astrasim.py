@@ -16,7 +16,8 @@ What differs from this package's own model, and why it is kept apart:
   as fast as if it were alone, and takes those that wait in the order in which they came.
 
 Exact for the congestion-unaware backend (astra-sim 518bd51, analytical backend 599a047) in any
-number of dimensions, and for the ring with either backend.
+number of dimensions; with `System.stores` for the congestion-aware one in one dimension, but for a
+direct exchange where messages share links, and within 0.1 % where several chunks are active.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ class System:
     splits: int = 4
     active_chunks: int = 1
     local_memory_gb_per_s: float = 50.0
+    stores: bool = False
+    """The congestion-aware backend, of one dimension: a switch passes a message on when it has all
+    of it, and messages that leave one port follow each other."""
 
 
 def network_time_ns(
@@ -115,8 +119,22 @@ def network_time_ns(
         )
     for dimension in dimensions:
         _check(size_bytes, dimension, system)
+    shares_links = algorithms[0] == "direct" and dimensions[0].block != "FullyConnected"
+    passes_switch = (op, dimensions[0].block) == ("all-to-all", "Switch")
+    if system.stores and (len(dimensions) > 1 or (shares_links and not passes_switch)):
+        raise RidgelineError(
+            "of the congestion-aware backend the compatibility mode has one dimension and rounds in "
+            "which a rank sends one message, or an all-to-all behind a switch"
+        )
     steps = _stages(op, algorithms, size_bytes // system.splits, dimensions, system)
-    return _play(steps, len(dimensions), system)
+    total = _play(steps, len(dimensions), system)
+    if system.stores and dimensions[0].block == "Switch":
+        # of chunks that are active together, the last leaves its last port behind the others
+        sizes = _message_sizes(op, algorithms[0], size_bytes // system.splits, dimensions[0].npus)
+        rate = Fraction(dimensions[0].bandwidth_gib_per_s) * GIB / 10**9
+        together = min(system.active_chunks, system.splits)
+        total += (together - 1) * math.floor(sizes[-1] / rate)
+    return total
 
 
 def _check(size_bytes: int, dimension: Dimension, system: System) -> None:
@@ -169,14 +187,7 @@ def _stage_ns(op: str, algorithm: str, size: int, dimension: Dimension, system: 
             f"the compatibility mode has no algorithm {algorithm!r}{nearest(algorithm, _MESSAGES)} "
             f"for {op} (it has: {', '.join(_MESSAGES)}, of which an all-to-all has ring and direct)"
         )
-    if op == "all-gather":
-        sizes = [size] * (p - 1) if algorithm == "ring" else [size]
-        if algorithm == "halving-doubling":
-            sizes = [size << k for k in range(p.bit_length() - 1)]
-    elif op == "all-to-all" and algorithm == "ring":
-        sizes = [size // p] * (p * (p - 1) // 2)
-    else:
-        sizes = _MESSAGES[algorithm](size, p)
+    sizes = _message_sizes(op, algorithm, size, p)
     hops = 2 if dimension.block == "Switch" else 1
     if (op, algorithm, dimension.block) == ("all-to-all", "direct", "Ring"):
         hops = p // 2
@@ -187,10 +198,26 @@ def _stage_ns(op: str, algorithm: str, size: int, dimension: Dimension, system: 
     total = system.endpoint_delay_ns
     for number, message in enumerate(sizes):
         step = math.floor(latency + message / bandwidth) + system.endpoint_delay_ns
+        if system.stores and dimension.block == "Switch":
+            sent = p - 1 if algorithm == "direct" else 1
+            step += sent * math.floor(message / bandwidth)
         total += (adding + passing) * step
         if algorithm != "halving-doubling" or number > 0:
             total += adding * 3 * math.floor(message / memory)
     return total
+
+
+def _message_sizes(op: str, algorithm: str, size: int, p: int) -> list[int]:
+    """Return the sizes of the messages of a rank, round by round of one kind."""
+    if op == "all-gather" and algorithm == "ring":
+        return [size] * (p - 1)
+    if op == "all-gather" and algorithm == "halving-doubling":
+        return [size << k for k in range(p.bit_length() - 1)]
+    if op == "all-gather":
+        return [size]
+    if op == "all-to-all" and algorithm == "ring":
+        return [size // p] * (p * (p - 1) // 2)
+    return _MESSAGES[algorithm](size, p)
 
 
 def _play(stages: Sequence[tuple[int, int]], n_dimensions: int, system: System) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -39,6 +39,7 @@ __all__ = [
     "reduce_scatter_ring",
 ]
 
+Compat = Literal["astrasim", "astrasim-aware"]
 _ASTRASIM_BLOCKS = frozenset({"Ring", "Switch", "FullyConnected"})
 _BUS_PASSES = {
     "all-reduce": (2, 2),
@@ -96,7 +97,7 @@ def collective(
     ranks: int | Sequence[int] | None = None,
     algorithm: str = "auto",
     parts: Sequence[float] | Sequence[Sequence[float]] | None = None,
-    compat: Literal["astrasim"] | None = None,
+    compat: Compat | None = None,
     system: astrasim.System | None = None,
     cost: Cost | None = None,
     compression: Compression | None = None,
@@ -128,7 +129,9 @@ def collective(
         all-to-all one row per rank. `size_bytes` remains what bandwidths are reckoned from.
     compat
         "astrasim" gives the time that ASTRA-sim 2 reports for a product of rings, switches and
-        complete graphs (`ridgeline.network.astrasim`); link loads and energy remain this package's.
+        complete graphs (`ridgeline.network.astrasim`) with its congestion-unaware backend,
+        "astrasim-aware" with the other one, which has one dimension; link loads and energy
+        remain this package's.
     system
         What a system file says (`ridgeline.network.astrasim_files.read_system`), with `compat`;
         by default that of ASTRA-sim's examples. "auto" takes its algorithms.
@@ -148,10 +151,13 @@ def collective(
     """
     _algorithms(op)  # an unknown operation is the first thing to say
     topology, group = _resolve(where, ranks)
-    if compat not in {None, "astrasim"}:
-        raise RidgelineError(f"the compatibility mode is 'astrasim', found {compat!r}")
+    if compat not in {None, "astrasim", "astrasim-aware"}:
+        raise RidgelineError(
+            f"a compatibility mode is 'astrasim' or 'astrasim-aware', found {compat!r}"
+        )
     if compat is not None:
-        return _compatible(op, algorithm, size_bytes, topology, group, system or astrasim.System())
+        settings = replace(system or astrasim.System(), stores=compat == "astrasim-aware")
+        return _compatible(op, algorithm, size_bytes, topology, group, settings)
     if system is not None:
         raise RidgelineError("a system file of ASTRA-sim needs its compatibility mode")
     uneven = None if parts is None else np.array(parts, dtype=np.float64)
