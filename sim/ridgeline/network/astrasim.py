@@ -123,8 +123,8 @@ def network_time_ns(
     passes_switch = (op, dimensions[0].block) == ("all-to-all", "Switch")
     if system.stores and (len(dimensions) > 1 or (shares_links and not passes_switch)):
         raise RidgelineError(
-            "of the congestion-aware backend the compatibility mode has one dimension and rounds in "
-            "which a rank sends one message, or an all-to-all behind a switch"
+            "of the congestion-aware backend the compatibility mode has one dimension and rounds "
+            "in which a rank sends one message, or an all-to-all behind a switch"
         )
     steps = _stages(op, algorithms, size_bytes // system.splits, dimensions, system)
     total = _play(steps, len(dimensions), system)
