@@ -19,6 +19,7 @@ from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import find_name
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.stated import stated
 
 ASYMPTOTIC_BYTES = 2.0**34
 """Size of a row that gives the bus bandwidth of large messages and no size."""
@@ -73,6 +74,7 @@ def _one(row: Row) -> Outcome | Skipped:
         predicted=result.busbw_bytes_per_s,
         measured=measured,
         source=row.text("source"),
+        **stated("collectives", result.busbw_bytes_per_s),
     )
 
 
