@@ -9,11 +9,14 @@ from ridgeline.study.validate.names import machines
 
 
 def machine_of(
-    device: str, devices: int, nodes: int | None, system: str = ""
+    device: str, devices: int, nodes: int | None, place: str = ""
 ) -> tuple[str, Mapping[str, str]]:
     """Return the catalogue's name of a machine with these devices, and what to replace in it.
 
-    `system` is what the row calls the machine, which decides between several.
+    Parameters
+    ----------
+    place
+        What the table calls the machine: some are known by it.
 
     Raises
     ------
@@ -25,7 +28,7 @@ def machine_of(
     known = [
         machine
         for machine in machines()
-        if device in machine.devices and system.startswith(machine.systems)
+        if device in machine.devices and machine.place in place.lower()
     ]
     for machine in known:
         if devices <= machine.in_node and (nodes or 1) == 1:
