@@ -15,7 +15,7 @@ from oracles.tile_events import makespan
 from ridgeline.kernels.mapping.mapper import Machine
 from ridgeline.kernels.mapping.nest import Nest
 from ridgeline.kernels.systolic.closed_form import folds, layout, passes, spans
-from ridgeline.kernels.systolic.partition import Arrays, reduction_cycles, splits
+from ridgeline.kernels.systolic.partition import Arrays, divisions, reduction_cycles
 
 Extents = dict[str, int]
 
@@ -51,7 +51,7 @@ def cycles_of(
     """Seconds of a tile in the fastest way; `sizes` along batch, m, n, k."""
     found = []
     for how in arrays.schedules:
-        for parts in splits(arrays.number, arrays.network is not None):
+        for parts in divisions(arrays.number, arrays.network is not None):
             b, m, n, k = (folds(size, part) for size, part in zip(sizes, parts, strict=True))
             cycles = spans(m, n, k, b, arrays.rows, arrays.columns, how, max).total()
             if not last:
@@ -64,8 +64,8 @@ def cycles_of(
             height, width, _ = layout(how.dataflow, m, n, k)
             enter = passes(how.dataflow, folds(height, arrays.rows), folds(width, arrays.columns))
             near = (
-                moved[0] * enter[0] * used[2]
-                + moved[1] * enter[1] * used[1]
+                moved[0] * enter[0] * (1 if arrays.multicast else used[2])
+                + moved[1] * enter[1] * (1 if arrays.multicast else used[1])
                 + 2 * moved[2] * enter[2] * used[3]
             )
             found.append(max(cycles * machine.cycle_s, near * machine.near_byte_s))

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nests import PASSES, convs, gemms
 
@@ -45,8 +45,9 @@ def arrays(draw: st.DrawFn) -> Arrays:
     edge = draw(st.sampled_from(["exact", "full"]))
     network = draw(st.sampled_from([None, Network(1, 2.0)]))
     schedules = tuple(Schedule(flow, fold, edge) for flow in flows)
-    number = draw(st.integers(1, 3))
-    return Arrays(draw(st.integers(1, 4)), draw(st.integers(1, 4)), number, schedules, network)
+    number, multicast = draw(st.integers(1, 3)), draw(st.booleans())
+    sides = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    return Arrays(*sides, number, schedules, network, multicast)
 
 
 @st.composite
@@ -199,6 +200,10 @@ big = Machine(
 )  # fmt: skip
 
 
+@example(  # the same words for more arrays: what is read from near memory is the limit
+    contraction=(Gemm(1, 145, 64), Pass.FORWARD), mapper="fast", capacity=25472.0, slow=19.0,
+    factor=1.5, what="arrays",
+)  # fmt: skip
 @settings(max_examples=150, deadline=None)
 @given(
     contraction=large, mapper=st.sampled_from(["fast", "optimal"]),
