@@ -227,7 +227,15 @@ def _passes(absent: int, way: Ints, down: int, across: int) -> int:
 
 
 @kernel_call
-def least_s(batch: Floats, m: Floats, n: Floats, k: Floats, engine: Engine) -> float:
+def write_turns(sums: Floats, engine: Engine, turns: Floats) -> None:
+    """Write the folds of a tiling's whole tiles, and of those left over: down, then across."""
+    for i in range(2):
+        span = sums[WHOLE_SPAN + 2 * i]
+        turns[i], turns[2 + i] = np.ceil(span / engine.rows), np.ceil(span / engine.columns)
+
+
+@kernel_call
+def least_s(chosen: Ints, sums: Floats, turns: Floats, engine: Engine, most: int) -> float:
     """Time that all tiles are computed in at least.
 
     In the time of a tile every array streams T steps for each of its folds, and loads (or drains)
@@ -235,39 +243,47 @@ def least_s(batch: Floats, m: Floats, n: Floats, k: Floats, engine: Engine) -> f
 
     Parameters
     ----------
-    batch, m, n, k
-        Sums over the tiles of each axis, see `choices`.
+    chosen
+        [axis], rows of `sums` and `turns`.
+    sums, turns
+        Sums over the tiles of each tiling, see `choices`; their folds, see `write_turns`.
+    most
+        Arrays that a tile can use.
     """
-    most = 1
-    for j in range(len(engine.divisions)):
-        parts = engine.divisions[j]
-        most = max(most, parts[0] * parts[1] * parts[2] * parts[3])
     total = 0.0
-    for kind in range(16):
-        i, j, p, q = 2 * (kind % 2), kind // 2 % 2 * 2, kind // 4 % 2 * 2, kind // 8 * 2
-        tiles = (
-            batch[WHOLE_TILES + i] * m[WHOLE_TILES + j] * n[WHOLE_TILES + p] * k[WHOLE_TILES + q]
-        )
+    for kind in range(8):
+        tiles = 1.0
+        for i in range(3):
+            tiles *= sums[chosen[1 + i], WHOLE_TILES + 2 * (kind >> i & 1)]
         if tiles > 0.0:
-            spans = (m[WHOLE_SPAN + j], n[WHOLE_SPAN + p], k[WHOLE_SPAN + q])
-            total += tiles * batch[WHOLE_SPAN + i] * _least_of(spans, engine)
+            total += tiles * _least_of(kind, chosen, sums, turns, engine)
+    batch = 0.0
+    for i in (0, 2):
+        batch += sums[chosen[0], WHOLE_TILES + i] * sums[chosen[0], WHOLE_SPAN + i]
     if len(engine.ways) == 0:
-        return float(total * engine.mac_s)
-    return float(total / most * engine.cycle_s + engine.drain_s)
+        return float(batch * total * engine.mac_s)
+    return float(batch * total / most * engine.cycle_s + engine.drain_s)
 
 
 @kernel_call
-def _least_of(spans: tuple[float, float, float], engine: Engine) -> float:
+def _least_of(kind: int, chosen: Ints, sums: Floats, turns: Floats, engine: Engine) -> float:
     """Cycles of one tile on one array at least; its multiply-accumulates if there is no array."""
     if len(engine.ways) == 0:
-        return spans[0] * spans[1] * spans[2]
+        macs = 1.0
+        for i in range(3):
+            macs *= sums[chosen[1 + i], WHOLE_SPAN + 2 * (kind >> i & 1)]
+        return macs
     least = np.inf
     for i in range(len(engine.ways)):
         way = engine.ways[i]
-        height, width, t = spans[way[DOWN]], spans[way[ACROSS]], spans[way[TIME]]
-        down, across = np.ceil(height / engine.rows), np.ceil(width / engine.columns)
-        stream = down * across * t
-        shift = across * (engine.rows * down if way[FULL] else height)
+        row, column, time = way[DOWN], way[ACROSS], way[TIME]
+        down = turns[chosen[1 + row], kind >> row & 1]
+        across = turns[chosen[1 + column], 2 + (kind >> column & 1)]
+        stream = down * across * sums[chosen[1 + time], WHOLE_SPAN + 2 * (kind >> time & 1)]
+        if way[FULL]:
+            shift = across * engine.rows * down
+        else:
+            shift = across * sums[chosen[1 + row], WHOLE_SPAN + 2 * (kind >> row & 1)]
         if way[OVERLAPPED]:
             least = min(least, max(stream, shift))
         else:

@@ -29,6 +29,7 @@ from ridgeline.kernels.mapping.pipeline import (
     LOAD_B,
     LOAD_C,
     NEAR_A,
+    RESULTS,
     STORED,
     TIME,
     WAY,
@@ -152,7 +153,7 @@ def problem(loops: Gemm | Conv, pass_: Pass, machine: Machine) -> tuple[Ints, Sh
     arrays = machine.arrays
     granule = 1 if arrays is None else max(arrays.rows, arrays.columns)
     axes, touches, elements = axes_of(loops, pass_, granule)
-    shape = Shape(touches, elements, np.array(machine.widths))
+    shape = Shape(touches, elements, np.array(machine.widths), False, True)
     return axes, shape, _level(machine), _engine(machine)
 
 
@@ -184,7 +185,7 @@ def mapped_of(found: Floats, extents: Ints, order: Ints, played: int) -> Mapped:
         last_store_s=value(LAST_STORE),
         loads=(value(LOAD_A), value(LOAD_B), value(LOAD_C)),
         stores=value(STORED),
-        results=value(STORED) - value(LOAD_C),
+        results=value(RESULTS),
         near_bytes=(value(NEAR_A), value(NEAR_A + 1), value(NEAR_A + 2)),
         extents=tuple(map(tuple, extents.tolist())),
         order=tuple(order.tolist()),

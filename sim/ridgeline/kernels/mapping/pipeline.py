@@ -50,11 +50,11 @@ AXES = np.array([[0, 1, 3], [0, 2, 3], [0, 1, 2]], np.int64)
 """[operand, 3]: the axes that it has."""
 
 # What `evaluate` finds: seconds, joules of moving data and of waiting, bytes behind the level; then
-# words loaded and stored, bytes between the arrays and the level, and how the first tile is
+# words loaded and stored, and the results among them, bytes between the arrays and the level, and how the first tile is
 # computed.
 TIME, COMPUTE, FIRST_LOAD, LAST_STORE, ENERGY, TRAFFIC = range(6)
-LOAD_A, LOAD_B, LOAD_C, STORED, NEAR_A, NEAR_B, NEAR_C, WAY = range(6, 14)
-FOUND_FIELDS = 14
+LOAD_A, LOAD_B, LOAD_C, STORED, RESULTS, NEAR_A, NEAR_B, NEAR_C, WAY = range(6, 15)
+FOUND_FIELDS = 15
 
 
 class Level(NamedTuple):
@@ -93,11 +93,15 @@ class Shape(NamedTuple):
         [operand], elements per point of all axes: those of the filter, for weights.
     width
         Bytes of an element of a, b, of c as a result, of c as a partial sum.
+    begun, ended
+        Whether all of c are partial sums before, and whether they are results afterwards.
     """
 
     touches: Ints
     elements: Floats
     width: Floats
+    begun: bool
+    ended: bool
 
 
 @kernel_call
@@ -169,14 +173,16 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
                     product *= tiles[row[state, axis], columns[part, i] + shift[state, axis]]
                 size[state, part] = product
         if before < 0:
-            _load(size[SELF], True, changed[:, 0], False, 1.0, shape, level, found)
+            _load(size[SELF], True, changed[:, 0], shape.begun, 1.0, shape, level, found)
             found[TIME] += found[FIRST_LOAD]
         load_s = store_s = 0.0
         if after >= 0:
             again = turn_of_k == after or (turn_of_k < after and not tiles[row[SELF, K], FIRST])
+            again = again or shape.begun
             load_s = _load(size[NEXT], False, changed[:, after], again, weight, shape, level, found)
         if before >= 0 and changed[C, before]:
             whole = turn_of_k > before or (turn_of_k < before and tiles[row[SELF, K], LAST] > 0)
+            whole = whole and shape.ended
             store_s = _store(size[BEFORE], whole, weight, shape, level, found)
         kind = 16
         if after >= 0:
@@ -200,7 +206,7 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
         else:
             found[TIME] += weight * max(compute_s, load_s, store_s)
         if after < 0:
-            found[LAST_STORE] = _store(size[SELF], True, 1.0, shape, level, found)
+            found[LAST_STORE] = _store(size[SELF], shape.ended, 1.0, shape, level, found)
             found[TIME] += found[LAST_STORE]
         i = 3
         while i >= 0:
@@ -212,9 +218,9 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
             i -= 1
         if i < 0:
             break
-    # The first of the updates of a partial sum reads nothing, and the last one writes a result.
-    results = found[STORED] - found[LOAD_C]
-    found[NEAR_C] -= results * (2.0 * shape.width[3] - shape.width[2])
+    # The first of the updates of a new sum reads nothing, and the last one writes a result.
+    new = found[STORED] - found[LOAD_C]
+    found[NEAR_C] -= new * shape.width[3] + found[RESULTS] * (shape.width[3] - shape.width[2])
     found[ENERGY] = (
         found[TRAFFIC] * (level.byte_j[0] + level.byte_j[1])
         + (found[NEAR_A] + found[NEAR_B] + found[NEAR_C]) * level.byte_j[1]
@@ -258,7 +264,7 @@ def _load(
         if changed[operand] or first:
             found[LOAD_A + operand] += weight * size[operand]
             load += size[operand] * shape.width[operand]
-    if changed[C] and not first:
+    if (changed[C] and not first) or (first and again):
         words = size[C] if again else size[C] - size[C + 1]
         found[LOAD_C] += weight * words
         load += words * shape.width[3]
@@ -281,6 +287,7 @@ def _store(
     final = size[C + 1] if whole else 0.0
     store = final * shape.width[2] + (size[C] - final) * shape.width[3]
     found[STORED] += weight * size[C]
+    found[RESULTS] += weight * final
     found[TRAFFIC] += weight * store
     return store * level.byte_s + level.latency_s if store > 0.0 else 0.0
 

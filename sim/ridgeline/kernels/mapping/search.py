@@ -26,12 +26,12 @@ from ridgeline.kernels.mapping.choices import (
     SUM_POINTS,
     SUM_TOUCHED,
     TILES,
-    WHOLE_TOUCHED,
+    WHOLE_NEW,
     represent,
     room,
     tilings,
 )
-from ridgeline.kernels.mapping.compute import Engine, least_s
+from ridgeline.kernels.mapping.compute import Engine, least_s, write_turns
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.pipeline import (
     ENERGY,
@@ -82,7 +82,7 @@ def _sum(operand: int, chosen: Ints, sums: Floats, shape: Shape, whole: bool) ->
         if HAS[operand, axis]:
             kind = SUM_POINTS
             if shape.touches[operand, axis]:
-                kind = WHOLE_TOUCHED if whole else SUM_TOUCHED
+                kind = WHOLE_NEW if whole else SUM_TOUCHED
             product *= sums[chosen[axis], kind]
     return float(product)
 
@@ -102,38 +102,33 @@ def _end(operand: int, chosen: Ints, sums: Floats, shape: Shape) -> float:
 
 
 @kernel_call
-def _moved(innermost: int, chosen: Ints, table: Ints, sums: Floats, shape: Shape) -> float:
-    """Bytes loaded and stored if this loop is the innermost of those that take several turns."""
-    total = 0.0
-    for operand in range(2):
+def _moved(chosen: Ints, table: Ints, sums: Floats, shape: Shape, moved: Floats) -> None:
+    """Write the bytes loaded and stored if m, n or k is innermost of what takes several turns."""
+    new = _sum(C, chosen, sums, shape, True)
+    saved = 0.0 if shape.begun else new * shape.width[3]  # nothing to be read yet
+    if shape.ended:  # and results instead of sums to be written
+        saved += new * (shape.width[3] - shape.width[2])
+    for innermost in range(1, 4):
+        moved[innermost - 1] = -saved
+    for operand in range(3):
         words = _sum(operand, chosen, sums, shape, False)
-        absent = N if operand == A else M
-        if absent != innermost:
-            words *= table[chosen[absent], TILES]
-        total += words * shape.width[operand]
-    words = _sum(C, chosen, sums, shape, False)
-    if innermost != K:
-        words *= table[chosen[K], TILES]
-    results = _sum(C, chosen, sums, shape, True)
-    return float(total + results * shape.width[2] + 2.0 * (words - results) * shape.width[3])
+        width = 2.0 * shape.width[3] if operand == C else shape.width[operand]
+        absent = N if operand == A else (K if operand == C else M)
+        for innermost in range(1, 4):
+            turns = 1 if absent == innermost else table[chosen[absent], TILES]
+            moved[innermost - 1] += words * turns * width
 
 
 @kernel_call
-def _bound(
-    moved: float, computing: float, chosen: Ints, sums: Floats, shape: Shape, level: Level
-) -> float:
-    """Time that no order of these loops with this traffic is below."""
+def _ends(chosen: Ints, sums: Floats, shape: Shape, level: Level) -> float:
+    """Seconds of the first load and the last store, at least."""
     first = 0.0
     for operand in range(2):
         first += _end(operand, chosen, sums, shape) * shape.width[operand]
     last = _end(C, chosen, sums, shape) * min(shape.width[2], shape.width[3])
     # A tile that touches padding alone moves nothing, and waits for nothing.
     accesses = (1 if first > 0 else 0) + (1 if last > 0 else 0)
-    port = moved * level.byte_s
-    return max(
-        (first + last) * level.byte_s + accesses * level.latency_s + computing,
-        port if level.shared_port else 0.5 * port,
-    )
+    return float((first + last) * level.byte_s + accesses * level.latency_s)
 
 
 @kernel_call
@@ -175,25 +170,31 @@ def best(  # noqa: PLR0915 - one loop with much state
     n = starts[1:] - starts[:-1]
     names_ = 3 * n[0] * n[1] * n[2] * n[3]
     bounds, names = np.empty(names_), np.empty(names_, np.int64)
+    moved = np.empty(3)
+    turns, most = np.empty((len(table), 4)), np.int64(1)
+    for i in range(len(table)):
+        write_turns(sums[i], engine, turns[i])
+    for i in range(engine.fastest):
+        most = max(most, np.prod(engine.divisions[i]))
     count = 0
     chosen = np.empty(4, np.int64)
     for name in range(names_ // 3):
         _named(name, starts, n, chosen)
         if not fits(chosen, table, sums, shape, level):
             continue
-        computing = least_s(
-            sums[chosen[0]], sums[chosen[1]], sums[chosen[2]], sums[chosen[3]], engine
-        )
+        computing = least_s(chosen, sums, turns, engine, most)
+        least = computing + _ends(chosen, sums, shape, level)
+        _moved(chosen, table, sums, shape, moved)
         for innermost in range(1, 4):
             alone = True  # a loop of one turn is innermost only where all are
             for axis in range(1, 4):
                 alone = alone and table[chosen[axis], TILES] == 1
             if table[chosen[innermost], TILES] == 1 and not (alone and innermost == K):
                 continue
-            moved = _moved(innermost, chosen, table, sums, shape)
-            bound = _bound(moved, computing, chosen, sums, shape, level)
+            port = moved[innermost - 1] * level.byte_s
+            bound = max(least, port if level.shared_port else 0.5 * port)
             if for_energy:
-                bound = moved * (level.byte_j[0] + level.byte_j[1]) + bound * level.byte_j[2]
+                bound = moved[innermost - 1] * (level.byte_j[0] + level.byte_j[1]) + bound * level.byte_j[2]
             bounds[count], names[count] = bound, 3 * name + innermost - 1
             count += 1
     found, trial = np.full(FOUND_FIELDS, np.inf), np.empty(FOUND_FIELDS)
@@ -204,7 +205,7 @@ def best(  # noqa: PLR0915 - one loop with much state
     step = 0
     while step < left:
         at = step
-        if not sorted_ and step < 8:  # most searches are over before it pays to sort
+        if not sorted_ and step < 2:  # most searches are over before it pays to sort
             for i in range(step, left):
                 if bounds[i] < bounds[at] or (bounds[i] == bounds[at] and names[i] < names[at]):
                     at = i
