@@ -51,10 +51,12 @@ AXES = np.array([[0, 1, 3], [0, 2, 3], [0, 1, 2]], np.int64)
 
 # What `evaluate` finds: seconds, joules of moving data and of waiting, bytes behind the level; then
 # words loaded and stored, and the results among them, bytes between the arrays and the level, and how the first tile is
-# computed.
+# computed, and seconds of the engine itself. Of every nearer border follow words loaded and stored.
 TIME, COMPUTE, FIRST_LOAD, LAST_STORE, ENERGY, TRAFFIC = range(6)
-LOAD_A, LOAD_B, LOAD_C, STORED, RESULTS, NEAR_A, NEAR_B, NEAR_C, WAY = range(6, 15)
-FOUND_FIELDS = 15
+LOAD_A, LOAD_B, LOAD_C, STORED, RESULTS, NEAR_A, NEAR_B, NEAR_C, WAY, ENGINE = range(6, 16)
+FOUND_FIELDS = 16
+BORDER_FIELDS = 5
+"""LOAD_A to RESULTS of a nearer border."""
 
 
 class Level(NamedTuple):
@@ -127,7 +129,7 @@ def fits(chosen: Ints, table: Ints, sums: Floats, shape: Shape, level: Level) ->
 @kernel
 def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they would do
     chosen: Ints, order: Ints, table: Ints, tiles: Floats, shape: Shape, level: Level,
-    engine: Engine, found: Floats,
+    engine: Engine, inner: Floats, found: Floats,
 ) -> None:  # fmt: skip
     """Play a tiling and loop order.
 
@@ -137,8 +139,11 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
         [axis], rows of `table`.
     order
         [4], axes of the loops from the outermost to the innermost.
+    inner
+        What the tiles find in turn, where there are nearer buffers: a row for each combination of
+        their representatives, the last axis innermost. Without rows the engine computes them.
     found
-        [FOUND_FIELDS], the result.
+        [FOUND_FIELDS + BORDER_FIELDS * nearer borders], the result.
     """
     changed = np.zeros((3, 4), np.bool_)
     turn_of_k = _changes(order, chosen, table, changed)
@@ -184,20 +189,28 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
             whole = turn_of_k > before or (turn_of_k < before and tiles[row[SELF, K], LAST] > 0)
             whole = whole and shape.ended
             store_s = _store(size[BEFORE], whole, weight, shape, level, found)
-        kind = 16
-        if after >= 0:
-            kind = 0
+        if len(inner):
+            at = 0
             for axis in range(4):
-                kind = 2 * kind + (tiles[row[SELF, axis], SPAN] != tiles[begin[axis], SPAN])
-        cost = costs[kind]
-        if _is_new(cost, size[SELF], engine):
-            _compute(after < 0, row[SELF], tiles, size[SELF], shape, engine, cost)
-        if before < 0:
-            found[WAY] = cost[WAY_USED]
-        for operand in range(3):
-            wide = 2.0 * shape.width[3] if operand == C else shape.width[operand]
-            found[NEAR_A + operand] += weight * size[SELF, operand] * wide * cost[PASSES + operand]
-        compute_s = cost[SECONDS]
+                at = at * (last[axis] + 1 - begin[axis]) + row[SELF, axis] - begin[axis]
+            compute_s = _descend(inner[at], weight, level, found)
+        else:
+            kind = 16
+            if after >= 0:
+                kind = 0
+                for axis in range(4):
+                    kind = 2 * kind + (tiles[row[SELF, axis], SPAN] != tiles[begin[axis], SPAN])
+            cost = costs[kind]
+            if _is_new(cost, size[SELF], engine):
+                _compute(after < 0, row[SELF], tiles, size[SELF], shape, engine, cost)
+            if before < 0:
+                found[WAY] = cost[WAY_USED]
+            for operand in range(3):
+                wide = 2.0 * shape.width[3] if operand == C else shape.width[operand]
+                found[NEAR_A + operand] += (
+                    weight * size[SELF, operand] * wide * cost[PASSES + operand]
+                )
+            compute_s = cost[SECONDS]
         found[COMPUTE] += weight * compute_s
         if not level.double:
             found[TIME] += weight * (compute_s + load_s + store_s)
@@ -218,14 +231,29 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
             i -= 1
         if i < 0:
             break
-    # The first of the updates of a new sum reads nothing, and the last one writes a result.
-    new = found[STORED] - found[LOAD_C]
-    found[NEAR_C] -= new * shape.width[3] + found[RESULTS] * (shape.width[3] - shape.width[2])
-    found[ENERGY] = (
-        found[TRAFFIC] * (level.byte_j[0] + level.byte_j[1])
-        + (found[NEAR_A] + found[NEAR_B] + found[NEAR_C]) * level.byte_j[1]
-        + found[TIME] * level.byte_j[2]
+    if len(inner) == 0:
+        # The first of the updates of a new sum reads nothing, and the last one writes a result.
+        new = found[STORED] - found[LOAD_C]
+        found[NEAR_C] -= new * shape.width[3] + found[RESULTS] * (shape.width[3] - shape.width[2])
+        found[ENGINE] = found[COMPUTE]
+        found[ENERGY] = (found[NEAR_A] + found[NEAR_B] + found[NEAR_C]) * level.byte_j[1]
+    found[ENERGY] += (
+        found[TRAFFIC] * (level.byte_j[0] + level.byte_j[1]) + found[TIME] * level.byte_j[2]
     )
+
+
+@kernel_call
+def _descend(tile: Floats, weight: float, level: Level, found: Floats) -> float:
+    """Add up what a tile finds in nearer buffers; return its seconds."""
+    found[ENERGY] += weight * (tile[ENERGY] - tile[TIME] * level.byte_j[2])
+    found[ENGINE] += weight * tile[ENGINE]
+    for i in range(3):
+        found[NEAR_A + i] += weight * tile[NEAR_A + i]
+    for i in range(BORDER_FIELDS):
+        found[FOUND_FIELDS + i] += weight * tile[LOAD_A + i]
+    for i in range(FOUND_FIELDS, len(tile)):
+        found[BORDER_FIELDS + i] += weight * tile[i]
+    return float(tile[TIME])
 
 
 @kernel_call

@@ -13,6 +13,8 @@ by energy, then by traffic, then by the order of listing.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ridgeline._jit import kernel, kernel_call
@@ -22,6 +24,7 @@ from ridgeline.kernels.mapping.choices import (
     FIRST_TOUCHED,
     LAST_NEW,
     LAST_POINTS,
+    MAX_POINTS,
     REPRESENTATIVE_FIELDS,
     SUM_POINTS,
     SUM_TOUCHED,
@@ -56,6 +59,30 @@ ORDERS = np.array(
 """Axes from the outermost loop to the innermost."""
 EXACT = 1e-12
 """Bounds are sums in another order than what they bound: so much they may be above it."""
+
+
+class Space(NamedTuple):
+    """All combinations of tilings, and room to work in.
+
+    Attributes
+    ----------
+    starts, table, sums
+        Tilings, as `listed` gives them.
+    n
+        [axis], how many there are.
+    turns
+        [tilings, 4], see `compute.write_turns`.
+    chosen, moved
+        [axis] and [4], for a combination and its bytes.
+    """
+
+    starts: Ints
+    n: Ints
+    table: Ints
+    sums: Floats
+    turns: Floats
+    chosen: Ints
+    moved: Floats
 
 
 @kernel
@@ -103,18 +130,20 @@ def _end(operand: int, chosen: Ints, sums: Floats, shape: Shape) -> float:
 
 @kernel_call
 def _moved(chosen: Ints, table: Ints, sums: Floats, shape: Shape, moved: Floats) -> None:
-    """Write the bytes loaded and stored if m, n or k is innermost of what takes several turns."""
+    """Write the bytes loaded and stored if m, n or k is innermost of what takes several turns.
+
+    The fourth number is what they are if no tile stays in place from one turn to the next.
+    """
     new = _sum(C, chosen, sums, shape, True)
     saved = 0.0 if shape.begun else new * shape.width[3]  # nothing to be read yet
     if shape.ended:  # and results instead of sums to be written
         saved += new * (shape.width[3] - shape.width[2])
-    for innermost in range(1, 4):
-        moved[innermost - 1] = -saved
+    moved[:] = -saved
     for operand in range(3):
         words = _sum(operand, chosen, sums, shape, False)
         width = 2.0 * shape.width[3] if operand == C else shape.width[operand]
         absent = N if operand == A else (K if operand == C else M)
-        for innermost in range(1, 4):
+        for innermost in range(1, 5):
             turns = 1 if absent == innermost else table[chosen[absent], TILES]
             moved[innermost - 1] += words * turns * width
 
@@ -132,6 +161,74 @@ def _ends(chosen: Ints, sums: Floats, shape: Shape, level: Level) -> float:
 
 
 @kernel_call
+def nearer_s(chosen: Ints, sums: Floats, moved: float, shape: Shape, nearer: Floats) -> float:
+    """Seconds that nearer buffers need at least for what all tiles move.
+
+    Every tile passes a nearer level once at least. Of matrix products more is known: tiles of
+    extents m, n, k there, with c in place while k passes, have m n s <= S, where s is the width of
+    a sum, doubled if c changes and so has two buffers, and S is the capacity. Then a tile of M, N,
+    K moves at least M N K (a / n + b / m) >= 2 M N K sqrt(a b s / S) bytes of elements of a and b
+    bytes; where another operand stays in place it is more, sums being written and read.
+
+    Parameters
+    ----------
+    moved
+        Bytes of the tiles.
+    nearer
+        [levels, 3], seconds per byte, capacity, 1 if buffers are double.
+    """
+    least = 0.0
+    product = True
+    for operand in range(3):
+        product = product and shape.elements[operand] == 1.0
+        for axis in range(4):
+            product = product and shape.touches[operand, axis] == 0
+    for i in range(len(nearer)):
+        byte_s, capacity = nearer[i, 0], nearer[i, 1]
+        bytes_ = moved
+        if product:
+            macs, copies = 1.0, 2.0
+            for axis in range(4):
+                macs *= sums[chosen[axis], SUM_POINTS]
+            for operand in range(3):
+                size = shape.width[3 if operand == C else operand]
+                for axis in range(4):
+                    if HAS[operand, axis]:
+                        size *= sums[chosen[axis], MAX_POINTS]
+                if size <= capacity or nearer[i, 2] == 0.0:
+                    copies = 1.0
+            widths = shape.width[0] * shape.width[1] * shape.width[3]
+            new = _sum(C, chosen, sums, shape, True) * 2.0 * shape.width[3]
+            bytes_ = max(bytes_, 2.0 * macs * np.sqrt(copies * widths / capacity) - new)
+        least = max(least, bytes_ * byte_s)
+    return float(least)
+
+
+@kernel
+def candidates(
+    axes: Ints, shape: Shape, level: Level, engine: Engine, nearer: Floats, dense: bool,
+    for_energy: bool,
+) -> tuple[Ints, Ints, Floats, Floats, Ints]:  # fmt: skip
+    """List what fits in the order of its bounds, for a search that goes on into nearer levels.
+
+    Returns
+    -------
+    starts, table, sums, bounds, names
+        Tilings as `listed` gives them, bounds, and numbers of combinations: three times that of
+        the tilings, the last axis running fastest, and the innermost loop's (m, n, k).
+    """
+    starts, table, sums = listed(axes, dense)
+    n = starts[1:] - starts[:-1]
+    most = 3 * n[0] * n[1] * n[2] * n[3]
+    bounds, names = np.empty(most), np.empty(most, np.int64)
+    chosen = np.empty(4, np.int64)
+    space = Space(starts, n, table, sums, np.empty((len(table), 4)), chosen, np.empty(4))
+    count = _list(space, shape, level, engine, nearer, for_energy, bounds, names)
+    by_bound = np.argsort(bounds[:count], kind="mergesort")
+    return starts, table, sums, bounds[by_bound], names[by_bound]
+
+
+@kernel_call
 def _innermost(order: Ints, chosen: Ints, table: Ints) -> int:
     """Axis of the innermost loop that takes several turns; K if there is none."""
     for i in range(3, 0, -1):
@@ -140,10 +237,50 @@ def _innermost(order: Ints, chosen: Ints, table: Ints) -> int:
     return K
 
 
+@kernel_call
+def _list(
+    space: Space, shape: Shape, level: Level, engine: Engine, nearer: Floats, for_energy: bool,
+    bounds: Floats, names: Ints,
+) -> int:  # fmt: skip
+    """Write the bounds of all combinations that fit, and their numbers; return how many."""
+    starts, n, table, sums, turns, chosen, moved = space
+    count, most = 0, np.int64(1)
+    for i in range(len(table)):
+        write_turns(sums[i], engine, turns[i])
+    for i in range(engine.fastest):
+        parts = engine.divisions[i]
+        most = max(most, parts[0] * parts[1] * parts[2] * parts[3])
+    for name in range(n[0] * n[1] * n[2] * n[3]):
+        _named(name, starts, n, chosen)
+        if not fits(chosen, table, sums, shape, level):
+            continue
+        ends = _ends(chosen, sums, shape, level)
+        _moved(chosen, table, sums, shape, moved)
+        computing = least_s(chosen, sums, turns, engine, most)
+        if len(nearer):
+            computing = max(computing, nearer_s(chosen, sums, moved[3], shape, nearer))
+        least = ends + computing
+        for innermost in range(1, 4):
+            alone = True  # a loop of one turn is innermost only where all are
+            for axis in range(1, 4):
+                alone = alone and table[chosen[axis], TILES] == 1
+            if table[chosen[innermost], TILES] == 1 and not (alone and innermost == K):
+                continue
+            port = moved[innermost - 1] * level.byte_s
+            bound = max(least, port if level.shared_port else 0.5 * port)
+            if for_energy:
+                bound = moved[innermost - 1] * (level.byte_j[0] + level.byte_j[1]) + (
+                    bound * level.byte_j[2]
+                )
+            bounds[count], names[count] = bound, 3 * name + innermost - 1
+            count += 1
+    return count
+
+
 @kernel
 def best(  # noqa: PLR0915 - one loop with much state
     axes: Ints, shape: Shape, level: Level, engine: Engine, dense: bool, for_energy: bool,
-    orders: Ints, pruned: bool,
+    orders: Ints, pruned: bool, cutoff: float = np.inf,
 ) -> tuple[Ints, Ints, Floats, int]:  # fmt: skip
     """Find the best tiling and order.
 
@@ -157,6 +294,8 @@ def best(  # noqa: PLR0915 - one loop with much state
         Whether energy comes before time.
     pruned
         False: play everything that fits (for tests).
+    cutoff
+        What is above this (seconds, or joules) need not be found.
 
     Returns
     -------
@@ -170,36 +309,11 @@ def best(  # noqa: PLR0915 - one loop with much state
     n = starts[1:] - starts[:-1]
     names_ = 3 * n[0] * n[1] * n[2] * n[3]
     bounds, names = np.empty(names_), np.empty(names_, np.int64)
-    moved = np.empty(3)
-    turns, most = np.empty((len(table), 4)), np.int64(1)
-    for i in range(len(table)):
-        write_turns(sums[i], engine, turns[i])
-    for i in range(engine.fastest):
-        most = max(most, np.prod(engine.divisions[i]))
-    count = 0
-    chosen = np.empty(4, np.int64)
-    for name in range(names_ // 3):
-        _named(name, starts, n, chosen)
-        if not fits(chosen, table, sums, shape, level):
-            continue
-        computing = least_s(chosen, sums, turns, engine, most)
-        least = computing + _ends(chosen, sums, shape, level)
-        _moved(chosen, table, sums, shape, moved)
-        for innermost in range(1, 4):
-            alone = True  # a loop of one turn is innermost only where all are
-            for axis in range(1, 4):
-                alone = alone and table[chosen[axis], TILES] == 1
-            if table[chosen[innermost], TILES] == 1 and not (alone and innermost == K):
-                continue
-            port = moved[innermost - 1] * level.byte_s
-            bound = max(least, port if level.shared_port else 0.5 * port)
-            if for_energy:
-                bound = moved[innermost - 1] * (level.byte_j[0] + level.byte_j[1]) + bound * level.byte_j[2]
-            bounds[count], names[count] = bound, 3 * name + innermost - 1
-            count += 1
+    none, chosen = np.empty((0, 3)), np.empty(4, np.int64)
+    space = Space(starts, n, table, sums, np.empty((len(table), 4)), chosen, np.empty(4))
+    left = _list(space, shape, level, engine, none, for_energy, bounds, names)
     found, trial = np.full(FOUND_FIELDS, np.inf), np.empty(FOUND_FIELDS)
     top, top_order, played = np.zeros(4, np.int64), 0, 0
-    left = count
     key = ENERGY if for_energy else TIME
     sorted_ = False
     step = 0
@@ -214,7 +328,7 @@ def best(  # noqa: PLR0915 - one loop with much state
         elif not sorted_:
             kept = step
             for i in range(step, left):
-                if not pruned or bounds[i] <= found[key] * (1 + EXACT):
+                if not pruned or bounds[i] <= min(found[key], cutoff) * (1 + EXACT):
                     bounds[kept], names[kept] = bounds[i], names[i]
                     kept += 1
             left = kept
@@ -223,7 +337,7 @@ def best(  # noqa: PLR0915 - one loop with much state
             names[step:left] = names[step:left][by_bound]
             sorted_ = True
             continue
-        if pruned and bounds[step] > found[key] * (1 + EXACT):
+        if pruned and bounds[step] > min(found[key], cutoff) * (1 + EXACT):
             break
         _named(names[step] // 3, starts, n, chosen)
         for axis in range(4):
@@ -234,7 +348,7 @@ def best(  # noqa: PLR0915 - one loop with much state
                 continue
             if pruned and _seen(i, orders, chosen, table):
                 continue
-            evaluate(chosen, orders[i], table, tiles, shape, level, engine, trial)
+            evaluate(chosen, orders[i], table, tiles, shape, level, engine, none, trial)
             played += 1
             if _better(trial, found, key, (names[step] // 3, i), _name(top, starts, n), top_order):
                 found[:] = trial
@@ -294,3 +408,15 @@ def _better(
         if trial[field] != found[field]:
             return bool(trial[field] < found[field])
     return name < (best_name, best_order)
+
+
+@kernel
+def innermost_of(order: Ints, chosen: Ints, table: Ints) -> int:
+    """Axis of the innermost loop that takes several turns; see `_innermost`."""
+    return _innermost(order, chosen, table)
+
+
+@kernel
+def seen(i: int, orders: Ints, chosen: Ints, table: Ints) -> bool:
+    """Tell whether an earlier order has the same loops; see `_seen`."""
+    return _seen(i, orders, chosen, table)
