@@ -15,7 +15,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.array import Dataflow
 from ridgeline.kernels.mapping.axes import dims_of
 from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
-from ridgeline.kernels.mapping.choices import tile_extents
+from ridgeline.kernels.mapping.choices import FEW, MANY, tile_extents
 from ridgeline.kernels.mapping.mapper import (
     Machine,
     Mapped,
@@ -24,7 +24,8 @@ from ridgeline.kernels.mapping.mapper import (
     problem,
 )
 from ridgeline.kernels.mapping.nest import nest_of
-from ridgeline.kernels.mapping.search import ORDERS, best, listed
+from ridgeline.kernels.mapping.search import ORDERS, best
+from ridgeline.kernels.mapping.space import listed
 from ridgeline.kernels.mapping.traffic import traffic
 from ridgeline.kernels.systolic.closed_form import Schedule
 from ridgeline.kernels.systolic.partition import Arrays, Network
@@ -118,7 +119,7 @@ def test_what_the_search_finds_is_what_is_played(
 )
 def test_the_search_is_brute_force(contraction: Contraction, machine: Machine, dense: bool) -> None:
     """Every listed tiling in every order, played element by element: none is faster."""
-    starts, table, _ = listed(problem(*contraction, machine)[0], dense)
+    starts, table, _ = listed(problem(*contraction, machine)[0], MANY if dense else FEW)
     tables = [table[starts[i] : starts[i + 1], :3].tolist() for i in range(4)]
     times = [math.inf]
     if math.prod(map(len, tables)) > 120:
@@ -158,8 +159,8 @@ def test_pruning_loses_nothing(
 
 
 def check_pruning(given_: tuple, energy: bool, dense: bool) -> None:
-    pruned = best(*given_, dense, energy, ORDERS, True)
-    full = best(*given_, dense, energy, ORDERS, False)
+    pruned = best(*given_, MANY if dense else FEW, energy, ORDERS, True)
+    full = best(*given_, MANY if dense else FEW, energy, ORDERS, False)
     np.testing.assert_array_equal(pruned[2], full[2])
     np.testing.assert_array_equal(pruned[0], full[0])
     assert pruned[3] <= full[3]
@@ -265,9 +266,9 @@ def test_buffers_that_are_too_small_are_named() -> None:
         map_contraction(Gemm(8, 8, 8), Pass.FORWARD, tiny)
 
 
-@given(size=st.integers(1, 10**6), granule=st.integers(1, 256), dense=st.booleans())
+@given(size=st.integers(1, 10**6), granule=st.integers(1, 256), density=st.integers(0, 3))
 @settings(deadline=None)
-def test_extents_are_listed_from_all_to_one(size: int, granule: int, dense: bool) -> None:
-    found = tile_extents(size, granule, dense).tolist()
+def test_extents_are_listed_from_all_to_one(size: int, granule: int, density: int) -> None:
+    found = tile_extents(size, granule, density).tolist()
     assert (found[0], found[-1]) == (size, 1)
     assert found == sorted(set(found), reverse=True)

@@ -49,31 +49,38 @@ REPRESENTATIVE_FIELDS = 14
 BEFORE, SELF, NEXT = range(3)
 
 # Columns of the sums over all tiles: points and touched elements of all; of the largest tile; new
-# elements of the whole; points and touched elements of the first tile; points and new elements of the last one; extent to the array and
-# number of whole tiles, and of those that are what is left over.
+# elements of the whole; points and touched elements of the first tile; points and new elements of
+# the last one; extent to the array and number of whole tiles, and of those that are what is left.
 SUM_POINTS, SUM_TOUCHED, MAX_POINTS, MAX_TOUCHED, WHOLE_NEW = range(5)
 FIRST_POINTS, FIRST_TOUCHED, LAST_POINTS, LAST_NEW = range(5, 9)
 WHOLE_SPAN, WHOLE_TILES, LEFT_SPAN, LEFT_TILES = range(9, 13)
 SUM_FIELDS = 13
 
 
+COARSE, FEW, HALVED, MANY = range(4)
+"""How many tilings of an axis are listed."""
+
+
 @kernel_part
-def _next_tiles(tiles: int, dense: bool, small: bool) -> int:
-    if dense:
+def _next_tiles(tiles: int, density: int, small: bool) -> int:
+    if density == MANY:
         if tiles < 8:
             return tiles + 1
         return tiles // 2 * 3 if tiles & (tiles - 1) == 0 else tiles // 3 * 4
+    if density == COARSE and tiles < 8:
+        return 4 if tiles < 4 else 32
     return tiles * 2 if tiles < 8 or small else tiles * 4
 
 
 @kernel
-def tile_extents(size: int, granule: int, dense: bool) -> Ints:
+def tile_extents(size: int, granule: int, density: int) -> Ints:
     """Extents of tiles to try along an axis, from the largest to 1.
 
     Multiples of the granule first: what 1, 2, 3, ... tiles of about equal size have (each number up
-    to 8, then 12, 16, 24, 32, ...; sparse: 1, 2, 4, 8, then 32, 128, ..., or 16, 32, ... where the
-    granule is 1). Then parts of a granule: halves of halves, or sixteenths. They depend on the size
-    alone, never on what a machine can hold or move, so that a better machine has no fewer of them.
+    to 8, then 12, 16, 24, 32, ...; `FEW` and `HALVED`: 1, 2, 4, 8, then 32, 128, ..., or 16, 32,
+    ... where the granule is 1; `COARSE`: 1, 4, 32, ...). Then parts of a granule: halves of halves, or
+    sixteenths where there are few. They depend on the size alone, never on what a machine can hold
+    or move, so that a better machine has no fewer of them.
     """
     found = np.empty(256, np.int64)
     count, tiles, units = 0, 1, tiles_of(size, granule)
@@ -84,15 +91,15 @@ def tile_extents(size: int, granule: int, dense: bool) -> Ints:
             count += 1
         if tiles >= units:
             break
-        tiles = _next_tiles(tiles, dense, granule == 1)
+        tiles = _next_tiles(tiles, density, granule == 1)
     while found[count - 1] > 1:
-        found[count] = tiles_of(found[count - 1], 2 if dense else 16)
+        found[count] = tiles_of(found[count - 1], 2 if density >= HALVED else 16)
         count += 1
     return found[:count]
 
 
 @kernel
-def tilings(axis: Ints, dense: bool) -> tuple[Ints, Floats]:
+def tilings(axis: Ints, density: int) -> tuple[Ints, Floats]:
     """List the tilings of an axis, without their representatives.
 
     Returns
@@ -101,9 +108,9 @@ def tilings(axis: Ints, dense: bool) -> tuple[Ints, Floats]:
         Tables with the columns above.
     """
     if axis[PIXELS]:
-        cut = tile_extents(axis[IMAGES], 1, dense)
-        high, wide = tile_extents(axis[ROWS], 1, dense), tile_extents(axis[COLUMNS], 1, dense)
-        if not dense and len(wide) > 2:
+        cut = tile_extents(axis[IMAGES], 1, density)
+        high, wide = tile_extents(axis[ROWS], 1, density), tile_extents(axis[COLUMNS], 1, density)
+        if density < HALVED and len(wide) > 2:
             wide = np.array([axis[COLUMNS], 1])
         table = np.empty((len(cut) + len(high) + len(wide) - 2, TILING_FIELDS), np.int64)
         for i in range(len(table)):
@@ -113,7 +120,7 @@ def tilings(axis: Ints, dense: bool) -> tuple[Ints, Floats]:
             j -= len(high) - 1
             table[i, COLUMNS_0] = wide[max(j, 0)]
     else:
-        cut = tile_extents(axis[SIZE], axis[GRANULE], dense)
+        cut = tile_extents(axis[SIZE], axis[GRANULE], density)
         table = np.empty((len(cut), TILING_FIELDS), np.int64)
         table[:, EXTENT_0] = cut
         table[:, ROWS_0] = 1

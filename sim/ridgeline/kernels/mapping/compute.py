@@ -72,7 +72,7 @@ class Engine(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _ways(arrays: Arrays) -> tuple[Ints, Ints, int, int]:
-    """Ways, divisions, the number of the fastest, and the cycles that filling and draining take at least."""
+    """Ways, divisions, how many of these can be fastest, and the least cycles to fill and drain."""
     ways, drains = [], []
     for how in arrays.schedules:
         position = dict(zip(layout(how.dataflow, 0, 1, 2), range(3), strict=True))

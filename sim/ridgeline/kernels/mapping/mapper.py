@@ -17,8 +17,9 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.axes import axes_of, dims_of
+from ridgeline.kernels.mapping.choices import COARSE, FEW, HALVED, MANY
 from ridgeline.kernels.mapping.compute import Engine, even_engine, systolic_engine
-from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.footprint import Ints
 from ridgeline.kernels.mapping.mapping import LevelLoops, Loop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.nested import Search, Solution
@@ -40,13 +41,16 @@ from ridgeline.kernels.mapping.pipeline import (
     Level,
     Shape,
 )
-from ridgeline.kernels.mapping.search import ORDERS, best
+from ridgeline.kernels.mapping.search import EXACT, ORDERS, best
 from ridgeline.kernels.systolic.closed_form import layout
 from ridgeline.kernels.systolic.partition import Arrays
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 Mapper = Literal["fast", "optimal"]
 Objective = Literal["time", "energy"]
+DENSITY: dict[Mapper, int] = {"fast": FEW, "optimal": MANY}
+NESTED: dict[Mapper, tuple[int, int]] = {"fast": (COARSE, FEW), "optimal": (FEW, HALVED)}
+"""On the farther levels of several, and on the nearest."""
 
 
 class Buffer(NamedTuple):
@@ -174,12 +178,12 @@ def map_contraction(
     """
     axes, shape, level, engine = problem(loops, pass_, machine)
     if machine.nearer:
-        search = Search(levels_of(machine), engine, mapper == "optimal", objective == "energy")
+        search = Search(levels_of(machine), engine, NESTED[mapper], objective == "energy")
         solution = search.solve(axes, shape)
         played = search.played
     else:
         extents, order, found, played = best(
-            axes, shape, level, engine, mapper == "optimal", objective == "energy", ORDERS, True
+            axes, shape, level, engine, DENSITY[mapper], objective == "energy", ORDERS, True
         )
         solution = Solution(found, extents, order, None)
     if not np.isfinite(solution.found[TIME]):
@@ -239,7 +243,9 @@ def mapped_of(solution: Solution, played: int) -> Mapped:
     """Name what the search has found."""
     value: Callable[[int], float] = solution.found.tolist().__getitem__
     ends = value(COMPUTE) + value(FIRST_LOAD) + value(LAST_STORE)
-    nearer, inside = [], solution
+    steady = value(TIME) - ends
+    nearer: list[Nearer] = []
+    inside = solution
     while (first := inside.first) is not None:
         inside = first
         at = FOUND_FIELDS + BORDER_FIELDS * len(nearer)
@@ -249,7 +255,7 @@ def mapped_of(solution: Solution, played: int) -> Mapped:
         time_s=max(value(TIME), ends),  # never less, but for the order in which sums are rounded
         compute_s=value(ENGINE),
         first_load_s=value(FIRST_LOAD),
-        steady_stall_s=max(0.0, value(TIME) - ends),
+        steady_stall_s=steady if steady > EXACT * ends else 0.0,
         last_store_s=value(LAST_STORE),
         loads=(value(LOAD_A), value(LOAD_B), value(LOAD_C)),
         stores=value(STORED),
@@ -264,8 +270,8 @@ def mapped_of(solution: Solution, played: int) -> Mapped:
     )
 
 
-def _rows(extents: Ints) -> tuple[tuple[int, ...], ...]:
-    return tuple(map(tuple, extents.tolist()))
+def _rows(extents: Ints) -> tuple[tuple[int, int, int], ...]:
+    return tuple((one, rows, columns) for one, rows, columns in extents.tolist())
 
 
 def _row(order: Ints) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ words over every nearer border behind them.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -73,11 +74,13 @@ class Search:
     ----------
     levels
         From far to near.
+    densities
+        How many tilings are listed on the farther levels, and on the nearest; see `choices`.
     """
 
     levels: tuple[Level, ...]
     engine: Engine
-    dense: bool
+    densities: tuple[int, int]
     for_energy: bool
     pruned: bool = True
     played: int = 0
@@ -114,7 +117,7 @@ class Search:
 
     def _nearest(self, axes: Ints, shape: Shape, cutoff: float) -> Solution:
         extents, order, found, played = best(
-            axes, shape, self.levels[-1], self.engine, self.dense, self.for_energy, ORDERS,
+            axes, shape, self.levels[-1], self.engine, self.densities[1], self.for_energy, ORDERS,
             self.pruned, cutoff,
         )  # fmt: skip
         self.played += played
@@ -122,8 +125,8 @@ class Search:
 
     def _descend(self, axes: Ints, shape: Shape, depth: int, cutoff: float) -> Solution:
         level, nearer = self.levels[depth], _nearer(self.levels[depth + 1 :])
-        starts, table, sums, bounds, names = candidates(
-            axes, shape, level, self.engine, nearer, self.dense, self.for_energy
+        starts, table, bounds, names = candidates(
+            axes, shape, level, self.engine, nearer, self.densities[0], self.for_energy
         )
         tiles = represented(axes, table, starts)
         along: dict[int, Part] = {}
@@ -165,7 +168,7 @@ class Search:
         counts = [len(part.axes) for part in kinds]
         all_ = list(itertools.product(*map(range, counts)))
         weights = [
-            float(np.prod([part.weights[i] for part, i in zip(kinds, place, strict=True)]))
+            math.prod(part.weights[i] for part, i in zip(kinds, place, strict=True))
             for place in all_
         ]
         rows: list[Solution | None] = [None] * len(all_)
@@ -192,7 +195,7 @@ class Search:
         return found_[index.ravel()], first
 
     def _share(self, tile: Solution) -> float:
-        """What a tile adds to the key at least."""
+        """Return what a tile adds to the key at least."""
         idle_w = float(self.levels[0].byte_j[2])
         if self.for_energy:  # its time may pass under transfers that are counted elsewhere
             return float(tile.found[ENERGY] - idle_w * tile.found[TIME])

@@ -84,7 +84,7 @@ def parts(axis: Ints, tiling: Ints, tiles: Floats) -> Ints:
 def _part(
     line: Ints, number: int, extent: int, size: int, filter_: int, before: int
 ) -> tuple[int, int]:
-    """Make a line start at a tile; return the tile's extent, and how much of what was before counts.
+    """Make a line start at a tile; return its extent, and how much of what was before counts.
 
     With p = start + p', v = s p + d r - padding is s p' + d r - (padding - s start).
     """

@@ -50,8 +50,9 @@ AXES = np.array([[0, 1, 3], [0, 2, 3], [0, 1, 2]], np.int64)
 """[operand, 3]: the axes that it has."""
 
 # What `evaluate` finds: seconds, joules of moving data and of waiting, bytes behind the level; then
-# words loaded and stored, and the results among them, bytes between the arrays and the level, and how the first tile is
-# computed, and seconds of the engine itself. Of every nearer border follow words loaded and stored.
+# words loaded and stored, and results among them; bytes between the arrays and the level before
+# them; how the first tile is computed; seconds of the arrays themselves. Then, of every nearer
+# border, words loaded and stored, and results among them.
 TIME, COMPUTE, FIRST_LOAD, LAST_STORE, ENERGY, TRAFFIC = range(6)
 LOAD_A, LOAD_B, LOAD_C, STORED, RESULTS, NEAR_A, NEAR_B, NEAR_C, WAY, ENGINE = range(6, 16)
 FOUND_FIELDS = 16
@@ -292,7 +293,7 @@ def _load(
         if changed[operand] or first:
             found[LOAD_A + operand] += weight * size[operand]
             load += size[operand] * shape.width[operand]
-    if (changed[C] and not first) or (first and again):
+    if changed[C] or first:
         words = size[C] if again else size[C] - size[C + 1]
         found[LOAD_C] += weight * words
         load += words * shape.width[3]

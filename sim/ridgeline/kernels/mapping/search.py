@@ -2,56 +2,36 @@
 
 The space is every combination of the tilings that `choices` lists for m, n, k and the batch, times
 every order of the loops over m, n and k; the loop over the batch, which every operand depends on,
-is outermost. A combination of tilings is bounded from below by
-
-    time >= max(first load + least computing + last store, bytes moved / bandwidth)
-
-where the bytes follow in closed form from which loop is innermost. Combinations are played exactly
-in the order of their bounds, until the next bound is above the best found. Ties in time are broken
-by energy, then by traffic, then by the order of listing.
+is outermost. Combinations are played exactly in the order of their bounds (`space`), until the next
+bound is above the best found. Ties in time are broken by energy, then by traffic, then by the order
+of listing.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 
 from ridgeline._jit import kernel, kernel_call
 from ridgeline.kernels.mapping.choices import (
     BEGIN,
-    FIRST_POINTS,
-    FIRST_TOUCHED,
-    LAST_NEW,
-    LAST_POINTS,
-    MAX_POINTS,
     REPRESENTATIVE_FIELDS,
-    SUM_POINTS,
-    SUM_TOUCHED,
     TILES,
-    WHOLE_NEW,
     represent,
     room,
-    tilings,
 )
-from ridgeline.kernels.mapping.compute import Engine, least_s, write_turns
+from ridgeline.kernels.mapping.compute import Engine
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.pipeline import (
     ENERGY,
     FOUND_FIELDS,
-    HAS,
     TIME,
     TRAFFIC,
-    A,
-    C,
     K,
     Level,
-    M,
-    N,
     Shape,
     evaluate,
-    fits,
 )
+from ridgeline.kernels.mapping.space import Space, list_bounds, listed, named
 
 ORDERS = np.array(
     [(0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 3, 1, 2), (0, 2, 3, 1), (0, 3, 2, 1)], np.int64
@@ -61,171 +41,28 @@ EXACT = 1e-12
 """Bounds are sums in another order than what they bound: so much they may be above it."""
 
 
-class Space(NamedTuple):
-    """All combinations of tilings, and room to work in.
-
-    Attributes
-    ----------
-    starts, table, sums
-        Tilings, as `listed` gives them.
-    n
-        [axis], how many there are.
-    turns
-        [tilings, 4], see `compute.write_turns`.
-    chosen, moved
-        [axis] and [4], for a combination and its bytes.
-    """
-
-    starts: Ints
-    n: Ints
-    table: Ints
-    sums: Floats
-    turns: Floats
-    chosen: Ints
-    moved: Floats
-
-
-@kernel
-def listed(axes: Ints, dense: bool) -> tuple[Ints, Ints, Floats]:
-    """List the tilings of all axes in one table; `starts` tells where those of each axis begin."""
-    starts = np.zeros(5, np.int64)
-    table0, sums0 = tilings(axes[0], dense)
-    table1, sums1 = tilings(axes[1], dense)
-    table2, sums2 = tilings(axes[2], dense)
-    table3, sums3 = tilings(axes[3], dense)
-    starts[1:] = len(table0), len(table1), len(table2), len(table3)
-    return (
-        np.cumsum(starts),
-        np.concatenate((table0, table1, table2, table3)),
-        np.concatenate((sums0, sums1, sums2, sums3)),
-    )
-
-
-@kernel_call
-def _sum(operand: int, chosen: Ints, sums: Floats, shape: Shape, whole: bool) -> float:
-    """Elements of all tiles of an operand, or those that it has."""
-    product = shape.elements[operand]
-    for axis in range(4):
-        if HAS[operand, axis]:
-            kind = SUM_POINTS
-            if shape.touches[operand, axis]:
-                kind = WHOLE_NEW if whole else SUM_TOUCHED
-            product *= sums[chosen[axis], kind]
-    return float(product)
-
-
-@kernel_call
-def _end(operand: int, chosen: Ints, sums: Floats, shape: Shape) -> float:
-    """Elements of an operand's first tile; of a result's last one, those that are in no other."""
-    product = shape.elements[operand]
-    for axis in range(4):
-        if HAS[operand, axis]:
-            if operand == C:
-                kind = LAST_NEW if shape.touches[operand, axis] else LAST_POINTS
-            else:
-                kind = FIRST_TOUCHED if shape.touches[operand, axis] else FIRST_POINTS
-            product *= sums[chosen[axis], kind]
-    return float(product)
-
-
-@kernel_call
-def _moved(chosen: Ints, table: Ints, sums: Floats, shape: Shape, moved: Floats) -> None:
-    """Write the bytes loaded and stored if m, n or k is innermost of what takes several turns.
-
-    The fourth number is what they are if no tile stays in place from one turn to the next.
-    """
-    new = _sum(C, chosen, sums, shape, True)
-    saved = 0.0 if shape.begun else new * shape.width[3]  # nothing to be read yet
-    if shape.ended:  # and results instead of sums to be written
-        saved += new * (shape.width[3] - shape.width[2])
-    moved[:] = -saved
-    for operand in range(3):
-        words = _sum(operand, chosen, sums, shape, False)
-        width = 2.0 * shape.width[3] if operand == C else shape.width[operand]
-        absent = N if operand == A else (K if operand == C else M)
-        for innermost in range(1, 5):
-            turns = 1 if absent == innermost else table[chosen[absent], TILES]
-            moved[innermost - 1] += words * turns * width
-
-
-@kernel_call
-def _ends(chosen: Ints, sums: Floats, shape: Shape, level: Level) -> float:
-    """Seconds of the first load and the last store, at least."""
-    first = 0.0
-    for operand in range(2):
-        first += _end(operand, chosen, sums, shape) * shape.width[operand]
-    last = _end(C, chosen, sums, shape) * min(shape.width[2], shape.width[3])
-    # A tile that touches padding alone moves nothing, and waits for nothing.
-    accesses = (1 if first > 0 else 0) + (1 if last > 0 else 0)
-    return float((first + last) * level.byte_s + accesses * level.latency_s)
-
-
-@kernel_call
-def nearer_s(chosen: Ints, sums: Floats, moved: float, shape: Shape, nearer: Floats) -> float:
-    """Seconds that nearer buffers need at least for what all tiles move.
-
-    Every tile passes a nearer level once at least. Of matrix products more is known: tiles of
-    extents m, n, k there, with c in place while k passes, have m n s <= S, where s is the width of
-    a sum, doubled if c changes and so has two buffers, and S is the capacity. Then a tile of M, N,
-    K moves at least M N K (a / n + b / m) >= 2 M N K sqrt(a b s / S) bytes of elements of a and b
-    bytes; where another operand stays in place it is more, sums being written and read.
-
-    Parameters
-    ----------
-    moved
-        Bytes of the tiles.
-    nearer
-        [levels, 3], seconds per byte, capacity, 1 if buffers are double.
-    """
-    least = 0.0
-    product = True
-    for operand in range(3):
-        product = product and shape.elements[operand] == 1.0
-        for axis in range(4):
-            product = product and shape.touches[operand, axis] == 0
-    for i in range(len(nearer)):
-        byte_s, capacity = nearer[i, 0], nearer[i, 1]
-        bytes_ = moved
-        if product:
-            macs, copies = 1.0, 2.0
-            for axis in range(4):
-                macs *= sums[chosen[axis], SUM_POINTS]
-            for operand in range(3):
-                size = shape.width[3 if operand == C else operand]
-                for axis in range(4):
-                    if HAS[operand, axis]:
-                        size *= sums[chosen[axis], MAX_POINTS]
-                if size <= capacity or nearer[i, 2] == 0.0:
-                    copies = 1.0
-            widths = shape.width[0] * shape.width[1] * shape.width[3]
-            new = _sum(C, chosen, sums, shape, True) * 2.0 * shape.width[3]
-            bytes_ = max(bytes_, 2.0 * macs * np.sqrt(copies * widths / capacity) - new)
-        least = max(least, bytes_ * byte_s)
-    return float(least)
-
-
 @kernel
 def candidates(
-    axes: Ints, shape: Shape, level: Level, engine: Engine, nearer: Floats, dense: bool,
+    axes: Ints, shape: Shape, level: Level, engine: Engine, nearer: Floats, density: int,
     for_energy: bool,
-) -> tuple[Ints, Ints, Floats, Floats, Ints]:  # fmt: skip
+) -> tuple[Ints, Ints, Floats, Ints]:  # fmt: skip
     """List what fits in the order of its bounds, for a search that goes on into nearer levels.
 
     Returns
     -------
-    starts, table, sums, bounds, names
+    starts, table, bounds, names
         Tilings as `listed` gives them, bounds, and numbers of combinations: three times that of
         the tilings, the last axis running fastest, and the innermost loop's (m, n, k).
     """
-    starts, table, sums = listed(axes, dense)
+    starts, table, sums = listed(axes, density)
     n = starts[1:] - starts[:-1]
     most = 3 * n[0] * n[1] * n[2] * n[3]
     bounds, names = np.empty(most), np.empty(most, np.int64)
     chosen = np.empty(4, np.int64)
     space = Space(starts, n, table, sums, np.empty((len(table), 4)), chosen, np.empty(4))
-    count = _list(space, shape, level, engine, nearer, for_energy, bounds, names)
+    count = list_bounds(space, shape, level, engine, nearer, for_energy, bounds, names)
     by_bound = np.argsort(bounds[:count], kind="mergesort")
-    return starts, table, sums, bounds[by_bound], names[by_bound]
+    return starts, table, bounds[by_bound], names[by_bound]
 
 
 @kernel_call
@@ -237,49 +74,9 @@ def _innermost(order: Ints, chosen: Ints, table: Ints) -> int:
     return K
 
 
-@kernel_call
-def _list(
-    space: Space, shape: Shape, level: Level, engine: Engine, nearer: Floats, for_energy: bool,
-    bounds: Floats, names: Ints,
-) -> int:  # fmt: skip
-    """Write the bounds of all combinations that fit, and their numbers; return how many."""
-    starts, n, table, sums, turns, chosen, moved = space
-    count, most = 0, np.int64(1)
-    for i in range(len(table)):
-        write_turns(sums[i], engine, turns[i])
-    for i in range(engine.fastest):
-        parts = engine.divisions[i]
-        most = max(most, parts[0] * parts[1] * parts[2] * parts[3])
-    for name in range(n[0] * n[1] * n[2] * n[3]):
-        _named(name, starts, n, chosen)
-        if not fits(chosen, table, sums, shape, level):
-            continue
-        ends = _ends(chosen, sums, shape, level)
-        _moved(chosen, table, sums, shape, moved)
-        computing = least_s(chosen, sums, turns, engine, most)
-        if len(nearer):
-            computing = max(computing, nearer_s(chosen, sums, moved[3], shape, nearer))
-        least = ends + computing
-        for innermost in range(1, 4):
-            alone = True  # a loop of one turn is innermost only where all are
-            for axis in range(1, 4):
-                alone = alone and table[chosen[axis], TILES] == 1
-            if table[chosen[innermost], TILES] == 1 and not (alone and innermost == K):
-                continue
-            port = moved[innermost - 1] * level.byte_s
-            bound = max(least, port if level.shared_port else 0.5 * port)
-            if for_energy:
-                bound = moved[innermost - 1] * (level.byte_j[0] + level.byte_j[1]) + (
-                    bound * level.byte_j[2]
-                )
-            bounds[count], names[count] = bound, 3 * name + innermost - 1
-            count += 1
-    return count
-
-
 @kernel
 def best(  # noqa: PLR0915 - one loop with much state
-    axes: Ints, shape: Shape, level: Level, engine: Engine, dense: bool, for_energy: bool,
+    axes: Ints, shape: Shape, level: Level, engine: Engine, density: int, for_energy: bool,
     orders: Ints, pruned: bool, cutoff: float = np.inf,
 ) -> tuple[Ints, Ints, Floats, int]:  # fmt: skip
     """Find the best tiling and order.
@@ -288,8 +85,8 @@ def best(  # noqa: PLR0915 - one loop with much state
     ----------
     axes
         [4, AXIS_FIELDS], see `choices`.
-    dense
-        Many tilings of each axis, or few.
+    density
+        How many tilings of each axis, see `choices`.
     for_energy
         Whether energy comes before time.
     pruned
@@ -303,7 +100,7 @@ def best(  # noqa: PLR0915 - one loop with much state
         Extents [axis, 3] of the tile, axes of the loops from outside in, what `pipeline.evaluate`
         finds, and how many combinations were played; found[TIME] is inf if nothing fits.
     """
-    starts, table, sums = listed(axes, dense)
+    starts, table, sums = listed(axes, density)
     tiles = np.empty((room(axes, table, starts), REPRESENTATIVE_FIELDS))
     used = 0
     n = starts[1:] - starts[:-1]
@@ -311,7 +108,7 @@ def best(  # noqa: PLR0915 - one loop with much state
     bounds, names = np.empty(names_), np.empty(names_, np.int64)
     none, chosen = np.empty((0, 3)), np.empty(4, np.int64)
     space = Space(starts, n, table, sums, np.empty((len(table), 4)), chosen, np.empty(4))
-    left = _list(space, shape, level, engine, none, for_energy, bounds, names)
+    left = list_bounds(space, shape, level, engine, none, for_energy, bounds, names)
     found, trial = np.full(FOUND_FIELDS, np.inf), np.empty(FOUND_FIELDS)
     top, top_order, played = np.zeros(4, np.int64), 0, 0
     key = ENERGY if for_energy else TIME
@@ -339,7 +136,7 @@ def best(  # noqa: PLR0915 - one loop with much state
             continue
         if pruned and bounds[step] > min(found[key], cutoff) * (1 + EXACT):
             break
-        _named(names[step] // 3, starts, n, chosen)
+        named(names[step] // 3, starts, n, chosen)
         for axis in range(4):
             if table[chosen[axis], BEGIN] < 0:
                 used = represent(axes[axis], table[chosen[axis]], tiles, used)
@@ -359,14 +156,6 @@ def best(  # noqa: PLR0915 - one loop with much state
     for axis in range(4):
         extents[axis] = table[top[axis], :3]
     return extents, orders[top_order], found, played
-
-
-@kernel_call
-def _named(name: int, starts: Ints, n: Ints, chosen: Ints) -> None:
-    """Write the tilings of combination number `name`."""
-    for axis in range(3, -1, -1):
-        chosen[axis] = starts[axis] + name % n[axis]
-        name //= n[axis]
 
 
 @kernel_call
