@@ -100,7 +100,7 @@ halo = Machine(
     capacities=(math.inf, math.inf, math.inf, 200.0), double=True, shared_port=True,
     byte_s=0.03125, latency_s=0.0, far_byte_j=8.0, near_byte_j=1.0, idle_w=0.5,
     widths=(2.0, 2.0, 2.0, 4.0), far="far", near="near",
-    nearer=(Buffer("nearer", (math.inf, math.inf, math.inf, 40.0), False, True, 0.03125, 0.0, 0.5),),
+    nearer=(Buffer("nearer", (math.inf,) * 3 + (40.0,), False, True, 0.03125, 0.0, 0.5),),
 )  # fmt: skip
 
 

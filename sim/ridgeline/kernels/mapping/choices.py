@@ -78,9 +78,9 @@ def tile_extents(size: int, granule: int, density: int) -> Ints:
 
     Multiples of the granule first: what 1, 2, 3, ... tiles of about equal size have (each number up
     to 8, then 12, 16, 24, 32, ...; `FEW` and `HALVED`: 1, 2, 4, 8, then 32, 128, ..., or 16, 32,
-    ... where the granule is 1; `COARSE`: 1, 4, 32, ...). Then parts of a granule: halves of halves, or
-    sixteenths where there are few. They depend on the size alone, never on what a machine can hold
-    or move, so that a better machine has no fewer of them.
+    ... where the granule is 1; `COARSE`: 1, 4, 32, ...). Then parts of a granule: halves of halves,
+    or sixteenths where there are few. They depend on the size alone, never on what a machine can
+    hold or move, so that a better machine has no fewer of them.
     """
     found = np.empty(256, np.int64)
     count, tiles, units = 0, 1, tiles_of(size, granule)
