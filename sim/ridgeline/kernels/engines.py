@@ -8,8 +8,8 @@ cycle-accurate model of an engine replaces its entry here and nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ridgeline.hardware.device import Achievable, Device
@@ -50,6 +50,8 @@ class Busy:
         Time besides the op's launch in which neither arithmetic nor traffic goes on.
     near
         Bytes that pass each memory level between registers and the farthest.
+    nearer
+        Levels of these that something else passes.
     far
         Bytes that pass the farthest level, where the engine's model counts them; else they follow
         from the registers (`traffic`).
@@ -69,6 +71,7 @@ class Busy:
     latency_s: float
     near: Moved
     far: Moved | None = None
+    nearer: Mapping[str, Moved] = field(default_factory=dict)
     waiting_s: float = 0.0
     mapped: tuple[Mapped, MappedMachine] | None = None
     mapping: str = ""

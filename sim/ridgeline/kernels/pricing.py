@@ -108,7 +108,7 @@ def _on_engine(
         dense = MAPPED_MODELS[engine.kind](op, operands, device, name, format_, given)
     done = unmasked(op)
     busy = zeros.busy(replace(dense, peak_flops=dense.peak_flops * done))
-    moved = dict.fromkeys(near_levels(device), busy.near)
+    moved = dict.fromkeys(near_levels(device), busy.near) | dict(busy.nearer)
     far = operands.far if busy.far is None else busy.far
     if found is not None:
         kept = keeping(device)

@@ -67,7 +67,10 @@ class Effect:
     def busy(self, dense: Busy) -> Busy:
         """Time on the engine and bytes near it."""
         return replace(
-            dense, peak_flops=dense.peak_flops * self.issued, near=self.moved(dense.near)
+            dense,
+            peak_flops=dense.peak_flops * self.issued,
+            near=self.moved(dense.near),
+            nearer={name: self.moved(moved) for name, moved in dense.nearer.items()},
         )
 
 
