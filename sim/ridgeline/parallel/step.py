@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from ridgeline.parallel.step_end import Ends
 from ridgeline.parallel.team import COLLECTIVE, Piece, Team, Writer
 from ridgeline.parallel.zero import SHARD, with_sharding
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Op, Pass, Role
+from ridgeline.workload.graph import Graph, Op, Pass, Role, Same
 from ridgeline.workload.liveness import MEMORY_KINDS, memory_entries
 
 _FINE = 100_000  # tasks up to which memory is followed op by op, not block by block
@@ -116,10 +117,12 @@ class Step:
         plan, part = self.plan, self.cut.parts[number]
         replicas = plan.data * plan.context
         graph = with_sharding(part.graph, plan.sharding, replicas, plan.bucket)
+        if self.splits:
+            graph = _as_played(Same(graph))
         part = replace(part, graph=graph)
         persist = plan.micro_batches > 1
         memory = memory_entries(graph, gradients_persist=persist)
-        phases = self._phases(graph)
+        phases = _phases(graph, self.splits)
         receipts = {
             FORWARD: [receipt for receipt in part.receipts if receipt.forward],
             BACKWARD: [receipt for receipt in part.receipts if not receipt.forward],
@@ -170,22 +173,6 @@ class Step:
             size = sum(blocks.held.get(kind, 0) for blocks in chunks)
             for rank in team.ranks:
                 self.builder.set_initial_memory(rank, kind, size)
-
-    def _phases(self, graph: Graph) -> dict[int, list[int]]:
-        """Ops of a part by phase, in order."""
-        phases: dict[int, list[int]] = {
-            phase: [] for phase in (BEGIN, FORWARD, BACKWARD, WEIGHTS, END)
-        }
-        for i, op in enumerate(graph.ops):
-            if op.pass_ is Pass.FORWARD:
-                phases[BEGIN if _begins(op, graph) else FORWARD].append(i)
-            elif op.pass_ is Pass.UPDATE:
-                phases[END].append(i)
-            elif self.splits and op.pass_ is Pass.WEIGHT_GRADIENT:
-                phases[WEIGHTS].append(i)
-            else:
-                phases[BACKWARD].append(i)
-        return {phase: ops for phase, ops in phases.items() if ops}
 
     def _gathered(self, receipts: Sequence[Receipt]) -> frozenset[str]:
         """Tensors that the ranks of a stage have alike: each sends a part, which is gathered."""
@@ -297,6 +284,36 @@ class Step:
             multiplicity=source.multiplicity,
         )
         return block
+
+
+def _phases(graph: Graph, splits: bool) -> dict[int, list[int]]:
+    """Ops of a part by phase, in order.
+
+    Where the backward pass is split, what it reads of the gradients of weights is made in it.
+    """
+    phase_of = [END] * len(graph.ops)
+    read: set[str] = set()  # by the ops of the backward pass that follow
+    for i in reversed(range(len(graph.ops))):
+        op = graph.ops[i]
+        if op.pass_ is Pass.FORWARD:
+            phase_of[i] = BEGIN if _begins(op, graph) else FORWARD
+        elif op.pass_ is not Pass.UPDATE:
+            waits = splits and op.pass_ is Pass.WEIGHT_GRADIENT and read.isdisjoint(op.outputs)
+            phase_of[i] = WEIGHTS if waits else BACKWARD
+            if not waits:
+                read.update(op.inputs)
+    phases: dict[int, list[int]] = {p: [] for p in (BEGIN, FORWARD, BACKWARD, WEIGHTS, END)}
+    for i, phase in enumerate(phase_of):
+        phases[phase].append(i)
+    return {phase: ops for phase, ops in phases.items() if ops}
+
+
+@lru_cache(maxsize=64)
+def _as_played(same: Same) -> Graph:
+    """Put the gradients of weights behind the backward pass: so long does what they read live."""
+    graph = same.graph
+    order = [i for ops in _phases(graph, True).values() for i in ops]
+    return replace(graph, ops=tuple(graph.ops[i] for i in order))
 
 
 def _sends(op: Op) -> bool:
