@@ -12,21 +12,16 @@ whose devices lie alike in their nodes cost the same, so each such pattern is pr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from ridgeline.engine.builder import Phase, ProgramBuilder
-from ridgeline.errors import RidgelineError
-from ridgeline.network import nccl
-from ridgeline.network.algorithm import DoesNotApplyError
-from ridgeline.network.routing import routes
-from ridgeline.network.schedule import ALGORITHMS, Schedule, closed_form_time_s
+from ridgeline.network.schedule import Loads, Schedule, closed_form_time_s
 from ridgeline.network.schedule import Phase as Rounds
-from ridgeline.network.topology import Topology
+from ridgeline.network.topology import Floats, Topology
+from ridgeline.parallel.chosen import best_schedule, schedule_of
 from ridgeline.parallel.mesh import Ranks
-from ridgeline.parallel.two_level import two_level
 
 _FEW_LINKS = 64  # a machine of so few links is not reduced to one node
 _FULLER = 1 + 1e-9
@@ -88,7 +83,7 @@ class Wires:
         self.place = np.arange(len(self.node)) - first[self.node]
         self.dimension_of_row: dict[int, str] = {}
         self._priced: dict[tuple[object, ...], Priced] = {}
-        self._loads: dict[tuple[object, ...], list[dict[int, float]]] = {}
+        self._loads: dict[tuple[object, ...], list[Floats]] = {}
         self._rows: dict[tuple[object, ...], tuple[int, Schedule]] = {}
         self._resources: dict[str, int] = {}
 
@@ -185,12 +180,11 @@ class Wires:
         repeat: int,
         pattern: tuple[object, ...],
     ) -> Priced:
-        schedule = _schedule(op, self.topology, groups[0], size_bytes)
-        together = [dict(rounds.bytes_on_link) for rounds in schedule.phases]
+        schedule = schedule_of(op, self.topology, groups[0], size_bytes)
+        together = [self._on_links(rounds) for rounds in schedule.phases]
         others = self._others(schedule, groups, pattern) if size_bytes else []
-        for loads, more in zip(together, others, strict=False):
-            for link, share in more.items():
-                loads[link] = loads.get(link, 0.0) + share * size_bytes
+        for loads, share in zip(together, others, strict=False):
+            loads += share * size_bytes
         phases = []
         for rounds, loads in zip(schedule.phases, together, strict=True):
             kept, elsewhere_s = self._project(loads, groups[0])
@@ -201,55 +195,57 @@ class Wires:
             on_wire[kind] = on_wire.get(kind, 0.0) + size * repeat
         return Priced(schedule, tuple(phases), on_wire)
 
+    def _on_links(self, rounds: Rounds) -> Floats:
+        """Return [L] what each link carries in a round of a phase."""
+        on_link, loads = np.zeros(self.topology.n_links), rounds.bytes_on_link
+        if isinstance(loads, Loads):
+            on_link[loads.links] = loads.bytes
+        elif loads:
+            on_link[list(loads)] = list(loads.values())
+        return on_link
+
     def _others(
         self, schedule: Schedule, groups: Ranks, pattern: tuple[object, ...]
-    ) -> list[dict[int, float]]:
+    ) -> list[Floats]:
         """Return what the other groups put on each link in each phase, over the size.
 
         An algorithm's loads are in proportion to the size, so they are found once for a pattern.
         """
         key = (schedule.op, schedule.algorithm, len(schedule.phases), pattern)
         if key not in self._loads:
-            loads: list[dict[int, float]] = [{} for _ in schedule.phases]
+            loads = [np.zeros(self.topology.n_links) for _ in schedule.phases]
             for group in groups[1:]:
                 size = schedule.size_bytes
-                other = _schedule(schedule.op, self.topology, group, size, schedule.algorithm)
+                other = schedule_of(schedule.op, self.topology, group, size, schedule.algorithm)
                 if len(other.phases) != len(loads):
                     continue  # chunks of a pipeline that differ: no such group is simulated
                 for phase, rounds in zip(loads, other.phases, strict=True):
-                    for link, moved in rounds.bytes_on_link.items():
-                        phase[link] = phase.get(link, 0.0) + moved / size
+                    phase += self._on_links(rounds) / size
             self._loads[key] = loads
         return self._loads[key]
 
-    def _busy_s(self, link: int, size_bytes: float) -> float:
-        return size_bytes / float(self.topology.bandwidth_bytes_per_s[link])
-
-    def _project(self, loads: dict[int, float], group: Ranks) -> tuple[dict[_Link, float], float]:
+    def _project(self, loads: Floats, group: Ranks) -> tuple[dict[_Link, float], float]:
         """Return the loads on the links that stand for all, and the time of a fuller one."""
         topology = self.topology
         members = self.node[group]
         kept_nodes = [int(members[0])] if len(group) != 2 else sorted(set(members.tolist()))
-        kept: dict[_Link, float] = {}
-        inside_s = outside_s = 0.0
+        links = np.flatnonzero(loads)
+        busy_s = loads[links] / topology.bandwidth_bytes_per_s[links]
+        source = topology.node_of[topology.source[links]]
+        target = topology.node_of[topology.target[links]]
+        home = np.where(np.isin(source, kept_nodes), source, target)
+        stands = np.isin(home, kept_nodes) | self.keeps_all
         order = {node: i for i, node in enumerate(dict.fromkeys(members.tolist()))}
-        for link, size in loads.items():
-            ends = int(topology.source[link]), int(topology.target[link])
-            nodes = [int(topology.node_of[end]) for end in ends]
-            home = next((node for node in nodes if node in kept_nodes), None)
-            busy_s = self._busy_s(link, size)
-            if self.keeps_all or home is not None:
-                inside_s = max(inside_s, busy_s)
-                bandwidth = float(topology.bandwidth_bytes_per_s[link])
-                if self.keeps_all:
-                    name, place = topology.link_name(link), -1
-                else:
-                    assert home is not None
-                    name, place = self._role(link, home), order[home]
-                here = _Link(name, place, bandwidth)
-                kept[here] = kept.get(here, 0.0) + size
-            else:
-                outside_s = max(outside_s, busy_s)
+        kept: dict[_Link, float] = {}
+        for at in np.flatnonzero(stands).tolist():
+            link, node = int(links[at]), int(home[at])
+            name, place = topology.link_name(link), -1
+            if not self.keeps_all:
+                name, place = self._role(link, node), order[node]
+            here = _Link(name, place, float(topology.bandwidth_bytes_per_s[link]))
+            kept[here] = kept.get(here, 0.0) + float(loads[link])
+        inside_s = float(busy_s[stands].max(initial=0.0))
+        outside_s = float(busy_s[~stands].max(initial=0.0))
         return kept, outside_s if outside_s > inside_s * _FULLER else 0.0
 
     def _role(self, link: int, home: int) -> str:
@@ -298,50 +294,3 @@ class Wires:
         repeat = priced.phases[0][1] / schedule.phases[0].repeat if priced.phases else 1
         events[self.far_account] = (each * members + once) * schedule.size_bytes * repeat
         return events
-
-
-def best_schedule(
-    op: str, topology: Topology, ranks: Sequence[int], size_bytes: float, name: str | None = None
-) -> Schedule:
-    """Return what a collective library would choose for a group that is alone on the machine.
-
-    Of the rings, also in two levels, and, with NVLink, of what NCCL chooses from
-    (`ridgeline.network.nccl`); where there is no ring, of all algorithms. `name` takes one of these
-    by name.
-    """
-    if name is not None and (op, name) in ALGORITHMS:
-        return ALGORITHMS[op, name](topology, ranks, size_bytes)
-    found: list[Schedule] = []
-    names = [known for (of, known), one in ALGORITHMS.items() if of == op and one.automatic]
-    if not topology.single_channel and (op, "ring") in ALGORITHMS:
-        names = ["ring"]
-    for known in sorted(names) if name is None else ():
-        with suppress(DoesNotApplyError):
-            found.append(ALGORITHMS[op, known](topology, ranks, size_bytes))
-    if not topology.single_channel:
-        found += nccl.candidates(op, topology, ranks, size_bytes)
-        levels = two_level(op, topology, ranks, size_bytes)
-        found += [levels] if levels is not None else []
-    if name is not None:
-        found = [schedule for schedule in found if schedule.algorithm == name]
-    if not found:
-        raise RidgelineError(f"no algorithm for {op} of {len(ranks)} ranks on {topology.name!r}")
-    return min(found, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
-
-
-def _schedule(
-    op: str, topology: Topology, group: Ranks, size_bytes: float, name: str | None = None
-) -> Schedule:
-    ranks = tuple(group.tolist())
-    if op == "send":
-        return _message(topology, ranks, size_bytes)
-    return best_schedule(op, topology, ranks, size_bytes, name)
-
-
-def _message(topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
-    """Schedule one message on its route, with the fixed time of starting one."""
-    ends = topology.devices[list(ranks)].astype(np.int64)
-    links = routes(topology, ends[:1], ends[1:]).links
-    latency_s = topology.collective_latency_s + float(topology.latency_s[links].sum())
-    loads = dict.fromkeys(links.tolist(), float(size_bytes)) if size_bytes else {}
-    return Schedule("send", "direct", 2, float(size_bytes), (Rounds(latency_s, 1, loads),))
