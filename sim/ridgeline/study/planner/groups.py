@@ -27,6 +27,7 @@ from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
 from ridgeline.parallel.stages import balance, units
 from ridgeline.parallel.wires import Wires
+from ridgeline.study.planner.held import held_by_unit
 from ridgeline.study.planner.links import LEAD, LINK, TRAIL, is_once, links
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
@@ -34,11 +35,10 @@ from ridgeline.workload.model import Model
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-_FEW_LAYERS, _MANY_LAYERS = 4, 8
-_HUGE_BYTES = 2.0**42  # a collective of which only the bandwidth counts
+_FEW_LAYERS, _MANY_LAYERS = 3, 6
+_SIZES = tuple(2.0**power for power in range(16, 43, 4))  # of which another algorithm may be best
 
 FORWARD, BACKWARD, WEIGHT_GRADIENT, ACCUMULATE, ENERGY = range(5)
-STATE, MASTER, COMPUTED, GRADIENT, OTHER, KEPT = range(6)
 
 
 class Key(NamedTuple):
@@ -78,8 +78,9 @@ class Group:
         [U, 5] by unit: seconds of one micro-batch forward, backward without gradients of weights,
         gradients of weights, of adding gradients to those of earlier micro-batches; joules.
     held
-        [U, 6] bytes: optimizer state, weights that have a copy in another format, what is computed
-        with, gradients, other; kept of a micro-batch until the backward pass.
+        [U, 9] bytes: optimizer state, weights that have a copy in another format, what is computed
+        with, gradients, other; kept of a micro-batch until the backward pass; most beside it then
+        (see `held_by_unit`).
     balanced
         [U] time by which stages are balanced.
     around
@@ -102,7 +103,7 @@ class Group:
         return self._cuts[stages]
 
     def by_stage(self, stages: int) -> tuple[Floats, Floats]:
-        """Return `work` and `held` summed over the units of each stage: [stages, 5] and [., 6]."""
+        """Return `work` and `held` summed over the units of each stage: [stages, 5] and [., 9]."""
         first = self.cut(stages)[:-1]
         return np.add.reduceat(self.work, first), np.add.reduceat(self.held, first)
 
@@ -198,8 +199,9 @@ class Groups:
         """Return the least seconds a byte of a collective between data-parallel ranks."""
         known = (op, data, tensor)
         if known not in self._byte_s:
-            group = np.arange(data) * tensor
-            self._byte_s[known] = self.wires.time_s(op, group, _HUGE_BYTES) / _HUGE_BYTES
+            groups = np.arange(data * tensor).reshape(data, tensor).T
+            each = (self.wires.busy_s(op, groups, size) / size for size in _SIZES)
+            self._byte_s[known] = min(each)
         return self._byte_s[known]
 
     # How a network of many layers is told by a few of them
@@ -290,7 +292,7 @@ class Groups:
     def _by_unit(self, graph: Graph, key: Key) -> tuple[Floats, Floats, Floats, Floats]:
         parts = units(graph)
         gradients = frozenset(weight_gradients(graph).values())
-        work, held = np.zeros((len(parts), 5)), np.zeros((len(parts), 6))
+        work = np.zeros((len(parts), 5))
         balanced = np.zeros(len(parts))
         home = np.zeros(len(graph.ops), np.int64)
         for u, unit in enumerate(parts):
@@ -305,7 +307,7 @@ class Groups:
             before = work[home[i], :ACCUMULATE].sum()
             self._add_work(op, graph, key.tensor, gradients, work[home[i]])
             time_s[i] = work[home[i], :ACCUMULATE].sum() - before
-        self._add_held(graph, home, gradients, held)
+        held = held_by_unit(graph, home, len(parts), gradients)
         return work, held, balanced, links(graph, home, time_s)
 
     def _alone_s(self, op: Op, graph: Graph) -> float:
@@ -345,43 +347,6 @@ class Groups:
         if known not in self._collective_s:
             self._collective_s[known] = self.wires.time_s(kind, np.arange(tensor), size)
         return self._collective_s[known]
-
-    def _add_held(self, graph: Graph, home: Ints, gradients: frozenset[str], held: Floats) -> None:
-        """Add what a rank holds, in full; sharding divides it later."""
-        copied = {
-            op.inputs[0]
-            for op in graph.ops
-            if op.outputs and graph.tensors[op.outputs[0]].role is Role.WEIGHT_COPY
-        }
-        seen: set[str] = set()
-        made: dict[str, int] = {}
-        for i, op in enumerate(graph.ops):
-            once = is_once(op, graph)
-            for name in (*op.inputs, *op.outputs) if not once else ():
-                tensor = graph.tensors[name]
-                if name in seen:
-                    continue
-                column = {
-                    Role.STATE: STATE,
-                    Role.WEIGHT: MASTER if name in copied else COMPUTED,
-                    Role.WEIGHT_COPY: COMPUTED,
-                    Role.BUFFER: OTHER,
-                }.get(tensor.role)
-                if name in gradients:
-                    column = GRADIENT
-                if column is not None:
-                    seen.add(name)
-                    held[home[i], column] += tensor.bytes
-            if op.pass_ is Pass.FORWARD and not once and not op.in_place:
-                for name in op.outputs:
-                    if graph.tensors[name].role is Role.ACTIVATION:
-                        made[name] = int(home[i])
-            elif op.pass_ not in {Pass.FORWARD, Pass.UPDATE}:
-                for name in op.inputs:
-                    if made.get(name) == home[i]:
-                        held[home[i], KEPT] += graph.tensors[name].bytes
-                        del made[name]
-
 
 @lru_cache(maxsize=16)
 def _n_units(model: Model, precision: str) -> int:

@@ -12,6 +12,7 @@ K stages: ``T >= W / (1 - (1 - 1/M)**K)``, with equality where each takes 1 - 1/
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -22,17 +23,22 @@ from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.study.planner.groups import (
     ACCUMULATE,
     BACKWARD,
-    COMPUTED,
     ENERGY,
     FORWARD,
+    WEIGHT_GRADIENT,
+    Floats,
+    Group,
+)
+from ridgeline.study.planner.held import (
+    BESIDE,
+    COMPUTED,
+    GATHERED,
     GRADIENT,
     KEPT,
     MASTER,
     OTHER,
+    SCATTERED,
     STATE,
-    WEIGHT_GRADIENT,
-    Floats,
-    Group,
 )
 from ridgeline.study.planner.space import SCHEDULE_NAMES
 
@@ -62,13 +68,13 @@ class Wire(NamedTuple):
 
 def totals(group: Group) -> Floats:
     """Return what `screen` knows of a group: see `TOTALS`."""
-    work, held = group.work.sum(axis=0), group.held.sum(axis=0)
+    work, held = group.work.sum(axis=0), group.held[:, : KEPT + 1].sum(axis=0)
     longest = (group.seconds(0) + group.seconds(1)).max(initial=0.0)
     return np.array([*work, group.linked_s(), longest, *held])
 
 
 @kernel
-def screen(group, known, micro_batches, stages, data, sharding, drains, wire, out):  # type: ignore[no-untyped-def]
+def screen(group, known, micro_batches, stages, data, sharding, drains, spread, wire, out):  # type: ignore[no-untyped-def]
     """Write the bounds of all plans into out [P, 3]: seconds, joules without idle power, bytes.
 
     Parameters
@@ -79,6 +85,8 @@ def screen(group, known, micro_batches, stages, data, sharding, drains, wire, ou
         [P] of each plan.
     drains
         [P] whether a stage's last work of the step is a whole backward pass.
+    spread
+        [P] sum over stages of one over the micro-batches in flight (`in_flight`).
     wire
         [P, 3] seconds a byte: all-reduce, reduce-scatter, all-gather.
     """
@@ -108,7 +116,8 @@ def screen(group, known, micro_batches, stages, data, sharding, drains, wire, ou
         held += t[9] / (d if s >= 3 else 1) + t[11]
         if m > 1:
             held += t[10] / (d if s >= 2 else 1)
-        out[i, 2] = held / k
+        # the fullest stage has at least the mean; least is kept where stages keep equally much
+        out[i, 2] = max((held + t[12]) / k, t[12] / spread[i])
 
 
 def sharpen(
@@ -131,7 +140,9 @@ def sharpen(
     if data > 1:
         bound = max(bound, _with_wire(work, held, begin, busy, chunked, m, sharding, wire))
     energy = float(work[:, ENERGY].sum()) * m
-    memory = _memory(held, name, stages, chunks, m, data, sharding)
+    none = np.zeros(stages)
+    beside = none if splits else _beside(group, stages, chunks, data, sharding)
+    memory = _memory(held, beside, name, stages, chunks, m, data, sharding)
     return Bound(bound * (1 - ROUNDING), energy * (1 - ROUNDING), memory)
 
 
@@ -196,25 +207,64 @@ def _with_wire(
 
 
 def _memory(
-    held: Floats, name: str, stages: int, chunks: int, m: int, data: int, sharding: int
-) -> float:
+    held: Floats, beside: Floats, name: str, stages: int, chunks: int, m: int, data: int,
+    sharding: int,
+) -> float:  # fmt: skip
     """Return the least bytes of the fullest rank."""
-    parts = np.ones(6)
+    static = _static(held, data, sharding)
+    columns = [STATE, MASTER, COMPUTED, OTHER]
+    by_stage = static[:, columns].sum(axis=1).reshape(chunks, stages).sum(axis=0)
+    gradients = static[:, GRADIENT].reshape(chunks, stages).sum(axis=0)
+    kept = held[:, KEPT].reshape(chunks, stages)
+    each = in_flight(name, stages, m, chunks)
+    fullest = by_stage + (each * kept).sum(axis=0) + beside
+    if m > 1:
+        fullest = fullest + gradients
+    # what the updates read is there when the last backward pass has ended
+    return float(np.maximum(fullest, by_stage + gradients).max())
+
+
+def _static(held: Floats, data: int, sharding: int) -> Floats:
+    """Return what a rank holds all the time if `data` ranks share it."""
+    parts = np.ones(held.shape[1])
     parts[[STATE, MASTER]] = data if sharding >= 1 else 1
     parts[GRADIENT] = data if sharding >= 2 else 1
     parts[COMPUTED] = data if sharding >= 3 else 1
-    static = held / parts
-    if m == 1:
-        static[:, GRADIENT] = 0.0
-    columns = [STATE, MASTER, COMPUTED, GRADIENT, OTHER]
-    by_stage = static[:, columns].sum(axis=1).reshape(chunks, stages).sum(axis=0)
-    kept = held[:, KEPT].reshape(chunks, stages)
+    shared: Floats = held / parts
+    return shared
+
+
+def _beside(group: Group, stages: int, chunks: int, data: int, sharding: int) -> Floats:
+    """Return [stages] what an op of the first backward pass has beside what is kept, at least.
+
+    That of a unit, less what is kept of later units of the stage, whose backward pass is done.
+    """
+    column = SCATTERED if sharding == 2 else GATHERED if sharding == 3 else BESIDE
+    more, kept = group.held[:, column if data > 1 else BESIDE], group.held[:, KEPT]
+    until = np.cumsum(kept)
+    cut = group.cut(stages * chunks)[-stages - 1 :]  # of the last chunk
+    found = [
+        (more[a:b] - (until[b - 1] - until[a:b])).max(initial=0.0) for a, b in pairwise(cut.tolist())
+    ]
+    return np.array(found)
+
+
+def in_flight(name: str, stages: int, m: int, chunks: int) -> Ints:
+    """Return [chunks, stages] micro-batches of which a stage keeps activations, at its fullest."""
     if stages == 1:
-        return float(by_stage[0] + kept[0, 0])
+        return np.ones((1, 1), np.int64)
     schedule = SCHEDULES[name]
     flights = np.array([schedule.in_flight(s, stages, m, chunks) for s in range(stages)])
+    if chunks == 1:
+        return flights[None, :]
     # What is in flight came in groups of K micro-batches, chunk after chunk.
     chunk = np.arange(chunks)[:, None]
     rounds, rest = np.divmod(flights, chunks * stages)
-    each = rounds * stages + np.clip(rest - chunk * stages, 0, stages) if chunks > 1 else flights
-    return float((by_stage + (each * kept).sum(axis=0)).max())
+    each: Ints = rounds * stages + np.clip(rest - chunk * stages, 0, stages)
+    return each
+
+
+def spread(name: str, stages: int, m: int, chunks: int) -> float:
+    """Return the sum over stages of one over the micro-batches in flight of its emptiest chunk."""
+    least = np.maximum(in_flight(name, stages, m, chunks).min(axis=0), 1)
+    return float((1.0 / least).sum())

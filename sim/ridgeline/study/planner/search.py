@@ -11,6 +11,7 @@ import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -23,7 +24,16 @@ from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.report.account import energy_account, memory_account
 from ridgeline.study.planner.found import Found, Objective, Replay
 from ridgeline.study.planner.groups import Floats, Group, Groups, Ints, Key
-from ridgeline.study.planner.screen import ROUNDING, TOTALS, Bound, Wire, screen, sharpen, totals
+from ridgeline.study.planner.screen import (
+    ROUNDING,
+    TOTALS,
+    Bound,
+    Wire,
+    screen,
+    sharpen,
+    spread,
+    totals,
+)
 from ridgeline.study.planner.space import (
     RECOMPUTE_NAMES,
     SCHEDULE_NAMES,
@@ -92,6 +102,15 @@ class Searcher:
             self.wires[known] = Wire(*(self.groups.byte_s(op, data, tensor) for op in ops))
         return self.wires[known]
 
+    @cached_property
+    def spread(self) -> Floats:
+        """[P] how the micro-batches in flight are spread over the stages of every plan."""
+        s = self.space
+        rows = np.stack((s.schedule, s.pipeline, s.micro_batches, s.chunks), axis=1)
+        unique, of = np.unique(rows, axis=0, return_inverse=True)
+        each = [spread(SCHEDULE_NAMES[name], *more) for name, *more in unique.tolist()]
+        return np.array(each)[of.ravel()]
+
     def price_wires(self) -> None:
         """Price what the data-parallel ranks of all plans send."""
         pairs = np.unique(np.stack((self.space.data, self.space.tensor), axis=1), axis=0)
@@ -121,7 +140,7 @@ class Searcher:
         drains = np.array([not (one.splits_backward or one.interleaves) for one in names])
         screen(
             which, known, s.micro_batches[at], s.pipeline[at], data, s.sharding[at],
-            drains[s.schedule[at]], wire.reshape(-1, 3)[of.ravel()], out,
+            drains[s.schedule[at]], self.spread[at], wire.reshape(-1, 3)[of.ravel()], out,
         )  # fmt: skip
         out[:, :2] *= 1 - ROUNDING
         return out
