@@ -139,16 +139,16 @@ class Wires:
         schedule = best_schedule(op, self.topology, tuple(group.tolist()), size_bytes)
         return closed_form_time_s(schedule, self.topology)
 
-    def busy_s(self, op: str, groups: Ranks, size_bytes: float) -> float:
-        """Return the seconds, without latencies, of a collective of all groups at the same time."""
+    def together_s(self, op: str, groups: Ranks, size_bytes: float) -> tuple[float, float]:
+        """Return seconds of latency and of bandwidth of a collective of all groups at once."""
         near, nodes = self._near(groups, 0)
         priced = self._price(op, near, size_bytes, 1, self._pattern(near, nodes))
-        return sum(
-            repeat
-            * max(elsewhere_s, *(size / link.bandwidth_bytes_per_s for link, size in loads.items()))
-            for _, repeat, loads, elsewhere_s in priced.phases
-            if loads
-        )
+        latency_s = busy_s = 0.0
+        for hop_s, repeat, loads, elsewhere_s in priced.phases:
+            each = [size / link.bandwidth_bytes_per_s for link, size in loads.items()]
+            latency_s += repeat * hop_s
+            busy_s += repeat * max([elsewhere_s, *each])
+        return latency_s, busy_s
 
     def inside_times(self, groups: Ranks) -> Iterator[tuple[float, list[int]]]:
         """Yield the time of a long collective of each group that is inside a node, and the group.

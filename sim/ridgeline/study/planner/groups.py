@@ -8,7 +8,7 @@ layers is priced by a few of them, where that gives the FLOPs and the bytes of t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
 from ridgeline.parallel.stages import balance, units
 from ridgeline.parallel.wires import Wires
-from ridgeline.study.planner.held import held_by_unit
+from ridgeline.study.planner.held import KEPT, held_by_unit
 from ridgeline.study.planner.links import LEAD, LINK, TRAIL, is_once, links
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
@@ -36,7 +36,7 @@ from ridgeline.workload.model import Model
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 _FEW_LAYERS, _MANY_LAYERS = 3, 6
-_SIZES = tuple(2.0**power for power in range(16, 43, 4))  # of which another algorithm may be best
+_TRIED = 4  # sizes, each a quarter of the one before, of which another algorithm may be the best
 
 FORWARD, BACKWARD, WEIGHT_GRADIENT, ACCUMULATE, ENERGY = range(5)
 
@@ -83,6 +83,8 @@ class Group:
         (see `held_by_unit`).
     balanced
         [U] time by which stages are balanced.
+    largest
+        Bytes of the largest gradient, or weight that is computed with.
     around
         [3, U, 3] forward, backward, backward without gradients of weights: seconds of the ops
         before the first one that waits for another unit, seconds of the ops of that unit after the
@@ -93,6 +95,7 @@ class Group:
     held: Floats
     balanced: Floats
     around: Floats
+    largest: float
     _cuts: dict[int, Ints] = field(default_factory=dict)
 
     def cut(self, stages: int) -> Ints:
@@ -175,8 +178,10 @@ class Groups:
         self._groups: dict[Key, Group | None] = {}
         self._sharded: dict[tuple[int, int, bool, bool], Sharded | None] = {}
         self._collective_s: dict[tuple[str, int, float], float] = {}
+        self._held: dict[tuple[int, Mode], Floats] = {}
         self._energies: dict[int, float] = {}  # by identity; `prices` keeps the prices alive
-        self._byte_s: dict[tuple[str, int, int], float] = {}
+        self._times: dict[int, float] = {}  # likewise
+        self._byte_s: dict[tuple[str, int, int, float], float] = {}
         self._flops_per_byte: dict[int, float] = {}
         self.few = self._few_layers()
 
@@ -185,6 +190,29 @@ class Groups:
         if key not in self._groups:
             self._groups[key] = self._price(key)
         return self._groups[key]
+
+    def held_undivided(self, micro_batch: int, recompute: Mode) -> Floats:
+        """Return [6] what all units together hold, undivided, as `Group.held`.
+
+        Activations are in proportion to the samples, but for what has none of them.
+        """
+        one, two = (self._undivided(size, recompute) for size in (1, 2))
+        total: Floats = one + (two - one) * (micro_batch - 1)
+        return total
+
+    def _undivided(self, micro_batch: int, recompute: Mode) -> Floats:
+        known = (micro_batch, recompute)
+        if known not in self._held:
+            model = self.few or self.model
+            graph = with_recompute(model.training(micro_batch, self.precision), recompute)
+            parts = units(graph)
+            home = np.zeros(len(graph.ops), np.int64)
+            for u, unit in enumerate(parts):
+                home[list(unit.ops)] = u
+            gradients = frozenset(weight_gradients(graph).values())
+            held = held_by_unit(graph, home, len(parts), gradients)[:, : KEPT + 1]
+            self._held[known] = self._whole(held).sum(axis=0)
+        return self._held[known]
 
     @property
     def max_stages(self) -> int:
@@ -195,13 +223,22 @@ class Groups:
         """Whether the model's heads can be shared by so many devices."""
         return self._shard(Key(1, tensor, False, "none"), self.few is not None) is not None
 
-    def byte_s(self, op: str, data: int, tensor: int) -> float:
-        """Return the least seconds a byte of a collective between data-parallel ranks."""
-        known = (op, data, tensor)
+    def byte_s(self, op: str, data: int, tensor: int, most_bytes: float) -> float:
+        """Return the least seconds a byte of a collective between data-parallel ranks.
+
+        Of all groups at once, as the engine plays it, for at most so many bytes; of the algorithms
+        that are the best for some size.
+        """
+        known = (op, data, tensor, most_bytes)
         if known not in self._byte_s:
             groups = np.arange(data * tensor).reshape(data, tensor).T
-            each = (self.wires.busy_s(op, groups, size) / size for size in _SIZES)
-            self._byte_s[known] = min(each)
+            sizes = [most_bytes / 4**k for k in range(_TRIED)]
+            times = [self.wires.together_s(op, groups, size) for size in sizes]
+            # an algorithm that is the best for less has no lower latency here than it has there
+            self._byte_s[known] = min(
+                busy_s / size + latency_s / most_bytes
+                for size, (latency_s, busy_s) in zip(sizes, times, strict=True)
+            )
         return self._byte_s[known]
 
     # How a network of many layers is told by a few of them
@@ -232,30 +269,29 @@ class Groups:
         layer = per_unit[middle : middle + few]
         return np.concatenate((per_unit[:middle], *[layer] * more, per_unit[middle:]))
 
+    def _whole(self, per_unit: Floats) -> Floats:
+        """Return [U, ...] of the model, of what is known of the one with few layers."""
+        if self.few is None or self._per_layer is None:
+            return per_unit
+        more = int(getattr(self.model.network, "layers")) - _FEW_LAYERS  # noqa: B009
+        return self._expanded(per_unit, self._per_layer, more)
+
     def _price(self, key: Key) -> Group | None:
-        few = self.few is not None
-        sharded = self._shard(key, few)
+        sharded = self._shard(key, self.few is not None)
         if sharded is None:
             return None
         graph = with_recompute(sharded.graph, key.recompute)
-        found = self._by_unit(graph, key)
-        if self.few is None:
-            return Group(*found)
-        layers = int(getattr(self.model.network, "layers"))  # noqa: B009
-        per_layer = self._units_per_layer(key)
-        if per_layer is None:
-            return Group(*found)
-        more = layers - _FEW_LAYERS
-        work, held, balanced, around = found
-        each = [self._expanded(part, per_layer, more) for part in around]
+        work, held, balanced, around = self._by_unit(graph, key)
         return Group(
-            self._expanded(work, per_layer, more),
-            self._expanded(held, per_layer, more),
-            self._expanded(balanced, per_layer, more),
-            np.stack(each),
+            self._whole(work),
+            self._whole(held),
+            self._whole(balanced),
+            np.stack([self._whole(part) for part in around]),
+            _largest(graph),
         )
 
-    def _units_per_layer(self, key: Key) -> int | None:
+    @cached_property
+    def _per_layer(self) -> int | None:
         assert self.few is not None
         network = self.few.network.model_copy(update={"layers": _FEW_LAYERS - 1})
         return _n_units(self.few, self.precision) - _n_units(
@@ -311,7 +347,10 @@ class Groups:
         return work, held, balanced, links(graph, home, time_s)
 
     def _alone_s(self, op: Op, graph: Graph) -> float:
-        return self.prices.cost(op, graph).time_s(self.cluster.device)
+        cost = self.prices.cost(op, graph)
+        if id(cost) not in self._times:
+            self._times[id(cost)] = cost.time_s(self.cluster.device)
+        return self._times[id(cost)]
 
     def _add_work(
         self, op: Op, graph: Graph, tensor: int, gradients: frozenset[str], work: Floats
@@ -326,9 +365,8 @@ class Groups:
             size = float(str(attrs["size_bytes"]))
             time_s = self._tensor_s(op.kind, tensor, size) * int(str(attrs["repeat"]))
         else:
-            cost = self.prices.cost(op, graph)
-            time_s = cost.time_s(self.cluster.device)
-            work[ENERGY] += self._energy_j(cost)
+            time_s = self._alone_s(op, graph)
+            work[ENERGY] += self._energy_j(self.prices.cost(op, graph))
             kept = [name for name in op.outputs if name in gradients]
             if kept:
                 more = self.prices.streaming(3.0 * sum(graph.tensors[n].bytes for n in kept))
@@ -351,6 +389,14 @@ class Groups:
 @lru_cache(maxsize=16)
 def _n_units(model: Model, precision: str) -> int:
     return len(units(model.training(1, precision)))
+
+
+def _largest(graph: Graph) -> float:
+    """Bytes of the largest gradient of weights, or weight."""
+    gradients = set(weight_gradients(graph).values())
+    weights = {Role.WEIGHT, Role.WEIGHT_COPY}
+    sizes = (t.bytes for t in graph.tensors.values() if t.role in weights or t.name in gradients)
+    return float(max(sizes, default=0))
 
 
 def _counted(model: Model, precision: str) -> tuple[int, int, int]:

@@ -28,10 +28,7 @@ from ridgeline.study.planner.screen import (
     ROUNDING,
     TOTALS,
     Bound,
-    Wire,
     screen,
-    sharpen,
-    spread,
     totals,
 )
 from ridgeline.study.planner.space import (
@@ -41,6 +38,7 @@ from ridgeline.study.planner.space import (
     divisors,
     enumerate_plans,
 )
+from ridgeline.study.planner.staged import Staged, Wire, spread, staged
 from ridgeline.workload.model import Model, load_model
 
 
@@ -54,7 +52,8 @@ class Searcher:
     objective: Objective
     space: Space
     groups: Groups
-    wires: dict[tuple[int, int], Wire] = field(default_factory=dict)
+    wires: dict[tuple[int, int, float], Wire] = field(default_factory=dict)
+    cuts: dict[tuple[Key, int, int, int], Staged] = field(default_factory=dict)
 
     def replay(self, plan: Plan, bound_s: float = 0.0) -> Replay:
         """Play one plan on the engine."""
@@ -94,12 +93,15 @@ class Searcher:
         recompute = RECOMPUTE_NAMES[int(s.recompute[i])]
         return Key(int(s.micro_batch[i]), int(s.tensor[i]), bool(s.sequence[i]), recompute)
 
-    def wire(self, data: int, tensor: int) -> Wire:
+    def wire(self, data: int, tensor: int, largest: float) -> Wire:
         """Return the bandwidth between the data-parallel ranks of a plan."""
-        known = (data, tensor)
+        known = (data, tensor, largest)
         if known not in self.wires:
             ops = ("all-reduce", "reduce-scatter", "all-gather")
-            self.wires[known] = Wire(*(self.groups.byte_s(op, data, tensor) for op in ops))
+            most = largest + Plan.model_fields["bucket"].default
+            self.wires[known] = Wire(
+                *(self.groups.byte_s(op, data, tensor, most) for op in ops)
+            )
         return self.wires[known]
 
     @cached_property
@@ -110,13 +112,6 @@ class Searcher:
         unique, of = np.unique(rows, axis=0, return_inverse=True)
         each = [spread(SCHEDULE_NAMES[name], *more) for name, *more in unique.tolist()]
         return np.array(each)[of.ravel()]
-
-    def price_wires(self) -> None:
-        """Price what the data-parallel ranks of all plans send."""
-        pairs = np.unique(np.stack((self.space.data, self.space.tensor), axis=1), axis=0)
-        for data, tensor in pairs.tolist():
-            if data > 1:
-                self.wire(data, tensor)
 
     def screened(self, at: Ints, which: Ints, known: Floats) -> Floats:
         """Bound plans by the compiled closed form: [P, 3].
@@ -132,33 +127,33 @@ class Searcher:
         """
         s = self.space
         out = np.empty((len(at), 3))
-        data, tensor = s.data[at], s.tensor[at]
-        unique, of = np.unique(data * 2**32 + tensor, return_inverse=True)
-        pairs = [divmod(int(pair), 2**32) for pair in unique]
-        wire = np.array([self.wire(d, t) if d > 1 else (0.0, 0.0, 0.0) for d, t in pairs])
         names = [SCHEDULES[name] for name in SCHEDULE_NAMES]
         drains = np.array([not (one.splits_backward or one.interleaves) for one in names])
         screen(
-            which, known, s.micro_batches[at], s.pipeline[at], data, s.sharding[at],
-            drains[s.schedule[at]], self.spread[at], wire.reshape(-1, 3)[of.ravel()], out,
+            which, known, s.micro_batches[at], s.pipeline[at], s.data[at], s.sharding[at],
+            drains[s.schedule[at]], self.spread[at], out,
         )  # fmt: skip
         out[:, :2] *= 1 - ROUNDING
         return out
+
+    def may_fit(self, key: Key) -> Floats:
+        """Return the sums of a group as `totals` that bound its memory, without pricing it.
+
+        No device of a group that divides the ops has less than its share of anything.
+        """
+        least = self.groups.held_undivided(key.micro_batch, key.recompute) / key.tensor
+        return np.concatenate((np.zeros(len(TOTALS) - len(least)), least))
 
     def sharpened(self, group: Group, i: int) -> Bound:
         """Bound one plan, its stages known."""
         s = self.space
         data, tensor = int(s.data[i]), int(s.tensor[i])
-        return sharpen(
-            group,
-            schedule=int(s.schedule[i]),
-            stages=int(s.pipeline[i]),
-            chunks=int(s.chunks[i]),
-            micro_batches=int(s.micro_batches[i]),
-            data=data,
-            sharding=int(s.sharding[i]),
-            wire=self.wire(data, tensor) if data > 1 else Wire(0.0, 0.0, 0.0),
-        )
+        cut = (self.key(i), int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]))
+        if cut not in self.cuts:
+            self.cuts[cut] = staged(group, SCHEDULE_NAMES[cut[1]], *cut[2:])
+        wire = self.wire(data, tensor, group.largest) if data > 1 else Wire(0.0, 0.0, 0.0)
+        sharding = int(s.sharding[i])
+        return self.cuts[cut].bound(int(s.micro_batches[i]), data, sharding, wire)
 
 
 def price_of(cluster: Cluster) -> float:
@@ -266,12 +261,15 @@ class _Run:
             (len(RECOMPUTE_NAMES), 2, one.devices + 1, space.global_batch + 1),
         )
         _, first, which = np.unique(code, return_index=True, return_inverse=True)
-        priced = [one.groups.group(one.key(int(i))) for i in first]
+        which = which.ravel()
+        keys = [one.key(int(i)) for i in first]
+        least = np.array([one.may_fit(key) for key in keys])
+        may = one.screened(np.arange(len(space)), which, least)[:, 2] <= self.capacity
+        groups = set(which[may].tolist())
+        priced = [one.groups.group(key) if g in groups else None for g, key in enumerate(keys)]
         known = np.array([np.full(len(TOTALS), np.inf) if g is None else totals(g) for g in priced])
-        one.price_wires()
-        one.screened(np.array([0]), which.ravel()[:1], known)  # loads the compiled code
         start = time.perf_counter()
-        bounds = one.screened(np.arange(len(space)), which.ravel(), known)
+        bounds = one.screened(np.arange(len(space)), which, known)
         self.screen_s = time.perf_counter() - start
         fits = bounds[:, 2] <= self.capacity
         self.dropped += int((~fits).sum())
