@@ -36,7 +36,7 @@ from ridgeline.workload.model import Model
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 _FEW_LAYERS, _MANY_LAYERS = 3, 6
-_TRIED = 4  # sizes, each a quarter of the one before, of which another algorithm may be the best
+_TRIED = 3  # sizes, each a quarter of the one before, of which another algorithm may be the best
 
 FORWARD, BACKWARD, WEIGHT_GRADIENT, ACCUMULATE, ENERGY = range(5)
 

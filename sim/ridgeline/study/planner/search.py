@@ -38,7 +38,7 @@ from ridgeline.study.planner.space import (
     divisors,
     enumerate_plans,
 )
-from ridgeline.study.planner.staged import Staged, Wire, spread, staged
+from ridgeline.study.planner.staged import Staged, spread, staged
 from ridgeline.workload.model import Model, load_model
 
 
@@ -52,7 +52,6 @@ class Searcher:
     objective: Objective
     space: Space
     groups: Groups
-    wires: dict[tuple[int, int, float], Wire] = field(default_factory=dict)
     cuts: dict[tuple[Key, int, int, int], Staged] = field(default_factory=dict)
 
     def replay(self, plan: Plan, bound_s: float = 0.0) -> Replay:
@@ -92,17 +91,6 @@ class Searcher:
         s = self.space
         recompute = RECOMPUTE_NAMES[int(s.recompute[i])]
         return Key(int(s.micro_batch[i]), int(s.tensor[i]), bool(s.sequence[i]), recompute)
-
-    def wire(self, data: int, tensor: int, largest: float) -> Wire:
-        """Return the bandwidth between the data-parallel ranks of a plan."""
-        known = (data, tensor, largest)
-        if known not in self.wires:
-            ops = ("all-reduce", "reduce-scatter", "all-gather")
-            most = largest + Plan.model_fields["bucket"].default
-            self.wires[known] = Wire(
-                *(self.groups.byte_s(op, data, tensor, most) for op in ops)
-            )
-        return self.wires[known]
 
     @cached_property
     def spread(self) -> Floats:
@@ -151,9 +139,13 @@ class Searcher:
         cut = (self.key(i), int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]))
         if cut not in self.cuts:
             self.cuts[cut] = staged(group, SCHEDULE_NAMES[cut[1]], *cut[2:])
-        wire = self.wire(data, tensor, group.largest) if data > 1 else Wire(0.0, 0.0, 0.0)
+        most = group.largest + Plan.model_fields["bucket"].default
+
+        def byte_s(op: str) -> float:
+            return self.groups.byte_s(op, data, tensor, most)
+
         sharding = int(s.sharding[i])
-        return self.cuts[cut].bound(int(s.micro_batches[i]), data, sharding, wire)
+        return self.cuts[cut].bound(int(s.micro_batches[i]), data, sharding, byte_s)
 
 
 def price_of(cluster: Cluster) -> float:

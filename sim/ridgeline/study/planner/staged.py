@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,12 +35,8 @@ from ridgeline.study.planner.screen import ROUNDING, Bound
 Ints = npt.NDArray[np.int64]
 
 
-class Wire(NamedTuple):
-    """Least seconds a byte of the collectives between data-parallel ranks."""
-
-    all_reduce: float
-    reduce_scatter: float
-    all_gather: float
+ByteTime = Callable[[str], float]
+"""Least seconds a byte of a collective between data-parallel ranks, by its name."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class Staged:
     rest: tuple[tuple[int, float], ...]
     beside: Floats
 
-    def bound(self, micro_batches: int, data: int, sharding: int, wire: Wire) -> Bound:
+    def bound(self, micro_batches: int, data: int, sharding: int, byte_s: ByteTime) -> Bound:
         """Return the bounds of one plan."""
         m, work = micro_batches, self.work
         passes = work[:, FORWARD] + work[:, BACKWARD]
@@ -80,7 +76,7 @@ class Staged:
         for stage, rest_s in self.rest:
             least = max(least, float(self.begin[stage] + hurried[stage]) + rest_s)
         if data > 1:
-            least = max(least, self._with_wire(busy, m, sharding, wire))
+            least = max(least, self._with_wire(busy, m, sharding, byte_s))
         energy = float(work[:, ENERGY].sum()) * m
         memory = self._memory(m, data, sharding)
         return Bound(least * (1 - ROUNDING), energy * (1 - ROUNDING), memory)
@@ -90,7 +86,7 @@ class Staged:
         """Whether gradients of weights wait."""
         return SCHEDULES[self.name].splits_backward and self.stages > 1
 
-    def _with_wire(self, busy: Floats, m: int, sharding: int, wire: Wire) -> float:
+    def _with_wire(self, busy: Floats, m: int, sharding: int, byte_s: ByteTime) -> float:
         """Return the least time of gradients and weights on the network, beside what can hide them.
 
         What is sent at the end can only hide behind the backward pass of the last micro-batch, what
@@ -104,16 +100,16 @@ class Staged:
         later = m * work[:, WEIGHT_GRADIENT]  # may all be at the end
         inner = np.maximum(busy - last * (m if chunked else 1) - later, 0.0)
         if sharding == 0:
-            return float((self.begin + inner + gradient * wire.all_reduce).max())
-        gathered = computed * wire.all_gather
+            return float((self.begin + inner + gradient * byte_s("all-reduce")).max())
+        gathered = computed * byte_s("all-gather")
         if sharding == 1:
-            sent = gradient * wire.reduce_scatter
+            sent = gradient * byte_s("reduce-scatter")
             hidden = work[:, FORWARD] * (m if chunked else 1)
             beside = gathered + sent + np.maximum(inner - hidden, 0.0)
             return float(np.maximum(beside, self.begin + inner + sent).max())
         if sharding == 2:
-            return float((gathered + m * gradient * wire.reduce_scatter).max())
-        return float((m * (2 * gathered + gradient * wire.reduce_scatter)).max())
+            return float((gathered + m * gradient * byte_s("reduce-scatter")).max())
+        return float((m * (2 * gathered + gradient * byte_s("reduce-scatter"))).max())
 
     def _memory(self, m: int, data: int, sharding: int) -> float:
         """Return the least bytes of the fullest rank."""
