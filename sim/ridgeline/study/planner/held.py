@@ -17,15 +17,16 @@ from ridgeline.workload.liveness import storages
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-STATE, MASTER, COMPUTED, GRADIENT, OTHER, KEPT, BESIDE, SCATTERED, GATHERED = range(9)
-"""Columns of `held`. The last three: what an op of a unit's backward pass has beside what is kept
-of the unit, at most; the same with its gradients of weights; and with its weights, too."""
+STATE, MASTER, COMPUTED, GRADIENT, OTHER, KEPT, BESIDE, SCATTERED, GATHERED, LATE = range(10)
+"""Columns of `held`. After KEPT: what an op of a unit's backward pass has beside what is kept of the
+unit, at most; the same with its gradients of weights; and with its weights, too. LATE: what is kept
+for gradients of weights."""
 _KINDS = {Role.STATE: STATE, Role.WEIGHT_COPY: COMPUTED, Role.BUFFER: OTHER}
 _MOVING = frozenset({Role.ACTIVATION, Role.ACTIVATION_GRADIENT})
 
 
 def held_by_unit(graph: Graph, home: Ints, n_units: int, gradients: frozenset[str]) -> Floats:
-    """Return [units, 9] bytes, in full; sharding divides them later.
+    """Return [units, 10] bytes, in full; sharding divides them later.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ def held_by_unit(graph: Graph, home: Ints, n_units: int, gradients: frozenset[st
     gradients
         Those of weights, that are handed to the updates.
     """
-    held = np.zeros((n_units, 9))
+    held = np.zeros((n_units, 10))
     once = [is_once(op, graph) for op in graph.ops]
     _add_states(graph, home, gradients, once, held)
     keeper = _add_kept(graph, home, once, held)
@@ -90,9 +91,23 @@ def _add_kept(graph: Graph, home: Ints, once: list[bool], held: Floats) -> dict[
             for root in (storage[name] for name in op.inputs):
                 if u in there.get(root, ()):
                     keeper[root] = min(keeper.get(root, u), u)
+    late = _read_late(graph, storage)
     for root, unit in keeper.items():
         held[unit, KEPT] += graph.tensors[root].bytes
+        held[unit, LATE] += graph.tensors[root].bytes if root in late else 0
     return keeper
+
+
+def _read_late(graph: Graph, storage: dict[str, str]) -> frozenset[str]:
+    """Name the storages that ops read on which only updates, and others like them, depend."""
+    needed: set[str] = set()
+    late: set[str] = set()
+    for op in reversed(graph.ops):
+        if op.pass_ is Pass.WEIGHT_GRADIENT and needed.isdisjoint(op.outputs):
+            late.update(storage[name] for name in op.inputs)
+        elif op.pass_ not in {Pass.FORWARD, Pass.UPDATE}:
+            needed.update(op.inputs)
+    return frozenset(late)
 
 
 def _add_beside(

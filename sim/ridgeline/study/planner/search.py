@@ -42,6 +42,9 @@ from ridgeline.study.planner.staged import Staged, spread, staged
 from ridgeline.workload.model import Model, load_model
 
 
+_MOST_TRIED = 4  # plans for each one that may be replayed: some do not fit after all
+
+
 @dataclass
 class Searcher:
     """One search; see `search`."""
@@ -203,7 +206,7 @@ def searcher(
 def search(
     model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
     objective: Objective = "time", precision: str | None = None, limit: int | None = None,
-    runners_up: int = 0, progress: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None] = lambda text: None,
     alone: str | None = None,
 ) -> Found:  # fmt: skip
     """Find the plan of the least step time, energy or cost on exactly so many devices.
@@ -211,9 +214,8 @@ def search(
     Parameters
     ----------
     limit
-        Replay at most so many plans; None: until the best is proven.
-    runners_up
-        Replay so many of the next ones, too.
+        Replay at most so many plans that fit, and four times as many in all; None: until the best
+        is proven.
     alone
         Consider only plans that divide the step by this dimension: data, tensor or pipeline.
 
@@ -226,16 +228,16 @@ def search(
     one = searcher(model, cluster, devices, global_batch, objective=objective, precision=precision)
     if alone is not None:
         one.space = one.space.only(alone)
-    return _Run(one, limit, runners_up, progress).found(began)
+    return _Run(one, limit, progress).found(began)
 
 
 class _Run:
     """The queue of a search. Entries: (bound, stage of knowledge, number)."""
 
     def __init__(
-        self, one: Searcher, limit: int | None, runners_up: int, progress: Callable[[str], None]
+        self, one: Searcher, limit: int | None, progress: Callable[[str], None]
     ) -> None:
-        self.one, self.limit, self.runners_up, self.progress = one, limit, runners_up, progress
+        self.one, self.limit, self.progress = one, limit, progress
         self.queue: list[tuple[float, int, int]] = []
         self.bounds: dict[int, Bound] = {}
         self.played: list[Replay] = []
@@ -307,11 +309,12 @@ class _Run:
         )
 
     def _done(self) -> bool:
-        if self.limit is not None and len(self.played) + self.unplayable >= self.limit:
-            return True
         fitting = [r.objective for r in self.played if r.fits]
-        best = min(fitting, default=float("inf"))
-        return self.queue[0][0] >= best and len(fitting) > self.runners_up
+        if self.limit is not None:
+            tried = len(self.played) + self.unplayable
+            if len(fitting) >= self.limit or tried >= _MOST_TRIED * self.limit:
+                return True
+        return self.queue[0][0] >= min(fitting, default=float("inf"))
 
     def _play(self, i: int) -> None:
         plan = self.one.space.plan(i)

@@ -25,6 +25,7 @@ from ridgeline.study.planner.held import (
     GATHERED,
     GRADIENT,
     KEPT,
+    LATE,
     MASTER,
     OTHER,
     SCATTERED,
@@ -46,7 +47,7 @@ class Staged:
     Attributes
     ----------
     work, held
-        As `Group`, but by stage: [stages, 5]; [chunks, stages, 9].
+        As `Group`, but by stage: [stages, 5]; [chunks, stages, 10].
     begin
         [stages] when a stage can begin, if it then never waits for the one before.
     rest
@@ -120,6 +121,9 @@ class Staged:
         each = in_flight(self.name, self.stages, m, self.chunks)
         beside = self.beside[max(sharding - 1, 0) if data > 1 else 0]
         fullest = states + (each * self.held[:, :, KEPT]).sum(axis=0) + beside
+        if self.splits:  # each stage is as many gradients of weights late as there are before it
+            late = np.minimum(np.arange(self.stages), m - each[0])
+            fullest = fullest + late * held[:, LATE]
         if m > 1:
             fullest = fullest + gradients
         # what the updates read is there when the last backward pass has ended
@@ -190,10 +194,13 @@ def _beside(group: Group, stages: int, n: int) -> Floats:
 
 
 def in_flight(name: str, stages: int, m: int, chunks: int) -> Ints:
-    """Return [chunks, stages] micro-batches of which a stage keeps activations, at its fullest."""
+    """Return [chunks, stages] micro-batches of which a stage keeps activations, at its fullest.
+
+    Where the backward pass is split, those before their backward pass: in the order of 1F1B.
+    """
     if stages == 1:
         return np.ones((1, 1), np.int64)
-    schedule = SCHEDULES[name]
+    schedule = SCHEDULES["1f1b" if SCHEDULES[name].splits_backward else name]
     flights = np.array([schedule.in_flight(s, stages, m, chunks) for s in range(stages)])
     if chunks == 1:
         return flights[None, :]
