@@ -7,6 +7,7 @@ block may wait for what has a higher number.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -18,6 +19,7 @@ from ridgeline.engine.builder import Phase
 from ridgeline.engine.program import Ints
 from ridgeline.parallel.buckets import Bucket, gradient_buckets
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
+from ridgeline.parallel.endless import is_endless, period_before, steady_orders, under_way
 from ridgeline.parallel.experts import expert_weights
 from ridgeline.parallel.partition import Partition, Receipt
 from ridgeline.parallel.plan import Plan
@@ -51,6 +53,7 @@ class Step:
         self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
         self.ends = Ends(plan, writer, cut)
         self.unlike = False
+        self.endless = is_endless(plan.schedule, plan.pipeline)
         self.splits = plan.pipeline > 1 and SCHEDULES[plan.schedule].splits_backward
         n_tasks = sum(len(part.graph.ops) for part in cut.parts) * plan.micro_batches
         self.fine = n_tasks <= _FINE
@@ -96,6 +99,8 @@ class Step:
         messages = self._messages(played, number)
         number += sum(len(first) for _, first, _ in messages)
         ends = self.ends.collect(played, number)
+        if self.endless:  # sums of the period before, in order
+            ends = [replace(end, deps=tuple(d for d in end.deps if d >= number)) for end in ends]
         for copies in played:
             blocks = [piece.block for piece in copies.pieces]
             self.builder.add_copies(blocks, copies.order, copies.first, copies.ports)
@@ -106,6 +111,8 @@ class Step:
 
     def _slots(self) -> SlotArrays:
         plan = self.plan
+        if self.endless:
+            return slot_arrays(steady_orders(plan.pipeline, plan.micro_batches))
         name = plan.schedule if plan.pipeline > 1 or plan.schedule == "gpipe" else "1f1b"
         return slot_arrays(SCHEDULES[name](plan.pipeline, plan.micro_batches, plan.chunks))
 
@@ -153,7 +160,11 @@ class Step:
                     fine=self.fine,
                     together=phase in {BEGIN, END},
                 )
-        return Blocks(part, pieces, receipts, once, buckets, n_waits, memory.initial)
+        held = Counter(memory.initial)
+        if self.endless:
+            forward = [memory.entries[i] for i in phases.get(FORWARD, ())]
+            held.update(under_way(plan.schedule, team.stage, plan.pipeline, graph, forward))
+        return Blocks(part, pieces, receipts, once, buckets, n_waits, held)
 
     def _buckets(self, graph: Graph) -> dict[str, tuple[Bucket, ...]]:
         """Gradients to be reduced at the end, by the dimension whose ranks hold the weight."""
@@ -247,10 +258,13 @@ class Step:
                         for r in range(size):
                             made = [source.task(n, from_chunk, r) for n in receipt.tensors]
                             ports = np.unique(np.stack(made, axis=1), axis=1)
+                            if self.endless:
+                                ports = period_before(ports)
                             block = self._message(blocks, receipt, source.team, copies.team, r)
                             first = number + np.arange(len(ports))
                             messages.append((block, first, ports))
-                            copies.ports[rows, (q + 1) * size + r] = first[copies.micro_batch[rows]]
+                            came = period_before(first) if self.endless else first
+                            copies.ports[rows, (q + 1) * size + r] = came[copies.micro_batch[rows]]
                             number += len(ports)
         return messages
 
