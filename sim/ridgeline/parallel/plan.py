@@ -114,10 +114,8 @@ class Plan(Strict):
             raise ValueError(
                 f"expert={self.expert} must divide data={self.data}, whose ranks share the experts"
             )
-        if self.expert > 1 and (self.sharding or self.context > 1):
-            raise ValueError(
-                f"expert={self.expert} is not modelled together with sharding or context"
-            )
+        if self.expert > 1 and self.context > 1:
+            raise ValueError(f"expert={self.expert} is not modelled together with context")
         if self.sequence == 0:
             object.__setattr__(self, "sequence", self.tensor)
         if self.sequence not in {1, self.tensor}:

@@ -123,7 +123,8 @@ class Step:
         number = chunk * self.plan.pipeline + team.stage
         plan, part = self.plan, self.cut.parts[number]
         replicas = plan.data * plan.context
-        graph = with_sharding(part.graph, plan.sharding, replicas, plan.bucket)
+        experts = expert_weights(part.graph) if plan.expert > 1 else frozenset()
+        graph = self._shared(part.graph, experts)
         if self.splits:
             graph = _as_played(Same(graph))
         part = replace(part, graph=graph)
@@ -135,7 +136,7 @@ class Step:
             BACKWARD: [receipt for receipt in part.receipts if not receipt.forward],
         }
         at_end = replicas > 1 and plan.sharding < 2
-        buckets = self._buckets(graph) if at_end else {}
+        buckets = self._buckets(graph, experts) if at_end else {}
         ties = [tie for tie in self.cut.ties if number in tie.gradients]
         n_waits = len(ties) * len(team) + sum(
             len(list(team.of_groups(self.writer.groups(team, along)))) for along in buckets
@@ -166,14 +167,32 @@ class Step:
             held.update(under_way(plan.schedule, team.stage, plan.pipeline, graph, forward))
         return Blocks(part, pieces, receipts, once, buckets, n_waits, held)
 
-    def _buckets(self, graph: Graph) -> dict[str, tuple[Bucket, ...]]:
+    def _shared(self, graph: Graph, experts: frozenset[str]) -> Graph:
+        """Let the ranks that hold the same weights share them, as the plan says.
+
+        Experts are held by fewer ranks than all else.
+        """
+        plan = self.plan
+        weights = {Role.WEIGHT, Role.WEIGHT_COPY}
+        if experts:
+            others = {t.name for t in graph.tensors.values() if t.role in weights} - experts
+            beyond = plan.data // plan.expert * plan.context
+            graph = with_sharding(
+                graph, plan.sharding, beyond, plan.bucket,
+                dimension="beyond", without=frozenset(others),
+            )  # fmt: skip
+        replicas = plan.data * plan.context
+        return with_sharding(graph, plan.sharding, replicas, plan.bucket, without=experts)
+
+    def _buckets(self, graph: Graph, experts: frozenset[str]) -> dict[str, tuple[Bucket, ...]]:
         """Gradients to be reduced at the end, by the dimension whose ranks hold the weight."""
         plan = self.plan
         if plan.expert == 1:
             return {"data": gradient_buckets(graph, plan.bucket)}
-        experts = expert_weights(graph)
-        others = frozenset(weight_gradients(graph).values()) - experts
-        found = {"data": gradient_buckets(graph, plan.bucket, experts)}
+        gradients = weight_gradients(graph)
+        of_experts = frozenset(g for w, g in gradients.items() if w in experts)
+        others = frozenset(gradients.values()) - of_experts
+        found = {"data": gradient_buckets(graph, plan.bucket, of_experts)}
         if plan.data > plan.expert:
             found["beyond"] = gradient_buckets(graph, plan.bucket, others)
         return {along: buckets for along, buckets in found.items() if buckets}
