@@ -9,13 +9,18 @@ TRACE_READY := $(TRACE_VENV)/.ready
 TORCH := torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-trace lint lock clean
+.PHONY: demo test explore test-trace lint lock clean
 
 demo: $(READY)
 	$(BIN)/ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048 --precision fp16-mixed --out out
 
+# Two processes and more, if there are cores for them; a file's tests stay together.
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+
+# The property tests on cases that no run has seen.
+explore: $(READY)
+	$(BIN)/python -m pytest --hypothesis-profile explore -m "not slow"
 
 # The tests that need PyTorch and onnx, in a virtual environment of their own.
 test-trace: $(TRACE_READY)

@@ -130,10 +130,8 @@ def _bound(
     # A tile that touches padding alone moves nothing, and waits for nothing.
     accesses = (1 if first > 0 else 0) + (1 if last > 0 else 0)
     port = moved * level.byte_s
-    return max(
-        (first + last) * level.byte_s + accesses * level.latency_s + computing,
-        port if level.shared_port else 0.5 * port,
-    )
+    ends_s = (first + last) * level.byte_s + accesses * level.latency_s + computing
+    return float(max(ends_s, port if level.shared_port else 0.5 * port))
 
 
 @kernel_call

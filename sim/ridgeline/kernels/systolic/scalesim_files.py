@@ -152,6 +152,8 @@ class _Fields:
                     field=match[1],
                 )
             self._found[name] = (number, match[2])
+        if not self._found:
+            raise ConfigError("there is no field in the file", file=file)
 
     def has(self, name: str) -> bool:
         return name.lower() in self._found

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ridgeline.errors import ConfigError
+from ridgeline.workload.trace.json_files import read_json
 
 if TYPE_CHECKING:
     from ridgeline.workload.execution import Execution
@@ -110,6 +111,8 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model 
             read = getattr(import_module(f"{__name__}.{module}"), function or "load")
             loaded: Model | Execution = read(path, *more)
             return loaded
+    if len(text) < HEAD_BYTES:
+        read_json(text.encode(), str(path))  # says where it is no JSON, if that is what is wrong
     raise ConfigError(f"this is none of: {', '.join(f.name for f in fitting)}", file=str(path))
 
 

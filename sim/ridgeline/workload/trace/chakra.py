@@ -105,6 +105,8 @@ def _portions(files: Sequence[Path]) -> Iterator[tuple[wire.Bytes, Ints, list[st
     raw, names = [], []
     for file in files:
         raw.append(np.frombuffer(read_bytes(file, MAX_RANK_BYTES), np.uint8))
+        if len(raw[-1]) == 0:
+            raise ConfigError("the file is empty", file=str(file))
         names.append(str(file))
         if sum(map(len, raw)) > PORTION_BYTES:
             yield np.concatenate(raw), np.cumsum([len(one) for one in raw]), names
