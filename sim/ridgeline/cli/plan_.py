@@ -90,8 +90,8 @@ def _print(found: Found) -> None:
         screen.print("proven: the lower bound of every other plan is above the best")
     else:
         screen.print(
-            f"gap: a plan that was not played could be better by {found.gap:.1%} at most (--proof, or"
-            " a greater --limit, plays more)"
+            f"gap: a plan that was not played could be better by {found.gap:.1%} at most (--proof,"
+            " or a greater --limit, plays more)"
         )
 
 

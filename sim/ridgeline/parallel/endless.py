@@ -1,6 +1,6 @@
 """Pipelines that never flush: one update's share of the endless stream of micro-batches.
 
-A pipeline that does not wait for a step to end (PipeDream; continuous propagation) fills once a run.
+A pipeline that waits for no step to end (PipeDream; continuous propagation) fills once a run.
 What repeats is a period: every stage does the forward passes and the backward passes of as many
 micro-batches as an update has, of different ones at the same time. So a period is played in which
 everything that comes from outside of a task's own stage was made in the period before: what one

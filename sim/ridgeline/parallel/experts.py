@@ -45,8 +45,8 @@ def expert_weights(graph: Graph) -> frozenset[str]:
             weights.update(n for n in op.inputs if graph.tensors[n].role in _WEIGHTS)
     for op in graph.ops:
         if op.outputs and graph.tensors[op.outputs[0]].role is Role.WEIGHT_COPY:
-            if weights.intersection((op.inputs[0], op.outputs[0])):
-                weights.update((op.inputs[0], op.outputs[0]))
+            both = {op.inputs[0], op.outputs[0]}
+            weights.update(both if weights & both else ())
     return frozenset(weights)
 
 

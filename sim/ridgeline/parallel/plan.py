@@ -66,9 +66,9 @@ class Plan(Strict):
     """fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed, int8-mixed or flex16+5; None: the model's."""
     optimizer: str | None = None
     """None: the model's own."""
-    schedule: Literal[
-        "1f1b", "gpipe", "interleaved", "zero-bubble", "pipedream", "continuous"
-    ] = "1f1b"
+    schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble", "pipedream", "continuous"] = (
+        "1f1b"
+    )
     """In which order the stages of a pipeline work; pipedream and continuous never flush, so that a
     step is one update's share of a stream, and weights are as old as their micro-batches."""
     sharding: int = Field(default=0, ge=0, le=3)

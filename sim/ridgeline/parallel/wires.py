@@ -11,7 +11,7 @@ whose devices lie alike in their nodes cost the same, so each such pattern is pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -235,8 +235,8 @@ class Wires:
         schedule = schedule_of(op, self.topology, groups[0], size_bytes)
         together = [self._on_links(rounds) for rounds in schedule.phases]
         others = self._others(schedule, groups, pattern) if size_bytes else []
-        for loads, share in zip(together, others, strict=False):
-            loads += share * size_bytes
+        for mine, share in zip(together, others, strict=False):
+            mine[:] += share * size_bytes
         phases = []
         for rounds, loads in zip(schedule.phases, together, strict=True):
             kept, elsewhere_s = self._project(loads, groups[0])
@@ -275,8 +275,8 @@ class Wires:
                 other = schedule_of(schedule.op, self.topology, group, size, schedule.algorithm)
                 if len(other.phases) != len(loads):
                     continue  # chunks of a pipeline that differ: no such group is simulated
-                for phase, rounds in zip(loads, other.phases, strict=True):
-                    phase += self._on_links(rounds) / size
+                for total, rounds in zip(loads, other.phases, strict=True):
+                    total[:] += self._on_links(rounds) / size
             self._loads[key] = loads
         return self._loads[key]
 

@@ -151,7 +151,7 @@ def _linear(axes: Axes, curves: Sequence[Curve], most: int) -> None:
     inner.set_title("linear", fontsize=SMALL - 1, loc="left", pad=2, fontweight="normal", color=INK)
 
 
-def _thousands(value: float, place: int | None = None) -> str:
+def _thousands(value: float, place: float = 0.0) -> str:
     """Write the number of a tick: 200, 20k, 2M."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= unit:

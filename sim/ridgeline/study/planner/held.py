@@ -18,9 +18,9 @@ from ridgeline.workload.liveness import storages
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 STATE, MASTER, COMPUTED, GRADIENT, OTHER, KEPT, BESIDE, SCATTERED, GATHERED, LATE = range(10)
-"""Columns of `held`. After KEPT: what an op of a unit's backward pass has beside what is kept of the
-unit, at most; the same with its gradients of weights; and with its weights, too. LATE: what is kept
-for gradients of weights."""
+"""Columns of `held`. After KEPT: what an op of a unit's backward pass has beside what is kept of
+the unit, at most; the same with its gradients of weights; and with its weights, too. LATE: what is
+kept for gradients of weights."""
 _KINDS = {Role.STATE: STATE, Role.WEIGHT_COPY: COMPUTED, Role.BUFFER: OTHER}
 _MOVING = frozenset({Role.ACTIVATION, Role.ACTIVATION_GRADIENT})
 
@@ -144,7 +144,9 @@ def _add_beside(
         if op.pass_ not in {Pass.FORWARD, Pass.UPDATE} and op.kind not in COLLECTIVES:
             beside = live[u] - own[u]
             made = sum(graph.tensors[n].bytes for n in op.outputs if n in gradients)
-            read = sum(graph.tensors[n].bytes for n in op.inputs if graph.tensors[n].role in weights)
+            read = sum(
+                graph.tensors[n].bytes for n in op.inputs if graph.tensors[n].role in weights
+            )
             held[u, BESIDE] = max(held[u, BESIDE], beside)
             held[u, SCATTERED] = max(held[u, SCATTERED], beside + made)
             held[u, GATHERED] = max(held[u, GATHERED], beside + made + read)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline._jit import kernel
-from ridgeline.study.planner.groups import Floats, Group
+from ridgeline.study.planner.group import Floats, Group
 from ridgeline.study.planner.held import KEPT
 
 Ints = npt.NDArray[np.int64]

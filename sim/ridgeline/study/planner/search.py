@@ -23,7 +23,8 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.report.account import energy_account, memory_account
 from ridgeline.study.planner.found import Found, Objective, Replay
-from ridgeline.study.planner.groups import Floats, Group, Groups, Ints, Key
+from ridgeline.study.planner.group import Floats, Group, Ints
+from ridgeline.study.planner.groups import Groups, Key
 from ridgeline.study.planner.screen import (
     ROUNDING,
     TOTALS,
@@ -40,7 +41,6 @@ from ridgeline.study.planner.space import (
 )
 from ridgeline.study.planner.staged import Staged, spread, staged
 from ridgeline.workload.model import Model, load_model
-
 
 _MOST_TRIED = 4  # plans for each one that may be replayed: some do not fit after all
 
@@ -234,9 +234,7 @@ def search(
 class _Run:
     """The queue of a search. Entries: (bound, stage of knowledge, number)."""
 
-    def __init__(
-        self, one: Searcher, limit: int | None, progress: Callable[[str], None]
-    ) -> None:
+    def __init__(self, one: Searcher, limit: int | None, progress: Callable[[str], None]) -> None:
         self.one, self.limit, self.progress = one, limit, progress
         self.queue: list[tuple[float, int, int]] = []
         self.bounds: dict[int, Bound] = {}

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.parallel.schedules import SCHEDULES
-from ridgeline.study.planner.groups import (
+from ridgeline.study.planner.group import (
     ACCUMULATE,
     BACKWARD,
     ENERGY,
