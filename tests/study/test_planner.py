@@ -58,7 +58,7 @@ def test_no_bound_is_above_the_engine(case: int, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     ("case", "objective"),
-    [(("mlp", "dgx1-v100", 4, 8), "time"), (("mlp", "dgx1-v100", 2, 4), "energy")],
+    [(("mlp", "selene-a100", 64, 2), "time"), (("mlp", "dgx1-v100", 2, 4), "energy")],
 )
 def test_the_answer_is_the_optimum_of_all_replays(case, objective) -> None:  # type: ignore[no-untyped-def]
     one = searcher(*case, objective=objective)
