@@ -26,6 +26,7 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import Sharded, shard
+from ridgeline.parallel.spread import slowest
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.team import COLLECTIVE, Writer
 from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
@@ -97,7 +98,8 @@ def lower(
         If the graph can not be divided or cut as the plan says.
     """
     builder = ProgramBuilder()
-    prices = Prices(builder, cluster.device)
+    idle_s = 0.0 if plan.issue_ahead else plan.issue
+    prices = Prices(builder, cluster.device, slowest(plan.devices, plan.spread), idle_s)
     far = prices.accounts[cluster.device.far_memory]
     wires = Wires(builder, topology, far, merge=fold)
     mesh = Mesh.of(plan)
@@ -117,7 +119,8 @@ def lower(
     cut = _cut(Same(local), tuple(times), n_parts)
     overlaps = {"data": plan.overlap, "beyond": plan.overlap, "tensor": plan.overlap_tensor}
     blocking = frozenset(name for name, does in overlaps.items() if not does)
-    host = Host(builder, plan.issue, waits=plan.pipeline > 1) if plan.issue else None
+    ahead = plan.issue and plan.issue_ahead
+    host = Host(builder, plan.issue, waits=plan.pipeline > 1) if ahead else None
     writer = Writer(builder, prices, wires, mesh, blocking, host)
     step = Step(plan, writer, cut, sharded.divided, fold=fold)
     step.write()

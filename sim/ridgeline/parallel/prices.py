@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from ridgeline.engine.builder import Phase, ProgramBuilder
@@ -9,14 +10,24 @@ from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost, price
 from ridgeline.kernels.cost import places, price_of_place
 from ridgeline.parallel.shard import COLLECTIVES
-from ridgeline.workload.graph import Graph, Op, Same, Tensor
+from ridgeline.workload.graph import Graph, Op, Pass, Same, Tensor
 
 
 class Prices:
-    """What the ops of a graph cost on a device: equal ops are priced once."""
+    """What the ops of a graph cost on a device: equal ops are priced once.
 
-    def __init__(self, builder: ProgramBuilder, device: Device) -> None:
-        self.builder, self.device = builder, device
+    Parameters
+    ----------
+    slower
+        Time of the device's work over that of a typical device (`parallel.spread`).
+    idle_s
+        What the device waits for before each op of the forward and backward pass.
+    """
+
+    def __init__(
+        self, builder: ProgramBuilder, device: Device, slower: float = 1.0, idle_s: float = 0.0
+    ) -> None:
+        self.builder, self.device, self.slower, self.idle_s = builder, device, slower, idle_s
         self.cost_of_row: dict[int, OpCost] = {}
         self._costs: dict[object, OpCost] = {}
         self._by_op: dict[int, tuple[Op, OpCost]] = {}
@@ -35,7 +46,7 @@ class Prices:
         key = _signature(op, graph)
         if key not in self._costs:
             free = op.kind in COLLECTIVES
-            self._costs[key] = OpCost(0.0) if free else price(op, graph, self.device)
+            self._costs[key] = OpCost(0.0) if free else self._issued(op, graph)
         return self._costs[key]
 
     def row(self, cost: OpCost) -> int:
@@ -60,8 +71,23 @@ class Prices:
                 cost.traffic_bytes[name] = size_bytes
                 if level.bandwidth is not None:
                     cost.level_work[name] = size_bytes / level.achievable.value
-            self._costs[key] = cost
+            self._costs[key] = self._slowed(cost)
         return self._costs[key]
+
+    def _issued(self, op: Op, graph: Graph) -> OpCost:
+        cost = self._slowed(price(op, graph, self.device))
+        if not self.idle_s or op.pass_ is Pass.UPDATE:  # updates are issued together
+            return cost
+        return replace(cost, latency_s=cost.latency_s + self.idle_s)
+
+    def _slowed(self, cost: OpCost) -> OpCost:
+        if self.slower == 1.0:
+            return cost
+        return replace(
+            cost,
+            engine_work={name: work * self.slower for name, work in cost.engine_work.items()},
+            level_work={name: work * self.slower for name, work in cost.level_work.items()},
+        )
 
     def _accounts(self) -> dict[str, int]:
         """Open a ledger account for every engine and format and every memory level."""

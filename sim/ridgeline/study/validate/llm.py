@@ -8,9 +8,11 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.validate.llm_rows import configuration, in_order, number, recompute
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.stated import stated_step
 
 COLUMNS = ()
 SHIPPED = "llm.csv"
+_CONTRADICTION = 2.0  # more than FLOPs that are counted in another way can explain
 _COUNTED_AS_4_3 = 4 / 3  # hardware over model FLOPs with full recomputation
 
 
@@ -29,6 +31,11 @@ def _one(row: Row) -> Outcome | Skipped:
     except RidgelineError as error:
         return skip(row, str(error))
     measured_s = _measured_s(row, wanted.devices, wanted.tokens, result.flops_per_step)
+    if rate := number(row, "tflops_per_accel"):
+        stated_s = _from_rate_s(row, rate, wanted.devices, result.flops_per_step)
+        factor = max(measured_s / stated_s, stated_s / measured_s)
+        if factor > _CONTRADICTION:
+            return skip(row, "the row's step time and its FLOP/s are of different batches")
     flops = result.flops_per_step
     peak = flops / (result.mfu * result.step_time_s)  # of all devices
     return Outcome(
@@ -43,6 +50,7 @@ def _one(row: Row) -> Outcome | Skipped:
         measured=measured_s,
         source=row.text("source"),
         trivial={"41 % of the peak": flops / (0.41 * peak)},
+        **stated_step(result),
     )
 
 
@@ -59,5 +67,10 @@ def _measured_s(row: Row, devices: int, tokens: int, flops: float) -> float:
         return tokens / (rate * devices)
     rate = number(row, "tflops_per_accel")
     assert rate
+    return _from_rate_s(row, rate, devices, flops)
+
+
+def _from_rate_s(row: Row, teraflops: float, devices: int, flops: float) -> float:
+    """Step time from FLOP/s a device, which count what is done again."""
     counted = _COUNTED_AS_4_3 if recompute(row) == "full" else 1.0
-    return flops * counted / (rate * 1e12 * devices)
+    return flops * counted / (teraflops * 1e12 * devices)
