@@ -16,6 +16,7 @@ from ridgeline.hardware.device import Achievable, Device
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
 from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
+from ridgeline.kernels.cores import besides_s, terms_of
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.systolic.device import arrays_of
@@ -58,6 +59,9 @@ class Busy:
         The mapping that a search has found, and the machine that it was found for.
     mapping
         Which loops run where, in words, where the engine's model lays them out.
+    copying_s
+        Time in `peak_flops` in which operands are moved and no arithmetic is done: what memory
+        takes beyond that, arithmetic does not hide. None: it hides all that it can.
     """
 
     peak_flops: float
@@ -68,6 +72,7 @@ class Busy:
     waiting_s: float = 0.0
     mapped: tuple[Mapped, MappedMachine] | None = None
     mapping: str = ""
+    copying_s: float | None = None
 
 
 EngineModel = Callable[[Op, Operands, Device, str, str], Busy]
@@ -157,6 +162,21 @@ def in_waves(op: Op, operands: Operands, device: Device, engine: str, format_: s
         calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
         latency_s=steps * (best.latency_s + more_s) + (steps - 1) * machine.launch_s,
         near=near._replace(b=steps * near.b),
+    )
+
+
+def on_cores(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
+    """Sum up arithmetic and what a library of a processor takes besides it (see `cores`)."""
+    row = achievable_share(op, device, engine, format_)
+    terms = terms_of(op, operands)
+    peak = device.engines[engine].rates[format_].value
+    share, copying_s = (1.0, 0.0) if row is None else (row.fraction.value, besides_s(row, terms))
+    return Busy(
+        peak_flops=terms.flops / share + copying_s * peak,
+        calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
+        latency_s=0.0,
+        near=Moved(terms.a_bytes, terms.b_bytes, terms.c_bytes),
+        copying_s=copying_s,
     )
 
 
@@ -321,6 +341,7 @@ def on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: s
 ENGINE_MODELS: dict[str, EngineModel] = {
     "tensor-core": in_waves,
     "vector": in_waves,
+    "cores": on_cores,
     "systolic": on_arrays,
     "broadcast-grid": on_grid,
     "spatial": on_elements,

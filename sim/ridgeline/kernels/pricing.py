@@ -12,11 +12,14 @@ from dataclasses import replace
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Engine, Work
 from ridgeline.kernels import winograd
-from ridgeline.kernels.cost import Moved, OpCost
-from ridgeline.kernels.engines import ENGINE_MODELS
+from ridgeline.kernels.cores import latency_of
+from ridgeline.kernels.cost import Moved, OpCost, engine_rate
+from ridgeline.kernels.engines import ENGINE_MODELS, achievable_share
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
+from ridgeline.kernels.residence import Found, keeping, passing
 from ridgeline.kernels.sparsity import effect_of
+from ridgeline.kernels.streams import kernel_of
 from ridgeline.kernels.traffic import (
     FAST,
     Search,
@@ -40,6 +43,7 @@ def price(
     device: Device,
     given: Given | None = None,
     search: Search = FAST,
+    found: Found | None = None,
 ) -> OpCost:
     """Return what an op of a graph costs on a device.
 
@@ -49,6 +53,9 @@ def price(
         A mapping file, for a contraction: what it settles of the layout.
     search
         How a mapping is searched for, where the device has buffers that need one.
+    found
+        In which of the caches that keep tensors the op finds its operands (`residence`); None: each
+        comes from the farthest memory.
 
     Raises
     ------
@@ -56,19 +63,24 @@ def price(
         If no engine of the device does this work in this number format.
     """
     if op.loops is None:
-        return _streaming(op, graph, device)
-    return _contraction(op, graph, device, given, search)
+        return _streaming(op, graph, device, found)
+    return _contraction(op, graph, device, given, search, found)
 
 
 def _contraction(
-    op: Op, graph: Graph, device: Device, given: Given | None, search: Search
+    op: Op,
+    graph: Graph,
+    device: Device,
+    given: Given | None,
+    search: Search,
+    found: Found | None,
 ) -> OpCost:
     """Price a contraction on the engine that does it fastest, measured efficiencies first."""
     format_ = find(graph.tensors[op.inputs[0]].format).rate
     able = _engines(device, "matrix", format_, op)
     if given is not None:
         able = mappable(device, able, given)
-    costs = [_on_engine(op, graph, device, name, format_, given, search) for name in able]
+    costs = [_on_engine(op, graph, device, name, format_, given, search, found) for name in able]
     if given is None and winograd.applies(op):
         for name in able:
             kernels = device.engines[name].winograd
@@ -85,6 +97,7 @@ def _on_engine(
     format_: str,
     given: Given | None,
     search: Search,
+    found: Found | None = None,
 ) -> OpCost:
     engine = device.engines[name]
     operands = operands_of(op, graph, device, accumulator_of(engine, format_), search)
@@ -97,6 +110,12 @@ def _on_engine(
     busy = zeros.busy(replace(dense, peak_flops=dense.peak_flops * done))
     moved = dict.fromkeys(near_levels(device), busy.near)
     far = operands.far if busy.far is None else busy.far
+    if found is not None:
+        kept = keeping(device)
+        moved |= {level: passing(op, graph, found, i) for i, level in enumerate(kept)}
+        last = passing(op, graph, found, len(kept))
+        first = passing(op, graph, found, 0)
+        far = Moved(*(max(f - (i - o), 0.0) for f, i, o in zip(far, first, last, strict=True)))
     moved[device.far_memory] = zeros.moved(far)
     registers = _instructions(op.matrix_flops * zeros.issued, engine, format_)
     moved |= {
@@ -105,7 +124,7 @@ def _on_engine(
         if description.kind == "registers"
     }
     cost = OpCost(
-        latency_s=device.launch_latency.value + busy.latency_s,
+        latency_s=latency_of(achievable_share(op, device, name, format_), device) + busy.latency_s,
         engine_work={f"{name}.{format_}": busy.peak_flops},
         flops={f"{name}.{format_}": op.matrix_flops * zeros.worked * done},
         traffic_bytes={level: by_operand.total for level, by_operand in moved.items()},
@@ -121,7 +140,19 @@ def _on_engine(
     )
     if op.vector_flops:  # a fused epilogue: bias, scaling
         _add_vector(cost, op, device)
-    return _with_levels(cost, device)
+    cost = _with_levels(cost, device)
+    return cost if busy.copying_s is None else _with_waiting(cost, busy.copying_s, device)
+
+
+def _with_waiting(cost: OpCost, copying_s: float, device: Device) -> OpCost:
+    """Let arithmetic wait for operands that memory brings more slowly than they are copied.
+
+    Panels are copied, then multiplied: the op takes its arithmetic and the longer of copying and
+    memory, where memory alone would be hidden behind both.
+    """
+    busy_s, memory_s = cost.compute_s(device), max(cost.memory_s(device).values(), default=0.0)
+    waiting_s = max(0.0, min(memory_s, busy_s) - copying_s)
+    return replace(cost, latency_s=cost.latency_s + waiting_s, waiting_s=waiting_s)
 
 
 def _winograd(
@@ -179,14 +210,24 @@ def _instructions(flops: float, engine: Engine, format_: str) -> Moved:
     )
 
 
-def _streaming(op: Op, graph: Graph, device: Device) -> OpCost:
+def _streaming(op: Op, graph: Graph, device: Device, found: Found | None) -> OpCost:
     moved = float(streamed_bytes(op, graph))
-    cost = OpCost(
-        latency_s=device.launch_latency.value,
-        traffic_bytes=dict.fromkeys(device.memory, moved),
-    )
-    if op.vector_flops:
+    traffic = dict.fromkeys(device.memory, moved)
+    if found is not None:
+        kept = keeping(device)
+        traffic |= {
+            level: passing(op, graph, found, i).total
+            for i, level in enumerate((*kept, device.far_memory))
+        }
+    row = kernel_of(op, device)
+    latency_s = device.launch_latency.value if row is None else row.latency.value
+    cost = OpCost(latency_s=latency_s, traffic_bytes=traffic)
+    if op.vector_flops or row is not None:
         _add_vector(cost, op, device)
+    if row is not None:  # measured: no longer what its FLOPs would take
+        for key in cost.engine_work:
+            busy_s = 0.0 if row.throughput is None else moved / row.throughput.value
+            cost.engine_work[key] = busy_s * engine_rate(device, key)
     return _with_levels(cost, device)
 
 

@@ -9,6 +9,8 @@ from ridgeline.engine.builder import Phase, ProgramBuilder
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost, price
 from ridgeline.kernels.cost import places, price_of_place
+from ridgeline.kernels.residence import Found, keeping, residence
+from ridgeline.kernels.streams import check_kernels
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.workload.graph import Graph, Op, Pass, Same, Tensor
 
@@ -27,11 +29,13 @@ class Prices:
     def __init__(
         self, builder: ProgramBuilder, device: Device, slower: float = 1.0, idle_s: float = 0.0
     ) -> None:
+        check_kernels(device)
         self.builder, self.device, self.slower, self.idle_s = builder, device, slower, idle_s
         self.cost_of_row: dict[int, OpCost] = {}
         self._costs: dict[object, OpCost] = {}
         self._by_op: dict[int, tuple[Op, OpCost]] = {}
         self._rows: dict[int, int] = {}
+        self._caches = keeping(device)
         self.accounts = self._accounts()
         self._resources = self._engines_and_levels()
 
@@ -43,10 +47,11 @@ class Prices:
         return known[1]
 
     def _cost(self, op: Op, graph: Graph) -> OpCost:
-        key = _signature(op, graph)
+        found = residence(graph, self.device).get(id(op)) if self._caches else None
+        key = _signature(op, graph), found
         if key not in self._costs:
             free = op.kind in COLLECTIVES
-            self._costs[key] = OpCost(0.0) if free else self._issued(op, graph)
+            self._costs[key] = OpCost(0.0) if free else self._issued(op, graph, found)
         return self._costs[key]
 
     def row(self, cost: OpCost) -> int:
@@ -74,8 +79,8 @@ class Prices:
             self._costs[key] = self._slowed(cost)
         return self._costs[key]
 
-    def _issued(self, op: Op, graph: Graph) -> OpCost:
-        cost = self._slowed(price(op, graph, self.device))
+    def _issued(self, op: Op, graph: Graph, found: Found | None) -> OpCost:
+        cost = self._slowed(price(op, graph, self.device, found=found))
         if not self.idle_s or op.pass_ is Pass.UPDATE:  # updates are issued together
             return cost
         return replace(cost, latency_s=cost.latency_s + self.idle_s)
