@@ -117,7 +117,7 @@ def lower(
     n_parts = plan.pipeline * plan.chunks
     times = [cost.time_s(cluster.device) for cost in costs] if n_parts > 1 else []
     cut = _cut(Same(local), tuple(times), n_parts)
-    overlaps = {"data": plan.overlap, "tensor": plan.overlap_tensor}
+    overlaps = {"data": plan.overlap, "beyond": plan.overlap, "tensor": plan.overlap_tensor}
     blocking = frozenset(name for name, does in overlaps.items() if not does)
     ahead = plan.issue and plan.issue_ahead
     host = Host(builder, plan.issue, waits=plan.pipeline > 1) if ahead else None
