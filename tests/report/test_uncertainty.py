@@ -12,11 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ridgeline import catalog
 from ridgeline.hardware import load_device
 from ridgeline.report import uncertainty as module
 from ridgeline.report.result import Result
-from ridgeline.report.uncertainty import distributions, kind_of, sample, uncertainty
-from ridgeline.report.uncertainty.distributions import ModelError, model_error, relation_of
+from ridgeline.report.uncertainty import class_key, distributions, kind_of, sample, uncertainty
+from ridgeline.report.uncertainty.distributions import (
+    ModelError,
+    model_error,
+    relation_of,
+    scatter,
+    spread,
+)
 from ridgeline.study.validate import SUITES
 
 
@@ -127,3 +134,18 @@ def test_shares_that_were_taken_over_say_from_whom(device: str, origin: str, rel
     assert distributions.spread("conv2d", "own") < distributions.spread("conv2d", relation) or (
         relation == "own"
     )
+
+
+def test_every_class_of_every_shipped_device_has_a_spread() -> None:
+    kinds = set()
+    for name in catalog.names("devices"):
+        device = load_device(name)
+        for row in device.achievable:
+            _, relation = relation_of(device, row)
+            assert spread(row.op, relation) > 0
+            key = class_key(row.format, row.op, row.pass_, row.filter)
+            assert scatter(name, key) > 0
+            kinds.add(row.op)
+    assert "attention-1" in kinds  # no table has its spread: it is that of the worst known one
+    known = [spread(op, "own") for op in ("gemm", "conv2d", "recurrence")]
+    assert spread("attention-1", "own") == max(known)

@@ -99,15 +99,23 @@ def relation_of(device: Device, row: Achievable) -> tuple[str, Relation]:
 def scatter(device: str, key: ClassKey) -> float:
     """Return the standard deviation between kernels of one class.
 
-    Where the class was not measured on the device it is that of all classes of the kind of op.
+    Where the class was not measured on the device it is that of all classes of the kind of op; of
+    a kind that no table has, the largest of those that one has.
     """
     known = _residuals().get((device, *key))
-    return _typical_scatter()[key[1]] if known is None else known
+    typical = _typical_scatter()
+    return typical.get(key[1], max(typical.values())) if known is None else known
 
 
 def spread(parameter: str, relation: str) -> float:
-    """Return the standard deviation of the logarithm of a parameter as a whole."""
-    return _spreads()[parameter, relation]
+    """Return the standard deviation of the logarithm of a parameter as a whole.
+
+    The share of a kind of op that no table has is as uncertain as the worst of those that one has.
+    """
+    known = _spreads().get((parameter, relation))
+    if known is None:
+        known = max(_spreads()[op, relation] for op in _typical_scatter())
+    return known
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:
