@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, overload
 
+from pydantic import BaseModel
+
 from ridgeline.engine.program import Program
 from ridgeline.engine.timeline import Timeline
 from ridgeline.errors import RidgelineError
@@ -129,7 +131,7 @@ def simulate(
     precision = plan.precision or model.network.precision
     plan = plan.model_copy(update={"precision": precision})
     graph = model.training(plan.micro_batch_size, precision, optimizer)
-    topology = _topology(_SameCluster(cluster), plan.devices)
+    topology = _topology(_Network(cluster), plan.devices)
     lowered = lower(graph, plan, cluster, topology, fold=fold)
     timeline = _executor(reference)(lowered.program)
 
@@ -211,21 +213,32 @@ def _executor(reference: bool) -> Callable[[Program], Timeline]:
 
 
 @dataclass(frozen=True, eq=False)
-class _SameCluster:
-    """A cluster as a key: equal only to itself."""
+class _Network:
+    """A cluster as a key: equal to one that differs at most in what its devices do."""
 
     cluster: Cluster
 
     def __hash__(self) -> int:
-        return id(self.cluster)
+        return hash((self.cluster.name, self.cluster.node))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _SameCluster) and other.cluster is self.cluster
+        if not isinstance(other, _Network):
+            return False
+        a, b = self.cluster, other.cluster
+        return a is b or (
+            _same(a, b, {"nodes", "overrides"})
+            and _same(a.nodes, b.nodes, {"devices"})
+            and a.device.tdp == b.device.tdp  # part of a topology's power
+        )
+
+
+def _same(a: BaseModel, b: BaseModel, but: set[str]) -> bool:
+    return all(getattr(a, f) == getattr(b, f) for f in type(a).model_fields if f not in but)
 
 
 @lru_cache(maxsize=4)
-def _topology(key: _SameCluster, n_devices: int) -> Topology:
-    """Draw the devices in use; the same cluster is drawn once."""
+def _topology(key: _Network, n_devices: int) -> Topology:
+    """Draw the devices in use; the same network is drawn once."""
     return from_cluster(key.cluster, n_devices)
 
 

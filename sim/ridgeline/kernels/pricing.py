@@ -7,11 +7,13 @@ This is the roofline with measured efficiencies, applied per op (Williams, Water
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Engine, Work
 from ridgeline.kernels import winograd
+from ridgeline.kernels.alike import Alike
 from ridgeline.kernels.cost import Moved, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
@@ -56,8 +58,18 @@ def price(
         If no engine of the device does this work in this number format.
     """
     if op.loops is None:
-        return _streaming(op, graph, device)
+        return _streaming(float(streamed_bytes(op, graph)), op, device)
     return _contraction(op, graph, device, given, search)
+
+
+def price_all(kinds: Sequence[Alike], device: Device) -> list[OpCost]:
+    """Return what ops cost on a device, as `price` says it of each."""
+    return [
+        price(kind.op, kind.graph, device)
+        if kind.op is not None and kind.graph is not None and kind.op.loops is not None
+        else _streaming(kind.streamed_bytes, kind.op, device)
+        for kind in kinds
+    ]
 
 
 def _contraction(
@@ -179,13 +191,13 @@ def _instructions(flops: float, engine: Engine, format_: str) -> Moved:
     )
 
 
-def _streaming(op: Op, graph: Graph, device: Device) -> OpCost:
-    moved = float(streamed_bytes(op, graph))
+def _streaming(moved: float, op: Op | None, device: Device) -> OpCost:
+    """Price what moves so many bytes through all of the memory."""
     cost = OpCost(
         latency_s=device.launch_latency.value,
         traffic_bytes=dict.fromkeys(device.memory, moved),
     )
-    if op.vector_flops:
+    if op is not None and op.vector_flops:
         _add_vector(cost, op, device)
     return _with_levels(cost, device)
 

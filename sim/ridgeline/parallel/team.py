@@ -16,11 +16,10 @@ import numpy as np
 
 from ridgeline.engine.blocks import Block, port
 from ridgeline.engine.builder import ProgramBuilder
-from ridgeline.kernels import OpCost
 from ridgeline.parallel.head_copies import NEIGHBOURS
 from ridgeline.parallel.host import HOST, Host, Issuing
 from ridgeline.parallel.mesh import Mesh, Ranks
-from ridgeline.parallel.prices import Prices
+from ridgeline.parallel.prices import OpenRows
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.wires import Wires
 from ridgeline.workload.graph import Graph, Op
@@ -132,7 +131,7 @@ class Writer:
     """
 
     builder: ProgramBuilder
-    prices: Prices
+    rows: OpenRows
     wires: Wires
     mesh: Mesh
     blocking: frozenset[str]
@@ -220,14 +219,13 @@ class Writer:
                 continue
             places = []
             issued = issuing.add(op.name, last=i == final) if issuing else [()] * size
+            row = self.rows.op(op, graph)
             for r in range(size):
                 awaited = [made[name][r] for name in op.inputs if name in made]
                 awaited += [there[r] for there in inner]
                 awaited += issued[r]
                 needs = {chain[r], *before, *(w for w in awaited if w != chain[r])}
-                chain[r] = self._compute(
-                    block, team, r, op, self.prices.cost(op, graph), sorted(needs), changes
-                )
+                chain[r] = self._compute(block, team, r, op, row, sorted(needs), changes)
                 places.append(chain[r])
             before, inner = (), []
             made.update(dict.fromkeys(op.outputs, tuple(places)))
@@ -252,7 +250,7 @@ class Writer:
         team: Team,
         r: int,
         op: Op,
-        cost: OpCost,
+        row: int,
         deps: Sequence[int],
         changes: Iterable[MemoryEntry],
         label: str = "",
@@ -261,7 +259,7 @@ class Writer:
             block,
             op.pass_.value,
             label or op.name,
-            cost=self.prices.row(cost),
+            cost=row,
             stream=team.stream("compute", r),
             deps=deps,
             multiplicity=team.multiplicity,
@@ -272,10 +270,10 @@ class Writer:
         self, block: Block, team: Team, op: Op, graph: Graph, kept: list[str], chain: list[int]
     ) -> None:
         """Add gradients to those of the micro-batches before: read both, write one."""
-        cost = self.prices.streaming(3.0 * sum(graph.tensors[name].bytes for name in kept))
+        row = self.rows.moving(3.0 * sum(graph.tensors[name].bytes for name in kept))
         for r in range(len(team)):
             chain[r] = self._compute(
-                block, team, r, op, cost, (chain[r],), (), f"{op.name}.accumulate"
+                block, team, r, op, row, (chain[r],), (), f"{op.name}.accumulate"
             )
 
     def _collective(
