@@ -87,8 +87,8 @@ def _inserted(
     pointer: Ints, where: Ints, more_ptr: Sequence[int], columns: Sequence[tuple[Array, Any]]
 ) -> tuple[Ints, list[Array]]:
     """Put entries into those lists of a CSR table that are empty so far."""
-    more_counts = np.diff(np.array(more_ptr, np.int64))
-    counts = np.diff(pointer)
+    ends = np.array(more_ptr, np.int64)
+    more_counts, counts = ends[1:] - ends[:-1], pointer[1:] - pointer[:-1]
     kept = np.repeat(np.arange(len(counts)), counts)
     added = np.repeat(where, more_counts)
     order = np.argsort(np.concatenate((kept, added)), kind="stable")

@@ -1,31 +1,50 @@
-"""Which ops cost the same on every device, so that they are priced once."""
+"""Ops as pricing looks at them: which of them cost the same on every device."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from ridgeline.kernels.traffic import streamed_bytes
-from ridgeline.workload.graph import Graph, Op, Same, Tensor
+from ridgeline.kernels.traffic import as_gemm, streamed_bytes
+from ridgeline.workload.formats import find
+from ridgeline.workload.graph import Gemm, Graph, Op, Same, Tensor
 
 
 class Alike:
-    """Ops that cost the same on any device; hashed once for all devices that price them.
+    """Ops that cost the same on any device; looked at and hashed once for all of them.
 
     Attributes
     ----------
     op, graph
         The first of them that was met; None of what is no op but moves so many bytes.
     streamed_bytes
-        What an op without a contraction moves, which with its arithmetic is all that counts.
+        What is moved when every tensor is streamed; of an op without a contraction, this and its
+        arithmetic are all that counts.
+    gemm
+        The matrix product that a contraction amounts to, else None.
+    a_bytes, b_bytes, rest_bytes
+        Of a contraction: footprints of the first two inputs, and of everything else.
+    format
+        In which a contraction's products are.
     """
 
-    __slots__ = ("graph", "hash", "key", "op", "streamed_bytes")
+    __slots__ = (
+        "a_bytes", "b_bytes", "format", "gemm", "graph", "hash", "key", "op", "rest_bytes",
+        "streamed_bytes",
+    )  # fmt: skip
 
     def __init__(
-        self, key: tuple[object, ...], op: Op | None, graph: Graph | None, moved: float
+        self, key: tuple[object, ...], streamed: int | float, op: Op | None, graph: Graph | None
     ) -> None:
         self.key, self.hash = key, hash(key)
-        self.op, self.graph, self.streamed_bytes = op, graph, moved
+        self.op, self.graph, self.streamed_bytes = op, graph, float(streamed)
+        self.gemm: Gemm | None = None
+        self.a_bytes = self.b_bytes = self.rest_bytes = 0
+        self.format = ""
+        if op is not None and graph is not None and op.loops is not None:
+            a, b = (graph.tensors[name] for name in op.inputs[:2])
+            self.gemm, self.format = as_gemm(op.loops, op.priced_as), find(a.format).rate
+            self.a_bytes, self.b_bytes = a.bytes, b.bytes
+            self.rest_bytes = int(streamed) - self.a_bytes - self.b_bytes
 
     def __hash__(self) -> int:
         return self.hash
@@ -36,7 +55,7 @@ class Alike:
 
 def moving(size_bytes: float) -> Alike:
     """Return what only moves so many bytes through all of the memory."""
-    return Alike((size_bytes, 0), None, None, size_bytes)
+    return Alike((size_bytes, 0), size_bytes, None, None)
 
 
 def alike(op: Op, graph: Graph) -> Alike:
@@ -44,7 +63,7 @@ def alike(op: Op, graph: Graph) -> Alike:
     by_op, by_key = _known(Same(graph))
     found = by_op.get(id(op))
     if found is None or found[0] is not op:
-        new = _alike(op, graph)
+        new = described(op, graph)
         found = by_op[id(op)] = op, by_key.setdefault(new, new)
     return found[1]
 
@@ -55,10 +74,11 @@ def _known(same: Same) -> tuple[dict[int, tuple[Op, Alike]], dict[Alike, Alike]]
     return {}, {}
 
 
-def _alike(op: Op, graph: Graph) -> Alike:
-    moved = float(streamed_bytes(op, graph))
+def described(op: Op, graph: Graph) -> Alike:
+    """Look at an op; nothing is remembered."""
+    moved = streamed_bytes(op, graph)
     if op.loops is None:
-        return Alike((moved, op.vector_flops), op, graph, moved)
+        return Alike((float(moved), op.vector_flops), moved, op, graph)
     tensors = graph.tensors
     key = (
         op.kind,
@@ -71,7 +91,7 @@ def _alike(op: Op, graph: Graph) -> Alike:
         tuple(_look(tensors[n]) for n in op.inputs),
         tuple(_look(tensors[n]) for n in op.outputs),
     )
-    return Alike(key, op, graph, moved)
+    return Alike(key, moved, op, graph)
 
 
 def _look(tensor: Tensor) -> tuple[object, ...]:

@@ -11,23 +11,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ridgeline.errors import RidgelineError
-from ridgeline.hardware.device import Device, Engine, Work
+from ridgeline.hardware.device import Device, Work
 from ridgeline.kernels import winograd
-from ridgeline.kernels.alike import Alike
+from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.cost import Moved, OpCost
-from ridgeline.kernels.engines import ENGINE_MODELS
+from ridgeline.kernels.engines import ENGINE_MODELS, Busy, Job
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.traffic import (
     FAST,
+    Operands,
     Search,
     accumulator_of,
+    cache_bytes,
+    held_accumulators,
     near_levels,
-    operands_of,
-    streamed_bytes,
 )
-from ridgeline.workload.formats import bytes_of, find
+from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Gemm, Graph, Op
 
 # Frameworks do elementwise arithmetic in fp32 registers whatever the storage format is (PyTorch's
@@ -57,95 +58,159 @@ def price(
     RidgelineError
         If no engine of the device does this work in this number format.
     """
-    if op.loops is None:
-        return _streaming(float(streamed_bytes(op, graph)), op, device)
-    return _contraction(op, graph, device, given, search)
+    return price_all((described(op, graph),), device, given, search)[0]
 
 
-def price_all(kinds: Sequence[Alike], device: Device) -> list[OpCost]:
-    """Return what ops cost on a device, as `price` says it of each."""
-    return [
-        price(kind.op, kind.graph, device)
-        if kind.op is not None and kind.graph is not None and kind.op.loops is not None
-        else _streaming(kind.streamed_bytes, kind.op, device)
-        for kind in kinds
-    ]
+def price_all(
+    kinds: Sequence[Alike], device: Device, given: Given | None = None, search: Search = FAST
+) -> list[OpCost]:
+    """Return what ops cost on a device; as `price`, but all contractions are looked at together."""
+    costs: dict[Alike, OpCost] = {}
+    able: dict[str, list[str]] = {}
+    contractions: dict[str, list[Alike]] = {}
+    for kind in kinds:
+        if kind.gemm is None:
+            costs[kind] = _streaming(kind, device)
+            continue
+        assert kind.op is not None
+        if kind.format not in able:
+            able[kind.format] = _engines(device, "matrix", kind.format, kind.op)
+            if given is not None:
+                able[kind.format] = mappable(device, able[kind.format], given)
+        contractions.setdefault(kind.format, []).append(kind)
+    for format_, alike in contractions.items():
+        by_engine = [
+            _on_engine(alike, device, name, format_, given, search) for name in able[format_]
+        ]
+        for kind, *found in zip(alike, *by_engine, strict=True):
+            more = () if given is not None else _by_winograd(kind, device, able[format_])
+            costs[kind] = _fastest((*found, *more), device)
+    return [costs[kind] for kind in kinds]
 
 
-def _contraction(
-    op: Op, graph: Graph, device: Device, given: Given | None, search: Search
-) -> OpCost:
-    """Price a contraction on the engine that does it fastest, measured efficiencies first."""
-    format_ = find(graph.tensors[op.inputs[0]].format).rate
-    able = _engines(device, "matrix", format_, op)
-    if given is not None:
-        able = mappable(device, able, given)
-    costs = [_on_engine(op, graph, device, name, format_, given, search) for name in able]
-    if given is None and winograd.applies(op):
-        for name in able:
-            kernels = device.engines[name].winograd
-            if kernels is not None and format_ in kernels.formats:
-                costs += [_winograd(op, graph, device, name, format_, m) for m in kernels.outputs]
+def _fastest(costs: Sequence[OpCost], device: Device) -> OpCost:
+    """Choose the fastest price, measured efficiencies first."""
+    if len(costs) == 1:
+        return costs[0]
     return min(costs, key=lambda cost: (not cost.calibrated, cost.time_s(device)))
 
 
 def _on_engine(
-    op: Op,
-    graph: Graph,
+    kinds: Sequence[Alike],
     device: Device,
     name: str,
     format_: str,
     given: Given | None,
     search: Search,
-) -> OpCost:
+) -> list[OpCost]:
+    """Price contractions on one engine."""
     engine = device.engines[name]
-    operands = operands_of(op, graph, device, accumulator_of(engine, format_), search)
-    zeros = effect_of(op, graph, engine, operands.gemm)
+    held = held_accumulators(device, accumulator_of(engine, format_))
+    cache = cache_bytes(device)
+    jobs = [Job(kind.op, _operands(kind, held, cache)) for kind in kinds if kind.op is not None]
     if given is None:
-        dense = ENGINE_MODELS[engine.kind](op, operands, device, name, format_)
+        dense = ENGINE_MODELS[engine.kind](jobs, device, name, format_, search)
     else:
-        dense = MAPPED_MODELS[engine.kind](op, operands, device, name, format_, given)
-    done = unmasked(op)
-    busy = zeros.busy(replace(dense, peak_flops=dense.peak_flops * done))
-    moved = dict.fromkeys(near_levels(device), busy.near)
-    far = operands.far if busy.far is None else busy.far
-    moved[device.far_memory] = zeros.moved(far)
-    registers = _instructions(op.matrix_flops * zeros.issued, engine, format_)
-    moved |= {
-        level: registers
-        for level, description in device.memory.items()
-        if description.kind == "registers"
-    }
-    cost = OpCost(
-        latency_s=device.launch_latency.value + busy.latency_s,
-        engine_work={f"{name}.{format_}": busy.peak_flops},
-        flops={f"{name}.{format_}": op.matrix_flops * zeros.worked * done},
-        traffic_bytes={level: by_operand.total for level, by_operand in moved.items()},
-        moved=moved,
-        useful=zeros.useful,
-        issued=zeros.issued,
-        stored=(zeros.a_stored, zeros.b_stored),
-        notes=zeros.notes,
-        waiting_s=busy.waiting_s,
-        calibrated=busy.calibrated,
-        mapping=busy.mapping,
-        mapped=busy.mapped,
-    )
-    if op.vector_flops:  # a fused epilogue: bias, scaling
-        _add_vector(cost, op, device)
-    return _with_levels(cost, device)
+        mapped = MAPPED_MODELS[engine.kind]
+        dense = [mapped(*job, device, name, format_, given) for job in jobs]
+    priced = _Assembly(device, name, format_)
+    return [
+        priced.cost(kind, job.operands, busy)
+        for kind, job, busy in zip(kinds, jobs, dense, strict=True)
+    ]
+
+
+def _operands(kind: Alike, held: int, cache: float) -> Operands:
+    assert kind.gemm is not None
+    return Operands(kind.gemm, kind.a_bytes, kind.b_bytes, kind.rest_bytes, held, cache)
+
+
+class _Assembly:
+    """Puts prices on one engine together of how long it is busy."""
+
+    def __init__(self, device: Device, name: str, format_: str) -> None:
+        self.device, self.key = device, f"{name}.{format_}"
+        self.engine, self.format = device.engines[name], format_
+        self.near = tuple(near_levels(device))
+        self.registers = tuple(
+            name for name, level in device.memory.items() if level.kind == "registers"
+        )
+        shape, size = self.engine.instruction, bytes_of(format_)
+        self.macs = shape.m * shape.n * shape.k
+        self.instruction = Moved(
+            a=shape.m * shape.k * size,
+            b=shape.n * shape.k * size,
+            rest=0.0,
+            partial=2 * shape.m * shape.n * bytes_of(accumulator_of(self.engine, format_)),
+        )
+
+    def cost(self, kind: Alike, operands: Operands, dense: Busy) -> OpCost:
+        """Return the price of a contraction, less what its zeros save."""
+        op, graph, device = kind.op, kind.graph, self.device
+        assert op is not None
+        assert graph is not None
+        zeros = effect_of(op, graph, self.engine, operands.gemm)
+        done, flops = unmasked(op), op.matrix_flops
+        peak_flops = dense.peak_flops * done * zeros.issued
+        near = zeros.moved(dense.near)
+        moved = dict.fromkeys(self.near, near)
+        moved[device.far_memory] = zeros.moved(operands.far if dense.far is None else dense.far)
+        registers = self._in_registers(flops * zeros.issued)
+        for level in self.registers:
+            moved[level] = registers
+        cost = OpCost(
+            latency_s=device.launch_latency.value + dense.latency_s,
+            engine_work={self.key: peak_flops},
+            flops={self.key: flops * zeros.worked * done},
+            traffic_bytes={level: by_operand.total for level, by_operand in moved.items()},
+            moved=moved,
+            useful=zeros.useful,
+            issued=zeros.issued,
+            stored=(zeros.a_stored, zeros.b_stored),
+            notes=zeros.notes,
+            waiting_s=dense.waiting_s,
+            calibrated=dense.calibrated,
+            mapping=dense.mapping,
+            mapped=dense.mapped,
+        )
+        if op.vector_flops:  # a fused epilogue: bias, scaling
+            _add_vector(cost, op, device)
+        return _with_levels(cost, device)
+
+    def _in_registers(self, flops: float) -> Moved:
+        """Bytes of registers that instructions read and write for so many FLOPs."""
+        count, each = flops / (2 * self.macs), self.instruction
+        return Moved(count * each.a, count * each.b, 0.0, count * each.partial)
+
+
+def _by_winograd(kind: Alike, device: Device, able: Sequence[str]) -> list[OpCost]:
+    """Price a convolution with those kernels of Winograd's that the engines have."""
+    op, graph = kind.op, kind.graph
+    assert op is not None
+    assert graph is not None
+    found = []
+    for name in able:
+        kernels = device.engines[name].winograd
+        if kernels is not None and kind.format in kernels.formats and winograd.applies(op):
+            found += [
+                _winograd(op, graph, device, name, kind, outputs) for outputs in kernels.outputs
+            ]
+    return found
 
 
 def _winograd(
-    op: Op, graph: Graph, device: Device, name: str, format_: str, outputs: int
+    op: Op, graph: Graph, device: Device, name: str, direct: Alike, outputs: int
 ) -> OpCost:
     """Price a convolution as transforms and matrix products on one engine."""
     products, transformed = winograd.as_products(op, graph, outputs)
-    cost = _on_engine(products, transformed, device, name, format_, None, FAST)
-    direct = operands_of(op, graph, device, accumulator_of(device.engines[name], format_))
-    kernels = device.engines[name].winograd
+    (cost,) = _on_engine(
+        (described(products, transformed),), device, name, direct.format, None, FAST
+    )
+    engine = device.engines[name]
+    kernels = engine.winograd
     assert kernels is not None
-    far = direct.far
+    held = held_accumulators(device, accumulator_of(engine, direct.format))
+    far = _operands(direct, held, cache_bytes(device)).far
     if not kernels.fused:  # what is transformed is written, and read by the products; then theirs
         again, sizes = cost.moved[device.far_memory], transformed.tensors
         far = Moved(
@@ -179,26 +244,14 @@ def unmasked(op: Op) -> float:
     return (tiles + 1) / (2 * tiles)
 
 
-def _instructions(flops: float, engine: Engine, format_: str) -> Moved:
-    """Bytes of registers that instructions read and write for so many FLOPs."""
-    shape, size = engine.instruction, bytes_of(format_)
-    count = flops / (2 * shape.m * shape.n * shape.k)
-    return Moved(
-        a=count * shape.m * shape.k * size,
-        b=count * shape.n * shape.k * size,
-        rest=0.0,
-        partial=count * 2 * shape.m * shape.n * bytes_of(accumulator_of(engine, format_)),
-    )
-
-
-def _streaming(moved: float, op: Op | None, device: Device) -> OpCost:
+def _streaming(kind: Alike, device: Device) -> OpCost:
     """Price what moves so many bytes through all of the memory."""
     cost = OpCost(
         latency_s=device.launch_latency.value,
-        traffic_bytes=dict.fromkeys(device.memory, moved),
+        traffic_bytes=dict.fromkeys(device.memory, kind.streamed_bytes),
     )
-    if op is not None and op.vector_flops:
-        _add_vector(cost, op, device)
+    if kind.op is not None and kind.op.vector_flops:
+        _add_vector(cost, kind.op, device)
     return _with_levels(cost, device)
 
 

@@ -8,7 +8,8 @@ one: so more of anything never makes an op slower, with either.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -18,7 +19,8 @@ import numpy as np
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.axes import axes_of, dims_of
 from ridgeline.kernels.mapping.compute import Engine, even_engine, systolic_engine
-from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.footprint import Ints
+from ridgeline.kernels.mapping.many import best_of_each
 from ridgeline.kernels.mapping.mapping import LevelLoops, Loop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.pipeline import (
@@ -35,13 +37,14 @@ from ridgeline.kernels.mapping.pipeline import (
     Level,
     Shape,
 )
-from ridgeline.kernels.mapping.search import ORDERS, best
+from ridgeline.kernels.mapping.search import ORDERS
 from ridgeline.kernels.systolic.closed_form import layout
 from ridgeline.kernels.systolic.partition import Arrays
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 Mapper = Literal["fast", "optimal"]
 Objective = Literal["time", "energy"]
+Contraction = tuple[Gemm | Conv, Pass]
 
 
 class Machine(NamedTuple):
@@ -120,7 +123,6 @@ class Mapped:
     played: int
 
 
-@lru_cache(maxsize=65536)
 def map_contraction(
     loops: Gemm | Conv,
     pass_: Pass,
@@ -135,23 +137,56 @@ def map_contraction(
     RidgelineError
         If the buffers are too small for the smallest tile.
     """
-    axes, shape, level, engine = problem(loops, pass_, machine)
-    extents, order, found, played = best(
-        axes, shape, level, engine, mapper == "optimal", objective == "energy", ORDERS, True
-    )
-    if not np.isfinite(found[TIME]):
-        raise RidgelineError(
-            f"{machine.near} is too small: not even tiles of single elements and whole filters of "
-            f"{loops} fit into its {machine.capacities[3]:g} B"
-        )
-    return mapped_of(found, extents, order, played)
+    return map_contractions([(loops, pass_)], machine, mapper, objective)[0]
+
+
+def map_contractions(
+    wanted: Sequence[Contraction],
+    machine: Machine,
+    mapper: Mapper = "fast",
+    objective: Objective = "time",
+) -> list[Mapped]:
+    """Find the best mapping of each of some contractions; as `map_contraction`."""
+    known = _known(machine, mapper, objective)
+    missing = [job for job in dict.fromkeys(wanted) if job not in known]
+    if missing:
+        granule = _granule(machine)
+        axes, touches, elements = zip(*(axes_of(*job, granule) for job in missing), strict=True)
+        extents, orders, found, played = best_of_each(
+            np.array(axes), np.array(touches), np.array(elements), np.array(machine.widths),
+            _level(machine), _engine(machine), mapper == "optimal", objective == "energy", ORDERS,
+        )  # fmt: skip
+        for job, *row in zip(
+            missing, extents.tolist(), orders.tolist(), found.tolist(), played.tolist(), strict=True
+        ):
+            known[job] = _mapped(job[0], machine, *row)
+    return [known[job] for job in wanted]
+
+
+_found: dict[tuple[Machine, Mapper, Objective], dict[Contraction, Mapped]] = {}
+_MOST_FOUND = 16384
+
+
+def _known(machine: Machine, mapper: Mapper, objective: Objective) -> dict[Contraction, Mapped]:
+    """Return the mappings on a machine that are remembered; there is room for so many in all."""
+    if sum(map(len, _found.values())) > _MOST_FOUND:
+        _found.clear()
+    return _found.setdefault((machine, mapper, objective), {})
+
+
+def forget() -> None:
+    """Forget all mappings, for those who measure the search."""
+    _found.clear()
+
+
+def _granule(machine: Machine) -> int:
+    """Return what tiles are multiples of where they can."""
+    return 1 if machine.arrays is None else max(machine.arrays.rows, machine.arrays.columns)
 
 
 def problem(loops: Gemm | Conv, pass_: Pass, machine: Machine) -> tuple[Ints, Shape, Level, Engine]:
     """Put a contraction and a machine into the arrays of the search."""
-    arrays = machine.arrays
-    granule = 1 if arrays is None else max(arrays.rows, arrays.columns)
-    axes, touches, elements = axes_of(loops, pass_, granule)
+    axes, touches, elements = axes_of(loops, pass_, _granule(machine))
     shape = Shape(touches, elements, np.array(machine.widths))
     return axes, shape, _level(machine), _engine(machine)
 
@@ -172,24 +207,31 @@ def _engine(machine: Machine) -> Engine:
     return systolic_engine(machine.arrays, machine.cycle_s, machine.near_byte_s)
 
 
-def mapped_of(found: Floats, extents: Ints, order: Ints, played: int) -> Mapped:
+def _mapped(
+    loops: Gemm | Conv, machine: Machine, extents: list[list[int]], order: list[int],
+    value: list[float], played: int,
+) -> Mapped:  # fmt: skip
     """Name what the search has found."""
-    value: Callable[[int], float] = found.tolist().__getitem__
-    ends = value(COMPUTE) + value(FIRST_LOAD) + value(LAST_STORE)
+    if not math.isfinite(value[TIME]):
+        raise RidgelineError(
+            f"{machine.near} is too small: not even tiles of single elements and whole filters of "
+            f"{loops} fit into its {machine.capacities[3]:g} B"
+        )
+    ends = value[COMPUTE] + value[FIRST_LOAD] + value[LAST_STORE]
     return Mapped(
-        time_s=max(value(TIME), ends),  # never less, but for the order in which sums are rounded
-        compute_s=value(COMPUTE),
-        first_load_s=value(FIRST_LOAD),
-        steady_stall_s=max(0.0, value(TIME) - ends),
-        last_store_s=value(LAST_STORE),
-        loads=(value(LOAD_A), value(LOAD_B), value(LOAD_C)),
-        stores=value(STORED),
-        results=value(STORED) - value(LOAD_C),
-        near_bytes=(value(NEAR_A), value(NEAR_A + 1), value(NEAR_A + 2)),
-        extents=tuple(map(tuple, extents.tolist())),
-        order=tuple(order.tolist()),
-        way=int(value(WAY)),
-        played=int(played),
+        time_s=max(value[TIME], ends),  # never less, but for the order in which sums are rounded
+        compute_s=value[COMPUTE],
+        first_load_s=value[FIRST_LOAD],
+        steady_stall_s=max(0.0, value[TIME] - ends),
+        last_store_s=value[LAST_STORE],
+        loads=(value[LOAD_A], value[LOAD_B], value[LOAD_C]),
+        stores=value[STORED],
+        results=value[STORED] - value[LOAD_C],
+        near_bytes=(value[NEAR_A], value[NEAR_A + 1], value[NEAR_A + 2]),
+        extents=tuple((a, b, c) for a, b, c in extents),
+        order=tuple(order),
+        way=int(value[WAY]),
+        played=played,
     )
 
 
