@@ -29,7 +29,6 @@ from ridgeline.report.result import Details, Result
 from ridgeline.workload import optimizers
 from ridgeline.workload.execution import Execution
 from ridgeline.workload.files import load_model
-from ridgeline.workload.graph import Graph, Pass
 from ridgeline.workload.model import Model
 
 if TYPE_CHECKING:
@@ -139,8 +138,8 @@ def simulate(
     time = time_account(lowered, timeline, device)
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s
-    useful = useful_flops(graph) * plan.micro_batches * plan.data
-    repeated = lowered.graph.recomputed_flops * plan.tensor * plan.context / useful_flops(graph)
+    useful = graph.useful_flops * plan.micro_batches * plan.data
+    repeated = lowered.graph.recomputed_flops * plan.tensor * plan.context / graph.useful_flops
     achieved = (
         useful
         * issued_share(lowered)
@@ -242,18 +241,9 @@ def _topology(key: _Network, n_devices: int) -> Topology:
     return from_cluster(key.cluster, n_devices)
 
 
-def useful_flops(graph: Graph) -> int:
-    """Matrix and convolution FLOPs of forward and backward of one micro-batch."""
-    return graph.flops() - graph.flops(Pass.UPDATE)
-
-
 def issued_share(lowered: Lowered) -> float:
     """Share of the matrix FLOPs of the graph that take time: less where zeros are left out."""
-    pairs = [
-        (op.matrix_flops, cost.issued)
-        for op, cost in zip(lowered.ops, lowered.op_costs, strict=True)
-        if op.loops is not None
-    ]
+    pairs = [(flops, lowered.op_costs[i].issued) for i, flops in lowered.graph.contractions]
     done = math.fsum(flops for flops, _ in pairs)
     return math.fsum(flops * issued for flops, issued in pairs) / done if done else 1.0
 
@@ -261,10 +251,9 @@ def issued_share(lowered: Lowered) -> float:
 def matrix_peak(lowered: Lowered, cluster: Cluster) -> float:
     """Dense peak, in FLOP/s, of the engine and format that most of the matrix FLOPs run on."""
     done: dict[str, float] = {}
-    for cost, op in zip(lowered.op_costs, lowered.ops, strict=True):
-        if op.loops is not None:
-            name = next(iter(cost.engine_work))
-            done[name] = done.get(name, 0.0) + op.matrix_flops
+    for i, flops in lowered.graph.contractions:
+        name = next(iter(lowered.op_costs[i].engine_work))
+        done[name] = done.get(name, 0.0) + flops
     if not done:
         raise RidgelineError("the model has no matrix or convolution op, so it has no MFU")
     engine, _, format_ = max(done, key=lambda name: done[name]).rpartition(".")

@@ -174,8 +174,9 @@ def cache_bytes(device: Device) -> float:
 
 def near_levels(device: Device) -> dict[str, MemoryLevel]:
     """Memory levels between the registers and the farthest one."""
+    far = device.far_memory
     return {
         name: level
         for name, level in device.memory.items()
-        if level.kind != "registers" and name != device.far_memory
+        if level.kind != "registers" and name != far
     }

@@ -11,7 +11,7 @@ from ridgeline.engine.program import Account, Program
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.kernels.alike import Alike, alike, moving
-from ridgeline.kernels.cost import places, price_of_place
+from ridgeline.kernels.cost import peak_rates, places, price_of_place
 from ridgeline.kernels.pricing import price_all
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.workload.graph import Graph, Op, Same
@@ -55,14 +55,7 @@ class Prices:
     def __init__(self, device: Device) -> None:
         self.device = device
         self._costs: dict[Alike, OpCost] = {}
-        self._capacities = {
-            f"{name}.{format_}": rate.value
-            for name, engine in device.engines.items()
-            for format_, rate in engine.rates.items()
-        }
-        for name, level in device.memory.items():
-            if level.bandwidth is not None:
-                self._capacities[name] = level.bandwidth.value
+        self._capacities = peak_rates(device)
         self._lines = {place: _line(device, place) for place in places(device)}
         self.resources = {name: number for number, name in enumerate(self._capacities)}
         self.accounts = {place: number for number, place in enumerate(self._lines)}
