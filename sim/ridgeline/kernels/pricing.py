@@ -65,12 +65,13 @@ def price_all(
     kinds: Sequence[Alike], device: Device, given: Given | None = None, search: Search = FAST
 ) -> list[OpCost]:
     """Return what ops cost on a device; as `price`, but all contractions are looked at together."""
+    common = _Common(device)
     costs: dict[Alike, OpCost] = {}
     able: dict[str, list[str]] = {}
     contractions: dict[str, list[Alike]] = {}
     for kind in kinds:
         if kind.gemm is None:
-            costs[kind] = _streaming(kind, device)
+            costs[kind] = common.streaming(kind)
             continue
         assert kind.op is not None
         if kind.format not in able:
@@ -129,8 +130,8 @@ class _Assembly:
     """Puts prices on one engine together of how long it is busy."""
 
     def __init__(self, device: Device, name: str, format_: str) -> None:
-        self.device, self.key = device, f"{name}.{format_}"
-        self.engine, self.format = device.engines[name], format_
+        self.common, self.key = _Common(device), f"{name}.{format_}"
+        self.engine, self.far = device.engines[name], device.far_memory
         self.near = tuple(near_levels(device))
         self.registers = tuple(
             name for name, level in device.memory.items() if level.kind == "registers"
@@ -146,7 +147,7 @@ class _Assembly:
 
     def cost(self, kind: Alike, operands: Operands, dense: Busy) -> OpCost:
         """Return the price of a contraction, less what its zeros save."""
-        op, graph, device = kind.op, kind.graph, self.device
+        op, graph = kind.op, kind.graph
         assert op is not None
         assert graph is not None
         zeros = effect_of(op, graph, self.engine, operands.gemm)
@@ -154,12 +155,12 @@ class _Assembly:
         peak_flops = dense.peak_flops * done * zeros.issued
         near = zeros.moved(dense.near)
         moved = dict.fromkeys(self.near, near)
-        moved[device.far_memory] = zeros.moved(operands.far if dense.far is None else dense.far)
+        moved[self.far] = zeros.moved(operands.far if dense.far is None else dense.far)
         registers = self._in_registers(flops * zeros.issued)
         for level in self.registers:
             moved[level] = registers
         cost = OpCost(
-            latency_s=device.launch_latency.value + dense.latency_s,
+            latency_s=self.common.launch_s + dense.latency_s,
             engine_work={self.key: peak_flops},
             flops={self.key: flops * zeros.worked * done},
             traffic_bytes={level: by_operand.total for level, by_operand in moved.items()},
@@ -174,8 +175,8 @@ class _Assembly:
             mapped=dense.mapped,
         )
         if op.vector_flops:  # a fused epilogue: bias, scaling
-            _add_vector(cost, op, device)
-        return _with_levels(cost, device)
+            self.common.add_vector(cost, op)
+        return self.common.with_levels(cost)
 
     def _in_registers(self, flops: float) -> Moved:
         """Bytes of registers that instructions read and write for so many FLOPs."""
@@ -227,7 +228,7 @@ def _winograd(
         issued=products.matrix_flops / op.matrix_flops,
         notes=(*cost.notes, f"Winograd F({outputs} x {outputs}, 3 x 3): {kernels.source}"),
     )
-    return _with_levels(cost, device)
+    return _Common(device).with_levels(cost)
 
 
 def unmasked(op: Op) -> float:
@@ -244,32 +245,43 @@ def unmasked(op: Op) -> float:
     return (tiles + 1) / (2 * tiles)
 
 
-def _streaming(kind: Alike, device: Device) -> OpCost:
-    """Price what moves so many bytes through all of the memory."""
-    cost = OpCost(
-        latency_s=device.launch_latency.value,
-        traffic_bytes=dict.fromkeys(device.memory, kind.streamed_bytes),
-    )
-    if kind.op is not None and kind.op.vector_flops:
-        _add_vector(cost, kind.op, device)
-    return _with_levels(cost, device)
+class _Common:
+    """What the prices of all ops on a device have in common."""
 
+    def __init__(self, device: Device) -> None:
+        self.device, self.launch_s = device, device.launch_latency.value
+        self.achievable = {
+            name: level.achievable.value
+            for name, level in device.memory.items()
+            if level.bandwidth is not None
+        }
+        self._vector = ""
 
-def _with_levels(cost: OpCost, device: Device) -> OpCost:
-    """Turn the traffic into work at every level that has a bandwidth."""
-    for name, moved in cost.traffic_bytes.items():
-        level = device.memory[name]
-        if level.bandwidth is not None:
-            cost.level_work[name] = moved / level.achievable.value
-    return cost
+    def streaming(self, kind: Alike) -> OpCost:
+        """Price what moves so many bytes through all of the memory."""
+        cost = OpCost(
+            latency_s=self.launch_s,
+            traffic_bytes=dict.fromkeys(self.device.memory, kind.streamed_bytes),
+        )
+        if kind.op is not None and kind.op.vector_flops:
+            self.add_vector(cost, kind.op)
+        return self.with_levels(cost)
 
+    def with_levels(self, cost: OpCost) -> OpCost:
+        """Turn the traffic into work at every level that has a bandwidth."""
+        for name, share in self.achievable.items():
+            cost.level_work[name] = cost.traffic_bytes[name] / share
+        return cost
 
-def _add_vector(cost: OpCost, op: Op, device: Device) -> None:
-    able = _engines(device, "vector", VECTOR_FORMAT, op)
-    name = max(able, key=lambda engine: device.engines[engine].rates[VECTOR_FORMAT].value)
-    key = f"{name}.{VECTOR_FORMAT}"
-    cost.engine_work[key] = cost.engine_work.get(key, 0.0) + op.vector_flops
-    cost.flops[key] = cost.flops.get(key, 0.0) + op.vector_flops
+    def add_vector(self, cost: OpCost, op: Op) -> None:
+        """Add an op's arithmetic outside of contractions, on the fastest engine that does it."""
+        if not self._vector:
+            able = _engines(self.device, "vector", VECTOR_FORMAT, op)
+            rates = {name: self.device.engines[name].rates[VECTOR_FORMAT].value for name in able}
+            self._vector = f"{max(able, key=lambda name: rates[name])}.{VECTOR_FORMAT}"
+        key = self._vector
+        cost.engine_work[key] = cost.engine_work.get(key, 0.0) + op.vector_flops
+        cost.flops[key] = cost.flops.get(key, 0.0) + op.vector_flops
 
 
 def _engines(device: Device, work: Work, format_: str, op: Op) -> list[str]:

@@ -58,13 +58,12 @@ def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAc
     total = timeline.makespan_s
     update = _kind(program.kind_names, Pass.UPDATE.value)
 
-    rows, counts = np.unique(
-        np.stack([program.cost[mine], program.kind[mine] == update]), axis=1, return_counts=True
-    )
+    of_row = np.bincount(2 * program.cost[mine] + (program.kind[mine] == update))
     compute, stall, optimizer = [], [], []
     rates = peak_rates(device)
     limits: dict[str, list[float]] = {}
-    for row, is_update, count in zip(*rows.tolist(), counts.tolist(), strict=True):
+    for found in np.flatnonzero(of_row).tolist():
+        (row, is_update), count = divmod(found, 2), int(of_row[found])
         cost = lowered.cost_of_row[row]
         spans = cost.spans(rates)
         duration = spans.time_s
@@ -111,6 +110,8 @@ def _exposed_by_kind(
     Where several go on at once, the time counts to the first of them in the order of `_KINDS`.
     """
     tasks = _communication(timeline, rank)
+    if len(tasks) == 0:
+        return {EXPOSED: exposed_s}
     along = np.array([lowered.dimension_of_row.get(row, "") for row in range(_rows(timeline))])
     of_task = along[timeline.program.cost[tasks]]
     present = [kinds for kinds in _KINDS if np.isin(of_task, kinds).any()]

@@ -19,7 +19,7 @@ import numpy as np
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.axes import axes_of, dims_of
 from ridgeline.kernels.mapping.compute import Engine, even_engine, systolic_engine
-from ridgeline.kernels.mapping.footprint import Ints
+from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.many import best_of_each
 from ridgeline.kernels.mapping.mapping import LevelLoops, Loop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
@@ -150,10 +150,8 @@ def map_contractions(
     known = _known(machine, mapper, objective)
     missing = [job for job in dict.fromkeys(wanted) if job not in known]
     if missing:
-        granule = _granule(machine)
-        axes, touches, elements = zip(*(axes_of(*job, granule) for job in missing), strict=True)
         extents, orders, found, played = best_of_each(
-            np.array(axes), np.array(touches), np.array(elements), np.array(machine.widths),
+            *_axes_of(tuple(missing), _granule(machine)), np.array(machine.widths),
             _level(machine), _engine(machine), mapper == "optimal", objective == "energy", ORDERS,
         )  # fmt: skip
         for job, *row in zip(
@@ -161,6 +159,13 @@ def map_contractions(
         ):
             known[job] = _mapped(job[0], machine, *row)
     return [known[job] for job in wanted]
+
+
+@lru_cache(maxsize=64)
+def _axes_of(jobs: tuple[Contraction, ...], granule: int) -> tuple[Ints, Ints, Floats]:
+    """Describe contractions as `many.best_of_each` wants them."""
+    axes, touches, elements = zip(*(axes_of(*job, granule) for job in jobs), strict=True)
+    return np.array(axes), np.array(touches), np.array(elements)
 
 
 _found: dict[tuple[Machine, Mapper, Objective], dict[Contraction, Mapped]] = {}

@@ -40,6 +40,7 @@ from ridgeline.kernels.mapping.pipeline import (
     TIME,
     TRAFFIC,
     A,
+    B,
     C,
     K,
     Level,
@@ -102,38 +103,50 @@ def _end(operand: int, chosen: Ints, sums: Floats, shape: Shape) -> float:
 
 
 @kernel_call
-def _moved(innermost: int, chosen: Ints, table: Ints, sums: Floats, shape: Shape) -> float:
-    """Bytes loaded and stored if this loop is the innermost of those that take several turns."""
-    total = 0.0
-    for operand in range(2):
-        words = _sum(operand, chosen, sums, shape, False)
-        absent = N if operand == A else M
-        if absent != innermost:
-            words *= table[chosen[absent], TILES]
-        total += words * shape.width[operand]
-    words = _sum(C, chosen, sums, shape, False)
-    if innermost != K:
-        words *= table[chosen[K], TILES]
-    results = _sum(C, chosen, sums, shape, True)
-    return float(total + results * shape.width[2] + 2.0 * (words - results) * shape.width[3])
+def _words(chosen: Ints, sums: Floats, shape: Shape) -> tuple[float, float, float, float]:
+    """Elements of all tiles of a, b and c, and those that c has."""
+    return (
+        _sum(A, chosen, sums, shape, False),
+        _sum(B, chosen, sums, shape, False),
+        _sum(C, chosen, sums, shape, False),
+        _sum(C, chosen, sums, shape, True),
+    )
 
 
 @kernel_call
-def _bound(
-    moved: float, computing: float, chosen: Ints, sums: Floats, shape: Shape, level: Level
-) -> float:
-    """Time that no order of these loops with this traffic is below."""
+def _moved(
+    innermost: int, words: tuple[float, float, float, float], chosen: Ints, table: Ints,
+    shape: Shape,
+) -> float:  # fmt: skip
+    """Bytes loaded and stored if this loop is the innermost of those that take several turns."""
+    a, b, c, results = words
+    if innermost != N:
+        a *= table[chosen[N], TILES]
+    if innermost != M:
+        b *= table[chosen[M], TILES]
+    if innermost != K:
+        c *= table[chosen[K], TILES]
+    total = a * shape.width[A] + b * shape.width[B]
+    return total + results * shape.width[2] + 2.0 * (c - results) * shape.width[3]
+
+
+@kernel_call
+def _ends_s(chosen: Ints, sums: Floats, shape: Shape, level: Level) -> float:
+    """Seconds of the first load and the last store."""
     first = 0.0
     for operand in range(2):
         first += _end(operand, chosen, sums, shape) * shape.width[operand]
     last = _end(C, chosen, sums, shape) * min(shape.width[2], shape.width[3])
     # A tile that touches padding alone moves nothing, and waits for nothing.
     accesses = (1 if first > 0 else 0) + (1 if last > 0 else 0)
+    return float((first + last) * level.byte_s + accesses * level.latency_s)
+
+
+@kernel_call
+def _bound(moved: float, ends_s: float, computing: float, level: Level) -> float:
+    """Time that no order of these loops with this traffic is below."""
     port = moved * level.byte_s
-    return max(
-        (first + last) * level.byte_s + accesses * level.latency_s + computing,
-        port if level.shared_port else 0.5 * port,
-    )
+    return float(max(ends_s + computing, port if level.shared_port else 0.5 * port))
 
 
 @kernel_call
@@ -184,14 +197,15 @@ def best(  # noqa: PLR0915 - one loop with much state
         computing = least_s(
             sums[chosen[0]], sums[chosen[1]], sums[chosen[2]], sums[chosen[3]], engine
         )
+        words, ends_s = _words(chosen, sums, shape), _ends_s(chosen, sums, shape, level)
+        alone = True  # a loop of one turn is innermost only where all are
+        for axis in range(1, 4):
+            alone = alone and table[chosen[axis], TILES] == 1
         for innermost in range(1, 4):
-            alone = True  # a loop of one turn is innermost only where all are
-            for axis in range(1, 4):
-                alone = alone and table[chosen[axis], TILES] == 1
             if table[chosen[innermost], TILES] == 1 and not (alone and innermost == K):
                 continue
-            moved = _moved(innermost, chosen, table, sums, shape)
-            bound = _bound(moved, computing, chosen, sums, shape, level)
+            moved = _moved(innermost, words, chosen, table, shape)
+            bound = _bound(moved, ends_s, computing, level)
             if for_energy:
                 bound = moved * (level.byte_j[0] + level.byte_j[1]) + bound * level.byte_j[2]
             bounds[count], names[count] = bound, 3 * name + innermost - 1
