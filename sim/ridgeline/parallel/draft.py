@@ -19,8 +19,8 @@ from ridgeline.parallel.partition import Partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.workload.graph import Graph
 
-_MOST = 4
-_LARGEST = 100_000  # tasks of a draft that is kept
+_MOST = 8
+_LARGEST = 50_000  # tasks of a draft that is kept
 
 
 @dataclass(frozen=True)

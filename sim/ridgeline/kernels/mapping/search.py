@@ -127,7 +127,7 @@ def _moved(
     if innermost != K:
         c *= table[chosen[K], TILES]
     total = a * shape.width[A] + b * shape.width[B]
-    return total + results * shape.width[2] + 2.0 * (c - results) * shape.width[3]
+    return float(total + results * shape.width[2] + 2.0 * (c - results) * shape.width[3])
 
 
 @kernel_call
