@@ -1,11 +1,11 @@
 """Speed and memory of one training step: ``python benchmarks/bench_step.py``.
 
 Prints what a warm process takes for ResNet-50's whole training step, with stalls, energy, memory
-and manifest: asked again, when its prices are remembered, and on a device whose memory is of another
-speed each time, so that nothing but the network is known from before. Each device is measured in a
-process of its own, for its peak memory; the compiled kernels are on disk. Beside it stand the
-recorded CPU seconds of SCALE-Sim 3.0.0 and ZigZag 3.9.1 for their own rows: other layers and other
-times, an order of magnitude.
+and manifest: asked again, when its prices are remembered, and on a device whose memory is of
+another speed each time, so that nothing but the network is known from before. Each device is
+measured in a process of its own, for its peak memory; the compiled kernels are on disk. Beside it
+stand the recorded CPU seconds of SCALE-Sim 3.0.0 and ZigZag 3.9.1 for their own rows: other layers
+and other times, an order of magnitude.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Sweeps ResNet-50's training step over the rows, columns and dataflow of a TPU v2's arrays, its
 memory on chip and its bandwidth: so many points, spread over the grid of 10,000, or with ``all``
-the whole of it. Prints points a second of CPU time and of the clock on one and on two processes, with the
-start of the processes, whether the two files are the same bytes, the same points one by one with
-everything loaded anew (what a loop over `rl.simulate` does) and the ratio, and the most memory that
-any process had. The compiled kernels are on disk.
+the whole of it. Prints CPU time a point and points a second of the clock on one and on two
+processes, with the start of the processes, whether the two files are the same bytes, the same
+points one by one with everything loaded anew (what a loop over `rl.simulate` does) and the ratio,
+and the most memory that any process had. The compiled kernels are on disk.
 """
 
 from __future__ import annotations

@@ -124,15 +124,18 @@ _MOST_FOUND = 16384
 
 def best_blockings(jobs: Sequence[Job]) -> list[Blocking]:
     """Choose tile and split of each of some products."""
-    if len(_found) > _MOST_FOUND:
-        _found.clear()
+    known = {job: _found.get(job) for job in jobs}
     missing: dict[tuple[tuple[int, int], ...], list[Job]] = {}
-    for job in dict.fromkeys(jobs):
-        if job not in _found:
+    for job, blocking in known.items():
+        if blocking is None:
             missing.setdefault(job.machine.tiles, []).append(job)
+    new: dict[Job, Blocking] = {}
     for tiles, alike in missing.items():
-        _found.update(zip(alike, _best(alike, tiles), strict=True))
-    return [_found[job] for job in jobs]
+        new.update(zip(alike, _best(alike, tiles), strict=True))
+    if len(_found) + len(new) > _MOST_FOUND:
+        _found.clear()
+    _found.update(new)
+    return [known[job] or new[job] for job in jobs]
 
 
 def best_blocking(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 
 from ridgeline.engine.program import Program
 from ridgeline.kernels.alike import Alike
@@ -74,17 +75,19 @@ class Subject:
 
 
 _drafts: OrderedDict[Subject, Draft] = OrderedDict()
+_lock = Lock()  # workers of a cluster simulate in several threads
 
 
 def draft_of(subject: Subject, write: Callable[[], Draft]) -> Draft:
     """Return the draft of a subject, which is written if it is none of the last few."""
-    draft = _drafts.get(subject)
-    if draft is None:
-        draft = write()
-        if draft.program.n_tasks > _LARGEST:
+    with _lock:
+        if (draft := _drafts.get(subject)) is not None:
+            _drafts.move_to_end(subject)
             return draft
-        _drafts[subject] = draft
-        if len(_drafts) > _MOST:
-            _drafts.popitem(last=False)
-    _drafts.move_to_end(subject)
+    draft = write()
+    if draft.program.n_tasks <= _LARGEST:
+        with _lock:
+            _drafts[subject] = draft
+            if len(_drafts) > _MOST:
+                _drafts.popitem(last=False)
     return draft

@@ -174,7 +174,7 @@ _MOST_FOUND = 16384
 
 def _known(machine: Machine, mapper: Mapper, objective: Objective) -> dict[Contraction, Mapped]:
     """Return the mappings on a machine that are remembered; there is room for so many in all."""
-    if sum(map(len, _found.values())) > _MOST_FOUND:
+    if sum(map(len, list(_found.values()))) > _MOST_FOUND:
         _found.clear()
     return _found.setdefault((machine, mapper, objective), {})
 
