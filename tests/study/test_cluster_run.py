@@ -24,7 +24,7 @@ model: lenet5
 cluster: dgx1-v100
 plan: {data: 2}
 vary:
-  plan.global_batch: {from: 64, to: 1024, steps: 61}
+  plan.global_batch: {from: 64, to: 1024, steps: 31}
   cluster.device.memory.hbm.bandwidth: {from: 450 GB/s, to: 1800 GB/s, steps: 4, scale: log}
 """
 Cluster = tuple[str, subprocess.Popen[bytes], list[subprocess.Popen[bytes]]]
