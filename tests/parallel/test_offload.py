@@ -14,6 +14,7 @@ from oracles.graph_zoo import tiny
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.kernels import price
+from ridgeline.network.topology import from_cluster
 from ridgeline.parallel.offload import (
     COPIES,
     HostLink,
@@ -32,6 +33,7 @@ from ridgeline.workload.optimizers import OPTIMIZERS
 
 SGD = OPTIMIZERS["sgd"]
 TITAN = load_cluster("titan-x-pcie3")
+LINK = host_link(from_cluster(TITAN, 1))
 
 
 def values(graph, seed=0):
@@ -120,12 +122,12 @@ def test_policies_of_a_network_without_convolutions():
 
 
 def test_host_link_is_the_narrowest_of_the_way():
-    link = host_link(TITAN.nodes)
+    link = host_link(from_cluster(TITAN, 1))
     assert link.bytes_per_s == pytest.approx(12.8e9, rel=1e-3)
-    dgx = host_link(load_cluster("dgx1-v100").nodes)
+    dgx = host_link(from_cluster(load_cluster("dgx1-v100"), 8), 3)
     assert dgx.latency_s > link.latency_s  # two hops
-    with pytest.raises(RidgelineError, match="nothing links device0 to a host"):
-        host_link(load_cluster("v100-sxm2-16gb").nodes)
+    with pytest.raises(RidgelineError, match=r"nothing links node0\.device0 to a host"):
+        host_link(from_cluster(load_cluster("v100-sxm2-16gb"), 1))
 
 
 def time_of(op, graph):
@@ -134,21 +136,20 @@ def time_of(op, graph):
 
 def test_the_fastest_fit_is_never_slower_than_offload_or_recomputation_alone():
     graph = load_model("vgg16").training(64, "fp32", SGD)
-    link = host_link(TITAN.nodes)
     whole = peak(graph).total
     slower = 0.0
     for share in (1.0, 0.85, 0.75, 0.7):
-        fit = fastest_fit(graph, share * whole, time_of, link)
+        fit = fastest_fit(graph, share * whole, time_of, LINK)
         assert fit.peak_bytes == peak(fit.graph).total <= share * whole
         assert fit.time.step_s >= slower
         slower = fit.time.step_s
         for other in (with_offload(graph, "all"), with_offload(graph, "conv")):
             if peak(other).total <= share * whole:
                 prices = {op.name: time_of(op, graph) for op in graph.ops}
-                assert fit.time.step_s <= overlapped(other, prices, link).step_s * (1 + 1e-9)
-    assert fastest_fit(graph, whole, time_of, link).time.stall_s == 0
+                assert fit.time.step_s <= overlapped(other, prices, LINK).step_s * (1 + 1e-9)
+    assert fastest_fit(graph, whole, time_of, LINK).time.stall_s == 0
     with pytest.raises(DoesNotFit, match="the least found is"):
-        fastest_fit(graph, 0.1 * whole, time_of, link)
+        fastest_fit(graph, 0.1 * whole, time_of, LINK)
 
 
 def test_both_together_fit_where_neither_does():
@@ -156,7 +157,7 @@ def test_both_together_fit_where_neither_does():
     away, again = with_offload(graph, "all"), with_recompute(graph, "full")
     both = with_offload(again, "all")
     assert peak(both).total < min(peak(away).total, peak(again).total)
-    fit = fastest_fit(graph, peak(both).total, time_of, host_link(TITAN.nodes))
+    fit = fastest_fit(graph, peak(both).total, time_of, LINK)
     assert fit.recompute != "none"
     assert fit.offload != "none"
 

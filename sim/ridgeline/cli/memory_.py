@@ -11,6 +11,7 @@ from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
     from ridgeline.parallel.memory import Memory
+    from ridgeline.parallel.plan import Plan
 
 
 def memory_(
@@ -20,8 +21,9 @@ def memory_(
     batch: Whole | None = None,
     precision: str | None = None,
     recompute: str | None = None,
-    offload: str = "none",
+    offload: str | None = None,
     budget: str | None = None,
+    fit: str | None = None,
     out: Annotated[str | None, Parameter(name=("--out", "--output"))] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -42,7 +44,10 @@ def memory_(
     offload
         What waits in the host's memory: none, all or conv.
     budget
-        Most bytes that the step may hold, "12 GB"; with recompute=budget.
+        Most bytes that the step may hold, "12 GB"; with recompute=budget, or of a device of `fit`.
+    fit
+        A machine, by name or file: find the fastest recomputation and offload that fits into one
+        of its devices.
     out
         File for a figure of the memory op by op, .svg, .png or .pdf.
     json
@@ -54,11 +59,15 @@ def memory_(
     from ridgeline.parallel.recompute import Mode
     from ridgeline.units import parse
 
+    planned = make_plan(plan_fields(plan, {"global_batch": batch, "precision": precision}))
+    if fit is not None:
+        _print_fit(model, planned, fit, budget, json=json)
+        return
     result = memory(
         model,
-        make_plan(plan_fields(plan, {"global_batch": batch, "precision": precision})),
+        planned,
         recompute=cast("Mode | None", recompute or ("budget" if budget else None)),
-        offload=cast("Policy", offload),
+        offload=cast("Policy | None", offload),
         budget_bytes=None if budget is None else parse(budget, "B"),
     )
     if out is not None:
@@ -72,6 +81,52 @@ def memory_(
         _print(result)
         if out is not None:
             console().print(f"wrote {out}", soft_wrap=True)
+
+
+def _print_fit(model: str, plan: Plan, machine: str, budget: str | None, *, json: bool) -> None:
+    """Print the fastest step that fits into a device of a machine."""
+    from ridgeline.hardware import load_cluster
+    from ridgeline.kernels import price
+    from ridgeline.network.topology import from_cluster
+    from ridgeline.parallel.memory import training_graph_of
+    from ridgeline.parallel.offload import copied_bytes, host_link
+    from ridgeline.parallel.offload_fit import fastest_fit
+    from ridgeline.units import parse, show
+    from ridgeline.workload.model import load_model
+
+    cluster = load_cluster(machine)
+    device = cluster.device
+    fit = fastest_fit(
+        training_graph_of(load_model(model), plan),
+        device.capacity_bytes if budget is None else parse(budget, "B"),
+        lambda op, graph: price(op, graph, device).time_s(device),
+        host_link(from_cluster(cluster, 1)),
+    )
+    away = copied_bytes(fit.graph)
+    said = {
+        "model": fit.graph.name,
+        "batch": fit.graph.batch,
+        "recompute": fit.recompute,
+        "offload": fit.offload,
+        "peak_bytes": fit.peak_bytes,
+        "offloaded_bytes": away,
+        "step_time_s": fit.time.step_s,
+        "stall_s": fit.time.stall_s,
+    }
+    if json:
+        print_json(said)
+        return
+    screen = console()
+    screen.print(f"{said['model']}, batch {said['batch']}: fastest that fits into {device.name}")
+    gone = show(float(away), "B", 4)
+    screen.print(
+        f"recompute {fit.recompute}, offload {fit.offload}: {gone} go to the host and back"
+    )
+    step, stall = show(fit.time.step_s, "s", 4), show(fit.time.stall_s, "s", 4)
+    screen.print(
+        f"holds {show(float(fit.peak_bytes), 'B', 4)}; a step on one device takes {step}, of which "
+        f"it waits {stall} for copies"
+    )
 
 
 def _print(result: Memory) -> None:

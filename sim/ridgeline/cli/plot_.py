@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def plot_(
@@ -17,6 +20,8 @@ def plot_(
     x: str | None = None,
     y: str | None = None,
     by: str | None = None,
+    model: str | None = None,
+    cluster: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Draw a figure of the rows of a sweep, of a saved result, or of validation rows.
@@ -24,7 +29,9 @@ def plot_(
     Parameters
     ----------
     kind
-        time, energy or memory (bars of every row), curve, pareto or residuals.
+        Of one result: roofline, timeline, time, energy, memory, tornado or utilisation; it is
+        simulated again from its manifest. Of rows: time, energy or memory (bars), curve, pareto or
+        residuals.
     file
         Rows of a sweep (.csv, .parquet), or JSON of ``ridgeline run --json`` or ``ridgeline
         validate --json --rows``.
@@ -34,35 +41,52 @@ def plot_(
         Columns of the axes of a curve or a Pareto front, where both are best when small.
     by
         Column that tells lines or bars apart, or several with commas between them.
+    model, cluster
+        Files of the network and the machine of a result that are not in the catalogue.
     json
         Say as JSON what was written.
     """
-    from ridgeline.errors import ConfigError, nearest
     from ridgeline.report.figures import FIGURES, save
+    from ridgeline.study.repeat import repeat
+
+    read = _read(file)
+    if kind in FIGURES and isinstance(read, dict) and "manifest" in read:
+        drawn = repeat(read, model=model, cluster=cluster, file=file).plot(kind)
+    else:
+        drawn = _of_rows(kind, read, file, {"x": x, "y": y}, by)
+    save(drawn, out)
+    if json:
+        print_json({"kind": kind, "file": file, "wrote": out})
+    else:
+        console().print(f"wrote {out}", soft_wrap=True)
+
+
+def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: str | None) -> Axes:
+    """Draw a figure of rows."""
+    from ridgeline.errors import ConfigError, nearest
+    from ridgeline.report.figures import FIGURES
     from ridgeline.report.figures_study import ROW_FIGURES
     from ridgeline.study.columns import resolve
     from ridgeline.study.ranking import candidates, pareto
 
     if kind not in ROW_FIGURES:
+        known = sorted({*ROW_FIGURES, *FIGURES})
         if kind in FIGURES:
-            raise ConfigError(
-                f"a saved result does not hold what a {kind} shows: draw it with ridgeline run "
-                "--out, or with Result.plot"
-            )
+            raise ConfigError(f"a {kind} is of one result, JSON of ridgeline run --json", file=file)
         raise ConfigError(
-            f"there is no figure {kind!r}{nearest(kind, ROW_FIGURES)} "
-            f"(there are: {', '.join(ROW_FIGURES)})"
+            f"there is no figure {kind!r}{nearest(kind, known)} (there are: {', '.join(known)})"
         )
-    rows = candidates(_rows(file))
+    rows = candidates(_rows(read, file))
     if not rows:
         raise ConfigError("there is no row to draw: all have errors", file=file)
     several = [resolve(name.strip(), rows[0]) for name in by.split(",")] if by else []
-    axes = {"x": x, "y": y, "by": several[0] if several else None}
+    axes["by"] = several[0] if several else None
     names = {key: resolve(name, rows[0]) for key, name in axes.items() if name is not None}
     if by is not None and len(several) > 1:
         names["by"] = " and ".join(part.rpartition(".")[2] for part in several)
         rows = [{**row, names["by"]: ", ".join(str(row[c]) for c in several)} for row in rows]
     draw = ROW_FIGURES[kind]
+    drawn: Axes
     if kind in {"curve", "pareto"}:
         if "x" not in names or "y" not in names:
             raise ConfigError(f"a {kind} needs --x and --y", field="plot")
@@ -77,15 +101,11 @@ def plot_(
         drawn = draw(rows)
     else:
         drawn = draw(rows, kind, names.get("by"))
-    save(drawn, out)
-    if json:
-        print_json({"kind": kind, "file": file, "wrote": out})
-    else:
-        console().print(f"wrote {out}", soft_wrap=True)
+    return drawn
 
 
-def _rows(file: str) -> list[dict[str, Any]]:
-    """Read rows from a table, or from JSON: one result, a list of rows, or a validation."""
+def _read(file: str) -> Any:
+    """Read a table, or whatever stands in a JSON file."""
     import json
 
     from ridgeline.config import read_text
@@ -95,9 +115,15 @@ def _rows(file: str) -> list[dict[str, Any]]:
     if not file.endswith(".json"):
         return plain_rows(file)
     try:
-        read = json.loads(read_text(file, limit=2**28))
+        return json.loads(read_text(file, limit=2**28))
     except ValueError as error:
         raise ConfigError(f"not JSON: {error}", file=file) from error
+
+
+def _rows(read: Any, file: str) -> list[dict[str, Any]]:
+    """Return rows: one result, a list of rows, or those of a validation."""
+    from ridgeline.errors import ConfigError
+
     if isinstance(read, dict) and isinstance(read.get("rows"), list):
         read = read["rows"]
     rows = read if isinstance(read, list) else [read]

@@ -79,7 +79,7 @@ def _step(
     from ridgeline.study.point import Point
 
     more = {"global_batch": batch, "precision": precision}
-    return as_execution(Point.parse(source, cluster, plan, more, {}).simulate())
+    return as_execution(Point.parse(source, cluster, plan, more, {}).simulate(fold=False))
 
 
 def _write_model(model: Model, output: str, batch: int | None, precision: str | None) -> None:

@@ -18,6 +18,7 @@ from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.partition import Partition
 from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.wires import Talk
 from ridgeline.workload.graph import Graph
 
 _MOST = 8
@@ -39,6 +40,7 @@ class Draft:
     program: Program
     rows: dict[Alike, int]
     dimension_of_row: dict[int, str]
+    talks: dict[tuple[int, str], Talk]
     classes: tuple[tuple[int, ...], ...]
     schedules: tuple[Schedule, ...]
     unlike: bool

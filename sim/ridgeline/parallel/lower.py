@@ -30,7 +30,7 @@ from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import Sharded, shard
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.team import COLLECTIVE, Writer
-from ridgeline.parallel.wires import PROBE_BYTES, Wires
+from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
 from ridgeline.workload.graph import Graph, Op, Same
 
 __all__ = ["COLLECTIVE", "Lowered", "lower"]
@@ -52,6 +52,8 @@ class Lowered:
         Op price behind each cost row of the program; none for communication.
     dimension_of_row
         Between which devices the communication of a cost row goes: a dimension of the plan.
+    talks
+        What a communication task is, by its cost row and label.
     classes
         Ranks that each simulated rank stands for.
     schedules
@@ -67,6 +69,7 @@ class Lowered:
     op_costs: tuple[OpCost, ...]
     cost_of_row: dict[int, OpCost]
     dimension_of_row: dict[int, str]
+    talks: dict[tuple[int, str], Talk]
     classes: tuple[tuple[int, ...], ...]
     schedules: tuple[Schedule, ...]
     whole: dict[str, int] = field(default_factory=dict)
@@ -125,6 +128,7 @@ def lower(
         op_costs=tuple(costs),
         cost_of_row=dict(zip(draft.rows.values(), of_rows, strict=True)),
         dimension_of_row=draft.dimension_of_row,
+        talks=draft.talks,
         classes=draft.classes,
         schedules=draft.schedules,
         whole=sharded.whole,
@@ -153,6 +157,7 @@ def _written(
         program=builder.build().with_private_resources(),
         rows=rows.numbers,
         dimension_of_row=wires.dimension_of_row,
+        talks=wires.talks,
         classes=tuple(members for team in step.teams for members in team.members),
         schedules=tuple(step.ends.schedules),
         unlike=step.unlike,

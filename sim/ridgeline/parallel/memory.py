@@ -97,7 +97,7 @@ def memory(
     plan: Plan,
     *,
     recompute: Mode | None = None,
-    offload: Policy = "none",
+    offload: Policy | None = None,
     budget_bytes: float | None = None,
 ) -> Memory:
     """Return what one device holds during a step of a plan.
@@ -112,7 +112,7 @@ def memory(
     recompute
         None: the plan's own mode; else any of `with_recompute`.
     offload
-        Which activations wait in the host's memory (see `with_offload`).
+        Which activations wait in the host's memory (see `with_offload`). None: as the plan says.
     budget_bytes
         Of recompute="budget".
 
@@ -131,7 +131,7 @@ def memory(
         model = load_model(model)
     graph = training_graph_of(model, plan)
     graph = with_recompute(graph, recompute or plan.recompute, budget_bytes=budget_bytes)
-    graph = with_offload(graph, offload)
+    graph = with_offload(graph, offload or plan.offload)
     graph = with_sharding(graph, plan.sharding, plan.data, plan.bucket)
     return Memory(graph, held_bytes(graph, gradients_persist=plan.micro_batches > 1))
 

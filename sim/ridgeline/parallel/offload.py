@@ -16,15 +16,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
+import numpy as np
+
 from ridgeline.errors import RidgelineError, nearest
-from ridgeline.hardware.node import Node
+from ridgeline.network.routing import routes
+from ridgeline.network.topology import Topology
+from ridgeline.parallel.mesh import Ranks
 from ridgeline.workload.graph import Conv, Graph, Op, Pass, Role
 
 Policy = Literal["none", "all", "conv"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
+Layer = tuple[str, bool]
 COPIES = frozenset({"offload", "prefetch"})
 """Kinds of the ops that run on the link to the host."""
 
@@ -43,39 +49,45 @@ class HostLink:
         return self.latency_s + size_bytes / self.bytes_per_s
 
 
-def host_link(node: Node) -> HostLink:
-    """Return the shortest way between a node's first device and a host.
+def way_to_host(topology: Topology, rank: int, *, out: bool) -> Ranks:
+    """Return the links of the shortest way from a device to a host of its node, or back.
 
     Raises
     ------
     RidgelineError
-        If the node describes none.
+        If there is no host, or nothing links the device to one.
     """
-    hosts = {c.name for c in node.components if c.kind == "host"}
-    ways: dict[str, HostLink] = {"device0": HostLink(float("inf"), 0.0)}
-    frontier = ["device0"]
-    while frontier:
-        beyond: list[str] = []
-        for vertex in frontier:
-            for link in node.links:
-                if vertex not in link.between:
-                    continue
-                other = link.between[link.between[0] == vertex]
-                kind = node.link_types[link.type]
-                if other not in ways:
-                    rate = kind.bandwidth.value * kind.achievable.value * link.count
-                    ways[other] = HostLink(
-                        min(ways[vertex].bytes_per_s, rate),
-                        ways[vertex].latency_s + kind.latency.value,
-                    )
-                    beyond.append(other)
-        for vertex in beyond:
-            if vertex in hosts:
-                return ways[vertex]
-        frontier = beyond
-    raise RidgelineError(
-        f"{node.name}: nothing links device0 to a host, so nothing can be offloaded; describe the "
-        "host (components) and its links"
+    device = int(topology.devices[rank])
+    hosts = [
+        vertex
+        for vertex, kind in enumerate(topology.vertex_kinds)
+        if kind == "host" and topology.node_of[vertex] == topology.node_of[device]
+    ]
+    ways: list[Ranks] = []
+    for host in hosts:
+        ends = (device, host) if out else (host, device)
+        with suppress(RidgelineError):
+            found = routes(topology, np.array(ends[:1]), np.array(ends[1:]))
+            ways.append(found.links.astype(np.int64))
+    if not ways:
+        raise RidgelineError(
+            f"{topology.name}: nothing links {topology.vertex_names[device]} to a host, so nothing "
+            "can be offloaded; describe the host (components) and its links"
+        )
+    return min(ways, key=len)
+
+
+def host_link(topology: Topology, rank: int = 0) -> HostLink:
+    """Return the shortest way between a device, alone on it, and a host.
+
+    Raises
+    ------
+    RidgelineError
+        If there is none.
+    """
+    links = way_to_host(topology, rank, out=True)
+    return HostLink(
+        float(topology.bandwidth_bytes_per_s[links].min()), float(topology.latency_s[links].sum())
     )
 
 
@@ -169,12 +181,45 @@ def with_offload(
     return replace(graph, tensors=every, ops=tuple(ops))
 
 
+def layer_of(op: Op) -> Layer:
+    """Layer and direction of an op: stretches of equal ones are what vDNN synchronises."""
+    return op.layer, op.pass_ is Pass.FORWARD
+
+
+@dataclass
+class Copying:
+    """Copies while the ops of a block are written, each by its places on all ranks.
+
+    Attributes
+    ----------
+    beside
+        Those beside the present layer.
+    pending
+        Those beside earlier layers, which the next op waits for.
+    """
+
+    beside: list[tuple[int, ...]] = field(default_factory=list)
+    pending: list[tuple[int, ...]] = field(default_factory=list)
+    layer: Layer | None = None
+
+    def come_to(self, op: Op) -> None:
+        """Go on to an op: where its layer begins, that before it has ended."""
+        if layer_of(op) != self.layer:
+            self.end()
+        self.layer = layer_of(op)
+
+    def end(self) -> list[tuple[int, ...]]:
+        """End the present layer; return what the next op waits for."""
+        self.pending, self.beside = self.pending + self.beside, []
+        return self.pending
+
+
 def _steps(graph: Graph) -> list[int]:
-    """Count the stretches of ops of one layer and direction, which vDNN synchronises."""
+    """Count the stretches of ops of one layer and direction."""
     numbers: list[int] = []
     number, now = -1, ("", False)
     for op in graph.ops:
-        here = (op.layer, op.pass_ is Pass.FORWARD)
+        here = layer_of(op)
         number += here != now
         now = here
         numbers.append(number)
@@ -239,10 +284,10 @@ def overlapped(graph: Graph, time_s: Mapping[str, float], link: HostLink) -> Ove
         Of every op that is no copy, by name.
     """
     clock = link_free = compute_s = copy_s = 0.0
-    now: tuple[str, bool] | None = None
+    now: Layer | None = None
     waiting: list[float] = []  # ends of the copies beside the present layer
     for op in graph.ops:
-        here = (op.layer, op.pass_ is Pass.FORWARD)
+        here = layer_of(op)
         if op.kind in COPIES:
             if now is not None and here != now:
                 clock, waiting, now = max([clock, *waiting]), [], None

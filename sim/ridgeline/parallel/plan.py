@@ -74,6 +74,9 @@ class Plan(Strict):
     recompute: Literal["none", "full", "selective", "sqrt", "optimal"] = "none"
     """What the backward pass computes again: every block, the scores of attention, stretches of
     about the square root of the blocks, or what is least for as much memory (revolve)."""
+    offload: Literal["none", "all", "conv"] = "none"
+    """Which activations wait in the host's memory for the backward pass: all that it reads, or
+    those that convolutions read (vDNN)."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
     overlap_tensor: bool = False

@@ -17,6 +17,7 @@ from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.workload.graph import Graph, Op, Same
 
 _FREE = OpCost(0.0)
+_NOTHING = Alike((), 0, None, None)
 
 
 class OpenRows:
@@ -33,6 +34,10 @@ class OpenRows:
     def moving(self, size_bytes: float) -> int:
         """Return the cost row of what only moves so many bytes through all of the memory."""
         return self._number(moving(size_bytes))
+
+    def nothing(self) -> int:
+        """Return the cost row of what takes no time."""
+        return self._number(_NOTHING)
 
     def _number(self, kind: Alike) -> int:
         if kind not in self.numbers:
@@ -54,7 +59,7 @@ class Prices:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._costs: dict[Alike, OpCost] = {}
+        self._costs: dict[Alike, OpCost] = {_NOTHING: _FREE}
         self._capacities = peak_rates(device)
         self._lines = {place: _line(device, place) for place in places(device)}
         self.resources = {name: number for number, name in enumerate(self._capacities)}

@@ -18,12 +18,14 @@ from ridgeline.engine.program import Ints
 from ridgeline.parallel.buckets import Bucket, gradient_buckets
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.experts import expert_weights
+from ridgeline.parallel.offload import with_offload
 from ridgeline.parallel.partition import Partition, Receipt
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.schedules import SCHEDULES, SlotArrays, slot_arrays
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.step_end import Ends
 from ridgeline.parallel.team import COLLECTIVE, Piece, Team, Writer
+from ridgeline.parallel.wires import Talk
 from ridgeline.parallel.zero import SHARD, with_sharding
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
@@ -115,7 +117,8 @@ class Step:
         number = chunk * self.plan.pipeline + team.stage
         plan, part = self.plan, self.cut.parts[number]
         replicas = plan.data * plan.context
-        graph = with_sharding(part.graph, plan.sharding, replicas, plan.bucket)
+        graph = with_offload(part.graph, plan.offload)
+        graph = with_sharding(graph, plan.sharding, replicas, plan.bucket)
         part = replace(part, graph=graph)
         persist = plan.micro_batches > 1
         memory = memory_entries(graph, gradients_persist=persist)
@@ -287,10 +290,13 @@ class Step:
             row = self.wires.message(ends[0], ends[1], which, size)
         block = Block()
         more = f" +{len(receipt.tensors) - 1}" if len(receipt.tensors) > 1 else ""
+        label = f"send {receipt.tensors[0]}{more}"
+        if source.stage != target.stage:
+            self.wires.talks[row, label] = Talk("send", size)
         self.builder.add_to_block(
             block,
             COLLECTIVE,
-            f"send {receipt.tensors[0]}{more}",
+            label,
             cost=row,
             stream=source.stream(f"network-to-stage{target.stage}", r),
             deps=[port(k) for k in range(len(receipt.tensors))],

@@ -14,6 +14,7 @@ from ridgeline.parallel.copies import BACKWARD, END, WEIGHTS, Copies
 from ridgeline.parallel.partition import Partition, Tie
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.team import COLLECTIVE, Writer, stream_of
+from ridgeline.parallel.wires import Talk
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class Ends:
                 label = f"{op} {bucket.tensors[0]}"
                 if len(bucket.tensors) > 1:
                     label += f" +{len(bucket.tensors) - 1}"
+                self.wires.talks[row, label] = Talk(op, float(bucket.size_bytes))
                 ready = [self._ready(copies, chunk, r, bucket) for r in mine]
                 streams = tuple(team.stream(stream_of("data"), r) for r in mine)
                 many = max(1, team.multiplicity * len(mine) // groups.shape[1])
@@ -120,23 +122,26 @@ class Ends:
             deps = [played[stage].last(r, last, chunk) for chunk, stage in parts]
             deps += [task for chunk, stage in parts for task in waits[stage, chunk]]
             which = int(np.flatnonzero(groups[:, 0] == holders[0].team.members[r][0])[0])
-            row = self._tied_row(groups, which, tie)
+            row, size_bytes = self._tied_row(groups, which, tie)
             streams = tuple(holder.team.stream(stream_of("data"), r) for holder in holders)
             label = f"all-reduce tied {tie.weight}"
+            if size_bytes:
+                self.wires.talks[row, label] = Talk("all-reduce", size_bytes)
             many = holders[0].team.multiplicity
             ends.append(End(label, row, streams, tuple(dict.fromkeys(deps)), many))
         for chunk, stage in parts:
             many_ends = range(len(ends) - len(played[0].team), len(ends))
             waits[stage, chunk] = [*waits[stage, chunk], *(number + k for k in many_ends)]
 
-    def _tied_row(self, groups: Ints, which: int, tie: Tie) -> int:
+    def _tied_row(self, groups: Ints, which: int, tie: Tie) -> tuple[int, float]:
+        """Return the cost row, and the bytes that are added up, 0 where one stage has all."""
         if groups.shape[1] == 1:
-            return self.builder.add_cost([Phase()])
+            return self.builder.add_cost([Phase()]), 0.0
         shares = self.plan.data * self.plan.context if self.plan.sharding else 1
         size = tie.size_bytes / shares
         row, schedule = self.wires.collective("all-reduce", groups, which, size, "pipeline")
         self.schedules.append(schedule)
-        return row
+        return row, size
 
     def add(self, end: End) -> None:
         """Write one of them."""

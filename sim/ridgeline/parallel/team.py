@@ -17,11 +17,13 @@ import numpy as np
 from ridgeline.engine.blocks import Block, port
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.parallel.head_copies import NEIGHBOURS
+from ridgeline.parallel.held import block_entries
 from ridgeline.parallel.host import HOST, Host, Issuing
 from ridgeline.parallel.mesh import Mesh, Ranks
+from ridgeline.parallel.offload import COPIES, Copying
 from ridgeline.parallel.prices import OpenRows
 from ridgeline.parallel.shard import COLLECTIVES
-from ridgeline.parallel.wires import Wires
+from ridgeline.parallel.wires import Talk, Wires
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 
@@ -173,8 +175,65 @@ class Writer:
             The host issues all of it at once, as frameworks do with updates.
         """
         block, size = Block(), len(team)
-        made: dict[str, tuple[int, ...]] = {}
         chain = [port(r) for r in range(size)]
+        made = self._received(block, team, graph, receipts, gathered)
+        before = tuple(port((len(receipts) + 1) * size + k) for k in range(waits))
+        inner: list[tuple[int, ...]] = []
+        entries = block_entries(memory, ops, fine)
+        issuing = None if together else self._issuing(block, team)
+        copying = Copying()
+        silent = COLLECTIVES | COPIES
+        final = max((i for i in ops if graph.ops[i].kind not in silent), default=-1)
+        for i, changes in zip(ops, entries, strict=True):
+            op = graph.ops[i]
+            copying.come_to(op)
+            if op.kind in COPIES:
+                after = [*(made[name] for name in op.inputs if name in made), chain]
+                there = self._copy(block, team, op, graph, [*after, *copying.pending], changes)
+                made.update(dict.fromkeys(op.outputs, there))
+                copying.beside.append(there)
+                continue
+            if op.kind in COLLECTIVES:
+                sources = [made[name] for name in op.inputs if name in made] or [tuple(chain)]
+                blocks = dict(op.attrs)["dimension"] in self.blocking
+                if blocks:
+                    sources.append(tuple(chain))
+                sources += [(place,) * size for place in before]
+                there = self._collective_op(block, team, op, sources, changes)
+                made.update(dict.fromkeys(op.outputs, there))
+                if not op.outputs:
+                    inner.append(there)
+                if blocks:
+                    chain = list(there)
+                continue
+            issued = issuing.add(op.name, last=i == final) if issuing else [()] * size
+            awaited = [made[name] for name in op.inputs if name in made]
+            awaited += [*inner, *copying.pending]
+            row = self.rows.op(op, graph)
+            for r in range(size):
+                needs = {chain[r], *before, *(there[r] for there in awaited), *issued[r]}
+                chain[r] = self._compute(block, team, r, op, row, sorted(needs), changes)
+            before, inner, copying.pending = (), [], []
+            made.update(dict.fromkeys(op.outputs, tuple(chain)))
+            kept = [name for name in op.outputs if name in accumulated]
+            if kept:
+                self._accumulate(block, team, op, graph, kept, chain)
+                made.update(dict.fromkeys(kept, tuple(chain)))
+        if last := copying.end():
+            self._join(block, team, graph.ops[ops[-1]], last, chain)
+        return Piece(block, made, tuple(chain))
+
+    def _received(
+        self,
+        block: Block,
+        team: Team,
+        graph: Graph,
+        receipts: Sequence[Sequence[str]],
+        gathered: Collection[str],
+    ) -> dict[str, tuple[int, ...]]:
+        """Return where what a block receives comes from, by rank; gather what came in parts."""
+        made: dict[str, tuple[int, ...]] = {}
+        size = len(team)
         for q, names in enumerate(receipts):
             came = tuple(port((q + 1) * size + r) for r in range(size))
             made.update(dict.fromkeys(names, came))
@@ -185,55 +244,7 @@ class Writer:
                     block, team, "all-gather", "tensor", total, 1, f"gather {whole[0]}", [came]
                 )
                 made.update(dict.fromkeys(whole, there))
-        before = tuple(port((len(receipts) + 1) * size + k) for k in range(waits))
-        inner: list[tuple[int, ...]] = []
-        entries = self._entries(memory, ops, fine)
-        issuing = None if together else self._issuing(block, team)
-        final = max((i for i in ops if graph.ops[i].kind not in COLLECTIVES), default=-1)
-        for i, changes in zip(ops, entries, strict=True):
-            op = graph.ops[i]
-            if op.kind in COLLECTIVES:
-                sources = [made[name] for name in op.inputs if name in made] or [tuple(chain)]
-                attrs = dict(op.attrs)
-                blocks = attrs["dimension"] in self.blocking
-                if blocks:
-                    sources.append(tuple(chain))
-                sources += [(place,) * size for place in before]
-                there = self._collective(
-                    block,
-                    team,
-                    op.kind,
-                    str(attrs["dimension"]),
-                    int(attrs["size_bytes"]),
-                    int(attrs["repeat"]),
-                    op.name,
-                    sources,
-                    changes,
-                    int(attrs.get(NEIGHBOURS, 0)),
-                )
-                made.update(dict.fromkeys(op.outputs, there))
-                if not op.outputs:
-                    inner.append(there)
-                if blocks:
-                    chain = list(there)
-                continue
-            places = []
-            issued = issuing.add(op.name, last=i == final) if issuing else [()] * size
-            row = self.rows.op(op, graph)
-            for r in range(size):
-                awaited = [made[name][r] for name in op.inputs if name in made]
-                awaited += [there[r] for there in inner]
-                awaited += issued[r]
-                needs = {chain[r], *before, *(w for w in awaited if w != chain[r])}
-                chain[r] = self._compute(block, team, r, op, row, sorted(needs), changes)
-                places.append(chain[r])
-            before, inner = (), []
-            made.update(dict.fromkeys(op.outputs, tuple(places)))
-            kept = [name for name in op.outputs if name in accumulated]
-            if kept:
-                self._accumulate(block, team, op, graph, kept, chain)
-                made.update(dict.fromkeys(kept, tuple(chain)))
-        return Piece(block, made, tuple(chain))
+        return made
 
     def _issuing(self, block: Block, team: Team) -> Issuing | None:
         """Begin to issue a block: at once, or when the device has nothing left to do."""
@@ -265,6 +276,66 @@ class Writer:
             multiplicity=team.multiplicity,
             memory=[(team.ranks[r], *change) for change in changes],
         )
+
+    def _collective_op(
+        self,
+        block: Block,
+        team: Team,
+        op: Op,
+        deps: Sequence[Sequence[int]],
+        changes: Iterable[MemoryEntry],
+    ) -> tuple[int, ...]:
+        """Add the collective that an op of a divided graph stands for."""
+        attrs = dict(op.attrs)
+        return self._collective(
+            block,
+            team,
+            op.kind,
+            str(attrs["dimension"]),
+            int(attrs["size_bytes"]),
+            int(attrs["repeat"]),
+            op.name,
+            deps,
+            changes,
+            int(attrs.get(NEIGHBOURS, 0)),
+        )
+
+    def _copy(
+        self,
+        block: Block,
+        team: Team,
+        op: Op,
+        graph: Graph,
+        deps: Sequence[Sequence[int]],
+        changes: Iterable[MemoryEntry],
+    ) -> tuple[int, ...]:
+        """Add a copy to the host or back: each device has one engine for both."""
+        size_bytes = float(graph.tensors[op.inputs[0]].bytes)
+        places = []
+        for r, members in enumerate(team.members):
+            row = self.wires.copy(members[0], size_bytes, out=op.kind == "offload")
+            self.wires.talks[row, op.name] = Talk("copy", size_bytes)
+            place = self.builder.add_to_block(
+                block,
+                COLLECTIVE,
+                op.name,
+                cost=row,
+                stream=team.stream("copy", r),
+                deps=tuple(dict.fromkeys(before[r] for before in deps)),
+                multiplicity=team.multiplicity,
+                memory=[(team.ranks[r], *change) for change in changes],
+            )
+            places.append(place)
+        return tuple(places)
+
+    def _join(
+        self, block: Block, team: Team, op: Op, copies: list[tuple[int, ...]], chain: list[int]
+    ) -> None:
+        """Let what follows the block wait for copies that its last layer has begun."""
+        row = self.rows.nothing()
+        for r in range(len(team)):
+            needs = sorted({chain[r], *(there[r] for there in copies)})
+            chain[r] = self._compute(block, team, r, op, row, needs, (), "copies end")
 
     def _accumulate(
         self, block: Block, team: Team, op: Op, graph: Graph, kept: list[str], chain: list[int]
@@ -302,6 +373,7 @@ class Writer:
         places = [0] * len(team)
         for which, mine in team.of_groups(groups):
             row, _ = self.wires.collective(op, groups, which, float(size_bytes), dimension, repeat)
+            self.wires.talks[row, label] = Talk(op, float(size_bytes) * repeat)
             streams = [team.stream(stream_of(dimension), r) for r in mine]
             alone = len(streams) == 1
             place = self.builder.add_to_block(
@@ -323,28 +395,3 @@ class Writer:
         """Return the groups of a team's stage along a dimension of the plan, or parts of them."""
         along = ALONG.get(dimension, (dimension,))
         return self.mesh.groups(team.stage, *along, neighbours=neighbours)
-
-    def _entries(
-        self, memory: MemoryPlan, ops: Sequence[int], fine: bool
-    ) -> list[tuple[MemoryEntry, ...]]:
-        """Return changes of the memory by op: all, or the fullest moment and what is left."""
-        if fine or not ops:
-            return [memory.entries[i] for i in ops]
-        held: dict[str, int] = {}
-        fullest: dict[str, int] = {}
-        most = 0
-        for i in ops:
-            for kind, taken, _ in memory.entries[i]:
-                held[kind] = held.get(kind, 0) + taken
-            if sum(held.values()) > most:
-                most, fullest = sum(held.values()), dict(held)
-            for kind, _, given in memory.entries[i]:
-                held[kind] = held.get(kind, 0) + given
-        kinds = [kind for kind in held if held[kind] or fullest.get(kind)]
-        begin = tuple(MemoryEntry(kind, fullest.get(kind, 0), 0) for kind in kinds)
-        end = tuple(MemoryEntry(kind, 0, held[kind] - fullest.get(kind, 0)) for kind in kinds)
-        changes: list[tuple[MemoryEntry, ...]] = [() for _ in ops]
-        changes[0], changes[-1] = begin, (*changes[-1], *end)
-        if len(ops) == 1:
-            changes[0] = (*begin, *end)
-        return changes

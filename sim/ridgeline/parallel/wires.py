@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,13 +27,14 @@ from ridgeline.network.schedule import ALGORITHMS, Schedule, closed_form_time_s
 from ridgeline.network.schedule import Phase as Rounds
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.mesh import Ranks
+from ridgeline.parallel.offload import way_to_host
 from ridgeline.parallel.two_level import two_level
 
 _FEW_LINKS = 64  # a machine of so few links is not reduced to one node
 _FULLER = 1 + 1e-9
 PROBE_BYTES = 64e6
 """A collective that is long enough for its bandwidth."""
-_MEMORY_PASSES = {"all-reduce": (2, 0), "all-to-all": (2, 0), "send": (2, 0)}
+_MEMORY_PASSES = {"all-reduce": (2, 0), "all-to-all": (2, 0), "send": (2, 0), "copy": (1, 0)}
 """Far-memory bytes of all members, over the size: (for each member, once); others (1, 1)."""
 
 
@@ -65,6 +67,13 @@ class Priced:
     on_wire: dict[tuple[str, float], float]
 
 
+class Talk(NamedTuple):
+    """What a communication task is: an operation, or "send" or "copy", and its bytes."""
+
+    op: str
+    size_bytes: float
+
+
 class Wires:
     """Cost rows of everything that is sent.
 
@@ -87,6 +96,7 @@ class Wires:
         np.minimum.at(first, self.node, np.arange(len(self.node)))
         self.place = np.arange(len(self.node)) - first[self.node]
         self.dimension_of_row: dict[int, str] = {}
+        self.talks: dict[tuple[int, str], Talk] = {}  # by cost row and label of a task
         self._priced: dict[tuple[object, ...], Priced] = {}
         self._loads: dict[tuple[object, ...], list[dict[int, float]]] = {}
         self._rows: dict[tuple[object, ...], tuple[int, Schedule]] = {}
@@ -137,6 +147,36 @@ class Wires:
             self._priced[key] = self._price("send", pairs, size_bytes, 1, pattern)
         row = self._row(self._priced[key], nodes)
         self.dimension_of_row[row] = "pipeline"
+        return row
+
+    def copy(self, rank: int, size_bytes: float, *, out: bool) -> int:
+        """Return the cost row of a copy between a device and the nearest host of its node.
+
+        Where one rank is simulated for all, every device of its node copies at the same time.
+
+        Raises
+        ------
+        RidgelineError
+            If the node describes no way to a host.
+        """
+        node = self.node[rank]
+        copying = np.flatnonzero(self.node == node) if self.merge else np.array([rank])
+        key = ("copy", size_bytes, out, int(self.place[rank]), int(node) if self.keeps_all else -1)
+        if key not in self._priced:
+            ways = {int(mate): way_to_host(self.topology, int(mate), out=out) for mate in copying}
+            mine = ways[rank].tolist()
+            latency_s = float(self.topology.latency_s[mine].sum())
+            alone = Rounds(latency_s, 1, dict.fromkeys(mine, float(size_bytes)))
+            on_link = np.bincount(np.concatenate(list(ways.values())), minlength=max(mine) + 1)
+            loads = {link: float(size_bytes * on_link[link]) for link in mine}
+            kept, _ = self._project(loads, np.array([rank]))
+            self._priced[key] = Priced(
+                schedule := Schedule("copy", "direct", 1, float(size_bytes), (alone,)),
+                ((latency_s, 1, kept, 0.0),),
+                self._on_wire(schedule, 1),
+            )
+        row = self._row(self._priced[key], np.array([node]))
+        self.dimension_of_row[row] = "host"
         return row
 
     def time_s(self, op: str, group: Ranks, size_bytes: float) -> float:
@@ -195,11 +235,15 @@ class Wires:
         for rounds, loads in zip(schedule.phases, together, strict=True):
             kept, elsewhere_s = self._project(loads, groups[0])
             phases.append((rounds.latency_s, rounds.repeat * repeat, kept, elsewhere_s))
+        return Priced(schedule, tuple(phases), self._on_wire(schedule, repeat))
+
+    def _on_wire(self, schedule: Schedule, repeat: int) -> dict[tuple[str, float], float]:
+        """Bytes by link class and joules a byte."""
         on_wire: dict[tuple[str, float], float] = {}
         for link, size in schedule.bytes_on_wire().items():
             kind = (self.topology.link_class[link], float(self.topology.energy_j_per_byte[link]))
             on_wire[kind] = on_wire.get(kind, 0.0) + size * repeat
-        return Priced(schedule, tuple(phases), on_wire)
+        return on_wire
 
     def _others(
         self, schedule: Schedule, groups: Ranks, pattern: tuple[object, ...]
@@ -294,7 +338,7 @@ class Wires:
             events[account] = events.get(account, 0.0) + size
         schedule = priced.schedule
         each, once = _MEMORY_PASSES.get(schedule.op, (1, 1))
-        members = 1 if schedule.op == "send" else schedule.n_ranks
+        members = 1 if schedule.op in {"send", "copy"} else schedule.n_ranks
         repeat = priced.phases[0][1] / schedule.phases[0].repeat if priced.phases else 1
         events[self.far_account] = (each * members + once) * schedule.size_bytes * repeat
         return events

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.report.figures_bars import energy, time
+from ridgeline.report.figures_effects import tornado, utilisation
 from ridgeline.report.figures_roofline import roofline
 from ridgeline.report.figures_steps import memory, timeline
 from ridgeline.report.files import replacing
@@ -20,7 +21,18 @@ if TYPE_CHECKING:
 
     from ridgeline.report.result import Result
 
-__all__ = ["FIGURES", "draw", "energy", "memory", "roofline", "save", "time", "timeline"]
+__all__ = [
+    "FIGURES",
+    "draw",
+    "energy",
+    "memory",
+    "roofline",
+    "save",
+    "time",
+    "timeline",
+    "tornado",
+    "utilisation",
+]
 
 FIGURES: Mapping[str, FigureFunction] = MappingProxyType(
     {
@@ -29,6 +41,8 @@ FIGURES: Mapping[str, FigureFunction] = MappingProxyType(
         "energy": energy,
         "time": time,
         "memory": memory,
+        "tornado": tornado,
+        "utilisation": utilisation,
     }
 )
 

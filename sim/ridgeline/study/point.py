@@ -71,10 +71,10 @@ class Point:
                 overrides[path] = value
         return Point(names["model"], names["cluster"], self.plan, overrides)
 
-    def simulate(self, dataset: str | None = None) -> Result:
+    def simulate(self, dataset: str | None = None, *, fold: bool = True) -> Result:
         """Load everything and simulate it, fed from a data set if one is named."""
         return simulate(
-            self.load("model"), self.load("cluster"), self.load("plan"), dataset=dataset
+            self.load("model"), self.load("cluster"), self.load("plan"), dataset=dataset, fold=fold
         )
 
     def load(self, root: str) -> Any:

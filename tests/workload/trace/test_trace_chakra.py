@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import struct
 from contextlib import suppress
@@ -247,15 +248,43 @@ def test_json_means_the_same(tmp_path):
     assert rl.load_model(path).same(rl.load_model(binary))
 
 
-def test_a_simulated_step_replays_to_the_same_time(tmp_path):
+def test_names_that_differ_in_a_few_letters_are_told_apart():
+    """All names of a large network, and every pair of bytes in a long one."""
+    names = {f"blocks.{i}.attention.{w}{j}" for i in range(200) for w in "abcd" for j in range(50)}
+    names |= {"x" * i + a + "y" * (12 - i) + b for i in range(13) for a in "0123" for b in "0123"}
+    assert len({wire.text_hash(name.encode()) for name in names}) == len(names)
+
+
+PLANS = [
+    {"data": 4, "micro_batch": 2},
+    {"tensor": 2, "data": 2, "pipeline": 2, "micro_batch": 1, "sequence": 2},
+    {"pipeline": 2, "chunks": 3, "schedule": "interleaved", "micro_batch": 1},
+    {"data": 4, "sharding": 3},
+    {"context": 2, "pipeline": 2, "micro_batch": 2, "schedule": "zero-bubble", "issue": 1e-5},
+    {"data": 2, "offload": "all", "recompute": "full"},
+]
+
+
+@pytest.mark.parametrize("fields", PLANS, ids=str)
+def test_a_simulated_step_replays_to_the_same_time(tmp_path, fields):
     from ridgeline.report.as_execution import as_execution
 
-    plan = rl.Plan(global_batch=64, data=4, micro_batch=8)
-    result = rl.simulate("lenet5", "dgx1-v100", plan)
+    model = rl.load_model("gpt2", {"layers": 6, "sequence": 64})
+    plan = rl.Plan(global_batch=8, precision="fp16-mixed", **fields)
+    result = rl.simulate(model, "dgx-a100", plan, fold=False)
     execution = as_execution(result)
     again = chakra.load(_write(execution, tmp_path))
-    assert again.same(execution)
-    replayed = rl.simulate(again, "dgx1-v100")
+    named = [np.array(e.label_names)[e.label] for e in (again, execution)]
+    assert (named[0] == named[1]).all()
+    numbers = {"label": execution.label, "label_names": execution.label_names}
+    assert dataclasses.replace(again, **numbers).same(execution)
+    replayed = rl.simulate(again, "dgx-a100")
     assert replayed.manifest["times"] == "measured"
-    assert replayed.step_time_s == pytest.approx(result.step_time_s, rel=1e-12)
-    assert replayed.rank_time_s == pytest.approx([result.step_time_s] * 4, rel=1e-12)
+    assert replayed.step_time_s == pytest.approx(result.step_time_s, rel=1e-9)
+    assert len(replayed.rank_time_s) == plan.devices
+    sizes = [int((again.kind == kind).sum()) for kind in (5, 6)]
+    assert sizes[0] == sizes[1] == (execution.peer >= 0).sum() // 2
+    if plan.devices > 1 and plan.data > 1:
+        folded = rl.simulate(model, "dgx-a100", plan)
+        with pytest.raises(rl.RidgelineError, match="fold=False"):
+            as_execution(folded)

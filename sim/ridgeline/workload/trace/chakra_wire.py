@@ -65,13 +65,18 @@ class Wire(NamedTuple):
 
 
 def text_hash(text: bytes) -> int:
-    """Hash as the kernels do: FNV-1a over words of eight bytes, and what is left as one word."""
-    value = _OFFSET & (2**64 - 1)
-    for i in range(0, len(text) or 1, 8):
-        word = int.from_bytes(text[i : i + 8], "little")
-        value = ((value ^ word) * _PRIME) & (2**64 - 1)
-    value = ((value ^ len(text)) * _PRIME) & (2**64 - 1)
-    return value - 2**64 if value >= 2**63 else value
+    """Hash as the kernels do: FNV-1a over words of eight bytes, and what is left as one word.
+
+    A product carries upwards only, so that the last bytes of two words could make up for each
+    other: after each word its upper half is folded into the lower one.
+    """
+    words = [int.from_bytes(text[i : i + 8], "little") for i in range(0, len(text) or 1, 8)]
+    value = _OFFSET
+    for word in (*words, len(text)):
+        value = ((value ^ word) * _PRIME) % 2**64
+        value = value - 2**64 if value >= 2**63 else value
+        value ^= value >> 32
+    return value
 
 
 _KEYS = np.array([text_hash(name.encode()) for name in (*NUMBERS, *TEXTS)], np.int64)
@@ -198,9 +203,12 @@ def _hash(raw: Bytes, at: int, end: int) -> Any:
     size = end - at
     while end - at > 8:
         value = (value ^ _word(raw, at, 8)) * np.int64(_PRIME)
+        value ^= value >> 32
         at += 8
     value = (value ^ _word(raw, at, end - at)) * np.int64(_PRIME)
-    return (value ^ size) * np.int64(_PRIME)
+    value ^= value >> 32
+    value = (value ^ size) * np.int64(_PRIME)
+    return value ^ (value >> 32)
 
 
 @kernel_part
