@@ -161,7 +161,6 @@ def simulate(
         bound=next(iter(time.limits_s)),
         limits_s=time.limits_s,
         fits=memory["total"] <= device.capacity_bytes,
-        uncertainty=None,
         manifest=manifest(model, cluster, plan, graph, lowered),
         details=Details(model, graph, cluster, plan, lowered, timeline),
     )

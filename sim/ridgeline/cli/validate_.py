@@ -66,7 +66,7 @@ def _print_summaries(made: list[Validation]) -> None:
     table = plain_table(
         {"suite": "left", "predictor": "left", "rows": "right", "skipped": "right",
          "median": "right", "mean": "right", "in 25 %": "right",
-         "bias": "right", "rank": "right"}
+         "bias": "right", "rank": "right", "covered": "right"}
     )  # fmt: skip
     for one in made:
         table.add_row(one.suite, "ridgeline", *_figures(one.summary))
@@ -75,6 +75,7 @@ def _print_summaries(made: list[Validation]) -> None:
     screen = console()
     screen.print(table, markup=False)
     screen.print("errors are weighted by group: machine, format, kind of work and source")
+    screen.print("covered: share of measurements inside the range of 90 % that ridgeline states")
 
 
 def _figures(summary: Summary) -> list[str]:
@@ -90,6 +91,7 @@ def _figures(summary: Summary) -> list[str]:
         share(summary.within_25pct),
         share(summary.bias, "+"),
         "" if rank is None else f"{rank:.2f}",
+        share(summary.coverage),
     ]
 
 

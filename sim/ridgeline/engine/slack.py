@@ -26,7 +26,7 @@ def slack_s(timeline: Timeline) -> Floats:
     # whatever must come after a task starts later, or is at least not shorter
     order = np.lexsort((np.arange(p.n_tasks), timeline.end_s, timeline.start_s))
     latest = np.full(p.n_tasks, timeline.makespan_s)
-    before_ptr, before = _previous(ptr, tasks, p.n_tasks)
+    before_ptr, before = previous_on_streams(ptr, tasks, p.n_tasks)
     known = (p.dep_ptr, p.dep_index.astype(np.int64), before_ptr, before)
     # Once is enough, but for tasks of no length at one moment that wait for later numbers.
     while _latest_ends(order[::-1].copy(), timeline.durations_s, *known, latest):
@@ -35,7 +35,7 @@ def slack_s(timeline: Timeline) -> Floats:
     return slack
 
 
-def _previous(ptr: Ints, tasks: Ints, n_tasks: int) -> tuple[Ints, Ints]:
+def previous_on_streams(ptr: Ints, tasks: Ints, n_tasks: int) -> tuple[Ints, Ints]:
     """Return, in CSR, the tasks that came just before each task on its streams."""
     has = np.ones(len(tasks), np.bool_)
     has[ptr[:-1][np.diff(ptr) > 0]] = False  # the first of each stream

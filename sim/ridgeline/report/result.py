@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,14 +57,25 @@ class Result:
     bound: str
     limits_s: Mapping[str, float]
     fits: bool
-    uncertainty: Mapping[str, Any] | None
     manifest: Mapping[str, Any]
     details: Details = field(repr=False, compare=False)
 
+    @cached_property
+    def uncertainty(self) -> Mapping[str, Mapping[str, float]]:
+        """5 and 95 % of ``step_time_s`` and ``energy_j``, found when first asked for."""
+        from ridgeline.report.uncertainty import uncertainty
+
+        return uncertainty(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the details as plain values, with the keys of the JSON form."""
-        values = {name: value for name, value in vars(self).items() if name != "details"}
+        values = self._stated()
+        values["uncertainty"] = self.uncertainty
+        values["manifest"] = values.pop("manifest")  # the last
         return json.loads(json.dumps(values))  # type: ignore[no-any-return]
+
+    def _stated(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "details"}
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the result as JSON text, and write it to `path` if one is given."""
@@ -77,10 +89,10 @@ class Result:
     def to_row(self) -> dict[str, Any]:
         """Return the numbers as one flat row: ``energy_j.dram`` and so on, for tables."""
         row: dict[str, Any] = {}
-        for name, value in self.to_dict().items():
-            if name in {"manifest", "limits_s", "uncertainty"}:
+        for name, value in self._stated().items():
+            if name in {"manifest", "limits_s"}:
                 continue
-            if isinstance(value, dict):
+            if isinstance(value, Mapping):
                 row |= {f"{name}.{part}": number for part, number in value.items()}
             else:
                 row[name] = value

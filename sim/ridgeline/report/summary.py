@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ridgeline.units import show
 
@@ -69,17 +69,36 @@ def headline(result: Result) -> list[tuple[str, str]]:
     tokens = [("", f"{result.tokens_per_s:,.0f} tokens/s")] if result.tokens_per_s else []
     return [
         ("step time", show(result.step_time_s, "s", 5)),
+        ("", _range(result.uncertainty["step_time_s"], "s")),
         ("throughput", f"{_rate(result.samples_per_s)} {sample}/s"),
         *tokens,
         ("useful work", show(float(result.flops_per_step), "FLOP", 4)),
         ("MFU (share of dense peak)", f"{result.mfu:.1%}"),
         ("energy a step, all devices", show(energy_j, "J", 4)),
+        ("", _range(result.uncertainty["energy_j"], "J")),
         (f"energy a {sample.removesuffix('s')}", show(energy_j / plan["global_batch"], "J")),
         ("mean power a device", f"{power_w / plan['devices']:,.0f} W"),
+        *_of_a_node(result),
         ("efficiency", f"{show(result.flops_per_step / energy_j, 'FLOP/s', 3)}/W"),
         *_per_area(result, power_w),
         ("bound by", result.bound),
     ]
+
+
+def _range(interval: Mapping[str, float], unit: Literal["s", "J"]) -> str:
+    """Say between which figures the truth is expected in nine of ten cases."""
+    return f"90 % between {show(interval['p05'], unit, 3)} and {show(interval['p95'], unit, 3)}"
+
+
+def _of_a_node(result: Result) -> list[tuple[str, str]]:
+    """Power of a node from the wall, where its file says what its host draws."""
+    from ridgeline.errors import RidgelineError
+    from ridgeline.report.power import node_power
+
+    try:
+        return [("of a node, host included", f"{node_power(result).wall_w:,.0f} W")]
+    except RidgelineError:
+        return []
 
 
 def _per_area(result: Result, power_w: float) -> list[tuple[str, str]]:

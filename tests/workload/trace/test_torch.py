@@ -205,6 +205,16 @@ def test_writes_into_views_are_followed():
     assert sum(graph.tensors[name].elements for name in updated) == 2 * (64 + 8)
 
 
+@pytest.mark.parametrize("layer", [nn.Dropout, nn.Dropout2d])
+def test_dropout_in_place_is_dropout(layer):
+    def ops(in_place):
+        net = nn.Sequential(nn.Conv2d(3, 4, 3), layer(0.2, inplace=in_place), nn.Conv2d(4, 5, 3))
+        return [op.kind for op in rl.trace(net, torch.empty(2, 3, 9, 9)).training(2, "fp32").ops]
+
+    assert ops(True) == ops(False)
+    assert {"dropout", "broadcast-multiply"} & set(ops(True))
+
+
 def test_a_module_that_looks_at_values_is_refused_with_the_place():
     class Net(nn.Module):
         def __init__(self):

@@ -29,6 +29,9 @@ SUITES = {
     "memory": "Fullest moment of a device in training steps of transformers",
     "pipeline": "Bubbles of pipeline schedules, given the times of a stage",
     "collectives": "Collectives over the links of a machine",
+    "energy": "Mean power of devices and nodes while they train",
+    "convergence": "Samples to a target, by batch",
+    "imagenet": "Whole runs on ImageNet: time to train",
 }
 
 __all__ = ["SUITES", "Outcome", "Skipped", "Validation", "find_suite", "validate"]

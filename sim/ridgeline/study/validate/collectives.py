@@ -17,6 +17,7 @@ from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import find_name
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.stated import stated
 
 COLUMNS = (
     "op",
@@ -67,6 +68,7 @@ def _one(row: Row) -> Outcome | Skipped:
         predicted=result.busbw_bytes_per_s,
         measured=measured,
         source=row.text("source"),
+        **stated("collectives", result.busbw_bytes_per_s),
     )
 
 

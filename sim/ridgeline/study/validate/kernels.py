@@ -11,11 +11,13 @@ from ridgeline.hardware.load import load_device
 from ridgeline.study.validate.names import find_name
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.stated import kernel_spread, stated
 
 COLUMNS = ("kind", "device", "precision", "pass_", "time_ms", "source")
 STORAGE_ONLY = "pseudo"  # DeepBench: fp16 in memory, fp32 arithmetic
 _FORMATS = {"fp16in_fp32acc": "fp16"}
 
+SUITES_OF_ONE_KIND = frozenset({"gemm", "conv"})
 _SCALE, _LAUNCH_S = 1.58, 5e-6  # of the scaled roofline: a fit to DeepBench's matrix products
 
 Predictor = Callable[[Row, Device, str], tuple[float, str, float, float]]
@@ -48,6 +50,7 @@ def _kernel(row: Row, predictor: Predictor) -> Outcome | Skipped:
     except RidgelineError as error:
         return skip(row, str(error))
     bound_s = roofline_s(device, format_, flops, moved)
+    suite = row.text("kind") if row.text("kind") in SUITES_OF_ONE_KIND else "rnn"
     return Outcome(
         file=row.file,
         line=row.line,
@@ -63,6 +66,7 @@ def _kernel(row: Row, predictor: Predictor) -> Outcome | Skipped:
             "roofline": bound_s,
             "scaled roofline": _SCALE * bound_s + _LAUNCH_S,
         },
+        **stated(suite, predicted_s, kernel_spread(device, row.text("kind"), format_)),
     )
 
 

@@ -8,6 +8,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.validate.llm_rows import configuration, in_order, number, recompute
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.stated import stated_step
 
 COLUMNS = ()
 SHIPPED = "llm.csv"
@@ -43,6 +44,7 @@ def _one(row: Row) -> Outcome | Skipped:
         measured=measured_s,
         source=row.text("source"),
         trivial={"41 % of the peak": flops / (0.41 * peak)},
+        **stated_step(result),
     )
 
 

@@ -16,6 +16,7 @@ from ridgeline.report.result import Result
 from ridgeline.study.validate.llm_rows import configuration, in_order, number
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.stated import stated
 
 COLUMNS = ()
 SHIPPED = "memory.csv"
@@ -43,6 +44,7 @@ def _one(row: Row) -> Outcome | Skipped:
         result = wanted.simulate()
     except RidgelineError as error:
         return skip(row, str(error))
+    predicted = _predicted(result, what)
     return Outcome(
         file=row.file,
         line=row.line,
@@ -51,11 +53,12 @@ def _one(row: Row) -> Outcome | Skipped:
         sweep=f"{row.text('model')} {wanted.device} {wanted.devices} {what}",
         configuration=f"{row.text('model')}, {wanted.devices} x {wanted.device}, {wanted.plan}",
         quantity=f"memory_bytes {what}",
-        predicted=_predicted(result, what),
+        predicted=predicted,
         measured=measured * _GIB,
         source=row.text("source"),
         trivial={} if full else {"16 bytes a parameter": 16 * _weights(result)},
         points=full,
+        **stated("verdict" if full else "memory", predicted),
     )
 
 

@@ -12,6 +12,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import steps
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.stated import stated
 
 COLUMNS = steps.COLUMNS
 SHIPPED = steps.SHIPPED
@@ -46,6 +47,7 @@ def _efficiency(row: Row, alone: Row | None) -> Outcome | Skipped:
         predicted_one, _ = steps.predicted_throughput(alone, steps.configuration(alone))
     except RidgelineError as error:
         return skip(row, str(error))
+    efficiency = predicted / (wanted.devices * predicted_one)
     return Outcome(
         file=row.file,
         line=row.line,
@@ -54,9 +56,10 @@ def _efficiency(row: Row, alone: Row | None) -> Outcome | Skipped:
         sweep=f"{wanted.model} {wanted.device} {wanted.precision} {row.text('framework')}",
         configuration=str(wanted),
         quantity="scaling efficiency",
-        predicted=predicted / (wanted.devices * predicted_one),
+        predicted=efficiency,
         measured=measured / (wanted.devices * one),
         source=row.text("source"),
         trivial={"linear scaling": 1.0},
         points=True,
+        **stated("multi-device", efficiency),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.validate.rows import Row
 
 
@@ -85,3 +86,16 @@ class Skipped:
 def skip(row: Row, reason: str) -> Skipped:
     """Skip a row for a reason, in words that many rows can share."""
     return Skipped(row.file, row.line, row.id, reason)
+
+
+def skip_for(row: Row, error: RidgelineError) -> Skipped:
+    """Skip a row because it cannot be simulated.
+
+    Raises
+    ------
+    ConfigError
+        The error itself, if it is about the table: a field that should be a number and is none.
+    """
+    if isinstance(error, ConfigError) and error.file == row.file:
+        raise error
+    return skip(row, str(error))

@@ -23,6 +23,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.parallel.schedules import SCHEDULES, Slot, zero_bubble_h2
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.stated import stated
 
 COLUMNS = ("model", "schedule", "partitions", "micro_batches", "quantity", "value", "source")
 SHIPPED = "pipelines.csv"
@@ -99,6 +100,7 @@ def _one(row: Row) -> Outcome | Skipped:
         source=row.text("source"),
         trivial={"(K - 1) / (M + K - 1)": (stages - 1) / (micro_batches + stages - 1)},
         points=True,
+        **stated("pipeline", predicted),
     )
 
 

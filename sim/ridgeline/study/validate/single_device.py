@@ -8,6 +8,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import steps
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.stated import stated_step
 
 COLUMNS = steps.COLUMNS
 SHIPPED = steps.SHIPPED
@@ -29,6 +30,7 @@ def _step(row: Row) -> Outcome | Skipped:
         predicted, rule_of_thumb = steps.predicted_throughput(row, wanted)
     except RidgelineError as error:
         return skip(row, str(error))
+    result = steps.simulated(wanted)
     return Outcome(
         file=row.file,
         line=row.line,
@@ -41,4 +43,5 @@ def _step(row: Row) -> Outcome | Skipped:
         measured=measured,
         source=row.text("source"),
         trivial={"a third of the peak": rule_of_thumb},
+        **stated_step(result, predicted * result.step_time_s),
     )

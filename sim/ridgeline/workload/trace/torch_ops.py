@@ -143,8 +143,13 @@ def _pad(c: Call) -> None:
         c.emit("rearrange" if mirrored else "pad", [str(c.tensor("self"))])
 
 
+def _dropped(c: Call) -> str:
+    """Return what dropout reads: ``input``, or ``self`` of the operators that work in place."""
+    return str(c.tensor("input") or c.tensor("self"))
+
+
 def _dropout(c: Call) -> None:
-    x = str(c.tensor("input"))
+    x = _dropped(c)
     active = bool(c.get("train", True)) and float(c.get("p", 0.5)) > 0
     if active:
         c.emit("dropout", [x], probability=float(c.get("p", 0.5)))
@@ -155,11 +160,11 @@ def _dropout(c: Call) -> None:
 def _channel_dropout(c: Call) -> None:
     """Drop whole channels: the mask has one element for each."""
     if not c.get("train", True) or not c.get("p", 0.5):
-        c.emit("view", [str(c.tensor("input"))])
+        c.emit("view", [_dropped(c)])
         return
     shape = shape_of(c.out)
     mask = c.tape.value((*shape[:2], *(1 for _ in shape[2:])), "real", "constant")
-    c.emit("multiply", [str(c.tensor("input")), mask])
+    c.emit("multiply", [_dropped(c), mask])
 
 
 def _embedding(c: Call) -> None:

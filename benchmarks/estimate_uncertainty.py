@@ -1,0 +1,370 @@
+"""Estimates the distributions behind stated uncertainties, from the measurements that ship.
+
+    python benchmarks/estimate_uncertainty.py [SUITE ...]
+
+writes ``residuals.csv`` and the spreads between devices in ``spreads.csv`` of
+``sim/ridgeline/report/uncertainty/`` from kernels, and ``model_error.csv`` from whole predictions;
+with suites named, only their rows of it. To be run again whenever predictions change.
+
+*Scatter* of a class of kernels: what 68 % of |log(measured / predicted)| around the median stay
+within, weighted by measured time, since a step is dominated by its long kernels. Of collectives it
+is the same within groups (machine, operation, devices), and "links" between their medians.
+
+*Spread* between devices: standard deviation of the logarithms of one class's shares over devices
+that were measured themselves, pooled over classes; "generation" over devices of one process node
+and vendor, "other" over all; "own" is the scatter of a class over the root of its kernels.
+
+*Model error*: two half-normal sides around the weighted median of log(measured / predicted), so
+wide that with the spread of the parameters of each row the share of weight below and above is what
+it says. Every group weighs the same. The nominal share is taken as large as it must be for rows of
+a device, and rows of a source, that were left out of the estimate to be inside in 90 % of cases.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware import load_device
+from ridgeline.kernels.engines import filter_class
+from ridgeline.report.uncertainty import class_key, distributions
+from ridgeline.study.validate import SUITES, Outcome, shipped, steps, validate
+from ridgeline.study.validate.names import find_name
+from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.stated import kernel_spread
+from ridgeline.study.validate.statistics import weighted_quantile
+from ridgeline.workload.graph import Conv
+
+TABLES = Path(distributions.__file__).parent
+Z95 = 1.6448536269514722
+ONE_SIGMA = 0.6827  # share of a normal distribution within a standard deviation
+STATED = 0.9
+TOLERANCE = 0.02  # of one of the two shares, where their mean is as stated
+MOST_LEFT_OUT = 0.5
+SEVERAL = "several-devices"
+POINTS = {"multi-device", "pipeline"}
+PASSES = {"fwd": "forward", "bwd_input": "input-gradient", "bwd_weight": "weight-gradient"}
+SPREADS = ("gemm", "conv2d", "recurrence")
+
+
+@dataclass(frozen=True)
+class Residual:
+    """One row: measured against predicted, and what the parameters explain of it."""
+
+    error: float
+    spread: float
+    group: str
+    device: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Two half-normal sides around a median."""
+
+    median: float
+    low: float
+    high: float
+
+    def covers(self, row: Residual) -> bool:
+        """Tell whether a row is inside 5 to 95 %."""
+        off = row.error - self.median
+        return (
+            -Z95 * math.hypot(self.low, row.spread)
+            <= off
+            <= Z95 * math.hypot(self.high, row.spread)
+        )
+
+
+def weights(rows: Sequence[Residual]) -> np.ndarray:
+    """Give every group the same weight; they sum to 1."""
+    sizes = Counter(row.group for row in rows)
+    found = np.array([1.0 / sizes[row.group] for row in rows])
+    return found / found.sum()
+
+
+def fit(rows: Sequence[Residual], outside: float) -> Fit:
+    """Fit both sides so that `outside` of the weight lies beyond each."""
+    weight = weights(rows)
+    error = np.array([row.error for row in rows])
+    spread = np.array([row.spread for row in rows])
+    median = weighted_quantile(error, weight, 0.5)
+    sides = []
+    for sign in (-1.0, 1.0):
+        # the side that would just reach each row; those within the parameters' spread need none
+        needed = np.sqrt(np.maximum((sign * (error - median) / Z95) ** 2 - spread**2, 0.0))
+        needed[sign * (error - median) <= 0] = 0.0
+        sides.append(weighted_quantile(needed, weight, 1.0 - outside))
+    return Fit(median, *sides)
+
+
+def left_out(
+    rows: Sequence[Residual], outside: float, of: Callable[[Residual], str]
+) -> float | None:
+    """Coverage of rows whose device (or source) was left out of the estimate.
+
+    What makes up more than half of the weight is not left out: the rest says nothing of it.
+    """
+    weight = dict(zip(map(id, rows), weights(rows), strict=True))
+    inside = counted = 0.0
+    for name in sorted({of(row) for row in rows}):
+        out = [row for row in rows if of(row) == name]
+        share = sum(weight[id(row)] for row in out)
+        if share <= MOST_LEFT_OUT:
+            made = fit([row for row in rows if of(row) != name], outside)
+            inside += sum(weight[id(row)] for row in out if made.covers(row))
+            counted += share
+    return float(inside / counted) if counted > MOST_LEFT_OUT / 2 else None
+
+
+def estimate(rows: Sequence[Residual]) -> tuple[Fit, float | None, float | None]:
+    """Find the narrowest sides with which what was left out is covered as often as stated."""
+    best = None
+    for outside in (
+        0.09,
+        0.08,
+        0.07,
+        0.06,
+        0.05,
+        0.045,
+        0.04,
+        0.035,
+        0.03,
+        0.025,
+        0.02,
+        0.015,
+        0.01,
+        0.005,
+    ):
+        shares = [left_out(rows, outside, of) for of in (_device_of, _source_of)]
+        known = [share for share in shares if share is not None]
+        best = fit(rows, outside), *shares
+        if known and np.mean(known) >= STATED and min(known) >= STATED - TOLERANCE:
+            break
+    assert best is not None
+    return best
+
+
+def _device_of(row: Residual) -> str:
+    return row.device
+
+
+def _source_of(row: Residual) -> str:
+    return row.source
+
+
+def residuals(suite: str) -> list[Residual]:
+    """Predict all rows of a suite with nothing stated of the model's error."""
+    if suite == SEVERAL:
+        return list(_several())
+    rows = {row.line: row for row in read_rows(shipped(suite))}
+    return [
+        residual
+        for outcome in validate(suite).outcomes
+        if (residual := _residual(suite, outcome, rows[outcome.line])) is not None
+    ]
+
+
+def _residual(suite: str, outcome: Outcome, row: Row) -> Residual | None:
+    points = suite in POINTS
+    if (outcome.points and not points) or outcome.predicted <= 0 or outcome.measured <= 0:
+        return None
+    error = (
+        outcome.measured - outcome.predicted
+        if points
+        else math.log(outcome.measured / outcome.predicted)
+    )
+    spread = 0.0
+    if outcome.p05 is not None and outcome.p95 is not None:
+        spread = math.log(outcome.p95 / outcome.p05) / (2 * Z95)
+    if outcome.quantity in {"samples/s", "images/s", "sequences/s", "tokens/s"}:
+        error = -error  # of the time
+    name = _machine(row)
+    if suite in {"gemm", "conv", "rnn"}:
+        format_ = "fp16" if row.text("precision").startswith("fp16") else row.text("precision")
+        spread = kernel_spread(load_device(name), row.text("kind"), format_)
+    return Residual(error, spread, outcome.group, name, _source(row))
+
+
+def _several() -> Iterable[Residual]:
+    for row in read_rows(shipped("multi-device")):
+        if (row.whole("n_accel") or 0) < 2 or not row.number("throughput"):
+            continue
+        try:
+            wanted = steps.configuration(row)
+            predicted, _ = steps.predicted_throughput(row, wanted)
+        except RidgelineError:
+            continue
+        interval = steps.simulated(wanted).uncertainty["step_time_s"]
+        yield Residual(
+            math.log(predicted / (row.number("throughput") or 1.0)),
+            math.log(interval["p95"] / interval["p05"]) / (2 * Z95),
+            f"{wanted.model} {wanted.device} {row.text('suite')} {row.text('framework')}",
+            wanted.device,
+            _source(row),
+        )
+
+
+def _machine(row: Row) -> str:
+    text = row.values.get("device") or row.values.get("accelerator") or row.values.get("task") or ""
+    return find_name("devices", text) or text
+
+
+def _source(row: Row) -> str:
+    columns = ("suite", "framework", "ref", "system", "kind")
+    for column in () if "device" in row.values else columns:
+        if row.values.get(column):
+            return row.values[column].split()[0]
+    return row.text("source").split("@")[0].split()[0]
+
+
+def kernel_tables() -> tuple[list[list[str]], dict[tuple[str, str], float]]:
+    """Return the rows of ``residuals.csv`` and the spreads between devices."""
+    found: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+    for suite in ("gemm", "conv", "rnn"):
+        rows = {row.line: row for row in read_rows(shipped(suite))}
+        for outcome in validate(suite).outcomes:
+            row = rows[outcome.line]
+            device = find_name("devices", row.text("device")) or ""
+            key = _class_of(row)
+            if key is not None:
+                error = math.log(outcome.measured / outcome.predicted)
+                found.setdefault((device, *key), []).append((error, outcome.measured))
+    lines, scatters = [], {}
+    for (device, *key), pairs in sorted(found.items()):
+        node = load_device(device).process_node
+        if len(pairs) < 3 or node is None or not _measured(device, tuple(key)):
+            continue
+        error, weight = np.array(pairs).T
+        middle = weighted_quantile(error, weight, 0.5)
+        scatter = weighted_quantile(np.abs(error - middle), weight, ONE_SIGMA)
+        scatters[device, *key] = scatter / math.sqrt(len(pairs)), key[1]
+        size = f"{round(node.value * 1e9)}"
+        lines.append([device, size, *key, str(len(pairs)), f"{scatter:.3f}"])
+    own: dict[str, list[float]] = {}
+    for value, op in scatters.values():
+        own.setdefault(op, []).append(value)
+    spreads = {(op, "own"): float(np.median(values)) for op, values in own.items()}
+    return lines, spreads | _between({line[0] for line in lines})
+
+
+def _class_of(row: Row) -> tuple[str, ...] | None:
+    format_ = "fp16" if row.text("precision").startswith("fp16") else row.text("precision")
+    kind = row.text("kind")
+    if kind == "gemm":
+        return class_key(format_, "gemm", None, None)
+    if kind == "conv":
+        r, s, a, b = (row.whole(name) or 1 for name in ("R", "S", "stride_h", "stride_w"))
+        loops = Conv(1, 1, 8, 8, 1, r, s, stride=(a, b), padding=(r, s))
+        return class_key(format_, "conv2d", PASSES[row.text("pass_")], filter_class(loops))
+    pass_ = {"fwd": "forward", "bwd_input": "input-gradient"}.get(row.text("pass_"))
+    return None if pass_ is None else class_key(format_, "recurrence", pass_, None)
+
+
+def _measured(device: str, key: tuple[str, ...]) -> bool:
+    return key in _shares(device)
+
+
+def _shares(device: str) -> dict[tuple[str, ...], float]:
+    return {
+        class_key(row.format, row.op, row.pass_, row.filter): row.fraction.value
+        for row in reversed(load_device(device).achievable)
+        if row.fraction.basis in {"measured", "derived"}
+    }
+
+
+def _between(devices: Iterable[str]) -> dict[tuple[str, str], float]:
+    """Pooled standard deviations of log shares within and across generations."""
+    described = {name: load_device(name) for name in sorted(devices)}
+    spreads = {}
+    for op in SPREADS:
+        for relation in ("generation", "other"):
+            sets: dict[tuple[str, ...], list[float]] = {}
+            for name, device in described.items():
+                assert device.process_node is not None
+                generation = (device.vendor, f"{device.process_node.value * 1e9:.0f}")
+                for key, share in _shares(name).items():
+                    if key[1] == op:
+                        place = (*key, *generation) if relation == "generation" else key
+                        sets.setdefault(place, []).append(math.log(share))
+            squares = sum(float(np.var(v)) * len(v) for v in sets.values() if len(v) > 1)
+            freedom = sum(len(v) - 1 for v in sets.values() if len(v) > 1)
+            spreads[op, relation] = math.sqrt(squares / freedom)
+    return spreads
+
+
+def _links() -> dict[tuple[str, str], float]:
+    """Spread of collectives between and within groups."""
+    groups: dict[str, list[float]] = {}
+    for outcome in validate("collectives").outcomes:
+        error = math.log(outcome.measured / outcome.predicted)
+        groups.setdefault(outcome.group, []).append(error)
+    middles = {name: float(np.median(errors)) for name, errors in groups.items()}
+    within = [abs(e - middles[name]) for name, errors in groups.items() for e in errors]
+    between = np.abs(np.array(list(middles.values())) - np.median(list(middles.values())))
+    return {
+        ("links", "own"): float(np.quantile(between, ONE_SIGMA)),
+        ("collectives", "own"): float(np.quantile(within, ONE_SIGMA)),
+    }
+
+
+def write_kernels() -> None:
+    """Write the tables that follow from kernels."""
+    lines, spreads = kernel_tables()
+    header = ["device", "process_node_nm", "format", "op", "pass", "filter", "n", "scatter"]
+    _write("residuals.csv", header, lines)
+    path = TABLES / "spreads.csv"
+    with path.open(newline="", encoding="utf-8") as stream:
+        header, *rows = csv.reader(stream)
+    spreads |= _links()
+    source = "benchmarks/estimate_uncertainty.py, from kernels.csv and collectives.csv"
+    kept = [row for row in rows if (row[0], row[1]) not in spreads]
+    made = [[op, rel, f"{sd:.3f}", "measured", source] for (op, rel), sd in sorted(spreads.items())]
+    _write("spreads.csv", header, [*made, *kept])
+
+
+def write_model_errors(suites: Sequence[str]) -> None:
+    """Write the rows of ``model_error.csv`` of these suites; others stay."""
+    path = TABLES / "model_error.csv"
+    with path.open(newline="", encoding="utf-8") as stream:
+        header, *rows = csv.reader(stream)
+    kept = {row[0]: row for row in rows if row}
+    distributions._model_errors = dict  # type: ignore[assignment]  # nothing is stated yet
+    for suite in suites:
+        found = residuals(suite)
+        made, by_device, by_source = estimate(found)
+        kept[suite] = [
+            suite,
+            "points" if suite in POINTS else "log",
+            *(f"{value:.6f}" for value in (made.median, made.low, made.high)),
+            str(len(found)),
+            str(len({row.group for row in found})),
+            *("" if share is None else f"{share:.3f}" for share in (by_device, by_source)),
+            "study/validate/data/" + shipped("multi-device" if suite == SEVERAL else suite).name,
+        ]
+        print(*kept[suite], flush=True)
+    _write("model_error.csv", header, [kept[name] for name in sorted(kept)])
+
+
+def _write(name: str, header: list[str], rows: Iterable[Sequence[str]]) -> None:
+    with (TABLES / name).open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:] or [*SUITES, SEVERAL]
+    if {"gemm", "conv", "rnn"} & set(wanted):
+        write_kernels()
+        distributions._residuals.cache_clear()
+        distributions._spreads.cache_clear()
+    write_model_errors(wanted)

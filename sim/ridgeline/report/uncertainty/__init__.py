@@ -1,0 +1,197 @@
+"""How far a result may be off: 5 and 95 % of step time and energy.
+
+Parameters of the machine (achievable shares by class of op, bandwidths, launch and issue times,
+links, prices of events, idle power) are drawn from their distributions, and the played program is
+replayed with the durations that follow, so nothing is lowered again. On top comes the error of the
+model itself, estimated from whole measured steps (`distributions`). Draws are seeded: the same
+result has the same interval, to the byte.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ridgeline.engine.program import Floats
+from ridgeline.engine.replay import replay_s
+from ridgeline.hardware.device import Device
+from ridgeline.kernels import OpCost
+from ridgeline.kernels.cost import level_bandwidth
+from ridgeline.kernels.engines import achievable_share
+from ridgeline.parallel.host import ISSUE
+from ridgeline.report.uncertainty.distributions import (
+    ClassKey,
+    ModelError,
+    model_error,
+    relation_of,
+    scatter,
+    spread,
+)
+from ridgeline.workload.graph import Op
+
+if TYPE_CHECKING:
+    from ridgeline.report.result import Result
+
+SEED = 20250125
+SAMPLES, FEW_SAMPLES = 64, 16
+_MANY_TASKS = 200_000  # of which fewer samples are replayed
+_STRATA = 512  # draws of the model's error, which costs nothing
+_STATED = (0.05, 0.95)
+_LANGUAGE = frozenset({"decoder"})
+
+
+def uncertainty(result: Result, seed: int = SEED) -> dict[str, dict[str, float]]:
+    """Return 5 and 95 % of step time and energy.
+
+    Returns
+    -------
+    dict
+        ``{"step_time_s": {"p05", "p95"}, "energy_j": {"p05", "p95"}}``
+    """
+    samples = sample(result, seed)
+    kind = model_error(kind_of(result))
+    power = model_error("energy")
+    rng = np.random.Generator(np.random.PCG64([seed, 1]))
+    slower = np.exp(_stratified(kind, rng))
+    hungrier = slower * np.exp(_stratified(power, rng))
+    times = _STRATA // len(samples.step_time_s)
+    return {
+        "step_time_s": _interval(np.tile(samples.step_time_s, times) * slower),
+        "energy_j": _interval(np.tile(samples.energy_j, times) * hungrier),
+    }
+
+
+def kind_of(result: Result) -> str:
+    """Return the kind of measurements that the model's error is known from."""
+    if result.details.model.network.family in _LANGUAGE:
+        return "llm"
+    return "single-device" if result.details.plan.devices == 1 else "several-devices"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Draws of the parameters alone: [S] seconds and joules of a step."""
+
+    step_time_s: Floats
+    energy_j: Floats
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the logarithm of the step time."""
+        return float(np.std(np.log(self.step_time_s)))
+
+
+def sample(result: Result, seed: int = SEED) -> Samples:
+    """Draw the machine's parameters, and replay the step with each draw."""
+    details = result.details
+    timeline = details.timeline
+    n = SAMPLES if timeline.program.n_tasks <= _MANY_TASKS else FEW_SAMPLES
+    draws = _Draws(np.random.Generator(np.random.PCG64([seed, 0])), n)
+    ratios = _ratios(result, draws)
+    played_s = timeline.makespan_s
+    # Input that is waited for is on top of what was played.
+    step_time_s = replay_s(timeline, ratios) + (result.step_time_s - played_s)
+    energy = np.zeros(n)
+    for component, joules in result.energy_j.items():
+        if component == "static":
+            idle = spread("idle power", _known(details.cluster.device.idle_power.basis))
+            share = step_time_s / result.step_time_s
+            energy += joules * share * draws.whole("static", idle)
+        elif component != "total":
+            energy += joules * draws.whole(component, spread("energy of events", "own"))
+    return Samples(step_time_s, energy)
+
+
+class _Draws:
+    """Factors around 1, the same for the same name in one sample."""
+
+    def __init__(self, rng: np.random.Generator, n: int) -> None:
+        self._rng, self.n = rng, n
+        self._drawn: dict[str, Floats] = {}
+
+    def whole(self, name: str, sd: float) -> Floats:
+        """Return the factor of a parameter that much depends on."""
+        if name not in self._drawn:
+            self._drawn[name] = self._rng.standard_normal(self.n)
+        return np.exp(sd * self._drawn[name])
+
+    def own(self, sd: float) -> Floats:
+        """Return a factor that belongs to one cost row alone."""
+        return np.exp(sd * self._rng.standard_normal(self.n))
+
+
+def _ratios(result: Result, draws: _Draws) -> Floats:
+    """Return [C, S] how much longer each cost row takes in each sample than it was played."""
+    details = result.details
+    lowered, device, program = details.lowered, details.cluster.device, details.timeline.program
+    op_of = {id(cost): op for op, cost in zip(lowered.ops, lowered.op_costs, strict=True)}
+    ratios = np.ones((len(program.event_ptr) - 1, draws.n))
+    issue = program.kind_names.index(ISSUE) if ISSUE in program.kind_names else -1
+    issued = set(np.unique(program.cost[program.kind == issue]).tolist())
+    for row in range(len(ratios)):
+        if row in issued:
+            ratios[row] = draws.whole("issue", spread("issue", "other"))
+        elif row not in lowered.cost_of_row:
+            links = draws.whole("links", spread("links", "own"))
+            ratios[row] = links * draws.own(spread("collectives", "own"))
+        else:
+            cost = lowered.cost_of_row[row]
+            ratios[row] = _op_ratio(cost, op_of.get(id(cost)), device, draws)
+    return ratios
+
+
+def _op_ratio(cost: OpCost, op: Op | None, device: Device, draws: _Draws) -> Floats | float:
+    played_s = cost.time_s(device)
+    if played_s == 0:
+        return 1.0
+    arithmetic = np.full(draws.n, cost.compute_s(device))
+    if op is not None and op.loops is not None and cost.engine_work:
+        arithmetic *= _arithmetic(op, next(iter(cost.engine_work)), device, draws)
+    longest = arithmetic
+    for level, work in cost.level_work.items():
+        bandwidth = level_bandwidth(device, level)
+        if bandwidth is not None:
+            basis = _known(device.memory[level].achievable.basis)
+            factor = draws.whole(f"memory {level}", spread("bandwidth", basis))
+            longest = np.maximum(longest, work / bandwidth * factor)
+    launch = spread("launch", _known(device.launch_latency.basis))
+    ratio: Floats = (cost.latency_s * draws.whole("launch", launch) + longest) / played_s
+    return ratio
+
+
+def _arithmetic(op: Op, engine_format: str, device: Device, draws: _Draws) -> Floats | float:
+    """Return how much longer the arithmetic of a contraction may take."""
+    engine, _, format_ = engine_format.rpartition(".")
+    row = achievable_share(op, device, engine, format_)
+    if row is None:  # counted by cycle, or priced at the peak, whose error nobody measured
+        return 1.0
+    origin, relation = relation_of(device, row)
+    whole = draws.whole(f"share of {row.op}", spread(row.op, relation))
+    key = class_key(row.format, row.op, row.pass_, row.filter)
+    return whole * draws.own(scatter(origin, key))
+
+
+def class_key(format_: str, op: str, pass_: str | None, filter_: str | None) -> ClassKey:
+    """Return the name of a class of kernels in the tables."""
+    return format_, op, pass_ or "", filter_ or ""
+
+
+def _known(basis: str) -> str:
+    return "own" if basis in {"measured", "derived", "data-sheet"} else "other"
+
+
+def _stratified(error: ModelError | None, rng: np.random.Generator) -> Floats:
+    """Draw the model's error once from each of equal shares of its distribution."""
+    if error is None:
+        return np.zeros(_STRATA)
+    return error.draws(rng.permutation((np.arange(_STRATA) + 0.5) / _STRATA))
+
+
+def _interval(values: Floats) -> dict[str, float]:
+    low, high = (float(value) for value in np.quantile(values, _STATED))
+    if not math.isfinite(low + high):
+        raise ValueError("an interval is not finite")
+    return {"p05": low, "p95": high}

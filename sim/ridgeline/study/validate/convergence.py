@@ -1,0 +1,161 @@
+"""How much training a target takes at some batch: what is data, and what is predicted.
+
+No simulation says how a network learns. The measurements that ship are the data: of one task,
+target and unit the amounts at other batches than the row's own, and those of other kinds of
+measurement at any batch (reference points of MLPerf for its submissions). Predicted is the amount
+at the row's batch, by the law of a critical batch size,
+
+    amount(B) = amount_0 (1 + B / B_critical)
+
+(McCandlish et al., "An empirical model of large-batch training", arXiv:1812.06162, equation 5.2,
+at the learning rates that were best for each batch). Time to train follows from it and the step
+time (suite ``imagenet``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from ridgeline.errors import RidgelineError
+from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
+from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.stated import stated
+
+COLUMNS = ("kind", "task", "batch_size", "target", "metric", "mean", "unit", "source")
+SHIPPED = "convergence.csv"
+_UNITS = {
+    "epochs": "epochs",
+    "last logged epoch_num": "epochs",
+    "sequences": "samples",
+    "samples": "samples",
+    "last logged samples_count": "samples",
+    "tokens": "tokens",
+}
+_TO_TARGET = ("to_converge", "epochs_to_target", "epochs_or_samples_to_target")
+_RENAMED = {"ssd": ("retinanet", "v2.0")}  # MLPerf kept the name of its folder until v4.1
+_ANOTHER_UNIT = 8.0  # times off the median of a task, a logged number counts something else
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A measured amount of training to a target."""
+
+    kind: str
+    batch: int
+    amount: float
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the amount of training of every row that says how much reached a target."""
+    for row in rows:
+        try:
+            yield _one(row)
+        except RidgelineError as error:
+            yield skip_for(row, error)
+
+
+def critical_batch(points: Sequence[Point]) -> tuple[float, float]:
+    """Fit the law to points, by least squares of relative errors.
+
+    Returns
+    -------
+    amount_0, slope
+        amount(B) = amount_0 + slope B, both at least 0; B_critical is amount_0 over slope. Points
+        of one batch give a constant.
+
+    Raises
+    ------
+    RidgelineError
+        If there is no point.
+    """
+    if not points:
+        raise RidgelineError("no measurement of the task at another batch")
+    batch = np.array([p.batch for p in points], np.float64)
+    amount = np.array([p.amount for p in points])
+    weight = 1.0 / amount
+    mean = float(weight.sum() / (weight**2).sum())  # of least relative squares
+    if np.ptp(batch) == 0:
+        return mean, 0.0
+    design = np.stack([weight, batch * weight], axis=1)
+    offset, slope = np.linalg.lstsq(design, np.ones(len(points)), rcond=None)[0]
+    if slope <= 0:
+        return mean, 0.0
+    if offset <= 0:  # as many steps at any batch
+        scaled = batch * weight
+        return 0.0, float(scaled.sum() / (scaled**2).sum())
+    return float(offset), float(slope)
+
+
+def _one(row: Row) -> Outcome | Skipped:
+    key = _key(row)
+    point = _point(row)
+    points = _data().get(key, ())
+    if points and not _near(point, points):
+        raise RidgelineError("its number is not of the unit of other rows of the task")
+    known = [p for p in points if p.kind != point.kind or p.batch != point.batch]
+    amount_0, slope = critical_batch(known)
+    predicted = amount_0 + slope * point.batch
+    task, target, unit = key
+    batches = len({p.batch for p in known})
+    return Outcome(
+        file=row.file,
+        line=row.line,
+        id=row.id,
+        group=f"{task} {row.text('kind')}",
+        sweep=f"{task} {target} {row.text('kind')}",
+        configuration=f"{task} to {target}, batch {point.batch}, from {batches} other batches",
+        quantity=unit,
+        predicted=predicted,
+        measured=point.amount,
+        source=row.text("source"),
+        trivial={"as at other batches": float(np.mean([p.amount for p in known]))},
+        **stated("convergence", predicted),
+    )
+
+
+def _point(row: Row) -> Point:
+    if not row.text("metric").startswith(_TO_TARGET):
+        raise RidgelineError(f"not an amount of training to a target: {row.text('metric')}")
+    if "outlier" in row.values.get("note", ""):
+        raise RidgelineError("its source calls it an error")
+    batch, amount = row.whole("batch_size"), row.number("mean")
+    if not batch or not amount or amount <= 0:
+        raise RidgelineError("the batch is not given, or the target was not reached")
+    return Point(row.text("kind"), batch, amount)
+
+
+def _key(row: Row) -> tuple[str, str, str]:
+    unit = _UNITS.get(row.text("unit"))
+    if unit is None:
+        raise RidgelineError(f"the unit {row.text('unit') or '(none)'} is not one of training")
+    task = row.text("task")
+    name, since = _RENAMED.get(task, ("", ""))
+    if name and row.values.get("rounds", "").split(";")[0] >= since:
+        task = name
+    return task, row.text("target"), unit
+
+
+@cache
+def _data() -> Mapping[tuple[str, str, str], tuple[Point, ...]]:
+    """All points that ship, by task, target and unit."""
+    path = Path(str(resources.files("ridgeline.study.validate").joinpath("data", SHIPPED)))
+    found: dict[tuple[str, str, str], list[Point]] = {}
+    for row in read_rows(path):
+        try:
+            key, point = _key(row), _point(row)
+        except RidgelineError:
+            continue  # what is no amount of training is listed when the file is validated
+        found.setdefault(key, []).append(point)
+    return {key: tuple(p for p in points if _near(p, points)) for key, points in found.items()}
+
+
+def _near(point: Point, points: Sequence[Point]) -> bool:
+    """Tell whether an amount can be in the same unit as others of the task."""
+    typical = float(np.median([p.amount for p in points]))
+    return 1 / _ANOTHER_UNIT < point.amount / typical < _ANOTHER_UNIT

@@ -1,0 +1,195 @@
+"""Whole runs on ImageNet: time to train, or images a second.
+
+The time of a run is its epochs, which are data, times the steps of an epoch and the simulated step
+time, and after every epoch the forward pass over the 50,000 images of the validation set, a third
+of a training step for as many images. Where a row states images a second instead, that is
+predicted. Gradients are reduced during the backward pass; formats are those of the row. Several
+devices are in nodes as ``names.yaml`` has them; what a row says of the network between nodes
+replaces the bandwidth of theirs (the cable's, or that of a whole node where it is an Ethernet).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.load import load_cluster
+from ridgeline.parallel.plan import Plan
+from ridgeline.report.result import Result
+from ridgeline.simulation import simulate
+from ridgeline.study.validate.machines import machine_of
+from ridgeline.study.validate.names import find_name, machines
+from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
+from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.stated import stated
+from ridgeline.workload.model import load_model
+
+COLUMNS = (
+    "model", "accelerator", "n_accel", "nodes", "interconnect", "batch", "epochs", "precision",
+    "time_s", "images_per_s", "source",
+)  # fmt: skip
+SHIPPED = "imagenet.csv"
+_TRAINING, _VALIDATION = 1_281_167, 50_000  # images (Russakovsky et al., IJCV 2015)
+_FORWARD = 1 / 3  # of a training step: one of three passes over the same products
+_THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
+_DERIVED = "DERIVED"
+_RESIZING = "progressive resizing"  # possible: with fewer epochs than usual, it was made use of
+_ALL_EPOCHS = 60
+_MOST_EPOCHS = 150
+_BATCH = 64  # of a device, where a row gives none: large enough to fill it
+_GBIT_S = 0.125e9  # bytes
+_CABLES_GBIT_S = {"edr": 100, "fdr": 54.5, "omni-path": 100, "qdr": 32}
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the run of every row."""
+    for row in rows:
+        try:
+            yield _one(row)
+        except RidgelineError as error:
+            yield skip_for(row, error)
+
+
+def _one(row: Row) -> Outcome | Skipped:
+    model = find_name("models", row.text("model"))
+    if model is None:
+        raise RidgelineError(f"no description of the network {row.text('model')}")
+    device = _device(row.text("accelerator"))
+    devices, batch, epochs = row.whole("n_accel"), _batch(row), row.number("epochs")
+    if not devices:
+        raise RidgelineError("the number of devices is not given")
+    if _RESIZING in row.values.get("images_per_s_basis", "") and (epochs or 0) < _ALL_EPOCHS:
+        raise RidgelineError("in part of its epochs images were smaller")
+    if (epochs or 0) > _MOST_EPOCHS:
+        raise RidgelineError("more epochs than passes over the images: they count something else")
+    batch = batch or _BATCH * devices
+    time_s = row.number("time_s")
+    rate = None if _is_derived(row) else row.number("images_per_s")
+    if not (time_s and epochs) and not rate:
+        raise RidgelineError("neither images a second nor time and epochs are given")
+    if batch % devices:
+        raise RidgelineError(f"a batch of {batch} cannot be divided between {devices} devices")
+    precision = "fp16-mixed" if re.search("fp16 mixed|mixed", row.text("precision")) else "fp32"
+    if precision != "fp32" and "no fast fp16" in row.text("precision"):
+        precision = "fp32"
+    result = _step(
+        model, device, devices, batch, precision, row.whole("nodes"), row.text("interconnect")
+    )
+    at_a_third = result.step_time_s * result.mfu / _THIRD
+    if time_s and epochs:
+        quantity, measured = "time_s", time_s
+        images = epochs * (_TRAINING + _FORWARD * _VALIDATION)
+        predicted, trivial = (images / batch * s for s in (result.step_time_s, at_a_third))
+    else:
+        assert rate is not None
+        quantity, measured = "images/s", rate
+        predicted, trivial = result.samples_per_s, batch / at_a_third
+    return Outcome(
+        file=row.file,
+        line=row.line,
+        id=row.id,
+        group=f"{model} {device} {row.values.get('ref') or row.text('source')}",
+        sweep=f"{device} {quantity}",
+        configuration=f"{model}, batch {batch}, {precision}, {devices} x {device}"
+        + (f", {epochs:g} epochs" if quantity == "time_s" else ""),
+        quantity=quantity,
+        predicted=predicted,
+        measured=measured,
+        source=row.text("source"),
+        trivial={"a third of the peak": trivial},
+        **stated("imagenet", predicted),
+    )
+
+
+def _is_derived(row: Row) -> bool:
+    """Tell whether images a second were computed from the time: one figure of a row counts."""
+    return row.values.get("images_per_s_basis", "").startswith(_DERIVED)
+
+
+def _batch(row: Row) -> int | None:
+    """Batch of a run, None if it is not given.
+
+    Raises
+    ------
+    RidgelineError
+        If it changes during the run (34K->68K): there is no single step.
+    """
+    text = row.text("batch")
+    if text and not text.isdecimal():
+        raise RidgelineError("the batch changes during the run")
+    return row.whole("batch")
+
+
+def _device(text: str) -> str:
+    """Find the device in words such as "P100 (Big Basin, NVLink)" or "8 K80 / 488 GB".
+
+    Raises
+    ------
+    RidgelineError
+        If no described device is named.
+    """
+    words = re.split(r"[\s(),/]+", text)
+    for length in range(len(words), 0, -1):
+        for first in range(len(words) - length + 1):
+            name = find_name("devices", " ".join(words[first : first + length]))
+            if name is not None:
+                return name
+    raise RidgelineError(f"no description of the device {text}")
+
+
+@lru_cache(maxsize=256)
+def _step(
+    model: str,
+    device: str,
+    devices: int,
+    batch: int,
+    precision: str,
+    nodes: int | None,
+    interconnect: str,
+) -> Result:
+    plan = Plan(data=devices, global_batch=batch, precision=precision)
+    return simulate(load_model(model), _cluster(device, devices, nodes, interconnect), plan)
+
+
+def _cluster(device: str, devices: int, nodes: int | None, interconnect: str) -> Cluster:
+    try:
+        name, overrides = machine_of(device, devices, nodes)
+    except RidgelineError:
+        name, overrides = _like(device)
+    fields: dict[str, Any] = dict(overrides)
+    cluster = load_cluster(name, fields)
+    if cluster.fabric is None:
+        return cluster
+    needed = -(-devices // cluster.nodes.count)
+    if needed > cluster.max_nodes:
+        fields["max_nodes"] = needed
+    speed = _cable_gbit_s(interconnect, len(cluster.nodes.nics))
+    if speed is not None:
+        fields[f"link_types.{cluster.fabric.link}.bandwidth"] = f"{speed * _GBIT_S} B/s"
+    return load_cluster(name, fields)
+
+
+def _like(device: str) -> tuple[str, Mapping[str, str]]:
+    """Return a cluster of a device's own nodes on the fat tree of DGX-1.
+
+    Raises
+    ------
+    RidgelineError
+        If there is no node of the device.
+    """
+    for machine in machines():
+        if device in machine.devices and machine.cluster is None:
+            return "dgx1-v100-edr", {"node": machine.node, "node.device": device}
+    raise RidgelineError(f"no description of a machine with several of the device {device}")
+
+
+def _cable_gbit_s(interconnect: str, adapters: int) -> float | None:
+    """Read the bandwidth of one adapter, one direction; None where the text does not say it."""
+    text = interconnect.lower()
+    if found := re.search(r"([\d.]+)\s*gb(?:/s)?\s*(?:ethernet|e\b)", text):
+        return float(found[1]) / max(adapters, 1)
+    return next((speed for name, speed in _CABLES_GBIT_S.items() if name in text), None)

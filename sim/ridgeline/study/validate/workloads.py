@@ -1,0 +1,139 @@
+"""Workloads of published runs as networks of the catalogue (``workloads.yaml``), simulated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any
+
+from ridgeline.config import parse_yaml
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.device import Device
+from ridgeline.hardware.load import load_cluster, load_device
+from ridgeline.parallel.plan import Plan
+from ridgeline.report.result import Result
+from ridgeline.simulation import simulate
+from ridgeline.study.validate.machines import machine_of
+from ridgeline.workload.model import load_model
+
+_MIXED = ("bf16", "fp16")
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A network of the catalogue with fields of it and of a plan.
+
+    Attributes
+    ----------
+    stands_for
+        The network that was measured, where it is not described itself.
+    """
+
+    model: str
+    fields: tuple[tuple[str, Any], ...] = ()
+    plan: tuple[tuple[str, int], ...] = ()
+    stands_for: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.model} for {self.stands_for}" if self.stands_for else self.model
+
+
+def workload(name: str) -> Workload:
+    """Find a workload of a table.
+
+    Raises
+    ------
+    RidgelineError
+        If no network of the catalogue is known to be it, or near it.
+    """
+    found = _workloads().get(name)
+    if found is None:
+        raise RidgelineError(f"no description of the network {name}")
+    return found
+
+
+@lru_cache(maxsize=1024)
+def run_step(
+    work: Workload, device: str, devices: int, batch: int, precision: str, issue_s: float = 0.0
+) -> Result:
+    """Simulate one training step of a workload.
+
+    Degrees of the plan that the workload gives are taken as far as there are devices; the rest is
+    data-parallel, or context-parallel where the batch has fewer samples than that.
+
+    Raises
+    ------
+    RidgelineError
+        If the batch cannot be divided, or there is no machine with so many devices.
+    """
+    degrees = dict(work.plan)
+    rest = devices // math.prod(degrees.values())
+    if rest * math.prod(degrees.values()) != devices:
+        raise RidgelineError(f"{devices} devices cannot be divided by {degrees}")
+    data = math.gcd(rest, batch)
+    if data < rest and "tensor" not in degrees:
+        raise RidgelineError(f"a batch of {batch} cannot be divided between {rest} devices")
+    name, overrides = machine_of(device, devices, None)
+    plan = Plan(
+        **degrees,
+        data=data,
+        context=rest // data,
+        global_batch=batch,
+        micro_batch=1 if "tensor" in degrees else batch // data,
+        precision=precision,
+        issue=issue_s,
+    )
+    return simulate(
+        load_model(work.model, dict(work.fields)), load_cluster(name, dict(overrides)), plan
+    )
+
+
+def usual_precision(device: str, *, mixed: bool) -> str:
+    """Return what networks are trained in where a table does not say it.
+
+    Parameters
+    ----------
+    mixed
+        Mixed precision; else what PyTorch before version 1.12 did with fp32: tf32 on devices that
+        have it.
+
+    Raises
+    ------
+    RidgelineError
+        If the device has neither.
+    """
+    formats = _matrix_formats(_device(device))
+    wanted = _MIXED if mixed else ("tf32", "fp32")
+    for format_ in wanted:
+        if format_ in formats:
+            return f"{format_}-mixed" if mixed else format_
+    raise RidgelineError(f"{device} does not multiply in {' or '.join(wanted)}")
+
+
+_device = cache(load_device)
+
+
+def _matrix_formats(device: Device) -> set[str]:
+    return {
+        format_
+        for engine in device.engines.values()
+        if "matrix" in engine.runs
+        for format_ in engine.rates
+    }
+
+
+@cache
+def _workloads() -> Mapping[str, Workload]:
+    text = resources.files("ridgeline.study.validate").joinpath("workloads.yaml").read_text("utf-8")
+    return {
+        name: Workload(
+            row["model"],
+            tuple(row.get("fields", {}).items()),
+            tuple(row.get("plan", {}).items()),
+            row.get("stands_for", ""),
+        )
+        for name, row in parse_yaml(text, "workloads.yaml").data["workloads"].items()
+    }

@@ -1,0 +1,129 @@
+"""Stated ranges: seeded, replayed and not lowered again, as wide as their tables say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ridgeline.hardware import load_device
+from ridgeline.report import uncertainty as module
+from ridgeline.report.result import Result
+from ridgeline.report.uncertainty import distributions, kind_of, sample, uncertainty
+from ridgeline.report.uncertainty.distributions import ModelError, model_error, relation_of
+from ridgeline.study.validate import SUITES
+
+
+def with_spreads(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """Scale what is known of parameters, and leave the model's own error out."""
+    spread, scatter = distributions.spread, distributions.scatter
+    monkeypatch.setattr(module, "spread", lambda *args: factor * spread(*args))
+    monkeypatch.setattr(module, "scatter", lambda *args: factor * scatter(*args))
+    monkeypatch.setattr(module, "model_error", lambda _: None)
+
+
+def test_equal_results_have_equal_ranges_and_the_json_has_them(result: Result) -> None:
+    stated = json.loads(result.to_json())["uncertainty"]
+    assert stated == uncertainty(replace(result))
+    assert set(stated) == {"step_time_s", "energy_j"}
+    for interval in stated.values():
+        assert 0 < interval["p05"] < interval["p95"]
+    assert stated != uncertainty(result, seed=1)
+
+
+def test_the_keys_of_json_keep_their_order(result: Result) -> None:
+    assert list(result.to_dict())[-2:] == ["uncertainty", "manifest"]
+
+
+def test_nothing_is_lowered_again_and_tables_do_without(
+    result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: Any, **__: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("ridgeline.simulation.lower", forbidden)
+    uncertainty(result)
+    monkeypatch.setattr("ridgeline.report.uncertainty.uncertainty", forbidden)
+    fresh = replace(result)
+    assert "step_time_s" in fresh.to_row()
+    with pytest.raises(AssertionError):
+        fresh.to_dict()
+
+
+@pytest.mark.parametrize("which", ["result", "single", "toy"])
+def test_without_spreads_the_range_is_the_prediction(
+    which: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = request.getfixturevalue(which)
+    with_spreads(monkeypatch, 0.0)
+    stated = uncertainty(result)
+    for end in ("p05", "p95"):
+        assert stated["step_time_s"][end] == pytest.approx(result.step_time_s, rel=1e-9)
+        assert stated["energy_j"][end] == pytest.approx(result.energy_j["total"], rel=1e-9)
+
+
+def test_wider_spreads_make_wider_ranges(single: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    widths = []
+    for factor in (0.5, 1.0, 2.0):
+        with monkeypatch.context() as patch:
+            with_spreads(patch, factor)
+            widths.append(sample(single).spread)
+    assert 0 < widths[0] < widths[1] < widths[2]
+
+
+def test_a_network_of_several_devices_is_another_kind(result: Result, single: Result) -> None:
+    assert kind_of(result) == "several-devices"
+    assert kind_of(single) == "single-device"
+
+
+def test_every_suite_states_a_range() -> None:
+    for kind in (*SUITES, "several-devices"):
+        error = model_error(kind)
+        assert error is not None, kind
+        assert error.n > 5
+        assert min(error.low, error.high) >= 0
+        assert error.low + error.high > 0
+
+
+@given(st.floats(1e-6, 1 - 1e-6))
+def test_quantiles_of_the_normal_distribution(share: float) -> None:
+    found = distributions._standard_normal(np.array([share]))
+    assert found[0] == pytest.approx(NormalDist().inv_cdf(share), rel=1e-7, abs=1e-8)
+
+
+@given(st.floats(-1, 1), st.floats(0, 1), st.floats(0, 1), st.booleans())
+def test_draws_have_the_ends_of_the_interval(
+    median: float, low: float, high: float, points: bool
+) -> None:
+    error = ModelError("k", points, median, low, high, 10, 2, None, None)
+    ends = error.draws(np.array([0.05, 0.5, 0.95]))
+    p05, p95 = error.interval(2.0)
+    expected = 2.0 + ends if points else 2.0 * np.exp(ends)
+    assert [p05, p95] == pytest.approx([expected[0], expected[2]])
+    assert ends[1] == pytest.approx(median, abs=1e-9)
+    wider = error.interval(2.0, 0.5)
+    assert wider[0] <= p05
+    assert wider[1] >= p95
+
+
+@pytest.mark.parametrize(
+    ("device", "origin", "relation"),
+    [
+        ("v100-sxm2-16gb", "v100-sxm2-16gb", "own"),
+        ("v100-pcie-16gb", "v100-sxm2-16gb", "generation"),
+        ("a100-pcie-40gb", "a100-sxm4-40gb", "other"),
+    ],
+)
+def test_shares_that_were_taken_over_say_from_whom(device: str, origin: str, relation: str) -> None:
+    described = load_device(device)
+    row = next(row for row in described.achievable if row.op == "conv2d")
+    assert relation_of(described, row) == (origin, relation)
+    assert distributions.spread("conv2d", "own") < distributions.spread("conv2d", relation) or (
+        relation == "own"
+    )
