@@ -145,7 +145,7 @@ def in_waves(
     processors = next(iter(device.memory.values())).instances.value
     round_latency_s = 2 * far.latency.value if far.latency is not None else 0.0
     launch_s, menu = device.launch_latency.value, device.engines[engine].tiles
-    rows = [achievable_share(op, device, engine, format_) for op, _ in jobs]
+    rows = _shares([op for op, _ in jobs], device, engine, format_)
     kernels = []
     for (op, operands), row in zip(jobs, rows, strict=True):
         share = 1.0 if row is None else row.fraction.value
@@ -173,6 +173,21 @@ def in_waves(
             )
         )
     return done
+
+
+def _shares(
+    ops: Sequence[Op], device: Device, engine: str, format_: str
+) -> list[Achievable | None]:
+    """Find the calibration row of each op; those of one class have the same."""
+    known: dict[tuple[bool, Pass, str], Achievable | None] = {}
+    found = []
+    for op in ops:
+        of = filter_class(op.loops) if isinstance(op.loops, Conv) else ""
+        class_ = (op.sequential, op.priced_as, of)
+        if class_ not in known:
+            known[class_] = achievable_share(op, device, engine, format_)
+        found.append(known[class_])
+    return found
 
 
 def _steps(op: Op, operands: Operands) -> int:

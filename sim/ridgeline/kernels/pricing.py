@@ -7,14 +7,14 @@ This is the roofline with measured efficiencies, applied per op (Williams, Water
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Work
 from ridgeline.kernels import winograd
 from ridgeline.kernels.alike import Alike, described
-from ridgeline.kernels.cost import Moved, OpCost
+from ridgeline.kernels.cost import Moved, OpCost, peak_rates
 from ridgeline.kernels.engines import ENGINE_MODELS, Busy, Job
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
@@ -65,7 +65,7 @@ def price_all(
     kinds: Sequence[Alike], device: Device, given: Given | None = None, search: Search = FAST
 ) -> list[OpCost]:
     """Return what ops cost on a device; as `price`, but all contractions are looked at together."""
-    common = _Common(device)
+    common, rates = _Common(device), peak_rates(device)
     costs: dict[Alike, OpCost] = {}
     able: dict[str, list[str]] = {}
     contractions: dict[str, list[Alike]] = {}
@@ -85,15 +85,15 @@ def price_all(
         ]
         for kind, *found in zip(alike, *by_engine, strict=True):
             more = () if given is not None else _by_winograd(kind, device, able[format_])
-            costs[kind] = _fastest((*found, *more), device)
+            costs[kind] = _fastest((*found, *more), rates)
     return [costs[kind] for kind in kinds]
 
 
-def _fastest(costs: Sequence[OpCost], device: Device) -> OpCost:
+def _fastest(costs: Sequence[OpCost], rates: Mapping[str, float]) -> OpCost:
     """Choose the fastest price, measured efficiencies first."""
     if len(costs) == 1:
         return costs[0]
-    return min(costs, key=lambda cost: (not cost.calibrated, cost.time_s(device)))
+    return min(costs, key=lambda cost: (not cost.calibrated, cost.spans(rates).time_s))
 
 
 def _on_engine(
