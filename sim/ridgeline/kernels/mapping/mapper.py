@@ -169,7 +169,7 @@ def _axes_of(jobs: tuple[Contraction, ...], granule: int) -> tuple[Ints, Ints, F
 
 
 _found: dict[tuple[Machine, Mapper, Objective], dict[Contraction, Mapped]] = {}
-_MOST_FOUND = 16384
+_MOST_FOUND = 8192
 
 
 def _known(machine: Machine, mapper: Mapper, objective: Objective) -> dict[Contraction, Mapped]:
