@@ -202,6 +202,7 @@ if TYPE_CHECKING:
     Seconds = float
     Bytes = float
     BytesPerSecond = float
+    Flop = float
     FlopPerSecond = float
     Watts = float
     JoulesPerByte = float
@@ -214,6 +215,7 @@ else:
     Seconds = _quantity("s")
     Bytes = _quantity("B", zero=False)
     BytesPerSecond = _quantity("B/s", zero=False)
+    Flop = _quantity("FLOP")
     FlopPerSecond = _quantity("FLOP/s", zero=False)
     Watts = _quantity("W")
     JoulesPerByte = _quantity("J/B")

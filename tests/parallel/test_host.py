@@ -51,3 +51,20 @@ def test_a_pipeline_can_be_played_by_both_executors(recompute: str) -> None:
     assert fast.step_time_s == pytest.approx(slow.step_time_s, rel=1e-9)
     assert fast.step_time_s > 2 * rl.simulate(model, "dgx-a100", plan.model_copy(
         update={"issue": 0.0})).step_time_s  # fmt: skip
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(1e-7, 1e-2))
+def test_a_host_that_waits_adds_its_time_to_every_op(issue: float) -> None:
+    alone = rl.load_cluster("v100-sxm2-16gb")
+    plan = rl.Plan(global_batch=16, precision="fp32", issue=issue)
+    free = rl.simulate(MODEL, alone, plan.model_copy(update={"issue": 0.0}))
+    ahead = rl.simulate(MODEL, alone, plan)
+    waits = rl.simulate(MODEL, alone, plan.model_copy(update={"issue_ahead": False}))
+    ops = [op for op in free.details.graph.ops if op.pass_ is not Pass.UPDATE]
+    assert waits.step_time_s == pytest.approx(free.step_time_s + len(ops) * issue, rel=1e-9)
+    assert waits.step_time_s >= ahead.step_time_s * (1 - 1e-12)
+    assert waits.energy_j["dram"] == free.energy_j["dram"]
+    assert sum(v for k, v in waits.time_s.items() if k != "total") == pytest.approx(
+        waits.time_s["total"]
+    )

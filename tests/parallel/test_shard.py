@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+import ridgeline as rl
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.shard import COLLECTIVES, shard
 from ridgeline.workload.graph import Graph, Pass, Role
@@ -162,3 +163,15 @@ def test_kept_activations_of_a_layer(degree: int, sequence: bool, formula: objec
     )
     expected = formula(degree, heads * positions / hidden)
     assert kept / (positions * hidden) == pytest.approx(expected, rel=1e-4)  # statistics apart
+
+
+@pytest.mark.parametrize("precision", ["fp8-mixed", "int8-mixed"])
+def test_quantised_operands_are_divided_like_what_they_are_made_of(precision: str) -> None:
+    model = load_model("llama2-7b", {"layers": 2, "sequence": 512})
+    plans = [
+        rl.Plan(global_batch=8, tensor=8, precision=name) for name in (precision, "bf16-mixed")
+    ]
+    few, plain = (rl.simulate(model, "dgx-h100", plan) for plan in plans)
+    assert few.manifest["not_divided"] == plain.manifest["not_divided"]
+    assert few.memory_bytes["optimizer"] == plain.memory_bytes["optimizer"]
+    assert few.step_time_s < 1.5 * plain.step_time_s

@@ -74,6 +74,11 @@ VERBS = {
         "Count the cycles of the layers in SCALE-Sim's own files.",
         "ridgeline scalesim docs/examples/scalesim/array.cfg docs/examples/scalesim/layers.csv",
     ),
+    "calculon": Verb(
+        "Simulate the step that Calculon's own files describe.",
+        "ridgeline calculon docs/examples/calculon/gpt3-22b.json"
+        " docs/examples/calculon/tensor-8.json docs/examples/calculon/a100.json",
+    ),
     "roofline": Verb(
         "Print a device's ridge points; draw networks and products under its roofs.",
         "ridgeline roofline v100-sxm2-16gb --model resnet18 --out roofline.svg",

@@ -141,13 +141,17 @@ class Achievable(Strict):
 
     engine: str
     format: str
-    op: Literal["gemm", "conv2d", "recurrence"]
+    op: Literal["gemm", "conv2d", "recurrence", "attention", "attention-1"]
+    """attention: both products of scores in one kernel, and all five of its backward pass; -1: by
+    the first version of such kernels."""
     pass_: Literal["forward", "input-gradient", "weight-gradient"] | None = Field(
         default=None, alias="pass"
     )
     """None: any pass."""
     filter: Literal["1x1", "3x3", "larger"] | None = None
     """Class of a convolution: 3x3 at stride 1, where Winograd's algorithm can be; None: any."""
+    at_least: Sourced[units.Flop] | None = None
+    """FLOPs from which on an op belongs to this row; None: any."""
     step_latency: Sourced[units.Seconds] | None = None
     """Of a recurrence: what a step takes besides its product, for the kernels of the cell."""
     fraction: Sourced[float]

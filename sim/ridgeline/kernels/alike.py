@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from ridgeline.kernels.traffic import as_gemm, streamed_bytes
 from ridgeline.workload.formats import find
-from ridgeline.workload.graph import Gemm, Graph, Op, Same, Tensor
+from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Same, Tensor
 
 
 class Alike:
@@ -55,7 +55,7 @@ class Alike:
 
 def moving(size_bytes: float) -> Alike:
     """Return what only moves so many bytes through all of the memory."""
-    return Alike((size_bytes, 0), size_bytes, None, None)
+    return Alike((size_bytes,), size_bytes, None, None)
 
 
 def alike(op: Op, graph: Graph) -> Alike:
@@ -78,7 +78,9 @@ def described(op: Op, graph: Graph) -> Alike:
     """Look at an op; nothing is remembered."""
     moved = streamed_bytes(op, graph)
     if op.loops is None:
-        return Alike((float(moved), op.vector_flops), moved, op, graph)
+        # Updates are issued together, other ops one by one.
+        is_update = op.pass_ is Pass.UPDATE
+        return Alike((float(moved), op.vector_flops, is_update), moved, op, graph)
     tensors = graph.tensors
     key = (
         op.kind,

@@ -94,11 +94,15 @@ def filter_class(loops: Conv) -> str:
 def achievable_share(op: Op, device: Device, engine: str, format_: str) -> Achievable | None:
     """Find the first calibration row of the device that fits an op.
 
-    A recurrence for which there is no row is as good as the products that it consists of.
+    A recurrence or fused attention for which there is no row is as good as the products that it
+    consists of.
     """
     kind = "conv2d" if isinstance(op.loops, Conv) else "gemm"
-    row = _first_row(op, device, engine, format_, "recurrence") if op.sequential else None
-    return row or _first_row(op, device, engine, format_, kind)
+    whole = ["recurrence"] if op.sequential else []
+    if op.kind == "flash-attention":
+        whole = ["attention-1", "attention"] if dict(op.attrs).get("first") else ["attention"]
+    rows = (_first_row(op, device, engine, format_, name) for name in (*whole, kind))
+    return next((row for row in rows if row is not None), None)
 
 
 def _first_row(op: Op, device: Device, engine: str, format_: str, kind: str) -> Achievable | None:
@@ -111,6 +115,8 @@ def _first_row(op: Op, device: Device, engine: str, format_: str, kind: str) -> 
             assert isinstance(op.loops, Conv)
             if row.filter != filter_class(op.loops):
                 continue
+        if row.at_least is not None and op.matrix_flops < row.at_least.value:
+            continue
         return row
     return None
 

@@ -293,8 +293,10 @@ def _engines(device: Device, work: Work, format_: str, op: Op) -> list[str]:
     ]
     if not able:
         formats = {f for e in device.engines.values() if work in e.runs for f in e.rates}
+        other = format_ == "bf16" and "fp16" in formats
+        instead = "; precision fp16-mixed takes as many bytes" if other else ""
         raise RidgelineError(
             f"{device.name} has no engine for {work} work in {format_} (op {op.name!r}); "
-            f"it does {work} work in: {', '.join(sorted(formats)) or 'no format'}"
+            f"it does {work} work in: {', '.join(sorted(formats)) or 'no format'}{instead}"
         )
     return able

@@ -16,6 +16,7 @@ WHOLE, PARTIAL, FREE = -1, -2, -3
 
 STATIC = frozenset({Role.WEIGHT, Role.WEIGHT_COPY, Role.STATE, Role.BUFFER})
 WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
+CASTS = frozenset({"cast", "quantise"})
 _GRADIENTS = frozenset({Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT})
 
 
@@ -50,7 +51,7 @@ class Choice:
         self.chosen: dict[str, str | None] = {}
         self.signatures: dict[str, Signature | None] = {}
         for op in self.forward.values():
-            if op.kind == "cast" and graph.tensors[op.inputs[0]].role in WEIGHTS:
+            if op.kind in CASTS and graph.tensors[op.inputs[0]].role in WEIGHTS:
                 self.root[op.outputs[0]] = self._root(op.inputs[0])
                 self.casts.append(op)
 

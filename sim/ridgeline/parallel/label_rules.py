@@ -28,7 +28,7 @@ def _shapes(op: Op, tensors: Tensors) -> tuple[list[tuple[int, ...]], list[tuple
 
 @rule(
     *("add", "cast", "relu", "sigmoid", "tanh", "gelu", "silu", "multiply", "swiglu", "geglu"),
-    *("dropout", "scale", "unscale"),
+    *("dropout", "scale", "unscale", "quantise"),
 )
 def elementwise(op: Op, tensors: Tensors) -> Signature:
     """All tensors have one shape."""

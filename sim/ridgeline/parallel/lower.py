@@ -28,6 +28,7 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import Sharded, shard
+from ridgeline.parallel.spread import slowest
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.team import COLLECTIVE, Writer
 from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
@@ -98,7 +99,8 @@ def lower(
     ConfigError
         If the graph can not be divided or cut as the plan says.
     """
-    builder, prices = ProgramBuilder(), Prices(cluster.device)
+    builder, idle_s = ProgramBuilder(), 0.0 if plan.issue_ahead else plan.issue
+    prices = Prices(cluster.device, slowest(plan.devices, plan.spread), idle_s)
     prices.add_to(builder)
     wires = Wires(builder, topology, prices.accounts[cluster.device.far_memory], merge=fold)
     mesh = Mesh.of(plan)
@@ -149,7 +151,8 @@ def _written(
     """Write a step; nothing here may depend on how fast a device is."""
     overlaps = {"data": plan.overlap, "tensor": plan.overlap_tensor}
     blocking = frozenset(name for name, does in overlaps.items() if not does)
-    host = Host(builder, plan.issue, waits=plan.pipeline > 1) if plan.issue else None
+    ahead = plan.issue and plan.issue_ahead
+    host = Host(builder, plan.issue, waits=plan.pipeline > 1) if ahead else None
     rows = OpenRows(builder)
     step = Step(plan, Writer(builder, rows, wires, mesh, blocking, host), cut, divided, fold=fold)
     step.write()

@@ -87,6 +87,11 @@ class Plan(Strict):
     issue: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
     """Time of the host to issue one op of the forward or backward pass; 0: its ops are recorded or
     compiled (CUDA graphs, XLA), so that the host is never waited for."""
+    issue_ahead: bool = True
+    """Whether the host issues ops ahead of the device; else it waits for each before the next."""
+    spread: float = Field(default=0.0, ge=0.0, le=0.5)
+    """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
+    slowest of all that it uses (`parallel.spread`). 0: all are alike."""
     order: str = "-".join(DIMENSIONS)
     """Which dimension numbers neighbouring devices: the innermost first."""
 

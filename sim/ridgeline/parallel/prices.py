@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from ridgeline.engine.builder import ProgramBuilder
@@ -14,7 +15,7 @@ from ridgeline.kernels.alike import Alike, alike, moving
 from ridgeline.kernels.cost import peak_rates, places, price_of_place
 from ridgeline.kernels.pricing import price_all
 from ridgeline.parallel.shard import COLLECTIVES
-from ridgeline.workload.graph import Graph, Op, Same
+from ridgeline.workload.graph import Graph, Op, Pass, Same
 
 _FREE = OpCost(0.0)
 _NOTHING = Alike((), 0, None, None)
@@ -48,6 +49,13 @@ class OpenRows:
 class Prices:
     """What ops cost on a device.
 
+    Parameters
+    ----------
+    slower
+        Time of the device's work over that of a typical device (`parallel.spread`).
+    idle_s
+        What the device waits for before each op of the forward and backward pass.
+
     Attributes
     ----------
     resources
@@ -57,8 +65,8 @@ class Prices:
         Engines by format and memory levels: their place among the accounts of a program.
     """
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
+    def __init__(self, device: Device, slower: float = 1.0, idle_s: float = 0.0) -> None:
+        self.device, self.slower, self.idle_s = device, slower, idle_s
         self._costs: dict[Alike, OpCost] = {_NOTHING: _FREE}
         self._capacities = peak_rates(device)
         self._lines = {place: _line(device, place) for place in places(device)}
@@ -119,8 +127,23 @@ class Prices:
 
     def _of(self, kinds: Sequence[Alike]) -> list[OpCost]:
         missing = [kind for kind in kinds if kind not in self._costs]
-        self._costs.update(zip(missing, price_all(missing, self.device), strict=True))
+        for kind, cost in zip(missing, price_all(missing, self.device), strict=True):
+            self._costs[kind] = self._issued(kind, self._slowed(cost))
         return [self._costs[kind] for kind in kinds]
+
+    def _issued(self, kind: Alike, cost: OpCost) -> OpCost:
+        if not self.idle_s or kind.op is None or kind.op.pass_ is Pass.UPDATE:
+            return cost  # updates are issued together
+        return replace(cost, latency_s=cost.latency_s + self.idle_s)
+
+    def _slowed(self, cost: OpCost) -> OpCost:
+        if self.slower == 1.0:
+            return cost
+        return replace(
+            cost,
+            engine_work={name: work * self.slower for name, work in cost.engine_work.items()},
+            level_work={name: work * self.slower for name, work in cost.level_work.items()},
+        )
 
 
 def _line(device: Device, place: str) -> Account:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from ridgeline.cli import execute
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.study.validate import SUITES, Outcome, Validation, steps, validate
+from ridgeline.study.validate import SUITES, Outcome, Validation, shipped, steps, validate
 from ridgeline.study.validate.rows import read_rows
 from ridgeline.study.validate.statistics import spearman, summarise, weighted_quantile
 
@@ -114,12 +115,25 @@ def test_a_suite_without_rows_or_name_is_an_error(tmp_path: Path) -> None:
 
 
 # Every suite that ships beats its trivial predictors; the limits leave some room.
-LIMITS = {"gemm": 0.15, "conv": 0.25, "rnn": 0.25, "single-device": 0.40, "multi-device": 0.15}
+LIMITS = {"gemm": 0.15, "conv": 0.25, "rnn": 0.25, "single-device": 0.28, "multi-device": 0.11}
+
+
+def some(suite: str, folder: Path) -> Path:
+    """Leave out most steps of several devices, or all of those and most of the others."""
+    lines = shipped(suite).read_text("utf-8").splitlines(keepends=True)
+    if suite not in {"single-device", "multi-device"}:
+        return shipped(suite)
+    rows = list(csv.reader(lines))
+    alone = rows[0].index("n_accel")
+    single = [line for line, row in zip(lines, rows, strict=True) if row[alone] == "1"]
+    several = [line for line, row in zip(lines, rows, strict=True) if row[alone] != "1"][1:]
+    kept = single[::4] if suite == "single-device" else [*single, *several[::8]]
+    return table(folder, "".join(kept), lines[0])
 
 
 @pytest.mark.parametrize("suite", [name for name in SUITES if name in LIMITS])
-def test_the_shipped_measurements_are_predicted_well(suite: str) -> None:
-    made = validate(suite)
+def test_the_shipped_measurements_are_predicted_well(suite: str, tmp_path: Path) -> None:
+    made = validate(suite, some(suite, tmp_path))
     error = made.summary.median_abs_error
     assert error is not None
     assert error < LIMITS[suite]

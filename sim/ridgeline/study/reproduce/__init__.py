@@ -6,6 +6,7 @@ it. Nothing of the published figures is in the code.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 
 from ridgeline.errors import RidgelineError, nearest
@@ -13,7 +14,12 @@ from ridgeline.study.reproduce.table import Fit, Reproduction, Row
 
 REPRODUCTIONS = {
     "al-fares": "Strides on a tree and on a fat tree: Al-Fares et al., SIGCOMM 2008",
+    "calculon": "Calculon's predictions for decoders, and ours: Isaev et al., SC 2023",
     "caterpillar": "Training on broadcast-grid cores: Li and Pedram, ASAP 2017",
+    "das": "Data, model and hybrid parallelism on Xeon nodes: Das et al., 2016",
+    "lee": "VGG-A on 128 Xeon nodes: Lee et al., HiPC 2017",
+    "megatron": "Steps of Megatron-LM on 8 to 3,072 A100s: Narayanan et al., Korthikanti et al.",
+    "gpipe": "Throughput by stages and micro-batches: Huang et al., NeurIPS 2019",
     "gpipe-memory": "Parameters and activations of AmoebaNet-D: Huang et al., NeurIPS 2019",
     "recompute": "25 % more compute saves 80 % memory: Knowles, NIPS workshop 2017",
     "storage-depth": "Storage against depth, in step and pipelined: Pedram et al., 2018",
@@ -21,6 +27,8 @@ REPRODUCTIONS = {
     "eyeriss": "AlexNet on a row-stationary array: Chen et al., JSSC 2017",
     "gemmini": "Matrix products on Gemmini's RTL",
     "gemm-accelerators": "Nine matrix-product machines at 45 nm: Pedram et al., IEEE TC 2012",
+    "goyal": "ResNet-50 on 352 P100 over 50 Gb/s Ethernet: Goyal et al., 2017",
+    "pipedream": "Configurations of VGG-16: Harlap et al., 2018",
     "goyal-crossover": "Ring against halving-doubling on 32 servers: Goyal et al., 2017",
     "nccl-all-reduce": "All-reduce on nodes of A100 and V100: nccl-tests, published with vTrain",
     "packet-vs-fluid": "Fluid flows beside htsim's packets on a fat tree of 128 hosts",
@@ -29,8 +37,9 @@ REPRODUCTIONS = {
 __all__ = ["REPRODUCTIONS", "Fit", "Reproduction", "Row", "reproduce"]
 
 
+@cache
 def reproduce(name: str) -> Reproduction:
-    """Compute one published result anew.
+    """Compute one published result anew, once in a process.
 
     Raises
     ------

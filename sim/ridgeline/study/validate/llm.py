@@ -12,6 +12,7 @@ from ridgeline.study.validate.stated import stated_step
 
 COLUMNS = ()
 SHIPPED = "llm.csv"
+_CONTRADICTION = 2.0  # more than FLOPs that are counted in another way can explain
 _COUNTED_AS_4_3 = 4 / 3  # hardware over model FLOPs with full recomputation
 
 
@@ -30,6 +31,11 @@ def _one(row: Row) -> Outcome | Skipped:
     except RidgelineError as error:
         return skip(row, str(error))
     measured_s = _measured_s(row, wanted.devices, wanted.tokens, result.flops_per_step)
+    if rate := number(row, "tflops_per_accel"):
+        stated_s = _from_rate_s(row, rate, wanted.devices, result.flops_per_step)
+        factor = max(measured_s / stated_s, stated_s / measured_s)
+        if factor > _CONTRADICTION:
+            return skip(row, "the row's step time and its FLOP/s are of different batches")
     flops = result.flops_per_step
     peak = flops / (result.mfu * result.step_time_s)  # of all devices
     return Outcome(
@@ -61,5 +67,10 @@ def _measured_s(row: Row, devices: int, tokens: int, flops: float) -> float:
         return tokens / (rate * devices)
     rate = number(row, "tflops_per_accel")
     assert rate
+    return _from_rate_s(row, rate, devices, flops)
+
+
+def _from_rate_s(row: Row, teraflops: float, devices: int, flops: float) -> float:
+    """Step time from FLOP/s a device, which count what is done again."""
     counted = _COUNTED_AS_4_3 if recompute(row) == "full" else 1.0
-    return flops * counted / (rate * 1e12 * devices)
+    return flops * counted / (teraflops * 1e12 * devices)

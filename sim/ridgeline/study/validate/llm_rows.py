@@ -11,6 +11,7 @@ full recomputation where the table has no column for it, sequences of 2,048 toke
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +24,14 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
-from ridgeline.study.validate.names import Framework, find_name, framework_of
+from ridgeline.study.validate.names import (
+    Framework,
+    find_name,
+    framework_of,
+    spread,
+    unknown,
+    unstated_of,
+)
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.model import Model, load_model
 
@@ -59,6 +67,7 @@ class Configuration:
     device: str
     devices: int
     plan: Plan
+    place: str = ""
 
     @property
     def tokens(self) -> int:
@@ -67,7 +76,7 @@ class Configuration:
 
     def simulate(self) -> Result:
         """Simulate the step."""
-        return simulate(self.model, _cluster(self.device, self.devices), self.plan)
+        return simulate(self.model, _cluster(self.device, self.devices, self.place), self.plan)
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
@@ -149,30 +158,39 @@ def configuration(row: Row) -> Configuration:
     RidgelineError
         If something is unknown or missing; the message is the reason to skip the row.
     """
+    if "lora" in f"{row.text('model')} {row.text('other')}".lower():
+        raise RidgelineError("only adapters of the weights are trained (LoRA)")
     framework = framework_of(row.text("framework"))
     model, sequence = _model(row, framework)
     devices = _need(row, "n_accel")
-    device = find_name("devices", row.text("accelerator").split("(")[0].split(",")[0])
+    device = find_name(
+        "devices", row.text("accelerator"), re.split(r"[(,]", row.text("accelerator"))[0]
+    )
     if device is None:
-        raise RidgelineError(f"no description of the device {row.text('accelerator')}")
-    return Configuration(model, sequence, device, devices, _plan(row, devices, framework))
+        raise RidgelineError(unknown("devices", row.text("accelerator")))
+    plan = _plan(row, devices, framework)
+    return Configuration(model, sequence, device, devices, plan, row.text("accelerator"))
 
 
 def _model(row: Row, framework: Framework) -> tuple[Model, int]:
-    """Load the network of a row, by its shape or by its name."""
-    layers, hidden, heads = (whole(row, name) for name in ("n_layers", "hidden", "heads"))
+    """Load the network of a row: by its name, if its shape is that one's, or by its shape."""
+    hidden, heads = (whole(row, name) for name in ("hidden", "heads"))
+    layers = whole(row, "n_layers")
     sequence = whole(row, "seq_len") or _PLAIN_SEQUENCE
     attention = {} if framework.attention is None else {"attention.kernel": framework.attention}
-    if not layers or not hidden or not heads:
-        name = find_name("models", row.text("model"))
-        if name is None:
-            raise RidgelineError(f"neither shape nor description of {row.text('model')}")
+    name = find_name("models", row.text("model"))
+    if name is not None and hidden in {None, load_model(name).description.get("hidden")}:
         fields: dict[str, Any] = {"sequence": sequence}
-        if some := whole(row, "layers"):
+        if some := whole(row, "layers") or layers:
             fields["layers"] = some
         if "latent_attention" in load_model(name).network.model_fields_set:
             attention = {}
         return _loaded(name, tuple({**fields, **attention}.items())), sequence
+    vocabulary = _vocabulary(row) or unstated(row, "vocabulary") or _PLAIN_VOCABULARY
+    if hidden and not layers:
+        layers = _layers(row.text("model"), hidden, vocabulary, whole(row, "pp") or 1)
+    if not layers or not hidden or not heads:
+        raise RidgelineError(f"neither shape nor description of {row.text('model')}")
     ffn, kv_heads = whole(row, "ffn"), whole(row, "kv_heads")
     llama = "llama" in row.text("model").lower()
     shape: dict[str, Any] = {
@@ -181,7 +199,7 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         "attention.heads": heads,
         "feed_forward.width": ffn or 4 * hidden,
         "sequence": sequence,
-        "vocabulary": _vocabulary(row) or _PLAIN_VOCABULARY,
+        "vocabulary": vocabulary,
         **attention,
     }
     if kv_heads:
@@ -189,9 +207,22 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     return _loaded(_LLAMA if llama else _GPT, tuple(shape.items())), sequence
 
 
+def _layers(model: str, hidden: int, vocabulary: int, stages: int) -> int | None:
+    """Layers of a GPT with the billions of parameters of its name, evenly over its stages.
+
+    A layer has 12 hidden**2 weights, the embedding one row for each word.
+    """
+    size = re.search(r"\b(\d+(?:\.\d+)?) ?[Bb]\b", model)
+    if size is None:
+        return None
+    layers = (float(size[1]) * 1e9 - vocabulary * hidden) / (12 * hidden**2)
+    return max(round(layers / stages), 1) * stages
+
+
 def _plan(row: Row, devices: int, framework: Framework) -> Plan:
     tensor, pipeline = whole(row, "tp") or 1, whole(row, "pp") or 1
-    context, chunks = whole(row, "cp") or 1, whole(row, "vpp") or 1
+    context = whole(row, "cp") or 1
+    chunks = whole(row, "vpp") or unstated(row, "chunks") or 1
     if devices % (tensor * pipeline * context):
         raise RidgelineError("the degrees of the plan do not divide the number of devices")
     data = devices // (tensor * pipeline * context)
@@ -204,6 +235,7 @@ def _plan(row: Row, devices: int, framework: Framework) -> Plan:
     precision = row.text("precision").lower()
     if not any(name in precision for name in _PRECISIONS):
         raise RidgelineError(f"unknown precision {row.text('precision') or '(not given)'}")
+    again = row.text("recompute").lower()
     fields: dict[str, Any] = {
         "global_batch": batch,
         "data": data,
@@ -215,8 +247,10 @@ def _plan(row: Row, devices: int, framework: Framework) -> Plan:
         "recompute": recompute(row),
         "sharding": _sharding(row),
         "overlap": framework.overlap,
+        "overlap_tensor": framework.overlap_tensor,
         "issue": framework.issue_s,
-        "sequence": tensor if "sequence parallel" in row.text("recompute").lower() else 1,
+        "spread": spread(),
+        "sequence": tensor if framework.sequence or "sequence parallel" in again else 1,
         "precision": (
             "fp8-mixed" if "fp8" in precision or "float8" in precision
             else "bf16-mixed" if "bf16" in precision else "fp16-mixed"
@@ -270,6 +304,12 @@ def _vocabulary(row: Row) -> int | None:
     return whole(row, "vocab")
 
 
+def unstated(row: Row, name: str) -> int | None:
+    """Return a field that the row's table leaves out and its source has, or None."""
+    value = unstated_of(row.text("model"), row.text("source")).get(name)
+    return None if value is None else int(value)
+
+
 def number(row: Row, name: str) -> float | None:
     """Return a field as a number; None if it is empty or its column is missing."""
     return row.number(name) if name in row.values else None
@@ -307,6 +347,6 @@ def _loaded(name: str, fields: tuple[tuple[str, Any], ...]) -> Model:
 
 
 @lru_cache(maxsize=64)
-def _cluster(device: str, devices: int) -> Cluster:
-    name, overrides = machine_of(device, devices, None)
+def _cluster(device: str, devices: int, place: str) -> Cluster:
+    name, overrides = machine_of(device, devices, None, place)
     return load_cluster(name, dict(overrides))

@@ -8,8 +8,15 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.validate.names import machines
 
 
-def machine_of(device: str, devices: int, nodes: int | None) -> tuple[str, Mapping[str, str]]:
+def machine_of(
+    device: str, devices: int, nodes: int | None, place: str = ""
+) -> tuple[str, Mapping[str, str]]:
     """Return the catalogue's name of a machine with these devices, and what to replace in it.
+
+    Parameters
+    ----------
+    place
+        What the table calls the machine: some are known by it.
 
     Raises
     ------
@@ -19,6 +26,8 @@ def machine_of(device: str, devices: int, nodes: int | None) -> tuple[str, Mappi
     if devices == 1:
         return device, {}
     for machine in machines():
+        if machine.place not in place.lower():
+            continue
         if device in machine.devices and (devices <= machine.in_node and (nodes or 1) == 1):
             return machine.node, {"node.device": device}
         if device in machine.devices and machine.cluster is not None:

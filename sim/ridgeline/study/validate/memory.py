@@ -8,12 +8,16 @@ the technique (recompute=full, ZeRO-1, DP=4, GBS=2048, m=24). Frameworks that st
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.result import Result
-from ridgeline.study.validate.llm_rows import configuration, in_order, number
+from ridgeline.study.validate.llm_rows import Configuration, configuration, in_order, number
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
@@ -25,6 +29,8 @@ _FULL = "OOM"  # instead of a value: the step did not fit; the row says whether 
 _TOTAL = ("max gpu memory", "peak memory", "gpu memory used")
 _ACTIVATIONS = ("activations, first pipeline stage",)
 _STATES = ("params+grads+optimizer",)
+_KINDS = {"activations": ("activations",), "states": ("weights", "gradients", "optimizer")}
+_STEADY = 4  # micro-batches for each stage, where a table has none: more do not add memory
 
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
@@ -40,7 +46,7 @@ def _one(row: Row) -> Outcome | Skipped:
     if measured is None:
         return skip(row, row.values.get("why") or "no measured memory")
     try:
-        wanted = configuration(row)
+        wanted = _short(configuration(row))
         result = wanted.simulate()
     except RidgelineError as error:
         return skip(row, str(error))
@@ -62,13 +68,29 @@ def _one(row: Row) -> Outcome | Skipped:
     )
 
 
+def _short(wanted: Configuration) -> Configuration:
+    """Leave out micro-batches that only repeat what those before hold."""
+    plan = wanted.plan
+    few = min(plan.micro_batches, _STEADY * plan.pipeline)
+    batch = plan.data * plan.micro_batch_size * few
+    return replace(wanted, plan=plan.model_copy(update={"global_batch": batch}))
+
+
 def _predicted(result: Result, what: str) -> float:
-    memory = result.memory_bytes
     if what == "fits":
         return float(result.fits)
-    if what == "states":
-        return float(memory["weights"] + memory["gradients"] + memory["optimizer"])
-    return float(memory[what])
+    if what == "total":
+        return float(result.memory_bytes["total"])
+    # what was allocated for it, whatever else is held at that time
+    return math.fsum(_most(result, kind) for kind in _KINDS[what])
+
+
+def _most(result: Result, kind: str) -> float:
+    """Most bytes of one kind that any rank holds, not only at its fullest moment."""
+    timeline = result.details.timeline
+    column = timeline.program.memory_kinds.index(kind)
+    ranks = np.unique(timeline.program.stream_rank)
+    return float(max(timeline.memory_profile(int(r))[1][:, column].max() for r in ranks))
 
 
 def _weights(result: Result) -> float:
@@ -87,6 +109,8 @@ def _translated(row: Row) -> Row:
     of = next((kind for names, kind in kinds if quantity.startswith(names)), None)
     if of is None:
         return Row(row.file, row.line, {**row.values, "why": f"{quantity} is not simulated"})
+    if why := _unknown(words.lower()):
+        return Row(row.file, row.line, {**row.values, "why": why})
     found = {
         name: match[1] if (match := re.search(rf"\b{name}[= ]?(\d+)", words)) else ""
         for name in ("DP", "GBS", "m", "ZeRO-")
@@ -94,18 +118,34 @@ def _translated(row: Row) -> Row:
     size = _whole(row.text("micro_batch")) or 1
     ranks = (_whole(row.text("tp")) or 1) * (_whole(row.text("pp")) or 1)
     data = max((_whole(row.text("n_accel")) or ranks) // ranks, 1)
-    batch = found["GBS"] or str(data * size * int(found["m"] or row.text("pp") or "1"))
+    stages = _whole(row.text("pp")) or 1
+    steady = _STEADY * stages if stages > 1 else 1
+    batch = found["GBS"] or str(data * size * int(found["m"] or steady))
     values = {
         **row.values,
         "mem_GB_per_accel": row.text("value"),
         "of": of,
         "global_batch_seqs": batch,
-        "precision": "bf16" if "bf16" in words else "fp16",
+        "precision": next((name for name in ("bf16", "float8") if name in words), "fp16"),
         "recompute": _recompute(words),
-        "sharding": f"zero-{found['ZeRO-']}" if found["ZeRO-"] else words.lower(),
+        "sharding": _sharding(words.lower(), found["ZeRO-"]),
         "framework": words,
     }
     return Row(row.file, row.line, values)
+
+
+def _unknown(words: str) -> str | None:
+    """Return what the words of a technique mention without saying it, if something."""
+    if "+cp" in words and not re.search(r"cp ?=? ?\d", words):
+        return "the degree of context parallelism is not given"
+    return "recomputation is not given" if "recompute= " in words else None
+
+
+def _sharding(words: str, stage: str) -> str:
+    """Return how far the state is shared, of the words of a technique: not, if none says so."""
+    if stage:
+        return f"zero-{stage}"
+    return "fsdp" if re.search(r"\bfsdp|\b2d\b", words) else ""  # 2d: FSDP and tensor parallelism
 
 
 def _recompute(words: str) -> str:

@@ -11,18 +11,26 @@ from typing import Any, Literal
 
 from ridgeline import catalog, units
 from ridgeline.config import parse_yaml
+from ridgeline.errors import nearest
 
 Kind = Literal["devices", "models", "precisions"]
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node of these devices, and the cluster of such nodes if there is one."""
+    """A node of these devices, and the cluster of such nodes if there is one.
+
+    Attributes
+    ----------
+    place
+        Part of what tables call this machine, in lower case; "": of any other.
+    """
 
     node: str
     in_node: int
     cluster: str | None
     devices: tuple[str, ...]
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +43,47 @@ class Framework:
         Beginnings of the names that it has in tables, in lower case.
     issue_s
         Time of the host to issue an op (`Plan.issue`).
+    issue_ahead
+        Whether the host goes on while the device works (`Plan.issue_ahead`).
     overlap
         Whether gradients are reduced during the backward pass (`Plan.overlap`).
     attention
         Kernel of attention; None: that of the network's description.
+    sequence
+        Whether tensor-parallel ranks always share the positions between ops (`Plan.sequence`).
+    overlap_tensor
+        Whether ops run beside what these ranks send (`Plan.overlap_tensor`).
     """
 
     begins: tuple[str, ...]
     issue_s: float = 0.0
+    issue_ahead: bool = True
     overlap: bool = True
     attention: str | None = None
+    sequence: bool = False
+    overlap_tensor: bool = False
 
 
 def framework_of(name: str) -> Framework:
     """Return the framework of a row; one that is unknown issues its ops in no time."""
     text = name.lower()
     return next((one for one in _frameworks() if text.startswith(one.begins)), Framework(()))
+
+
+@cache
+def spread() -> float:
+    """Return how far equal devices differ in speed (`Plan.spread`)."""
+    return float(_data()["spread"])
+
+
+def unstated_of(model: str, source: str) -> Mapping[str, Any]:
+    """Return what a table leaves out of a network or its plan that the table's source has."""
+    text = model.lower()
+    rows: list[Mapping[str, Any]] = _data()["unstated"]
+    for known in rows:
+        if text.startswith(tuple(known["begins"])) and known.get("in_source", "") in source:
+            return known
+    return {}
 
 
 def convolves_itself(name: str) -> bool:
@@ -64,28 +97,62 @@ def _frameworks() -> tuple[Framework, ...]:
         Framework(
             tuple(row["begins"]),
             units.parse(row.get("issue", "0 s"), "s"),
+            bool(row.get("issue_ahead", True)),
             bool(row.get("overlap", True)),
             row.get("attention"),
+            bool(row.get("sequence", False)),
+            bool(row.get("overlap_tensor", False)),
         )
         for row in _data()["frameworks"]
     )
 
 
 def find_name(kind: Kind, *names: str) -> str | None:
-    """Return the catalogue's name of the first of `names` that is known, else None."""
+    """Return the catalogue's name of the first of `names` that is known, else None.
+
+    Case, punctuation, vendors and the order of words do not matter.
+    """
     known = _names()[kind]
-    return next((known[_plain(name)] for name in names if _plain(name) in known), None)
+    keys = (key for name in names for key in (_plain(name), _words(name)))
+    return next((known[key] for key in keys if key in known), None)
+
+
+def unknown(kind: Kind, name: str) -> str:
+    """Say that a name of a table is not known, and what comes near it."""
+    what = {"devices": "device", "models": "network", "precisions": "number format"}[kind]
+    return f"no description of the {what} {name or '(not given)'}{nearest(name, _spelled(kind))}"
+
+
+@cache
+def _spelled(kind: Kind) -> tuple[str, ...]:
+    return (*_data()[kind], *(alias for names in _data()[kind].values() for alias in names))
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    """Leave out case, punctuation and what vendors put before names."""
+    return re.sub(r"[^a-z0-9]", "", _without_vendor(name))
+
+
+def _words(name: str) -> str:
+    """Put the words of a name in order."""
+    return " ".join(sorted(re.findall(r"[a-z0-9]+", _without_vendor(name))))
+
+
+def _without_vendor(name: str) -> str:
+    return re.sub(r"\b(nvidia|tesla|geforce|quadro|amd|google|cloud)\b", "", name.lower())
 
 
 @cache
 def machines() -> tuple[Machine, ...]:
     """Return the machines that published measurements were made on."""
     return tuple(
-        Machine(row["node"], row["in_node"], row.get("cluster"), tuple(row["devices"]))
+        Machine(
+            row["node"],
+            row["in_node"],
+            row.get("cluster"),
+            tuple(row["devices"]),
+            row.get("place", ""),
+        )
         for row in _data()["machines"]
     )
 
@@ -93,12 +160,13 @@ def machines() -> tuple[Machine, ...]:
 @cache
 def _names() -> Mapping[str, Mapping[str, str]]:
     data = _data()
-    known = {
-        kind: {_plain(alias): name for name, aliases in data[kind].items() for alias in aliases}
-        for kind in ("devices", "models", "precisions")
-    }
-    for kind in ("devices", "models"):
-        known[kind] |= {_plain(name): name for name in catalog.names(kind)}
+    known: dict[str, dict[str, str]] = {}
+    for kind in ("devices", "models", "precisions"):
+        pairs = [(alias, name) for name, aliases in data[kind].items() for alias in aliases]
+        if kind != "precisions":
+            pairs += [(name, name) for name in catalog.names(kind)]
+        known[kind] = {_words(alias): name for alias, name in pairs}
+        known[kind] |= {_plain(alias): name for alias, name in pairs}
     return known
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ridgeline.errors import RidgelineError
@@ -12,7 +12,14 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
-from ridgeline.study.validate.names import convolves_itself, find_name, framework_of
+from ridgeline.study.validate.names import (
+    Framework,
+    convolves_itself,
+    find_name,
+    framework_of,
+    spread,
+    unknown,
+)
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.model import Model, load_model
 
@@ -23,6 +30,7 @@ COLUMNS = (
 SHIPPED = "steps.csv"
 _SAMPLES = frozenset({"images/s", "sequences/s", "samples/s"})
 _NO_UPDATE = "no update"
+_FEW = 8  # micro-batches that are simulated of a step that accumulates more
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 
 
@@ -38,7 +46,8 @@ class Configuration:
     batch: int
     micro_batches: int
     precision: str
-    issue_s: float = 0.0
+    framework: Framework
+    place: str = ""
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -60,15 +69,15 @@ def configuration(row: Row) -> Configuration:
         raise RidgelineError("this is the speed of inference")
     model = find_name("models", f"{row.text('model')} {row.text('variant')}", row.text("model"))
     if model is None:
-        raise RidgelineError(f"no description of the network {row.text('model')}")
+        raise RidgelineError(unknown("models", row.text("model")))
     if convolves_itself(row.text("framework")):
         raise RidgelineError(f"the convolutions of {row.text('framework')} are not described")
     device = find_name("devices", row.text("accelerator"))
     if device is None:
-        raise RidgelineError(f"no description of the device {row.text('accelerator')}")
+        raise RidgelineError(unknown("devices", row.text("accelerator")))
     precision = find_name("precisions", row.text("precision"))
     if precision is None:
-        raise RidgelineError(f"unknown precision {row.text('precision')}")
+        raise RidgelineError(unknown("precisions", row.text("precision")))
     devices, batch = row.whole("n_accel"), row.whole("batch_per_accel")
     if not devices or not batch:
         raise RidgelineError("the number of devices or the batch is not given")
@@ -84,7 +93,8 @@ def configuration(row: Row) -> Configuration:
         batch=batch * accumulated,  # tables give what a device holds at a time
         micro_batches=accumulated,
         precision=precision,
-        issue_s=framework_of(row.text("framework")).issue_s,
+        framework=framework_of(row.text("framework")),
+        place=row.text("system"),
     )
 
 
@@ -96,8 +106,13 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
     RidgelineError
         If the step cannot be simulated, or the unit is not one that a simulation answers.
     """
-    result = simulated(wanted)
+    few = min(wanted.micro_batches, _FEW)
+    result = simulated(_with_micro_batches(wanted, few))
     step_s = result.step_time_s
+    if wanted.micro_batches > few:  # each further one takes as long as the last ones
+        fewer = simulated(_with_micro_batches(wanted, few // 2))
+        each_s = (step_s - fewer.step_time_s) / (few - few // 2)
+        step_s += (wanted.micro_batches - few) * each_s
     if "data" in row.values and _NO_UPDATE in row.text("data"):
         step_s -= result.time_s["optimizer"]
     if row.text("unit") in _SAMPLES:
@@ -106,8 +121,14 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
         scale = result.tokens_per_s
     else:
         raise RidgelineError(f"the unit {row.text('unit')} is not one of the simulation")
-    predicted = scale * result.step_time_s / step_s
+    predicted = scale * result.step_time_s * (wanted.micro_batches / few) / step_s
     return predicted, scale * _THIRD / result.mfu
+
+
+def _with_micro_batches(wanted: Configuration, number: int) -> Configuration:
+    """Return the configuration with another number of micro-batches of the same size."""
+    size = wanted.batch // wanted.micro_batches
+    return replace(wanted, batch=size * number, micro_batches=number)
 
 
 @lru_cache(maxsize=4096)
@@ -118,7 +139,10 @@ def simulated(wanted: Configuration) -> Result:
         global_batch=wanted.batch * wanted.devices,
         micro_batch=wanted.batch // wanted.micro_batches,
         precision=wanted.precision,
-        issue=wanted.issue_s,
+        issue=wanted.framework.issue_s,
+        issue_ahead=wanted.framework.issue_ahead,
+        overlap=wanted.framework.overlap,
+        spread=spread(),
     )
     return simulate(_model(wanted.model, wanted.fields), _cluster(wanted), plan)
 
@@ -134,7 +158,7 @@ def _has_sequence(name: str) -> bool:
 
 
 def _cluster(wanted: Configuration) -> Cluster:
-    name, overrides = machine_of(wanted.device, wanted.devices, wanted.nodes)
+    name, overrides = machine_of(wanted.device, wanted.devices, wanted.nodes, wanted.place)
     return _loaded(name, tuple(overrides.items()))
 
 

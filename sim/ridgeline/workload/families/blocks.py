@@ -66,8 +66,9 @@ class Attention(Strict):
     """Whether the product after attention adds a bias."""
     fused: bool = True
     """Whether queries, keys and values are one matrix product."""
-    kernel: Literal["separate", "flash"] = "separate"
-    """Separate ops, which store the scores, or one op, which does not (FlashAttention)."""
+    kernel: Literal["separate", "flash", "flash-1"] = "separate"
+    """Separate ops, which store the scores, or one op, which does not (FlashAttention-2; flash-1:
+    its first version)."""
     scaled: bool = True
     """Whether scores are divided by the square root of the head size."""
     dropout: Probability = 0.0
@@ -125,7 +126,7 @@ class Attention(Strict):
         """Write attention between given queries, keys and values."""
         heads, kv_heads = self.heads, self.kv_heads or self.heads
         scale = 1 / math.sqrt(b.shape(q)[2] // heads) if self.scaled else 1.0
-        if self.kernel == "flash" and not positions.table:
+        if self.kernel != "separate" and not positions.table:
             return ops.flash_attention(
                 b,
                 f"{name}.flash",
@@ -137,6 +138,7 @@ class Attention(Strict):
                 scale=scale,
                 causal=causal,
                 dropout=self.dropout,
+                first=self.kernel == "flash-1",
             )
         p = ops.attention_scores(b, f"{name}.scores", q, k, heads, kv_heads, causal=causal)
         if positions.table:

@@ -66,12 +66,14 @@ def flash_attention(
     scale: float,
     causal: bool = False,
     dropout: float = 0.0,
+    first: bool = False,
 ) -> str:
     """Scores, softmax, dropout and context by one op, which stores no scores.
 
     Dao et al., FlashAttention, NeurIPS 2022, arXiv:2205.14135, Algorithms 1 and 4: the logarithm of
     every row's sum is kept, and the backward pass forms the scores again. Its loops count both
     products, one after the other: k is the size of a key plus that of a value; backward five.
+    `first`: the kernel of 2022, which reaches less of the peak than its successors.
     """
     (n, rows, size), (_, columns, _) = _per_head(b, layer, q, heads), b.shape(k)
     of_value = _per_head(b, layer, v, kv_heads)[2]
@@ -79,6 +81,7 @@ def flash_attention(
     y = b.activation(f"{layer}.y", (n, rows, heads * of_value), b.numerics.compute)
     sums = b.activation(f"{layer}.log-sums", (n, heads, rows), MASTER)
     group = heads // kv_heads
+    version: Attrs = (("first", True),) if first else ()
     b.emit(
         FLASH,
         layer,
@@ -87,7 +90,12 @@ def flash_attention(
         loops=Gemm(group * rows, columns, size + of_value, batch=n * kv_heads),
         flops=(FLASH.forward.flops + bool(dropout) * DROPOUT.forward.flops)
         * (n * heads * rows * columns),
-        attrs=(*_attrs(heads, kv_heads, causal), ("scale", scale), ("probability", dropout)),
+        attrs=(
+            *_attrs(heads, kv_heads, causal),
+            ("scale", scale),
+            ("probability", dropout),
+            *version,
+        ),
     )
     return y
 

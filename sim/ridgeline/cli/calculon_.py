@@ -1,0 +1,56 @@
+"""``ridgeline calculon``: Calculon's own files, read and simulated."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ridgeline.cli.output import console, print_json
+
+
+def calculon_(
+    application: str,
+    execution: str,
+    system: str,
+    *,
+    like: str = "selene-a100",
+    output: str | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Simulate one training step that Calculon's three files describe.
+
+    Prints what of the files has no counterpart here, field by field, and then the step.
+
+    Parameters
+    ----------
+    application
+        Calculon's application .json file (the model).
+    execution
+        Calculon's execution .json file (the plan).
+    system
+        Calculon's system .json file (the machine).
+    like
+        Machine of the catalogue that gives what the files do not have: energies and idle power.
+    output
+        Folder to write the model and the machine to as YAML, for other verbs.
+    json
+        Print the result as JSON.
+    """
+    from ridgeline.study.calculon import read_calculon
+
+    read = read_calculon(application, execution, system, like)
+    if output is not None:
+        read.write(output)
+    result = read.simulate()
+    if json:
+        print_json({**result.to_dict(), "remarks": list(read.remarks)})
+        return
+    from ridgeline.report.summary import print_summary
+
+    screen = console()
+    print_summary(result, screen)
+    for remark in read.remarks:
+        screen.print(f"note: {remark}", soft_wrap=True, markup=False)
+    if output is not None:
+        screen.print(f"the same: {read.command(output)}", soft_wrap=True, markup=False)

@@ -1,0 +1,208 @@
+"""What Calculon's three JSON files may hold: application, execution and system.
+
+The fields are those of Calculon as published (Isaev et al., SC 2023, calculon-ai/calculon), in all
+forms that its system files have had: an engine's rate and efficiencies by number format, or one
+rate with efficiencies by format; collective factors as ``[factor, offset]`` or as a number.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from ridgeline.config import FieldError, Strict
+
+MAX_NODE = 1024
+"""Devices that a node has at most."""
+Count = Annotated[int, Field(ge=1, le=10**6)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Step = Annotated[tuple[NotNegative, Share], Field(strict=False)]
+Steps = Annotated[tuple[Step, ...], Field(strict=False, min_length=1)]
+DataType = Literal["float8", "float16", "bfloat16", "float32"]
+Factor = Annotated[tuple[Positive, float | None], Field(strict=False)]
+
+
+class Application(Strict):
+    """A decoder of equal blocks."""
+
+    hidden: Count
+    feedforward: Count
+    seq_size: Count
+    attn_heads: Count
+    attn_size: Count
+    num_blocks: Annotated[int, Field(ge=1, le=1000)]
+
+
+class Execution(Strict):
+    """How it is distributed. Fields with a default are not in files of older versions."""
+
+    num_procs: Count
+    tensor_par: Count
+    pipeline_par: Count
+    data_par: Count
+    tensor_par_net: Annotated[int, Field(ge=0)]
+    pipeline_par_net: Annotated[int, Field(ge=0)]
+    data_par_net: Annotated[int, Field(ge=0)]
+    batch_size: Annotated[int, Field(ge=1, le=2**31)]
+    microbatch_size: Annotated[int, Field(ge=1, le=2**31)]
+    datatype: DataType
+    fused_activation: bool = False
+    attention_type: Literal["multihead", "multiquery"] = "multihead"
+    activation_recompute: Literal["full", "attn_only", "none"]
+    pipeline_interleaving: Annotated[int, Field(ge=1, le=10**4)]
+    optimizer_sharding: bool
+    tensor_par_comm_type: Literal["ar", "p2p_rs_ag", "rs_ag"]
+    in_network_reduction: bool = False
+    tensor_par_overlap: Literal["none", "ring", "pipe"] = "none"
+    seq_par_ag_redo: bool
+    data_par_overlap: bool
+    weight_offload: bool
+    activations_offload: bool
+    optimizer_offload: bool
+    training: bool
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Execution:
+        product = self.tensor_par * self.pipeline_par * self.data_par
+        if self.num_procs != product:
+            raise FieldError(
+                f"{self.num_procs} is not tensor_par x pipeline_par x data_par = {product}",
+                "num_procs",
+            )
+        if self.batch_size % (self.data_par * self.microbatch_size):
+            raise FieldError(
+                f"{self.batch_size} is no multiple of data_par x microbatch_size ="
+                f" {self.data_par * self.microbatch_size}",
+                "batch_size",
+            )
+        if self.pipeline_interleaving > 1 and self.pipeline_par == 1:
+            raise FieldError("needs pipeline_par of at least 2", "pipeline_interleaving")
+        for field in ("weight_offload", "optimizer_offload"):
+            if getattr(self, field):
+                raise FieldError("not simulated; of all that waits, activations can be", field)
+        if not self.training:
+            raise FieldError("inference is not simulated, only training steps", "training")
+        return self
+
+
+class Rate(Strict):
+    """An engine in one number format: peak, and the share of it by size of the op in GFLOP."""
+
+    tflops: Positive
+    gflops_efficiency: Steps
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Rate:
+        check_steps(self.gflops_efficiency, "gflops_efficiency")
+        return self
+
+
+class Processor(Strict):
+    """An engine by number format."""
+
+    float8: Rate | None = None
+    float16: Rate | None = None
+    bfloat16: Rate | None = None
+    float32: Rate | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_rate(cls, raw: Any) -> Any:
+        """Turn one rate with efficiencies by format into a rate for each format."""
+        if not isinstance(raw, dict) or "tflops" not in raw:
+            return raw
+        known = {"tflops", "gflops_efficiency"}
+        if unknown := sorted(set(raw) - known):
+            raise FieldError(f"unknown field {unknown[0]!r}", unknown[0])
+        steps = raw.get("gflops_efficiency")
+        if not isinstance(steps, dict):
+            raise FieldError("expected efficiencies by number format", "gflops_efficiency")
+        return {
+            format_: {"tflops": raw["tflops"], "gflops_efficiency": of}
+            for format_, of in steps.items()
+        }
+
+    def rates(self) -> dict[DataType, Rate]:
+        """Return the formats that it has."""
+        found: dict[DataType, Rate | None] = {
+            "float8": self.float8,
+            "float16": self.float16,
+            "bfloat16": self.bfloat16,
+            "float32": self.float32,
+        }
+        return {format_: rate for format_, rate in found.items() if rate is not None}
+
+
+class Memory(Strict):
+    """A memory: the share of its bandwidth by size of the access in MB."""
+
+    GiB: Positive
+    GBps: Positive
+    MB_efficiency: Steps
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Memory:
+        check_steps(self.MB_efficiency, "MB_efficiency")
+        return self
+
+
+class Ops(Strict):
+    """Bytes that an operation moves over bytes of the operand; of collectives with an offset."""
+
+    p2p: Positive | Factor
+    reduce_scatter: Positive | Factor
+    all_gather: Positive | Factor
+    all_reduce: Positive | Factor
+
+
+class Network(Strict):
+    """A tier of the network."""
+
+    bandwidth: Positive
+    efficiency: Share
+    size: Count
+    latency: NotNegative
+    ops: Ops
+    collective_minus1_scalar: bool | None = None
+    must_be_filled: bool = False
+    processor_usage: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
+class System(Strict):
+    """A machine."""
+
+    matrix: Processor
+    vector: Processor
+    mem1: Memory
+    mem2: Memory
+    processing_mode: Literal["roofline", "no_overlap"]
+    networks: Annotated[tuple[Network, ...], Field(strict=False, min_length=1)]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> System:
+        for engine in ("matrix", "vector"):
+            if not getattr(self, engine).rates():
+                raise FieldError("there is no number format", engine)
+        if len(self.networks) > 2:
+            raise FieldError(
+                f"found {len(self.networks)} tiers; one or two can be read: a node, and a fabric",
+                "networks",
+            )
+        if (size := self.networks[0].size) > MAX_NODE:
+            raise FieldError(
+                f"found {size} processors; at most {MAX_NODE} on the first tier can be read",
+                *("networks", 0, "size"),
+            )
+        return self
+
+
+def check_steps(steps: tuple[tuple[float, float], ...], field: str) -> None:
+    """Raise FieldError unless sizes fall down to 0, so that every size has a share."""
+    sizes = [size for size, _ in steps]
+    if sizes != sorted(set(sizes), reverse=True):
+        raise FieldError("sizes must fall from row to row", field)
+    if sizes[-1] != 0:
+        raise FieldError(f"the last size must be 0, found {sizes[-1]:g}", field, len(sizes) - 1)
