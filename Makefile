@@ -24,7 +24,7 @@ explore: $(READY)
 
 # The tests that need PyTorch and onnx, in a virtual environment of their own.
 test-trace: $(TRACE_READY)
-	$(TRACE_VENV)/bin/python -m pytest tests/workload/trace
+	$(TRACE_VENV)/bin/python -m pytest tests/workload/trace tests/study/live
 
 lint: $(READY)
 	$(BIN)/ruff check sim tests benchmarks

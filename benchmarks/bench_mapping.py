@@ -10,6 +10,7 @@ magnitude.
 from __future__ import annotations
 
 import csv
+import math
 import resource
 import statistics
 import time
@@ -19,7 +20,7 @@ from pathlib import Path
 import ridgeline as rl
 from ridgeline.hardware import load_device
 from ridgeline.kernels.mapping.device import machine_of
-from ridgeline.kernels.mapping.mapper import Machine, Mapper, forget, map_contraction
+from ridgeline.kernels.mapping.mapper import Buffer, Machine, Mapper, forget, map_contraction
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 HERE = Path(__file__).parent
@@ -82,6 +83,17 @@ def main() -> None:
         for op in ops
     )
     print(f"  with 256 KiB of buffers: mean {statistics.mean(apart):.3%}, most {apart[-1]:.3%}")
+
+    # Another level of buffers before the arrays: an invented machine.
+    l1 = Buffer("l1", (math.inf,) * 3 + (512 * 1024.0,), True, True, 1 / 3e12, 0.0, 1e-12)
+    deep = machine._replace(nearer=(l1,), near_byte_s=1 / 6e12)
+    for mapper in ("fast", "optimal"):
+        map_contraction(*ops[0], deep, mapper)  # compile
+        taken = sorted(1e3 * search_s(*op, deep, mapper) for op in ops)
+        print(
+            f"{mapper:8} on two levels of buffers: mean {statistics.mean(taken):5.1f} ms, "
+            f"median {statistics.median(taken):5.1f} ms, longest {taken[-1]:5.1f} ms"
+        )
 
     cluster, plan = rl.load_cluster("tpu-v2"), rl.Plan(global_batch=256, precision="bf16-mixed")
     rl.simulate(model, cluster, plan)

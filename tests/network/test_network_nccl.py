@@ -13,13 +13,15 @@ import pytest
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.network import collective, from_cluster, nccl
+from ridgeline.network.algorithms.pipelines import double_tree_sent
 from ridgeline.network.astrasim import (
     Dimension,
+    System,
     collective_time_ns,
-    read_network,
-    read_system,
+    network_time_ns,
     ring_time_ns,
 )
+from ridgeline.network.astrasim_files import read_network, read_system
 from ridgeline.network.calibration import fit_linear
 from ridgeline.network.schedule import closed_form_time_s
 from ridgeline.study.reproduce import reproduce
@@ -43,17 +45,17 @@ def errors(machine: str, name: str, ranks: set[int], least_bytes: float) -> list
 
 
 @pytest.mark.parametrize(
-    ("ranks", "median"), [({8}, 0.05), ({4}, 0.06), ({4, 8}, 0.05), ({2}, 0.15)]
+    ("ranks", "median"), [({8}, 0.03), ({4}, 0.02), ({4, 8}, 0.025), ({2}, 0.03)]
 )
 def test_a100_is_as_far_off_as_is_documented(ranks: set[int], median: float) -> None:
-    # Nothing is fitted to these rows; docs/network.md has the table.
+    # Only the time of starting is fitted, to every other row; docs/network.md has the table.
     found = errors("dgx-a100", "nccl_all_reduce_a100.csv", ranks, 8e6)
     assert statistics.median(map(abs, found)) < median
 
 
 def test_v100_is_within_two_percent_at_large_sizes() -> None:
     found = errors("dgx1-v100", "nccl_all_reduce_v100.csv", {8}, 16 * 2**20)
-    assert statistics.median(map(abs, found)) < 0.02
+    assert statistics.median(map(abs, found)) < 0.03
 
 
 def test_protocols_follow_each_other_as_sizes_grow() -> None:
@@ -67,25 +69,84 @@ def test_protocols_follow_each_other_as_sizes_grow() -> None:
 
 
 def test_simple_ring_of_one_node_is_the_formula_of_nccl() -> None:
-    # 8.4 us + 14 * 3.4 us + 2 * 7/8 S / (12 * 20 GB/s); 600 GB/s both ways are 12 links of 25
+    # start + 14 * 3.4 us + 2 * 7/8 S / (12 * 20 GB/s); 600 GB/s both ways are 12 links of 25
     result = collective("all-reduce", 1e9, "dgx-a100", algorithm="ring")
-    assert result.time_s == pytest.approx(8.4e-6 + 14 * 3.4e-6 + 1.75 * 1e9 / 240e9)
-    # chosen automatically, what the last round brings is copied as well: one more round's bytes
+    assert result.time_s == pytest.approx(31e-6 + 14 * 3.4e-6 + 1.75 * 1e9 / 240e9)
+    # chosen automatically, a slice fills the pipeline and what comes last is copied in memory
     chosen = collective("all-reduce", 1e9, "dgx-a100")
-    assert chosen.time_s == pytest.approx(result.time_s + 1e9 / 8 / 240e9)
-    # NVLS: 25 us + S / (18 * 20.6 GB/s * 0.85 * 5/6)
-    result = collective("all-reduce", 1e9, "dgx-h100")
-    assert result.time_s == pytest.approx(25e-6 + 1e9 / (370.8e9 * 0.85 * 5 / 6))
+    assert chosen.algorithm == "ring-simple"
+    memory = 0.914 * 2039e9
+    more_s = 24 * 2**20 / 240e9 + 2 * 1e9 / 8 / memory
+    assert chosen.time_s == pytest.approx(result.time_s + more_s)
+    small = collective("all-reduce", 32e6, "dgx-a100", algorithm="ring-simple")
+    plain = collective("all-reduce", 32e6, "dgx-a100", algorithm="ring")
+    assert small.time_s == pytest.approx(plain.time_s + 2e6 / 240e9 + 2 * 4e6 / memory)
+
+
+def test_nvls_is_a_pipeline_of_chunks() -> None:
+    # 25 us + (chunks + 2)/chunks S / (18 * 20.6 GB/s * 0.85 * 7/8); 16 channels and 8 heads
+    rate = 370.8e9 * 0.85 * 7 / 8
+    for size, chunk in ((4e6, 16384), (16e6, 32768), (1e8, 65536), (2e9, 131072)):
+        result = collective("all-reduce", size, "dgx-h100", algorithm="nvls")
+        assert result.time_s == pytest.approx(25e-6 + (size + 2 * 128 * chunk) / rate)
+    # one chunk is read, added up and sent, one after the other
+    result = collective("all-reduce", 1e6, "dgx-h100", algorithm="nvls")
+    assert result.time_s == pytest.approx(25e-6 + 3e6 / rate)
+    assert collective("all-reduce", 0.0, "dgx-h100", algorithm="nvls").time_s == 25e-6
+
+
+def test_tree_of_nodes_is_held_back_by_its_inner_nodes() -> None:
+    assert [double_tree_sent(n) for n in (2, 3, 4, 8, 64)] == [1.0, 1.5, 2.0, 2.0, 2.0]
+    two, eight = (
+        collective("all-reduce", 2.0**33, "superpod-h100", ranks=n, algorithm="nvls-tree")
+        for n in (16, 64)
+    )
+    # 57.7 GB/s of bus bandwidth for each of 8 channels, and 45.5 on more than two nodes
+    assert two.busbw_bytes_per_s == pytest.approx(8 * 57.7e9, rel=0.01)
+    assert 0.95 * 8 * 45.5e9 < (eight.busbw_bytes_per_s or 0) < 8 * 45.5e9
 
 
 def test_ll_and_tree_are_the_formulas_of_nccl() -> None:
-    topology = from_cluster(load_cluster("dgx-a100"), 8)
+    topology = from_cluster(load_cluster("dgx-a100", {"node.collective_latency": "8.4 us"}), 8)
     found = {s.algorithm: s for s in nccl.candidates("all-reduce", topology, range(8), 1e6)}
     times = {name: closed_form_time_s(s, topology) for name, s in found.items()}
-    assert times["ring-ll"] == pytest.approx(6.6e-6 + 14 * 0.6e-6 + 1.875 * 1e6 / 87.7e9)
-    assert times["ring-ll128"] == pytest.approx(14e-6 + 14 * 1.9e-6 + 1.875 * 1e6 / (0.92 * 240e9))
+    copy_s = 2 * 1e6 / 8 / topology.memory_bytes_per_s
+    assert times["ring-ll"] == pytest.approx(6.6e-6 + 14 * 0.6e-6 + 1.75 * 1e6 / 87.7e9 + copy_s)
+    assert times["ring-ll128"] == pytest.approx(
+        14e-6 + 14 * 1.9e-6 + 1.75 * 1e6 / (0.92 * 240e9) + copy_s
+    )
     tree = 0.92 * 240e9 * 7 / 9 * 0.6  # 1 MB: the 14th entry of the correction
     assert times["tree-ll128"] == pytest.approx(14e-6 + 14 * 1.25e-6 + 2 * 1e6 / tree)
+
+
+@pytest.mark.parametrize("op", ["broadcast", "reduce"])
+def test_broadcast_goes_round_an_open_ring(op: str) -> None:
+    topology = from_cluster(load_cluster("dgx-a100"), 8)
+    (simple,) = (
+        s for s in nccl.candidates(op, topology, range(8), 1e9) if s.algorithm == "ring-simple"
+    )
+    assert closed_form_time_s(simple, topology) == pytest.approx(31e-6 + 7 * 3.4e-6 + 1e9 / 240e9)
+    into = dict.fromkeys(range(8), 0.0)
+    for link, size in simple.bytes_on_wire().items():
+        if topology.target[link] < 8:
+            into[int(topology.target[link])] += size
+    received = [size for size in into.values() if size]
+    assert received == pytest.approx([1e9] * 7)  # all but the root of a broadcast
+    assert (into[0] == 0.0) == (op == "broadcast")
+
+
+def test_choice_and_time_are_two_things() -> None:
+    # NCCL counts on 92 % of the links with LL128, of which NVLink 2 gives less
+    topology = from_cluster(load_cluster("dgx1-v100"), 8)
+    chosen = nccl.choice("all-reduce", topology, range(8), 2.0**23)
+    assert chosen is not None
+    assert chosen.algorithm == "ring-ll128"
+    times = {
+        s.algorithm: closed_form_time_s(s, topology)
+        for s in nccl.candidates("all-reduce", topology, range(8), 2.0**23)
+    }
+    assert times["ring-simple"] < times["ring-ll128"]
+    assert nccl.choice("all-to-all", topology, range(8), 1e6) is None
 
 
 def test_zero_latency_and_no_nvlink_leave_the_plain_ring() -> None:
@@ -140,10 +201,77 @@ def test_compatibility_mode_of_a_collective() -> None:
     assert gathered.time_s == pytest.approx(
         1e-9 * ring_time_ns("all-gather", 2**20, 8, bandwidth_gib_per_s=50, latency_ns=500)
     )
-    with pytest.raises(RidgelineError, match="is for one dimension"):
-        collective("all-reduce", 2**20, "Torus(4x4, 50 GiB/s, 500 ns)", compat="astrasim")
+    torus = collective("all-reduce", 2**20, "Torus(4x4, 50 GiB/s, 500 ns)", compat="astrasim")
+    dimensions = [Dimension("Ring", 4, 50, 500)] * 2
+    assert torus.time_s == pytest.approx(
+        1e-9 * network_time_ns("all-reduce", ["ring"] * 2, 2**20, dimensions)
+    )
+    assert torus.algorithm == "hierarchical"
+    for where in ("Mesh(4x4, 50 GiB/s, 500 ns)", "dgx-a100", "FatTree(4, 1 GB/s, 1 us)"):
+        with pytest.raises(RidgelineError, match="is for products of Ring"):
+            collective("all-reduce", 2**20, where, compat="astrasim")
+    with pytest.raises(RidgelineError, match="compatibility mode is 'astrasim' or"):
+        collective("all-reduce", 2**20, text, compat="astra")  # type: ignore[arg-type]
+    with pytest.raises(RidgelineError, match="needs its compatibility mode"):
+        collective("all-reduce", 2**20, text, system=System())
+    halves = System({"all-reduce": ("direct", "halving-doubling")}, splits=1)
+    with pytest.raises(RidgelineError, match="2 algorithms for all-reduce, the network 1"):
+        collective("all-reduce", 2**20, text, compat="astrasim", system=halves)
     with pytest.raises(RidgelineError, match="has no 'all-to-al'"):
         ring_time_ns("all-to-al", 1, 2, bandwidth_gib_per_s=1, latency_ns=0)
+
+
+_OWN_NAMES = {"halvingDoubling": "halving-doubling"}
+
+
+@pytest.mark.parametrize("row", rows("astrasim_dimensions.csv"))
+def test_astrasim_in_several_dimensions_to_the_nanosecond(row: dict[str, str]) -> None:
+    parts = zip(
+        row["topology"].split("x"), map(int, row["npus"].split("x")),
+        map(float, row["bandwidth_GiBps"].split("/")), map(float, row["latency_ns"].split("/")),
+        strict=True,
+    )  # fmt: skip
+    system = System(
+        {}, int(row["endpoint_delay_ns"]), int(row["splits"]), int(row["active_chunks"]),
+        float(row["local_mem_bw"]),
+    )  # fmt: skip
+    time_ns = network_time_ns(
+        row["collective"].replace("_", "-"),
+        [_OWN_NAMES.get(name, name) for name in row["algo"].split("/")],
+        int(row["size_bytes"]),
+        [Dimension(*part) for part in parts],
+        system,
+    )
+    assert time_ns == int(row["cycles_ns"])
+
+
+def test_astrasim_with_switches_that_store() -> None:
+    found = rows("astrasim_aware.csv")
+    exact = 0
+    for row in found:
+        op, algorithm = row["collective"].replace("_", "-"), row["algo"]
+        dimension = Dimension(
+            row["topology"], int(row["npus"]), float(row["bandwidth_GiBps"]),
+            float(row["latency_ns"]),
+        )  # fmt: skip
+        system = System(
+            {}, int(row["endpoint_delay_ns"]), int(row["splits"]), int(row["active_chunks"]),
+            float(row["local_mem_bw"]), stores=True,
+        )  # fmt: skip
+        names = [_OWN_NAMES.get(algorithm, algorithm)]
+        if (op, algorithm) == ("all-reduce", "direct"):
+            with pytest.raises(RidgelineError, match="one dimension and rounds"):
+                network_time_ns(op, names, int(row["size_bytes"]), [dimension], system)
+            continue
+        time_ns = network_time_ns(op, names, int(row["size_bytes"]), [dimension], system)
+        assert time_ns == pytest.approx(int(row["cycles_ns"]), rel=1e-3)
+        exact += time_ns == int(row["cycles_ns"])
+    assert exact == 15
+    assert len(found) == 17
+    text = "Switch(8, 50 GiB/s, 500 ns)"
+    unaware = collective("all-reduce", 2**26, text, compat="astrasim")
+    aware = collective("all-reduce", 2**26, text, compat="astrasim-aware")
+    assert aware.time_s > unaware.time_s
 
 
 def test_astrasim_files(tmp_path: Path) -> None:
@@ -170,9 +298,43 @@ def test_astrasim_files(tmp_path: Path) -> None:
     system.write_text('{"all-reduce-implementation": ["rings"], "local-mem-bw": 1}')
     with pytest.raises(ConfigError, match="did you mean 'ring'"):
         read_system(system)
-    system.write_text("{")
-    with pytest.raises(ConfigError, match="not JSON"):
-        read_system(system)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[" * 100_000, "nested"),
+        ("[]", "one object"),
+        ("null", "one object"),
+        ("{}", "'local-mem-bw' is missing"),
+        ('{"local-mem-bw": NaN}', "a number from 0"),
+        ('{"local-mem-bw": Infinity}', "a number from 0"),
+        ('{"local-mem-bw": true}', "a number from 0"),
+        ('{"local-mem-bw": 0}', "more than 0"),
+        ('{"local-mem-bw": "fast"}', "a number from 0"),
+        ('{"local-mem-bw": 1, "endpoint-delay": 1e400}', "endpoint-delay is a number"),
+        ('{"local-mem-bw": 1, "preferred-dataset-splits": 0}', "at least 1; found 0"),
+        ('{"local-mem-bw": 1, "preferred-dataset-splits": 2.5}', "whole number"),
+        ('{"local-mem-bw": 1, "all-reduce-implementation": "ring"}', "a list of algorithms"),
+        ('{"local-mem-bw": 1, "all-reduce-implementation": [1]}', "no algorithm is called 1"),
+    ],
+)
+def test_odd_system_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "system.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_system(path)
+
+
+def test_splits_of_less_than_a_byte_are_refused() -> None:
+    ring = [Dimension("Ring", 4, 50, 500)]
+    with pytest.raises(RidgelineError, match="cannot be cut into 5 splits"):
+        network_time_ns("all-reduce", ["ring"], 4, ring, System(splits=5))
+    with pytest.raises(RidgelineError, match="an algorithm for each dimension"):
+        network_time_ns("all-reduce", ["ring"], 4, ring * 2)
+    with pytest.raises(RidgelineError, match="of which an all-to-all has ring and direct"):
+        network_time_ns("all-to-all", ["halving-doubling"], 4096, ring)
 
 
 _ASTRASIM = {"halvingDoubling": "halving-doubling", "oneRing": "ring", "oneDirect": "direct"}
@@ -218,11 +380,11 @@ def test_a_line_is_found_in_spite_of_an_odd_point() -> None:
         fit_linear(model, measured - 1.7)
 
 
-def test_calibrated_all_reduces_are_within_two_percent_where_measurements_are_smooth() -> None:
+def test_calibrated_all_reduces_are_within_three_percent_and_a_half() -> None:
     made = reproduce("nccl-all-reduce")
     errors_of: dict[str, list[float]] = {}
     for row in made.rows:
         errors_of.setdefault(row.group, []).append(abs(row.residual))
     means = {group: sum(errors) / len(errors) for group, errors in errors_of.items()}
-    assert max(means[group] for group in ("2 x A100", "4 x A100", "4 x V100")) < 0.025
-    assert max(means.values()) < 0.08
+    assert max(means[group] for group in ("2 x A100", "4 x A100", "4 x V100")) < 0.03
+    assert max(means.values()) < 0.035

@@ -55,6 +55,24 @@ def test_fill_in_is_that_of_random_sets() -> None:
         assert share == pytest.approx(found, rel=0.02)
 
 
+@pytest.mark.parametrize("fill_in", ["independent", "worst"])
+def test_what_switches_add_up_fills_in(fill_in: str) -> None:
+    # A leaf sends up what its two hosts sent, and everyone gets what all eight sent, which is the
+    # most that passes a link; four leaves have two hosts and one uplink of the same bandwidth each.
+    d, size, where = 0.01, 1e8, "Tree(8, 2, 2, 1 GB/s, 0 s)"
+    packed = Compression(density=d, fill_in=fill_in)  # type: ignore[arg-type]
+    one, two, all_s = packed.share(np.array([1, 2, 8])) * size / 1e9
+    found = collective("all-reduce", size, where, algorithm="in-network", compression=packed)
+    assert found.time_s == pytest.approx(all_s)
+    share = {name.split(" ")[0]: part for name, part in found.link_utilisation.items()}
+    assert share["host0->leaf0"] == pytest.approx(one / all_s)
+    assert share["leaf1->core"] == pytest.approx(two / all_s)
+    # never chosen by itself: the switches that are described add dense values
+    best = collective("all-reduce", size, where, compression=packed)
+    assert "in-network" not in best.algorithm
+    assert best.time_s > found.time_s
+
+
 def test_deep_gradient_compression_has_its_ceiling() -> None:
     # Lin et al., ICLR 2018: 0.1 % of the values, 32 bits each and 16 for the run length
     assert 1 / Compression(density=0.001).share(np.array([1]))[0] == pytest.approx(667, abs=0.5)

@@ -7,7 +7,7 @@ before; how long it is computed is counted by the systolic closed forms, one div
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from oracles.mapping_trace import Index, Ranges, elements
@@ -15,7 +15,7 @@ from oracles.tile_events import makespan
 from ridgeline.kernels.mapping.mapper import Machine
 from ridgeline.kernels.mapping.nest import Nest
 from ridgeline.kernels.systolic.closed_form import folds, layout, passes, spans
-from ridgeline.kernels.systolic.partition import Arrays, reduction_cycles, splits
+from ridgeline.kernels.systolic.partition import Arrays, divisions, reduction_cycles
 
 Extents = dict[str, int]
 
@@ -30,16 +30,32 @@ class Played(NamedTuple):
     room: float
     words: tuple[int, int, int, int]
     traffic_bytes: float
+    results: int
 
 
-def tiles(nest: Nest, extents: Extents, order: tuple[tuple[str, ...], ...]) -> Iterator[Ranges]:
+class Within(NamedTuple):
+    """The tile of the level behind; what has partial sums already, and what other tiles touched.
+
+    `earlier` are elements of c of other tiles before; `ended` tells whether sums become results.
+    """
+
+    tile: Ranges
+    touched: set[Index]
+    earlier: set[Index]
+    ended: bool
+
+
+Inside = Callable[[Ranges, bool, Within], float]
+
+
+def tiles(within: Ranges, extents: Extents, order: tuple[tuple[str, ...], ...]) -> Iterator[Ranges]:
     """Tiles in the order of the loops, `order` from the outermost to the innermost."""
     dims = [dim for group in order for dim in group]
-    fixed = {dim: (0, size) for dim, size in nest.size.items() if dim not in dims}
-    starts = [range(0, nest.size[dim], extents[dim]) for dim in dims]
+    fixed = {dim: span for dim, span in within.items() if dim not in dims}
+    starts = [range(*within[dim], extents[dim]) for dim in dims]
     for place in itertools.product(*starts):
         yield fixed | {
-            dim: (low, min(low + extents[dim], nest.size[dim]))
+            dim: (low, min(low + extents[dim], within[dim][1]))
             for dim, low in zip(dims, place, strict=True)
         }
 
@@ -51,7 +67,7 @@ def cycles_of(
     """Seconds of a tile in the fastest way; `sizes` along batch, m, n, k."""
     found = []
     for how in arrays.schedules:
-        for parts in splits(arrays.number, arrays.network is not None):
+        for parts in divisions(arrays.number, arrays.network is not None):
             b, m, n, k = (folds(size, part) for size, part in zip(sizes, parts, strict=True))
             cycles = spans(m, n, k, b, arrays.rows, arrays.columns, how, max).total()
             if not last:
@@ -64,8 +80,8 @@ def cycles_of(
             height, width, _ = layout(how.dataflow, m, n, k)
             enter = passes(how.dataflow, folds(height, arrays.rows), folds(width, arrays.columns))
             near = (
-                moved[0] * enter[0] * used[2]
-                + moved[1] * enter[1] * used[1]
+                moved[0] * enter[0] * (1 if arrays.multicast else used[2])
+                + moved[1] * enter[1] * (1 if arrays.multicast else used[1])
                 + 2 * moved[2] * enter[2] * used[3]
             )
             found.append(max(cycles * machine.cycle_s, near * machine.near_byte_s))
@@ -74,20 +90,26 @@ def cycles_of(
 
 def play(
     nest: Nest, groups: tuple[tuple[str, ...], ...], extents: Extents,
-    order: tuple[int, ...], machine: Machine,
+    order: tuple[int, ...], machine: Machine, within: Within | None = None,
+    inside: Inside | None = None,
 ) -> Played:  # fmt: skip
-    """Play a tiling; `groups` are the dimensions behind batch, m, n, k, `order` these axes."""
-    all_tiles = list(tiles(nest, extents, tuple(groups[axis] for axis in order)))
+    """Play a tiling; `groups` are the dimensions behind batch, m, n, k, `order` these axes.
+
+    `inside` gives the seconds of a tile in nearer buffers; without it the engine computes it.
+    """
+    if within is None:
+        within = Within({dim: (0, size) for dim, size in nest.size.items()}, set(), set(), True)
+    all_tiles = list(tiles(within.tile, extents, tuple(groups[axis] for axis in order)))
     before: dict[str, tuple] = {}
-    touched: set[Index] = set()
+    touched = set(within.touched)
     load, compute, store = [], [], []
     words = [0, 0, 0, 0]
     biggest = dict.fromkeys("abc", 0.0)
     places: dict[str, set] = {name: set() for name in "abc"}
     width = dict(zip("abc", (*machine.widths[:2], machine.widths[3]), strict=True))
     window = {dim for dim in ("r", "s") if dim in nest.size}
-    last_of_k = {dim: nest.size[dim] for dim in groups[3]}
-    traffic = 0.0
+    last_of_k = {dim: within.tile[dim][1] for dim in groups[3]}
+    traffic, results = 0.0, 0
     for i, tile in enumerate(all_tiles):
         loaded = 0.0
         sets = {operand.name: elements(operand, tile) for operand in nest.operands}
@@ -108,20 +130,21 @@ def play(
                 loaded += len(sets[name]) * width[name]
             before[name] = place
         after = all_tiles[i + 1] if i + 1 < len(all_tiles) else None
+        whole = within.ended and all(tile[dim][1] == end for dim, end in last_of_k.items())
+        earlier = set(within.earlier)
+        if overlaps(nest):
+            for other in all_tiles[:i]:
+                if any(other[d] != tile[d] for d in nest.operands[2].dims):
+                    earlier |= elements(nest.operands[2], other)
         leaves = after is None or any(after[d] != tile[d] for d in nest.operands[2].dims)
         stored = 0.0
         if leaves:
             # A result counts as complete with the first tile that it is in, see `pipeline`.
-            whole = all(tile[dim][1] == size for dim, size in last_of_k.items())
-            final = 0
-            if whole:
-                earlier = set()
-                for other in all_tiles[:i]:
-                    if any(other[d] != tile[d] for d in nest.operands[2].dims):
-                        earlier |= elements(nest.operands[2], other) if overlaps(nest) else set()
-                final = len(sets["c"] - earlier)
+            final = len(sets["c"] - earlier) if whole else 0
+            results += final
             words[3] += len(sets["c"])
             stored = final * machine.widths[2] + (len(sets["c"]) - final) * machine.widths[3]
+        begun = set(touched)
         touched |= sets["c"]
         sizes = [1, 1, 1, 1]
         for axis, dims in enumerate(groups):
@@ -131,7 +154,9 @@ def play(
             times = nest.size["r"] * nest.size["s"]
             sizes[2 if {"p", "q"} <= set(groups[3]) else 3] *= times
         moved = tuple(len(sets[name]) * width[name] for name in "abc")
-        if machine.arrays is None:
+        if inside is not None:
+            compute.append(inside(tile, after is None, Within(tile, begun, earlier, whole)))
+        elif machine.arrays is None:
             product = sizes[0] * sizes[1] * sizes[2] * sizes[3]
             near = moved[0] + moved[1] + 2 * moved[2]
             compute.append(max(product * machine.mac_s, near * machine.near_byte_s))
@@ -143,7 +168,7 @@ def play(
     buffers = 2 if machine.double else 1
     room = sum(size * (buffers if len(places[name]) > 1 else 1) for name, size in biggest.items())
     time_s = makespan(load, compute, store, buffers, buffers, machine.shared_port)
-    return Played(time_s, sum(compute), load[0], store[-1], room, tuple(words), traffic)
+    return Played(time_s, sum(compute), load[0], store[-1], room, tuple(words), traffic, results)
 
 
 def overlaps(nest: Nest) -> bool:

@@ -111,6 +111,10 @@ VERBS = {
         "Predict measurements that others published, and say how far off.",
         "ridgeline validate gemm",
     ),
+    "calibrate": Verb(
+        "Measure this machine, and describe it as a device.",
+        "ridgeline calibrate --quick --seconds 1 --out this-machine.yaml",
+    ),
     "list": Verb("List the shipped models and machines.", "ridgeline list devices"),
     "show": Verb("Show one model, machine or energy table.", "ridgeline show resnet50"),
     "doctor": Verb("Check the installation.", "ridgeline doctor"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -20,6 +20,8 @@ def collective_(
     algorithm: str = "auto",
     cost: str | None = None,
     compression: str | None = None,
+    compat: Literal["astrasim", "astrasim-aware"] | None = None,
+    system: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Time one collective that has the links of a machine to itself.
@@ -42,6 +44,11 @@ def collective_(
     compression
         What is sent of the buffer: "density=0.001 value=32 place=16 fill_in=independent" (bits;
         fill_in is independent, worst or none), or "value=8" for narrower values.
+    compat
+        astrasim: the time that ASTRA-sim 2 reports for a product of rings and switches;
+        astrasim-aware: with its congestion-aware backend, in one dimension.
+    system
+        With it, an ASTRA-sim system file (JSON).
     json
         Print the answer as JSON.
     """
@@ -59,6 +66,11 @@ def collective_(
         from ridgeline.network.sparse import compression_of
 
         packed = compression_of(compression)
+    settings = None
+    if system is not None:
+        from ridgeline.network.astrasim_files import read_system
+
+        settings = read_system(system)
     answer = collective(
         operation,
         parse(size, "B"),
@@ -67,6 +79,8 @@ def collective_(
         algorithm=algorithm,
         cost=model,
         compression=packed,
+        compat=compat,
+        system=settings,
     )
     if json:
         print_json(asdict(answer))

@@ -54,9 +54,12 @@ def print_op(result: OpResult, json: bool, found: BreakEven | None = None) -> No
     for name, seconds in result.parts_s.items():
         times.add_row(name, show(seconds, "s", 4))
     screen.print(times)
-    moved = plain_table({"traffic": "left", "bytes": "right", "of compulsory": "right"})
+    moved = plain_table(
+        {"traffic": "left", "bytes": "right", "of compulsory": "right", "energy": "right"}
+    )
     for name, size in result.traffic_bytes.items():
-        moved.add_row(name, show(size, "B", 4), f"{size / result.compulsory_bytes:.2f}")
+        share = f"{size / result.compulsory_bytes:.2f}"
+        moved.add_row(name, show(size, "B", 4), share, show(result.level_energy_j[name], "J", 4))
     screen.print(moved)
     energy = plain_table({"energy": "left", "joules": "right", "share": "right"})
     for name, joules in result.energy_j.items():

@@ -20,6 +20,12 @@ def validate_(
     rows: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
     plot: str | None = None,
+    live: Annotated[bool, Parameter(negative="")] = False,
+    calibration: str | None = None,
+    backend: str | None = None,
+    device: str = "cpu",
+    seconds: float = 30.0,
+    quick: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Predict measurements, and say how far the predictions are off.
 
@@ -35,13 +41,35 @@ def validate_(
         Print the answer as JSON.
     plot
         Draw predicted over measured of every row into this file (png, svg, pdf).
+    live
+        Predict training steps on this very machine, then measure them.
+    calibration
+        With --live: a device file of this machine; without it, it is calibrated now.
+    backend
+        With --live: numpy or torch; by default torch where it is installed.
+    device
+        With --live: cpu or cuda.
+    seconds
+        With --live: about how long the calibration may take.
+    quick
+        With --live: few shapes, and one batch of each network.
     """
     from ridgeline.errors import RidgelineError
     from ridgeline.study.validate import SUITES, validate
 
-    if suite is None and data is not None:
+    if live:
+        if suite is not None or data is not None:
+            raise RidgelineError("--live measures its own rows: leave out the suite and --data")
+        made = [_live(backend, calibration, device, seconds, quick)]
+        suite = made[0].suite
+    elif (calibration, backend, device, seconds, quick) != (None, None, "cpu", 30.0, False):
+        raise RidgelineError(
+            "--calibration, --backend, --device, --seconds and --quick go with --live"
+        )
+    elif suite is None and data is not None:
         raise RidgelineError(f"say which suite the file is for (one of: {', '.join(SUITES)})")
-    made = [validate(name, data) for name in (SUITES if suite is None else [suite])]
+    else:
+        made = [validate(name, data) for name in (SUITES if suite is None else [suite])]
     if plot is not None:
         from ridgeline.report.figures import save
         from ridgeline.study.validate.residuals import residuals
@@ -58,6 +86,24 @@ def validate_(
         _print_skipped(one)
     if plot is not None:
         console().print(f"wrote {plot}", markup=False, soft_wrap=True)
+
+
+def _live(
+    backend: str | None, calibration: str | None, device: str, seconds: float, quick: bool
+) -> Validation:
+    from ridgeline.cli.calibrate_ import said
+    from ridgeline.study.live import Check, live
+
+    return live(
+        Check(
+            backend=backend,
+            calibration=calibration,
+            device=device,
+            seconds=seconds,
+            quick=quick,
+        ),
+        said,
+    )
 
 
 def _print_summaries(made: list[Validation]) -> None:

@@ -29,7 +29,7 @@ from ridgeline.engine.queues import (
 )
 from ridgeline.engine.room import count_room, count_users, reverse
 from ridgeline.engine.sharing import begin_flow, divide, end_flow, no_change
-from ridgeline.engine.tables import FLOW, NONE, PLACE, RESOURCE, STREAM, USER, Records
+from ridgeline.engine.tables import FLOW, NONE, PLACE, RESOURCE, STREAM, USER, Places, Records
 from ridgeline.engine.timeline import Timeline
 from ridgeline.engine.validate import check_program
 
@@ -104,6 +104,7 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
         empty_list(n_streams),
         empty_list(n_resources),
         empty_list(n_streams),
+        empty_list(int(n_users.max(initial=0))),
         tournament(n_streams),
         tournament(n_streams),
         tournament(n_resources),
@@ -143,10 +144,11 @@ def _play(
     places: Records,
     users: Records,
     ready: Indices,  # heaps of ready tasks, one for each stream
-    marked: Ints,  # list of the streams that are to pick in this round
-    picked: Ints,  # list of the tasks that got all their picks in this round
-    listed: Ints,  # lists of the resources and streams connected to a change of the flows
-    reached: Ints,
+    marked: Places,  # list of the streams that are to pick in this round
+    picked: Places,  # list of the tasks that got all their picks in this round
+    listed: Places,  # lists of the resources and streams connected to a change of the flows
+    reached: Places,
+    frozen: Places,
     fixed_ends: Floats,  # tournaments of the streams: when their fixed times and flows end
     fluid_ends: Floats,
     full: Floats,  # tournaments of the levels at which resources are full and flows capped
@@ -187,6 +189,7 @@ def _play(
                 fluid_ends,
                 full,
                 capped,
+                frozen,
             )
         now = fluid_ends[1]
         if fixed_ends[1] <= now * (1.0 + MOMENT):
@@ -251,7 +254,7 @@ def _make_ready(
     missing: Indices,
     streams: Records,
     ready: Indices,
-    marked: Ints,
+    marked: Places,
 ) -> None:
     """Add a task to the ready ones of all its streams."""
     first, last = crew_ptr[crew[task]], crew_ptr[crew[task] + 1]
@@ -264,14 +267,16 @@ def _make_ready(
 
 
 @kernel_part
-def _mark(stream: int, streams: Records, marked: Ints) -> None:
+def _mark(stream: int, streams: Records, marked: Places) -> None:
     if not streams[stream]["is_marked"]:
         streams[stream]["is_marked"] = True
         append(marked, stream)
 
 
 @kernel_part
-def _pick(missing: Indices, streams: Records, ready: Indices, marked: Ints, picked: Ints) -> None:
+def _pick(
+    missing: Indices, streams: Records, ready: Indices, marked: Places, picked: Places
+) -> None:
     """Let all free marked streams pick, and list the tasks that are then picked by their crew.
 
     A listed task may lose a pick to a task that another of its streams prefers, in this round.
@@ -319,7 +324,7 @@ def _vacate(
     crew_ptr: Ints,
     crew_stream: Indices,
     streams: Records,
-    marked: Ints,
+    marked: Places,
 ) -> None:
     for member in range(crew_ptr[crew[task]], crew_ptr[crew[task] + 1]):
         streams[crew_stream[member]]["is_busy"] = False

@@ -13,16 +13,19 @@ import math
 import numpy as np
 
 from ridgeline._jit import kernel_part
-from ridgeline.engine.program import Floats, Indices, Ints
+from ridgeline.engine.program import Floats, Indices
+from ridgeline.engine.tables import Places
+
+ONE = np.uint64(1)
 
 
-def empty_list(capacity: int) -> Ints:
+def empty_list(capacity: int) -> Places:
     """Return an empty list for up to `capacity` items."""
-    return np.zeros(capacity + 1, np.int64)
+    return np.zeros(capacity + 2, np.uint32)
 
 
 @kernel_part
-def append(items: Ints, item: int) -> None:
+def append(items: Places, item: int) -> None:
     """Add an item to the end of a list."""
     items[0] += 1
     items[items[0]] = item
@@ -74,12 +77,12 @@ def tournament(leaves: int) -> Floats:
 @kernel_part
 def set_time(tree: Floats, leaf: int, time: float) -> None:
     """Give a leaf its time; infinity removes it."""
-    node = (len(tree) >> 1) + leaf
+    node = np.uint64((len(tree) >> 1) + leaf)
     tree[node] = time
-    while node > 1:
-        rival = tree[node ^ 1]
+    while node > ONE:
+        rival = tree[node ^ ONE]
         time = rival if rival < time else time
-        node >>= 1
+        node >>= ONE
         if tree[node] == time:
             return  # nothing changes further up
         tree[node] = time
@@ -95,10 +98,10 @@ def hold_again(tree: Floats) -> None:
 @kernel_part
 def first_leaf(tree: Floats) -> int:
     """Return the lowest leaf that has the least time; there must be one."""
-    half = len(tree) >> 1
+    half = np.uint64(len(tree) >> 1)
     least = tree[1]
-    node = 1
+    node = ONE
     while node < half:
-        node <<= 1
-        node += tree[node] != least  # no branch to be mispredicted
-    return node - half
+        node <<= ONE
+        node += np.uint64(tree[node] != least)  # no branch to be mispredicted
+    return int(np.int64(node - half))

@@ -8,7 +8,7 @@ from ridgeline._jit import kernel
 from ridgeline.engine.program import Floats, Ints
 from ridgeline.engine.queues import empty_list, tournament
 from ridgeline.engine.sharing import begin_flow, divide, no_change
-from ridgeline.engine.tables import FLOW, LEG, PLACE, RESOURCE, USE, USER, Records
+from ridgeline.engine.tables import FLOW, LEG, PLACE, RESOURCE, USE, USER, Places, Records
 
 
 def fair_rates(capacity: Floats, use_ptr: Ints, use_resource: Ints, use_share: Floats) -> Floats:
@@ -47,6 +47,7 @@ def fair_rates(capacity: Floats, use_ptr: Ints, use_resource: Ints, use_share: F
         np.zeros(len(uses), USER),
         empty_list(n_resources),
         empty_list(n_flows),
+        empty_list(int(n_users.max(initial=0))),
         tournament(n_flows),
         tournament(n_resources),
         tournament(n_flows),
@@ -64,8 +65,9 @@ def _divide_once(
     resources: Records,
     places: Records,
     users: Records,
-    listed: Ints,
-    reached: Ints,
+    listed: Places,
+    reached: Places,
+    frozen: Places,
     ends: Floats,
     full: Floats,
     capped: Floats,
@@ -73,4 +75,6 @@ def _divide_once(
 ) -> None:
     for flow in range(len(flows)):
         begin_flow(flow, flow, 0.0, flows, legs, uses, resources, places, users, listed, change[0])
-    divide(0.0, flows, resources, places, users, listed, reached, change[0], ends, full, capped)
+    divide(
+        0.0, flows, resources, places, users, listed, reached, change[0], ends, full, capped, frozen
+    )

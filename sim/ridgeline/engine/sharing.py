@@ -22,9 +22,9 @@ import math
 import numpy as np
 
 from ridgeline._jit import kernel_part
-from ridgeline.engine.program import Floats, Ints
+from ridgeline.engine.program import Floats
 from ridgeline.engine.queues import append, first_leaf, hold_again, set_time
-from ridgeline.engine.tables import CHANGE, NONE, Records
+from ridgeline.engine.tables import CHANGE, NONE, Places, Records
 
 BELOW = 1.0 - 1e-9
 """Levels that are equal in exact arithmetic lie above a floor, however they are rounded."""
@@ -52,7 +52,7 @@ def begin_flow(
     resources: Records,
     places: Records,
     users: Records,
-    listed: Ints,
+    listed: Places,
     change: Records,
 ) -> None:
     """Let the fluid work of one round of the stream's leg begin; `divide` gives it a rate."""
@@ -91,7 +91,7 @@ def end_flow(
     resources: Records,
     places: Records,
     users: Records,
-    listed: Ints,
+    listed: Places,
     change: Records,
 ) -> None:
     """Take a flow off its resources."""
@@ -115,7 +115,7 @@ def end_flow(
 
 
 @kernel_part
-def _list_resource(resource: int, resources: Records, listed: Ints) -> None:
+def _list_resource(resource: int, resources: Records, listed: Places) -> None:
     if not resources[resource]["is_listed"]:
         resources[resource]["is_listed"] = True
         append(listed, resource)
@@ -128,29 +128,18 @@ def divide(
     resources: Records,
     places: Records,
     users: Records,
-    listed: Ints,
-    reached: Ints,
+    listed: Places,
+    reached: Places,
     change: Records,
     ends: Floats,
     full: Floats,
     capped: Floats,
+    frozen: Places,
 ) -> None:
     """Give all flows that a change may concern their fair rates and their new ends."""
-    _reach(flows, resources, places, users, listed, reached, change)
-    _fill(flows, resources, places, users, listed, reached, full, capped)
-    leaves = len(ends) >> 1
-    many = MANY * reached[0] > leaves
-    for i in range(1, reached[0] + 1):
-        flow = flows[reached[i]]
-        if flow["fair"] != flow["rate"]:
-            flow["left"] = max(flow["left"] - flow["rate"] * (now - flow["since"]), 0.0)
-            flow["rate"] = flow["fair"]
-            flow["since"] = now
-            end = now + flow["left"] / flow["rate"]
-            if many:
-                ends[leaves + reached[i]] = end
-            else:
-                set_time(ends, reached[i], end)
+    _reach(flows, resources, places, users, listed, reached, change, capped)
+    many = MANY * reached[0] > len(ends) >> 1
+    _fill(now, flows, resources, places, users, listed, full, capped, ends, many, frozen)
     if many:
         hold_again(ends)
     for i in range(1, listed[0] + 1):
@@ -166,46 +155,60 @@ def _reach(
     resources: Records,
     places: Records,
     users: Records,
-    listed: Ints,
-    reached: Ints,
+    listed: Places,
+    reached: Places,
     change: Records,
+    capped: Floats,
 ) -> None:
     """List the flows above the floor that are connected to the listed resources, and theirs.
 
     They begin to rise: each listed resource gets what is free of it for them.
     """
     floor = change["floor"]
+    known = 1
     i = 1
     while i <= listed[0]:
         resource = resources[listed[i]]
         free, rise, rising = resource["capacity"], 0.0, 0
+        n = np.uint64(reached[0])
         for number in range(resource["first_user"], resource["last_user"]):
             here = users[number]
             flow = flows[here["flow"]]
+            share = here["share"]
             if flow["level"] < floor:
-                free -= here["share"] * flow["rate"]
+                free -= share * flow["rate"]
                 continue
-            rise += here["share"] * flow["weight"]
+            rise += share * flow["weight"]
             rising += 1
-            if flow["fair"] != NONE:
-                flow["fair"] = NONE
-                append(reached, here["flow"])
-                for other in range(flow["first_place"], flow["last_place"]):
-                    _list_resource(places[other]["resource"], resources, listed)
+            n += np.uint64(1)
+            reached[n] = here["flow"]
+            n -= np.uint64(flow["fair"] == NONE)
+            flow["fair"] = NONE
+        reached[0] = n
         resource["free"], resource["rise"], resource["rising"] = free, rise, rising
+        while known <= reached[0]:
+            flow = flows[reached[known]]
+            if flow["cap"] < math.inf:
+                set_time(capped, reached[known], flow["cap"] / flow["weight"])
+            for place in range(flow["first_place"], flow["last_place"]):
+                _list_resource(places[place]["resource"], resources, listed)
+            known += 1
         i += 1
 
 
 @kernel_part
 def _fill(
+    now: float,
     flows: Records,
     resources: Records,
     places: Records,
     users: Records,
-    listed: Ints,
-    reached: Ints,
+    listed: Places,
     full: Floats,
     capped: Floats,
+    ends: Floats,
+    many: bool,
+    frozen: Places,
 ) -> None:
     """Raise the level of all reached flows until caps and full resources have frozen all.
 
@@ -213,20 +216,26 @@ def _fill(
     level can only rise when flows freeze below it, so it may be too low but never too high; it is
     brought up to date when it comes first.
     """
-    for i in range(1, reached[0] + 1):
-        flow = flows[reached[i]]
-        if flow["cap"] < math.inf:
-            set_time(capped, reached[i], flow["cap"] / flow["weight"])
+    half = len(full) >> 1
+    all_at_once = MANY * listed[0] > half
     for i in range(1, listed[0] + 1):
         resource = resources[listed[i]]
         if resource["rising"] > 0:
-            set_time(full, listed[i], resource["free"] / resource["rise"])
+            level = resource["free"] / resource["rise"]
+            if all_at_once:
+                full[half + listed[i]] = level
+            else:
+                set_time(full, listed[i], level)
+    if all_at_once:
+        hold_again(full)
     while True:
         level = full[1]
         if capped[1] < level:
             stream = first_leaf(capped)
             if flows[stream]["fair"] == NONE:
-                _freeze(stream, capped[1], flows[stream]["cap"], flows, resources, places)
+                rate = flows[stream]["cap"]
+                _freeze(stream, capped[1], rate, flows, resources, places)
+                _set_rate(stream, rate, now, flows, ends, many)
             set_time(capped, stream, math.inf)
             continue
         if level == math.inf:
@@ -239,11 +248,17 @@ def _fill(
             if current > level:
                 set_time(full, first, current)
                 continue
+            n = np.uint64(0)
             for number in range(resource["first_user"], resource["last_user"]):
                 stream = users[number]["flow"]
-                flow = flows[stream]
-                if flow["fair"] == NONE:
-                    _freeze(stream, level, level * flow["weight"], flows, resources, places)
+                frozen[n] = stream
+                n += np.uint64(flows[stream]["fair"] == NONE)  # no branch to be mispredicted
+            for i in range(n):
+                stream = frozen[i]
+                if flows[stream]["fair"] == NONE:  # it may use the resource twice
+                    rate = level * flows[stream]["weight"]
+                    _freeze(stream, level, rate, flows, resources, places)
+                    _set_rate(stream, rate, now, flows, ends, many)
         set_time(full, first, math.inf)
 
 
@@ -261,3 +276,20 @@ def _freeze(
         resource["free"] -= here["share"] * rate
         resource["rise"] -= here["share"] * flow["weight"]
         resource["rising"] -= 1
+
+
+@kernel_part
+def _set_rate(
+    stream: int, rate: float, now: float, flows: Records, ends: Floats, many: bool
+) -> None:
+    """Let a flow go on at its new rate; `many` leaves the tournament of its ends to be held."""
+    flow = flows[stream]
+    if rate != flow["rate"]:
+        flow["left"] = max(flow["left"] - flow["rate"] * (now - flow["since"]), 0.0)
+        flow["rate"] = rate
+        flow["since"] = now
+        end = now + flow["left"] / rate
+        if many:
+            ends[(len(ends) >> 1) + stream] = end
+        else:
+            set_time(ends, stream, end)

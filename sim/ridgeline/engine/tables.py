@@ -12,6 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 Records = npt.NDArray[Any]
+Places = npt.NDArray[np.uint32]
+"""Numbers of records. Unsigned, as those in the tables: for signed ones compiled code would look at
+every access whether it counts from the end."""
 
 NONE = -1
 
@@ -74,8 +77,8 @@ FLOW = np.dtype(
         ("weight", "f8"),
         ("fair", "f8"),  # new rate while shared resources are divided, NONE while it rises
         ("level", "f8"),  # rate / weight at which it was frozen
-        ("first_place", "i4"),  # where its uses are written
-        ("last_place", "i4"),
+        ("first_place", "u4"),  # where its uses are written
+        ("last_place", "u4"),
     ],
     align=True,
 )
@@ -84,15 +87,15 @@ FLOW = np.dtype(
 PLACE = np.dtype(
     [
         ("share", "f8"),
-        ("resource", "i4"),
-        ("user", "i4"),  # where it stands among the users of the resource
+        ("resource", "u4"),
+        ("user", "u4"),  # where it stands among the users of the resource
     ]
 )
 USER = np.dtype(
     [
         ("share", "f8"),
-        ("flow", "i4"),
-        ("place", "i4"),
+        ("flow", "u4"),
+        ("place", "u4"),
     ]
 )
 
@@ -104,8 +107,8 @@ RESOURCE = np.dtype(
         ("free", "f8"),  # units a second that frozen flows leave
         ("rise", "f8"),  # units of it for a unit of level of the rising flows
         ("rising", "i4"),  # how many flows on it rise
-        ("first_user", "i4"),  # where the uses of it are written
-        ("last_user", "i4"),
+        ("first_user", "u4"),  # where the uses of it are written
+        ("last_user", "u4"),
         ("is_listed", "?"),  # connected to a change of the flows
     ],
     align=True,

@@ -46,6 +46,8 @@ class SystolicArray(Strict):
     """Cycles of a multiply-accumulate."""
     network: ArrayNetwork | None = None
     """Without it a product is never split along k."""
+    multicast: Sourced[bool] = Sourced[bool](value=False, source=DEFAULT, basis="assumed")
+    """Whether one read of the nearest memory serves all arrays that want the same words."""
 
     @field_validator("rows", "columns", "count", "hop_row", "hop_column", "mac_latency")
     @classmethod

@@ -12,6 +12,7 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import SystolicArray
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.grid import BroadcastGrid
+from ridgeline.hardware.kernel import Kernel, Repack
 from ridgeline.hardware.skip import Skip
 from ridgeline.hardware.sourced import DEFAULT, Described, Sourced
 from ridgeline.hardware.spatial import SpatialArray
@@ -56,7 +57,7 @@ class Winograd(Strict):
 class Engine(Strict):
     """A compute engine: what work it does and how fast in each number format."""
 
-    kind: Literal["tensor-core", "vector", "systolic", "broadcast-grid", "spatial", "bsp"]
+    kind: Literal["tensor-core", "vector", "cores", "systolic", "broadcast-grid", "spatial", "bsp"]
     runs: tuple[Work, ...] = Field(strict=False, min_length=1)
     """"matrix" for contractions, "vector" for everything else."""
     rates: dict[str, Sourced[units.FlopPerSecond]] = Field(min_length=1)
@@ -134,6 +135,9 @@ class MemoryLevel(Strict):
     """Whether what goes out takes turns with what comes in; the bandwidth is that of one port."""
     partitions: dict[Literal["a", "b", "c"], Sourced[units.Bytes]] = Field(default_factory=dict)
     """Room of single operands: a and b are multiplied, c is the result. The others share."""
+    keeps: bool = False
+    """Whether what an op has touched is still there for the ops after it, until as much else has
+    been touched as the level holds: the caches of a processor. The last level always keeps."""
 
 
 class Achievable(Strict):
@@ -154,6 +158,12 @@ class Achievable(Strict):
     """FLOPs from which on an op belongs to this row; None: any."""
     step_latency: Sourced[units.Seconds] | None = None
     """Of a recurrence: what a step takes besides its product, for the kernels of the cell."""
+    latency: Sourced[units.Seconds] | None = None
+    """Fixed time of such an op, where it is not the device's launch latency."""
+    each: Sourced[units.Seconds] | None = None
+    """On cores: fixed time of every product of a batch after the first."""
+    repack: Repack = Repack()
+    """On cores: what operands and result take besides the arithmetic."""
     fraction: Sourced[float]
     """May exceed 1: Winograd does less arithmetic than the direct convolution is counted with."""
 
@@ -191,6 +201,9 @@ class Device(Described):
     """First match counts; an op without a match is priced at the peak, and the result says so."""
     base: str | None = None
     """The device whose description this one started from (`hardware.inherit`)."""
+    kernels: tuple[Kernel, ...] = Field(default=(), strict=False)
+    """Of ops outside contractions; first match counts, others are priced by launch latency, vector
+    rate and the bandwidth of memory."""
     achievable_from: AchievableFrom | None = None
     """The device whose shares of the peak this one takes over, behind its own."""
 
@@ -265,6 +278,13 @@ class Device(Described):
                 raise FieldError("only a recurrence has steps", *place, "step_latency")
             if row.fraction.value <= 0:
                 raise FieldError("must be more than 0", *place, "fraction")
+            on_cores = row.each is not None or row.repack != Repack()
+            if on_cores and self.engines[row.engine].kind != "cores":
+                raise FieldError(
+                    f"each and repack are of engines of kind cores; {row.engine!r} is "
+                    f"{self.engines[row.engine].kind}",
+                    *place,
+                )
 
     def _priced(self, entry: str, unit: Literal["J/FLOP", "J/B"], *place: str) -> None:
         try:

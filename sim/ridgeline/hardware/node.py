@@ -23,6 +23,9 @@ class LinkType(Strict):
     """Share of the peak that payload reaches."""
     latency: Sourced[units.Seconds]
     """Of one message over one hop, protocol included."""
+    in_switch: Sourced[float] | None = None
+    """Share of what payload reaches at which the switches on these links add up (NVLS); by default
+    they do not."""
     energy: str
     """Entry of the energy table."""
 
@@ -139,6 +142,12 @@ def priced_links(link_types: dict[str, LinkType], prices: EnergyTable | None) ->
             prices.price_j(link_type.energy, "J/B")
         except ConfigError as error:
             raise FieldError(str(error), "link_types", name, "energy") from error
+        in_switch = link_type.in_switch
+        if in_switch is not None and not 0 < in_switch.value <= 1:
+            raise FieldError(
+                "must be more than 0 and at most 1, a share of the achievable bandwidth",
+                *("link_types", name, "in_switch"),
+            )
         if not 0 < link_type.achievable.value <= 1:
             raise FieldError(
                 "must be more than 0 and at most 1, a share of the peak bandwidth",

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ridgeline.kernels.traffic import as_gemm, streamed_bytes
+from ridgeline.hardware.device import Device
+from ridgeline.kernels.residence import Found
+from ridgeline.kernels.traffic import (
+    Operands,
+    as_gemm,
+    cache_bytes,
+    held_accumulators,
+    streamed_bytes,
+)
 from ridgeline.workload.formats import find
-from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Same, Tensor
+from ridgeline.workload.graph import Gemm, Graph, Op, Same, Tensor
 
 
 class Alike:
@@ -25,18 +33,26 @@ class Alike:
         Of a contraction: footprints of the first two inputs, and of everything else.
     format
         In which a contraction's products are.
+    found
+        In which of the caches that keep tensors it finds its operands (`residence`); None: in none.
     """
 
     __slots__ = (
-        "a_bytes", "b_bytes", "format", "gemm", "graph", "hash", "key", "op", "rest_bytes",
+        "a_bytes", "b_bytes", "format", "found", "gemm", "graph", "hash", "key", "op", "rest_bytes",
         "streamed_bytes",
     )  # fmt: skip
 
     def __init__(
-        self, key: tuple[object, ...], streamed: int | float, op: Op | None, graph: Graph | None
+        self,
+        key: tuple[object, ...],
+        streamed: int | float,
+        op: Op | None,
+        graph: Graph | None,
+        found: Found | None = None,
     ) -> None:
         self.key, self.hash = key, hash(key)
         self.op, self.graph, self.streamed_bytes = op, graph, float(streamed)
+        self.found = found
         self.gemm: Gemm | None = None
         self.a_bytes = self.b_bytes = self.rest_bytes = 0
         self.format = ""
@@ -45,6 +61,11 @@ class Alike:
             self.gemm, self.format = as_gemm(op.loops, op.priced_as), find(a.format).rate
             self.a_bytes, self.b_bytes = a.bytes, b.bytes
             self.rest_bytes = int(streamed) - self.a_bytes - self.b_bytes
+
+    def operands(self, held: int, cache: float) -> Operands:
+        """Return a contraction's operands; see `traffic.Operands`."""
+        assert self.gemm is not None
+        return Operands(self.gemm, self.a_bytes, self.b_bytes, self.rest_bytes, held, cache)
 
     def __hash__(self) -> int:
         return self.hash
@@ -58,31 +79,34 @@ def moving(size_bytes: float) -> Alike:
     return Alike((size_bytes,), size_bytes, None, None)
 
 
-def alike(op: Op, graph: Graph) -> Alike:
+def alike(op: Op, graph: Graph, found: Found | None = None) -> Alike:
     """Return the ops that one op of a graph is priced with."""
     by_op, by_key = _known(Same(graph))
-    found = by_op.get(id(op))
-    if found is None or found[0] is not op:
-        new = described(op, graph)
-        found = by_op[id(op)] = op, by_key.setdefault(new, new)
-    return found[1]
+    known = by_op.get((id(op), found))
+    if known is None or known[0] is not op:
+        new = described(op, graph, found)
+        known = by_op[id(op), found] = op, by_key.setdefault(new, new)
+    return known[1]
 
 
 @lru_cache(maxsize=64)
-def _known(same: Same) -> tuple[dict[int, tuple[Op, Alike]], dict[Alike, Alike]]:
+def _known(
+    same: Same,
+) -> tuple[dict[tuple[int, Found | None], tuple[Op, Alike]], dict[Alike, Alike]]:
     """Return what is known of a graph's ops, by identity and by key; points of a study share it."""
     return {}, {}
 
 
-def described(op: Op, graph: Graph) -> Alike:
+def described(op: Op, graph: Graph, found: Found | None = None) -> Alike:
     """Look at an op; nothing is remembered."""
     moved = streamed_bytes(op, graph)
-    if op.loops is None:
-        # Updates are issued together, other ops one by one.
-        is_update = op.pass_ is Pass.UPDATE
-        return Alike((float(moved), op.vector_flops, is_update), moved, op, graph)
+    if op.loops is None and found is None:
+        # Kernels are measured by kind, pass and rule.
+        rule = dict(op.attrs).get("rule")
+        return Alike((float(moved), op.vector_flops, op.kind, op.pass_, rule), moved, op, graph)
     tensors = graph.tensors
     key = (
+        found,
         op.kind,
         op.pass_,
         op.loops,
@@ -93,9 +117,14 @@ def described(op: Op, graph: Graph) -> Alike:
         tuple(_look(tensors[n]) for n in op.inputs),
         tuple(_look(tensors[n]) for n in op.outputs),
     )
-    return Alike(key, moved, op, graph)
+    return Alike(key, moved, op, graph, found)
+
+
+def operands_of(op: Op, graph: Graph, device: Device, accumulate: str) -> Operands:
+    """Look at a contraction as a matrix product on a device."""
+    return described(op, graph).operands(held_accumulators(device, accumulate), cache_bytes(device))
 
 
 def _look(tensor: Tensor) -> tuple[object, ...]:
-    """Return what the price of a contraction may depend on."""
+    """Return what a price may depend on."""
     return tensor.shape, tensor.format, tensor.sparsity

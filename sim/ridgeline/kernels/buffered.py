@@ -5,6 +5,7 @@ Imported when a device has such an engine: it brings numba.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from ridgeline.kernels.mapping.device import machine_of
 from ridgeline.kernels.mapping.mapper import (
     Machine,
     Mapped,
+    Nearer,
     dataflow_of,
     map_contractions,
     mapping_of,
@@ -49,23 +51,27 @@ def in_buffers(
         return None
     machine = machine._replace(mac_s=mac_s)
     peak = device.engines[engine].rates[format_].value
-    near_byte_s, far_byte_s = _byte_s(device, machine.near), _byte_s(device, machine.far)
+    names = (machine.far, machine.near, *(level.name for level in machine.nearer))
+    byte_s = {name: _byte_s(device, name) for name in names}
     contractions = [(op.loops, op.priced_as) for op, _ in jobs if op.loops is not None]
     all_found = map_contractions(contractions, machine, *search)
     done = []
     for (_, operands), found in zip(jobs, all_found, strict=True):
-        far, near = moved_by(found, machine, float(operands.rest_bytes))
+        levels = moved_by(found, machine, float(operands.rest_bytes))
         besides = max(0.0, operands.rest_bytes - found.results * machine.widths[2])
         time_s = found.time_s + besides * machine.byte_s
-        stream_s = max(found.compute_s, near.total * near_byte_s, far.total * far_byte_s)
+        stream_s = max(
+            found.compute_s, *(moved.total * byte_s[name] for name, moved in levels.items())
+        )
         waiting_s = max(0.0, time_s - stream_s)
         done.append(
             Busy(
                 peak_flops=found.compute_s * peak,
                 calibrated=True,
                 latency_s=waiting_s,
-                near=near,
-                far=far,
+                near=levels[machine.near],
+                far=levels[machine.far],
+                nearer={level.name: levels[level.name] for level in machine.nearer},
                 waiting_s=waiting_s,
                 mapped=(found, machine),
             )
@@ -73,14 +79,32 @@ def in_buffers(
     return done
 
 
-def moved_by(found: Mapped, machine: Machine, rest: float) -> tuple[Moved, Moved]:
-    """Bytes behind the buffers, and at them: from and to the engine and the memory behind."""
+def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:
+    """Bytes at every level from far to near: from and to the level behind it, and before it.
+
+    Parameters
+    ----------
+    rest
+        Bytes at the farthest level and the next one that are neither of a and b nor of sums.
+    """
     a_width, b_width, result_width, partial_width = machine.widths
-    partial = (found.loads[2] + found.stores - found.results) * partial_width
     results = found.results * result_width
-    far = Moved(found.loads[0] * a_width, found.loads[1] * b_width, rest, partial)
+    names = [machine.far, machine.near, *(level.name for level in machine.nearer)]
+    borders = [
+        Moved(
+            loads[0] * a_width, loads[1] * b_width, rest if i == 0 else results,
+            (loads[2] + stores - finished) * partial_width,
+        )
+        for i, (loads, stores, finished) in enumerate(
+            [(found.loads, found.stores, found.results), *(level[2:] for level in found.nearer)]
+        )
+    ]  # fmt: skip
     a, b, c = found.near_bytes
-    return far, Moved(far.a + a, far.b + b, rest + results, partial + c - results)
+    borders.append(Moved(a, b, results, c - results))
+    at = {machine.far: borders[0]}
+    for name, (behind, before) in zip(names[1:], itertools.pairwise(borders), strict=True):
+        at[name] = Moved(*map(sum, zip(behind, before, strict=True)))
+    return at
 
 
 def _byte_s(device: Device, name: str) -> float:
@@ -104,15 +128,28 @@ def report(
     nest = nest_of(op.loops, op.priced_as)
     mapping = mapping_of(found, op.loops, op.priced_as, machine)
     widths = machine.widths[:3]
-    width = dict(zip("abc", (*widths[:2], machine.widths[3]), strict=True))
     ways = dataflow_of(found, machine)
-    seconds = {
-        "compute": found.compute_s,
+    seconds = {"compute": found.compute_s}
+    if machine.nearer:
+        seconds["nearer levels"] = found.nearer_stall_s
+    seconds |= {
         "first load": found.first_load_s,
         "steady stall": found.steady_stall_s,
         "last store": found.last_store_s,
     }
-    far, _ = moved_by(found, machine, found.results * widths[2])
+    names = [machine.far, machine.near, *(level.name for level in machine.nearer)]
+    moved: dict[str, dict[str, float]] = {}
+    borders: list[Mapped | Nearer] = [found, *found.nearer]
+    for (behind, name), border in zip(itertools.pairwise(names), borders, strict=True):
+        sums = border.stores - border.results
+        moved[f"{behind} - {name}"] = {
+            "a in": border.loads[0] * widths[0],
+            "b in": border.loads[1] * widths[1],
+            "c in": border.loads[2] * machine.widths[3],
+            "c out": border.results * widths[2] + sums * machine.widths[3],
+        }
+    moved_total = math.fsum(moved[f"{machine.far} - {machine.near}"].values())
+    moved[f"{names[-1]} - engine"] = dict(zip("abc", found.near_bytes, strict=True))
     return {
         "mapper": search.mapper,
         "objective": search.objective,
@@ -127,18 +164,9 @@ def report(
             name: round(value * cycle_hz, 6)
             for name, value in {**seconds, "total": found.time_s}.items()
         },
-        "moved_bytes": {
-            f"{machine.far} - {machine.near}": {
-                "a in": far.a,
-                "b in": far.b,
-                "c in": found.loads[2] * width["c"],
-                "c out": found.results * widths[2]
-                + (found.stores - found.results) * machine.widths[3],
-            },
-            f"{machine.near} - engine": dict(zip("abc", found.near_bytes, strict=True)),
-        },
+        "moved_bytes": moved,
         "compulsory_bytes": compulsory_bytes(nest, widths),
         "lower_bound_bytes": lower_bound_bytes(nest, machine.capacities[3], widths),
-        "moved_total_bytes": math.fsum(far),
+        "moved_total_bytes": moved_total,
         "combinations_played": found.played,
     }

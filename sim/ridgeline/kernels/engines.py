@@ -9,14 +9,15 @@ registered by name; a cycle-accurate model of an engine replaces its entry here 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ridgeline.hardware.device import Achievable, Device
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
 from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
+from ridgeline.kernels.cores import besides_s, terms_of
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.systolic.device import arrays_of
@@ -51,6 +52,8 @@ class Busy:
         Time besides the op's launch in which neither arithmetic nor traffic goes on.
     near
         Bytes that pass each memory level between registers and the farthest.
+    nearer
+        Levels of these that something else passes.
     far
         Bytes that pass the farthest level, where the engine's model counts them; else they follow
         from the registers (`traffic`).
@@ -60,6 +63,9 @@ class Busy:
         The mapping that a search has found, and the machine that it was found for.
     mapping
         Which loops run where, in words, where the engine's model lays them out.
+    copying_s
+        Time in `peak_flops` in which operands are moved and no arithmetic is done: what memory
+        takes beyond that, arithmetic does not hide. None: it hides all that it can.
     """
 
     peak_flops: float
@@ -67,9 +73,11 @@ class Busy:
     latency_s: float
     near: Moved
     far: Moved | None = None
+    nearer: Mapping[str, Moved] = field(default_factory=dict)
     waiting_s: float = 0.0
     mapped: tuple[Mapped, MappedMachine] | None = None
     mapping: str = ""
+    copying_s: float | None = None
 
 
 class Job(NamedTuple):
@@ -181,6 +189,29 @@ def in_waves(
     return done
 
 
+def on_cores(
+    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
+) -> list[Busy]:
+    """Sum up arithmetic and what a library of a processor takes besides it (see `cores`)."""
+    peak = device.engines[engine].rates[format_].value
+    done = []
+    for op, operands in jobs:
+        row, terms = achievable_share(op, device, engine, format_), terms_of(op, operands)
+        share, copying_s = 1.0, 0.0
+        if row is not None:
+            share, copying_s = row.fraction.value, besides_s(row, terms)
+        done.append(
+            Busy(
+                peak_flops=terms.flops / share + copying_s * peak,
+                calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
+                latency_s=0.0,
+                near=Moved(terms.a_bytes, terms.b_bytes, terms.c_bytes),
+                copying_s=copying_s,
+            )
+        )
+    return done
+
+
 def _shares(
     ops: Sequence[Op], device: Device, engine: str, format_: str
 ) -> list[Achievable | None]:
@@ -246,10 +277,10 @@ def on_grid(
     jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
 ) -> list[Busy]:
     """Count cycles of the broadcast-grid cores, which leave nothing to measure either."""
-    return [_on_cores(job, device, engine, format_, search) for job in jobs]
+    return [_on_grid(job, device, engine, format_, search) for job in jobs]
 
 
-def _on_cores(job: Job, device: Device, engine: str, format_: str, search: Search) -> Busy:
+def _on_grid(job: Job, device: Device, engine: str, format_: str, search: Search) -> Busy:
     grid, operands = device.engines[engine].grid, job.operands
     accumulate = accumulator_of(device.engines[engine], format_)
     assert grid is not None
@@ -383,6 +414,7 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
 ENGINE_MODELS: dict[str, EngineModel] = {
     "tensor-core": in_waves,
     "vector": in_waves,
+    "cores": on_cores,
     "systolic": on_arrays,
     "broadcast-grid": on_grid,
     "spatial": _on_elements,

@@ -14,11 +14,14 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Work
 from ridgeline.kernels import winograd
 from ridgeline.kernels.alike import Alike, described
+from ridgeline.kernels.cores import latency_of
 from ridgeline.kernels.cost import Moved, OpCost, peak_rates
-from ridgeline.kernels.engines import ENGINE_MODELS, Busy, Job
+from ridgeline.kernels.engines import ENGINE_MODELS, Busy, Job, achievable_share
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
+from ridgeline.kernels.residence import Found, keeping, passing
 from ridgeline.kernels.sparsity import effect_of
+from ridgeline.kernels.streams import kernel_of
 from ridgeline.kernels.traffic import (
     FAST,
     Operands,
@@ -43,6 +46,7 @@ def price(
     device: Device,
     given: Given | None = None,
     search: Search = FAST,
+    found: Found | None = None,
 ) -> OpCost:
     """Return what an op of a graph costs on a device.
 
@@ -52,20 +56,23 @@ def price(
         A mapping file, for a contraction: what it settles of the layout.
     search
         How a mapping is searched for, where the device has buffers that need one.
+    found
+        In which of the caches that keep tensors the op finds its operands (`residence`); None: each
+        comes from the farthest memory.
 
     Raises
     ------
     RidgelineError
         If no engine of the device does this work in this number format.
     """
-    return price_all((described(op, graph),), device, given, search)[0]
+    return price_all((described(op, graph, found),), device, given, search)[0]
 
 
 def price_all(
     kinds: Sequence[Alike], device: Device, given: Given | None = None, search: Search = FAST
 ) -> list[OpCost]:
     """Return what ops cost on a device; as `price`, but all contractions are looked at together."""
-    common, rates = _Common(device), peak_rates(device)
+    common = _Common(device)
     costs: dict[Alike, OpCost] = {}
     able: dict[str, list[str]] = {}
     contractions: dict[str, list[Alike]] = {}
@@ -85,7 +92,7 @@ def price_all(
         ]
         for kind, *found in zip(alike, *by_engine, strict=True):
             more = () if given is not None else _by_winograd(kind, device, able[format_])
-            costs[kind] = _fastest((*found, *more), rates)
+            costs[kind] = _fastest((*found, *more), common.rates)
     return [costs[kind] for kind in kinds]
 
 
@@ -108,7 +115,7 @@ def _on_engine(
     engine = device.engines[name]
     held = held_accumulators(device, accumulator_of(engine, format_))
     cache = cache_bytes(device)
-    jobs = [Job(kind.op, _operands(kind, held, cache)) for kind in kinds if kind.op is not None]
+    jobs = [Job(kind.op, kind.operands(held, cache)) for kind in kinds if kind.op is not None]
     if given is None:
         dense = ENGINE_MODELS[engine.kind](jobs, device, name, format_, search)
     else:
@@ -121,17 +128,13 @@ def _on_engine(
     ]
 
 
-def _operands(kind: Alike, held: int, cache: float) -> Operands:
-    assert kind.gemm is not None
-    return Operands(kind.gemm, kind.a_bytes, kind.b_bytes, kind.rest_bytes, held, cache)
-
-
 class _Assembly:
     """Puts prices on one engine together of how long it is busy."""
 
     def __init__(self, device: Device, name: str, format_: str) -> None:
         self.common, self.key = _Common(device), f"{name}.{format_}"
-        self.engine, self.far = device.engines[name], device.far_memory
+        self.engine, self.far, self.name = device.engines[name], device.far_memory, name
+        self.format, self.kept = format_, keeping(device)
         self.near = tuple(near_levels(device))
         self.registers = tuple(
             name for name, level in device.memory.items() if level.kind == "registers"
@@ -155,12 +158,20 @@ class _Assembly:
         peak_flops = dense.peak_flops * done * zeros.issued
         near = zeros.moved(dense.near)
         moved = dict.fromkeys(self.near, near)
-        moved[self.far] = zeros.moved(operands.far if dense.far is None else dense.far)
+        moved |= {level: zeros.moved(by_operand) for level, by_operand in dense.nearer.items()}
+        far = operands.far if dense.far is None else dense.far
+        if kind.found is not None:
+            kept = [passing(op, graph, kind.found, i) for i in range(len(self.kept) + 1)]
+            moved |= dict(zip(self.kept, kept, strict=False))
+            far = Moved(
+                *(max(f - (i - o), 0.0) for f, i, o in zip(far, kept[0], kept[-1], strict=True))
+            )
+        moved[self.far] = zeros.moved(far)
         registers = self._in_registers(flops * zeros.issued)
         for level in self.registers:
             moved[level] = registers
         cost = OpCost(
-            latency_s=self.common.launch_s + dense.latency_s,
+            latency_s=self._launch_s(op) + dense.latency_s,
             engine_work={self.key: peak_flops},
             flops={self.key: flops * zeros.worked * done},
             traffic_bytes={level: by_operand.total for level, by_operand in moved.items()},
@@ -176,12 +187,31 @@ class _Assembly:
         )
         if op.vector_flops:  # a fused epilogue: bias, scaling
             self.common.add_vector(cost, op)
-        return self.common.with_levels(cost)
+        cost = self.common.with_levels(cost)
+        return cost if dense.copying_s is None else _waiting(cost, dense.copying_s, self.common)
+
+    def _launch_s(self, op: Op) -> float:
+        device = self.common.device
+        if all(row.latency is None for row in device.achievable):
+            return self.common.launch_s
+        return latency_of(achievable_share(op, device, self.name, self.format), device)
 
     def _in_registers(self, flops: float) -> Moved:
         """Bytes of registers that instructions read and write for so many FLOPs."""
         count, each = flops / (2 * self.macs), self.instruction
         return Moved(count * each.a, count * each.b, 0.0, count * each.partial)
+
+
+def _waiting(cost: OpCost, copying_s: float, common: _Common) -> OpCost:
+    """Let arithmetic wait for operands that memory brings more slowly than they are copied.
+
+    Panels are copied, then multiplied: the op takes its arithmetic and the longer of copying and
+    memory, where memory alone would be hidden behind both.
+    """
+    spans = cost.spans(common.rates)
+    memory_s = max(spans.memory_s.values(), default=0.0)
+    waiting_s = max(0.0, min(memory_s, spans.compute_s) - copying_s)
+    return replace(cost, latency_s=cost.latency_s + waiting_s, waiting_s=waiting_s)
 
 
 def _by_winograd(kind: Alike, device: Device, able: Sequence[str]) -> list[OpCost]:
@@ -211,7 +241,7 @@ def _winograd(
     kernels = engine.winograd
     assert kernels is not None
     held = held_accumulators(device, accumulator_of(engine, direct.format))
-    far = _operands(direct, held, cache_bytes(device)).far
+    far = direct.operands(held, cache_bytes(device)).far
     if not kernels.fused:  # what is transformed is written, and read by the products; then theirs
         again, sizes = cost.moved[device.far_memory], transformed.tensors
         far = Moved(
@@ -250,6 +280,7 @@ class _Common:
 
     def __init__(self, device: Device) -> None:
         self.device, self.launch_s = device, device.launch_latency.value
+        self.rates = peak_rates(device)
         self.achievable = {
             name: level.achievable.value
             for name, level in device.memory.items()
@@ -259,12 +290,21 @@ class _Common:
 
     def streaming(self, kind: Alike) -> OpCost:
         """Price what moves so many bytes through all of the memory."""
-        cost = OpCost(
-            latency_s=self.launch_s,
-            traffic_bytes=dict.fromkeys(self.device.memory, kind.streamed_bytes),
-        )
-        if kind.op is not None and kind.op.vector_flops:
-            self.add_vector(cost, kind.op)
+        op, device = kind.op, self.device
+        traffic = dict.fromkeys(device.memory, kind.streamed_bytes)
+        if kind.found is not None and op is not None and kind.graph is not None:
+            for level, name in enumerate((*keeping(device), device.far_memory)):
+                traffic[name] = passing(op, kind.graph, kind.found, level).total
+        row = None if op is None else kernel_of(op, device)
+        latency_s = self.launch_s if row is None else row.latency.value
+        cost = OpCost(latency_s=latency_s, traffic_bytes=traffic)
+        if op is not None and (op.vector_flops or row is not None):
+            self.add_vector(cost, op)
+        if row is not None:  # measured: no longer what its FLOPs would take
+            for key in cost.engine_work:
+                rate = row.throughput
+                busy_s = 0.0 if rate is None else kind.streamed_bytes / rate.value
+                cost.engine_work[key] = busy_s * self.rates[key]
         return self.with_levels(cost)
 
     def with_levels(self, cost: OpCost) -> OpCost:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
-from ridgeline.kernels.cost import OpCost, engine_rate, op_energy_j
+from ridgeline.kernels.cost import OpCost, engine_rate, op_energy_j, price_of_place
 from ridgeline.kernels.mapping.given import Given, load_mapping
 from ridgeline.kernels.pricing import price
 from ridgeline.kernels.traffic import Search
@@ -47,6 +47,8 @@ class OpResult:
         Operands and result, each once, as they are stored.
     energy_j
         By component, with their total; idle power over the op's time is ``static``.
+    level_energy_j
+        Of it, what every memory level takes for its traffic.
     area_mm2
         Of the device, where its file says it.
     calibrated
@@ -76,6 +78,7 @@ class OpResult:
     traffic_bytes: Mapping[str, float]
     compulsory_bytes: float
     energy_j: Mapping[str, float]
+    level_energy_j: Mapping[str, float]
     area_mm2: float | None
     calibrated: bool
     notes: tuple[str, ...]
@@ -243,6 +246,10 @@ def _single(
         traffic_bytes=cost.traffic_bytes,
         compulsory_bytes=compulsory,
         energy_j=energy_j,
+        level_energy_j={
+            level: size * price_of_place(machine, level).price_j
+            for level, size in cost.traffic_bytes.items()
+        },
         area_mm2=None if machine.area is None else machine.area.value * 1e6,
         calibrated=cost.calibrated,
         notes=(*cost.notes, *machine.unpriced, *_above_design_power(energy_j, time_s, machine)),

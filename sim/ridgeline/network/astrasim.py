@@ -1,4 +1,4 @@
-"""ASTRA-sim 2: its numbers for one-dimensional networks to the nanosecond, and its input files.
+"""ASTRA-sim 2: its numbers, to the nanosecond.
 
 What differs from this package's own model, and why it is kept apart:
 
@@ -10,29 +10,29 @@ What differs from this package's own model, and why it is kept apart:
 
 - A rank's messages of one round do not wait for each other, so that a direct exchange is faster
   than its port allows.
+- In several dimensions a split goes through them one after the other: an all-reduce scatters in
+  all but the last, is reduced in the last, and gathers in the opposite order; an all-to-all sends
+  all of its data in each. A dimension works on as many splits at once as chunks are active, each
+  as fast as if it were alone, and takes those that wait in the order in which they came.
 
-The closed form is exact for one dimension and the congestion-unaware backend (astra-sim 518bd51,
-analytical backend 599a047), and for the ring with either backend.
+Exact for the congestion-unaware backend (astra-sim 518bd51, analytical backend 599a047) in any
+number of dimensions; with `System.stores` for the congestion-aware one in one dimension, but for a
+direct exchange where messages share links, and within 0.1 % where several chunks are active.
 """
 
 from __future__ import annotations
 
-import json
+import heapq
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
-from typing import Any, Literal
 
-from pydantic import Field, model_validator
-
-from ridgeline.config import Strict, read_text, read_yaml, validate
-from ridgeline.errors import ConfigError, RidgelineError, nearest
-from ridgeline.network.inline import product_of
-from ridgeline.network.topology import LinkKind, Topology
+from ridgeline.errors import RidgelineError, nearest
 
 GIB = 2**30
+MAX_SPLITS = 65_536
 _ROUNDS = {"all-reduce": (1, 1), "reduce-scatter": (1, 0), "all-gather": (0, 1)}
 """Times p-1: rounds that add up, and rounds that only pass on."""
 
@@ -47,6 +47,202 @@ class Dimension:
     latency_ns: float
 
 
+@dataclass(frozen=True, slots=True)
+class System:
+    """What a system file (JSON) says about collectives; by default what ASTRA-sim's examples say.
+
+    Attributes
+    ----------
+    algorithms
+        By operation, the algorithm of each dimension, in this package's names.
+    endpoint_delay_ns, splits, active_chunks, local_memory_gb_per_s
+        As in the file.
+    """
+
+    algorithms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    endpoint_delay_ns: int = 10
+    splits: int = 4
+    active_chunks: int = 1
+    local_memory_gb_per_s: float = 50.0
+    stores: bool = False
+    """The congestion-aware backend, of one dimension: a switch passes a message on when it has all
+    of it, and messages that leave one port follow each other."""
+
+
+def network_time_ns(
+    op: str,
+    algorithms: Sequence[str],
+    size_bytes: int,
+    dimensions: Sequence[Dimension],
+    system: System | None = None,
+) -> int:
+    """Return the cycles (nanoseconds) that ASTRA-sim's congestion-unaware backend reports.
+
+    In a dimension a split takes ``Σ over rounds (st(m) + 3 floor(m / mem) where a round adds up) +
+    ep`` with ``st(m) = floor(hops latency + m / bandwidth) + ep`` and, of what the split has left,
+    s, among p ranks,
+
+    - ``ring``: p-1 rounds of m = s/p that add up and p-1 that only pass on, to the neighbour; in an
+      all-to-all p(p-1)/2 rounds that pass on;
+    - ``direct``: one round of each kind, m = s/p: p-1 messages leave as if they were one. An
+      all-to-all is one round, which on a ring waits for the farthest of its messages;
+    - ``halving-doubling``: rounds of m = s/2, s/4, ... s/p and back; the first one adds up nothing.
+
+    Hops are 2 behind a switch. How splits share the dimensions is said in the head of this module.
+
+    Parameters
+    ----------
+    op
+        ``all-reduce``, ``reduce-scatter``, ``all-gather`` or ``all-to-all``.
+    algorithms
+        ``ring``, ``direct`` or ``halving-doubling`` for every dimension.
+    size_bytes
+        The whole buffer; of an all-gather the shard of one rank, as ASTRA-sim counts it.
+    dimensions
+        The innermost first, of two ranks at least.
+
+    Raises
+    ------
+    RidgelineError
+        If there is no such collective or algorithm, or a number is impossible.
+    """
+    system = System() if system is None else system
+    if op not in {*_ROUNDS, "all-to-all"}:
+        known = (*_ROUNDS, "all-to-all")
+        raise RidgelineError(
+            f"the compatibility mode has no {op!r}{nearest(op, known)} (it has: {', '.join(known)})"
+        )
+    if len(algorithms) != len(dimensions) or not dimensions:
+        raise RidgelineError(
+            f"the compatibility mode needs an algorithm for each dimension; found "
+            f"{len(algorithms)} for {len(dimensions)}"
+        )
+    for dimension in dimensions:
+        _check(size_bytes, dimension, system)
+    shares_links = algorithms[0] == "direct" and dimensions[0].block != "FullyConnected"
+    passes_switch = (op, dimensions[0].block) == ("all-to-all", "Switch")
+    if system.stores and (len(dimensions) > 1 or (shares_links and not passes_switch)):
+        raise RidgelineError(
+            "of the congestion-aware backend the compatibility mode has one dimension and rounds "
+            "in which a rank sends one message, or an all-to-all behind a switch"
+        )
+    steps = _stages(op, algorithms, size_bytes // system.splits, dimensions, system)
+    total = _play(steps, len(dimensions), system)
+    if system.stores and dimensions[0].block == "Switch":
+        # of chunks that are active together, the last leaves its last port behind the others
+        sizes = _message_sizes(op, algorithms[0], size_bytes // system.splits, dimensions[0].npus)
+        rate = Fraction(dimensions[0].bandwidth_gib_per_s) * GIB / 10**9
+        together = min(system.active_chunks, system.splits)
+        total += (together - 1) * math.floor(sizes[-1] / rate)
+    return total
+
+
+def _check(size_bytes: int, dimension: Dimension, system: System) -> None:
+    numbers = (dimension.bandwidth_gib_per_s, system.local_memory_gb_per_s,
+               system.splits, system.active_chunks)  # fmt: skip
+    if dimension.npus < 2 or size_bytes < 1 or dimension.latency_ns < 0 or min(numbers) <= 0:
+        raise RidgelineError(
+            "the compatibility mode needs 2 ranks a dimension, 1 byte, a split, and bandwidths "
+            f"above 0; found {dimension.npus} ranks, {size_bytes} B, {system.splits} splits and "
+            f"{dimension.bandwidth_gib_per_s} GiB/s"
+        )
+    if system.splits > min(size_bytes, MAX_SPLITS):
+        raise RidgelineError(
+            f"{size_bytes} B cannot be cut into {system.splits} splits (at most {MAX_SPLITS}, each "
+            "of a byte at least)"
+        )
+
+
+def _stages(
+    op: str,
+    algorithms: Sequence[str],
+    split: int,
+    dimensions: Sequence[Dimension],
+    system: System,
+) -> list[tuple[int, int]]:
+    """Return (dimension, nanoseconds) of what a split goes through."""
+    last = len(dimensions) - 1
+    if op == "all-reduce":
+        ways = [("reduce-scatter", d) for d in range(last)]
+        ways += [("all-reduce", last)]
+        ways += [("all-gather", d) for d in reversed(range(last))]
+    else:
+        order = reversed(range(last + 1)) if op == "all-gather" else range(last + 1)
+        ways = [(op, d) for d in order]
+    found: list[tuple[int, int]] = []
+    for kind, d in ways:
+        found.append((d, _stage_ns(kind, algorithms[d], split, dimensions[d], system)))
+        if kind == "reduce-scatter":
+            split //= dimensions[d].npus
+        elif kind == "all-gather":
+            split *= dimensions[d].npus
+    return found
+
+
+def _stage_ns(op: str, algorithm: str, size: int, dimension: Dimension, system: System) -> int:
+    """Return the time of one split in one dimension; of an all-gather `size` is a rank's shard."""
+    p = dimension.npus
+    if algorithm not in _MESSAGES or (op == "all-to-all" and algorithm == "halving-doubling"):
+        raise RidgelineError(
+            f"the compatibility mode has no algorithm {algorithm!r}{nearest(algorithm, _MESSAGES)} "
+            f"for {op} (it has: {', '.join(_MESSAGES)}, of which an all-to-all has ring and direct)"
+        )
+    sizes = _message_sizes(op, algorithm, size, p)
+    hops = 2 if dimension.block == "Switch" else 1
+    if (op, algorithm, dimension.block) == ("all-to-all", "direct", "Ring"):
+        hops = p // 2
+    bandwidth = Fraction(dimension.bandwidth_gib_per_s) * GIB / 10**9  # bytes a nanosecond
+    latency = hops * Fraction(dimension.latency_ns)
+    memory = Fraction(system.local_memory_gb_per_s)
+    adding, passing = _ROUNDS.get(op, (0, 1))
+    total = system.endpoint_delay_ns
+    for number, message in enumerate(sizes):
+        step = math.floor(latency + message / bandwidth) + system.endpoint_delay_ns
+        if system.stores and dimension.block == "Switch":
+            sent = p - 1 if algorithm == "direct" else 1
+            step += sent * math.floor(message / bandwidth)
+        total += (adding + passing) * step
+        if algorithm != "halving-doubling" or number > 0:
+            total += adding * 3 * math.floor(message / memory)
+    return total
+
+
+def _message_sizes(op: str, algorithm: str, size: int, p: int) -> list[int]:
+    """Return the sizes of the messages of a rank, round by round of one kind."""
+    if op == "all-gather" and algorithm == "ring":
+        return [size] * (p - 1)
+    if op == "all-gather" and algorithm == "halving-doubling":
+        return [size << k for k in range(p.bit_length() - 1)]
+    if op == "all-gather":
+        return [size]
+    if op == "all-to-all" and algorithm == "ring":
+        return [size // p] * (p * (p - 1) // 2)
+    return _MESSAGES[algorithm](size, p)
+
+
+def _play(stages: Sequence[tuple[int, int]], n_dimensions: int, system: System) -> int:
+    """Return when the last split has gone through all its stages."""
+    waiting: list[deque[tuple[int, int]]] = [deque() for _ in range(n_dimensions)]  # split, stage
+    busy = [0] * n_dimensions
+    ends: list[tuple[int, int, int]] = []  # time, split, stage that it ends
+    waiting[stages[0][0]].extend((split, 0) for split in range(system.splits))
+    now = 0
+    while True:
+        for d, queue in enumerate(waiting):
+            while queue and busy[d] < system.active_chunks:
+                split, stage = queue.popleft()
+                busy[d] += 1
+                heapq.heappush(ends, (now + stages[stage][1], split, stage))
+        if not ends:
+            return now
+        now = ends[0][0]
+        while ends and ends[0][0] == now:
+            _, split, stage = heapq.heappop(ends)
+            busy[stages[stage][0]] -= 1
+            if stage + 1 < len(stages):
+                waiting[stages[stage + 1][0]].append((split, stage + 1))
+
+
 def collective_time_ns(
     op: str,
     algorithm: str,
@@ -58,68 +254,9 @@ def collective_time_ns(
     endpoint_delay_ns: int = 10,
     local_memory_gb_per_s: float = 50.0,
 ) -> int:
-    """Return the cycles (nanoseconds) that ASTRA-sim's congestion-unaware backend reports.
-
-    ``T = splits / active * (Σ over rounds (st(m) + 3 floor(m / mem) where a round adds up) + ep)``
-    with ``st(m) = floor(hops latency + m / bandwidth) + ep`` and, of a split s among p ranks,
-
-    - ``ring``: p-1 rounds of m = s/p that add up and p-1 that only pass on, to the neighbour;
-    - ``direct``: one round of each kind, m = s/p: p-1 messages leave as if they were one. An
-      all-to-all is one round, which on a ring waits for the farthest of its messages;
-    - ``halving-doubling``: rounds of m = s/2, s/4, ... s/p and back; the first one adds up nothing.
-
-    Hops are 2 behind a switch. With several chunks active, that many splits run at once.
-
-    Parameters
-    ----------
-    op
-        ``all-reduce``, ``reduce-scatter``, ``all-gather`` or ``all-to-all``.
-    algorithm
-        ``ring``, ``direct`` or ``halving-doubling``.
-    size_bytes
-        The whole buffer; of an all-gather the shard of one rank, as ASTRA-sim counts it.
-    splits
-        ``preferred-dataset-splits`` of the system file.
-
-    Raises
-    ------
-    RidgelineError
-        If there is no such collective or algorithm, or a number is impossible.
-    """
-    if op not in _ROUNDS and (op, algorithm) != ("all-to-all", "direct"):
-        raise RidgelineError(
-            f"the compatibility mode has no {op!r}{nearest(op, _ROUNDS)} with {algorithm!r} "
-            f"(it has: {', '.join(_ROUNDS)}; all-to-all with 'direct')"
-        )
-    if algorithm not in _MESSAGES:
-        raise RidgelineError(
-            f"the compatibility mode has no algorithm {algorithm!r}{nearest(algorithm, _MESSAGES)} "
-            f"(it has: {', '.join(_MESSAGES)})"
-        )
-    p = dimension.npus
-    numbers = (dimension.bandwidth_gib_per_s, local_memory_gb_per_s, splits, active_chunks)
-    if p < 2 or size_bytes < 1 or dimension.latency_ns < 0 or min(numbers) <= 0:
-        raise RidgelineError(
-            "the compatibility mode needs 2 ranks, 1 byte, a split, and bandwidths above 0; found "
-            f"{p} ranks, {size_bytes} B, {splits} splits and {dimension.bandwidth_gib_per_s} GiB/s"
-        )
-    split = size_bytes // splits
-    sizes = [split] if op == "all-gather" else _MESSAGES[algorithm](split, p)
-    if op == "all-gather" and algorithm == "ring":
-        sizes *= p - 1
-    hops = 2 if dimension.block == "Switch" else 1
-    if op == "all-to-all" and dimension.block == "Ring":
-        hops = p // 2
-    bandwidth = Fraction(dimension.bandwidth_gib_per_s) * GIB / 10**9  # bytes a nanosecond
-    latency, memory = hops * Fraction(dimension.latency_ns), Fraction(local_memory_gb_per_s)
-    adding, passing = _ROUNDS.get(op, (0, 1))
-    total = endpoint_delay_ns
-    for number, size in enumerate(sizes):
-        step = math.floor(latency + size / bandwidth) + endpoint_delay_ns
-        total += (adding + passing) * step
-        if algorithm != "halving-doubling" or number > 0:
-            total += adding * 3 * math.floor(size / memory)
-    return math.ceil(splits / active_chunks) * total
+    """Return `network_time_ns` of one dimension: all splits, as many at once as are active."""
+    system = System({}, endpoint_delay_ns, splits, active_chunks, local_memory_gb_per_s)
+    return network_time_ns(op, [algorithm], size_bytes, [dimension], system)
 
 
 def ring_time_ns(
@@ -158,107 +295,3 @@ _MESSAGES: dict[str, Callable[[int, int], list[int]]] = {
     "halving-doubling": _halves,
 }
 """Sizes of the messages of a rank, round by round of one kind."""
-
-
-class _Network(Strict):
-    """Network file of the analytical backends (YAML)."""
-
-    topology: tuple[Literal["Ring", "Switch", "FullyConnected"], ...] = Field(strict=False)
-    npus_count: tuple[int, ...] = Field(strict=False)
-    bandwidth: tuple[float, ...] = Field(strict=False)
-    """GiB/s."""
-    latency: tuple[float, ...] = Field(strict=False)
-    """ns."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> _Network:
-        lengths = {len(values) for values in (self.topology, self.npus_count, self.bandwidth,
-                                              self.latency)}  # fmt: skip
-        if lengths != {len(self.topology)} or not self.topology:
-            raise ValueError("topology, npus_count, bandwidth and latency must be equally long")
-        if min(self.npus_count) < 1 or min(self.bandwidth) <= 0 or min(self.latency) < 0:
-            raise ValueError("npus_count and bandwidth must be more than 0, latency at least 0")
-        return self
-
-
-def read_network(path: str | Path) -> Topology:
-    """Read an ASTRA-sim network file: a product of rings, switches and complete graphs.
-
-    Raises
-    ------
-    ConfigError
-        With file, line and field of the first mistake.
-    """
-    network = validate(read_yaml(path), _Network)
-    blocks = [
-        (block, n, LinkKind(f"dim{d}", bandwidth * GIB, latency * 1e-9, energy_j_per_byte=0.0))
-        for d, (block, n, bandwidth, latency) in enumerate(
-            zip(network.topology, network.npus_count, network.bandwidth, network.latency,
-                strict=True)
-        )
-    ]  # fmt: skip
-    return product_of(Path(path).stem, blocks)
-
-
-@dataclass(frozen=True, slots=True)
-class System:
-    """What a system file (JSON) says about collectives.
-
-    Attributes
-    ----------
-    algorithms
-        By operation, the algorithm of each dimension, in this package's names.
-    endpoint_delay_ns, splits, active_chunks, local_memory_gb_per_s
-        As in the file.
-    """
-
-    algorithms: dict[str, tuple[str, ...]]
-    endpoint_delay_ns: int
-    splits: int
-    active_chunks: int
-    local_memory_gb_per_s: float
-
-
-_NAMES = {
-    "ring": "ring",
-    "oneRing": "ring",
-    "direct": "direct",
-    "oneDirect": "direct",
-    "halvingDoubling": "halving-doubling",
-    "oneHalvingDoubling": "halving-doubling",
-    "doubleBinaryTree": "double-binary-tree",
-}
-
-
-def read_system(path: str | Path) -> System:
-    """Read an ASTRA-sim system file.
-
-    Raises
-    ------
-    ConfigError
-        If it is not JSON, a field is missing, or an algorithm is unknown.
-    """
-    file = str(path)
-    try:
-        data: dict[str, Any] = json.loads(read_text(path))
-        found = {
-            op: tuple(_NAMES[name] for name in data[f"{op}-implementation"])
-            for op in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
-            if f"{op}-implementation" in data
-        }
-        return System(
-            found,
-            int(data.get("endpoint-delay", 10)),
-            int(data.get("preferred-dataset-splits", 1)),
-            int(data.get("active-chunks-per-dimension", 1)),
-            float(data["local-mem-bw"]),
-        )
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"not JSON: {error.msg}", file=file, line=error.lineno) from error
-    except KeyError as error:
-        name = str(error.args[0])
-        raise ConfigError(
-            f"no field or algorithm {name!r}{nearest(name, _NAMES)}", file=file
-        ) from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(f"not a system file: {error}", file=file) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -39,6 +39,8 @@ __all__ = [
     "reduce_scatter_ring",
 ]
 
+Compat = Literal["astrasim", "astrasim-aware"]
+_ASTRASIM_BLOCKS = frozenset({"Ring", "Switch", "FullyConnected"})
 _BUS_PASSES = {
     "all-reduce": (2, 2),
     "reduce-scatter": (1, 1),
@@ -95,7 +97,8 @@ def collective(
     ranks: int | Sequence[int] | None = None,
     algorithm: str = "auto",
     parts: Sequence[float] | Sequence[Sequence[float]] | None = None,
-    compat: Literal["astrasim"] | None = None,
+    compat: Compat | None = None,
+    system: astrasim.System | None = None,
     cost: Cost | None = None,
     compression: Compression | None = None,
 ) -> CollectiveResult:
@@ -116,22 +119,30 @@ def collective(
         The ranks that take part, or how many from rank 0 on; all of them by default. The first is
         the root.
     algorithm
-        Name of an algorithm. "auto" takes the fastest that applies: of all for an inline topology,
-        which is an idealised network; of what NCCL chooses from (`ridgeline.network.nccl`) for a
-        machine with NVLink; of the rings for any other machine, if the operation has one.
+        Name of an algorithm, on a machine with NVLink also one of NCCL's with its protocol
+        (``ring-ll128``, ``tree-simple``, ``nvls``). "auto" takes the fastest that applies of all
+        for an inline topology, which is an idealised network; what NCCL would choose
+        (`ridgeline.network.nccl`) on a machine with NVLink; the fastest of the rings on any other
+        machine, if the operation has one.
     parts
         Sizes in bytes of the parts of an operation with uneven ones: one per rank, or of an
         all-to-all one row per rank. `size_bytes` remains what bandwidths are reckoned from.
     compat
-        "astrasim" gives the time that ASTRA-sim 2 reports in one dimension with its default system
-        settings (`ridgeline.network.astrasim`); link loads and energy remain this package's.
+        "astrasim" gives the time that ASTRA-sim 2 reports for a product of rings, switches and
+        complete graphs (`ridgeline.network.astrasim`) with its congestion-unaware backend,
+        "astrasim-aware" with the other one, which has one dimension; link loads and energy
+        remain this package's.
+    system
+        What a system file says (`ridgeline.network.astrasim_files.read_system`), with `compat`;
+        by default that of ASTRA-sim's examples. "auto" takes its algorithms.
     cost
         `ridgeline.network.costs.LogGP` or `BSP`: price messages by it instead of the links they
         share. "auto" then takes the fastest of all algorithms by that cost.
 
     compression
         `ridgeline.network.sparse.Compression`: send values of another width, or only some of them
-        with their places, and let sums fill in. "auto" takes the fastest of all algorithms.
+        with their places, and let sums fill in. "auto" takes the fastest of all algorithms but
+        in-network reduction, whose switches add dense values.
 
     Raises
     ------
@@ -140,8 +151,15 @@ def collective(
     """
     _algorithms(op)  # an unknown operation is the first thing to say
     topology, group = _resolve(where, ranks)
+    if compat not in {None, "astrasim", "astrasim-aware"}:
+        raise RidgelineError(
+            f"a compatibility mode is 'astrasim' or 'astrasim-aware', found {compat!r}"
+        )
     if compat is not None:
-        return _compatible(op, algorithm, size_bytes, topology, group)
+        settings = replace(system or astrasim.System(), stores=compat == "astrasim-aware")
+        return _compatible(op, algorithm, size_bytes, topology, group, settings)
+    if system is not None:
+        raise RidgelineError("a system file of ASTRA-sim needs its compatibility mode")
     uneven = None if parts is None else np.array(parts, dtype=np.float64)
     every = sorted(name for known, name in ALGORITHMS if known == op)
     asked = every if algorithm == "auto" else [algorithm]
@@ -150,9 +168,11 @@ def collective(
     if cost is not None and len(group) > 1:
         return _by_cost(op, asked, topology, group, size_bytes, uneven, cost)
     if compression is not None:
+        if algorithm == "auto":  # switches add dense values
+            asked = [name for name in every if name != "in-network"]
         return _compressed(op, asked, topology, group, size_bytes, compression)
     if algorithm != "auto":
-        return _result(ALGORITHMS[op, algorithm](topology, group, size_bytes, uneven), topology)
+        return _result(_named(op, algorithm, topology, group, size_bytes, uneven), topology)
     return _result(fastest_schedule(op, topology, group, size_bytes, uneven), topology)
 
 
@@ -167,16 +187,33 @@ def fastest_schedule(
     names = _algorithms(op)
     if not topology.single_channel and (op, "ring") in ALGORITHMS:
         names = ["ring"]
-    schedules: list[Schedule] = []
     if uneven is None and not topology.single_channel:
-        schedules += nccl.candidates(op, topology, group, size_bytes)
-    if not schedules:
-        for name in names:
-            with suppress(DoesNotApplyError):
-                schedules.append(ALGORITHMS[op, name](topology, group, size_bytes, uneven))
+        chosen = nccl.choice(op, topology, group, size_bytes)
+        if chosen is not None:
+            return chosen
+    schedules: list[Schedule] = []
+    for name in names:
+        with suppress(DoesNotApplyError):
+            schedules.append(ALGORITHMS[op, name](topology, group, size_bytes, uneven))
     if len(schedules) == 1:
         return schedules[0]
     return min(schedules, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
+
+
+def _named(
+    op: str,
+    algorithm: str,
+    topology: Topology,
+    group: tuple[int, ...],
+    size_bytes: float,
+    uneven: Floats | None,
+) -> Schedule:
+    """Return the schedule of an algorithm, or of one of NCCL's with its protocol."""
+    if (op, algorithm) not in ALGORITHMS and uneven is None and not topology.single_channel:
+        for schedule in nccl.candidates(op, topology, group, size_bytes):
+            if schedule.algorithm == algorithm:
+                return schedule
+    return ALGORITHMS[op, algorithm](topology, group, size_bytes, uneven)
 
 
 def _by_cost(
@@ -221,31 +258,48 @@ def _compressed(
 
 
 def _compatible(
-    op: str, algorithm: str, size_bytes: float, topology: Topology, group: tuple[int, ...]
+    op: str,
+    algorithm: str,
+    size_bytes: float,
+    topology: Topology,
+    group: tuple[int, ...],
+    system: astrasim.System,
 ) -> CollectiveResult:
     """Return an algorithm's schedule with the time that ASTRA-sim reports for it."""
-    block, _, rest = topology.name.partition("(")
-    bandwidth, latency_s = topology.bandwidth_bytes_per_s, topology.latency_s
-    uniform = len(set(bandwidth.tolist())) == len(set(latency_s.tolist())) == 1
-    known = block in {"Ring", "Switch", "FullyConnected"} and ")_" not in rest
-    if not (known and uniform and size_bytes >= 1 and len(group) == topology.n_devices > 1):
+    blocks = [block for block in topology.blocks if block[1] > 1]
+    known = bool(blocks) and all(name in _ASTRASIM_BLOCKS for name, _, _ in blocks)
+    if not (known and size_bytes >= 1 and len(group) == topology.n_devices):
         raise RidgelineError(
-            "the compatibility mode is for one dimension, such as 'Ring(16, 50 GiB/s, 500 ns)', "
-            "all of its ranks and at least one byte; found "
+            "the compatibility mode is for products of Ring, Switch and FullyConnected, such as "
+            "'Ring(16, 50 GiB/s, 500 ns)', all of their ranks and at least one byte; found "
             f"{topology.name!r}, {size_bytes} B and {len(group)} ranks"
         )
-    if algorithm == "auto":
-        algorithm = "direct" if op == "all-to-all" else "ring"
-    schedule = ALGORITHMS[op, algorithm](topology, group, size_bytes)
-    shard = schedule.n_ranks if op == "all-gather" else 1
-    dimension = astrasim.Dimension(
-        block,
-        schedule.n_ranks,
-        float(bandwidth[0]) / astrasim.GIB,
-        round(float(latency_s[0]) * 1e9, 6),
+    dimensions = [
+        astrasim.Dimension(
+            name,
+            extent,
+            link.bandwidth_bytes_per_s / astrasim.GIB,
+            round(link.latency_s * 1e9, 6),
+        )
+        for name, extent, link in blocks
+    ]
+    default = "direct" if op == "all-to-all" else "ring"
+    names = system.algorithms.get(op, ()) if algorithm == "auto" else ()
+    if names and len(names) != len(topology.blocks):
+        raise RidgelineError(
+            f"the system file has {len(names)} algorithms for {op}, the network "
+            f"{len(topology.blocks)} dimensions"
+        )
+    kept = [name for name, block in zip(names, topology.blocks, strict=False) if block[1] > 1]
+    algorithms = kept or [default if algorithm == "auto" else algorithm] * len(dimensions)
+    shard = topology.n_devices if op == "all-gather" else 1
+    time_ns = astrasim.network_time_ns(
+        op, algorithms, round(size_bytes / shard), dimensions, system
     )
-    time_ns = astrasim.collective_time_ns(op, algorithm, round(size_bytes / shard), dimension)
-    return _result(schedule, topology, time_ns * 1e-9)
+    wire = algorithms[0] if len(dimensions) == 1 else "hierarchical"
+    if (op, wire) not in ALGORITHMS:
+        wire = default
+    return _result(ALGORITHMS[op, wire](topology, group, size_bytes), topology, time_ns * 1e-9)
 
 
 def _algorithms(op: str) -> list[str]:

@@ -145,6 +145,7 @@ def product_of(name: str, blocks: Sequence[tuple[str, int, LinkKind]]) -> Topolo
         routing="dimension-ordered" if len(blocks) > 1 else "shortest",
         single_channel=True,
         shape=shape if len(blocks) > 1 else (),
+        blocks=tuple(blocks),
         devices_forward=True,
         bisection_bytes_per_s=min((cut for _, cut in cuts), default=None) if straight else None,
     )

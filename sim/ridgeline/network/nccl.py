@@ -1,40 +1,50 @@
-"""What NCCL would choose: its rings, trees and protocols, by its own published constants.
+"""What NCCL chooses, and what it then takes: rings, trees, NVLS and protocols.
 
 NCCL prices every algorithm and protocol as a latency and a bandwidth and takes the cheapest
-(src/graph/tuning.cc, version 2.30.7; constants are facts cited from there). Here the same is done
-on the machine's own links: the plain ``ring`` is NCCL's ring with the protocol Simple; what the
-protocols LL and LL128 change is taken as the ratio of their constants to those of Simple, so that a
-machine described with other latencies or bandwidths is priced with these.
+(src/graph/tuning.cc, version 2.30.7; constants are facts cited from there). `choice` does the same
+on the machine's own links; what protocols change is taken relative to Simple, whose latencies are
+the machine's own, so that a machine described with other latencies or bandwidths is priced with
+these.
 
 =========  ============================================  ==========================
 protocol   latency                                       of the link's bandwidth
 =========  ============================================  ==========================
 Simple     the machine's own                             all
-LL128      1.9/3.4 of a hop in a node, 14/8.4 to start   92 %; tree 7/9 (120/128)
-LL         0.6/3.4 of a hop in a node, 6.6/8.4 to start  50 %; tree 1/3.8; at most
-                                                         ``_LL_MOST`` in all
+LL128      1.9/3.4 of a hop in a node, 5.6 us more to    92 %; tree 7/9 (120/128)
+           start
+LL         0.6/3.4 of a hop in a node, 1.8 us less to    50 %; tree 1/3.8; at most
+           start                                         ``_LL_MOST`` in all
 =========  ============================================  ==========================
 
-A ring of n ranks takes one operation more than it has rounds: what the last round brings lies in
-the ring's buffer, and the channels' processors copy it to where it belongs. They go on at the pace
-at which they feed the links, so that this costs as much as one more round of bandwidth; NCCL's own
-formula leaves it out and is too fast by that much. Links whose share is taken from a measured bus
-bandwidth (`_COPY_INCLUDED`) have it in there.
+What is taken differs from what NCCL chooses by, in five ways (docs/network.md has the residuals):
 
-Not modelled: CollNet, PAT, and NCCL's limits on the number of channels.
+- A ring of n ranks takes one operation more than it has rounds: what comes last lies in the ring's
+  buffer and is copied to its place, at the speed of the device's memory (read and written).
+- With Simple a rank passes on a chunk in two slices, of at most 1 MiB a channel; one slice's time
+  passes until the last one is through.
+- NVLS works in chunks that pass stages: what is read into the buffers, added up, and sent to all.
+  Two more chunks' time than there are chunks pass until the last is through. Chunks are of 128 KiB
+  a channel and head, smaller for small payloads (src/enqueue.cc, src/transport/nvls.cc).
+- NVLSTree joins nodes by NCCL's double binary tree; an inner node sends the payload twice.
+- LL128 reaches ``_LL128_REACHED`` of the bandwidth of some links, where it was measured.
+
+Not modelled: CollNet, PAT, and fewer channels for small payloads.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from ridgeline.network.algorithms.pipelines import double_tree_sent
 from ridgeline.network.rings import Channels, ring_channels
 from ridgeline.network.schedule import Loads, Phase, Schedule
-from ridgeline.network.topology import Topology
+from ridgeline.network.topology import Floats, Topology
 
 _PROTOCOLS = ("ll", "ll128", "simple")
 # microseconds: baseLat, hwLat NVLINK, hwLat NET; in the order of _PROTOCOLS
@@ -42,16 +52,25 @@ _BASE = {"ring": (6.6, 14.0, 8.4), "tree": (6.8, 14.0, 8.4)}
 _INTRA = {"ring": (0.6, 1.9, 3.4), "tree": (0.6, 1.25, 4.0)}
 _INTER = {"ring": (2.7, 4.0, 14.0), "tree": (5.0, 8.5, 14.0)}
 _NVLS_US = 25.0  # hwLat NVLINK, nvls, Simple; its baseLat is 0
-_NVLS_SHARE = {"nvlink4": 0.85, "nvlink5": 0.74}  # nvlsEfficiency; links whose switches can add
-_NVLS_RATIO = 5 / 6  # algorithm over bus bandwidth
+_NVLS_CHANNELS = {"nvlink4": 16, "nvlink5": 24}  # NVLS_NCHANNELS_SM90, NVLS_NCHANNELS_SM100_NVL
+_NVLS_HEADS = 32  # NCCL_MAX_NVLS_ARITY
+_NVLS_CHUNKS = ((64, 131072), (8, 65536), (2, 32768), (0, 16384))
+"""Bytes a channel and head; taken where the payload has so many chunks of all of them at least."""
+_NVLS_STAGES = 2  # after the first
 _NVLS_TREE_US = 20.9  # hwLat NET, nvlsTree, Simple
-_COPY_INCLUDED = frozenset({"nvlink2"})
+_NVLS_TREE_MOST = {"nvlink4": (57.7, 45.5), "nvlink5": (96.0, 80.0)}
+"""perChMaxNVLSTreeBw, GB/s of bus bandwidth a channel: two nodes, more."""
+_LL128_REACHED = {"nvlink2": 0.65}
+"""nccl-tests on eight V100, 1 to 4 MiB (published with vTrain): 80 of 134 GB/s, and 60 of 85 on
+four; NCCL chooses by 0.92."""
 _LL_MOST = {  # llMaxBw, GB/s: one node, two nodes, more
     "nvlink2": (39.0, 39.0, 20.4),
     "nvlink3": (87.7, 22.5, 19.0),
     "nvlink4": (141.0, 45.0, 35.0),
     "nvlink5": (282.0, 90.0, 70.0),
 }
+_CHANNELS = {"nvlink2": 12, "nvlink3": 24, "nvlink4": 24, "nvlink5": 24}  # of one node's rings
+_SLICE_BYTES = 2**20  # of a channel: two of eight steps of a buffer of 4 MiB; a chunk has two
 _RING_SHARE = (0.5, 0.92, 1.0)
 _TREE_SHARE = 0.92
 _TREE_LL, _TREE_LL128 = 1 / 3.8, (7 / 9, 120 / 128)
@@ -65,7 +84,22 @@ _CORRECTION = {
     "simple": (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7,
                0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
 }  # fmt: skip
-_PASSES = {"all-reduce": 2, "reduce-scatter": 1, "all-gather": 1}
+_PASSES = {"all-reduce": 2, "reduce-scatter": 1, "all-gather": 1, "broadcast": 1, "reduce": 1}
+_WHOLE = frozenset({"broadcast", "reduce"})  # every hop carries all of the payload
+
+
+def choice(op: str, topology: Topology, ranks: Sequence[int], size_bytes: float) -> Schedule | None:
+    """Return what NCCL takes of `candidates`, or None if there are none.
+
+    Raises
+    ------
+    RidgelineError
+        If two ranks have no route between them.
+    """
+    found = _options(op, topology, ranks, size_bytes)
+    if not found:
+        return None
+    return min(found, key=lambda one: (one.expected_s, one.schedule.algorithm)).schedule
 
 
 def candidates(
@@ -78,6 +112,17 @@ def candidates(
     RidgelineError
         If two ranks have no route between them.
     """
+    return [one.schedule for one in _options(op, topology, ranks, size_bytes)]
+
+
+class _Option(NamedTuple):
+    """One way, and the time by which NCCL chooses."""
+
+    schedule: Schedule
+    expected_s: float
+
+
+def _options(op: str, topology: Topology, ranks: Sequence[int], size_bytes: float) -> list[_Option]:
     if op not in _PASSES or len(ranks) < 2:
         return []
     link = next((name for name in _LL_MOST if name in topology.link_class), None)
@@ -87,7 +132,7 @@ def candidates(
     found = [machine.ring(op, protocol, size_bytes) for protocol in range(len(_PROTOCOLS))]
     if op == "all-reduce":
         found += [machine.tree(protocol, size_bytes) for protocol in range(len(_PROTOCOLS))]
-        if link in _NVLS_SHARE and len(ranks) > 2 * machine.nodes:
+        if link in topology.in_switch and len(ranks) > 2 * machine.nodes:
             found.append(machine.in_switch(size_bytes))
     return found
 
@@ -120,26 +165,34 @@ class _Machine:
         nodes = len(set(node_of.values()))
         return cls(topology, ranks, link, channels, nodes, latency_s[False], latency_s[True])
 
-    def ring(self, op: str, protocol: int, size_bytes: float) -> Schedule:
-        """Ring of a protocol; see `_schedule`."""
+    def ring(self, op: str, protocol: int, size_bytes: float) -> _Option:
+        """Ring of a protocol; a broadcast or a reduction goes round once, all but one hop."""
         name, n, passes = _PROTOCOLS[protocol], len(self.ranks), _PASSES[op]
         rounds, crossings = passes * (n - 1), passes * (self.nodes - 1)
         intra_s = self.intra_s * _INTRA["ring"][protocol] / _INTRA["ring"][-1]
         inter_s = self.inter_s * _INTER["ring"][protocol] / _INTER["ring"][-1]
-        hops_s = (rounds - crossings) * intra_s + crossings * inter_s
-        start_s = self._start_s("ring", protocol)
+        latency_s = (rounds - crossings) * intra_s + crossings * inter_s
+        latency_s += self._start_s("ring", protocol)
         large = op == "all-reduce" and size_bytes / n >= 65536
         if name == "simple" and large and self.nodes > 1:
-            hops_s, start_s = hops_s * _MANY_NODES, start_s * _MANY_NODES
-        share = _RING_SHARE[protocol]
+            latency_s *= _MANY_NODES
+        share = reached = _RING_SHARE[protocol]
         if name == "ll":
-            share = min(share, self._ll_most())
-        sent = passes * (n - 1) / n * size_bytes / share
-        if self.link not in _COPY_INCLUDED:
-            hops_s += size_bytes / n / (share * self.channels.bandwidth_bytes_per_s)
-        return self._schedule(op, f"ring-{name}", size_bytes, start_s + hops_s, sent)
+            share = reached = min(share, self._ll_most())
+        elif name == "ll128":
+            reached = _LL128_REACHED.get(self.link, share)
+        sent = size_bytes if op in _WHOLE else passes * (n - 1) / n * size_bytes
+        expected_s = latency_s + sent / (share * self.channels.bandwidth_bytes_per_s)
+        if op not in _WHOLE:
+            latency_s += 2 * size_bytes / n / self.topology.memory_bytes_per_s
+            if name == "simple":
+                slices = min(size_bytes / n / 2, _CHANNELS[self.link] * _SLICE_BYTES)
+                latency_s += slices / self.channels.bandwidth_bytes_per_s
+        load = self.channels.load if op not in _WHOLE else self._open_ring(op)
+        loads = {link: part * sent / reached for link, part in load.items()}
+        return self._option(op, f"ring-{name}", size_bytes, latency_s, loads, expected_s)
 
-    def tree(self, protocol: int, size_bytes: float) -> Schedule:
+    def tree(self, protocol: int, size_bytes: float) -> _Option:
         """All-reduce on NCCL's double tree: a chain in the nodes and a binary tree of the nodes."""
         name, n = _PROTOCOLS[protocol], len(self.ranks)
         intra_s = self.intra_s * _INTRA["tree"][protocol] / _INTRA["ring"][-1]
@@ -155,52 +208,101 @@ class _Machine:
             share *= _CORRECTION[name][power]
         latency_s = self._start_s("tree", protocol) + hops_s
         sent = 2 * size_bytes / share
-        return self._schedule("all-reduce", f"tree-{name}", size_bytes, latency_s, sent)
+        expected_s = latency_s + sent / self.channels.bandwidth_bytes_per_s
+        loads = {link: part * sent for link, part in self.channels.load.items()}
+        return self._option("all-reduce", f"tree-{name}", size_bytes, latency_s, loads, expected_s)
 
-    def in_switch(self, size_bytes: float) -> Schedule:
+    def in_switch(self, size_bytes: float) -> _Option:
         """All-reduce added up by the NVSwitches (NVLS): every device sends all and gets all.
 
-        Several nodes are joined by a double binary tree (NVLSTree): all but one of them send their
-        sum up and get the whole down, so that on average (nodes - 1) / nodes of the payload goes
-        through the NICs of a node twice each way, spread over all of them.
+        Of n devices (n - 1)/n are at work on a device's own share (NCCL: channels less one).
+        Several nodes are joined by a double binary tree (NVLSTree).
         """
-        topology = self.topology
+        topology, n = self.topology, len(self.ranks)
         members = topology.devices[list(self.ranks)]
         fast = np.array([name == self.link for name in topology.link_class])
         links = np.flatnonzero(
             fast & (np.isin(topology.source, members) | np.isin(topology.target, members))
         )
-        sent = size_bytes / (_NVLS_SHARE[self.link] * _NVLS_RATIO)
+        heads = min(n // self.nodes, _NVLS_HEADS)
+        share = topology.in_switch[self.link] * (heads - 1) / heads
         load = np.zeros(topology.n_links)
-        load[links] = sent
+        load[links] = size_bytes / share
         latency_s = self.intra_s * _NVLS_US / _INTRA["ring"][-1]
         if self.nodes > 1:
-            outside = [i for i in self.channels.load if not fast[i]]
-            through = 2 * (self.nodes - 1) / self.nodes * size_bytes
-            load[outside] = [through * self.channels.load[i] for i in outside]
+            self._join_nodes(load, ~fast, size_bytes)
             hop_s = self.inter_s * _NVLS_TREE_US / _INTER["ring"][-1]
             latency_s += 2 * math.log2(self.nodes) * hop_s
         used = np.flatnonzero(load)
-        phases = (Phase(latency_s, 1, Loads(used.astype(np.int32), load[used])),)
+        busy_s = float((load[used] / topology.bandwidth_bytes_per_s[used]).max(initial=0.0))
+        expected_s = latency_s + busy_s
+        if size_bytes:
+            latency_s += (
+                _NVLS_STAGES * busy_s * min(1.0, self._nvls_chunks(size_bytes) / size_bytes)
+            )
+        loads = Loads(used.astype(np.int32), load[used])
         name = "nvls" if self.nodes == 1 else "nvls-tree"
-        return Schedule("all-reduce", name, len(self.ranks), float(size_bytes), phases)
+        return self._option("all-reduce", name, size_bytes, latency_s, loads, expected_s)
+
+    def _join_nodes(self, load: Floats, outside: npt.NDArray[np.bool_], size_bytes: float) -> None:
+        """Add what the tree of the nodes sends through NICs, spread over all of them.
+
+        Neither direction of a node carries more than a tree sends, nor do its channels, one a NIC,
+        reach more than ``_NVLS_TREE_MOST``.
+        """
+        n = len(self.ranks)
+        through = double_tree_sent(self.nodes) * size_bytes
+        for link, part in self.channels.load.items():
+            if outside[link]:
+                load[link] = through * part
+        nics = len(self.channels.channels) / 2  # a ring each way
+        most = _NVLS_TREE_MOST[self.link][self.nodes > 2] * 1e9 * nics
+        bound_s = 2 * (n - 1) / n * size_bytes / most
+        fast = np.flatnonzero(load * ~outside)
+        bandwidth = self.topology.bandwidth_bytes_per_s[fast]
+        load[fast] = np.maximum(load[fast], bound_s * bandwidth)
+
+    def _nvls_chunks(self, size_bytes: float) -> float:
+        """Bytes that all channels and heads have on their way together."""
+        lanes = _NVLS_CHANNELS[self.link] * len(self.ranks) / self.nodes
+        return next(
+            lanes * chunk for least, chunk in _NVLS_CHUNKS if size_bytes >= least * lanes * chunk
+        )
+
+    def _open_ring(self, op: str) -> dict[int, float]:
+        """Share of the payload by link, when rings are open at the root."""
+        load: dict[int, float] = {}
+        for channel in self.channels.channels:
+            root = channel.ranks.index(self.ranks[0])
+            closing = root if op == "reduce" else root - 1  # hop i leads from i to i + 1
+            for hop, links in enumerate(channel.routes):
+                if hop != closing % len(channel.routes):
+                    for link in links:
+                        load[link] = load.get(link, 0.0) + channel.share
+        return load
 
     def _start_s(self, algorithm: str, protocol: int) -> float:
-        base = _BASE[algorithm][protocol] / _BASE["ring"][-1]
-        return self.topology.collective_latency_s * base
+        more_s = (_BASE[algorithm][protocol] - _BASE["ring"][-1]) * 1e-6
+        return max(0.0, self.topology.collective_latency_s + more_s)
 
     def _ll_most(self) -> float:
         """Share of the channels' bandwidth that LL reaches at most."""
         most = _LL_MOST[self.link][min(self.nodes, 3) - 1] * 1e9
         return most / self.channels.bandwidth_bytes_per_s
 
-    def _schedule(
-        self, op: str, name: str, size_bytes: float, latency_s: float, sent_bytes: float
-    ) -> Schedule:
-        """Send `sent_bytes` along every hop of all channels together, after all latencies.
+    def _option(
+        self,
+        op: str,
+        name: str,
+        size_bytes: float,
+        latency_s: float,
+        loads: Mapping[int, float],
+        expected_s: float,
+    ) -> _Option:
+        """Send along all hops together, after all latencies.
 
         Bytes include what a protocol loses (the flags of LL, and what LL128 does not reach).
         """
-        load = {i: share * sent_bytes for i, share in self.channels.load.items()}
-        phases = (Phase(latency_s, 1, load if sent_bytes else {}),)
-        return Schedule(op, name, len(self.ranks), float(size_bytes), phases)
+        phases = (Phase(latency_s, 1, loads if size_bytes else {}),)
+        schedule = Schedule(op, name, len(self.ranks), float(size_bytes), phases)
+        return _Option(schedule, expected_s)

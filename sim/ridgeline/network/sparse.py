@@ -140,7 +140,7 @@ def sparse_schedule(
     script = algorithm.write(group)
     place = np.concatenate((group.vertex, np.array(script.vertices, np.int64)))
     held = _beginnings(script, len(place))
-    until = np.concatenate((np.zeros(1), np.cumsum(script.slot_bytes)))
+    share = compression.share(np.arange(len(place) + 1, dtype=np.int64))
     phases = []
     if topology.collective_latency_s:
         phases.append(Phase(topology.collective_latency_s, 1, {}))
@@ -148,18 +148,31 @@ def sparse_schedule(
         latency_s = round_latency_s(topology, step, ways)
         for turn in range(step.repeat):
             now = advanced(step, turn, 1)
-            size = np.empty(len(now.source))
-            counts = np.arange(len(place) + 1, dtype=np.int64)
-            _send(held, *_columns(now), np.diff(until), compression.share(counts), size)
+            size = _sizes(held, now, script.slot_bytes, share)
             phases.append(Phase(latency_s, 1, loads_of(topology, ways, size)))
     return Schedule(algorithm.op, name, group.n, float(size_bytes), tuple(phases))
 
 
-def _columns(step: Step) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Flags]:
-    """Columns of a step as arrays of their own: numbers that stand for all messages are spread."""
+def _sizes(held: Ints, now: Step, slot_bytes: Floats, share: Floats) -> Floats:
+    """Return the bytes of the messages of one round; `held` becomes what is held after it.
+
+    Waves of a round follow each other through a tree: what a switch sends up holds the
+    contributions of all that came to it before.
+    """
+    size = np.empty(len(now.source))
+    for wave in np.unique(now.wave):
+        ones = np.flatnonzero(now.wave == wave)
+        part = np.empty(len(ones))
+        _send(held, *_columns(now, ones), slot_bytes, share, part)
+        size[ones] = part
+    return size
+
+
+def _columns(step: Step, ones: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Flags]:
+    """Columns of some messages of a step as arrays of their own."""
     return (
-        np.array(step.source), np.array(step.target), np.array(step.first), np.array(step.count),
-        np.array(step.base), np.array(step.span), np.array(step.combine),
+        step.source[ones], step.target[ones], step.first[ones], step.count[ones],
+        step.base[ones], step.span[ones], step.combine[ones],
     )  # fmt: skip
 
 

@@ -7,8 +7,9 @@ an inline topology are each one file in `ridgeline.network.topologies`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
@@ -71,6 +72,11 @@ class Topology:
         [D] vertices in rank order.
     collective_latency_s
         Fixed time of starting a collective.
+    memory_bytes_per_s
+        What copies in the memory of a device reach, reads and writes together; infinite in an
+        idealised network.
+    in_switch
+        By link class, the share of the bandwidth at which switches add up what comes over links.
     routing
         Name of a routing in `ridgeline.network.routing.ROUTINGS`.
     single_channel
@@ -80,6 +86,9 @@ class Topology:
         Extents of a product of topologies, e.g. (4, 8) of a torus or (devices of a node, nodes) of
         a cluster; rank ``i + shape[0] * (j + ...)`` has the coordinates (i, j, ...). Empty if there
         are no dimensions, or if the last node is not full.
+    blocks
+        Name, extent and link of every dimension of an inline product, as `shape`, and also of a
+        product of one dimension; empty for anything else.
     devices_forward
         Devices pass on messages of others, as the chips of a torus do.
     bisection_bytes_per_s
@@ -104,9 +113,12 @@ class Topology:
     count: Indices
     devices: Indices
     collective_latency_s: float = 0.0
+    memory_bytes_per_s: float = math.inf
+    in_switch: Mapping[str, float] = field(default_factory=dict)
     routing: str = "shortest"
     single_channel: bool = False
     shape: tuple[int, ...] = ()
+    blocks: tuple[tuple[str, int, LinkKind], ...] = ()
     devices_forward: bool = False
     bisection_bytes_per_s: float | None = None
     cost_dollars: float | None = None
@@ -202,9 +214,12 @@ class Drawing:
         devices: Sequence[int],
         *,
         collective_latency_s: float = 0.0,
+        memory_bytes_per_s: float = math.inf,
+        in_switch: Mapping[str, float] | None = None,
         routing: str = "shortest",
         single_channel: bool = False,
         shape: tuple[int, ...] = (),
+        blocks: tuple[tuple[str, int, LinkKind], ...] = (),
         devices_forward: bool = False,
         bisection_bytes_per_s: float | None = None,
         cost_dollars: float | None = None,
@@ -232,9 +247,12 @@ class Drawing:
             count=_frozen(count),
             devices=_frozen(np.array(devices, dtype=np.int32)),
             collective_latency_s=collective_latency_s,
+            memory_bytes_per_s=memory_bytes_per_s,
+            in_switch=in_switch or {},
             routing=routing,
             single_channel=single_channel,
             shape=shape,
+            blocks=blocks,
             devices_forward=devices_forward,
             bisection_bytes_per_s=bisection_bytes_per_s,
             cost_dollars=cost_dollars,
@@ -284,6 +302,12 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
         cluster.name,
         devices,
         collective_latency_s=node.collective_latency.value,
+        memory_bytes_per_s=_memory_bytes_per_s(node),
+        in_switch={
+            name: of.in_switch.value
+            for name, of in node.link_types.items()
+            if of.in_switch is not None
+        },
         routing="shortest" if cluster.fabric is None else cluster.fabric.routing,
         shape=(node.count, n_nodes) if n_devices == n_nodes * node.count else (),
         cost_dollars=None if node.price is None else n_nodes * node.price.value,
@@ -291,6 +315,12 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
         priced=f"{n_nodes} {'nodes' if n_nodes > 1 else 'node'}"
         + (" without the fabric's switches" if n_nodes > 1 else ""),
     )
+
+
+def _memory_bytes_per_s(node: Node) -> float:
+    far = node.devices.memory[node.devices.far_memory]
+    assert far.bandwidth is not None  # the schema demands it of the farthest
+    return far.bandwidth.value * far.achievable.value
 
 
 def _node_power_w(node: Node, n_nodes: int) -> float | None:

@@ -43,7 +43,7 @@ def _named(where: str) -> Topology | Cluster:
 
             return from_file(where)
         if isinstance(data, dict) and "npus_count" in data:
-            from ridgeline.network.astrasim import read_network
+            from ridgeline.network.astrasim_files import read_network
 
             return read_network(where)
     return load_cluster(where)

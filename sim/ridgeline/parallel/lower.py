@@ -16,6 +16,7 @@ from functools import lru_cache
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.engine.program import Program
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
@@ -120,7 +121,8 @@ def lower(
     cut = _cut(Same(local), tuple(times), n_parts)
 
     def write() -> Draft:
-        return _written(builder, wires, mesh, plan, cut, sharded.divided, fold=fold)
+        divided = sharded.divided
+        return _written(builder, wires, mesh, plan, cut, divided, cluster.device, fold=fold)
 
     draft = draft_of(Subject(local, cut, topology, plan, fold, prices.kept), write)
     program, of_rows = prices.fill(draft.program, draft.rows)
@@ -145,15 +147,16 @@ def _written(
     plan: Plan,
     cut: Partition,
     divided: frozenset[str],
+    device: Device,
     *,
     fold: bool,
 ) -> Draft:
-    """Write a step; nothing here may depend on how fast a device is."""
+    """Write a step; nothing of the device but what its caches keep may matter here."""
     overlaps = {"data": plan.overlap, "tensor": plan.overlap_tensor}
     blocking = frozenset(name for name, does in overlaps.items() if not does)
     ahead = plan.issue and plan.issue_ahead
     host = Host(builder, plan.issue, waits=plan.pipeline > 1) if ahead else None
-    rows = OpenRows(builder)
+    rows = OpenRows(builder, device)
     step = Step(plan, Writer(builder, rows, wires, mesh, blocking, host), cut, divided, fold=fold)
     step.write()
     return Draft(

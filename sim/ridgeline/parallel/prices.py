@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ridgeline.engine.builder import ProgramBuilder
@@ -14,6 +14,8 @@ from ridgeline.kernels import OpCost
 from ridgeline.kernels.alike import Alike, alike, moving
 from ridgeline.kernels.cost import peak_rates, places, price_of_place
 from ridgeline.kernels.pricing import price_all
+from ridgeline.kernels.residence import keeping, residence
+from ridgeline.kernels.streams import check_kernels
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.workload.graph import Graph, Op, Pass, Same
 
@@ -24,13 +26,13 @@ _NOTHING = Alike((), 0, None, None)
 class OpenRows:
     """Cost rows of ops in a program that is written before anything is priced."""
 
-    def __init__(self, builder: ProgramBuilder) -> None:
-        self.builder = builder
+    def __init__(self, builder: ProgramBuilder, device: Device) -> None:
+        self.builder, self.device = builder, device
         self.numbers: dict[Alike, int] = {}
 
     def op(self, op: Op, graph: Graph) -> int:
         """Return the cost row of an op."""
-        return self._number(alike(op, graph))
+        return self._number(_kind(op, graph, self.device))
 
     def moving(self, size_bytes: float) -> int:
         """Return the cost row of what only moves so many bytes through all of the memory."""
@@ -66,6 +68,7 @@ class Prices:
     """
 
     def __init__(self, device: Device, slower: float = 1.0, idle_s: float = 0.0) -> None:
+        check_kernels(device)
         self.device, self.slower, self.idle_s = device, slower, idle_s
         self._costs: dict[Alike, OpCost] = {_NOTHING: _FREE}
         self._capacities = peak_rates(device)
@@ -82,17 +85,20 @@ class Prices:
 
     @property
     def kept(self) -> tuple[object, ...]:
-        """What a program that is filled must have been written with: all but the numbers."""
+        """What a program that is filled must have been written with: all but the numbers.
+
+        And the sizes of caches that keep tensors: equal ops differ in what these hold for them.
+        """
         lines = [(line.component, line.place, line.unit) for line in self._lines.values()]
-        return tuple(self.resources), tuple(lines)
+        return tuple(self.resources), tuple(lines), _kept(self.device)
 
     def cost(self, op: Op, graph: Graph) -> OpCost:
         """Price an op; a collective costs nothing here."""
-        return _FREE if op.kind in COLLECTIVES else self._of((alike(op, graph),))[0]
+        return _FREE if op.kind in COLLECTIVES else self._of((_kind(op, graph, self.device),))[0]
 
     def costs(self, graph: Graph) -> list[OpCost]:
         """Price all ops of a graph."""
-        kinds, chosen = _distinct(Same(graph))
+        kinds, chosen = _distinct(Same(graph), _Caches(self.device))
         found = [*self._of(kinds), _FREE]
         return [found[number] for number in chosen]
 
@@ -151,12 +157,36 @@ def _line(device: Device, place: str) -> Account:
     return Account(component, place, unit, price_j)
 
 
+def _kept(device: Device) -> tuple[tuple[str, float], ...]:
+    return tuple((name, device.memory[name].capacity.value) for name in keeping(device))
+
+
+def _kind(op: Op, graph: Graph, device: Device) -> Alike:
+    """Return the ops that an op is priced with, which find their operands in the same caches."""
+    return alike(op, graph, residence(graph, device).get(id(op)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Caches:
+    """A device as a key: equal to those with the same caches that keep tensors."""
+
+    device: Device
+
+    def __hash__(self) -> int:
+        return hash(_kept(self.device))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Caches) and _kept(other.device) == _kept(self.device)
+
+
 @lru_cache(maxsize=8)
-def _distinct(same: Same) -> tuple[tuple[Alike, ...], tuple[int, ...]]:
+def _distinct(same: Same, caches: _Caches) -> tuple[tuple[Alike, ...], tuple[int, ...]]:
     """Return the different ops of a graph, and for each op which it is: -1 of a collective."""
     kinds: dict[Alike, int] = {}
     chosen = [
-        -1 if op.kind in COLLECTIVES else kinds.setdefault(alike(op, same.graph), len(kinds))
+        -1
+        if op.kind in COLLECTIVES
+        else kinds.setdefault(_kind(op, same.graph, caches.device), len(kinds))
         for op in same.graph.ops
     ]
     return tuple(kinds), tuple(chosen)

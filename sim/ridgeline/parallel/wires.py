@@ -349,21 +349,23 @@ def best_schedule(
 ) -> Schedule:
     """Return what a collective library would choose for a group that is alone on the machine.
 
-    Of the rings, also in two levels, and, with NVLink, of what NCCL chooses from
-    (`ridgeline.network.nccl`); where there is no ring, of all algorithms. `name` takes one of these
-    by name.
+    With NVLink what NCCL chooses (`ridgeline.network.nccl`), otherwise the rings, in either case
+    also in two levels; where there is no ring, of all algorithms. `name` takes one of these.
     """
     if name is not None and (op, name) in ALGORITHMS:
         return ALGORITHMS[op, name](topology, ranks, size_bytes)
-    found: list[Schedule] = []
-    names = [known for (of, known), one in ALGORITHMS.items() if of == op and one.automatic]
-    if not topology.single_channel and (op, "ring") in ALGORITHMS:
-        names = ["ring"]
-    for known in sorted(names) if name is None else ():
-        with suppress(DoesNotApplyError):
-            found.append(ALGORITHMS[op, known](topology, ranks, size_bytes))
-    if not topology.single_channel:
-        found += nccl.candidates(op, topology, ranks, size_bytes)
+    alone = topology.single_channel
+    chosen = None if alone or name is not None else nccl.choice(op, topology, ranks, size_bytes)
+    found = [] if chosen is None else [chosen]
+    if not found and name is None:
+        names = [known for (of, known), one in ALGORITHMS.items() if of == op and one.automatic]
+        if not alone and (op, "ring") in ALGORITHMS:
+            names = ["ring"]
+        for known in sorted(names):
+            with suppress(DoesNotApplyError):
+                found.append(ALGORITHMS[op, known](topology, ranks, size_bytes))
+    if not alone:
+        found += nccl.candidates(op, topology, ranks, size_bytes) if name is not None else []
         levels = two_level(op, topology, ranks, size_bytes)
         found += [levels] if levels is not None else []
     if name is not None:

@@ -29,9 +29,11 @@ from ridgeline.kernels.mapping.footprint import (
 
 # Columns of the description of an axis; rows and columns of an image follow as rows of the table of
 # axes of `traffic.pack_axes`, each with the size of its filter.
+# Of a part of an image they are counted from its first row and column on, with so many rows or
+# columns before them (as far as these share elements with it) that were there earlier.
 PIXELS, SIZE, TIMES, GRANULE, IMAGES, ROWS, COLUMNS, FILTER_ROWS, FILTER_COLUMNS = range(9)
-TALL, WIDE = 9, 15
-AXIS_FIELDS = 21
+ROWS_BEFORE, COLUMNS_BEFORE, TALL, WIDE = 9, 10, 11, 17
+AXIS_FIELDS = 23
 
 # Columns of a tiling: extents of a tile (plain ones, or images; rows; columns), number of tiles,
 # where its representatives begin and end, and what one tile is to the array at most.
@@ -40,38 +42,45 @@ TILING_FIELDS = 6
 
 # Columns of a representative: how many tiles it stands for, whether it is the first or the last,
 # its extent to the array; then points, elements touched, and elements touched for the first time,
-# of the tile before, the tile itself and the next one.
+# of the tile before, the tile itself and the next one; and its place in the order of tiles.
 WEIGHT, FIRST, LAST, SPAN = range(4)
-POINTS, TOUCHED, NEW = 4, 7, 10
-REPRESENTATIVE_FIELDS = 13
+POINTS, TOUCHED, NEW, PLACE = 4, 7, 10, 13
+REPRESENTATIVE_FIELDS = 14
 BEFORE, SELF, NEXT = range(3)
 
-# Columns of the sums over all tiles: points and touched elements of all; of the largest tile; of
-# the whole; of the first tile; points and new elements of the last one; extent to the array and
-# number of whole tiles, and of those that are what is left over.
-SUM_POINTS, SUM_TOUCHED, MAX_POINTS, MAX_TOUCHED, WHOLE_TOUCHED = range(5)
+# Columns of the sums over all tiles: points and touched elements of all; of the largest tile; new
+# elements of the whole; points and touched elements of the first tile; points and new elements of
+# the last one; extent to the array and number of whole tiles, and of those that are what is left.
+SUM_POINTS, SUM_TOUCHED, MAX_POINTS, MAX_TOUCHED, WHOLE_NEW = range(5)
 FIRST_POINTS, FIRST_TOUCHED, LAST_POINTS, LAST_NEW = range(5, 9)
 WHOLE_SPAN, WHOLE_TILES, LEFT_SPAN, LEFT_TILES = range(9, 13)
 SUM_FIELDS = 13
 
 
+COARSE, FEW, HALVED, MANY = range(4)
+"""How many tilings of an axis are listed."""
+
+
 @kernel_part
-def _next_tiles(tiles: int, dense: bool, small: bool) -> int:
-    if dense:
+def _next_tiles(tiles: int, density: int, small: bool) -> int:
+    if density == MANY:
         if tiles < 8:
             return tiles + 1
         return tiles // 2 * 3 if tiles & (tiles - 1) == 0 else tiles // 3 * 4
+    if density == COARSE and tiles < 8:
+        return 4 if tiles < 4 else 32
     return tiles * 2 if tiles < 8 or small else tiles * 4
 
 
 @kernel
-def tile_extents(size: int, granule: int, dense: bool) -> Ints:
+def tile_extents(size: int, granule: int, density: int) -> Ints:
     """Extents of tiles to try along an axis, from the largest to 1.
 
     Multiples of the granule first: what 1, 2, 3, ... tiles of about equal size have (each number up
-    to 8, then 12, 16, 24, 32, ...; sparse: 1, 2, 4, 8, then 32, 128, ..., or 16, 32, ... where the
-    granule is 1). Then parts of a granule: halves of halves, or sixteenths. They depend on the size
-    alone, never on what a machine can hold or move, so that a better machine has no fewer of them.
+    to 8, then 12, 16, 24, 32, ...; `FEW` and `HALVED`: 1, 2, 4, 8, then 32, 128, ..., or 16, 32,
+    ... where the granule is 1; `COARSE`: 1, 4, 32, ...). Then parts of a granule: halves of halves,
+    or sixteenths where there are few. They depend on the size alone, never on what a machine can
+    hold or move, so that a better machine has no fewer of them.
     """
     found = np.empty(256, np.int64)
     count, tiles, units = 0, 1, tiles_of(size, granule)
@@ -82,15 +91,15 @@ def tile_extents(size: int, granule: int, dense: bool) -> Ints:
             count += 1
         if tiles >= units:
             break
-        tiles = _next_tiles(tiles, dense, granule == 1)
+        tiles = _next_tiles(tiles, density, granule == 1)
     while found[count - 1] > 1:
-        found[count] = tiles_of(found[count - 1], 2 if dense else 16)
+        found[count] = tiles_of(found[count - 1], 2 if density >= HALVED else 16)
         count += 1
     return found[:count]
 
 
 @kernel
-def tilings(axis: Ints, dense: bool) -> tuple[Ints, Floats]:
+def tilings(axis: Ints, density: int) -> tuple[Ints, Floats]:
     """List the tilings of an axis, without their representatives.
 
     Returns
@@ -99,9 +108,9 @@ def tilings(axis: Ints, dense: bool) -> tuple[Ints, Floats]:
         Tables with the columns above.
     """
     if axis[PIXELS]:
-        cut = tile_extents(axis[IMAGES], 1, dense)
-        high, wide = tile_extents(axis[ROWS], 1, dense), tile_extents(axis[COLUMNS], 1, dense)
-        if not dense and len(wide) > 2:
+        cut = tile_extents(axis[IMAGES], 1, density)
+        high, wide = tile_extents(axis[ROWS], 1, density), tile_extents(axis[COLUMNS], 1, density)
+        if density < HALVED and len(wide) > 2:
             wide = np.array([axis[COLUMNS], 1])
         table = np.empty((len(cut) + len(high) + len(wide) - 2, TILING_FIELDS), np.int64)
         for i in range(len(table)):
@@ -111,7 +120,7 @@ def tilings(axis: Ints, dense: bool) -> tuple[Ints, Floats]:
             j -= len(high) - 1
             table[i, COLUMNS_0] = wide[max(j, 0)]
     else:
-        cut = tile_extents(axis[SIZE], axis[GRANULE], dense)
+        cut = tile_extents(axis[SIZE], axis[GRANULE], density)
         table = np.empty((len(cut), TILING_FIELDS), np.int64)
         table[:, EXTENT_0] = cut
         table[:, ROWS_0] = 1
@@ -165,14 +174,14 @@ def _spans(axis: Ints, tiling: Ints, sums: Floats) -> None:
 
 
 @kernel_call
-def _borders(axis: Ints, extent: int, size: int, filter_: int, line: int) -> tuple[int, int]:
+def _borders(line: Ints, extent: int, size: int, filter_: int) -> tuple[int, int]:
     """First and last tile of the interior along rows or columns: with one like it on both sides."""
     count = tiles_of(size, extent)
-    stride = axis[line + STRIDE] * extent
-    reach = axis[line + DILATION] * (filter_ - 1)
-    first = tiles_of(axis[line + PADDING] + reach, stride) + 1
+    stride = line[STRIDE] * extent
+    reach = line[DILATION] * (filter_ - 1)
+    first = tiles_of(max(0, line[PADDING] + reach), stride) + 1
     # A tile is whole and free of padding if stride * (i + 1) - s + reach - padding < extent.
-    free = axis[line + EXTENT] + axis[line + PADDING] - reach + axis[line + STRIDE] - 1
+    free = line[EXTENT] + line[PADDING] - reach + line[STRIDE] - 1
     last = min(size // extent, max(0, free // stride)) - 2
     return first, min(last, count - 2)
 
@@ -192,10 +201,12 @@ def _room(axis: Ints, tiling: Ints) -> int:
     ):
         return 5
     count = tiles_of(axis[ROWS], tiling[ROWS_0])
-    first, last = _borders(axis, tiling[ROWS_0], axis[ROWS], axis[FILTER_ROWS], TALL)
+    first, last = _borders(axis[TALL:WIDE], tiling[ROWS_0], axis[ROWS], axis[FILTER_ROWS])
     room = 5 * _listed(count, first, last)
     count = tiles_of(axis[COLUMNS], tiling[COLUMNS_0])
-    first, last = _borders(axis, tiling[COLUMNS_0], axis[COLUMNS], axis[FILTER_COLUMNS], WIDE)
+    first, last = _borders(
+        axis[WIDE:AXIS_FIELDS], tiling[COLUMNS_0], axis[COLUMNS], axis[FILTER_COLUMNS]
+    )
     return room * _listed(count, first, last)
 
 
@@ -209,9 +220,11 @@ def represent(axis: Ints, tiling: Ints, tiles: Floats, at: int) -> int:
     if axis[PIXELS]:
         n_rows = tiles_of(axis[ROWS], tiling[ROWS_0])
         n_columns = tiles_of(axis[COLUMNS], tiling[COLUMNS_0])
-        row_first, row_last = _borders(axis, tiling[ROWS_0], axis[ROWS], axis[FILTER_ROWS], TALL)
+        row_first, row_last = _borders(
+            axis[TALL:WIDE], tiling[ROWS_0], axis[ROWS], axis[FILTER_ROWS]
+        )
         column_first, column_last = _borders(
-            axis, tiling[COLUMNS_0], axis[COLUMNS], axis[FILTER_COLUMNS], WIDE
+            axis[WIDE:AXIS_FIELDS], tiling[COLUMNS_0], axis[COLUMNS], axis[FILTER_COLUMNS]
         )
     tiling[BEGIN] = at
     # Plain tiles are alike but for the first, the last, and the neighbour of a smaller last one.
@@ -228,15 +241,15 @@ def represent(axis: Ints, tiling: Ints, tiles: Floats, at: int) -> int:
                 many_k = column_last - column_first + 1 if k == column_first < column_last else 1
                 place = (i * n_rows + j) * n_columns + k
                 tile = tiles[at]
-                tile[WEIGHT] = float(many_i) * many_j * many_k
+                tile[WEIGHT], tile[PLACE] = float(many_i) * many_j * many_k, place
                 tile[FIRST], tile[LAST] = place == 0, place == tiling[TILES] - 1
-                for which in range(3):
-                    there = min(max(place + which - 1, 0), tiling[TILES] - 1)
-                    points, elements, new = _measure(axis, tiling, there)
-                    tile[POINTS + which] = points
-                    tile[TOUCHED + which] = elements
-                    tile[NEW + which] = new
-                tile[SPAN] = tile[POINTS + SELF] * axis[TIMES]
+                points, elements, new = _measure(axis, tiling, place)
+                tile[POINTS:TOUCHED], tile[TOUCHED:NEW], tile[NEW:PLACE] = points, elements, new
+                tile[SPAN] = points * axis[TIMES]
+                if place > 0:  # what is listed before is like the tile before, and the other way
+                    for field in (POINTS, TOUCHED, NEW):
+                        tile[field + BEFORE] = tiles[at - 1, field + SELF]
+                        tiles[at - 1, field + NEXT] = tile[field + SELF]
                 at += 1
                 k += many_k
             j += many_j
@@ -263,13 +276,14 @@ def _measure(axis: Ints, tiling: Ints, place: int) -> tuple[float, float, float]
     height = touched(p0, p1, 0, axis[FILTER_ROWS], tall)
     width = touched(q0, q1, 0, axis[FILTER_COLUMNS], wide)
     new_height, new_width = height, width
-    if p0 > 0:
-        new_height = touched(0, p1, 0, axis[FILTER_ROWS], tall) - touched(
-            0, p0, 0, axis[FILTER_ROWS], tall
+    above, left = -axis[ROWS_BEFORE], -axis[COLUMNS_BEFORE]
+    if p0 > above:
+        new_height = touched(above, p1, 0, axis[FILTER_ROWS], tall) - touched(
+            above, p0, 0, axis[FILTER_ROWS], tall
         )
-    if q0 > 0:
-        new_width = touched(0, q1, 0, axis[FILTER_COLUMNS], wide) - touched(
-            0, q0, 0, axis[FILTER_COLUMNS], wide
+    if q0 > left:
+        new_width = touched(left, q1, 0, axis[FILTER_COLUMNS], wide) - touched(
+            left, q0, 0, axis[FILTER_COLUMNS], wide
         )
     # Rows that an earlier row of tiles has touched, it has touched over their whole width.
     return (
@@ -283,29 +297,37 @@ def _measure(axis: Ints, tiling: Ints, place: int) -> tuple[float, float, float]
 def _sum_up(axis: Ints, tiling: Ints, sums: Floats) -> None:
     """Add up all tiles: products of sums along images, rows and columns."""
     if not axis[PIXELS]:
-        sums[SUM_POINTS] = sums[SUM_TOUCHED] = sums[WHOLE_TOUCHED] = axis[SIZE]
+        sums[SUM_POINTS] = sums[SUM_TOUCHED] = sums[WHOLE_NEW] = axis[SIZE]
         sums[MAX_POINTS] = sums[MAX_TOUCHED] = tiling[EXTENT_0]
         return
     high, most_high, all_high = _line(
-        axis[TALL:WIDE], tiling[ROWS_0], axis[ROWS], axis[FILTER_ROWS]
+        axis[TALL:WIDE], tiling[ROWS_0], axis[ROWS], axis[FILTER_ROWS], axis[ROWS_BEFORE]
     )
     wide, most_wide, all_wide = _line(
-        axis[WIDE:AXIS_FIELDS], tiling[COLUMNS_0], axis[COLUMNS], axis[FILTER_COLUMNS]
-    )
+        axis[WIDE:AXIS_FIELDS], tiling[COLUMNS_0], axis[COLUMNS], axis[FILTER_COLUMNS],
+        axis[COLUMNS_BEFORE],
+    )  # fmt: skip
     images = float(axis[IMAGES])
     sums[SUM_POINTS] = images * axis[ROWS] * axis[COLUMNS]
     sums[SUM_TOUCHED] = images * high * wide
     sums[MAX_POINTS] = float(tiling[EXTENT_0]) * tiling[ROWS_0] * tiling[COLUMNS_0]
     sums[MAX_TOUCHED] = tiling[EXTENT_0] * most_high * most_wide
-    sums[WHOLE_TOUCHED] = images * all_high * all_wide
+    sums[WHOLE_NEW] = images * all_high * all_wide
 
 
 @kernel_call
-def _line(line: Ints, extent: int, size: int, filter_: int) -> tuple[float, float, float]:
-    """Elements of all tiles along rows or columns, of the largest one, and of the whole."""
+def _line(
+    line: Ints, extent: int, size: int, filter_: int, before: int
+) -> tuple[float, float, float]:
+    """Elements of all tiles along rows or columns, of the largest one; new ones of the whole."""
     total, most = 0.0, 0.0
-    for i in range(tiles_of(size, extent)):
+    first, last = _borders(line, extent, size, filter_)
+    i = 0
+    while i < tiles_of(size, extent):
+        many = last - first + 1 if i == first < last else 1
         here = touched(i * extent, min((i + 1) * extent, size), 0, filter_, line)
-        total += here
-        most = max(most, here)
-    return total, most, float(touched(0, size, 0, filter_, line))
+        total += float(many * here)
+        most = max(most, float(here))
+        i += many
+    new = touched(-before, size, 0, filter_, line) - touched(-before, 0, 0, filter_, line)
+    return total, most, float(new)

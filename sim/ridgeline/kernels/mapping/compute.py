@@ -20,7 +20,7 @@ from ridgeline.kernels.mapping.choices import WHOLE_SPAN, WHOLE_TILES
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.systolic import closed_form
 from ridgeline.kernels.systolic.closed_form import folds, following, layout, serial
-from ridgeline.kernels.systolic.partition import Arrays, splits
+from ridgeline.kernels.systolic.partition import Arrays, divisions, splits
 
 for _formula in (folds, following, serial, closed_form._shift, closed_form._join):
     register_jitable(_formula)
@@ -38,12 +38,16 @@ class Engine(NamedTuple):
         [ways, 10], see the columns above; none if `mac_s` counts.
     divisions
         [divisions, 4], parts along batch, m, n, k.
+    fastest
+        How many of them, the first ones, can take the fewest cycles.
     rows, columns
         Of one array.
     cycle_s
         Time of a cycle, longer for formats that take several.
     hop_cycles, words_per_cycle
         Between arrays; for divisions of k.
+    multicast
+        Whether what several arrays want is read from the nearest memory once for all of them.
     mac_s
         Without ways: a tile takes this for each of its multiply-accumulates.
     byte_s
@@ -54,19 +58,21 @@ class Engine(NamedTuple):
 
     ways: Ints
     divisions: Ints
+    fastest: int
     rows: int
     columns: int
     cycle_s: float
     hop_cycles: int
     words_per_cycle: float
+    multicast: bool
     mac_s: float
     byte_s: float
     drain_s: float
 
 
 @lru_cache(maxsize=256)
-def _ways(arrays: Arrays) -> tuple[Ints, Ints, int]:
-    """Ways, divisions, and the cycles that filling and draining take at least."""
+def _ways(arrays: Arrays) -> tuple[Ints, Ints, int, int]:
+    """Ways, divisions, how many of these can be fastest, and the least cycles to fill and drain."""
     ways, drains = [], []
     for how in arrays.schedules:
         position = dict(zip(layout(how.dataflow, 0, 1, 2), range(3), strict=True))
@@ -81,25 +87,26 @@ def _ways(arrays: Arrays) -> tuple[Ints, Ints, int]:
             for batch in (1, 2)
         )
         drains.append(one - (two - one))
-    divisions = splits(arrays.number, arrays.network is not None)
-    return np.array(ways, np.int64), np.array(divisions, np.int64), min(drains)
+    of = arrays.number, arrays.network is not None
+    table = np.array(divisions(*of), np.int64)
+    return np.array(ways, np.int64), table, len(splits(*of)), min(drains)
 
 
 def systolic_engine(arrays: Arrays, cycle_s: float, byte_s: float) -> Engine:
     """Describe systolic arrays."""
-    ways, divisions, drain = _ways(arrays)
+    ways, divisions_, fastest, drain = _ways(arrays)
     hop, words = (0, 1.0) if arrays.network is None else arrays.network
     return Engine(
-        ways, divisions, arrays.rows, arrays.columns, cycle_s, hop, words, 0.0, byte_s,
-        drain * cycle_s,
+        ways, divisions_, fastest, arrays.rows, arrays.columns, cycle_s, hop, words,
+        arrays.multicast, 0.0, byte_s, drain * cycle_s,
     )  # fmt: skip
 
 
 def even_engine(mac_s: float, byte_s: float) -> Engine:
     """Describe an engine of which only the time per multiply-accumulate is known."""
     return Engine(
-        np.zeros((0, 10), np.int64), np.zeros((0, 4), np.int64), 1, 1, 0.0, 0, 1.0,
-        mac_s, byte_s, 0.0,
+        np.zeros((0, 10), np.int64), np.zeros((0, 4), np.int64), 0, 1, 1, 0.0, 0, 1.0,
+        False, mac_s, byte_s, 0.0,
     )  # fmt: skip
 
 
@@ -137,13 +144,36 @@ def tile_cost(
         found[PASSES : PASSES + 3] = 1.0
         found[WAY_USED] = -1
         return
-    best_s, best_near = np.inf, np.inf
+    found[SECONDS], near, fewest = np.inf, np.inf, np.inf
+    near, fewest = _fastest(
+        batch, m, n, k, bytes_, last, engine, 0, engine.fastest, near, fewest, found
+    )
+    # The other divisions take no fewer cycles: they are faster only where reading is the limit.
+    if fewest * engine.cycle_s < found[SECONDS]:
+        _fastest(
+            batch, m, n, k, bytes_, last, engine, engine.fastest, len(engine.divisions), near,
+            fewest, found,
+        )  # fmt: skip
+
+
+@kernel_call
+def _fastest(
+    batch: int, m: int, n: int, k: int, bytes_: tuple[float, float, float], last: bool,
+    engine: Engine, begin: int, end: int, best_near: float, fewest: float, found: Floats,
+) -> tuple[float, float]:  # fmt: skip
+    """Look through some of the divisions; `found` is kept where it is as good.
+
+    Returns
+    -------
+    best_near, fewest
+        Bytes that the best way reads and writes, and the fewest cycles of all.
+    """
+    best_s = found[SECONDS]
     n_divisions = len(engine.divisions)
-    latencies = (0, 0, 0)
     for i in range(len(engine.ways)):
         way = engine.ways[i]
         latencies = (way[HOP_ROW], way[HOP_COLUMN], way[MAC])
-        for j in range(n_divisions):
+        for j in range(begin, end):
             parts = engine.divisions[j]
             each = (folds(batch, parts[0]), folds(m, parts[1]), folds(n, parts[2]),
                     folds(k, parts[3]))  # fmt: skip
@@ -156,11 +186,13 @@ def tile_cost(
                 words = folds(each[0] * each[1] * each[2], used_k)
                 sending = np.ceil(words / engine.words_per_cycle)
                 cycles += (used_k - 1) * (engine.hop_cycles + int(sending))
+            fewest = min(fewest, float(cycles))
             down, across = folds(height, engine.rows), folds(width, engine.columns)
             # An operand passes once for every fold along an axis of the array that it has not.
-            a_passes = _passes(1, way, down, across) * used_n
-            b_passes = _passes(0, way, down, across) * used_m
+            a_passes, b_passes = _passes(1, way, down, across), _passes(0, way, down, across)
             c_passes = _passes(2, way, down, across) * used_k
+            if not engine.multicast:  # and for every array that has a part of that axis
+                a_passes, b_passes = a_passes * used_n, b_passes * used_m
             near = bytes_[0] * a_passes + bytes_[1] * b_passes + 2.0 * bytes_[2] * c_passes
             seconds = max(cycles * engine.cycle_s, near * engine.byte_s)
             if seconds < best_s or (seconds == best_s and near < best_near):
@@ -168,6 +200,7 @@ def tile_cost(
                 found[SECONDS] = seconds
                 found[PASSES], found[PASSES + 1], found[PASSES + 2] = a_passes, b_passes, c_passes
                 found[WAY_USED] = i * n_divisions + j
+    return best_near, fewest
 
 
 @kernel_call
@@ -194,7 +227,15 @@ def _passes(absent: int, way: Ints, down: int, across: int) -> int:
 
 
 @kernel_call
-def least_s(batch: Floats, m: Floats, n: Floats, k: Floats, engine: Engine) -> float:
+def write_turns(sums: Floats, engine: Engine, turns: Floats) -> None:
+    """Write the folds of a tiling's whole tiles, and of those left over: down, then across."""
+    for i in range(2):
+        span = sums[WHOLE_SPAN + 2 * i]
+        turns[i], turns[2 + i] = np.ceil(span / engine.rows), np.ceil(span / engine.columns)
+
+
+@kernel_call
+def least_s(chosen: Ints, sums: Floats, turns: Floats, engine: Engine, most: int) -> float:
     """Time that all tiles are computed in at least.
 
     In the time of a tile every array streams T steps for each of its folds, and loads (or drains)
@@ -202,39 +243,47 @@ def least_s(batch: Floats, m: Floats, n: Floats, k: Floats, engine: Engine) -> f
 
     Parameters
     ----------
-    batch, m, n, k
-        Sums over the tiles of each axis, see `choices`.
+    chosen
+        [axis], rows of `sums` and `turns`.
+    sums, turns
+        Sums over the tiles of each tiling, see `choices`; their folds, see `write_turns`.
+    most
+        Arrays that a tile can use.
     """
-    most = 1
-    for j in range(len(engine.divisions)):
-        parts = engine.divisions[j]
-        most = max(most, parts[0] * parts[1] * parts[2] * parts[3])
     total = 0.0
-    for kind in range(16):
-        i, j, p, q = 2 * (kind % 2), kind // 2 % 2 * 2, kind // 4 % 2 * 2, kind // 8 * 2
-        tiles = (
-            batch[WHOLE_TILES + i] * m[WHOLE_TILES + j] * n[WHOLE_TILES + p] * k[WHOLE_TILES + q]
-        )
+    for kind in range(8):
+        tiles = 1.0
+        for i in range(3):
+            tiles *= sums[chosen[1 + i], WHOLE_TILES + 2 * (kind >> i & 1)]
         if tiles > 0.0:
-            spans = (m[WHOLE_SPAN + j], n[WHOLE_SPAN + p], k[WHOLE_SPAN + q])
-            total += tiles * batch[WHOLE_SPAN + i] * _least_of(spans, engine)
+            total += tiles * _least_of(kind, chosen, sums, turns, engine)
+    batch = 0.0
+    for i in (0, 2):
+        batch += sums[chosen[0], WHOLE_TILES + i] * sums[chosen[0], WHOLE_SPAN + i]
     if len(engine.ways) == 0:
-        return float(total * engine.mac_s)
-    return float(total / most * engine.cycle_s + engine.drain_s)
+        return float(batch * total * engine.mac_s)
+    return float(batch * total / most * engine.cycle_s + engine.drain_s)
 
 
 @kernel_call
-def _least_of(spans: tuple[float, float, float], engine: Engine) -> float:
+def _least_of(kind: int, chosen: Ints, sums: Floats, turns: Floats, engine: Engine) -> float:
     """Cycles of one tile on one array at least; its multiply-accumulates if there is no array."""
     if len(engine.ways) == 0:
-        return spans[0] * spans[1] * spans[2]
+        macs = 1.0
+        for i in range(3):
+            macs *= sums[chosen[1 + i], WHOLE_SPAN + 2 * (kind >> i & 1)]
+        return macs
     least = np.inf
     for i in range(len(engine.ways)):
         way = engine.ways[i]
-        height, width, t = spans[way[DOWN]], spans[way[ACROSS]], spans[way[TIME]]
-        down, across = np.ceil(height / engine.rows), np.ceil(width / engine.columns)
-        stream = down * across * t
-        shift = across * (engine.rows * down if way[FULL] else height)
+        row, column, time = way[DOWN], way[ACROSS], way[TIME]
+        down = turns[chosen[1 + row], kind >> row & 1]
+        across = turns[chosen[1 + column], 2 + (kind >> column & 1)]
+        stream = down * across * sums[chosen[1 + time], WHOLE_SPAN + 2 * (kind >> time & 1)]
+        if way[FULL]:
+            shift = across * engine.rows * down
+        else:
+            shift = across * sums[chosen[1 + row], WHOLE_SPAN + 2 * (kind >> row & 1)]
         if way[OVERLAPPED]:
             least = min(least, max(stream, shift))
         else:

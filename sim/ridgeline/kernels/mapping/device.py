@@ -7,7 +7,7 @@ import weakref
 from typing import Literal
 
 from ridgeline.hardware.device import Device, MemoryLevel
-from ridgeline.kernels.mapping.mapper import Machine
+from ridgeline.kernels.mapping.mapper import Buffer, Machine
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.workload.formats import bytes_of
 
@@ -18,8 +18,7 @@ def machine_of(device: Device, engine: str, format_: str, accumulate: str) -> Ma
     """Return the machine that an engine's contractions are mapped on.
 
     None if nothing has to be mapped: there are no buffers between the engine and the memory that
-    tensors live in. Of several levels of buffers it is the farthest one; nearer ones pass on what
-    the engine takes, and bound the time by their bandwidth.
+    tensors live in.
     """
     key = (id(device), engine, format_, accumulate)
     held = _machines.get(key)
@@ -33,28 +32,46 @@ def _machine(device: Device, engine: str, format_: str, accumulate: str) -> Mach
     levels = {name: level for name, level in device.memory.items() if level.kind != "registers"}
     if len(levels) < 2:
         return None
-    *nearer, (near_name, near), (far_name, far) = levels.items()
+    (far_name, far), (near_name, near), *nearer = reversed(levels.items())
     described = device.engines[engine]
     width = float(bytes_of(format_))
     array = described.array
-    rates = [_byte_s(level) for level in (near, *(level for _, level in nearer))]
+    buffers, behind = [], near
+    for name, level in nearer:
+        buffers.append(
+            Buffer(
+                name, _capacities(level), level.buffers == "double", behind.ports == "shared",
+                max(_byte_s(behind), _byte_s(level)), _latency_s(behind),
+                device.prices.price_j(level.energy, "J/B"),
+            )
+        )  # fmt: skip
+        behind = level
     return Machine(
         arrays=None if array is None else arrays_of(array, accumulate),
         cycle_s=0.0 if array is None else array.flops_per_cycle / described.rates[format_].value,
         mac_s=0.0,
-        near_byte_s=max(rates),
-        capacities=(_room(near, "a"), _room(near, "b"), _room(near, "c"), near.capacity.value),
+        near_byte_s=_byte_s(behind),
+        capacities=_capacities(near),
         double=near.buffers == "double",
         shared_port=far.ports == "shared",
         byte_s=max(_byte_s(far), _byte_s(near)),
-        latency_s=0.0 if far.latency is None else far.latency.value,
+        latency_s=_latency_s(far),
         far_byte_j=device.prices.price_j(far.energy, "J/B"),
         near_byte_j=device.prices.price_j(near.energy, "J/B"),
         idle_w=device.idle_power.value,
         widths=(width, width, width, float(bytes_of(accumulate))),
         far=far_name,
         near=near_name,
+        nearer=tuple(buffers),
     )  # fmt: skip
+
+
+def _capacities(level: MemoryLevel) -> tuple[float, float, float, float]:
+    return _room(level, "a"), _room(level, "b"), _room(level, "c"), level.capacity.value
+
+
+def _latency_s(level: MemoryLevel) -> float:
+    return 0.0 if level.latency is None else level.latency.value
 
 
 def _byte_s(level: MemoryLevel) -> float:

@@ -15,7 +15,7 @@ from ridgeline.kernels.mapping.search import best
 @kernel
 def best_of_each(
     axes: Ints, touches: Ints, elements: Floats, width: Floats, level: Level, engine: Engine,
-    dense: bool, for_energy: bool, orders: Ints,
+    density: int, for_energy: bool, orders: Ints,
 ) -> tuple[Ints, Ints, Floats, NDArray[np.int64]]:  # fmt: skip
     """Find the best tiling and order of each contraction; see `search.best`.
 
@@ -33,8 +33,8 @@ def best_of_each(
     extents, order = np.empty((n, 4, 3), np.int64), np.empty((n, 4), np.int64)
     found, played = np.empty((n, FOUND_FIELDS)), np.empty(n, np.int64)
     for i in range(n):
-        shape = Shape(touches[i], elements[i], width)
+        shape = Shape(touches[i], elements[i], width, False, True)
         extents[i], order[i], found[i], played[i] = best(
-            axes[i], shape, level, engine, dense, for_energy, orders, True
+            axes[i], shape, level, engine, density, for_energy, orders, True
         )
     return extents, order, found, played

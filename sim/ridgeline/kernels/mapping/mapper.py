@@ -1,4 +1,4 @@
-"""The best mapping of a contraction on one level of buffers: two mappers.
+"""The best mapping of a contraction on levels of buffers: two mappers.
 
 ``optimal`` looks through many tilings of every axis, ``fast`` through few of them; both with all
 loop orders, by the same complete search. What they list depends on the contraction alone, never on
@@ -8,8 +8,7 @@ one: so more of anything never makes an op slower, with either.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -18,26 +17,32 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.axes import axes_of, dims_of
+from ridgeline.kernels.mapping.choices import COARSE, FEW, HALVED, MANY
 from ridgeline.kernels.mapping.compute import Engine, even_engine, systolic_engine
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.many import best_of_each
 from ridgeline.kernels.mapping.mapping import LevelLoops, Loop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
+from ridgeline.kernels.mapping.nested import Search, Solution
 from ridgeline.kernels.mapping.pipeline import (
+    BORDER_FIELDS,
     COMPUTE,
+    ENGINE,
     FIRST_LOAD,
+    FOUND_FIELDS,
     LAST_STORE,
     LOAD_A,
     LOAD_B,
     LOAD_C,
     NEAR_A,
+    RESULTS,
     STORED,
     TIME,
     WAY,
     Level,
     Shape,
 )
-from ridgeline.kernels.mapping.search import ORDERS
+from ridgeline.kernels.mapping.search import EXACT, ORDERS
 from ridgeline.kernels.systolic.closed_form import layout
 from ridgeline.kernels.systolic.partition import Arrays
 from ridgeline.workload.graph import Conv, Gemm, Pass
@@ -45,6 +50,21 @@ from ridgeline.workload.graph import Conv, Gemm, Pass
 Mapper = Literal["fast", "optimal"]
 Objective = Literal["time", "energy"]
 Contraction = tuple[Gemm | Conv, Pass]
+DENSITY: dict[Mapper, int] = {"fast": FEW, "optimal": MANY}
+NESTED: dict[Mapper, tuple[int, int]] = {"fast": (COARSE, FEW), "optimal": (FEW, HALVED)}
+"""On the farther levels of several, and on the nearest."""
+
+
+class Buffer(NamedTuple):
+    """A level of buffers, and the way between it and the level behind; as in `Machine`."""
+
+    name: str
+    capacities: tuple[float, float, float, float]
+    double: bool
+    shared_port: bool
+    byte_s: float
+    latency_s: float
+    byte_j: float
 
 
 class Machine(NamedTuple):
@@ -66,6 +86,8 @@ class Machine(NamedTuple):
         Bytes of an element of a, b, c, and of a partial sum.
     far, near
         Names of the two memory levels.
+    nearer
+        Buffers between these and the arrays, from far to near; the arrays take from the last.
     """
 
     arrays: Arrays | None
@@ -83,6 +105,17 @@ class Machine(NamedTuple):
     widths: tuple[float, float, float, float]
     far: str
     near: str
+    nearer: tuple[Buffer, ...] = ()
+
+
+class Nearer(NamedTuple):
+    """One of the nearer levels of buffers: as in `Mapped`, its first tile and its words."""
+
+    extents: tuple[tuple[int, int, int], ...]
+    order: tuple[int, ...]
+    loads: tuple[float, float, float]
+    stores: float
+    results: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +125,9 @@ class Mapped:
     Attributes
     ----------
     time_s
-        compute_s + first_load_s + steady_stall_s + last_store_s.
+        compute_s + nearer_stall_s + first_load_s + steady_stall_s + last_store_s.
+    nearer_stall_s
+        In which the arrays wait for nearer levels, while the farthest buffers have what they need.
     loads
         Elements of a, b, and partial sums of c, that come into the buffers.
     stores, results
@@ -106,6 +141,9 @@ class Mapped:
         Number of the way that the first tile is computed, see `compute.tile_cost`.
     played
         How many combinations the search has played.
+    nearer
+        Nearer levels, from far to near: how they hold the first tile of the level behind (others
+        may be held in other ways), and all words that cross their borders.
     """
 
     time_s: float
@@ -121,6 +159,8 @@ class Mapped:
     order: tuple[int, ...]
     way: int
     played: int
+    nearer_stall_s: float = 0.0
+    nearer: tuple[Nearer, ...] = ()
 
 
 def map_contraction(
@@ -149,16 +189,52 @@ def map_contractions(
     """Find the best mapping of each of some contractions; as `map_contraction`."""
     known = _known(machine, mapper, objective)
     missing = [job for job in dict.fromkeys(wanted) if job not in known]
-    if missing:
-        extents, orders, found, played = best_of_each(
-            *_axes_of(tuple(missing), _granule(machine)), np.array(machine.widths),
-            _level(machine), _engine(machine), mapper == "optimal", objective == "energy", ORDERS,
-        )  # fmt: skip
-        for job, *row in zip(
-            missing, extents.tolist(), orders.tolist(), found.tolist(), played.tolist(), strict=True
-        ):
-            known[job] = _mapped(job[0], machine, *row)
+    search = _nested if machine.nearer else _single
+    for job, (solution, played) in zip(
+        missing, search(missing, machine, mapper, objective) if missing else (), strict=True
+    ):
+        if not np.isfinite(solution.found[TIME]):
+            raise _too_small(job[0], machine)
+        known[job] = mapped_of(solution, played)
     return [known[job] for job in wanted]
+
+
+def _single(
+    jobs: Sequence[Contraction], machine: Machine, mapper: Mapper, objective: Objective
+) -> list[tuple[Solution, int]]:
+    """Search on one level of buffers, for all of the contractions in one go."""
+    extents, orders, found, played = best_of_each(
+        *_axes_of(tuple(jobs), _granule(machine)), np.array(machine.widths),
+        _level(machine), _engine(machine), DENSITY[mapper], objective == "energy", ORDERS,
+    )  # fmt: skip
+    return [
+        (Solution(found[i], extents[i], orders[i], None), int(played[i])) for i in range(len(jobs))
+    ]
+
+
+def _nested(
+    jobs: Sequence[Contraction], machine: Machine, mapper: Mapper, objective: Objective
+) -> list[tuple[Solution, int]]:
+    """Search on several levels of buffers, one contraction after the other."""
+    solved = []
+    for job in jobs:
+        axes, shape, _, engine = problem(*job, machine)
+        search = Search(levels_of(machine), engine, NESTED[mapper], objective == "energy")
+        solved.append((search.solve(axes, shape), search.played))
+    return solved
+
+
+def _too_small(loops: Gemm | Conv, machine: Machine) -> RidgelineError:
+    buffers = ", ".join(
+        f"{name} {capacities[3]:g} B"
+        for name, capacities in (
+            (machine.near, machine.capacities), *(level[:2] for level in machine.nearer)
+        )
+    )  # fmt: skip
+    return RidgelineError(
+        f"{machine.near} is too small: not even tiles of single elements and whole filters of "
+        f"{loops} fit into the buffers ({buffers})"
+    )
 
 
 @lru_cache(maxsize=64)
@@ -192,7 +268,7 @@ def _granule(machine: Machine) -> int:
 def problem(loops: Gemm | Conv, pass_: Pass, machine: Machine) -> tuple[Ints, Shape, Level, Engine]:
     """Put a contraction and a machine into the arrays of the search."""
     axes, touches, elements = axes_of(loops, pass_, _granule(machine))
-    shape = Shape(touches, elements, np.array(machine.widths))
+    shape = Shape(touches, elements, np.array(machine.widths), False, True)
     return axes, shape, _level(machine), _engine(machine)
 
 
@@ -205,6 +281,20 @@ def _level(machine: Machine) -> Level:
     )  # fmt: skip
 
 
+def levels_of(machine: Machine) -> tuple[Level, ...]:
+    """Return all levels of buffers, from far to near."""
+    levels, behind_j = [_level(machine)], machine.near_byte_j
+    for buffer in machine.nearer:
+        levels.append(
+            Level(
+                np.array(buffer.capacities), buffer.double, buffer.shared_port, buffer.byte_s,
+                buffer.latency_s, np.array([behind_j, buffer.byte_j, machine.idle_w]),
+            )
+        )  # fmt: skip
+        behind_j = buffer.byte_j
+    return tuple(levels)
+
+
 @lru_cache(maxsize=256)
 def _engine(machine: Machine) -> Engine:
     if machine.arrays is None:
@@ -212,55 +302,72 @@ def _engine(machine: Machine) -> Engine:
     return systolic_engine(machine.arrays, machine.cycle_s, machine.near_byte_s)
 
 
-def _mapped(
-    loops: Gemm | Conv, machine: Machine, extents: list[list[int]], order: list[int],
-    value: list[float], played: int,
-) -> Mapped:  # fmt: skip
+def mapped_of(solution: Solution, played: int) -> Mapped:
     """Name what the search has found."""
-    if not math.isfinite(value[TIME]):
-        raise RidgelineError(
-            f"{machine.near} is too small: not even tiles of single elements and whole filters of "
-            f"{loops} fit into its {machine.capacities[3]:g} B"
-        )
-    ends = value[COMPUTE] + value[FIRST_LOAD] + value[LAST_STORE]
+    value: Callable[[int], float] = solution.found.tolist().__getitem__
+    ends = value(COMPUTE) + value(FIRST_LOAD) + value(LAST_STORE)
+    steady = value(TIME) - ends
+    nearer: list[Nearer] = []
+    inside = solution
+    while (first := inside.first) is not None:
+        inside = first
+        at = FOUND_FIELDS + BORDER_FIELDS * len(nearer)
+        words = solution.found[at : at + BORDER_FIELDS].tolist()
+        nearer.append(Nearer(_rows(first.extents), _row(first.order), tuple(words[:3]), *words[3:]))
     return Mapped(
-        time_s=max(value[TIME], ends),  # never less, but for the order in which sums are rounded
-        compute_s=value[COMPUTE],
-        first_load_s=value[FIRST_LOAD],
-        steady_stall_s=max(0.0, value[TIME] - ends),
-        last_store_s=value[LAST_STORE],
-        loads=(value[LOAD_A], value[LOAD_B], value[LOAD_C]),
-        stores=value[STORED],
-        results=value[STORED] - value[LOAD_C],
-        near_bytes=(value[NEAR_A], value[NEAR_A + 1], value[NEAR_A + 2]),
-        extents=tuple((a, b, c) for a, b, c in extents),
-        order=tuple(order),
-        way=int(value[WAY]),
-        played=played,
+        time_s=max(value(TIME), ends),  # never less, but for the order in which sums are rounded
+        compute_s=value(ENGINE),
+        first_load_s=value(FIRST_LOAD),
+        steady_stall_s=steady if steady > EXACT * ends else 0.0,
+        last_store_s=value(LAST_STORE),
+        loads=(value(LOAD_A), value(LOAD_B), value(LOAD_C)),
+        stores=value(STORED),
+        results=value(RESULTS),
+        near_bytes=(value(NEAR_A), value(NEAR_A + 1), value(NEAR_A + 2)),
+        extents=_rows(solution.extents),
+        order=_row(solution.order),
+        way=int(inside.found[WAY]),
+        played=int(played),
+        nearer_stall_s=value(COMPUTE) - value(ENGINE),
+        nearer=tuple(nearer),
     )
+
+
+def _rows(extents: Ints) -> tuple[tuple[int, int, int], ...]:
+    return tuple((one, rows, columns) for one, rows, columns in extents.tolist())
+
+
+def _row(order: Ints) -> tuple[int, ...]:
+    return tuple(order.tolist())
 
 
 def mapping_of(mapped: Mapped, loops: Gemm | Conv, pass_: Pass, machine: Machine) -> Mapping:
     """Write a found mapping as loops in time and in space."""
     nest = nest_of(loops, pass_)
     groups = dims_of(loops, pass_)
-    tile = dict(nest.size)  # filters stay whole
-    for dims, extents in zip(groups, mapped.extents, strict=True):
-        tile |= dict(zip(dims, extents, strict=False))
-    far = tuple(
-        Loop(dim, -(-nest.size[dim] // tile[dim]))
-        for axis in mapped.order
-        for dim in groups[axis]
-        if nest.size[dim] > tile[dim]
-    )
-    rows, columns, streamed = _in_space(mapped, groups, tile, nest.dims, machine)
+    held, levels = dict(nest.size), []
+    names = (machine.far, machine.near, *(level.name for level in machine.nearer))
+    tilings = ((mapped.extents, mapped.order), *(level[:2] for level in mapped.nearer))
+    for name, (extents, order) in zip(names, tilings, strict=False):
+        tile = dict(held)  # filters stay whole
+        for dims, sizes in zip(groups, extents, strict=True):
+            tile |= dict(zip(dims, sizes, strict=False))
+        turns = tuple(
+            Loop(dim, factor)
+            for axis in order
+            for dim in groups[axis]
+            if (factor := -(-held[dim] // tile[dim])) > 1
+        )
+        levels.append(LevelLoops(name, turns))
+        held = tile
+    rows, columns, streamed = _in_space(mapped, groups, held, nest.dims, machine)
     space = dict((*rows, *columns))
     # Products of a batch and then column strips follow each other; operands stream innermost.
     inner = [dim for dim in nest.dims if dim not in streamed] + list(streamed)
     near = tuple(
-        Loop(dim, factor) for dim in inner if (factor := -(-tile[dim] // space.get(dim, 1))) > 1
+        Loop(dim, factor) for dim in inner if (factor := -(-held[dim] // space.get(dim, 1))) > 1
     )
-    return Mapping((LevelLoops(machine.far, far), LevelLoops(machine.near, near)), rows, columns)
+    return Mapping((*levels, LevelLoops(names[-1], near)), rows, columns)
 
 
 def _in_space(

@@ -50,11 +50,14 @@ AXES = np.array([[0, 1, 3], [0, 2, 3], [0, 1, 2]], np.int64)
 """[operand, 3]: the axes that it has."""
 
 # What `evaluate` finds: seconds, joules of moving data and of waiting, bytes behind the level; then
-# words loaded and stored, bytes between the arrays and the level, and how the first tile is
-# computed.
+# words loaded and stored, and results among them; bytes between the arrays and the level before
+# them; how the first tile is computed; seconds of the arrays themselves. Then, of every nearer
+# border, words loaded and stored, and results among them.
 TIME, COMPUTE, FIRST_LOAD, LAST_STORE, ENERGY, TRAFFIC = range(6)
-LOAD_A, LOAD_B, LOAD_C, STORED, NEAR_A, NEAR_B, NEAR_C, WAY = range(6, 14)
-FOUND_FIELDS = 14
+LOAD_A, LOAD_B, LOAD_C, STORED, RESULTS, NEAR_A, NEAR_B, NEAR_C, WAY, ENGINE = range(6, 16)
+FOUND_FIELDS = 16
+BORDER_FIELDS = 5
+"""LOAD_A to RESULTS of a nearer border."""
 
 
 class Level(NamedTuple):
@@ -93,11 +96,15 @@ class Shape(NamedTuple):
         [operand], elements per point of all axes: those of the filter, for weights.
     width
         Bytes of an element of a, b, of c as a result, of c as a partial sum.
+    begun, ended
+        Whether all of c are partial sums before, and whether they are results afterwards.
     """
 
     touches: Ints
     elements: Floats
     width: Floats
+    begun: bool
+    ended: bool
 
 
 @kernel_call
@@ -123,7 +130,7 @@ def fits(chosen: Ints, table: Ints, sums: Floats, shape: Shape, level: Level) ->
 @kernel
 def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they would do
     chosen: Ints, order: Ints, table: Ints, tiles: Floats, shape: Shape, level: Level,
-    engine: Engine, found: Floats,
+    engine: Engine, inner: Floats, found: Floats,
 ) -> None:  # fmt: skip
     """Play a tiling and loop order.
 
@@ -133,8 +140,11 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
         [axis], rows of `table`.
     order
         [4], axes of the loops from the outermost to the innermost.
+    inner
+        What the tiles find in turn, where there are nearer buffers: a row for each combination of
+        their representatives, the last axis innermost. Without rows the engine computes them.
     found
-        [FOUND_FIELDS], the result.
+        [FOUND_FIELDS + BORDER_FIELDS * nearer borders], the result.
     """
     changed = np.zeros((3, 4), np.bool_)
     turn_of_k = _changes(order, chosen, table, changed)
@@ -169,29 +179,39 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
                     product *= tiles[row[state, axis], columns[part, i] + shift[state, axis]]
                 size[state, part] = product
         if before < 0:
-            _load(size[SELF], True, changed[:, 0], False, 1.0, shape, level, found)
+            _load(size[SELF], True, changed[:, 0], shape.begun, 1.0, shape, level, found)
             found[TIME] += found[FIRST_LOAD]
         load_s = store_s = 0.0
         if after >= 0:
             again = turn_of_k == after or (turn_of_k < after and not tiles[row[SELF, K], FIRST])
+            again = again or shape.begun
             load_s = _load(size[NEXT], False, changed[:, after], again, weight, shape, level, found)
         if before >= 0 and changed[C, before]:
             whole = turn_of_k > before or (turn_of_k < before and tiles[row[SELF, K], LAST] > 0)
+            whole = whole and shape.ended
             store_s = _store(size[BEFORE], whole, weight, shape, level, found)
-        kind = 16
-        if after >= 0:
-            kind = 0
+        if len(inner):
+            at = 0
             for axis in range(4):
-                kind = 2 * kind + (tiles[row[SELF, axis], SPAN] != tiles[begin[axis], SPAN])
-        cost = costs[kind]
-        if _is_new(cost, size[SELF], engine):
-            _compute(after < 0, row[SELF], tiles, size[SELF], shape, engine, cost)
-        if before < 0:
-            found[WAY] = cost[WAY_USED]
-        for operand in range(3):
-            wide = 2.0 * shape.width[3] if operand == C else shape.width[operand]
-            found[NEAR_A + operand] += weight * size[SELF, operand] * wide * cost[PASSES + operand]
-        compute_s = cost[SECONDS]
+                at = at * (last[axis] + 1 - begin[axis]) + row[SELF, axis] - begin[axis]
+            compute_s = _descend(inner[at], weight, level, found)
+        else:
+            kind = 16
+            if after >= 0:
+                kind = 0
+                for axis in range(4):
+                    kind = 2 * kind + (tiles[row[SELF, axis], SPAN] != tiles[begin[axis], SPAN])
+            cost = costs[kind]
+            if _is_new(cost, size[SELF], engine):
+                _compute(after < 0, row[SELF], tiles, size[SELF], shape, engine, cost)
+            if before < 0:
+                found[WAY] = cost[WAY_USED]
+            for operand in range(3):
+                wide = 2.0 * shape.width[3] if operand == C else shape.width[operand]
+                found[NEAR_A + operand] += (
+                    weight * size[SELF, operand] * wide * cost[PASSES + operand]
+                )
+            compute_s = cost[SECONDS]
         found[COMPUTE] += weight * compute_s
         if not level.double:
             found[TIME] += weight * (compute_s + load_s + store_s)
@@ -200,7 +220,7 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
         else:
             found[TIME] += weight * max(compute_s, load_s, store_s)
         if after < 0:
-            found[LAST_STORE] = _store(size[SELF], True, 1.0, shape, level, found)
+            found[LAST_STORE] = _store(size[SELF], shape.ended, 1.0, shape, level, found)
             found[TIME] += found[LAST_STORE]
         i = 3
         while i >= 0:
@@ -212,14 +232,29 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
             i -= 1
         if i < 0:
             break
-    # The first of the updates of a partial sum reads nothing, and the last one writes a result.
-    results = found[STORED] - found[LOAD_C]
-    found[NEAR_C] -= results * (2.0 * shape.width[3] - shape.width[2])
-    found[ENERGY] = (
-        found[TRAFFIC] * (level.byte_j[0] + level.byte_j[1])
-        + (found[NEAR_A] + found[NEAR_B] + found[NEAR_C]) * level.byte_j[1]
-        + found[TIME] * level.byte_j[2]
+    if len(inner) == 0:
+        # The first of the updates of a new sum reads nothing, and the last one writes a result.
+        new = found[STORED] - found[LOAD_C]
+        found[NEAR_C] -= new * shape.width[3] + found[RESULTS] * (shape.width[3] - shape.width[2])
+        found[ENGINE] = found[COMPUTE]
+        found[ENERGY] = (found[NEAR_A] + found[NEAR_B] + found[NEAR_C]) * level.byte_j[1]
+    found[ENERGY] += (
+        found[TRAFFIC] * (level.byte_j[0] + level.byte_j[1]) + found[TIME] * level.byte_j[2]
     )
+
+
+@kernel_call
+def _descend(tile: Floats, weight: float, level: Level, found: Floats) -> float:
+    """Add up what a tile finds in nearer buffers; return its seconds."""
+    found[ENERGY] += weight * (tile[ENERGY] - tile[TIME] * level.byte_j[2])
+    found[ENGINE] += weight * tile[ENGINE]
+    for i in range(3):
+        found[NEAR_A + i] += weight * tile[NEAR_A + i]
+    for i in range(BORDER_FIELDS):
+        found[FOUND_FIELDS + i] += weight * tile[LOAD_A + i]
+    for i in range(FOUND_FIELDS, len(tile)):
+        found[BORDER_FIELDS + i] += weight * tile[i]
+    return float(tile[TIME])
 
 
 @kernel_call
@@ -258,7 +293,7 @@ def _load(
         if changed[operand] or first:
             found[LOAD_A + operand] += weight * size[operand]
             load += size[operand] * shape.width[operand]
-    if changed[C] and not first:
+    if changed[C] or first:
         words = size[C] if again else size[C] - size[C + 1]
         found[LOAD_C] += weight * words
         load += words * shape.width[3]
@@ -281,6 +316,7 @@ def _store(
     final = size[C + 1] if whole else 0.0
     store = final * shape.width[2] + (size[C] - final) * shape.width[3]
     found[STORED] += weight * size[C]
+    found[RESULTS] += weight * final
     found[TRAFFIC] += weight * store
     return store * level.byte_s + level.latency_s if store > 0.0 else 0.0
 

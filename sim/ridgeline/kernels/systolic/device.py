@@ -37,4 +37,7 @@ def arrays_of(array: SystolicArray, accumulate: str) -> Arrays:
             math.ceil(array.network.latency.value * clock_hz),
             bytes_per_cycle / bytes_of(accumulate),
         )
-    return Arrays(array.rows.value, array.columns.value, array.count.value, schedules, network)
+    return Arrays(
+        array.rows.value, array.columns.value, array.count.value, schedules, network,
+        array.multicast.value,
+    )  # fmt: skip

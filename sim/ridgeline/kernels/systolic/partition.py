@@ -27,13 +27,17 @@ class Network(NamedTuple):
 
 
 class Arrays(NamedTuple):
-    """Equal arrays, the ways in which each can work, and what connects them, if anything does."""
+    """Equal arrays, the ways in which each can work, and what connects them, if anything does.
+
+    With `multicast` what several arrays want is read once for all of them.
+    """
 
     rows: int
     columns: int
     number: int
     schedules: tuple[Schedule, ...]
     network: Network | None = None
+    multicast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class Partition:
     reduction_cycles
         Of adding up partial sums, where k is split.
     a_passes, b_passes, c_passes
-        How often the words of A and B enter an array, and results or partial sums leave one.
+        How often the words of A and B are read for the arrays, and results or partial sums leave
+        one.
     """
 
     batch_parts: int
@@ -116,8 +121,8 @@ def divided(
         dataflow=how.dataflow,
         cycles=cycles + reduction,
         reduction_cycles=reduction,
-        a_passes=n_parts * a_passes,
-        b_passes=m_parts * b_passes,
+        a_passes=a_passes if arrays.multicast else n_parts * a_passes,
+        b_passes=b_passes if arrays.multicast else m_parts * b_passes,
         c_passes=k_parts * c_passes,
     )
 
@@ -142,4 +147,22 @@ def splits(count: int, with_k: bool) -> tuple[tuple[int, int, int, int], ...]:
         for i in range(1, count // (p * b) + 1)
         for j in (count // (p * b * i),)
         if p * (b + 1) * i * j > count and p * b * (i + 1) * j > count
+    )
+
+
+@cache
+def divisions(count: int, with_k: bool) -> tuple[tuple[int, int, int, int], ...]:
+    """List all divisions along (batch, m, n, k), first those of `splits`.
+
+    The others take no fewer cycles than one of these, but what enters several arrays is read less
+    often.
+    """
+    first = splits(count, with_k)
+    return first + tuple(
+        parts
+        for p in range(1, count + 1 if with_k else 2)
+        for b in range(1, count // p + 1)
+        for i in range(1, count // (p * b) + 1)
+        for j in range(1, count // (p * b * i) + 1)
+        if (parts := (b, i, j, p)) not in first
     )

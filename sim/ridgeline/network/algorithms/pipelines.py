@@ -71,6 +71,17 @@ def all_reduce_double_tree(group: Group) -> Script:
     return make_script(np.full(2 * k, group.size_bytes / (2 * k)), steps)
 
 
+def double_tree_sent(n: int) -> float:
+    """Return how often the member that sends most sends the payload in a double binary tree.
+
+    Half of the payload goes up and down each of two trees, the second of them mirrored or shifted.
+    """
+    parent = _tree(n)
+    sent = 0.5 * (np.bincount(parent[parent >= 0], minlength=n) + (parent >= 0))
+    other = sent[::-1] if n % 2 == 0 else np.roll(sent, 1)
+    return float((sent + other).max())
+
+
 def _tree(n: int) -> Ints:
     """[n] parents, -1 for the root, in the tree whose in-order numbers are 0 ... n-1.
 

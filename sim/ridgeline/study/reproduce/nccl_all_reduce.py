@@ -1,9 +1,9 @@
 """All-reduce on nodes of A100 and V100 as nccl-tests measured it, published with vTrain.
 
-Without fits the prediction is NCCL's choice among its own algorithms, with its own constants
-(`ridgeline.network.nccl`). With fits two numbers a machine are added, the time of starting a
-collective and the share of the modelled bandwidth, both from the rows of even place; rows of odd
-place are out of sample.
+Without fits the prediction is what NCCL takes on the described machine (`ridgeline.network.nccl`).
+With fits two numbers are added for every algorithm and protocol of a machine, a time of starting
+and a share of the modelled bandwidth, from the rows of even place; those of odd place are out of
+sample.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib import resources
 
 import numpy as np
 
-from ridgeline.network.calibration import fit_linear
+from ridgeline.network.calibration import fit_ways
 from ridgeline.network.collectives import collective
 from ridgeline.study.reproduce.table import Fit, Reproduction, Row
 
@@ -31,12 +31,14 @@ def reproduce() -> Reproduction:
     for device, n in dict.fromkeys((row["device"], int(row["gpus"])) for row in given):
         own = [row for row in given if (row["device"], int(row["gpus"])) == (device, n)]
         sizes = [float(row["size_bytes"]) for row in own]
-        model = np.array(
-            [collective("all-reduce", s, _MACHINES[device], ranks=n).time_s for s in sizes]
-        )
+        results = [collective("all-reduce", s, _MACHINES[device], ranks=n) for s in sizes]
+        ways = [result.algorithm for result in results]
+        model = np.array([result.time_s for result in results])
         measured = np.array([float(row["time_ns"]) for row in own]) * 1e-9
-        start_s, scale = fit_linear(model[::2], measured[::2])
-        fitted = start_s + scale * model
+        correction = fit_ways(ways[::2], model[::2], measured[::2])
+        fitted = np.array(
+            [correction.time_s(way, time_s) for way, time_s in zip(ways, model, strict=True)]
+        )
         columns = (sizes, measured.tolist(), fitted.tolist(), model.tolist())
         for size, told, with_fit, without in zip(*columns, strict=True):
             rows.append(
@@ -49,13 +51,14 @@ def reproduce() -> Reproduction:
                     unfitted=without * 1e6,
                 )
             )
-        fits.append(
+        fits += [
             Fit(
-                f"{n} x {device}",
+                f"{n} x {device}, {way}",
                 f"{start_s * 1e6:.1f} us more to start, bandwidth x {1 / scale:.3f}",
                 "least mean of absolute relative errors on every other row",
             )
-        )
+            for way, (start_s, scale) in correction.by_way.items()
+        ]
         mean = [float(np.abs(t / measured - 1).mean()) for t in (fitted, model)]
         median = float(np.median(np.abs(model / measured - 1)))
         out = float(np.abs(fitted / measured - 1)[1::2].mean())

@@ -1,7 +1,8 @@
 """Collectives over the links of a machine, in the form of nccl-tests.
 
 Rows give a size and a time, or the bandwidth that follows from them. The machine is that of the
-device (``names.yaml``): DGX and HGX for boards with NVLink, a server on PCIe 3 for others.
+device and the system (``names.yaml``): DGX and HGX for boards with NVLink, servers on PCIe 3 for
+others. A row that names a ring or NVLS is priced by it, others by what a library would choose.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import lru_cache
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.load import load_cluster
+from ridgeline.network import nccl
 from ridgeline.network.collectives import CollectiveResult, collective
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.study.validate.machines import machine_of
@@ -19,6 +21,8 @@ from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
 
+ASYMPTOTIC_BYTES = 2.0**34
+"""Size of a row that gives the bus bandwidth of large messages and no size."""
 COLUMNS = (
     "op",
     "system",
@@ -45,13 +49,15 @@ def _one(row: Row) -> Outcome | Skipped:
     ranks, size = row.whole("n_accel"), row.number("size_bytes")
     if not ranks or ranks < 2:
         return skip(row, "the number of devices is not given")
+    if not size and row.text("method").startswith("asymptotic"):
+        size = ASYMPTOTIC_BYTES
     if not size:
         return skip(row, "no size: the most of a sweep, or a class of machines")
     op = row.text("op").replace("_", "-")
     nodes = row.whole("nodes") if "nodes" in row.values else None
     try:
-        name, _ = machine_of(device, ranks, nodes)
-        result = collective(op, size, _topology(name, device, ranks), ranks=ranks)
+        name, _ = machine_of(device, ranks, nodes, row.text("system"))
+        result = _collective(op, size, _topology(name, device, ranks), ranks, row)
     except RidgelineError as error:
         return skip(row, str(error))
     measured = _measured_busbw(row, result)
@@ -70,6 +76,22 @@ def _one(row: Row) -> Outcome | Skipped:
         source=row.text("source"),
         **stated("collectives", result.busbw_bytes_per_s),
     )
+
+
+def _collective(
+    op: str, size_bytes: float, topology: Topology, ranks: int, row: Row
+) -> CollectiveResult:
+    """Price a collective by the algorithm that the row names, or as a library chooses."""
+    kind = next((kind for kind in ("ring", "nvls") if kind in row.text("algo").lower()), None)
+    if row.text("interconnect").lower().endswith(" ring"):
+        kind = "ring"
+    known = [
+        schedule.algorithm for schedule in nccl.candidates(op, topology, range(ranks), size_bytes)
+    ]
+    named = [name for name in known if kind is not None and name.startswith(kind)]
+    results = [collective(op, size_bytes, topology, ranks=ranks, algorithm=name)
+               for name in named or ["auto"]]  # fmt: skip
+    return min(results, key=lambda result: result.time_s)
 
 
 def _measured_busbw(row: Row, result: CollectiveResult) -> float | None:

@@ -25,11 +25,16 @@ def machine_of(
     """
     if devices == 1:
         return device, {}
-    for machine in machines():
-        if machine.place not in place.lower():
-            continue
-        if device in machine.devices and (devices <= machine.in_node and (nodes or 1) == 1):
+    known = [
+        machine
+        for machine in machines()
+        if device in machine.devices and machine.place in place.lower()
+    ]
+    for machine in known:
+        if devices <= machine.in_node and (nodes or 1) == 1:
             return machine.node, {"node.device": device}
-        if device in machine.devices and machine.cluster is not None:
+        if machine.cluster is not None and not (
+            nodes == 1 and any(devices <= other.in_node for other in known)
+        ):
             return machine.cluster, {"node.device": device}
     raise RidgelineError(f"no description of a machine with {devices} of the device {device}")

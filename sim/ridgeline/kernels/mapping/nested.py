@@ -1,0 +1,240 @@
+"""Several levels of buffers: each tile of a level is a contraction of its own for the next one.
+
+What a nearer level holds is given up when the tile behind it changes: its pipeline runs empty, and
+a tile takes the time of its own search there, first load and last store included. So the best
+mapping of a tile does not depend on where the tile comes from, and choosing the best one for each
+kind of tile gives the best of all joint choices. A level's candidates are played in the order of
+their bounds; kinds of tiles that a candidate has are searched as long as it can still win.
+
+The numbers that a candidate needs of a tile are the same that `pipeline.evaluate` finds, with the
+words over every nearer border behind them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ridgeline.kernels.mapping.choices import BEGIN, END, FIRST, LAST, WEIGHT
+from ridgeline.kernels.mapping.compute import Engine
+from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.parts import parts, represented
+from ridgeline.kernels.mapping.pipeline import (
+    BORDER_FIELDS,
+    ENERGY,
+    FOUND_FIELDS,
+    TIME,
+    TRAFFIC,
+    K,
+    Level,
+    Shape,
+    evaluate,
+)
+from ridgeline.kernels.mapping.search import EXACT, ORDERS, best, candidates, innermost_of, seen
+
+
+class Solution(NamedTuple):
+    """A searched contraction.
+
+    Attributes
+    ----------
+    found
+        As `pipeline.evaluate` gives it; found[TIME] is inf if nothing is below the cutoff.
+    extents, order
+        [4, 3] and [4] of this level.
+    first
+        Of its first tile, in the next nearer level; None on the nearest.
+    """
+
+    found: Floats
+    extents: Ints
+    order: Ints
+    first: Solution | None
+
+
+class Part(NamedTuple):
+    """Kinds of tiles along one axis, and which kind each representative is."""
+
+    axes: list[Ints]
+    begun: list[bool]
+    ended: list[bool]
+    weights: list[float]
+    kind: Ints
+
+
+@dataclass
+class Search:
+    """Searches that remember the contractions that they have met.
+
+    Attributes
+    ----------
+    levels
+        From far to near.
+    densities
+        How many tilings are listed on the farther levels, and on the nearest; see `choices`.
+    """
+
+    levels: tuple[Level, ...]
+    engine: Engine
+    densities: tuple[int, int]
+    for_energy: bool
+    pruned: bool = True
+    played: int = 0
+    _known: dict[tuple[int, bytes, bool, bool], Solution] = field(default_factory=dict)
+    _above: dict[tuple[int, bytes, bool, bool], float] = field(default_factory=dict)
+
+    def solve(self, axes: Ints, shape: Shape, depth: int = 0, cutoff: float = np.inf) -> Solution:
+        """Find the best mapping of a contraction on the levels from `depth` on.
+
+        Parameters
+        ----------
+        cutoff
+            A worse one need not be found.
+        """
+        name = depth, axes.tobytes(), shape.begun, shape.ended
+        if name in self._known:
+            return self._known[name]
+        if cutoff <= self._above.get(name, -np.inf):
+            return _nothing(self, depth)
+        found = (
+            self._nearest(axes, shape, cutoff)
+            if depth == len(self.levels) - 1
+            else self._descend(axes, shape, depth, cutoff)
+        )
+        if found.found[self._key] > cutoff:
+            self._above[name] = cutoff
+            return _nothing(self, depth)
+        self._known[name] = found
+        return found
+
+    @property
+    def _key(self) -> int:
+        return ENERGY if self.for_energy else TIME
+
+    def _nearest(self, axes: Ints, shape: Shape, cutoff: float) -> Solution:
+        extents, order, found, played = best(
+            axes, shape, self.levels[-1], self.engine, self.densities[1], self.for_energy, ORDERS,
+            self.pruned, cutoff,
+        )  # fmt: skip
+        self.played += played
+        return Solution(found, extents, order, None)
+
+    def _descend(self, axes: Ints, shape: Shape, depth: int, cutoff: float) -> Solution:
+        level, nearer = self.levels[depth], _nearer(self.levels[depth + 1 :])
+        starts, table, bounds, names = candidates(
+            axes, shape, level, self.engine, nearer, self.densities[0], self.for_energy
+        )
+        tiles = represented(axes, table, starts)
+        along: dict[int, Part] = {}
+        top, trial = _nothing(self, depth), _nothing(self, depth).found
+        rank: tuple[float, ...] = ()
+        sizes = np.diff(starts)
+        for bound, name in zip(bounds.tolist(), names.tolist(), strict=True):
+            limit = min(top.found[self._key], cutoff)
+            if self.pruned and bound > limit * (1 + EXACT):
+                break
+            combination, innermost = divmod(name, 3)
+            chosen = starts[:4] + np.array(np.unravel_index(combination, sizes), np.int64)
+            for axis, i in enumerate(chosen.tolist()):
+                if i not in along:
+                    along[i] = _along(axis, axes[axis], table[i], tiles, shape)
+            kinds = [along[i] for i in chosen.tolist()]
+            solved = self._kinds(kinds, shape, depth + 1, limit)
+            if solved is None:
+                continue
+            inner, first = solved
+            for i in range(len(ORDERS)):
+                if innermost_of(ORDERS[i], chosen, table) != innermost + 1:
+                    continue
+                if self.pruned and seen(i, ORDERS, chosen, table):
+                    continue
+                evaluate(chosen, ORDERS[i], table, tiles, shape, level, self.engine, inner, trial)
+                self.played += 1
+                keys = (self._key, TIME if self.for_energy else ENERGY, TRAFFIC)
+                other = (*trial[list(keys)].tolist(), combination, i)
+                if not rank or other < rank:
+                    rank = other
+                    top = Solution(trial.copy(), table[chosen, :3], ORDERS[i], first)
+        return top
+
+    def _kinds(
+        self, kinds: list[Part], shape: Shape, depth: int, limit: float
+    ) -> tuple[Floats, Solution] | None:
+        """Search all kinds of tiles of a candidate; None as soon as they are above the limit."""
+        counts = [len(part.axes) for part in kinds]
+        all_ = list(itertools.product(*map(range, counts)))
+        weights = [
+            math.prod(part.weights[i] for part, i in zip(kinds, place, strict=True))
+            for place in all_
+        ]
+        rows: list[Solution | None] = [None] * len(all_)
+        total = 0.0
+        for number in sorted(range(len(all_)), key=lambda i: -weights[i]):
+            place, weight = all_[number], weights[number]
+            tile = np.stack([part.axes[i] for part, i in zip(kinds, place, strict=True)])
+            k = place[K]
+            inside = shape._replace(begun=kinds[K].begun[k], ended=kinds[K].ended[k])
+            cutoff = np.inf  # the energy that a tile adds is less than its own by that of its time
+            if self.pruned and not self.for_energy:
+                cutoff = (limit - total) * (1 + EXACT) / weight
+            found = self.solve(tile, inside, depth, cutoff)
+            if not np.isfinite(found.found[TIME]):
+                return None
+            rows[number] = found
+            total += weight * self._share(found)
+            if self.pruned and total > limit * (1 + EXACT):
+                return None
+        found_ = np.stack([row.found for row in rows if row is not None])
+        index = np.arange(len(all_)).reshape(counts)[np.ix_(*(part.kind for part in kinds))]
+        first = rows[int(index.flat[0])]
+        assert first is not None
+        return found_[index.ravel()], first
+
+    def _share(self, tile: Solution) -> float:
+        """Return what a tile adds to the key at least."""
+        idle_w = float(self.levels[0].byte_j[2])
+        if self.for_energy:  # its time may pass under transfers that are counted elsewhere
+            return float(tile.found[ENERGY] - idle_w * tile.found[TIME])
+        return float(tile.found[TIME])
+
+
+def _nothing(search: Search, depth: int) -> Solution:
+    borders = len(search.levels) - 1 - depth
+    found = np.full(FOUND_FIELDS + BORDER_FIELDS * borders, np.inf)
+    return Solution(found, np.ones((4, 3), np.int64), ORDERS[0], None)
+
+
+def _nearer(levels: tuple[Level, ...]) -> Floats:
+    """Describe nearer levels to `search.nearer_s`."""
+    return np.array(
+        [
+            (
+                level.byte_s * (1.0 if level.shared_port else 0.5), level.capacity[3],
+                float(level.double),
+            )
+            for level in levels
+        ]
+    )  # fmt: skip
+
+
+def _along(number: int, axis: Ints, tiling: Ints, tiles: Floats, shape: Shape) -> Part:
+    """Find the kinds of tiles along an axis; along k they also differ in their partial sums."""
+    mine = tiles[tiling[BEGIN] : tiling[END]]
+    found = Part([], [], [], [], np.empty(len(mine), np.int64))
+    kinds: dict[tuple[bytes, bool, bool], int] = {}
+    for i, part in enumerate(parts(axis, tiling, mine)):
+        begun = shape.begun or (number == K and not mine[i, FIRST])
+        ended = shape.ended and (number != K or bool(mine[i, LAST]))
+        kind = kinds.setdefault((part.tobytes(), bool(begun), ended), len(kinds))
+        if kind == len(found.axes):
+            found.axes.append(part)
+            found.begun.append(bool(begun))
+            found.ended.append(ended)
+            found.weights.append(0.0)
+        found.weights[kind] += float(mine[i, WEIGHT])
+        found.kind[i] = kind
+    return found

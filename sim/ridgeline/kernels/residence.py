@@ -1,0 +1,168 @@
+"""Where an op finds its operands: in a cache that has kept them, or farther away.
+
+Ops of a step follow each other in the graph's order, and a step follows a step. A cache that evicts
+what is oldest still holds a tensor if what was touched since, and the tensor itself, are no more
+than it has room for (the stack property: Mattson et al., "Evaluation techniques for storage
+hierarchies", IBM Systems Journal 9(2), 1970). What an op writes lies where an allocator puts it: in
+the memory that was given back last, as heaps that keep lists of free blocks do.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from functools import lru_cache
+
+from ridgeline.hardware.device import Device
+from ridgeline.kernels.cost import Moved
+from ridgeline.workload.graph import Graph, Op, Same
+from ridgeline.workload.liveness import STATIC_ROLES, lifetimes, storages
+
+Found = tuple[int, ...]
+"""Of the inputs and then the outputs of an op: how many keeping caches do not hold it."""
+
+_STEPS = 2  # the first fills the caches
+
+
+def keeping(device: Device) -> tuple[str, ...]:
+    """Names of the levels that keep what ops have touched, from near to far; not the farthest."""
+    return tuple(
+        name for name, level in device.memory.items() if level.keeps and name != device.far_memory
+    )
+
+
+def residence(graph: Graph, device: Device) -> dict[int, Found]:
+    """Return by the identity of every op where it finds its operands; empty without caches."""
+    levels = keeping(device)
+    if not levels:
+        return {}
+    return _residence(Same(graph), tuple(device.memory[name].capacity.value for name in levels))
+
+
+def passing(op: Op, graph: Graph, found: Found, level: int) -> Moved:
+    """Bytes of an op's operands, each as often as it is streamed, that come from a level or beyond.
+
+    Parameters
+    ----------
+    level
+        Its place among the caches that keep tensors; their number is that of the memory behind.
+    """
+    reads = op.input_passes or (1,) * len(op.inputs)
+    writes = op.output_passes or (1,) * len(op.outputs)
+    sizes = [
+        float(passes * graph.tensors[name].bytes) if at >= level else 0.0
+        for name, passes, at in zip(
+            (*op.inputs, *op.outputs), (*reads, *writes), found, strict=True
+        )
+    ]
+    inputs = len(op.inputs)
+    a, b = (sizes[i] if i < min(inputs, 2) else 0.0 for i in range(2))
+    return Moved(a, b, sum(sizes[min(inputs, 2) :]))
+
+
+@lru_cache(maxsize=8)
+def _residence(same: Same, capacities: tuple[float, ...]) -> dict[int, Found]:
+    """Play the touches of two steps; the same graph is played once."""
+    memory = _Memory(same.graph)
+    for _ in range(_STEPS):
+        depths = memory.step()
+    return {
+        id(op): tuple(bisect_left(capacities, depth) for depth in found)
+        for op, found in zip(same.graph.ops, depths, strict=True)
+    }
+
+
+class _Memory:
+    """Blocks of memory in the order of their last touch, and the free ones in that of their end."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.storage = storages(graph)
+        spans = lifetimes(graph)
+        self.ends: list[list[str]] = [[] for _ in graph.ops]
+        for name, (_, last) in spans.items():
+            if graph.tensors[name].role not in STATIC_ROLES:
+                self.ends[last].append(name)
+        touches = sum(len(op.inputs) + len(op.outputs) for op in graph.ops)
+        # A touch moves a block to a new place; what is left of a divided block takes none.
+        self.sums = _Sums(_STEPS * touches + 1)
+        self.now = 0
+        self.blocks: dict[str, tuple[float, int]] = {}  # storage -> bytes touched, place
+        self.free: list[tuple[float, int]] = []  # size, place; what was freed last at the end
+
+    def step(self) -> list[list[float]]:
+        """Play one step; return by op and operand the bytes that were touched since, its own too.
+
+        Memory that was never touched before is infinitely far away.
+        """
+        found = []
+        for op, ends in zip(self.graph.ops, self.ends, strict=True):
+            found.append([self._touch(name, share) for name, share in _operands(op)])
+            for name in ends:
+                if name in self.blocks:
+                    self.free.append(self.blocks.pop(name))
+        return found
+
+    def _touch(self, name: str, share: float) -> float:
+        root = self.storage[name]
+        size = share * self.graph.tensors[name].bytes
+        if root in self.blocks:
+            held, place = self.blocks[root]
+            self.sums.add(place, -held)
+            depth = self.sums.after(place) + size
+            size = max(size, held)
+        else:
+            depth = self._allocate(size)
+        self.blocks[root] = (size, self.now)
+        self.sums.add(self.now, size)
+        self.now += 1
+        return depth
+
+    def _allocate(self, size: float) -> float:
+        """Take free memory, the last freed first; return how far the farthest part of it is."""
+        missing, farthest = size, -1
+        while missing > 0 and self.free:
+            held, place = self.free.pop()
+            taken = min(held, missing)
+            self.sums.add(place, -taken)
+            if taken < held:
+                self.free.append((held - taken, place))
+            missing -= taken
+            farthest = place if farthest < 0 else min(farthest, place)
+        if missing > 0 or farthest < 0:
+            return float("inf")
+        return self.sums.after(farthest) + size
+
+
+def _operands(op: Op) -> list[tuple[str, float]]:
+    """Name inputs and outputs of an op, and which share of each it touches."""
+    reads = op.input_passes or (1,) * len(op.inputs)
+    writes = op.output_passes or (1,) * len(op.outputs)
+    return [
+        (name, min(1.0, float(passes)))
+        for names, times in ((op.inputs, reads), (op.outputs, writes))
+        for name, passes in zip(names, times, strict=True)
+    ]
+
+
+class _Sums:
+    """Sums over the end of a sequence whose elements change (Fenwick, 1994)."""
+
+    def __init__(self, size: int) -> None:
+        self.tree = [0.0] * (size + 1)
+        self.total = 0.0
+
+    def add(self, place: int, value: float) -> None:
+        """Add to one element."""
+        self.total += value
+        place += 1
+        while place < len(self.tree):
+            self.tree[place] += value
+            place += place & -place
+
+    def after(self, place: int) -> float:
+        """Sum of all elements behind one."""
+        before, place = 0.0, place + 1
+        while place:
+            before += self.tree[place]
+            place -= place & -place
+        return self.total - before

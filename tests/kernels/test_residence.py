@@ -1,0 +1,152 @@
+"""Where ops find their operands: the fast way against a list of blocks, and what follows."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ridgeline as rl
+from machines import write_machine
+from ridgeline.hardware import Device, load_device
+from ridgeline.kernels import price
+from ridgeline.kernels.residence import keeping, passing, residence
+from ridgeline.workload.graph import Graph
+from ridgeline.workload.liveness import STATIC_ROLES, lifetimes, storages
+from ridgeline.workload.model import load_model
+
+MACHINE = tempfile.TemporaryDirectory()
+write_machine(Path(MACHINE.name))
+
+
+def device(capacity: str, **more: object) -> Device:
+    overrides = {"memory.l2.keeps": True, "memory.l2.capacity": capacity, **more}
+    return load_device(str(Path(MACHINE.name) / "device.yaml"), overrides)
+
+
+def mlp(batch: int, widths: list[int], optimizer: str = "sgd") -> Graph:
+    model = load_model("mlp", {"inputs": 16, "widths": widths, "optimizer": optimizer})
+    return model.training(batch)
+
+
+def slow(graph: Graph, capacity: float) -> list[tuple[int, ...]]:
+    """Play two steps over a list of blocks, the last touched at the end."""
+    storage, spans = storages(graph), lifetimes(graph)
+    blocks: list[list[object]] = []  # [owner or None, bytes]
+    freed: list[list[object]] = []
+    found: list[tuple[int, ...]] = []
+    for _ in range(2):
+        found = []
+        for i, op in enumerate(graph.ops):
+            here = []
+            for name in (*op.inputs, *op.outputs):
+                root, size = storage[name], float(graph.tensors[name].bytes)
+                mine = next((b for b in blocks if b[0] == root), None)
+                if mine is not None:
+                    at = blocks.index(mine)
+                    depth = size + sum(b[1] for b in blocks[at + 1 :])
+                    blocks.remove(mine)
+                    blocks.append([root, max(size, mine[1])])
+                    here.append(int(depth > capacity))
+                    continue
+                missing, places = size, []
+                while missing > 0 and freed:
+                    block = freed[-1]
+                    taken = min(block[1], missing)
+                    places.append(next(k for k, b in enumerate(blocks) if b is block))
+                    block[1] -= taken
+                    missing -= taken
+                    if block[1] == 0:
+                        freed.pop()
+                depth = float("inf")
+                if missing == 0 and places:
+                    depth = size + sum(b[1] for b in blocks[min(places) + 1 :])
+                blocks.append([root, size])
+                here.append(int(depth > capacity))
+            for root, (_, last) in spans.items():
+                if last == i and graph.tensors[root].role not in STATIC_ROLES:
+                    for block in blocks:
+                        if block[0] == root:
+                            block[0] = None
+                            freed.append(block)
+            found.append(tuple(here))
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    batch=st.integers(1, 64),
+    widths=st.lists(st.integers(1, 64), min_size=1, max_size=5),
+    optimizer=st.sampled_from(["sgd", "adam"]),
+    capacity=st.integers(1, 64),
+)
+def test_as_a_list_of_blocks_has_it(
+    batch: int, widths: list[int], optimizer: str, capacity: int
+) -> None:
+    graph = mlp(batch, widths, optimizer)
+    fast = residence(graph, device(f"{capacity} KiB"))
+    assert [fast[id(op)] for op in graph.ops] == slow(graph, capacity * 1024.0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(batch=st.integers(1, 64), widths=st.lists(st.integers(1, 64), min_size=1, max_size=5))
+def test_a_larger_cache_holds_what_a_smaller_one_does(batch: int, widths: list[int]) -> None:
+    graph = mlp(batch, widths)
+    sizes = [residence(graph, device(f"{kib} KiB")) for kib in (1, 8, 64, 4096)]
+    for smaller, larger in itertools.pairwise(sizes):
+        for op in graph.ops:
+            assert all(a >= b for a, b in zip(smaller[id(op)], larger[id(op)], strict=True))
+    everything = sizes[-1]  # holds the whole step: nothing passes the memory behind it
+    for op in graph.ops:
+        assert passing(op, graph, everything[id(op)], 1).total == 0
+
+
+def test_a_step_that_fits_moves_nothing_in_the_far_memory() -> None:
+    graph, large, none = (
+        mlp(8, [32, 10]),
+        device("64 MiB"),
+        device("64 MiB", **{"memory.l2.keeps": False}),
+    )
+    found = residence(graph, large)
+    assert keeping(none) == ()
+    assert residence(graph, none) == {}
+    for op in graph.ops:
+        kept, streamed = price(op, graph, large, found=found[id(op)]), price(op, graph, none)
+        assert kept.traffic_bytes["hbm"] == 0
+        assert streamed.traffic_bytes["hbm"] >= passing(op, graph, found[id(op)], 0).total
+        assert kept.time_s(large) <= streamed.time_s(none)
+
+
+@settings(max_examples=25, deadline=None)
+@given(batch=st.integers(1, 256), kib=st.integers(1, 512))
+def test_bytes_of_the_far_memory_are_between_none_and_all(batch: int, kib: int) -> None:
+    graph = mlp(batch, [64, 32, 10], "adam")
+    machine = device(f"{kib} KiB")
+    found = residence(graph, machine)
+    for op in graph.ops:
+        alone = price(op, graph, machine).traffic_bytes["hbm"]
+        among = price(op, graph, machine, found=found[id(op)]).traffic_bytes["hbm"]
+        assert 0 <= among <= alone * (1 + 1e-12)
+
+
+def test_a_mini_batch_of_no_step_before_is_far() -> None:
+    graph = mlp(4, [8])
+    found = residence(graph, device("1 KiB"))
+    assert pytest.approx(1) == max(max(f, default=0) for f in found.values())
+
+
+def test_a_simulated_step_stays_in_its_cache() -> None:
+    plan, model = rl.Plan(global_batch=16, precision="fp32"), load_model("mlp")
+    path = str(Path(MACHINE.name) / "device.yaml")
+    overrides = {"device.memory.l2.capacity": "64 MiB"}
+    streamed = rl.simulate(model, rl.load_cluster(path, overrides), plan)
+    kept = rl.simulate(
+        model, rl.load_cluster(path, {**overrides, "device.memory.l2.keeps": True}), plan
+    )
+    assert kept.traffic_bytes["hbm"] == 0 < streamed.traffic_bytes["hbm"]
+    assert kept.step_time_s < streamed.step_time_s
+    assert kept.flops_per_step == streamed.flops_per_step
