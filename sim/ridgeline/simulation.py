@@ -14,6 +14,7 @@ from ridgeline.engine.program import Program
 from ridgeline.engine.timeline import Timeline
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.lower import Lowered, lower
@@ -130,7 +131,7 @@ def simulate(
     precision = plan.precision or model.network.precision
     plan = plan.model_copy(update={"precision": precision})
     graph = model.training(plan.micro_batch_size, precision, optimizer)
-    topology = _topology(_Network(cluster), plan.devices)
+    topology = _topology(_Network(cluster, plan.devices))
     lowered = lower(graph, plan, cluster, topology, fold=fold)
     timeline = _executor(reference)(lowered.program)
 
@@ -212,22 +213,31 @@ def _executor(reference: bool) -> Callable[[Program], Timeline]:
 
 @dataclass(frozen=True, eq=False)
 class _Network:
-    """A cluster as a key: equal to one that differs at most in what its devices do."""
+    """Devices of a cluster as a key: equal to those that differ in no way that the network knows.
+
+    It knows the devices' design power, and the memory that copies of a collective go through.
+    """
 
     cluster: Cluster
+    n_devices: int
 
     def __hash__(self) -> int:
-        return hash((self.cluster.name, self.cluster.node))
+        return hash((self.cluster.name, self.cluster.node, self.n_devices))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Network):
+        if not isinstance(other, _Network) or self.n_devices != other.n_devices:
             return False
         a, b = self.cluster, other.cluster
         return a is b or (
             _same(a, b, {"nodes", "overrides"})
             and _same(a.nodes, b.nodes, {"devices"})
-            and a.device.tdp == b.device.tdp  # part of a topology's power
+            and a.device.tdp == b.device.tdp
+            and (self.n_devices == 1 or _far(a.device) == _far(b.device))
         )
+
+
+def _far(device: Device) -> MemoryLevel:
+    return device.memory[device.far_memory]
 
 
 def _same(a: BaseModel, b: BaseModel, but: set[str]) -> bool:
@@ -235,9 +245,9 @@ def _same(a: BaseModel, b: BaseModel, but: set[str]) -> bool:
 
 
 @lru_cache(maxsize=4)
-def _topology(key: _Network, n_devices: int) -> Topology:
+def _topology(key: _Network) -> Topology:
     """Draw the devices in use; the same network is drawn once."""
-    return from_cluster(key.cluster, n_devices)
+    return from_cluster(key.cluster, key.n_devices)
 
 
 def issued_share(lowered: Lowered) -> float:
