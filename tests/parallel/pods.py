@@ -39,7 +39,7 @@ CLUSTER = """
 kind: cluster
 name: pod
 node: node.yaml
-max_nodes: 8
+max_nodes: 64
 energy_table: energy.yaml
 link_types:
   cable: {bandwidth: 10 GB/s, latency: 2 us, energy: link}

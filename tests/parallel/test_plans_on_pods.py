@@ -246,6 +246,8 @@ tied: false
         {"data": 4, "expert": 4},
         {"data": 8, "expert": 2, "micro_batch": 1},
         {"data": 4, "expert": 4, "tensor": 2, "pipeline": 2, "micro_batch": 2},
+        {"data": 4, "expert": 2, "sharding": 1, "micro_batch": 1},
+        {"data": 8, "expert": 2, "sharding": 3, "micro_batch": 2},
     ],
 )
 def test_experts_are_shared_and_folded(fields: dict[str, Any], tmp_path: Path) -> None:
@@ -258,10 +260,25 @@ def test_experts_are_shared_and_folded(fields: dict[str, Any], tmp_path: Path) -
     assert folded.memory_bytes == whole.memory_bytes
     alone = step(model, **{**fields, "expert": 1})
     assert folded.flops_per_step == alone.flops_per_step
-    assert folded.memory_bytes["weights"] < alone.memory_bytes["weights"]
+    if fields.get("sharding") != 3:  # else all of it is shared by all ranks, either way
+        assert folded.memory_bytes["weights"] < alone.memory_bytes["weights"]
     program = folded.details.timeline.program
     exchanged = [name for name in program.label_names if name.endswith("all-to-all")]
     assert len(exchanged) == 4 * 2
+
+
+def test_ranks_share_all_optimizer_state_however_experts_lie(tmp_path: Path) -> None:
+    """Of d ranks each has a d-th: of all else by sharding, of experts by both together."""
+    (tmp_path / "mixture.yaml").write_text(MIXTURE)
+    model = str(tmp_path / "mixture.yaml")
+    for sharding in (1, 2, 3):
+        held = [
+            step(model, data=4, expert=e, sharding=sharding, micro_batch=1).memory_bytes
+            for e in (1, 2, 4)
+        ]
+        assert len({memory["optimizer"] for memory in held}) == 1
+        gathered = [memory["weights"] for memory in held]
+        assert gathered == sorted(gathered, reverse=True)
 
 
 def test_experts_must_divide(tmp_path: Path) -> None:

@@ -195,3 +195,11 @@ def test_a_thousand_layers_are_cut_quickly():
     found = balance(list(time), 64)
     assert len(found) == 64
     assert max(time[s.first : s.stop].sum() for s in found) < 2 * time.sum() / 64
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.floats(0.0, 9.0), min_size=1, max_size=40), st.data())
+def test_the_compiled_program_is_the_general_one(time_s: list[float], data: st.DataObject) -> None:
+    stages = data.draw(st.integers(1, len(time_s)))
+    nothing = [0.0] * len(time_s)
+    assert balance(time_s, stages) == balance(time_s, stages, send_s=nothing)

@@ -17,12 +17,9 @@ from ridgeline.study.planner.search import Searcher, searcher
 
 CASES = (
     ("gpt2", "selene-a100", 8, 24),
-    ("gpt3-1.3b", "selene-a100", 16, 32),
     ("resnet18", "dgx1-v100", 8, 48),
-    ("bert-base", "dgx1-v100", 8, 16),
     ("mlp", "dgx1-v100", 4, 64),
     ("t5-small", "superpod-h100", 16, 32),
-    ("llama3-8b", "superpod-h100", 32, 64),
 )
 
 
@@ -31,11 +28,13 @@ def prepared(case: int) -> Searcher:
     return searcher(*CASES[case])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, len(CASES) - 1), st.data())
 def test_no_bound_is_above_the_engine(case: int, data: st.DataObject) -> None:
     one = prepared(case)
     i = data.draw(st.integers(0, len(one.space) - 1))
+    if one.space.micro_batches[i] * one.space.pipeline[i] > 64:
+        return  # more of the same
     group = one.groups.group(one.key(i))
     if group is None:
         return
@@ -51,13 +50,15 @@ def test_no_bound_is_above_the_engine(case: int, data: st.DataObject) -> None:
     assert coarse[0] <= replay.step_time_s, replay.plan
     assert energy <= replay.energy_j, replay.plan
     assert sharp.memory_bytes <= replay.memory_bytes, replay.plan
+    unpriced = one.screened(np.array([i]), np.array([0]), one.may_fit(one.key(i))[None, :])[0]
+    assert unpriced[2] <= replay.memory_bytes, replay.plan
     assert coarse[2] <= replay.memory_bytes, replay.plan
     assert values[0] <= replay.objective
 
 
 @pytest.mark.parametrize(
     ("case", "objective"),
-    [(("mlp", "dgx1-v100", 4, 8), "time"), (("mlp", "dgx1-v100", 2, 4), "energy")],
+    [(("mlp", "selene-a100", 64, 2), "time"), (("mlp", "dgx1-v100", 2, 4), "energy")],
 )
 def test_the_answer_is_the_optimum_of_all_replays(case, objective) -> None:  # type: ignore[no-untyped-def]
     one = searcher(*case, objective=objective)

@@ -80,6 +80,23 @@ def test_figures_show_the_points(study: Scaling) -> None:
     )
 
 
+def test_the_ideal_is_seen_and_nothing_is_cut_off(study: Scaling) -> None:
+    axes = draw_curves(study)
+    lines = {line.get_gid(): line for line in axes.get_lines()}
+    base = study.curve("data")[0].result
+    assert base is not None
+    ideal = lines["ideal from 1"]
+    np.testing.assert_allclose(ideal.get_ydata()[-1], 16 * base.samples_per_s, rtol=1e-5)
+    assert ideal.get_zorder() > max(lines[name].get_zorder() for name in ("data", "hybrid"))
+    (inner,) = axes.child_axes
+    assert inner.get_xscale() == inner.get_yscale() == "linear"
+    for drawn in (axes, draw_roofline(study)):
+        figure = drawn.get_figure(root=True)
+        assert figure is not None
+        (stamp,) = [text for text in drawn.texts if text.get_gid() == "stamp"]
+        assert stamp.get_window_extent().y0 > 0
+
+
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "roof.svg"
     words = ["scaling", "mlp", "dgx1-v100", "--devices", "1,2", "--strategies", "data"]

@@ -15,6 +15,11 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
+def rounded(value: float) -> str:
+    """Write a number with four digits, or all that stand before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 def console() -> Console:
     """Return a console that uses the width of the terminal, or 100 columns into a pipe."""
     from rich.console import Console

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ridgeline.cli.output import console, print_json
+from ridgeline.cli.output import console, print_json, rounded
 from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def plan_(
     batch: Whole,
     objective: Literal["time", "energy", "cost"] = "time",
     precision: str | None = None,
-    limit: Whole | None = None,
-    runners_up: Whole = 5,
+    limit: Whole = 4,
+    proof: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Find the best plan: screen all by a lower bound, play the candidates on the engine.
@@ -42,9 +42,9 @@ def plan_(
     precision
         fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed ...; by default the model's.
     limit
-        Play at most so many plans, and say what is left open; by default until the best is proven.
-    runners_up
-        Play so many of the next best, too.
+        Play at most so many plans that fit, and say what is left open.
+    proof
+        Play as many as it takes to prove the best.
     json
         Print the result as JSON.
     """
@@ -58,7 +58,7 @@ def plan_(
 
     found = search(
         model, cluster, devices, batch,
-        objective=objective, precision=precision, limit=limit, runners_up=runners_up,
+        objective=objective, precision=precision, limit=None if proof else limit,
         progress=progress,
     )  # fmt: skip
     progress("")
@@ -89,7 +89,10 @@ def _print(found: Found) -> None:
     if found.proven:
         screen.print("proven: the lower bound of every other plan is above the best")
     else:
-        screen.print(f"gap: a plan that was not played could be better by {found.gap:.1%} at most")
+        screen.print(
+            f"gap: a plan that was not played could be better by {found.gap:.1%} at most (--proof,"
+            " or a greater --limit, plays more)"
+        )
 
 
 def shown(replay: Replay) -> str:
@@ -107,9 +110,9 @@ def _table(title: str, replays: tuple[Replay, ...], best: Replay) -> None:
     for replay in replays:
         table.add_row(
             shown(replay),
-            f"{replay.step_time_s:,.4g}",
+            rounded(replay.step_time_s),
             f"{replay.bound_s / replay.step_time_s:.0%}",
-            f"{replay.energy_j / 1e3:,.4g}",
+            rounded(replay.energy_j / 1e3),
             f"{replay.memory_bytes / 2**30:.1f}",
         )
     console().print(table)

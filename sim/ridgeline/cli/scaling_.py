@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ridgeline.cli.output import console, print_json
+from ridgeline.cli.output import console, print_json, rounded
 from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
@@ -114,14 +114,14 @@ def _print(study: Scaling) -> None:
         row = point.to_dict()
         table.add_row(
             *same,
-            f"{row['step_time_s'] * 1e3:,.4g}",
-            f"{row['samples_per_s']:,.4g}",
-            f"{row['ideal_samples_per_s']:,.4g}",
+            rounded(row["step_time_s"] * 1e3),
+            rounded(row["samples_per_s"]),
+            rounded(row["ideal_samples_per_s"]),
             f"{row['speed_up']:.2f}",
             f"{row['efficiency']:.1%}",
             f"{row['exposed_communication']:.1%}",
             f"{row['bubble']:.1%}",
-            f"{row['energy_per_sample_j']:,.4g}",
+            rounded(row["energy_per_sample_j"]),
         )
     screen.print(table)
     for point in study.points:

@@ -36,6 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -151,6 +152,7 @@ class _Machine:
     inter_s: float
 
     @classmethod
+    @lru_cache(maxsize=32)  # the sizes of a plan, and the plans of a search, ask for the same
     def of(cls, topology: Topology, ranks: tuple[int, ...], link: str) -> _Machine:
         channels = ring_channels(topology, ranks)
         node = topology.node_of[topology.devices[list(ranks)]]

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.labels import base
-from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
 
 _WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
@@ -34,7 +33,7 @@ def with_experts(graph: Graph, ranks: int) -> Graph:
 
 
 def expert_weights(graph: Graph) -> frozenset[str]:
-    """Gradients that are handed to the updates of experts: those behind an all-to-all."""
+    """Weights of experts, and copies of them: those that are read behind an all-to-all."""
     moved = {n for op in graph.ops if _exchanges(op) for n in (*op.inputs, *op.outputs)}
     inside = {base(name) for name in moved}
     weights: set[str] = set()
@@ -44,9 +43,11 @@ def expert_weights(graph: Graph) -> frozenset[str]:
         if inside.intersection(map(base, op.inputs)):
             inside.update(map(base, op.outputs))
             weights.update(n for n in op.inputs if graph.tensors[n].role in _WEIGHTS)
-    roots = {op.inputs[0] for op in graph.ops if op.kind == "cast" and op.outputs[0] in weights}
-    found = weight_gradients(graph)
-    return frozenset(gradient for w, gradient in found.items() if w in weights | roots)
+    for op in graph.ops:
+        if op.outputs and graph.tensors[op.outputs[0]].role is Role.WEIGHT_COPY:
+            both = {op.inputs[0], op.outputs[0]}
+            weights.update(both if weights & both else ())
+    return frozenset(weights)
 
 
 _ENDS = frozenset({"dispatch", "combine"})

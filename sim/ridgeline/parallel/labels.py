@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from ridgeline.workload.graph import Conv, Gemm, Op, Pass, Tensor
 
@@ -124,6 +125,7 @@ def rule(*kinds: str) -> Callable[[Rule], Rule]:
     return enter
 
 
+@lru_cache(maxsize=2**16)
 def base(name: str) -> str:
     """Name of the tensor that a gradient belongs to; any other name as it is."""
     return _GRADIENT.sub("", _MOVED.sub("", name))

@@ -152,7 +152,7 @@ def _written(
     fold: bool,
 ) -> Draft:
     """Write a step; nothing of the device but what its caches keep may matter here."""
-    overlaps = {"data": plan.overlap, "tensor": plan.overlap_tensor}
+    overlaps = {"data": plan.overlap, "beyond": plan.overlap, "tensor": plan.overlap_tensor}
     blocking = frozenset(name for name, does in overlaps.items() if not does)
     ahead = plan.issue and plan.issue_ahead
     host = Host(builder, plan.issue, waits=plan.pipeline > 1) if ahead else None

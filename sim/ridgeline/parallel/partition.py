@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.recompute_ops import AGAIN
+from ridgeline.parallel.recompute_ops import once
 from ridgeline.parallel.stages import balance, units
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 
@@ -166,7 +166,7 @@ class _Cutter:
 
         A stage would otherwise wait for another one's backward pass.
         """
-        first = name.removesuffix(AGAIN)
+        first = once(name)
         elsewhere = first != name and self.made_by.get(name, stage) != stage
         return first if elsewhere and first in self.read[stage] else name
 

@@ -66,8 +66,11 @@ class Plan(Strict):
     """fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed, int8-mixed or flex16+5; None: the model's."""
     optimizer: str | None = None
     """None: the model's own."""
-    schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble"] = "1f1b"
-    """In which order the stages of a pipeline work."""
+    schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble", "pipedream", "continuous"] = (
+        "1f1b"
+    )
+    """In which order the stages of a pipeline work; pipedream and continuous never flush, so that a
+    step is one update's share of a stream, and weights are as old as their micro-batches."""
     sharding: int = Field(default=0, ge=0, le=3)
     """What the data-parallel ranks share (ZeRO): 1 optimizer state, 2 gradients, too, 3 weights,
     too."""
@@ -119,10 +122,8 @@ class Plan(Strict):
             raise ValueError(
                 f"expert={self.expert} must divide data={self.data}, whose ranks share the experts"
             )
-        if self.expert > 1 and (self.sharding or self.context > 1):
-            raise ValueError(
-                f"expert={self.expert} is not modelled together with sharding or context"
-            )
+        if self.expert > 1 and self.context > 1:
+            raise ValueError(f"expert={self.expert} is not modelled together with context")
         if self.sequence == 0:
             object.__setattr__(self, "sequence", self.tensor)
         if self.sequence not in {1, self.tensor}:

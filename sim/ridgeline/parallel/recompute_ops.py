@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -113,6 +114,11 @@ def done_again(graph: Graph) -> Iterator[str]:
     for op in graph.ops:
         if op.pass_ is Pass.RECOMPUTE:
             yield op.name.rsplit(AGAIN, 1)[0]
+
+
+def once(name: str) -> str:
+    """Name of the tensor of the forward pass that a repeated op forms again; itself if none."""
+    return re.sub(rf"{re.escape(AGAIN)}(\.\d+)?$", "", name)
 
 
 def _free(name: str, taken: Iterable[str]) -> str:

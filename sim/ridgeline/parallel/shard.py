@@ -202,6 +202,8 @@ class _Sharder(Choice):
         role = here.role
         if role in WEIGHTS or role is Role.INPUT:
             role = Role.ACTIVATION if role is not Role.WEIGHT else Role.WEIGHT_COPY
+            if op.pass_ is not Pass.FORWARD:  # a copy for this micro-batch: not made once a step
+                role = Role.ACTIVATION_GRADIENT
         self.local[new] = Tensor(new, shape, here.format, role)
         self.layout[new] = need
         size = here.bytes if kind in {"all-reduce", "all-to-all"} else full.bytes

@@ -146,6 +146,11 @@ def balance(
     n = len(time_s)
     if not 1 <= stages <= n:
         raise RidgelineError(f"{n} layers cannot be cut into {stages} stages")
+    if send_s is None and room is None:
+        from ridgeline.parallel.even_cuts import even_cuts
+
+        until = np.concatenate(([0.0], np.cumsum(np.asarray(time_s, np.float64))))
+        return tuple(Stage(i, j) for i, j in pairwise(even_cuts(until, stages, _EQUAL).tolist()))
     work = _between(np.asarray(time_s, np.float64))
     send = np.zeros(n + 1) if send_s is None else np.array([0.0, *send_s], np.float64)
     send[n] = 0.0

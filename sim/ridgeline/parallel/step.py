@@ -7,8 +7,10 @@ block may wait for what has a higher number.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from ridgeline.engine.builder import Phase
 from ridgeline.engine.program import Ints
 from ridgeline.parallel.buckets import Bucket, gradient_buckets
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
+from ridgeline.parallel.endless import is_endless, period_before, steady_orders, under_way
 from ridgeline.parallel.experts import expert_weights
 from ridgeline.parallel.offload import with_offload
 from ridgeline.parallel.partition import Partition, Receipt
@@ -28,7 +31,7 @@ from ridgeline.parallel.team import COLLECTIVE, Piece, Team, Writer
 from ridgeline.parallel.wires import Talk
 from ridgeline.parallel.zero import SHARD, with_sharding
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Op, Pass, Role
+from ridgeline.workload.graph import Graph, Op, Pass, Role, Same
 from ridgeline.workload.liveness import MEMORY_KINDS, memory_entries
 
 _FINE = 100_000  # tasks up to which memory is followed op by op, not block by block
@@ -52,6 +55,7 @@ class Step:
         self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
         self.ends = Ends(plan, writer, cut)
         self.unlike = False
+        self.endless = is_endless(plan.schedule, plan.pipeline)
         self.splits = plan.pipeline > 1 and SCHEDULES[plan.schedule].splits_backward
         n_tasks = sum(len(part.graph.ops) for part in cut.parts) * plan.micro_batches
         self.fine = n_tasks <= _FINE
@@ -97,6 +101,8 @@ class Step:
         messages = self._messages(played, number)
         number += sum(len(first) for _, first, _ in messages)
         ends = self.ends.collect(played, number)
+        if self.endless:  # sums of the period before, in order
+            ends = [replace(end, deps=tuple(d for d in end.deps if d >= number)) for end in ends]
         for copies in played:
             blocks = [piece.block for piece in copies.pieces]
             self.builder.add_copies(blocks, copies.order, copies.first, copies.ports)
@@ -107,6 +113,8 @@ class Step:
 
     def _slots(self) -> SlotArrays:
         plan = self.plan
+        if self.endless:
+            return slot_arrays(steady_orders(plan.pipeline, plan.micro_batches))
         name = plan.schedule if plan.pipeline > 1 or plan.schedule == "gpipe" else "1f1b"
         return slot_arrays(SCHEDULES[name](plan.pipeline, plan.micro_batches, plan.chunks))
 
@@ -118,17 +126,20 @@ class Step:
         plan, part = self.plan, self.cut.parts[number]
         replicas = plan.data * plan.context
         graph = with_offload(part.graph, plan.offload)
-        graph = with_sharding(graph, plan.sharding, replicas, plan.bucket)
+        experts = expert_weights(graph) if plan.expert > 1 else frozenset()
+        graph = self._shared(graph, experts)
+        if self.splits:
+            graph = _as_played(Same(graph))
         part = replace(part, graph=graph)
         persist = plan.micro_batches > 1
         memory = memory_entries(graph, gradients_persist=persist)
-        phases = self._phases(graph)
+        phases = _phases(graph, self.splits)
         receipts = {
             FORWARD: [receipt for receipt in part.receipts if receipt.forward],
             BACKWARD: [receipt for receipt in part.receipts if not receipt.forward],
         }
         at_end = replicas > 1 and plan.sharding < 2
-        buckets = self._buckets(graph) if at_end else {}
+        buckets = self._buckets(graph, experts) if at_end else {}
         ties = [tie for tie in self.cut.ties if number in tie.gradients]
         n_waits = len(ties) * len(team) + sum(
             len(list(team.of_groups(self.writer.groups(team, along)))) for along in buckets
@@ -153,16 +164,38 @@ class Step:
                     fine=self.fine,
                     together=phase in {BEGIN, END},
                 )
-        return Blocks(part, pieces, receipts, once, buckets, n_waits, memory.initial)
+        held = Counter(memory.initial)
+        if self.endless:
+            forward = [memory.entries[i] for i in phases.get(FORWARD, ())]
+            held.update(under_way(plan.schedule, team.stage, plan.pipeline, graph, forward))
+        return Blocks(part, pieces, receipts, once, buckets, n_waits, held)
 
-    def _buckets(self, graph: Graph) -> dict[str, tuple[Bucket, ...]]:
+    def _shared(self, graph: Graph, experts: frozenset[str]) -> Graph:
+        """Let the ranks that hold the same weights share them, as the plan says.
+
+        Experts are held by fewer ranks than all else.
+        """
+        plan = self.plan
+        weights = {Role.WEIGHT, Role.WEIGHT_COPY}
+        if experts:
+            others = {t.name for t in graph.tensors.values() if t.role in weights} - experts
+            beyond = plan.data // plan.expert * plan.context
+            graph = with_sharding(
+                graph, plan.sharding, beyond, plan.bucket,
+                dimension="beyond", without=frozenset(others),
+            )  # fmt: skip
+        replicas = plan.data * plan.context
+        return with_sharding(graph, plan.sharding, replicas, plan.bucket, without=experts)
+
+    def _buckets(self, graph: Graph, experts: frozenset[str]) -> dict[str, tuple[Bucket, ...]]:
         """Gradients to be reduced at the end, by the dimension whose ranks hold the weight."""
         plan = self.plan
         if plan.expert == 1:
             return {"data": gradient_buckets(graph, plan.bucket)}
-        experts = expert_weights(graph)
-        others = frozenset(weight_gradients(graph).values()) - experts
-        found = {"data": gradient_buckets(graph, plan.bucket, experts)}
+        gradients = weight_gradients(graph)
+        of_experts = frozenset(g for w, g in gradients.items() if w in experts)
+        others = frozenset(gradients.values()) - of_experts
+        found = {"data": gradient_buckets(graph, plan.bucket, of_experts)}
         if plan.data > plan.expert:
             found["beyond"] = gradient_buckets(graph, plan.bucket, others)
         return {along: buckets for along, buckets in found.items() if buckets}
@@ -173,22 +206,6 @@ class Step:
             size = sum(blocks.held.get(kind, 0) for blocks in chunks)
             for rank in team.ranks:
                 self.builder.set_initial_memory(rank, kind, size)
-
-    def _phases(self, graph: Graph) -> dict[int, list[int]]:
-        """Ops of a part by phase, in order."""
-        phases: dict[int, list[int]] = {
-            phase: [] for phase in (BEGIN, FORWARD, BACKWARD, WEIGHTS, END)
-        }
-        for i, op in enumerate(graph.ops):
-            if op.pass_ is Pass.FORWARD:
-                phases[BEGIN if _begins(op, graph) else FORWARD].append(i)
-            elif op.pass_ is Pass.UPDATE:
-                phases[END].append(i)
-            elif self.splits and op.pass_ is Pass.WEIGHT_GRADIENT:
-                phases[WEIGHTS].append(i)
-            else:
-                phases[BACKWARD].append(i)
-        return {phase: ops for phase, ops in phases.items() if ops}
 
     def _gathered(self, receipts: Sequence[Receipt]) -> frozenset[str]:
         """Tensors that the ranks of a stage have alike: each sends a part, which is gathered."""
@@ -263,10 +280,13 @@ class Step:
                         for r in range(size):
                             made = [source.task(n, from_chunk, r) for n in receipt.tensors]
                             ports = np.unique(np.stack(made, axis=1), axis=1)
+                            if self.endless:
+                                ports = period_before(ports)
                             block = self._message(blocks, receipt, source.team, copies.team, r)
                             first = number + np.arange(len(ports))
                             messages.append((block, first, ports))
-                            copies.ports[rows, (q + 1) * size + r] = first[copies.micro_batch[rows]]
+                            came = period_before(first) if self.endless else first
+                            copies.ports[rows, (q + 1) * size + r] = came[copies.micro_batch[rows]]
                             number += len(ports)
         return messages
 
@@ -303,6 +323,36 @@ class Step:
             multiplicity=source.multiplicity,
         )
         return block
+
+
+def _phases(graph: Graph, splits: bool) -> dict[int, list[int]]:
+    """Ops of a part by phase, in order.
+
+    Where the backward pass is split, what it reads of the gradients of weights is made in it.
+    """
+    phase_of = [END] * len(graph.ops)
+    read: set[str] = set()  # by the ops of the backward pass that follow
+    for i in reversed(range(len(graph.ops))):
+        op = graph.ops[i]
+        if op.pass_ is Pass.FORWARD:
+            phase_of[i] = BEGIN if _begins(op, graph) else FORWARD
+        elif op.pass_ is not Pass.UPDATE:
+            waits = splits and op.pass_ is Pass.WEIGHT_GRADIENT and read.isdisjoint(op.outputs)
+            phase_of[i] = WEIGHTS if waits else BACKWARD
+            if not waits:
+                read.update(op.inputs)
+    phases: dict[int, list[int]] = {p: [] for p in (BEGIN, FORWARD, BACKWARD, WEIGHTS, END)}
+    for i, phase in enumerate(phase_of):
+        phases[phase].append(i)
+    return {phase: ops for phase, ops in phases.items() if ops}
+
+
+@lru_cache(maxsize=64)
+def _as_played(same: Same) -> Graph:
+    """Put the gradients of weights behind the backward pass: so long does what they read live."""
+    graph = same.graph
+    order = [i for ops in _phases(graph, True).values() for i in ops]
+    return replace(graph, ops=tuple(graph.ops[i] for i in order))
 
 
 def _sends(op: Op) -> bool:

@@ -11,6 +11,7 @@ from ridgeline.engine.program import Ints
 from ridgeline.network.schedule import Schedule
 from ridgeline.parallel.buckets import Bucket
 from ridgeline.parallel.copies import BACKWARD, END, WEIGHTS, Copies
+from ridgeline.parallel.endless import is_endless
 from ridgeline.parallel.partition import Partition, Tie
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.team import COLLECTIVE, Writer, stream_of
@@ -52,6 +53,8 @@ class Ends:
                 waits[copies.team.stage, chunk] = last
         for tie in self.cut.ties:
             self._tie(tie, played, ends, number, waits)
+        if is_endless(self.plan.schedule, self.plan.pipeline):
+            return ends  # updates take what was summed in the period before
         for (stage, chunk), tasks in waits.items():
             copies = played[stage]
             rows = copies.rows(END, chunk)

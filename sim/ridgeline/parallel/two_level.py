@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ridgeline.network.schedule import ALGORITHMS, Phase, Schedule
+import numpy as np
+
+from ridgeline.network.schedule import ALGORITHMS, Loads, Phase, Schedule
 from ridgeline.network.topology import Topology
 
 _INSIDE_FIRST = {
@@ -61,10 +63,12 @@ def _together(
     rings = [ALGORITHMS[op, "ring"](topology, tuple(group), size_bytes) for group in groups]
     phases = []
     for rounds in zip(*(ring.phases for ring in rings), strict=True):
-        loads: dict[int, float] = {}
+        on_link = np.zeros(topology.n_links)
         for phase in rounds:
-            for link, size in phase.bytes_on_link.items():
-                loads[link] = loads.get(link, 0.0) + size
+            if isinstance(phase.bytes_on_link, Loads):
+                on_link[phase.bytes_on_link.links] += phase.bytes_on_link.bytes
+        links = np.flatnonzero(on_link)
         latency_s = max(phase.latency_s for phase in rounds)
+        loads = Loads(links.astype(np.int32), on_link[links])
         phases.append(Phase(latency_s, rounds[0].repeat, loads))
     return phases

@@ -11,24 +11,19 @@ whose devices lie alike in their nodes cost the same, so each such pattern is pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from ridgeline.engine.builder import Phase, ProgramBuilder
-from ridgeline.errors import RidgelineError
-from ridgeline.network import nccl
-from ridgeline.network.algorithm import DoesNotApplyError
-from ridgeline.network.routing import routes
-from ridgeline.network.schedule import ALGORITHMS, Schedule, closed_form_time_s
+from ridgeline.network.schedule import Loads, Schedule, closed_form_time_s
 from ridgeline.network.schedule import Phase as Rounds
-from ridgeline.network.topology import Topology
+from ridgeline.network.topology import Floats, Topology
+from ridgeline.parallel.chosen import best_schedule, schedule_of
 from ridgeline.parallel.mesh import Ranks
 from ridgeline.parallel.offload import way_to_host
-from ridgeline.parallel.two_level import two_level
 
 _FEW_LINKS = 64  # a machine of so few links is not reduced to one node
 _FULLER = 1 + 1e-9
@@ -98,7 +93,7 @@ class Wires:
         self.dimension_of_row: dict[int, str] = {}
         self.talks: dict[tuple[int, str], Talk] = {}  # by cost row and label of a task
         self._priced: dict[tuple[object, ...], Priced] = {}
-        self._loads: dict[tuple[object, ...], list[dict[int, float]]] = {}
+        self._loads: dict[tuple[object, ...], list[Floats]] = {}
         self._rows: dict[tuple[object, ...], tuple[int, Schedule]] = {}
         self._resources: dict[str, int] = {}
 
@@ -167,8 +162,9 @@ class Wires:
             mine = ways[rank].tolist()
             latency_s = float(self.topology.latency_s[mine].sum())
             alone = Rounds(latency_s, 1, dict.fromkeys(mine, float(size_bytes)))
-            on_link = np.bincount(np.concatenate(list(ways.values())), minlength=max(mine) + 1)
-            loads = {link: float(size_bytes * on_link[link]) for link in mine}
+            every = np.bincount(np.concatenate(list(ways.values())), minlength=max(mine) + 1)
+            loads = np.zeros(self.topology.n_links)
+            loads[mine] = size_bytes * every[mine]
             kept, _ = self._project(loads, np.array([rank]))
             self._priced[key] = Priced(
                 schedule := Schedule("copy", "direct", 1, float(size_bytes), (alone,)),
@@ -183,6 +179,17 @@ class Wires:
         """Return the seconds of a collective of one group that has the network to itself."""
         schedule = best_schedule(op, self.topology, tuple(group.tolist()), size_bytes)
         return closed_form_time_s(schedule, self.topology)
+
+    def together_s(self, op: str, groups: Ranks, size_bytes: float) -> tuple[float, float]:
+        """Return seconds of latency and of bandwidth of a collective of all groups at once."""
+        near, nodes = self._near(groups, 0)
+        priced = self._price(op, near, size_bytes, 1, self._pattern(near, nodes))
+        latency_s = busy_s = 0.0
+        for hop_s, repeat, loads, elsewhere_s in priced.phases:
+            each = [size / link.bandwidth_bytes_per_s for link, size in loads.items()]
+            latency_s += repeat * hop_s
+            busy_s += repeat * max([elsewhere_s, *each])
+        return latency_s, busy_s
 
     def inside_times(self, groups: Ranks) -> Iterator[tuple[float, list[int]]]:
         """Yield the time of a long collective of each group that is inside a node, and the group.
@@ -225,12 +232,11 @@ class Wires:
         repeat: int,
         pattern: tuple[object, ...],
     ) -> Priced:
-        schedule = _schedule(op, self.topology, groups[0], size_bytes)
-        together = [dict(rounds.bytes_on_link) for rounds in schedule.phases]
+        schedule = schedule_of(op, self.topology, groups[0], size_bytes)
+        together = [self._on_links(rounds) for rounds in schedule.phases]
         others = self._others(schedule, groups, pattern) if size_bytes else []
-        for loads, more in zip(together, others, strict=False):
-            for link, share in more.items():
-                loads[link] = loads.get(link, 0.0) + share * size_bytes
+        for mine, share in zip(together, others, strict=False):
+            mine[:] += share * size_bytes
         phases = []
         for rounds, loads in zip(schedule.phases, together, strict=True):
             kept, elsewhere_s = self._project(loads, groups[0])
@@ -245,55 +251,57 @@ class Wires:
             on_wire[kind] = on_wire.get(kind, 0.0) + size * repeat
         return on_wire
 
+    def _on_links(self, rounds: Rounds) -> Floats:
+        """Return [L] what each link carries in a round of a phase."""
+        on_link, loads = np.zeros(self.topology.n_links), rounds.bytes_on_link
+        if isinstance(loads, Loads):
+            on_link[loads.links] = loads.bytes
+        elif loads:
+            on_link[list(loads)] = list(loads.values())
+        return on_link
+
     def _others(
         self, schedule: Schedule, groups: Ranks, pattern: tuple[object, ...]
-    ) -> list[dict[int, float]]:
+    ) -> list[Floats]:
         """Return what the other groups put on each link in each phase, over the size.
 
         An algorithm's loads are in proportion to the size, so they are found once for a pattern.
         """
         key = (schedule.op, schedule.algorithm, len(schedule.phases), pattern)
         if key not in self._loads:
-            loads: list[dict[int, float]] = [{} for _ in schedule.phases]
+            loads = [np.zeros(self.topology.n_links) for _ in schedule.phases]
             for group in groups[1:]:
                 size = schedule.size_bytes
-                other = _schedule(schedule.op, self.topology, group, size, schedule.algorithm)
+                other = schedule_of(schedule.op, self.topology, group, size, schedule.algorithm)
                 if len(other.phases) != len(loads):
                     continue  # chunks of a pipeline that differ: no such group is simulated
-                for phase, rounds in zip(loads, other.phases, strict=True):
-                    for link, moved in rounds.bytes_on_link.items():
-                        phase[link] = phase.get(link, 0.0) + moved / size
+                for total, rounds in zip(loads, other.phases, strict=True):
+                    total[:] += self._on_links(rounds) / size
             self._loads[key] = loads
         return self._loads[key]
 
-    def _busy_s(self, link: int, size_bytes: float) -> float:
-        return size_bytes / float(self.topology.bandwidth_bytes_per_s[link])
-
-    def _project(self, loads: dict[int, float], group: Ranks) -> tuple[dict[_Link, float], float]:
+    def _project(self, loads: Floats, group: Ranks) -> tuple[dict[_Link, float], float]:
         """Return the loads on the links that stand for all, and the time of a fuller one."""
         topology = self.topology
         members = self.node[group]
         kept_nodes = [int(members[0])] if len(group) != 2 else sorted(set(members.tolist()))
-        kept: dict[_Link, float] = {}
-        inside_s = outside_s = 0.0
+        links = np.flatnonzero(loads)
+        busy_s = loads[links] / topology.bandwidth_bytes_per_s[links]
+        source = topology.node_of[topology.source[links]]
+        target = topology.node_of[topology.target[links]]
+        home = np.where(np.isin(source, kept_nodes), source, target)
+        stands = np.isin(home, kept_nodes) | self.keeps_all
         order = {node: i for i, node in enumerate(dict.fromkeys(members.tolist()))}
-        for link, size in loads.items():
-            ends = int(topology.source[link]), int(topology.target[link])
-            nodes = [int(topology.node_of[end]) for end in ends]
-            home = next((node for node in nodes if node in kept_nodes), None)
-            busy_s = self._busy_s(link, size)
-            if self.keeps_all or home is not None:
-                inside_s = max(inside_s, busy_s)
-                bandwidth = float(topology.bandwidth_bytes_per_s[link])
-                if self.keeps_all:
-                    name, place = topology.link_name(link), -1
-                else:
-                    assert home is not None
-                    name, place = self._role(link, home), order[home]
-                here = _Link(name, place, bandwidth)
-                kept[here] = kept.get(here, 0.0) + size
-            else:
-                outside_s = max(outside_s, busy_s)
+        kept: dict[_Link, float] = {}
+        for at in np.flatnonzero(stands).tolist():
+            link, node = int(links[at]), int(home[at])
+            name, place = topology.link_name(link), -1
+            if not self.keeps_all:
+                name, place = self._role(link, node), order[node]
+            here = _Link(name, place, float(topology.bandwidth_bytes_per_s[link]))
+            kept[here] = kept.get(here, 0.0) + float(loads[link])
+        inside_s = float(busy_s[stands].max(initial=0.0))
+        outside_s = float(busy_s[~stands].max(initial=0.0))
         return kept, outside_s if outside_s > inside_s * _FULLER else 0.0
 
     def _role(self, link: int, home: int) -> str:
@@ -342,52 +350,3 @@ class Wires:
         repeat = priced.phases[0][1] / schedule.phases[0].repeat if priced.phases else 1
         events[self.far_account] = (each * members + once) * schedule.size_bytes * repeat
         return events
-
-
-def best_schedule(
-    op: str, topology: Topology, ranks: Sequence[int], size_bytes: float, name: str | None = None
-) -> Schedule:
-    """Return what a collective library would choose for a group that is alone on the machine.
-
-    With NVLink what NCCL chooses (`ridgeline.network.nccl`), otherwise the rings, in either case
-    also in two levels; where there is no ring, of all algorithms. `name` takes one of these.
-    """
-    if name is not None and (op, name) in ALGORITHMS:
-        return ALGORITHMS[op, name](topology, ranks, size_bytes)
-    alone = topology.single_channel
-    chosen = None if alone or name is not None else nccl.choice(op, topology, ranks, size_bytes)
-    found = [] if chosen is None else [chosen]
-    if not found and name is None:
-        names = [known for (of, known), one in ALGORITHMS.items() if of == op and one.automatic]
-        if not alone and (op, "ring") in ALGORITHMS:
-            names = ["ring"]
-        for known in sorted(names):
-            with suppress(DoesNotApplyError):
-                found.append(ALGORITHMS[op, known](topology, ranks, size_bytes))
-    if not alone:
-        found += nccl.candidates(op, topology, ranks, size_bytes) if name is not None else []
-        levels = two_level(op, topology, ranks, size_bytes)
-        found += [levels] if levels is not None else []
-    if name is not None:
-        found = [schedule for schedule in found if schedule.algorithm == name]
-    if not found:
-        raise RidgelineError(f"no algorithm for {op} of {len(ranks)} ranks on {topology.name!r}")
-    return min(found, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
-
-
-def _schedule(
-    op: str, topology: Topology, group: Ranks, size_bytes: float, name: str | None = None
-) -> Schedule:
-    ranks = tuple(group.tolist())
-    if op == "send":
-        return _message(topology, ranks, size_bytes)
-    return best_schedule(op, topology, ranks, size_bytes, name)
-
-
-def _message(topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
-    """Schedule one message on its route, with the fixed time of starting one."""
-    ends = topology.devices[list(ranks)].astype(np.int64)
-    links = routes(topology, ends[:1], ends[1:]).links
-    latency_s = topology.collective_latency_s + float(topology.latency_s[links].sum())
-    loads = dict.fromkeys(links.tolist(), float(size_bytes)) if size_bytes else {}
-    return Schedule("send", "direct", 2, float(size_bytes), (Rounds(latency_s, 1, loads),))

@@ -20,12 +20,21 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ridgeline.parallel.buckets import gradient_buckets
+from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
 
 SHARD = ".shard"
 
 
-def with_sharding(graph: Graph, stage: int, ranks: int, bucket_bytes: float) -> Graph:
+def with_sharding(
+    graph: Graph,
+    stage: int,
+    ranks: int,
+    bucket_bytes: float,
+    *,
+    dimension: str = "data",
+    without: frozenset[str] = frozenset(),
+) -> Graph:
     """Return what one of the ranks does and holds.
 
     Parameters
@@ -38,10 +47,14 @@ def with_sharding(graph: Graph, stage: int, ranks: int, bucket_bytes: float) -> 
         How many share.
     bucket_bytes
         Gradients and weights are moved in buckets of at least this size.
+    dimension
+        Of the plan, along which the ranks lie.
+    without
+        Weights, and copies of them, that are not shared so.
     """
     if stage == 0 or ranks == 1:
         return graph
-    return _Sharing(graph, stage, ranks, bucket_bytes).result()
+    return _Sharing(graph, stage, ranks, bucket_bytes, dimension, without).result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +68,29 @@ class _Bucket:
 
 
 class _Sharing:
-    def __init__(self, graph: Graph, stage: int, ranks: int, bucket_bytes: float) -> None:
+    def __init__(
+        self, graph: Graph, stage: int, ranks: int, bucket_bytes: float, dimension: str,
+        without: frozenset[str],
+    ) -> None:  # fmt: skip
         self.graph, self.stage, self.ranks = graph, stage, ranks
-        self.bucket_bytes = bucket_bytes
+        self.bucket_bytes, self.dimension = bucket_bytes, dimension
+        self.others = self._of_others(without)
         self.tensors = dict(graph.tensors)
         self.part = Fraction(1, ranks)
         self.copied = {
             op.inputs[0] for op in graph.ops if self._role(op.outputs) is Role.WEIGHT_COPY
         }
+
+    def _of_others(self, weights: frozenset[str]) -> frozenset[str]:
+        """Name weights that are not shared, their states, and all that updates make of them."""
+        if not weights:
+            return weights
+        graph = self.graph
+        found = {g for w, g in weight_gradients(graph).items() if w in weights} | weights
+        for op in graph.ops:
+            if op.pass_ is Pass.UPDATE and found.intersection(op.inputs):
+                found.update(n for n in (*op.inputs, *op.outputs))
+        return frozenset(found)
 
     def _role(self, names: Sequence[str]) -> Role | None:
         return self.graph.tensors[names[0]].role if names else None
@@ -99,7 +127,11 @@ class _Sharing:
             for name in op.inputs
         )
         of_weights = {Role.WEIGHT, Role.WEIGHT_COPY}
-        return frozenset(name for name in reads if self.graph.tensors[name].role in of_weights)
+        return frozenset(
+            name
+            for name in reads
+            if self.graph.tensors[name].role in of_weights and name not in self.others
+        )
 
     def _in_order(self, names: Iterable[str], counts: Callable[[Op], bool]) -> list[_Bucket]:
         """Bucket weights in the order in which the ops of a pass first read them."""
@@ -164,7 +196,7 @@ class _Sharing:
     def _scatter(self, after: dict[int, list[Op]]) -> dict[str, str]:
         """Scatter gradients by buckets as they are made; return their parts' names."""
         shards: dict[str, str] = {}
-        for bucket in gradient_buckets(self.graph, self.bucket_bytes):
+        for bucket in gradient_buckets(self.graph, self.bucket_bytes, self.others):
             outputs = []
             for name in bucket.tensors:
                 shards[name] = f"{name}{SHARD}"
@@ -194,7 +226,7 @@ class _Sharing:
         outputs: tuple[str, ...],
         pass_: Pass = Pass.FORWARD,
     ) -> Op:
-        attrs = (("dimension", "data"), ("size_bytes", bucket.size_bytes), ("repeat", 1))
+        attrs = (("dimension", self.dimension), ("size_bytes", bucket.size_bytes), ("repeat", 1))
         layer = self.graph.ops[bucket.at].layer
         passes: Passes = (1,) * len(inputs)
         return Op(name, kind, pass_, layer, inputs, outputs, input_passes=passes, attrs=attrs)
@@ -223,6 +255,8 @@ class _Sharing:
         copies = self._role(op.outputs) is Role.WEIGHT_COPY
         if op.pass_ is not Pass.UPDATE and not copies:
             return op
+        if self.others.intersection((*op.inputs, *op.outputs)):
+            return op
         if op.attrs and dict(op.attrs).get("dimension"):  # between other devices, of its part
             sizes = {"size_bytes": self.ranks} if op.pass_ is Pass.UPDATE else {}
             attrs = tuple((k, -(-int(v) // sizes[k]) if k in sizes else v) for k, v in op.attrs)
@@ -249,6 +283,8 @@ class _Sharing:
 
     def _is_part(self, tensor: Tensor) -> bool:
         """Whether a rank has only a part of a tensor."""
+        if tensor.name in self.others:
+            return False
         if tensor.name.endswith(SHARD) or tensor.role is Role.STATE:
             return True
         if tensor.role is Role.WEIGHT:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.figures_roofline import along, decade_below
+from ridgeline.report.figures_roofline import HALO, along, decade_below
 from ridgeline.report.style import FAINT, GRID, INK, PAPER, SERIES, SMALL, head, sheet
 from ridgeline.units import show
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 _MARKERS = "osD^vP"
-_SPACE = (4.5, 0.75, 0.75, 1.3)
+_BESIDE = ((0, 10), (0, -10), (10, 7), (-10, -7), (11, -6), (-11, 6))
+"""Where the number of devices stands, in points from its marker: of each curve elsewhere."""
+_SPACE = (4.2, 0.75, 0.7, 1.0)
 
 
 @dataclass(frozen=True)
@@ -62,34 +64,99 @@ class Roof:
 def scaling_curves(
     curves: Sequence[Curve], *, title: str, stamp: str, ax: Axes | None = None
 ) -> Axes:
-    """Draw throughput over devices with the ideal line of each strategy's smallest run."""
+    """Draw throughput over devices with the ideal line of each strategy's smallest run.
+
+    On logarithmic axes, where equal shares of the ideal are equal distances; and in a small frame
+    on linear ones, which show how much is lost.
+    """
 
     def draw(axes: Axes) -> str:
-        from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
+        from matplotlib.ticker import (
+            FixedLocator,
+            LogLocator,
+            NullFormatter,
+            NullLocator,
+            ScalarFormatter,
+        )
 
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         ticks = sorted({n for curve in curves for n in curve.devices})
-        handles = []
-        for k, curve in enumerate(curves):
-            colour = SERIES[k % len(SERIES)]
-            base = curve.samples_per_s[0] / curve.devices[0]
-            ends = [curve.devices[0], ticks[-1]]
-            axes.plot(ends, [base * n for n in ends], color=colour, lw=0.8, ls=(0, (1, 2)))
-            handles += axes.plot(
-                curve.devices, curve.samples_per_s, color=colour, label=curve.name,
-                gid=curve.name, **_look(k, curve),
-            )  # fmt: skip
+        handles = [
+            axes.plot(
+                curve.devices, curve.samples_per_s, color=SERIES[k % len(SERIES)],
+                label=curve.name, gid=curve.name, **_look(k, curve),
+            )[0]
+            for k, curve in enumerate(curves)
+        ]  # fmt: skip
+        handles += _ideals(axes, curves, ticks[-1])[:1]
         axes.xaxis.set_major_locator(FixedLocator(ticks))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_major_formatter(_thousands)
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high * (high / low) ** 0.12)  # the small frame is above the curves
         axes.grid(color=GRID, lw=0.6)
-        axes.set_xlabel("devices")
-        axes.set_ylabel("samples/s")
+        axes.set_xlabel("devices, logarithmic")
+        axes.set_ylabel("samples/s, logarithmic")
         head(axes, title, handles)
-        return "Dotted: ideal, from the smallest number of devices on which the strategy runs."
+        if len(ticks) > 1:
+            _linear(axes, curves, ticks[-1])
+        return (
+            "Dashed: ideal, in proportion to the devices, from the smallest number on which a"
+            " strategy runs. Small frame: the same on linear axes from zero."
+        )
 
     return sheet(_SPACE, draw, stamp, ax)
+
+
+def _ideals(axes: Axes, curves: Sequence[Curve], most: int) -> list[Line2D]:
+    """Draw one line for each rate of a smallest run, above everything else; equal ones once."""
+    rates: dict[float, int] = {}
+    for curve in curves:
+        rate = float(f"{curve.samples_per_s[0] / curve.devices[0]:.6g}")
+        rates[rate] = min(rates.get(rate, most), curve.devices[0])
+    lines = []
+    for rate, first in sorted(rates.items(), key=lambda pair: pair[1]):
+        ends = [first, most]
+        lines += axes.plot(
+            ends, [rate * n for n in ends], color=INK, lw=1.1, ls=(0, (5, 2)), zorder=5,
+            label="ideal", gid=f"ideal from {first}",
+        )  # fmt: skip
+    return lines
+
+
+def _linear(axes: Axes, curves: Sequence[Curve], most: int) -> None:
+    """Draw the curves once more, in a small frame with linear axes."""
+    from matplotlib.ticker import MaxNLocator
+
+    inner = axes.inset_axes((0.11, 0.55, 0.34, 0.4), zorder=6)
+    inner.set_gid("linear")
+    inner.patch.set_alpha(0.94)
+    for k, curve in enumerate(curves):
+        look = {**_look(k, curve), "lw": 3.5 if curve.is_best else 1.2, "ms": 3, "mew": 0.4}
+        inner.plot(curve.devices, curve.samples_per_s, color=SERIES[k % len(SERIES)], **look)
+    for line in _ideals(inner, curves, most):
+        line.set_linewidth(0.8)
+    inner.set_xlim(0, most * 1.04)
+    inner.set_ylim(0, None)
+    inner.spines[["top", "right"]].set_visible(False)
+    inner.spines[["left", "bottom"]].set_color(FAINT)
+    inner.tick_params(labelsize=SMALL - 1.5, color=FAINT, labelcolor=INK, length=2, pad=1.5)
+    inner.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    inner.yaxis.set_major_locator(MaxNLocator(4))
+    inner.yaxis.set_major_formatter(_thousands)
+    inner.set_title("linear", fontsize=SMALL - 1, loc="left", pad=2, fontweight="normal", color=INK)
+
+
+def _thousands(value: float, place: float = 0.0) -> str:
+    """Write the number of a tick: 200, 20k, 2M."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= unit:
+            return f"{value / unit:g}{name}"
+    return f"{value:g}"
 
 
 def distributed_roofline(
@@ -144,7 +211,8 @@ def _roofs(ax: Axes, roof: Roof) -> None:
         ax.axhline(roof.memory_flop_per_s, color=FAINT, lw=1.0, ls=(0, (4, 2)), gid="memory")
         ax.annotate(
             f"memory {show(roof.memory_flop_per_s, 'FLOP/s')}", (right, roof.memory_flop_per_s),
-            xytext=(-3, -10), ha="right", textcoords="offset points", fontsize=SMALL, color=FAINT,
+            xytext=(-3, 3), ha="right", textcoords="offset points", fontsize=SMALL, color=FAINT,
+            path_effects=HALO, zorder=4,
         )  # fmt: skip
     alike: dict[float, list[str]] = {}
     for name, bandwidth in roof.links.items():
@@ -180,8 +248,8 @@ def _trajectory(ax: Axes, k: int, curve: Curve, slowest: str) -> Line2D:
     for at in sorted({0, len(curve.devices) - 1}):
         ax.annotate(
             str(curve.devices[at]), (curve.flop_per_byte[at], curve.flop_per_s[at]),
-            xytext=(0, -12 if k % 2 else 7), textcoords="offset points", ha="center",
-            fontsize=SMALL, color=colour, zorder=4,
+            xytext=_BESIDE[k % len(_BESIDE)], textcoords="offset points", ha="center", va="center",
+            fontsize=SMALL, color=colour, zorder=6, path_effects=HALO,
         )  # fmt: skip
     return line
 
@@ -192,7 +260,7 @@ def _latency(ax: Axes, roof: Roof, k: int, curve: Curve) -> None:
         return
     devices, ceiling = roof.latency[curve.name]
     x = curve.flop_per_byte[list(curve.devices).index(devices)]
-    if ax.get_ylim()[0] < ceiling < roof.peak_flop_per_s:
+    if ax.get_ylim()[0] < ceiling < min(roof.peak_flop_per_s, x * max(roof.links.values())):
         ax.plot(
             [x / 1.35, x * 1.35], [ceiling, ceiling], color=SERIES[k % len(SERIES)], lw=2.2,
             solid_capstyle="butt", gid=f"latency: {curve.name}",

@@ -156,10 +156,12 @@ def sheet(
     import matplotlib
 
     with matplotlib.rc_context(dict(_RC)):
-        if ax is None:
-            ax = _new_axes(*space_in)
+        made = ax is None
+        ax = _new_axes(*space_in) if ax is None else ax
         _dress(ax)
-        _foot(ax, draw(ax), stamp)
+        down_pt = _foot(ax, draw(ax), stamp)
+        if made:
+            _make_room(ax, down_pt / 72 - space_in[-1])
     return ax
 
 
@@ -239,8 +241,28 @@ def _dress(ax: Axes) -> None:
     ax.set_axisbelow(True)
 
 
-def _foot(ax: Axes, caption: str, stamp: str) -> None:
-    """Write below the axes, where it stays with them among others in one figure."""
+def _make_room(ax: Axes, more_in: float) -> None:
+    """Make a figure higher at the bottom, so that nothing below its axes is cut off."""
+    if more_in <= 0:
+        return
+    made = ax.get_figure(root=True)
+    assert made is not None
+    width, height = made.get_size_inches()
+    made.set_size_inches(width, height + more_in)
+    for axes in made.axes:
+        x, y, across, up = axes.get_position(original=True).bounds
+        whole = height + more_in
+        axes.set_position((x, (y * height + more_in) / whole, across, up * height / whole))
+
+
+def _foot(ax: Axes, caption: str, stamp: str) -> float:
+    """Write below the axes, where it stays with them among others in one figure.
+
+    Returns
+    -------
+    float
+        Points that are used below the axes.
+    """
     width_pt = ax.bbox.width / ax.figure.dpi * 72
     down_pt = 34.0
     for name, text, size, colour in (
@@ -261,6 +283,7 @@ def _foot(ax: Axes, caption: str, stamp: str) -> None:
             gid=name,
         )
         down_pt += 1.25 * size * len(lines) + 3
+    return down_pt
 
 
 def _wrapped(text: str, size: float, width_pt: float) -> list[str]:

@@ -7,12 +7,10 @@ layers is priced by a few of them, where that gives the FLOPs and the bytes of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.errors import RidgelineError
@@ -25,20 +23,25 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
-from ridgeline.parallel.stages import balance, units
+from ridgeline.parallel.stages import units
 from ridgeline.parallel.wires import Wires
-from ridgeline.study.planner.links import LEAD, LINK, TRAIL, is_once, links
+from ridgeline.study.planner.group import (
+    ACCUMULATE,
+    BACKWARD,
+    ENERGY,
+    FORWARD,
+    WEIGHT_GRADIENT,
+    Floats,
+    Group,
+)
+from ridgeline.study.planner.held import KEPT, held_by_unit
+from ridgeline.study.planner.links import is_once, links
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 from ridgeline.workload.model import Model
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-_FEW_LAYERS, _MANY_LAYERS = 4, 8
-_HUGE_BYTES = 2.0**42  # a collective of which only the bandwidth counts
-
-FORWARD, BACKWARD, WEIGHT_GRADIENT, ACCUMULATE, ENERGY = range(5)
-STATE, MASTER, COMPUTED, GRADIENT, OTHER, KEPT = range(6)
+_FEW_LAYERS, _MANY_LAYERS = 3, 6
+_TRIED = 3  # sizes, each a quarter of the one before, of which another algorithm may be the best
 
 
 class Key(NamedTuple):
@@ -48,116 +51,6 @@ class Key(NamedTuple):
     tensor: int
     sequence: bool
     recompute: Mode
-
-
-class Wait(NamedTuple):
-    """That a stage waits for another one.
-
-    Attributes
-    ----------
-    source
-        Number of the stage that it waits for; -1: for none.
-    lead_s
-        What it can do before.
-    trail_s
-        What the other one does after that which is waited for.
-    """
-
-    source: int
-    lead_s: float
-    trail_s: float
-
-
-@dataclass(frozen=True)
-class Group:
-    """Costs of one kind of plan by unit.
-
-    Attributes
-    ----------
-    work
-        [U, 5] by unit: seconds of one micro-batch forward, backward without gradients of weights,
-        gradients of weights, of adding gradients to those of earlier micro-batches; joules.
-    held
-        [U, 6] bytes: optimizer state, weights that have a copy in another format, what is computed
-        with, gradients, other; kept of a micro-batch until the backward pass.
-    balanced
-        [U] time by which stages are balanced.
-    around
-        [3, U, 3] forward, backward, backward without gradients of weights: seconds of the ops
-        before the first one that waits for another unit, seconds of the ops of that unit after the
-        one that it waits for, and how many units away that is (0: it waits for none).
-    """
-
-    work: Floats
-    held: Floats
-    balanced: Floats
-    around: Floats
-    _cuts: dict[int, Ints] = field(default_factory=dict)
-
-    def cut(self, stages: int) -> Ints:
-        """Return [stages + 1] the first unit of every stage, and the number of units."""
-        if stages not in self._cuts:
-            parts = balance(self.balanced.tolist(), stages)
-            self._cuts[stages] = np.array([p.first for p in parts] + [parts[-1].stop], np.int64)
-        return self._cuts[stages]
-
-    def by_stage(self, stages: int) -> tuple[Floats, Floats]:
-        """Return `work` and `held` summed over the units of each stage: [stages, 5] and [., 6]."""
-        first = self.cut(stages)[:-1]
-        return np.add.reduceat(self.work, first), np.add.reduceat(self.held, first)
-
-    def seconds(self, direction: int) -> Floats:
-        """Return [U] what the blocks of a direction take of each unit."""
-        if direction == 0:
-            return self.work[:, FORWARD]
-        backward = self.work[:, BACKWARD]
-        return backward + self.work[:, WEIGHT_GRADIENT] if direction == 1 else backward
-
-    def waits(self, stages: int, direction: int) -> list[Wait]:
-        """Return for which other stage each one waits in one direction, and where in its work."""
-        cut, around = self.cut(stages), self.around[direction]
-        total = np.concatenate(([0.0], np.cumsum(self.seconds(direction))))
-        found = []
-        for s in range(stages):
-            a, b = int(cut[s]), int(cut[s + 1])
-            order = range(a, b) if direction == 0 else range(b - 1, a - 1, -1)
-            wait = Wait(-1, 0.0, 0.0)
-            for u in order:
-                v = u - int(around[u, LINK]) if direction == 0 else u + int(around[u, LINK])
-                if a <= v < b:
-                    continue
-                source = int(np.searchsorted(cut, v, side="right")) - 1
-                if direction == 0:
-                    lead, trail = total[u] - total[a], total[cut[source + 1]] - total[v + 1]
-                else:
-                    lead, trail = total[b] - total[u + 1], total[v] - total[cut[source]]
-                wait = Wait(source, lead + around[u, LEAD], trail + around[u, TRAIL])
-                break
-            found.append(wait)
-        return found
-
-    def linked_s(self) -> float:
-        """Return seconds of the units that all later ones wait for, forward and backward."""
-        both = np.ones(len(self.work), np.bool_)
-        seconds = np.zeros(len(self.work))
-        for direction in (0, 1):
-            around, n = self.around[direction], len(self.work)
-            u = n - 1 if direction == 0 else 0
-            on = np.zeros(n, np.bool_)
-            part = np.zeros(n)
-            part += self.seconds(direction)
-            while True:
-                on[u] = True
-                part[u] -= around[u, LEAD]
-                away = int(around[u, LINK])
-                if away == 0:
-                    break
-                v = u - away if direction == 0 else u + away
-                part[v] -= around[u, TRAIL]
-                u = v
-            both &= on
-            seconds += np.maximum(part, 0.0)
-        return float(seconds[both].sum())
 
 
 class Groups:
@@ -175,8 +68,10 @@ class Groups:
         self._groups: dict[Key, Group | None] = {}
         self._sharded: dict[tuple[int, int, bool, bool], Sharded | None] = {}
         self._collective_s: dict[tuple[str, int, float], float] = {}
+        self._held: dict[tuple[int, Mode], Floats] = {}
         self._energies: dict[int, float] = {}  # by identity; `prices` keeps the prices alive
-        self._byte_s: dict[tuple[str, int, int], float] = {}
+        self._times: dict[int, float] = {}  # likewise
+        self._byte_s: dict[tuple[str, int, int, float], float] = {}
         self._flops_per_byte: dict[int, float] = {}
         self.few = self._few_layers()
 
@@ -186,6 +81,29 @@ class Groups:
             self._groups[key] = self._price(key)
         return self._groups[key]
 
+    def held_undivided(self, micro_batch: int, recompute: Mode) -> Floats:
+        """Return [6] what all units together hold, undivided, as `Group.held`.
+
+        Activations are in proportion to the samples, but for what has none of them.
+        """
+        one, two = (self._undivided(size, recompute) for size in (1, 2))
+        total: Floats = one + (two - one) * (micro_batch - 1)
+        return total
+
+    def _undivided(self, micro_batch: int, recompute: Mode) -> Floats:
+        known = (micro_batch, recompute)
+        if known not in self._held:
+            model = self.few or self.model
+            graph = with_recompute(model.training(micro_batch, self.precision), recompute)
+            parts = units(graph)
+            home = np.zeros(len(graph.ops), np.int64)
+            for u, unit in enumerate(parts):
+                home[list(unit.ops)] = u
+            gradients = frozenset(weight_gradients(graph).values())
+            held = held_by_unit(graph, home, len(parts), gradients)[:, : KEPT + 1]
+            self._held[known] = self._whole(held).sum(axis=0)
+        return self._held[known]
+
     @property
     def max_stages(self) -> int:
         """Parts that a pipeline can cut the model into."""
@@ -193,14 +111,29 @@ class Groups:
 
     def divides(self, tensor: int) -> bool:
         """Whether the model's heads can be shared by so many devices."""
-        return self._shard(Key(1, tensor, False, "none"), self.few is not None) is not None
+        graph = (self.few or self.model).training(1, self.precision)
+        try:
+            shard(graph, tensor)
+        except RidgelineError:
+            return False
+        return True
 
-    def byte_s(self, op: str, data: int, tensor: int) -> float:
-        """Return the least seconds a byte of a collective between data-parallel ranks."""
-        known = (op, data, tensor)
+    def byte_s(self, op: str, data: int, tensor: int, most_bytes: float) -> float:
+        """Return the least seconds a byte of a collective between data-parallel ranks.
+
+        Of all groups at once, as the engine plays it, for at most so many bytes; of the algorithms
+        that are the best for some size.
+        """
+        known = (op, data, tensor, most_bytes)
         if known not in self._byte_s:
-            group = np.arange(data) * tensor
-            self._byte_s[known] = self.wires.time_s(op, group, _HUGE_BYTES) / _HUGE_BYTES
+            groups = np.arange(data * tensor).reshape(data, tensor).T
+            sizes = [most_bytes / 4**k for k in range(_TRIED)]
+            times = [self.wires.together_s(op, groups, size) for size in sizes]
+            # an algorithm that is the best for less has no lower latency here than it has there
+            self._byte_s[known] = min(
+                busy_s / size + latency_s / most_bytes
+                for size, (latency_s, busy_s) in zip(sizes, times, strict=True)
+            )
         return self._byte_s[known]
 
     # How a network of many layers is told by a few of them
@@ -231,30 +164,29 @@ class Groups:
         layer = per_unit[middle : middle + few]
         return np.concatenate((per_unit[:middle], *[layer] * more, per_unit[middle:]))
 
+    def _whole(self, per_unit: Floats) -> Floats:
+        """Return [U, ...] of the model, of what is known of the one with few layers."""
+        if self.few is None or self._per_layer is None:
+            return per_unit
+        more = int(getattr(self.model.network, "layers")) - _FEW_LAYERS  # noqa: B009
+        return self._expanded(per_unit, self._per_layer, more)
+
     def _price(self, key: Key) -> Group | None:
-        few = self.few is not None
-        sharded = self._shard(key, few)
+        sharded = self._shard(key, self.few is not None)
         if sharded is None:
             return None
         graph = with_recompute(sharded.graph, key.recompute)
-        found = self._by_unit(graph, key)
-        if self.few is None:
-            return Group(*found)
-        layers = int(getattr(self.model.network, "layers"))  # noqa: B009
-        per_layer = self._units_per_layer(key)
-        if per_layer is None:
-            return Group(*found)
-        more = layers - _FEW_LAYERS
-        work, held, balanced, around = found
-        each = [self._expanded(part, per_layer, more) for part in around]
+        work, held, balanced, around = self._by_unit(graph, key)
         return Group(
-            self._expanded(work, per_layer, more),
-            self._expanded(held, per_layer, more),
-            self._expanded(balanced, per_layer, more),
-            np.stack(each),
+            self._whole(work),
+            self._whole(held),
+            self._whole(balanced),
+            np.stack([self._whole(part) for part in around]),
+            _largest(graph),
         )
 
-    def _units_per_layer(self, key: Key) -> int | None:
+    @cached_property
+    def _per_layer(self) -> int | None:
         assert self.few is not None
         network = self.few.network.model_copy(update={"layers": _FEW_LAYERS - 1})
         return _n_units(self.few, self.precision) - _n_units(
@@ -291,7 +223,7 @@ class Groups:
     def _by_unit(self, graph: Graph, key: Key) -> tuple[Floats, Floats, Floats, Floats]:
         parts = units(graph)
         gradients = frozenset(weight_gradients(graph).values())
-        work, held = np.zeros((len(parts), 5)), np.zeros((len(parts), 6))
+        work = np.zeros((len(parts), 5))
         balanced = np.zeros(len(parts))
         home = np.zeros(len(graph.ops), np.int64)
         for u, unit in enumerate(parts):
@@ -306,11 +238,14 @@ class Groups:
             before = work[home[i], :ACCUMULATE].sum()
             self._add_work(op, graph, key.tensor, gradients, work[home[i]])
             time_s[i] = work[home[i], :ACCUMULATE].sum() - before
-        self._add_held(graph, home, gradients, held)
+        held = held_by_unit(graph, home, len(parts), gradients)
         return work, held, balanced, links(graph, home, time_s)
 
     def _alone_s(self, op: Op, graph: Graph) -> float:
-        return self.prices.cost(op, graph).time_s(self.cluster.device)
+        cost = self.prices.cost(op, graph)
+        if id(cost) not in self._times:
+            self._times[id(cost)] = cost.time_s(self.cluster.device)
+        return self._times[id(cost)]
 
     def _add_work(
         self, op: Op, graph: Graph, tensor: int, gradients: frozenset[str], work: Floats
@@ -325,9 +260,8 @@ class Groups:
             size = float(str(attrs["size_bytes"]))
             time_s = self._tensor_s(op.kind, tensor, size) * int(str(attrs["repeat"]))
         else:
-            cost = self.prices.cost(op, graph)
-            time_s = cost.time_s(self.cluster.device)
-            work[ENERGY] += self._energy_j(cost)
+            time_s = self._alone_s(op, graph)
+            work[ENERGY] += self._energy_j(self.prices.cost(op, graph))
             kept = [name for name in op.outputs if name in gradients]
             if kept:
                 more = self.prices.streaming(3.0 * sum(graph.tensors[n].bytes for n in kept))
@@ -347,46 +281,18 @@ class Groups:
             self._collective_s[known] = self.wires.time_s(kind, np.arange(tensor), size)
         return self._collective_s[known]
 
-    def _add_held(self, graph: Graph, home: Ints, gradients: frozenset[str], held: Floats) -> None:
-        """Add what a rank holds, in full; sharding divides it later."""
-        copied = {
-            op.inputs[0]
-            for op in graph.ops
-            if op.outputs and graph.tensors[op.outputs[0]].role is Role.WEIGHT_COPY
-        }
-        seen: set[str] = set()
-        made: dict[str, int] = {}
-        for i, op in enumerate(graph.ops):
-            once = is_once(op, graph)
-            for name in (*op.inputs, *op.outputs) if not once else ():
-                tensor = graph.tensors[name]
-                if name in seen:
-                    continue
-                column = {
-                    Role.STATE: STATE,
-                    Role.WEIGHT: MASTER if name in copied else COMPUTED,
-                    Role.WEIGHT_COPY: COMPUTED,
-                    Role.BUFFER: OTHER,
-                }.get(tensor.role)
-                if name in gradients:
-                    column = GRADIENT
-                if column is not None:
-                    seen.add(name)
-                    held[home[i], column] += tensor.bytes
-            if op.pass_ is Pass.FORWARD and not once and not op.in_place:
-                for name in op.outputs:
-                    if graph.tensors[name].role is Role.ACTIVATION:
-                        made[name] = int(home[i])
-            elif op.pass_ not in {Pass.FORWARD, Pass.UPDATE}:
-                for name in op.inputs:
-                    if made.get(name) == home[i]:
-                        held[home[i], KEPT] += graph.tensors[name].bytes
-                        del made[name]
-
 
 @lru_cache(maxsize=16)
 def _n_units(model: Model, precision: str) -> int:
     return len(units(model.training(1, precision)))
+
+
+def _largest(graph: Graph) -> float:
+    """Bytes of the largest gradient of weights, or weight."""
+    gradients = set(weight_gradients(graph).values())
+    weights = {Role.WEIGHT, Role.WEIGHT_COPY}
+    sizes = (t.bytes for t in graph.tensors.values() if t.role in weights or t.name in gradients)
+    return float(max(sizes, default=0))
 
 
 def _counted(model: Model, precision: str) -> tuple[int, int, int]:

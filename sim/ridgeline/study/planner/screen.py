@@ -1,8 +1,9 @@
 """Bounds of a plan from below: of its step time, its energy and its memory.
 
 `screen` is the compiled closed form over all plans: of a pipeline it only knows the sums over all
-units. `sharpen` knows the stages. Both leave out what can only add to the engine's answer (waiting
-for messages, shared links, launches of what is done once a step), so neither is ever above it.
+units; `Staged` (`staged`) knows the stages. Both leave out what can only add to the engine's answer
+(waiting for messages, shared links, launches of what is done once a step), so neither is ever above
+it.
 
 A micro-batch takes x_s on stage s, and M of them pass each stage one after the other; before the
 first one the stages before have to be passed forward, after the last one backward. So
@@ -18,23 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline._jit import kernel
-from ridgeline.parallel.schedules import SCHEDULES
-from ridgeline.study.planner.groups import (
-    ACCUMULATE,
-    BACKWARD,
-    COMPUTED,
-    ENERGY,
-    FORWARD,
-    GRADIENT,
-    KEPT,
-    MASTER,
-    OTHER,
-    STATE,
-    WEIGHT_GRADIENT,
-    Floats,
-    Group,
-)
-from ridgeline.study.planner.space import SCHEDULE_NAMES
+from ridgeline.study.planner.group import Floats, Group
+from ridgeline.study.planner.held import KEPT
 
 Ints = npt.NDArray[np.int64]
 ROUNDING = 1e-9  # relative: what sums in another order may differ by
@@ -52,23 +38,15 @@ class Bound(NamedTuple):
     memory_bytes: float
 
 
-class Wire(NamedTuple):
-    """Least seconds a byte of the collectives between data-parallel ranks."""
-
-    all_reduce: float
-    reduce_scatter: float
-    all_gather: float
-
-
 def totals(group: Group) -> Floats:
     """Return what `screen` knows of a group: see `TOTALS`."""
-    work, held = group.work.sum(axis=0), group.held.sum(axis=0)
+    work, held = group.work.sum(axis=0), group.held[:, : KEPT + 1].sum(axis=0)
     longest = (group.seconds(0) + group.seconds(1)).max(initial=0.0)
     return np.array([*work, group.linked_s(), longest, *held])
 
 
 @kernel
-def screen(group, known, micro_batches, stages, data, sharding, drains, wire, out):  # type: ignore[no-untyped-def]
+def screen(group, known, micro_batches, stages, data, sharding, drains, spread, out):  # type: ignore[no-untyped-def]
     """Write the bounds of all plans into out [P, 3]: seconds, joules without idle power, bytes.
 
     Parameters
@@ -79,8 +57,8 @@ def screen(group, known, micro_batches, stages, data, sharding, drains, wire, ou
         [P] of each plan.
     drains
         [P] whether a stage's last work of the step is a whole backward pass.
-    wire
-        [P, 3] seconds a byte: all-reduce, reduce-scatter, all-gather.
+    spread
+        [P] sum over stages of one over the micro-batches in flight (`in_flight`).
     """
     for i in range(len(group)):
         t = known[group[i]]
@@ -91,130 +69,11 @@ def screen(group, known, micro_batches, stages, data, sharding, drains, wire, ou
         if k > 1 and drains[i]:
             # the path leaves out what does not wait; every stage has at most that much more
             time_s = max(time_s, t[5] / (1.0 - (1.0 - 1.0 / m) ** k))
-        gradient, computed = t[10] / k, t[9] / k
-        if d > 1:
-            if s == 0:
-                moved = gradient * wire[i, 0]
-            elif s == 1:
-                moved = gradient * wire[i, 1] + computed * wire[i, 2]
-            elif s == 2:
-                moved = m * gradient * wire[i, 1] + computed * wire[i, 2]
-            else:
-                moved = m * (gradient * wire[i, 1] + 2.0 * computed * wire[i, 2])
-            time_s = max(time_s, moved)
         out[i, 0] = time_s
         out[i, 1] = t[4] * m
         held = t[7] / (d if s >= 1 else 1) + t[8] / (d if s >= 1 else 1)
         held += t[9] / (d if s >= 3 else 1) + t[11]
         if m > 1:
             held += t[10] / (d if s >= 2 else 1)
-        out[i, 2] = held / k
-
-
-def sharpen(
-    group: Group, *, schedule: int, stages: int, chunks: int, micro_batches: int, data: int,
-    sharding: int, wire: Wire,
-) -> Bound:  # fmt: skip
-    """Return the bounds of one plan whose stages are known."""
-    work, held = group.by_stage(stages * chunks)
-    m, name = micro_batches, SCHEDULE_NAMES[schedule]
-    splits = SCHEDULES[name].splits_backward and stages > 1
-    whole = work[:, FORWARD] + work[:, BACKWARD] + work[:, WEIGHT_GRADIENT]
-    added = work[:, ACCUMULATE] * (m - 1 if sharding < 2 else 0)
-    chunked = (chunks, stages)
-    busy = (m * whole + added).reshape(chunked).sum(axis=0)
-    begin = _begin(group, stages, chunks)
-    bound = float((begin + busy).max())
-    hurried = m * (work[:, FORWARD] + work[:, BACKWARD]) if splits else busy
-    for stage, rest_s in _rest(group, stages, chunks, 2 if splits else 1):
-        bound = max(bound, float(begin[stage] + hurried[stage]) + rest_s)
-    if data > 1:
-        bound = max(bound, _with_wire(work, held, begin, busy, chunked, m, sharding, wire))
-    energy = float(work[:, ENERGY].sum()) * m
-    memory = _memory(held, name, stages, chunks, m, data, sharding)
-    return Bound(bound * (1 - ROUNDING), energy * (1 - ROUNDING), memory)
-
-
-def _begin(group: Group, stages: int, chunks: int) -> Floats:
-    """Return [stages] when a stage can begin, if it then never waits for the one before."""
-    seconds = np.add.reduceat(group.seconds(0), group.cut(stages * chunks)[:-1])
-    came, begin = np.zeros(stages), np.zeros(stages)
-    waits = group.waits(stages * chunks, 0)
-    for s in range(stages):
-        source, lead_s, trail_s = waits[s]
-        if source >= 0:
-            # from the moment at which the source got what it waits for to what this one waits for
-            inside = seconds[source] - waits[source].lead_s - trail_s
-            came[s] = came[source] + max(inside, 0.0)
-            begin[s] = max(came[s] - lead_s, 0.0)
-    return begin
-
-
-def _rest(group: Group, stages: int, chunks: int, direction: int) -> list[tuple[int, float]]:
-    """Return (stage, seconds): what follows its last backward block, from the end of that on."""
-    seconds = np.add.reduceat(group.seconds(direction), group.cut(stages * chunks)[:-1])
-    waits = group.waits(stages * chunks, direction)
-    found, after = [], np.zeros(stages)
-    for r in range(stages):
-        # of a stage that waits: from that moment to the end of the step
-        after[r] = max(after[r], seconds[r] - waits[r].lead_s)
-        source = waits[r].source
-        if 0 <= source < stages:
-            found.append((source, after[r] - waits[r].trail_s))
-            inside = seconds[source] - waits[source].lead_s - waits[r].trail_s
-            after[source] = max(after[source], max(inside, 0.0) + after[r])
-    return found
-
-
-def _with_wire(
-    work: Floats, held: Floats, fill: Floats, busy: Floats, chunked: tuple[int, int], m: int,
-    sharding: int, wire: Wire,
-) -> float:  # fmt: skip
-    """Return the least time of gradients and weights on the network, beside what can hide them.
-
-    What is sent at the end can only hide behind the backward pass of the last micro-batch, what is
-    gathered at the beginning behind the forward pass of the first.
-    """
-    gradient = held[:, GRADIENT].reshape(chunked).sum(axis=0)
-    computed = held[:, COMPUTED].reshape(chunked).sum(axis=0)
-    # Without accumulation in front of the last one: it is part of what may hide.
-    last = (work[:, BACKWARD] + work[:, WEIGHT_GRADIENT] + work[:, ACCUMULATE]).reshape(chunked)
-    first = work[:, FORWARD].reshape(chunked).sum(axis=0)
-    later = m * work[:, WEIGHT_GRADIENT].reshape(chunked).sum(axis=0)  # may all be at the end
-    inner = np.maximum(busy - last.sum(axis=0) * (m if chunked[0] > 1 else 1) - later, 0.0)
-    if sharding == 0:
-        return float((fill + inner + gradient * wire.all_reduce).max())
-    gathered = computed * wire.all_gather
-    if sharding == 1:
-        sent = gradient * wire.reduce_scatter
-        hidden = first * (m if chunked[0] > 1 else 1)
-        beside = gathered + sent + np.maximum(inner - hidden, 0.0)
-        return float(np.maximum(beside, fill + inner + sent).max())
-    if sharding == 2:
-        return float((gathered + m * gradient * wire.reduce_scatter).max())
-    return float((m * (2 * gathered + gradient * wire.reduce_scatter)).max())
-
-
-def _memory(
-    held: Floats, name: str, stages: int, chunks: int, m: int, data: int, sharding: int
-) -> float:
-    """Return the least bytes of the fullest rank."""
-    parts = np.ones(6)
-    parts[[STATE, MASTER]] = data if sharding >= 1 else 1
-    parts[GRADIENT] = data if sharding >= 2 else 1
-    parts[COMPUTED] = data if sharding >= 3 else 1
-    static = held / parts
-    if m == 1:
-        static[:, GRADIENT] = 0.0
-    columns = [STATE, MASTER, COMPUTED, GRADIENT, OTHER]
-    by_stage = static[:, columns].sum(axis=1).reshape(chunks, stages).sum(axis=0)
-    kept = held[:, KEPT].reshape(chunks, stages)
-    if stages == 1:
-        return float(by_stage[0] + kept[0, 0])
-    schedule = SCHEDULES[name]
-    flights = np.array([schedule.in_flight(s, stages, m, chunks) for s in range(stages)])
-    # What is in flight came in groups of K micro-batches, chunk after chunk.
-    chunk = np.arange(chunks)[:, None]
-    rounds, rest = np.divmod(flights, chunks * stages)
-    each = rounds * stages + np.clip(rest - chunk * stages, 0, stages) if chunks > 1 else flights
-    return float((by_stage + (each * kept).sum(axis=0)).max())
+        # the fullest stage has at least the mean; least is kept where stages keep equally much
+        out[i, 2] = max((held + t[12]) / k, t[12] / spread[i])

@@ -11,6 +11,7 @@ import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -22,8 +23,15 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.report.account import energy_account, memory_account
 from ridgeline.study.planner.found import Found, Objective, Replay
-from ridgeline.study.planner.groups import Floats, Group, Groups, Ints, Key
-from ridgeline.study.planner.screen import ROUNDING, TOTALS, Bound, Wire, screen, sharpen, totals
+from ridgeline.study.planner.group import Floats, Group, Ints
+from ridgeline.study.planner.groups import Groups, Key
+from ridgeline.study.planner.screen import (
+    ROUNDING,
+    TOTALS,
+    Bound,
+    screen,
+    totals,
+)
 from ridgeline.study.planner.space import (
     RECOMPUTE_NAMES,
     SCHEDULE_NAMES,
@@ -31,7 +39,10 @@ from ridgeline.study.planner.space import (
     divisors,
     enumerate_plans,
 )
+from ridgeline.study.planner.staged import Staged, spread, staged
 from ridgeline.workload.model import Model, load_model
+
+_MOST_TRIED = 4  # plans for each one that may be replayed: some do not fit after all
 
 
 @dataclass
@@ -44,7 +55,7 @@ class Searcher:
     objective: Objective
     space: Space
     groups: Groups
-    wires: dict[tuple[int, int], Wire] = field(default_factory=dict)
+    cuts: dict[tuple[Key, int, int, int], Staged] = field(default_factory=dict)
 
     def replay(self, plan: Plan, bound_s: float = 0.0) -> Replay:
         """Play one plan on the engine."""
@@ -84,20 +95,14 @@ class Searcher:
         recompute = RECOMPUTE_NAMES[int(s.recompute[i])]
         return Key(int(s.micro_batch[i]), int(s.tensor[i]), bool(s.sequence[i]), recompute)
 
-    def wire(self, data: int, tensor: int) -> Wire:
-        """Return the bandwidth between the data-parallel ranks of a plan."""
-        known = (data, tensor)
-        if known not in self.wires:
-            ops = ("all-reduce", "reduce-scatter", "all-gather")
-            self.wires[known] = Wire(*(self.groups.byte_s(op, data, tensor) for op in ops))
-        return self.wires[known]
-
-    def price_wires(self) -> None:
-        """Price what the data-parallel ranks of all plans send."""
-        pairs = np.unique(np.stack((self.space.data, self.space.tensor), axis=1), axis=0)
-        for data, tensor in pairs.tolist():
-            if data > 1:
-                self.wire(data, tensor)
+    @cached_property
+    def spread(self) -> Floats:
+        """[P] how the micro-batches in flight are spread over the stages of every plan."""
+        s = self.space
+        rows = np.stack((s.schedule, s.pipeline, s.micro_batches, s.chunks), axis=1)
+        unique, of = np.unique(rows, axis=0, return_inverse=True)
+        each = [spread(SCHEDULE_NAMES[name], *more) for name, *more in unique.tolist()]
+        return np.array(each)[of.ravel()]
 
     def screened(self, at: Ints, which: Ints, known: Floats) -> Floats:
         """Bound plans by the compiled closed form: [P, 3].
@@ -113,33 +118,37 @@ class Searcher:
         """
         s = self.space
         out = np.empty((len(at), 3))
-        data, tensor = s.data[at], s.tensor[at]
-        unique, of = np.unique(data * 2**32 + tensor, return_inverse=True)
-        pairs = [divmod(int(pair), 2**32) for pair in unique]
-        wire = np.array([self.wire(d, t) if d > 1 else (0.0, 0.0, 0.0) for d, t in pairs])
         names = [SCHEDULES[name] for name in SCHEDULE_NAMES]
         drains = np.array([not (one.splits_backward or one.interleaves) for one in names])
         screen(
-            which, known, s.micro_batches[at], s.pipeline[at], data, s.sharding[at],
-            drains[s.schedule[at]], wire.reshape(-1, 3)[of.ravel()], out,
+            which, known, s.micro_batches[at], s.pipeline[at], s.data[at], s.sharding[at],
+            drains[s.schedule[at]], self.spread[at], out,
         )  # fmt: skip
         out[:, :2] *= 1 - ROUNDING
         return out
+
+    def may_fit(self, key: Key) -> Floats:
+        """Return the sums of a group as `totals` that bound its memory, without pricing it.
+
+        No device of a group that divides the ops has less than its share of anything.
+        """
+        least = self.groups.held_undivided(key.micro_batch, key.recompute) / key.tensor
+        return np.concatenate((np.zeros(len(TOTALS) - len(least)), least))
 
     def sharpened(self, group: Group, i: int) -> Bound:
         """Bound one plan, its stages known."""
         s = self.space
         data, tensor = int(s.data[i]), int(s.tensor[i])
-        return sharpen(
-            group,
-            schedule=int(s.schedule[i]),
-            stages=int(s.pipeline[i]),
-            chunks=int(s.chunks[i]),
-            micro_batches=int(s.micro_batches[i]),
-            data=data,
-            sharding=int(s.sharding[i]),
-            wire=self.wire(data, tensor) if data > 1 else Wire(0.0, 0.0, 0.0),
-        )
+        cut = (self.key(i), int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]))
+        if cut not in self.cuts:
+            self.cuts[cut] = staged(group, SCHEDULE_NAMES[cut[1]], *cut[2:])
+        most = group.largest + Plan.model_fields["bucket"].default
+
+        def byte_s(op: str) -> float:
+            return self.groups.byte_s(op, data, tensor, most)
+
+        sharding = int(s.sharding[i])
+        return self.cuts[cut].bound(int(s.micro_batches[i]), data, sharding, byte_s)
 
 
 def price_of(cluster: Cluster) -> float:
@@ -197,7 +206,7 @@ def searcher(
 def search(
     model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
     objective: Objective = "time", precision: str | None = None, limit: int | None = None,
-    runners_up: int = 0, progress: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None] = lambda text: None,
     alone: str | None = None,
 ) -> Found:  # fmt: skip
     """Find the plan of the least step time, energy or cost on exactly so many devices.
@@ -205,9 +214,8 @@ def search(
     Parameters
     ----------
     limit
-        Replay at most so many plans; None: until the best is proven.
-    runners_up
-        Replay so many of the next ones, too.
+        Replay at most so many plans that fit, and four times as many in all; None: until the best
+        is proven.
     alone
         Consider only plans that divide the step by this dimension: data, tensor or pipeline.
 
@@ -220,16 +228,14 @@ def search(
     one = searcher(model, cluster, devices, global_batch, objective=objective, precision=precision)
     if alone is not None:
         one.space = one.space.only(alone)
-    return _Run(one, limit, runners_up, progress).found(began)
+    return _Run(one, limit, progress).found(began)
 
 
 class _Run:
     """The queue of a search. Entries: (bound, stage of knowledge, number)."""
 
-    def __init__(
-        self, one: Searcher, limit: int | None, runners_up: int, progress: Callable[[str], None]
-    ) -> None:
-        self.one, self.limit, self.runners_up, self.progress = one, limit, runners_up, progress
+    def __init__(self, one: Searcher, limit: int | None, progress: Callable[[str], None]) -> None:
+        self.one, self.limit, self.progress = one, limit, progress
         self.queue: list[tuple[float, int, int]] = []
         self.bounds: dict[int, Bound] = {}
         self.played: list[Replay] = []
@@ -247,12 +253,15 @@ class _Run:
             (len(RECOMPUTE_NAMES), 2, one.devices + 1, space.global_batch + 1),
         )
         _, first, which = np.unique(code, return_index=True, return_inverse=True)
-        priced = [one.groups.group(one.key(int(i))) for i in first]
+        which = which.ravel()
+        keys = [one.key(int(i)) for i in first]
+        least = np.array([one.may_fit(key) for key in keys])
+        may = one.screened(np.arange(len(space)), which, least)[:, 2] <= self.capacity
+        groups = set(which[may].tolist())
+        priced = [one.groups.group(key) if g in groups else None for g, key in enumerate(keys)]
         known = np.array([np.full(len(TOTALS), np.inf) if g is None else totals(g) for g in priced])
-        one.price_wires()
-        one.screened(np.array([0]), which.ravel()[:1], known)  # loads the compiled code
         start = time.perf_counter()
-        bounds = one.screened(np.arange(len(space)), which.ravel(), known)
+        bounds = one.screened(np.arange(len(space)), which, known)
         self.screen_s = time.perf_counter() - start
         fits = bounds[:, 2] <= self.capacity
         self.dropped += int((~fits).sum())
@@ -298,11 +307,12 @@ class _Run:
         )
 
     def _done(self) -> bool:
-        if self.limit is not None and len(self.played) + self.unplayable >= self.limit:
-            return True
         fitting = [r.objective for r in self.played if r.fits]
-        best = min(fitting, default=float("inf"))
-        return self.queue[0][0] >= best and len(fitting) > self.runners_up
+        if self.limit is not None:
+            tried = len(self.played) + self.unplayable
+            if len(fitting) >= self.limit or tried >= _MOST_TRIED * self.limit:
+                return True
+        return self.queue[0][0] >= min(fitting, default=float("inf"))
 
     def _play(self, i: int) -> None:
         plan = self.one.space.plan(i)

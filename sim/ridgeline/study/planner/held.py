@@ -1,0 +1,154 @@
+"""What the units of a network hold: bytes that a rank has at least, whatever the rest of it does.
+
+Ops of one stage are played in the order of the graph, so that while an op of the backward pass runs
+everything is there that an op of the same unit has made and that it, or a later one, reads. What
+collectives make and read is counted only as far as ops need it: they may be early or late.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.study.planner.links import is_once
+from ridgeline.workload.graph import Graph, Pass, Role
+from ridgeline.workload.liveness import storages
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+STATE, MASTER, COMPUTED, GRADIENT, OTHER, KEPT, BESIDE, SCATTERED, GATHERED, LATE = range(10)
+"""Columns of `held`. After KEPT: what an op of a unit's backward pass has beside what is kept of
+the unit, at most; the same with its gradients of weights; and with its weights, too. LATE: what is
+kept for gradients of weights."""
+_KINDS = {Role.STATE: STATE, Role.WEIGHT_COPY: COMPUTED, Role.BUFFER: OTHER}
+_MOVING = frozenset({Role.ACTIVATION, Role.ACTIVATION_GRADIENT})
+
+
+def held_by_unit(graph: Graph, home: Ints, n_units: int, gradients: frozenset[str]) -> Floats:
+    """Return [units, 10] bytes, in full; sharding divides them later.
+
+    Parameters
+    ----------
+    home
+        Unit of every op.
+    gradients
+        Those of weights, that are handed to the updates.
+    """
+    held = np.zeros((n_units, 10))
+    once = [is_once(op, graph) for op in graph.ops]
+    _add_states(graph, home, gradients, once, held)
+    keeper = _add_kept(graph, home, once, held)
+    _add_beside(graph, home, gradients, once, keeper, held)
+    return held
+
+
+def _add_states(
+    graph: Graph, home: Ints, gradients: frozenset[str], once: list[bool], held: Floats
+) -> None:
+    copied = {
+        op.inputs[0]
+        for op in graph.ops
+        if op.outputs and graph.tensors[op.outputs[0]].role is Role.WEIGHT_COPY
+    }
+    seen: set[str] = set()
+    for i, op in enumerate(graph.ops):
+        if once[i]:
+            continue
+        for name in (*op.inputs, *op.outputs):
+            if name in seen:
+                continue
+            tensor = graph.tensors[name]
+            column = _KINDS.get(tensor.role)
+            if tensor.role is Role.WEIGHT:
+                column = MASTER if name in copied else COMPUTED
+            if name in gradients:
+                column = GRADIENT
+            if column is not None:
+                seen.add(name)
+                held[home[i], column] += tensor.bytes
+
+
+def _add_kept(graph: Graph, home: Ints, once: list[bool], held: Floats) -> dict[str, int]:
+    """Add what the backward pass of a unit reads of what its forward pass has made or read.
+
+    What several units read counts for the one whose backward pass comes last. Returned is, of every
+    such storage, which unit that is.
+    """
+    storage = storages(graph)
+    there: dict[str, set[int]] = {}  # units that have made or read it in the forward pass
+    keeper: dict[str, int] = {}
+    for i, op in enumerate(graph.ops):
+        u = int(home[i])
+        if op.pass_ is Pass.FORWARD:
+            for name in () if once[i] else op.outputs:
+                if graph.tensors[storage[name]].role is Role.ACTIVATION:
+                    there.setdefault(storage[name], set())
+            for root in (storage[name] for name in (*op.inputs, *op.outputs)):
+                if root in there:
+                    there[root].add(u)
+        elif op.pass_ is not Pass.UPDATE:
+            for root in (storage[name] for name in op.inputs):
+                if u in there.get(root, ()):
+                    keeper[root] = min(keeper.get(root, u), u)
+    late = _read_late(graph, storage)
+    for root, unit in keeper.items():
+        held[unit, KEPT] += graph.tensors[root].bytes
+        held[unit, LATE] += graph.tensors[root].bytes if root in late else 0
+    return keeper
+
+
+def _read_late(graph: Graph, storage: dict[str, str]) -> frozenset[str]:
+    """Name the storages that ops read on which only updates, and others like them, depend."""
+    needed: set[str] = set()
+    late: set[str] = set()
+    for op in reversed(graph.ops):
+        if op.pass_ is Pass.WEIGHT_GRADIENT and needed.isdisjoint(op.outputs):
+            late.update(storage[name] for name in op.inputs)
+        elif op.pass_ not in {Pass.FORWARD, Pass.UPDATE}:
+            needed.update(op.inputs)
+    return frozenset(late)
+
+
+def _add_beside(
+    graph: Graph, home: Ints, gradients: frozenset[str], once: list[bool],
+    keeper: dict[str, int], held: Floats,
+) -> None:  # fmt: skip
+    """Add the most that ops of a unit's backward pass have beside what is kept of the unit."""
+    storage = storages(graph)
+    born: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for i, op in enumerate(graph.ops):
+        if op.kind in COLLECTIVES or once[i] or op.pass_ is Pass.UPDATE:
+            continue
+        for name in (*op.inputs, *op.outputs):
+            root = storage[name]
+            if graph.tensors[root].role in _MOVING and root not in gradients:
+                born.setdefault(root, i)
+                last[root] = i
+    live, own = np.zeros(len(held)), np.zeros(len(held))  # of what the unit itself has made
+    gone: dict[int, list[tuple[int, int]]] = {}
+    weights = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
+    begins: dict[int, list[str]] = {}
+    for root, i in born.items():
+        begins.setdefault(i, []).append(root)
+    for i, op in enumerate(graph.ops):
+        u = int(home[i])
+        for root in begins.get(i, ()):
+            size = graph.tensors[root].bytes
+            if keeper.get(root, u) != u:
+                continue  # counts there
+            own[u] += size if root in keeper else 0
+            live[u] += size
+            gone.setdefault(last[root], []).append((u, size))
+        if op.pass_ not in {Pass.FORWARD, Pass.UPDATE} and op.kind not in COLLECTIVES:
+            beside = live[u] - own[u]
+            made = sum(graph.tensors[n].bytes for n in op.outputs if n in gradients)
+            read = sum(
+                graph.tensors[n].bytes for n in op.inputs if graph.tensors[n].role in weights
+            )
+            held[u, BESIDE] = max(held[u, BESIDE], beside)
+            held[u, SCATTERED] = max(held[u, SCATTERED], beside + made)
+            held[u, GATHERED] = max(held[u, GATHERED], beside + made + read)
+        for unit, size in gone.pop(i, ()):
+            live[unit] -= size

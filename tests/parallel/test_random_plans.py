@@ -1,0 +1,147 @@
+"""Any legal plan of any network can be played, and its accounts add up."""
+
+from __future__ import annotations
+
+import functools
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pods import write_pod
+
+from ridgeline.errors import ConfigError
+from ridgeline.hardware import load_cluster
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.parallel.plan import DIMENSIONS, Plan
+from ridgeline.report.result import Result
+from ridgeline.simulation import matrix_peak, simulate
+from ridgeline.workload.model import Model, load_model
+
+FOLDER = Path(tempfile.mkdtemp())
+DECODER = """
+family: decoder
+title: Small
+citation: made for tests
+vocabulary: 512
+sequence: 64
+layers: 4
+hidden: 128
+attention: {heads: 4, bias: true}
+feed_forward: {width: 512, activation: gelu}
+norm: layer-norm
+positions: learned
+tied: true
+"""
+MIXTURE = """
+family: decoder
+title: Mixture
+citation: made for tests
+vocabulary: 512
+sequence: 64
+layers: 3
+hidden: 128
+attention: {heads: 4, bias: false, output_bias: false}
+feed_forward: {width: 256, activation: swiglu, bias: false}
+mixture: {experts: 8, top_k: 2, width: 128}
+norm: rms-norm
+positions: rotary
+tied: false
+"""
+MODELS = ("decoder", "mixture", "mlp", "resnet18")
+DEGREES = st.sampled_from((1, 1, 2, 2, 4))
+
+
+@functools.cache
+def cluster() -> Cluster:
+    return load_cluster(str(write_pod(FOLDER)))
+
+
+@functools.cache
+def model(name: str) -> Model:
+    text = {"decoder": DECODER, "mixture": MIXTURE}.get(name)
+    if text is None:
+        return load_model(name)
+    path = FOLDER / f"{name}.model.yaml"
+    path.write_text(text)
+    return load_model(str(path))
+
+
+@st.composite
+def fields(draw: st.DrawFn) -> dict[str, Any]:
+    """Fields of a plan, most of which are legal together."""
+    data, tensor, pipeline = draw(DEGREES), draw(DEGREES), draw(DEGREES)
+    context = draw(st.sampled_from((1, 1, 1, 2)))
+    micro_batch, micro_batches = draw(st.sampled_from((1, 2))), draw(st.sampled_from((1, 2, 4, 6)))
+    schedules = Plan.model_fields["schedule"].annotation.__args__  # type: ignore[union-attr]
+    schedule = draw(st.sampled_from(schedules if pipeline > 1 else ("1f1b", "gpipe")))
+    return {
+        "data": data,
+        "tensor": tensor,
+        "context": context,
+        "pipeline": pipeline,
+        "micro_batch": micro_batch,
+        "global_batch": data * micro_batch * micro_batches,
+        "schedule": schedule,
+        "chunks": draw(st.sampled_from((2, 3))) if schedule == "interleaved" else 1,
+        "expert": draw(st.sampled_from([n for n in (1, 1, 2, 4) if data % n == 0])),
+        "sequence": draw(st.sampled_from((1, tensor))),
+        "sharding": draw(st.integers(0, 3)),
+        "recompute": draw(st.sampled_from(("none", "full", "selective", "sqrt", "optimal"))),
+        "overlap": draw(st.booleans()),
+        "overlap_tensor": draw(st.booleans()),
+        "bucket": draw(st.sampled_from((1e4, 1e6, 1e9))),
+        "precision": draw(st.sampled_from(("fp32", "fp16-mixed"))),
+        "order": "-".join(draw(st.permutations(DIMENSIONS))),
+    }
+
+
+def played(name: str, plan: dict[str, Any]) -> Result | None:
+    """Play a plan; None where it is refused."""
+    try:
+        return simulate(model(name), cluster(), Plan(**plan))
+    except ConfigError:
+        return None
+
+
+def check(name: str, plan: dict[str, Any]) -> bool:
+    result = played(name, plan)
+    if result is None:
+        return False
+    devices = Plan(**plan).devices
+    for parts in (result.time_s, result.energy_j):
+        assert all(value >= 0 for value in parts.values())
+        whole = math.fsum(value for key, value in parts.items() if key != "total")
+        assert whole == pytest.approx(parts["total"], rel=1e-9)
+    assert result.time_s["total"] == pytest.approx(result.step_time_s, rel=1e-9)
+    memory = {k: v for k, v in result.memory_bytes.items() if k != "capacity"}
+    assert all(value >= 0 for value in memory.values())  # at any time: else the engine complains
+    assert sum(memory.values()) == 2 * memory["total"]
+    peak = matrix_peak(result.details.lowered, cluster())
+    assert result.step_time_s * peak * devices >= result.flops_per_step
+    return True
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(MODELS), fields())
+def test_every_legal_plan_can_be_played(name: str, plan: dict[str, Any]) -> None:
+    check(name, plan)
+
+
+def test_split_backward_with_scattered_gradients_and_scores_made_again() -> None:
+    plan = {
+        "schedule": "zero-bubble", "pipeline": 2, "tensor": 2, "data": 2, "sharding": 2,
+        "recompute": "selective", "micro_batch": 4, "global_batch": 16, "precision": "fp32",
+    }  # fmt: skip
+    assert check("resnet18", plan)
+
+
+def test_parts_that_are_done_again_and_again_wait_for_no_other_stage() -> None:
+    plan = {
+        "schedule": "interleaved", "pipeline": 2, "chunks": 3, "tensor": 2, "recompute": "optimal",
+        "sharding": 3, "micro_batch": 1, "global_batch": 4,
+    }  # fmt: skip
+    assert check("resnet18", plan)
