@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, overload
 
+from pydantic import BaseModel
+
 from ridgeline.engine.program import Program
 from ridgeline.engine.timeline import Timeline
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.lower import Lowered, lower
@@ -27,7 +30,6 @@ from ridgeline.report.result import Details, Result
 from ridgeline.workload import optimizers
 from ridgeline.workload.execution import Execution
 from ridgeline.workload.files import load_model
-from ridgeline.workload.graph import Graph, Pass
 from ridgeline.workload.model import Model
 
 if TYPE_CHECKING:
@@ -129,7 +131,7 @@ def simulate(
     precision = plan.precision or model.network.precision
     plan = plan.model_copy(update={"precision": precision})
     graph = model.training(plan.micro_batch_size, precision, optimizer)
-    topology = _topology(_SameCluster(cluster), plan.devices)
+    topology = _topology(_Network(cluster, plan.devices))
     lowered = lower(graph, plan, cluster, topology, fold=fold)
     timeline = _executor(reference)(lowered.program)
 
@@ -137,8 +139,8 @@ def simulate(
     time = time_account(lowered, timeline, device)
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s
-    useful = useful_flops(graph) * plan.micro_batches * plan.data
-    repeated = lowered.graph.recomputed_flops * plan.tensor * plan.context / useful_flops(graph)
+    useful = graph.useful_flops * plan.micro_batches * plan.data
+    repeated = lowered.graph.recomputed_flops * plan.tensor * plan.context / graph.useful_flops
     achieved = (
         useful
         * issued_share(lowered)
@@ -210,36 +212,47 @@ def _executor(reference: bool) -> Callable[[Program], Timeline]:
 
 
 @dataclass(frozen=True, eq=False)
-class _SameCluster:
-    """A cluster as a key: equal only to itself."""
+class _Network:
+    """Devices of a cluster as a key: equal to those that differ in no way that the network knows.
+
+    It knows the devices' design power, and the memory that copies of a collective go through.
+    """
 
     cluster: Cluster
+    n_devices: int
 
     def __hash__(self) -> int:
-        return id(self.cluster)
+        return hash((self.cluster.name, self.cluster.node, self.n_devices))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _SameCluster) and other.cluster is self.cluster
+        if not isinstance(other, _Network) or self.n_devices != other.n_devices:
+            return False
+        a, b = self.cluster, other.cluster
+        return a is b or (
+            _same(a, b, {"nodes", "overrides"})
+            and _same(a.nodes, b.nodes, {"devices"})
+            and a.device.tdp == b.device.tdp
+            and (self.n_devices == 1 or _far(a.device) == _far(b.device))
+        )
+
+
+def _far(device: Device) -> MemoryLevel:
+    return device.memory[device.far_memory]
+
+
+def _same(a: BaseModel, b: BaseModel, but: set[str]) -> bool:
+    return all(getattr(a, f) == getattr(b, f) for f in type(a).model_fields if f not in but)
 
 
 @lru_cache(maxsize=4)
-def _topology(key: _SameCluster, n_devices: int) -> Topology:
-    """Draw the devices in use; the same cluster is drawn once."""
-    return from_cluster(key.cluster, n_devices)
-
-
-def useful_flops(graph: Graph) -> int:
-    """Matrix and convolution FLOPs of forward and backward of one micro-batch."""
-    return graph.flops() - graph.flops(Pass.UPDATE)
+def _topology(key: _Network) -> Topology:
+    """Draw the devices in use; the same network is drawn once."""
+    return from_cluster(key.cluster, key.n_devices)
 
 
 def issued_share(lowered: Lowered) -> float:
     """Share of the matrix FLOPs of the graph that take time: less where zeros are left out."""
-    pairs = [
-        (op.matrix_flops, cost.issued)
-        for op, cost in zip(lowered.ops, lowered.op_costs, strict=True)
-        if op.loops is not None
-    ]
+    pairs = [(flops, lowered.op_costs[i].issued) for i, flops in lowered.graph.contractions]
     done = math.fsum(flops for flops, _ in pairs)
     return math.fsum(flops * issued for flops, issued in pairs) / done if done else 1.0
 
@@ -247,10 +260,9 @@ def issued_share(lowered: Lowered) -> float:
 def matrix_peak(lowered: Lowered, cluster: Cluster) -> float:
     """Dense peak, in FLOP/s, of the engine and format that most of the matrix FLOPs run on."""
     done: dict[str, float] = {}
-    for cost, op in zip(lowered.op_costs, lowered.ops, strict=True):
-        if op.loops is not None:
-            name = next(iter(cost.engine_work))
-            done[name] = done.get(name, 0.0) + op.matrix_flops
+    for i, flops in lowered.graph.contractions:
+        name = next(iter(lowered.op_costs[i].engine_work))
+        done[name] = done.get(name, 0.0) + flops
     if not done:
         raise RidgelineError("the model has no matrix or convolution op, so it has no MFU")
     engine, _, format_ = max(done, key=lambda name: done[name]).rpartition(".")

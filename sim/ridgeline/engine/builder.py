@@ -111,6 +111,18 @@ class ProgramBuilder:
         self._event_ptr.append(len(self._event_account))
         return number
 
+    def add_open_cost(self) -> int:
+        """Add a row of one phase that is like no other and is filled later (`engine.filling`)."""
+        number = len(self._costs)
+        self._costs[number] = number
+        self._latency_s.append(0.0)
+        self._repeat.append(1)
+        self._weight.append(1.0)
+        self._work_ptr.append(len(self._work_resource))
+        self._phase_ptr.append(len(self._latency_s))
+        self._event_ptr.append(len(self._event_account))
+        return number
+
     def add_rank(self, multiplicity: int = 1) -> int:
         """Add a rank that stands for `multiplicity` real ones."""
         self._rank_multiplicity.append(multiplicity)

@@ -295,7 +295,7 @@ class Device(Described):
     @property
     def far_memory(self) -> str:
         """Name of the farthest memory level, the one that tensors live in."""
-        return list(self.memory)[-1]
+        return next(reversed(self.memory))
 
     @property
     def unpriced(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ table's `reference` (MAC/B: so many multiply-accumulates per byte).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic import field_validator
@@ -153,6 +154,7 @@ def _reads(value: str, unit: str) -> bool:
     return True
 
 
+@lru_cache(maxsize=1024)
 def _is_relative(value: str) -> bool:
     return any(_reads(value, unit) for unit in _RELATIVE.values())
 

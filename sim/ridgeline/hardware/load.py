@@ -26,6 +26,7 @@ from ridgeline.hardware.node import Node
 Overrides = Mapping[str, Any]
 Schema = TypeVar("Schema", bound=BaseModel)
 _KIND_OF = {"devices": "device", "nodes": "node", "energy": "energy-table"}
+_MOST_TABLES = 32
 _INHERITING = frozenset({"device", "node"})
 
 
@@ -136,7 +137,7 @@ def _device(document: Document, overrides: Overrides) -> Device:
     document = _replaced(document, own, "energy_table")
     own = with_rates(document, own)
     name = _name_in(document, "energy_table")
-    prices = _build(_referred(document, "energy", name, "energy_table"), EnergyTable, table)
+    prices = _table(_referred(document, "energy", name, "energy_table"), table)
     return _build(document, Device, own, prices=prices)
 
 
@@ -167,7 +168,22 @@ def _prices(document: Document, overrides: Overrides) -> EnergyTable | None:
         if overrides:
             raise document.error("there is no energy table of links to override")
         return None
-    return _build(_referred(document, "energy", name, "energy_table"), EnergyTable, overrides)
+    return _table(_referred(document, "energy", name, "energy_table"), overrides)
+
+
+_tables: dict[str, tuple[Any, EnergyTable]] = {}
+
+
+def _table(document: Document, overrides: Overrides) -> EnergyTable:
+    """Check an energy table; that of a file which is read again as it was is checked once."""
+    if overrides:
+        return _build(document, EnergyTable, overrides)
+    known = _tables.get(document.file)
+    if known is None or known[0] is not document.data:  # equal text is parsed once
+        if len(_tables) > _MOST_TABLES:
+            _tables.clear()
+        known = _tables[document.file] = document.data, _build(document, EnergyTable, {})
+    return known[1]
 
 
 def _lone_node(device: Device) -> Node:

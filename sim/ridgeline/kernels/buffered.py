@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.cost import Moved
-from ridgeline.kernels.engines import Busy
+from ridgeline.kernels.engines import Busy, Job
 from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
 from ridgeline.kernels.mapping.device import machine_of
 from ridgeline.kernels.mapping.mapper import (
@@ -19,17 +20,22 @@ from ridgeline.kernels.mapping.mapper import (
     Mapped,
     Nearer,
     dataflow_of,
-    map_contraction,
+    map_contractions,
     mapping_of,
 )
 from ridgeline.kernels.mapping.nest import nest_of
-from ridgeline.kernels.traffic import Operands, Search
+from ridgeline.kernels.traffic import Search
 from ridgeline.workload.graph import Op
 
 
 def in_buffers(
-    op: Op, operands: Operands, device: Device, engine: str, format_: str, mac_s: float = 0.0
-) -> Busy | None:
+    jobs: Sequence[Job],
+    device: Device,
+    engine: str,
+    format_: str,
+    search: Search,
+    mac_s: float = 0.0,
+) -> list[Busy] | None:
     """Move operands through the device's buffers as a mapper does; None where there are none.
 
     What is no operand, a bias or an element of the result that no product reaches, moves besides
@@ -40,32 +46,37 @@ def in_buffers(
     mac_s
         Seconds of a multiply-accumulate, of engines other than systolic arrays.
     """
-    assert op.loops is not None
-    accumulate = device.engines[engine].accumulate
-    machine = machine_of(device, engine, format_, accumulate)
+    machine = machine_of(device, engine, format_, device.engines[engine].accumulate)
     if machine is None:
         return None
     machine = machine._replace(mac_s=mac_s)
-    found = map_contraction(op.loops, op.priced_as, machine, *operands.search)
-    levels = moved_by(found, machine, float(operands.rest_bytes))
-    besides = max(0.0, operands.rest_bytes - found.results * machine.widths[2])
-    time_s = found.time_s + besides * machine.byte_s
-    stream_s = max(
-        found.compute_s,
-        *(moved.total * _byte_s(device, name) for name, moved in levels.items()),
-    )
-    waiting_s = max(0.0, time_s - stream_s)
-    far, near, *_ = levels.values()
-    return Busy(
-        peak_flops=found.compute_s * device.engines[engine].rates[format_].value,
-        calibrated=True,
-        latency_s=waiting_s,
-        near=near,
-        far=far,
-        nearer={level.name: levels[level.name] for level in machine.nearer},
-        waiting_s=waiting_s,
-        mapped=(found, machine),
-    )
+    peak = device.engines[engine].rates[format_].value
+    names = (machine.far, machine.near, *(level.name for level in machine.nearer))
+    byte_s = {name: _byte_s(device, name) for name in names}
+    contractions = [(op.loops, op.priced_as) for op, _ in jobs if op.loops is not None]
+    all_found = map_contractions(contractions, machine, *search)
+    done = []
+    for (_, operands), found in zip(jobs, all_found, strict=True):
+        levels = moved_by(found, machine, float(operands.rest_bytes))
+        besides = max(0.0, operands.rest_bytes - found.results * machine.widths[2])
+        time_s = found.time_s + besides * machine.byte_s
+        stream_s = max(
+            found.compute_s, *(moved.total * byte_s[name] for name, moved in levels.items())
+        )
+        waiting_s = max(0.0, time_s - stream_s)
+        done.append(
+            Busy(
+                peak_flops=found.compute_s * peak,
+                calibrated=True,
+                latency_s=waiting_s,
+                near=levels[machine.near],
+                far=levels[machine.far],
+                nearer={level.name: levels[level.name] for level in machine.nearer},
+                waiting_s=waiting_s,
+                mapped=(found, machine),
+            )
+        )
+    return done
 
 
 def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:

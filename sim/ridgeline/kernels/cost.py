@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -89,22 +89,49 @@ class OpCost:
 
     def compute_s(self, device: Device) -> float:
         """Time of the arithmetic alone."""
-        return max(
-            (work / engine_rate(device, name) for name, work in self.engine_work.items()),
-            default=0.0,
-        )
+        return self.spans(peak_rates(device)).compute_s
 
     def memory_s(self, device: Device) -> dict[str, float]:
         """Time of the traffic at each level alone."""
-        return {
-            name: work / bandwidth
-            for name, work in self.level_work.items()
-            if (bandwidth := level_bandwidth(device, name)) is not None
-        }
+        return self.spans(peak_rates(device)).memory_s
 
     def time_s(self, device: Device) -> float:
         """Time of the op: latency plus the slowest of the arithmetic and each memory level."""
-        return self.latency_s + max(self.compute_s(device), *self.memory_s(device).values(), 0.0)
+        return self.spans(peak_rates(device)).time_s
+
+    def spans(self, rates: Mapping[str, float]) -> Spans:
+        """Divide the work by the peak rates of a device (`peak_rates`)."""
+        compute_s = 0.0
+        for name, work in self.engine_work.items():
+            compute_s = max(compute_s, work / rates[name])
+        memory_s = {
+            name: work / rates[name] for name, work in self.level_work.items() if name in rates
+        }
+        return Spans(compute_s, memory_s, self.latency_s + max(compute_s, *memory_s.values(), 0.0))
+
+
+class Spans(NamedTuple):
+    """What an op takes on a device: arithmetic alone, each memory level alone, and altogether."""
+
+    compute_s: float
+    memory_s: dict[str, float]
+    time_s: float
+
+
+def peak_rates(device: Device) -> dict[str, float]:
+    """Peak FLOP/s of every ``"engine.format"`` and B/s of every memory level that states one."""
+    return {
+        **{
+            f"{name}.{format_}": rate.value
+            for name, engine in device.engines.items()
+            for format_, rate in engine.rates.items()
+        },
+        **{
+            name: level.bandwidth.value
+            for name, level in device.memory.items()
+            if level.bandwidth is not None
+        },
+    }
 
 
 def engine_rate(device: Device, engine_format: str) -> float:

@@ -1,16 +1,17 @@
 """How long a contraction keeps a compute engine busy: one model per kind of engine.
 
-A model is a function from the contraction to *FLOP at peak rate*: the number of FLOP that the
-engine would do at its peak in the time that this contraction takes. Kinds are registered by name; a
-cycle-accurate model of an engine replaces its entry here and nothing else.
+A model is a function from contractions to *FLOP at peak rate*: the number of FLOP that the engine
+would do at its peak in the time that each contraction takes. It gets all contractions of a network
+that there are at once, so that what it searches for can be searched for in one go. Kinds are
+registered by name; a cycle-accurate model of an engine replaces its entry here and nothing else.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ridgeline.hardware.device import Achievable, Device
 from ridgeline.hardware.grid import BroadcastGrid
@@ -21,8 +22,9 @@ from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
-from ridgeline.kernels.traffic import Operands, accumulator_of, near_levels
-from ridgeline.kernels.waves import TILES, Machine, best_blocking
+from ridgeline.kernels.traffic import FAST, Operands, Search, accumulator_of, near_levels
+from ridgeline.kernels.waves import TILES, Machine, best_blockings
+from ridgeline.kernels.waves import Job as Kernel
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Conv, Op, Pass
 
@@ -78,7 +80,15 @@ class Busy:
     copying_s: float | None = None
 
 
-EngineModel = Callable[[Op, Operands, Device, str, str], Busy]
+class Job(NamedTuple):
+    """A contraction to be priced."""
+
+    op: Op
+    operands: Operands
+
+
+EngineModel = Callable[[Sequence[Job], Device, str, str, Search], list[Busy]]
+"""Of contractions, a device, the name of an engine, the format, and how mappings are searched."""
 
 
 def filter_class(loops: Conv) -> str:
@@ -125,65 +135,106 @@ def padding(loops: Conv) -> float:
     return math.ceil(channels / _CHANNEL_MULTIPLE) * _CHANNEL_MULTIPLE / channels
 
 
-def in_waves(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
+def in_waves(
+    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
+) -> list[Busy]:
     """Output tiles in waves over the device's processors (see `waves`).
 
     The processors are the instances of the nearest memory level. Full, they run at the share of
     the peak that microbenchmarks of this class of op reach. The products of a recurrence depend on
     each other, so each is a kernel of its own; their weights pass the farthest memory once.
     """
-    row = achievable_share(op, device, engine, format_)
     peak = device.engines[engine].rates[format_].value
     far = device.memory[device.far_memory]
     assert far.bandwidth is not None
-    bandwidths = [
-        level.bandwidth.value * level.achievable.value
-        for level in near_levels(device).values()
-        if level.bandwidth is not None
-    ]
-    share = 1.0 if row is None else row.fraction.value
-    tiles = device.engines[engine].tiles
-    if device.engines[engine].kind == "tensor-core" and isinstance(op.loops, Conv):
-        share /= padding(op.loops)
-    machine = Machine(
-        processors=next(iter(device.memory.values())).instances.value,
-        rate_flop_per_s=peak * share,
-        near_bytes_per_s=min(bandwidths, default=math.inf),
-        round_latency_s=2 * far.latency.value if far.latency is not None else 0.0,
-        launch_s=device.launch_latency.value,
-        tiles=TILES if tiles is None or isinstance(op.loops, Conv) else tiles.value,
+    far_rate = far.bandwidth.value * far.achievable.value
+    near_rate = min(
+        (
+            level.bandwidth.value * level.achievable.value
+            for level in near_levels(device).values()
+            if level.bandwidth is not None
+        ),
+        default=math.inf,
     )
-    floor_s = operands.far.total / (far.bandwidth.value * far.achievable.value)
-    gemm = operands.gemm
-    steps = gemm.batch if op.sequential else 1
-    more_s = row.step_latency.value if row is not None and row.step_latency is not None else 0.0
-    step = replace(gemm, batch=gemm.batch // steps)
-    best = best_blocking(step, operands.a_bytes / steps, operands.b_bytes, floor_s / steps, machine)
-    near = operands.through(best.rows, best.columns, steps * best.partial_bytes)
-    return Busy(
-        peak_flops=steps * best.arithmetic_s * peak,
-        calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
-        latency_s=steps * (best.latency_s + more_s) + (steps - 1) * machine.launch_s,
-        near=near._replace(b=steps * near.b),
-    )
+    processors = next(iter(device.memory.values())).instances.value
+    round_latency_s = 2 * far.latency.value if far.latency is not None else 0.0
+    launch_s, menu = device.launch_latency.value, device.engines[engine].tiles
+    rows = _shares([op for op, _ in jobs], device, engine, format_)
+    kernels = []
+    for (op, operands), row in zip(jobs, rows, strict=True):
+        share = 1.0 if row is None else row.fraction.value
+        if device.engines[engine].kind == "tensor-core" and isinstance(op.loops, Conv):
+            share /= padding(op.loops)
+        tiles = TILES if menu is None or isinstance(op.loops, Conv) else menu.value
+        machine = Machine(processors, peak * share, near_rate, round_latency_s, launch_s, tiles)
+        steps = _steps(op, operands)
+        step = operands.gemm
+        if steps > 1:
+            step = replace(step, batch=step.batch // steps)
+        a, b = operands.a_bytes / steps, operands.b_bytes / steps
+        kernels.append(Kernel(step, a, b, operands.far.total / far_rate / steps, machine))
+    done = []
+    for (op, operands), row, best in zip(jobs, rows, best_blockings(kernels), strict=True):
+        steps = _steps(op, operands)
+        more_s = row.step_latency.value if row is not None and row.step_latency is not None else 0.0
+        near = operands.through(best.rows, best.columns, steps * best.partial_bytes)
+        done.append(
+            Busy(
+                peak_flops=steps * best.arithmetic_s * peak,
+                calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
+                latency_s=steps * (best.latency_s + more_s) + (steps - 1) * launch_s,
+                near=near._replace(b=steps * near.b) if steps > 1 else near,
+            )
+        )
+    return done
 
 
-def on_cores(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
+def on_cores(
+    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
+) -> list[Busy]:
     """Sum up arithmetic and what a library of a processor takes besides it (see `cores`)."""
-    row = achievable_share(op, device, engine, format_)
-    terms = terms_of(op, operands)
     peak = device.engines[engine].rates[format_].value
-    share, copying_s = (1.0, 0.0) if row is None else (row.fraction.value, besides_s(row, terms))
-    return Busy(
-        peak_flops=terms.flops / share + copying_s * peak,
-        calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
-        latency_s=0.0,
-        near=Moved(terms.a_bytes, terms.b_bytes, terms.c_bytes),
-        copying_s=copying_s,
-    )
+    done = []
+    for op, operands in jobs:
+        row, terms = achievable_share(op, device, engine, format_), terms_of(op, operands)
+        share, copying_s = 1.0, 0.0
+        if row is not None:
+            share, copying_s = row.fraction.value, besides_s(row, terms)
+        done.append(
+            Busy(
+                peak_flops=terms.flops / share + copying_s * peak,
+                calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
+                latency_s=0.0,
+                near=Moved(terms.a_bytes, terms.b_bytes, terms.c_bytes),
+                copying_s=copying_s,
+            )
+        )
+    return done
 
 
-def on_arrays(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
+def _shares(
+    ops: Sequence[Op], device: Device, engine: str, format_: str
+) -> list[Achievable | None]:
+    """Find the calibration row of each op; those of one class have the same."""
+    known: dict[tuple[bool, Pass, str], Achievable | None] = {}
+    found = []
+    for op in ops:
+        of = filter_class(op.loops) if isinstance(op.loops, Conv) else ""
+        class_ = (op.sequential, op.priced_as, of)
+        if class_ not in known:
+            known[class_] = achievable_share(op, device, engine, format_)
+        found.append(known[class_])
+    return found
+
+
+def _steps(op: Op, operands: Operands) -> int:
+    """Count the products that have to wait for each other."""
+    return operands.gemm.batch if op.sequential else 1
+
+
+def on_arrays(
+    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
+) -> list[Busy]:
     """Count cycles on the engine's systolic arrays; without a description of them, as `in_waves`.
 
     The cycles are exact, so there is nothing to measure. At the peak every cell does a
@@ -192,26 +243,27 @@ def on_arrays(op: Op, operands: Operands, device: Device, engine: str, format_: 
     array = device.engines[engine].array
     accumulate = accumulator_of(device.engines[engine], format_)
     if array is None:
-        return in_waves(op, operands, device, engine, format_)
+        return in_waves(jobs, device, engine, format_)
     # Imported when a device has such an engine: it brings numba.
     from ridgeline.kernels.buffered import in_buffers
 
-    if (mapped := in_buffers(op, operands, device, engine, format_)) is not None:
+    if (mapped := in_buffers(jobs, device, engine, format_, search)) is not None:
         return mapped
-    gemm = operands.gemm
-    best = best_partition(gemm.m, gemm.n, gemm.k, gemm.batch, arrays_of(array, accumulate))
-    partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
-    return Busy(
-        peak_flops=float(best.cycles * array.flops_per_cycle),
-        calibrated=True,
-        latency_s=0.0,
-        near=Moved(
+    arrays, sum_bytes = arrays_of(array, accumulate), bytes_of(accumulate)
+    done = []
+    for _, operands in jobs:
+        gemm = operands.gemm
+        best = best_partition(gemm.m, gemm.n, gemm.k, gemm.batch, arrays)
+        # Partial sums are written and read back.
+        partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n
+        near = Moved(
             float(operands.a_bytes * best.a_passes),
             float(operands.b_bytes * best.b_passes),
             float(operands.rest_bytes),
-            float(partial_sums * bytes_of(accumulate)),
-        ),
-    )
+            float(partial_sums * sum_bytes),
+        )
+        done.append(Busy(float(best.cycles * array.flops_per_cycle), True, 0.0, near))
+    return done
 
 
 def ring_of(grid: BroadcastGrid, format_: str) -> Ring:
@@ -221,9 +273,15 @@ def ring_of(grid: BroadcastGrid, format_: str) -> Ring:
     )
 
 
-def on_grid(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
+def on_grid(
+    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
+) -> list[Busy]:
     """Count cycles of the broadcast-grid cores, which leave nothing to measure either."""
-    grid = device.engines[engine].grid
+    return [_on_grid(job, device, engine, format_, search) for job in jobs]
+
+
+def _on_grid(job: Job, device: Device, engine: str, format_: str, search: Search) -> Busy:
+    grid, operands = device.engines[engine].grid, job.operands
     accumulate = accumulator_of(device.engines[engine], format_)
     assert grid is not None
     gemm = operands.gemm
@@ -233,8 +291,8 @@ def on_grid(op: Op, operands: Operands, device: Device, engine: str, format_: st
 
     cycle_s = grid.flops_per_cycle / device.engines[engine].rates[format_].value
     mac_s = best.cycles * cycle_s / (gemm.m * gemm.n * gemm.k)
-    if (mapped := in_buffers(op, operands, device, engine, format_, mac_s)) is not None:
-        return mapped
+    if (mapped := in_buffers([job], device, engine, format_, search, mac_s)) is not None:
+        return mapped[0]
     partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
     return Busy(
         peak_flops=float(gemm.batch * best.cycles * grid.flops_per_cycle),
@@ -308,8 +366,20 @@ def _bytes(words: tuple[int, int, int, int], finished: int, size: int) -> Moved:
     return Moved(a, b, result, sums_out - result + sums_in)
 
 
-def on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
+def _on_elements(
+    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
+) -> list[Busy]:
+    return [on_elements(*job, device, engine, format_) for job in jobs]
+
+
+def on_tiles(
+    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
+) -> list[Busy]:
     """Count supersteps of the fastest cut among the engine's tiles; nothing of them overlaps."""
+    return [_on_tiles(*job, device, engine, format_) for job in jobs]
+
+
+def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
     described = device.engines[engine]
     accumulate = accumulator_of(described, format_)
     machine, gemm = described.bsp, operands.gemm
@@ -347,6 +417,6 @@ ENGINE_MODELS: dict[str, EngineModel] = {
     "cores": on_cores,
     "systolic": on_arrays,
     "broadcast-grid": on_grid,
-    "spatial": on_elements,
+    "spatial": _on_elements,
     "bsp": on_tiles,
 }

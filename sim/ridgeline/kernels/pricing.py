@@ -7,14 +7,16 @@ This is the roofline with measured efficiencies, applied per op (Williams, Water
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ridgeline.errors import RidgelineError
-from ridgeline.hardware.device import Device, Engine, Work
+from ridgeline.hardware.device import Device, Work
 from ridgeline.kernels import winograd
+from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.cores import latency_of
-from ridgeline.kernels.cost import Moved, OpCost, engine_rate
-from ridgeline.kernels.engines import ENGINE_MODELS, achievable_share
+from ridgeline.kernels.cost import Moved, OpCost, peak_rates
+from ridgeline.kernels.engines import ENGINE_MODELS, Busy, Job, achievable_share
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.residence import Found, keeping, passing
@@ -22,13 +24,14 @@ from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.streams import kernel_of
 from ridgeline.kernels.traffic import (
     FAST,
+    Operands,
     Search,
     accumulator_of,
+    cache_bytes,
+    held_accumulators,
     near_levels,
-    operands_of,
-    streamed_bytes,
 )
-from ridgeline.workload.formats import bytes_of, find
+from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Gemm, Graph, Op
 
 # Frameworks do elementwise arithmetic in fp32 registers whatever the storage format is (PyTorch's
@@ -62,109 +65,183 @@ def price(
     RidgelineError
         If no engine of the device does this work in this number format.
     """
-    if op.loops is None:
-        return _streaming(op, graph, device, found)
-    return _contraction(op, graph, device, given, search, found)
+    return price_all((described(op, graph, found),), device, given, search)[0]
 
 
-def _contraction(
-    op: Op,
-    graph: Graph,
-    device: Device,
-    given: Given | None,
-    search: Search,
-    found: Found | None,
-) -> OpCost:
-    """Price a contraction on the engine that does it fastest, measured efficiencies first."""
-    format_ = find(graph.tensors[op.inputs[0]].format).rate
-    able = _engines(device, "matrix", format_, op)
-    if given is not None:
-        able = mappable(device, able, given)
-    costs = [_on_engine(op, graph, device, name, format_, given, search, found) for name in able]
-    if given is None and winograd.applies(op):
-        for name in able:
-            kernels = device.engines[name].winograd
-            if kernels is not None and format_ in kernels.formats:
-                costs += [_winograd(op, graph, device, name, format_, m) for m in kernels.outputs]
-    return min(costs, key=lambda cost: (not cost.calibrated, cost.time_s(device)))
+def price_all(
+    kinds: Sequence[Alike], device: Device, given: Given | None = None, search: Search = FAST
+) -> list[OpCost]:
+    """Return what ops cost on a device; as `price`, but all contractions are looked at together."""
+    common = _Common(device)
+    costs: dict[Alike, OpCost] = {}
+    able: dict[str, list[str]] = {}
+    contractions: dict[str, list[Alike]] = {}
+    for kind in kinds:
+        if kind.gemm is None:
+            costs[kind] = common.streaming(kind)
+            continue
+        assert kind.op is not None
+        if kind.format not in able:
+            able[kind.format] = _engines(device, "matrix", kind.format, kind.op)
+            if given is not None:
+                able[kind.format] = mappable(device, able[kind.format], given)
+        contractions.setdefault(kind.format, []).append(kind)
+    for format_, alike in contractions.items():
+        by_engine = [
+            _on_engine(alike, device, name, format_, given, search) for name in able[format_]
+        ]
+        for kind, *found in zip(alike, *by_engine, strict=True):
+            more = () if given is not None else _by_winograd(kind, device, able[format_])
+            costs[kind] = _fastest((*found, *more), common.rates)
+    return [costs[kind] for kind in kinds]
+
+
+def _fastest(costs: Sequence[OpCost], rates: Mapping[str, float]) -> OpCost:
+    """Choose the fastest price, measured efficiencies first."""
+    if len(costs) == 1:
+        return costs[0]
+    return min(costs, key=lambda cost: (not cost.calibrated, cost.spans(rates).time_s))
 
 
 def _on_engine(
-    op: Op,
-    graph: Graph,
+    kinds: Sequence[Alike],
     device: Device,
     name: str,
     format_: str,
     given: Given | None,
     search: Search,
-    found: Found | None = None,
-) -> OpCost:
+) -> list[OpCost]:
+    """Price contractions on one engine."""
     engine = device.engines[name]
-    operands = operands_of(op, graph, device, accumulator_of(engine, format_), search)
-    zeros = effect_of(op, graph, engine, operands.gemm)
+    held = held_accumulators(device, accumulator_of(engine, format_))
+    cache = cache_bytes(device)
+    jobs = [Job(kind.op, kind.operands(held, cache)) for kind in kinds if kind.op is not None]
     if given is None:
-        dense = ENGINE_MODELS[engine.kind](op, operands, device, name, format_)
+        dense = ENGINE_MODELS[engine.kind](jobs, device, name, format_, search)
     else:
-        dense = MAPPED_MODELS[engine.kind](op, operands, device, name, format_, given)
-    done = unmasked(op)
-    busy = zeros.busy(replace(dense, peak_flops=dense.peak_flops * done))
-    moved = dict.fromkeys(near_levels(device), busy.near) | dict(busy.nearer)
-    far = operands.far if busy.far is None else busy.far
-    if found is not None:
-        kept = keeping(device)
-        moved |= {level: passing(op, graph, found, i) for i, level in enumerate(kept)}
-        last = passing(op, graph, found, len(kept))
-        first = passing(op, graph, found, 0)
-        far = Moved(*(max(f - (i - o), 0.0) for f, i, o in zip(far, first, last, strict=True)))
-    moved[device.far_memory] = zeros.moved(far)
-    registers = _instructions(op.matrix_flops * zeros.issued, engine, format_)
-    moved |= {
-        level: registers
-        for level, description in device.memory.items()
-        if description.kind == "registers"
-    }
-    cost = OpCost(
-        latency_s=latency_of(achievable_share(op, device, name, format_), device) + busy.latency_s,
-        engine_work={f"{name}.{format_}": busy.peak_flops},
-        flops={f"{name}.{format_}": op.matrix_flops * zeros.worked * done},
-        traffic_bytes={level: by_operand.total for level, by_operand in moved.items()},
-        moved=moved,
-        useful=zeros.useful,
-        issued=zeros.issued,
-        stored=(zeros.a_stored, zeros.b_stored),
-        notes=zeros.notes,
-        waiting_s=busy.waiting_s,
-        calibrated=busy.calibrated,
-        mapping=busy.mapping,
-        mapped=busy.mapped,
-    )
-    if op.vector_flops:  # a fused epilogue: bias, scaling
-        _add_vector(cost, op, device)
-    cost = _with_levels(cost, device)
-    return cost if busy.copying_s is None else _with_waiting(cost, busy.copying_s, device)
+        mapped = MAPPED_MODELS[engine.kind]
+        dense = [mapped(*job, device, name, format_, given) for job in jobs]
+    priced = _Assembly(device, name, format_)
+    return [
+        priced.cost(kind, job.operands, busy)
+        for kind, job, busy in zip(kinds, jobs, dense, strict=True)
+    ]
 
 
-def _with_waiting(cost: OpCost, copying_s: float, device: Device) -> OpCost:
+class _Assembly:
+    """Puts prices on one engine together of how long it is busy."""
+
+    def __init__(self, device: Device, name: str, format_: str) -> None:
+        self.common, self.key = _Common(device), f"{name}.{format_}"
+        self.engine, self.far, self.name = device.engines[name], device.far_memory, name
+        self.format, self.kept = format_, keeping(device)
+        self.near = tuple(near_levels(device))
+        self.registers = tuple(
+            name for name, level in device.memory.items() if level.kind == "registers"
+        )
+        shape, size = self.engine.instruction, bytes_of(format_)
+        self.macs = shape.m * shape.n * shape.k
+        self.instruction = Moved(
+            a=shape.m * shape.k * size,
+            b=shape.n * shape.k * size,
+            rest=0.0,
+            partial=2 * shape.m * shape.n * bytes_of(accumulator_of(self.engine, format_)),
+        )
+
+    def cost(self, kind: Alike, operands: Operands, dense: Busy) -> OpCost:
+        """Return the price of a contraction, less what its zeros save."""
+        op, graph = kind.op, kind.graph
+        assert op is not None
+        assert graph is not None
+        zeros = effect_of(op, graph, self.engine, operands.gemm)
+        done, flops = unmasked(op), op.matrix_flops
+        peak_flops = dense.peak_flops * done * zeros.issued
+        near = zeros.moved(dense.near)
+        moved = dict.fromkeys(self.near, near)
+        moved |= {level: zeros.moved(by_operand) for level, by_operand in dense.nearer.items()}
+        far = operands.far if dense.far is None else dense.far
+        if kind.found is not None:
+            kept = [passing(op, graph, kind.found, i) for i in range(len(self.kept) + 1)]
+            moved |= dict(zip(self.kept, kept, strict=False))
+            far = Moved(
+                *(max(f - (i - o), 0.0) for f, i, o in zip(far, kept[0], kept[-1], strict=True))
+            )
+        moved[self.far] = zeros.moved(far)
+        registers = self._in_registers(flops * zeros.issued)
+        for level in self.registers:
+            moved[level] = registers
+        cost = OpCost(
+            latency_s=self._launch_s(op) + dense.latency_s,
+            engine_work={self.key: peak_flops},
+            flops={self.key: flops * zeros.worked * done},
+            traffic_bytes={level: by_operand.total for level, by_operand in moved.items()},
+            moved=moved,
+            useful=zeros.useful,
+            issued=zeros.issued,
+            stored=(zeros.a_stored, zeros.b_stored),
+            notes=zeros.notes,
+            waiting_s=dense.waiting_s,
+            calibrated=dense.calibrated,
+            mapping=dense.mapping,
+            mapped=dense.mapped,
+        )
+        if op.vector_flops:  # a fused epilogue: bias, scaling
+            self.common.add_vector(cost, op)
+        cost = self.common.with_levels(cost)
+        return cost if dense.copying_s is None else _waiting(cost, dense.copying_s, self.common)
+
+    def _launch_s(self, op: Op) -> float:
+        device = self.common.device
+        if all(row.latency is None for row in device.achievable):
+            return self.common.launch_s
+        return latency_of(achievable_share(op, device, self.name, self.format), device)
+
+    def _in_registers(self, flops: float) -> Moved:
+        """Bytes of registers that instructions read and write for so many FLOPs."""
+        count, each = flops / (2 * self.macs), self.instruction
+        return Moved(count * each.a, count * each.b, 0.0, count * each.partial)
+
+
+def _waiting(cost: OpCost, copying_s: float, common: _Common) -> OpCost:
     """Let arithmetic wait for operands that memory brings more slowly than they are copied.
 
     Panels are copied, then multiplied: the op takes its arithmetic and the longer of copying and
     memory, where memory alone would be hidden behind both.
     """
-    busy_s, memory_s = cost.compute_s(device), max(cost.memory_s(device).values(), default=0.0)
-    waiting_s = max(0.0, min(memory_s, busy_s) - copying_s)
+    spans = cost.spans(common.rates)
+    memory_s = max(spans.memory_s.values(), default=0.0)
+    waiting_s = max(0.0, min(memory_s, spans.compute_s) - copying_s)
     return replace(cost, latency_s=cost.latency_s + waiting_s, waiting_s=waiting_s)
 
 
+def _by_winograd(kind: Alike, device: Device, able: Sequence[str]) -> list[OpCost]:
+    """Price a convolution with those kernels of Winograd's that the engines have."""
+    op, graph = kind.op, kind.graph
+    assert op is not None
+    assert graph is not None
+    found = []
+    for name in able:
+        kernels = device.engines[name].winograd
+        if kernels is not None and kind.format in kernels.formats and winograd.applies(op):
+            found += [
+                _winograd(op, graph, device, name, kind, outputs) for outputs in kernels.outputs
+            ]
+    return found
+
+
 def _winograd(
-    op: Op, graph: Graph, device: Device, name: str, format_: str, outputs: int
+    op: Op, graph: Graph, device: Device, name: str, direct: Alike, outputs: int
 ) -> OpCost:
     """Price a convolution as transforms and matrix products on one engine."""
     products, transformed = winograd.as_products(op, graph, outputs)
-    cost = _on_engine(products, transformed, device, name, format_, None, FAST)
-    direct = operands_of(op, graph, device, accumulator_of(device.engines[name], format_))
-    kernels = device.engines[name].winograd
+    (cost,) = _on_engine(
+        (described(products, transformed),), device, name, direct.format, None, FAST
+    )
+    engine = device.engines[name]
+    kernels = engine.winograd
     assert kernels is not None
-    far = direct.far
+    held = held_accumulators(device, accumulator_of(engine, direct.format))
+    far = direct.operands(held, cache_bytes(device)).far
     if not kernels.fused:  # what is transformed is written, and read by the products; then theirs
         again, sizes = cost.moved[device.far_memory], transformed.tensors
         far = Moved(
@@ -181,7 +258,7 @@ def _winograd(
         issued=products.matrix_flops / op.matrix_flops,
         notes=(*cost.notes, f"Winograd F({outputs} x {outputs}, 3 x 3): {kernels.source}"),
     )
-    return _with_levels(cost, device)
+    return _Common(device).with_levels(cost)
 
 
 def unmasked(op: Op) -> float:
@@ -198,54 +275,53 @@ def unmasked(op: Op) -> float:
     return (tiles + 1) / (2 * tiles)
 
 
-def _instructions(flops: float, engine: Engine, format_: str) -> Moved:
-    """Bytes of registers that instructions read and write for so many FLOPs."""
-    shape, size = engine.instruction, bytes_of(format_)
-    count = flops / (2 * shape.m * shape.n * shape.k)
-    return Moved(
-        a=count * shape.m * shape.k * size,
-        b=count * shape.n * shape.k * size,
-        rest=0.0,
-        partial=count * 2 * shape.m * shape.n * bytes_of(accumulator_of(engine, format_)),
-    )
+class _Common:
+    """What the prices of all ops on a device have in common."""
 
-
-def _streaming(op: Op, graph: Graph, device: Device, found: Found | None) -> OpCost:
-    moved = float(streamed_bytes(op, graph))
-    traffic = dict.fromkeys(device.memory, moved)
-    if found is not None:
-        kept = keeping(device)
-        traffic |= {
-            level: passing(op, graph, found, i).total
-            for i, level in enumerate((*kept, device.far_memory))
+    def __init__(self, device: Device) -> None:
+        self.device, self.launch_s = device, device.launch_latency.value
+        self.rates = peak_rates(device)
+        self.achievable = {
+            name: level.achievable.value
+            for name, level in device.memory.items()
+            if level.bandwidth is not None
         }
-    row = kernel_of(op, device)
-    latency_s = device.launch_latency.value if row is None else row.latency.value
-    cost = OpCost(latency_s=latency_s, traffic_bytes=traffic)
-    if op.vector_flops or row is not None:
-        _add_vector(cost, op, device)
-    if row is not None:  # measured: no longer what its FLOPs would take
-        for key in cost.engine_work:
-            busy_s = 0.0 if row.throughput is None else moved / row.throughput.value
-            cost.engine_work[key] = busy_s * engine_rate(device, key)
-    return _with_levels(cost, device)
+        self._vector = ""
 
+    def streaming(self, kind: Alike) -> OpCost:
+        """Price what moves so many bytes through all of the memory."""
+        op, device = kind.op, self.device
+        traffic = dict.fromkeys(device.memory, kind.streamed_bytes)
+        if kind.found is not None and op is not None and kind.graph is not None:
+            for level, name in enumerate((*keeping(device), device.far_memory)):
+                traffic[name] = passing(op, kind.graph, kind.found, level).total
+        row = None if op is None else kernel_of(op, device)
+        latency_s = self.launch_s if row is None else row.latency.value
+        cost = OpCost(latency_s=latency_s, traffic_bytes=traffic)
+        if op is not None and (op.vector_flops or row is not None):
+            self.add_vector(cost, op)
+        if row is not None:  # measured: no longer what its FLOPs would take
+            for key in cost.engine_work:
+                rate = row.throughput
+                busy_s = 0.0 if rate is None else kind.streamed_bytes / rate.value
+                cost.engine_work[key] = busy_s * self.rates[key]
+        return self.with_levels(cost)
 
-def _with_levels(cost: OpCost, device: Device) -> OpCost:
-    """Turn the traffic into work at every level that has a bandwidth."""
-    for name, moved in cost.traffic_bytes.items():
-        level = device.memory[name]
-        if level.bandwidth is not None:
-            cost.level_work[name] = moved / level.achievable.value
-    return cost
+    def with_levels(self, cost: OpCost) -> OpCost:
+        """Turn the traffic into work at every level that has a bandwidth."""
+        for name, share in self.achievable.items():
+            cost.level_work[name] = cost.traffic_bytes[name] / share
+        return cost
 
-
-def _add_vector(cost: OpCost, op: Op, device: Device) -> None:
-    able = _engines(device, "vector", VECTOR_FORMAT, op)
-    name = max(able, key=lambda engine: device.engines[engine].rates[VECTOR_FORMAT].value)
-    key = f"{name}.{VECTOR_FORMAT}"
-    cost.engine_work[key] = cost.engine_work.get(key, 0.0) + op.vector_flops
-    cost.flops[key] = cost.flops.get(key, 0.0) + op.vector_flops
+    def add_vector(self, cost: OpCost, op: Op) -> None:
+        """Add an op's arithmetic outside of contractions, on the fastest engine that does it."""
+        if not self._vector:
+            able = _engines(self.device, "vector", VECTOR_FORMAT, op)
+            rates = {name: self.device.engines[name].rates[VECTOR_FORMAT].value for name in able}
+            self._vector = f"{max(able, key=lambda name: rates[name])}.{VECTOR_FORMAT}"
+        key = self._vector
+        cost.engine_work[key] = cost.engine_work.get(key, 0.0) + op.vector_flops
+        cost.flops[key] = cost.flops.get(key, 0.0) + op.vector_flops
 
 
 def _engines(device: Device, work: Work, format_: str, op: Op) -> list[str]:

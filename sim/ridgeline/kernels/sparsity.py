@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ridgeline.hardware.device import Engine
 from ridgeline.hardware.skip import Skip
@@ -30,9 +29,6 @@ from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.workload.formats import find
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass
 from ridgeline.workload.sparsity import Sparsity, n_of_m
-
-if TYPE_CHECKING:
-    from ridgeline.kernels.engines import Busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +58,9 @@ class Effect:
 
     def moved(self, dense: Moved) -> Moved:
         """Bytes of operands where they pass a memory level compressed."""
+        if self.a_stored == self.b_stored == 1.0:
+            return dense
         return dense._replace(a=dense.a * self.a_stored, b=dense.b * self.b_stored)
-
-    def busy(self, dense: Busy) -> Busy:
-        """Time on the engine and bytes near it."""
-        return replace(
-            dense,
-            peak_flops=dense.peak_flops * self.issued,
-            near=self.moved(dense.near),
-            nearer={name: self.moved(moved) for name, moved in dense.nearer.items()},
-        )
 
 
 DENSE = Effect()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from ridgeline.hardware.device import Device, Engine, MemoryLevel
@@ -123,7 +124,7 @@ class Search(NamedTuple):
 FAST = Search()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Operands:
     """A contraction as a matrix product, with the bytes of its operands.
 
@@ -133,18 +134,28 @@ class Operands:
         Footprints of the first two inputs.
     rest_bytes
         Everything else that is read or written, once: the result, a bias.
-    far
-        Bytes that pass the farthest memory level.
-    search
-        How a mapping is searched for, where there are buffers that need one.
+    held
+        Output elements that stay next to the engines, see `held_accumulators`.
+    cache_bytes
+        Of the last cache before the farthest memory.
     """
 
     gemm: Gemm
     a_bytes: int
     b_bytes: int
     rest_bytes: int
-    far: Moved
-    search: Search = FAST
+    held: int
+    cache_bytes: float
+
+    @cached_property
+    def far(self) -> Moved:
+        """Bytes that pass the farthest memory level."""
+        gemm, a, b = self.gemm, self.a_bytes, self.b_bytes
+        tile = output_tile(gemm.m, gemm.n, self.held)
+        a_trips, b_trips = cached_trips(
+            gemm, a / gemm.batch, b / gemm.batch, tile, self.cache_bytes
+        )
+        return Moved(float(a * a_trips), float(b * b_trips), float(self.rest_bytes))
 
     def through(self, rows: int, columns: int, partial: float = 0.0) -> Moved:
         """Bytes that pass a level with this output tile below it."""
@@ -156,25 +167,16 @@ class Operands:
         )
 
 
-def operands_of(
-    op: Op, graph: Graph, device: Device, accumulate: str, search: Search = FAST
-) -> Operands:
-    """Look at a contraction as a matrix product on a device."""
-    assert op.loops is not None
-    gemm = as_gemm(op.loops, op.priced_as)
-    a, b = (graph.tensors[name].bytes for name in op.inputs[:2])
-    rest = streamed_bytes(op, graph) - a - b
-    tile = output_tile(gemm.m, gemm.n, held_accumulators(device, accumulate))
-    cache = max((level.capacity.value for level in near_levels(device).values()), default=0.0)
-    a_trips, b_trips = cached_trips(gemm, a / gemm.batch, b / gemm.batch, tile, cache)
-    far = Moved(float(a * a_trips), float(b * b_trips), float(rest))
-    return Operands(gemm, a, b, rest, far, search)
+def cache_bytes(device: Device) -> float:
+    """Capacity of the largest memory level before the farthest."""
+    return max((level.capacity.value for level in near_levels(device).values()), default=0.0)
 
 
 def near_levels(device: Device) -> dict[str, MemoryLevel]:
     """Memory levels between the registers and the farthest one."""
+    far = device.far_memory
     return {
         name: level
         for name, level in device.memory.items()
-        if level.kind != "registers" and name != device.far_memory
+        if level.kind != "registers" and name != far
     }

@@ -18,8 +18,10 @@ that nothing hides: twice the latency of the farthest memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,13 +99,10 @@ class Blocking:
     partial_bytes: float
 
 
-@lru_cache(maxsize=65536)
-def best_blocking(
-    gemm: Gemm, a_bytes: float, b_bytes: float, floor_s: float, machine: Machine
-) -> Blocking:
-    """Choose tile and split of a product.
+class Job(NamedTuple):
+    """A product, and what the choice of its tile depends on besides.
 
-    Parameters
+    Attributes
     ----------
     a_bytes, b_bytes
         Footprints of the operands: A passes the near levels once for every column of tiles, B once
@@ -111,25 +110,74 @@ def best_blocking(
     floor_s
         Time that something else takes at least, the farthest memory for example.
     """
-    rows, columns, split = _candidates(machine.tiles)
-    down, across = np.ceil(gemm.m / rows), np.ceil(gemm.n / columns)
-    waves = np.ceil(gemm.batch * down * across * split / machine.processors)
-    flops = waves * 2 * rows * columns * np.ceil(gemm.k / split)
+
+    gemm: Gemm
+    a_bytes: float
+    b_bytes: float
+    floor_s: float
+    machine: Machine
+
+
+_found: dict[Job, Blocking] = {}
+_MOST_FOUND = 16384
+
+
+def best_blockings(jobs: Sequence[Job]) -> list[Blocking]:
+    """Choose tile and split of each of some products."""
+    known = {job: _found.get(job) for job in jobs}
+    missing: dict[tuple[tuple[int, int], ...], list[Job]] = {}
+    for job, blocking in known.items():
+        if blocking is None:
+            missing.setdefault(job.machine.tiles, []).append(job)
+    new: dict[Job, Blocking] = {}
+    for tiles, alike in missing.items():
+        new.update(zip(alike, _best(alike, tiles), strict=True))
+    if len(_found) + len(new) > _MOST_FOUND:
+        _found.clear()
+    _found.update(new)
+    return [known[job] or new[job] for job in jobs]
+
+
+def best_blocking(
+    gemm: Gemm, a_bytes: float, b_bytes: float, floor_s: float, machine: Machine
+) -> Blocking:
+    """Choose tile and split of a product; see `Job`."""
+    return best_blockings([Job(gemm, a_bytes, b_bytes, floor_s, machine)])[0]
+
+
+def _best(jobs: Sequence[Job], tiles: tuple[tuple[int, int], ...]) -> list[Blocking]:
+    """Choose among tiles and splits: along the last axis of all arrays here."""
+    rows, columns, split = _candidates(tiles)
+    table = np.array(
+        [
+            (
+                job.gemm.m, job.gemm.n, job.gemm.k, job.gemm.batch, job.a_bytes, job.b_bytes,
+                job.floor_s, job.machine.processors, job.machine.rate_flop_per_s,
+                job.machine.near_bytes_per_s, job.machine.round_latency_s, job.machine.launch_s,
+            )
+            for job in jobs
+        ],
+        np.float64,
+    )  # fmt: skip
+    m, n, k, batch, a, b, floor, processors, rate, near_rate, round_latency, launch = (
+        column[:, np.newaxis] for column in table.T
+    )
+    down, across = np.ceil(m / rows), np.ceil(n / columns)
+    waves = np.ceil(batch * down * across * split / processors)
+    flops = waves * 2 * rows * columns * np.ceil(k / split)
     resident = np.minimum(waves, _RESIDENT) * rows * columns
     filled = np.sqrt(np.minimum(1.0, resident / _FULL))
-    arithmetic = flops / (machine.rate_flop_per_s / machine.processors * filled)
+    arithmetic = flops / (rate / processors * filled)
     is_split = split > 1
-    partial = np.where(is_split, 2.0 * _PARTIAL_BYTES * split * gemm.batch * gemm.m * gemm.n, 0.0)
-    near = (a_bytes * across + b_bytes * down + partial) / machine.near_bytes_per_s
-    latency = np.ceil(waves / _RESIDENT) * machine.round_latency_s + is_split * machine.launch_s
-    time = latency + np.maximum(np.maximum(arithmetic, near), floor_s)
-    time[is_split & (gemm.k < _LEAST_SUM * split)] = np.inf
-    best = int(np.argmin(time))
-    return Blocking(
-        int(rows[best]),
-        int(columns[best]),
-        int(split[best]),
-        float(arithmetic[best]),
-        float(latency[best]),
-        float(partial[best]),
-    )
+    partial = np.where(is_split, 2.0 * _PARTIAL_BYTES * split * batch * m * n, 0.0)
+    near = (a * across + b * down + partial) / near_rate
+    latency = np.ceil(waves / _RESIDENT) * round_latency + is_split * launch
+    time = latency + np.maximum(np.maximum(arithmetic, near), floor)
+    time[is_split & (k < _LEAST_SUM * split)] = np.inf
+    best = np.argmin(time, axis=1)
+    each = np.arange(len(jobs))
+    chosen = (arithmetic[each, best], latency[each, best], partial[each, best])
+    return [
+        Blocking(int(rows[at]), int(columns[at]), int(split[at]), *found)
+        for at, *found in zip(best.tolist(), *(values.tolist() for values in chosen), strict=True)
+    ]

@@ -4,7 +4,8 @@ The graph is divided between the devices of an op (`shard`), told what to comput
 (`recompute`), and cut into stages (`partition`). Each stage becomes a few blocks of tasks: what is
 done once at the beginning, forward and backward of one micro-batch, the updates. The pipeline's
 schedule says in which order they are played; they are copied as arrays, so that a step of a
-million tasks takes no longer to write than its blocks.
+million tasks takes no longer to write than its blocks. The same step is written once (`draft`); the
+prices of its ops are filled in for each device.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from functools import lru_cache
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.engine.program import Program
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.experts import with_experts
 from ridgeline.parallel.host import Host
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Partition, partition
 from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.prices import Prices
+from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import Sharded, shard
 from ridgeline.parallel.spread import slowest
@@ -97,11 +100,10 @@ def lower(
     ConfigError
         If the graph can not be divided or cut as the plan says.
     """
-    builder = ProgramBuilder()
-    idle_s = 0.0 if plan.issue_ahead else plan.issue
-    prices = Prices(builder, cluster.device, slowest(plan.devices, plan.spread), idle_s)
-    far = prices.accounts[cluster.device.far_memory]
-    wires = Wires(builder, topology, far, merge=fold)
+    builder, idle_s = ProgramBuilder(), 0.0 if plan.issue_ahead else plan.issue
+    prices = Prices(cluster.device, slowest(plan.devices, plan.spread), idle_s)
+    prices.add_to(builder)
+    wires = Wires(builder, topology, prices.accounts[cluster.device.far_memory], merge=fold)
     mesh = Mesh.of(plan)
     flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
     sharded, local = _local(
@@ -113,27 +115,57 @@ def lower(
         flops_per_byte,
         plan.recompute,
     )
-    costs = [prices.cost(op, local) for op in local.ops]
+    costs = prices.costs(local)
     n_parts = plan.pipeline * plan.chunks
     times = [cost.time_s(cluster.device) for cost in costs] if n_parts > 1 else []
     cut = _cut(Same(local), tuple(times), n_parts)
+
+    def write() -> Draft:
+        divided = sharded.divided
+        return _written(builder, wires, mesh, plan, cut, divided, cluster.device, fold=fold)
+
+    draft = draft_of(Subject(local, cut, topology, plan, fold, prices.kept), write)
+    program, of_rows = prices.fill(draft.program, draft.rows)
+    return Lowered(
+        program=program,
+        graph=local,
+        op_costs=tuple(costs),
+        cost_of_row=dict(zip(draft.rows.values(), of_rows, strict=True)),
+        dimension_of_row=draft.dimension_of_row,
+        talks=draft.talks,
+        classes=draft.classes,
+        schedules=draft.schedules,
+        whole=sharded.whole,
+        unlike=draft.unlike,
+    )
+
+
+def _written(
+    builder: ProgramBuilder,
+    wires: Wires,
+    mesh: Mesh,
+    plan: Plan,
+    cut: Partition,
+    divided: frozenset[str],
+    device: Device,
+    *,
+    fold: bool,
+) -> Draft:
+    """Write a step; nothing of the device but what its caches keep may matter here."""
     overlaps = {"data": plan.overlap, "beyond": plan.overlap, "tensor": plan.overlap_tensor}
     blocking = frozenset(name for name, does in overlaps.items() if not does)
     ahead = plan.issue and plan.issue_ahead
     host = Host(builder, plan.issue, waits=plan.pipeline > 1) if ahead else None
-    writer = Writer(builder, prices, wires, mesh, blocking, host)
-    step = Step(plan, writer, cut, sharded.divided, fold=fold)
+    rows = OpenRows(builder, device)
+    step = Step(plan, Writer(builder, rows, wires, mesh, blocking, host), cut, divided, fold=fold)
     step.write()
-    return Lowered(
+    return Draft(
         program=builder.build().with_private_resources(),
-        graph=local,
-        op_costs=tuple(costs),
-        cost_of_row=prices.cost_of_row,
+        rows=rows.numbers,
         dimension_of_row=wires.dimension_of_row,
         talks=wires.talks,
         classes=tuple(members for team in step.teams for members in team.members),
         schedules=tuple(step.ends.schedules),
-        whole=sharded.whole,
         unlike=step.unlike,
     )
 

@@ -1,22 +1,55 @@
-"""What the ops of a graph cost in a Program: equal ops are priced once."""
+"""What the ops of a graph cost on a device, and in a Program: equal ops are priced once."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.engine.builder import ProgramBuilder
+from ridgeline.engine.filling import Filling, filled
+from ridgeline.engine.program import Account, Program
 from ridgeline.hardware.device import Device
-from ridgeline.kernels import OpCost, price
-from ridgeline.kernels.cost import places, price_of_place
-from ridgeline.kernels.residence import Found, keeping, residence
+from ridgeline.kernels import OpCost
+from ridgeline.kernels.alike import Alike, alike, moving
+from ridgeline.kernels.cost import peak_rates, places, price_of_place
+from ridgeline.kernels.pricing import price_all
+from ridgeline.kernels.residence import keeping, residence
 from ridgeline.kernels.streams import check_kernels
 from ridgeline.parallel.shard import COLLECTIVES
-from ridgeline.workload.graph import Graph, Op, Pass, Same, Tensor
+from ridgeline.workload.graph import Graph, Op, Pass, Same
+
+_FREE = OpCost(0.0)
+_NOTHING = Alike((), 0, None, None)
+
+
+class OpenRows:
+    """Cost rows of ops in a program that is written before anything is priced."""
+
+    def __init__(self, builder: ProgramBuilder, device: Device) -> None:
+        self.builder, self.device = builder, device
+        self.numbers: dict[Alike, int] = {}
+
+    def op(self, op: Op, graph: Graph) -> int:
+        """Return the cost row of an op."""
+        return self._number(_kind(op, graph, self.device))
+
+    def moving(self, size_bytes: float) -> int:
+        """Return the cost row of what only moves so many bytes through all of the memory."""
+        return self._number(moving(size_bytes))
+
+    def nothing(self) -> int:
+        """Return the cost row of what takes no time."""
+        return self._number(_NOTHING)
+
+    def _number(self, kind: Alike) -> int:
+        if kind not in self.numbers:
+            self.numbers[kind] = self.builder.add_open_cost()
+        return self.numbers[kind]
 
 
 class Prices:
-    """What the ops of a graph cost on a device: equal ops are priced once.
+    """What ops cost on a device.
 
     Parameters
     ----------
@@ -24,65 +57,89 @@ class Prices:
         Time of the device's work over that of a typical device (`parallel.spread`).
     idle_s
         What the device waits for before each op of the forward and backward pass.
+
+    Attributes
+    ----------
+    resources
+        Engines by format and memory levels with a bandwidth, by name: their place among the
+        resources of a program. They only bound how fast a task is, so equal devices have one.
+    accounts
+        Engines by format and memory levels: their place among the accounts of a program.
     """
 
-    def __init__(
-        self, builder: ProgramBuilder, device: Device, slower: float = 1.0, idle_s: float = 0.0
-    ) -> None:
+    def __init__(self, device: Device, slower: float = 1.0, idle_s: float = 0.0) -> None:
         check_kernels(device)
-        self.builder, self.device, self.slower, self.idle_s = builder, device, slower, idle_s
-        self.cost_of_row: dict[int, OpCost] = {}
-        self._costs: dict[object, OpCost] = {}
-        self._by_op: dict[int, tuple[Op, OpCost]] = {}
-        self._rows: dict[int, int] = {}
-        self._caches = keeping(device)
-        self.accounts = self._accounts()
-        self._resources = self._engines_and_levels()
+        self.device, self.slower, self.idle_s = device, slower, idle_s
+        self._costs: dict[Alike, OpCost] = {_NOTHING: _FREE}
+        self._capacities = peak_rates(device)
+        self._lines = {place: _line(device, place) for place in places(device)}
+        self.resources = {name: number for number, name in enumerate(self._capacities)}
+        self.accounts = {place: number for number, place in enumerate(self._lines)}
+
+    def add_to(self, builder: ProgramBuilder) -> None:
+        """Add the device's resources and accounts to a builder that has none."""
+        for name, capacity in self._capacities.items():
+            builder.add_resource(f"device/{name}", capacity)
+        for line in self._lines.values():
+            builder.add_account(line.component, line.place, line.unit, line.price_j)
+
+    @property
+    def kept(self) -> tuple[object, ...]:
+        """What a program that is filled must have been written with: all but the numbers.
+
+        And the sizes of caches that keep tensors: equal ops differ in what these hold for them.
+        """
+        lines = [(line.component, line.place, line.unit) for line in self._lines.values()]
+        return tuple(self.resources), tuple(lines), _kept(self.device)
 
     def cost(self, op: Op, graph: Graph) -> OpCost:
         """Price an op; a collective costs nothing here."""
-        known = self._by_op.get(id(op))
-        if known is None or known[0] is not op:
-            known = self._by_op[id(op)] = op, self._cost(op, graph)
-        return known[1]
+        return _FREE if op.kind in COLLECTIVES else self._of((_kind(op, graph, self.device),))[0]
 
-    def _cost(self, op: Op, graph: Graph) -> OpCost:
-        found = residence(graph, self.device).get(id(op)) if self._caches else None
-        key = _signature(op, graph), found
-        if key not in self._costs:
-            free = op.kind in COLLECTIVES
-            self._costs[key] = OpCost(0.0) if free else self._issued(op, graph, found)
-        return self._costs[key]
-
-    def row(self, cost: OpCost) -> int:
-        """Return the cost row of an op's price."""
-        if id(cost) not in self._rows:
-            works = {**cost.engine_work, **cost.level_work}
-            counts = {**cost.flops, **cost.traffic_bytes}
-            row = self.builder.add_cost(
-                [Phase(cost.latency_s, {self._resources[n]: w for n, w in works.items()})],
-                {self.accounts[place]: count for place, count in counts.items()},
-            )
-            self._rows[id(cost)] = row
-            self.cost_of_row[row] = cost
-        return self._rows[id(cost)]
+    def costs(self, graph: Graph) -> list[OpCost]:
+        """Price all ops of a graph."""
+        kinds, chosen = _distinct(Same(graph), _Caches(self.device))
+        found = [*self._of(kinds), _FREE]
+        return [found[number] for number in chosen]
 
     def streaming(self, size_bytes: float) -> OpCost:
-        """Return the price of an op that only moves so many bytes through all of the memory."""
-        key = ("streaming", size_bytes)
-        if key not in self._costs:
-            cost = OpCost(self.device.launch_latency.value)
-            for name, level in self.device.memory.items():
-                cost.traffic_bytes[name] = size_bytes
-                if level.bandwidth is not None:
-                    cost.level_work[name] = size_bytes / level.achievable.value
-            self._costs[key] = self._slowed(cost)
-        return self._costs[key]
+        """Return the price of what only moves so many bytes through all of the memory."""
+        return self._of((moving(size_bytes),))[0]
 
-    def _issued(self, op: Op, graph: Graph, found: Found | None) -> OpCost:
-        cost = self._slowed(price(op, graph, self.device, found=found))
-        if not self.idle_s or op.pass_ is Pass.UPDATE:  # updates are issued together
-            return cost
+    def fill(self, program: Program, rows: Mapping[Alike, int]) -> tuple[Program, list[OpCost]]:
+        """Price the open rows of a program that was written with these resources and accounts.
+
+        Returns
+        -------
+        Program, list of OpCost
+            The same program for this device, and the prices in the order of `rows`.
+        """
+        costs = self._of(tuple(rows))
+        filling = Filling(list(rows.values()))
+        for cost in costs:
+            filling.latency_s.append(cost.latency_s)
+            for works in (cost.engine_work, cost.level_work):
+                for name, amount in works.items():
+                    filling.work_resource.append(self.resources[name])
+                    filling.work_amount.append(amount)
+            filling.work_ptr.append(len(filling.work_resource))
+            for counts in (cost.flops, cost.traffic_bytes):
+                for place, count in counts.items():
+                    filling.event_account.append(self.accounts[place])
+                    filling.event_count.append(count)
+            filling.event_ptr.append(len(filling.event_account))
+        capacities, lines = list(self._capacities.values()), tuple(self._lines.values())
+        return filled(program, filling, capacities, lines), costs
+
+    def _of(self, kinds: Sequence[Alike]) -> list[OpCost]:
+        missing = [kind for kind in kinds if kind not in self._costs]
+        for kind, cost in zip(missing, price_all(missing, self.device), strict=True):
+            self._costs[kind] = self._issued(kind, self._slowed(cost))
+        return [self._costs[kind] for kind in kinds]
+
+    def _issued(self, kind: Alike, cost: OpCost) -> OpCost:
+        if not self.idle_s or kind.op is None or kind.op.pass_ is Pass.UPDATE:
+            return cost  # updates are issued together
         return replace(cost, latency_s=cost.latency_s + self.idle_s)
 
     def _slowed(self, cost: OpCost) -> OpCost:
@@ -94,68 +151,42 @@ class Prices:
             level_work={name: work * self.slower for name, work in cost.level_work.items()},
         )
 
-    def _accounts(self) -> dict[str, int]:
-        """Open a ledger account for every engine and format and every memory level."""
-        accounts = {}
-        for place in places(self.device):
-            component, unit, price_j = price_of_place(self.device, place)
-            accounts[place] = self.builder.add_account(component, place, unit, price_j)
-        return accounts
 
-    def _engines_and_levels(self) -> dict[str, int]:
-        """Resources of a device; they only bound how fast a task is, so equal devices have one."""
-        resources: dict[str, int] = {}
-        for engine_name, engine in self.device.engines.items():
-            for format_, rate in engine.rates.items():
-                key = f"{engine_name}.{format_}"
-                resources[key] = self.builder.add_resource(f"device/{key}", rate.value)
-        for name, level in self.device.memory.items():
-            if level.bandwidth is not None:
-                resources[name] = self.builder.add_resource(f"device/{name}", level.bandwidth.value)
-        return resources
+def _line(device: Device, place: str) -> Account:
+    component, unit, price_j = price_of_place(device, place)
+    return Account(component, place, unit, price_j)
 
 
-class _Signature:
-    """What the price of an op depends on, hashed once for all devices that price it."""
+def _kept(device: Device) -> tuple[tuple[str, float], ...]:
+    return tuple((name, device.memory[name].capacity.value) for name in keeping(device))
 
-    __slots__ = ("hash", "key")
 
-    def __init__(self, key: tuple[object, ...]) -> None:
-        self.key, self.hash = key, hash(key)
+def _kind(op: Op, graph: Graph, device: Device) -> Alike:
+    """Return the ops that an op is priced with, which find their operands in the same caches."""
+    return alike(op, graph, residence(graph, device).get(id(op)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Caches:
+    """A device as a key: equal to those with the same caches that keep tensors."""
+
+    device: Device
 
     def __hash__(self) -> int:
-        return self.hash
+        return hash(_kept(self.device))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Signature) and other.key == self.key
+        return isinstance(other, _Caches) and _kept(other.device) == _kept(self.device)
 
 
-@lru_cache(maxsize=64)
-def _known_signatures(same: Same) -> dict[int, tuple[Op, _Signature]]:
-    """Return the signatures of a graph's ops that are known; points of a study share them."""
-    return {}
-
-
-def _signature(op: Op, graph: Graph) -> _Signature:
-    known = _known_signatures(Same(graph))
-    found = known.get(id(op))
-    if found is None or found[0] is not op:
-        tensors = graph.tensors
-        key = (
-            op.kind,
-            op.pass_,
-            op.loops,
-            op.vector_flops,
-            op.input_passes,
-            op.output_passes,
-            op.attrs,
-            tuple(_look(tensors[n]) for n in op.inputs),
-            tuple(_look(tensors[n]) for n in op.outputs),
-        )
-        found = known[id(op)] = op, _Signature(key)
-    return found[1]
-
-
-def _look(tensor: Tensor) -> tuple[object, ...]:
-    """Return what the price of an op may depend on."""
-    return tensor.shape, tensor.format, tensor.sparsity
+@lru_cache(maxsize=8)
+def _distinct(same: Same, caches: _Caches) -> tuple[tuple[Alike, ...], tuple[int, ...]]:
+    """Return the different ops of a graph, and for each op which it is: -1 of a collective."""
+    kinds: dict[Alike, int] = {}
+    chosen = [
+        -1
+        if op.kind in COLLECTIVES
+        else kinds.setdefault(_kind(op, same.graph, caches.device), len(kinds))
+        for op in same.graph.ops
+    ]
+    return tuple(kinds), tuple(chosen)

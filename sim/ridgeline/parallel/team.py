@@ -16,20 +16,18 @@ import numpy as np
 
 from ridgeline.engine.blocks import Block, port
 from ridgeline.engine.builder import ProgramBuilder
-from ridgeline.kernels import OpCost
 from ridgeline.parallel.head_copies import NEIGHBOURS
 from ridgeline.parallel.held import block_entries
 from ridgeline.parallel.host import HOST, Host, Issuing
 from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.offload import COPIES, Copying
-from ridgeline.parallel.prices import Prices
+from ridgeline.parallel.prices import OpenRows
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.wires import Talk, Wires
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 
 COLLECTIVE = "collective"
-_NOTHING = OpCost(0.0)
 ALONG: Mapping[str, tuple[str, ...]] = {
     "data": ("data", "context"),
     "beyond": ("beyond", "context"),
@@ -135,7 +133,7 @@ class Writer:
     """
 
     builder: ProgramBuilder
-    prices: Prices
+    rows: OpenRows
     wires: Wires
     mesh: Mesh
     blocking: frozenset[str]
@@ -211,11 +209,10 @@ class Writer:
             issued = issuing.add(op.name, last=i == final) if issuing else [()] * size
             awaited = [made[name] for name in op.inputs if name in made]
             awaited += [*inner, *copying.pending]
+            row = self.rows.op(op, graph)
             for r in range(size):
                 needs = {chain[r], *before, *(there[r] for there in awaited), *issued[r]}
-                chain[r] = self._compute(
-                    block, team, r, op, self.prices.cost(op, graph), sorted(needs), changes
-                )
+                chain[r] = self._compute(block, team, r, op, row, sorted(needs), changes)
             before, inner, copying.pending = (), [], []
             made.update(dict.fromkeys(op.outputs, tuple(chain)))
             kept = [name for name in op.outputs if name in accumulated]
@@ -264,7 +261,7 @@ class Writer:
         team: Team,
         r: int,
         op: Op,
-        cost: OpCost,
+        row: int,
         deps: Sequence[int],
         changes: Iterable[MemoryEntry],
         label: str = "",
@@ -273,7 +270,7 @@ class Writer:
             block,
             op.pass_.value,
             label or op.name,
-            cost=self.prices.row(cost),
+            cost=row,
             stream=team.stream("compute", r),
             deps=deps,
             multiplicity=team.multiplicity,
@@ -335,18 +332,19 @@ class Writer:
         self, block: Block, team: Team, op: Op, copies: list[tuple[int, ...]], chain: list[int]
     ) -> None:
         """Let what follows the block wait for copies that its last layer has begun."""
+        row = self.rows.nothing()
         for r in range(len(team)):
             needs = sorted({chain[r], *(there[r] for there in copies)})
-            chain[r] = self._compute(block, team, r, op, _NOTHING, needs, (), "copies end")
+            chain[r] = self._compute(block, team, r, op, row, needs, (), "copies end")
 
     def _accumulate(
         self, block: Block, team: Team, op: Op, graph: Graph, kept: list[str], chain: list[int]
     ) -> None:
         """Add gradients to those of the micro-batches before: read both, write one."""
-        cost = self.prices.streaming(3.0 * sum(graph.tensors[name].bytes for name in kept))
+        row = self.rows.moving(3.0 * sum(graph.tensors[name].bytes for name in kept))
         for r in range(len(team)):
             chain[r] = self._compute(
-                block, team, r, op, cost, (chain[r],), (), f"{op.name}.accumulate"
+                block, team, r, op, row, (chain[r],), (), f"{op.name}.accumulate"
             )
 
     def _collective(

@@ -11,6 +11,7 @@ from ridgeline.engine.program import Floats, Ints
 from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
+from ridgeline.kernels.cost import Spans, peak_rates
 from ridgeline.parallel.host import ISSUE
 from ridgeline.parallel.lower import COLLECTIVE, Lowered
 from ridgeline.workload.graph import Pass
@@ -57,21 +58,22 @@ def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAc
     total = timeline.makespan_s
     update = _kind(program.kind_names, Pass.UPDATE.value)
 
-    rows, counts = np.unique(
-        np.stack([program.cost[mine], program.kind[mine] == update]), axis=1, return_counts=True
-    )
+    of_row = np.bincount(2 * program.cost[mine] + (program.kind[mine] == update))
     compute, stall, optimizer = [], [], []
+    rates = peak_rates(device)
     limits: dict[str, list[float]] = {}
-    for row, is_update, count in zip(rows[0], rows[1], counts, strict=True):
-        cost = lowered.cost_of_row[int(row)]
-        duration = cost.time_s(device)
-        arithmetic = cost.latency_s - cost.waiting_s + cost.compute_s(device)
+    for found in np.flatnonzero(of_row).tolist():
+        (row, is_update), count = divmod(found, 2), int(of_row[found])
+        cost = lowered.cost_of_row[row]
+        spans = cost.spans(rates)
+        duration = spans.time_s
+        arithmetic = cost.latency_s - cost.waiting_s + spans.compute_s
         if is_update:
             optimizer.append(count * duration)
         else:
             compute.append(count * arithmetic)
             stall.append(count * (duration - arithmetic))
-        limits.setdefault(limiting(cost, device), []).append(float(count * duration))
+        limits.setdefault(_limiting(cost, spans), []).append(count * duration)
 
     busy = union(timeline.start_s[mine], timeline.end_s[mine])
     network = union(*_collective_intervals(timeline, rank))
@@ -108,6 +110,8 @@ def _exposed_by_kind(
     Where several go on at once, the time counts to the first of them in the order of `_KINDS`.
     """
     tasks = _communication(timeline, rank)
+    if len(tasks) == 0:
+        return {EXPOSED: exposed_s}
     along = np.array([lowered.dimension_of_row.get(row, "") for row in range(_rows(timeline))])
     of_task = along[timeline.program.cost[tasks]]
     present = [kinds for kinds in _KINDS if np.isin(of_task, kinds).any()]
@@ -181,9 +185,13 @@ def critical_rank(timeline: Timeline) -> int:
 
 def limiting(cost: OpCost, device: Device) -> str:
     """Name what takes the largest part of an op's time."""
-    times = {f"{name} bandwidth": t for name, t in cost.memory_s(device).items()}
+    return _limiting(cost, cost.spans(peak_rates(device)))
+
+
+def _limiting(cost: OpCost, spans: Spans) -> str:
+    times = {f"{name} bandwidth": t for name, t in spans.memory_s.items()}
     if cost.engine_work:
-        times[f"{next(iter(cost.engine_work))} arithmetic"] = cost.compute_s(device)
+        times[f"{next(iter(cost.engine_work))} arithmetic"] = spans.compute_s
     times["launch latency"] = cost.latency_s
     return max(times, key=lambda name: times[name])
 

@@ -99,12 +99,11 @@ def zeros_notes(lowered: Lowered) -> list[str]:
     """Say what zeros in operands saved, and those that nothing was saved by."""
     dense = useful = issued = 0.0
     unused: dict[str, int] = {}
-    for op, cost in zip(lowered.ops, lowered.op_costs, strict=True):
-        if op.loops is None:
-            continue
-        dense += op.matrix_flops
-        useful += op.matrix_flops * cost.useful
-        issued += op.matrix_flops * cost.issued
+    for i, flops in lowered.graph.contractions:
+        cost = lowered.op_costs[i]
+        dense += flops
+        useful += flops * cost.useful
+        issued += flops * cost.issued
         for note in cost.notes:
             why = note.partition(" are computed: ")[2]
             unused[why] = unused.get(why, 0) + 1
@@ -120,8 +119,8 @@ def zeros_notes(lowered: Lowered) -> list[str]:
 def trust(device: Device, lowered: Lowered) -> dict[str, Any]:
     """Say how far the numbers can be trusted: calibration, assumed and unsourced values."""
     flops = {True: 0.0, False: 0.0}
-    for op, cost in zip(lowered.graph.ops, lowered.op_costs, strict=True):
-        flops[cost.calibrated] += op.matrix_flops
+    for i, of_op in lowered.graph.contractions:
+        flops[lowered.op_costs[i].calibrated] += of_op
     done = flops[True] + flops[False]
     basis = {path: value for path, value in sourced_values(device) if _matters(device, path)}
     return {

@@ -13,6 +13,7 @@ from typing import Any
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.point import Point
+from ridgeline.version import __version__
 
 Row = dict[str, Any]
 Job = tuple[str, Point]
@@ -126,9 +127,18 @@ def _start_worker(parent: int) -> None:
 
 
 def _on_cluster(jobs: Iterable[Job], address: str) -> Iterator[Done]:
-    """Run chunks on the workers of a Dask scheduler; those of a worker that dies run elsewhere."""
+    """Run chunks on the workers of a Dask scheduler; those of a worker that dies run elsewhere.
+
+    Workers may come and go; while there is none, the scheduler waits for one.
+    """
     try:
-        from distributed import Client, as_completed  # type: ignore[import-not-found,unused-ignore]
+        from concurrent.futures import CancelledError
+
+        from distributed import (  # type: ignore[import-not-found,unused-ignore]
+            Client,
+            KilledWorker,
+            as_completed,
+        )
     except ImportError as error:
         raise ConfigError(
             "running on a cluster needs Dask: pip install 'ridgeline[cluster]'",
@@ -143,11 +153,27 @@ def _on_cluster(jobs: Iterable[Job], address: str) -> Iterator[Done]:
     with contextlib.closing(client):
         chunks = _chunks(jobs)
         submit: Callable[[list[Job]], Any] = lambda chunk: client.submit(  # noqa: E731
-            _run_chunk, chunk, pure=False, retries=_MAX_DEATHS
+            _run_remotely, chunk, __version__, pure=False, retries=_MAX_DEATHS
         )
-        ahead = _AHEAD * max(1, len(client.scheduler_info()["workers"]))
-        running = as_completed([submit(chunk) for chunk in islice(chunks, ahead)])
-        for future in running:
-            yield from future.result()
-            if (chunk := next(chunks, None)) is not None:
-                running.add(submit(chunk))
+        ahead = _AHEAD * max(1, sum(client.nthreads().values()))
+        try:
+            running = as_completed([submit(chunk) for chunk in islice(chunks, ahead)])
+            for future in running:
+                yield from future.result()
+                if (chunk := next(chunks, None)) is not None:
+                    running.add(submit(chunk))
+        except KilledWorker as error:
+            raise RidgelineError(
+                "the workers of the cluster died again and again (out of memory?)"
+            ) from error
+        except (CancelledError, OSError) as error:
+            raise RidgelineError(
+                f"the scheduler at {address} was lost; what was finished is kept"
+            ) from error
+
+
+def _run_remotely(chunk: Sequence[Job], version: str) -> list[Done]:
+    """Run a chunk on another machine, on which another version would find something else."""
+    if version != __version__:
+        raise RidgelineError(f"a worker has ridgeline {__version__}; this is {version}")
+    return _run_chunk(chunk)

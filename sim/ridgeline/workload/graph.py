@@ -231,6 +231,16 @@ class Graph:
             if t.role is Role.INPUT or (t.role is Role.ACTIVATION and t.name in made)
         )
 
+    @cached_property
+    def contractions(self) -> tuple[tuple[int, int], ...]:
+        """Place of every contraction among the ops, and its FLOPs at the mathematical shape."""
+        return tuple((i, op.matrix_flops) for i, op in enumerate(self.ops) if op.loops is not None)
+
+    @cached_property
+    def useful_flops(self) -> int:
+        """Matrix and convolution FLOPs of forward and backward."""
+        return self.flops() - self.flops(Pass.UPDATE)
+
     def flops(
         self, pass_: Pass | None = None, *, causal_flops: Literal["full", "half"] = "full"
     ) -> int:

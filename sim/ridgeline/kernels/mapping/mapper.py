@@ -8,7 +8,7 @@ one: so more of anything never makes an op slower, with either.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -19,7 +19,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.axes import axes_of, dims_of
 from ridgeline.kernels.mapping.choices import COARSE, FEW, HALVED, MANY
 from ridgeline.kernels.mapping.compute import Engine, even_engine, systolic_engine
-from ridgeline.kernels.mapping.footprint import Ints
+from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.many import best_of_each
 from ridgeline.kernels.mapping.mapping import LevelLoops, Loop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.nested import Search, Solution
@@ -41,13 +42,14 @@ from ridgeline.kernels.mapping.pipeline import (
     Level,
     Shape,
 )
-from ridgeline.kernels.mapping.search import EXACT, ORDERS, best
+from ridgeline.kernels.mapping.search import EXACT, ORDERS
 from ridgeline.kernels.systolic.closed_form import layout
 from ridgeline.kernels.systolic.partition import Arrays
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 Mapper = Literal["fast", "optimal"]
 Objective = Literal["time", "energy"]
+Contraction = tuple[Gemm | Conv, Pass]
 DENSITY: dict[Mapper, int] = {"fast": FEW, "optimal": MANY}
 NESTED: dict[Mapper, tuple[int, int]] = {"fast": (COARSE, FEW), "optimal": (FEW, HALVED)}
 """On the farther levels of several, and on the nearest."""
@@ -161,7 +163,6 @@ class Mapped:
     nearer: tuple[Nearer, ...] = ()
 
 
-@lru_cache(maxsize=65536)
 def map_contraction(
     loops: Gemm | Conv,
     pass_: Pass,
@@ -176,35 +177,97 @@ def map_contraction(
     RidgelineError
         If the buffers are too small for the smallest tile.
     """
-    axes, shape, level, engine = problem(loops, pass_, machine)
-    if machine.nearer:
+    return map_contractions([(loops, pass_)], machine, mapper, objective)[0]
+
+
+def map_contractions(
+    wanted: Sequence[Contraction],
+    machine: Machine,
+    mapper: Mapper = "fast",
+    objective: Objective = "time",
+) -> list[Mapped]:
+    """Find the best mapping of each of some contractions; as `map_contraction`."""
+    known = _known(machine, mapper, objective)
+    missing = [job for job in dict.fromkeys(wanted) if job not in known]
+    search = _nested if machine.nearer else _single
+    for job, (solution, played) in zip(
+        missing, search(missing, machine, mapper, objective) if missing else (), strict=True
+    ):
+        if not np.isfinite(solution.found[TIME]):
+            raise _too_small(job[0], machine)
+        known[job] = mapped_of(solution, played)
+    return [known[job] for job in wanted]
+
+
+def _single(
+    jobs: Sequence[Contraction], machine: Machine, mapper: Mapper, objective: Objective
+) -> list[tuple[Solution, int]]:
+    """Search on one level of buffers, for all of the contractions in one go."""
+    extents, orders, found, played = best_of_each(
+        *_axes_of(tuple(jobs), _granule(machine)), np.array(machine.widths),
+        _level(machine), _engine(machine), DENSITY[mapper], objective == "energy", ORDERS,
+    )  # fmt: skip
+    return [
+        (Solution(found[i], extents[i], orders[i], None), int(played[i])) for i in range(len(jobs))
+    ]
+
+
+def _nested(
+    jobs: Sequence[Contraction], machine: Machine, mapper: Mapper, objective: Objective
+) -> list[tuple[Solution, int]]:
+    """Search on several levels of buffers, one contraction after the other."""
+    solved = []
+    for job in jobs:
+        axes, shape, _, engine = problem(*job, machine)
         search = Search(levels_of(machine), engine, NESTED[mapper], objective == "energy")
-        solution = search.solve(axes, shape)
-        played = search.played
-    else:
-        extents, order, found, played = best(
-            axes, shape, level, engine, DENSITY[mapper], objective == "energy", ORDERS, True
+        solved.append((search.solve(axes, shape), search.played))
+    return solved
+
+
+def _too_small(loops: Gemm | Conv, machine: Machine) -> RidgelineError:
+    buffers = ", ".join(
+        f"{name} {capacities[3]:g} B"
+        for name, capacities in (
+            (machine.near, machine.capacities), *(level[:2] for level in machine.nearer)
         )
-        solution = Solution(found, extents, order, None)
-    if not np.isfinite(solution.found[TIME]):
-        buffers = ", ".join(
-            f"{name} {capacities[3]:g} B"
-            for name, capacities in (
-                (machine.near, machine.capacities), *(level[:2] for level in machine.nearer)
-            )
-        )  # fmt: skip
-        raise RidgelineError(
-            f"{machine.near} is too small: not even tiles of single elements and whole filters of "
-            f"{loops} fit into the buffers ({buffers})"
-        )
-    return mapped_of(solution, played)
+    )  # fmt: skip
+    return RidgelineError(
+        f"{machine.near} is too small: not even tiles of single elements and whole filters of "
+        f"{loops} fit into the buffers ({buffers})"
+    )
+
+
+@lru_cache(maxsize=64)
+def _axes_of(jobs: tuple[Contraction, ...], granule: int) -> tuple[Ints, Ints, Floats]:
+    """Describe contractions as `many.best_of_each` wants them."""
+    axes, touches, elements = zip(*(axes_of(*job, granule) for job in jobs), strict=True)
+    return np.array(axes), np.array(touches), np.array(elements)
+
+
+_found: dict[tuple[Machine, Mapper, Objective], dict[Contraction, Mapped]] = {}
+_MOST_FOUND = 8192
+
+
+def _known(machine: Machine, mapper: Mapper, objective: Objective) -> dict[Contraction, Mapped]:
+    """Return the mappings on a machine that are remembered; there is room for so many in all."""
+    if sum(map(len, list(_found.values()))) > _MOST_FOUND:
+        _found.clear()
+    return _found.setdefault((machine, mapper, objective), {})
+
+
+def forget() -> None:
+    """Forget all mappings, for those who measure the search."""
+    _found.clear()
+
+
+def _granule(machine: Machine) -> int:
+    """Return what tiles are multiples of where they can."""
+    return 1 if machine.arrays is None else max(machine.arrays.rows, machine.arrays.columns)
 
 
 def problem(loops: Gemm | Conv, pass_: Pass, machine: Machine) -> tuple[Ints, Shape, Level, Engine]:
     """Put a contraction and a machine into the arrays of the search."""
-    arrays = machine.arrays
-    granule = 1 if arrays is None else max(arrays.rows, arrays.columns)
-    axes, touches, elements = axes_of(loops, pass_, granule)
+    axes, touches, elements = axes_of(loops, pass_, _granule(machine))
     shape = Shape(touches, elements, np.array(machine.widths), False, True)
     return axes, shape, _level(machine), _engine(machine)
 

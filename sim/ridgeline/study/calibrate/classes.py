@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ridgeline.hardware.device import Device
+from ridgeline.kernels.alike import operands_of
 from ridgeline.kernels.cores import terms_of
 from ridgeline.kernels.pricing import price
-from ridgeline.kernels.traffic import operands_of
 from ridgeline.study.calibrate import probes, shapes
 from ridgeline.study.calibrate.backend import Backend
 from ridgeline.study.calibrate.clock import Run, Sample, measure

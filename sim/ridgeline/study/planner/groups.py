@@ -61,7 +61,8 @@ class Groups:
         self.precision = precision or model.network.precision
         self.topology: Topology = from_cluster(cluster, devices)
         builder = ProgramBuilder()
-        self.prices = Prices(builder, cluster.device)
+        self.prices = Prices(cluster.device)
+        self.prices.add_to(builder)
         far = self.prices.accounts[cluster.device.far_memory]
         self.wires = Wires(builder, self.topology, far, merge=True)
         self._groups: dict[Key, Group | None] = {}

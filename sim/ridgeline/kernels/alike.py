@@ -1,0 +1,130 @@
+"""Ops as pricing looks at them: which of them cost the same on every device."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ridgeline.hardware.device import Device
+from ridgeline.kernels.residence import Found
+from ridgeline.kernels.traffic import (
+    Operands,
+    as_gemm,
+    cache_bytes,
+    held_accumulators,
+    streamed_bytes,
+)
+from ridgeline.workload.formats import find
+from ridgeline.workload.graph import Gemm, Graph, Op, Same, Tensor
+
+
+class Alike:
+    """Ops that cost the same on any device; looked at and hashed once for all of them.
+
+    Attributes
+    ----------
+    op, graph
+        The first of them that was met; None of what is no op but moves so many bytes.
+    streamed_bytes
+        What is moved when every tensor is streamed; of an op without a contraction, this and its
+        arithmetic are all that counts.
+    gemm
+        The matrix product that a contraction amounts to, else None.
+    a_bytes, b_bytes, rest_bytes
+        Of a contraction: footprints of the first two inputs, and of everything else.
+    format
+        In which a contraction's products are.
+    found
+        In which of the caches that keep tensors it finds its operands (`residence`); None: in none.
+    """
+
+    __slots__ = (
+        "a_bytes", "b_bytes", "format", "found", "gemm", "graph", "hash", "key", "op", "rest_bytes",
+        "streamed_bytes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        key: tuple[object, ...],
+        streamed: int | float,
+        op: Op | None,
+        graph: Graph | None,
+        found: Found | None = None,
+    ) -> None:
+        self.key, self.hash = key, hash(key)
+        self.op, self.graph, self.streamed_bytes = op, graph, float(streamed)
+        self.found = found
+        self.gemm: Gemm | None = None
+        self.a_bytes = self.b_bytes = self.rest_bytes = 0
+        self.format = ""
+        if op is not None and graph is not None and op.loops is not None:
+            a, b = (graph.tensors[name] for name in op.inputs[:2])
+            self.gemm, self.format = as_gemm(op.loops, op.priced_as), find(a.format).rate
+            self.a_bytes, self.b_bytes = a.bytes, b.bytes
+            self.rest_bytes = int(streamed) - self.a_bytes - self.b_bytes
+
+    def operands(self, held: int, cache: float) -> Operands:
+        """Return a contraction's operands; see `traffic.Operands`."""
+        assert self.gemm is not None
+        return Operands(self.gemm, self.a_bytes, self.b_bytes, self.rest_bytes, held, cache)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Alike) and other.key == self.key)
+
+
+def moving(size_bytes: float) -> Alike:
+    """Return what only moves so many bytes through all of the memory."""
+    return Alike((size_bytes,), size_bytes, None, None)
+
+
+def alike(op: Op, graph: Graph, found: Found | None = None) -> Alike:
+    """Return the ops that one op of a graph is priced with."""
+    by_op, by_key = _known(Same(graph))
+    known = by_op.get((id(op), found))
+    if known is None or known[0] is not op:
+        new = described(op, graph, found)
+        known = by_op[id(op), found] = op, by_key.setdefault(new, new)
+    return known[1]
+
+
+@lru_cache(maxsize=64)
+def _known(
+    same: Same,
+) -> tuple[dict[tuple[int, Found | None], tuple[Op, Alike]], dict[Alike, Alike]]:
+    """Return what is known of a graph's ops, by identity and by key; points of a study share it."""
+    return {}, {}
+
+
+def described(op: Op, graph: Graph, found: Found | None = None) -> Alike:
+    """Look at an op; nothing is remembered."""
+    moved = streamed_bytes(op, graph)
+    if op.loops is None and found is None:
+        # Kernels are measured by kind, pass and rule.
+        rule = dict(op.attrs).get("rule")
+        return Alike((float(moved), op.vector_flops, op.kind, op.pass_, rule), moved, op, graph)
+    tensors = graph.tensors
+    key = (
+        found,
+        op.kind,
+        op.pass_,
+        op.loops,
+        op.vector_flops,
+        op.input_passes,
+        op.output_passes,
+        op.attrs,
+        tuple(_look(tensors[n]) for n in op.inputs),
+        tuple(_look(tensors[n]) for n in op.outputs),
+    )
+    return Alike(key, moved, op, graph, found)
+
+
+def operands_of(op: Op, graph: Graph, device: Device, accumulate: str) -> Operands:
+    """Look at a contraction as a matrix product on a device."""
+    return described(op, graph).operands(held_accumulators(device, accumulate), cache_bytes(device))
+
+
+def _look(tensor: Tensor) -> tuple[object, ...]:
+    """Return what a price may depend on."""
+    return tensor.shape, tensor.format, tensor.sparsity

@@ -1,0 +1,40 @@
+"""The search for the best mapping of many contractions on one machine, in one compiled call."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ridgeline._jit import kernel
+from ridgeline.kernels.mapping.compute import Engine
+from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.pipeline import FOUND_FIELDS, Level, Shape
+from ridgeline.kernels.mapping.search import best
+
+
+@kernel
+def best_of_each(
+    axes: Ints, touches: Ints, elements: Floats, width: Floats, level: Level, engine: Engine,
+    density: int, for_energy: bool, orders: Ints,
+) -> tuple[Ints, Ints, Floats, NDArray[np.int64]]:  # fmt: skip
+    """Find the best tiling and order of each contraction; see `search.best`.
+
+    Parameters
+    ----------
+    axes, touches, elements
+        [P, 4, AXIS_FIELDS], [P, 3, 4], [P, 3] of P contractions.
+
+    Returns
+    -------
+    extents, order, found, played
+        [P, 4, 3], [P, 4], [P, FOUND_FIELDS], [P].
+    """
+    n = len(axes)
+    extents, order = np.empty((n, 4, 3), np.int64), np.empty((n, 4), np.int64)
+    found, played = np.empty((n, FOUND_FIELDS)), np.empty(n, np.int64)
+    for i in range(n):
+        shape = Shape(touches[i], elements[i], width, False, True)
+        extents[i], order[i], found[i], played[i] = best(
+            axes[i], shape, level, engine, density, for_energy, orders, True
+        )
+    return extents, order, found, played
