@@ -11,6 +11,9 @@ from ridgeline.cli.output import console, print_json
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+TOPOLOGY = "topology"
+OF_SCALING = {"scaling": "--plot FILE", "distributed-roofline": "--roofline FILE"}
+
 
 def plot_(
     kind: str,
@@ -31,10 +34,10 @@ def plot_(
     kind
         Of one result: roofline, timeline, time, energy, memory, tornado or utilisation; it is
         simulated again from its manifest. Of rows: time, energy or memory (bars), curve, pareto or
-        residuals.
+        residuals. Of a network: topology.
     file
         Rows of a sweep (.csv, .parquet), or JSON of ``ridgeline run --json`` or ``ridgeline
-        validate --json --rows``.
+        validate --json --rows``; of a topology, what ``ridgeline topology`` takes.
     out
         The figure: .png, .svg or .pdf.
     x, y
@@ -46,11 +49,16 @@ def plot_(
     json
         Say as JSON what was written.
     """
+    from ridgeline.errors import ConfigError
     from ridgeline.report.figures import FIGURES, save
     from ridgeline.study.repeat import repeat
 
-    read = _read(file)
-    if kind in FIGURES and isinstance(read, dict) and "manifest" in read:
+    if kind in OF_SCALING:
+        raise ConfigError(f"a {kind} is drawn by ridgeline scaling: {OF_SCALING[kind]}")
+    read = None if kind == TOPOLOGY else _read(file)
+    if kind == TOPOLOGY:
+        drawn = _topology(file)
+    elif kind in FIGURES and isinstance(read, dict) and "manifest" in read:
         drawn = repeat(read, model=model, cluster=cluster, file=file).plot(kind)
     else:
         drawn = _of_rows(kind, read, file, {"x": x, "y": y}, by)
@@ -59,6 +67,14 @@ def plot_(
         print_json({"kind": kind, "file": file, "wrote": out})
     else:
         console().print(f"wrote {out}", soft_wrap=True)
+
+
+def _topology(where: str) -> Axes:
+    """Draw a network that has a name, a file or is written inline."""
+    from ridgeline.network.where import topology_of
+    from ridgeline.report.figures_network import network
+
+    return network(topology_of(where))
 
 
 def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: str | None) -> Axes:
@@ -70,7 +86,7 @@ def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: s
     from ridgeline.study.ranking import candidates, pareto
 
     if kind not in ROW_FIGURES:
-        known = sorted({*ROW_FIGURES, *FIGURES})
+        known = sorted({*ROW_FIGURES, *FIGURES, TOPOLOGY})
         if kind in FIGURES:
             raise ConfigError(f"a {kind} is of one result, JSON of ridgeline run --json", file=file)
         raise ConfigError(
