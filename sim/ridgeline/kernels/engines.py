@@ -171,7 +171,7 @@ def in_waves(
         step = operands.gemm
         if steps > 1:
             step = replace(step, batch=step.batch // steps)
-        a, b = operands.a_bytes / steps, operands.b_bytes / steps
+        a, b = operands.a_bytes / steps, operands.b_bytes  # each product reads all of the weights
         kernels.append(Kernel(step, a, b, operands.far.total / far_rate / steps, machine))
     done = []
     for (op, operands), row, best in zip(jobs, rows, best_blockings(kernels), strict=True):
