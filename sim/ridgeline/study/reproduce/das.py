@@ -14,7 +14,7 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.network.collectives import collective
 from ridgeline.parallel.plan import Plan
 from ridgeline.simulation import simulate
-from ridgeline.study.reproduce.table import Reproduction, Row
+from ridgeline.study.reproduce.table import Reproduction, Row, printed
 from ridgeline.workload.graph import Conv
 from ridgeline.workload.model import load_model
 
@@ -68,7 +68,7 @@ def _balances() -> Iterator[Row]:
         flops = sum(op.matrix_flops for op in passes)
         weights = loops.c_out * (loops.c_in // loops.groups) * loops.r * loops.s
         published = 1.5 * loops.w_out * loops.h_out * _BATCH
-        yield _row(
+        yield printed(
             f"data parallel, VGG-A, {_BATCH} images a node, FLOP/B",
             layer,
             published,
@@ -112,7 +112,7 @@ def _model_parallel() -> Iterator[Row]:
                 high = ofm
             else:
                 low = ofm + 1
-        yield _row(
+        yield printed(
             "fully connected, least ofm of model parallelism",
             f"{nodes} nodes, batch {batch}",
             batch + 1,
@@ -130,7 +130,7 @@ def best_groups(nodes: int, batch: int, ofm: int) -> int:
 
 def _groups() -> Iterator[Row]:
     for nodes, batch, ofm, published in _BEST_GROUPS:
-        yield _row(
+        yield printed(
             "fully connected, best number of groups",
             f"{nodes} nodes, batch {batch}, ofm {ofm}",
             published,
@@ -155,7 +155,7 @@ def _speed_ups() -> Iterator[Row]:
     for model, title, count, batch, published, tolerance in _SPEED_UPS:
         plan = Plan(global_batch=batch, data=count, sharding=1)
         many = simulate(load_model(model), nodes(), plan).step_time_s
-        yield _row(
+        yield printed(
             "speed-up on Aries, strong scaling",
             f"{title}, {count} nodes, batch {batch}",
             published,
@@ -163,30 +163,10 @@ def _speed_ups() -> Iterator[Row]:
             tolerance=tolerance,
             note="" if tolerance else "data parallelism only",
         )
-    yield _row(
+    yield printed(
         "speed-up on Aries, strong scaling",
         "images/s of one node, VGG-A",
         _NODE_RATE,
         256 / one_node_s("vgg-a", 256),
         note="recalled",
-    )
-
-
-def _row(
-    group: str,
-    quantity: str,
-    published: float,
-    predicted: float,
-    tolerance: float | None = None,
-    note: str = "",
-) -> Row:
-    return Row(
-        group=group,
-        quantity=quantity,
-        unit="",
-        published=(published, published),
-        predicted=predicted,
-        unfitted=predicted,
-        tolerance=tolerance,
-        note=note,
     )

@@ -8,7 +8,7 @@ from functools import lru_cache
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import Plan
 from ridgeline.simulation import simulate
-from ridgeline.study.reproduce.table import Reproduction, Row
+from ridgeline.study.reproduce.table import Reproduction, Row, printed
 from ridgeline.workload.model import Model, load_model
 
 _STAGES = (2, 4, 8)
@@ -60,7 +60,7 @@ def speed_up(stages: int, micro_batches: int) -> float:
 def _formula() -> Iterator[Row]:
     for micro_batches, row in _TABLE_2.items():
         for stages, published in zip(_STAGES, row, strict=True):
-            yield _row(
+            yield printed(
                 f"table 2, {micro_batches} micro-batches, bubble alone",
                 f"{stages} stages",
                 published,
@@ -73,7 +73,7 @@ def _formula() -> Iterator[Row]:
 def _table_2() -> Iterator[Row]:
     base = step_s("tpu-v2", 2, 1)
     for stages, published in zip(_STAGES, _TABLE_2[_EXPLAINED], strict=True):
-        yield _row(
+        yield printed(
             f"table 2, {_EXPLAINED} micro-batches, simulated on TPU v2",
             f"{stages} stages",
             published,
@@ -84,7 +84,7 @@ def _table_2() -> Iterator[Row]:
 def _table_3() -> Iterator[Row]:
     base = step_s("p100-pcie", 2, _EXPLAINED)
     for stages, published in zip(_STAGES[1:], _TABLE_3[1:], strict=True):
-        yield _row(
+        yield printed(
             "table 3, 32 micro-batches, simulated on P100 with PCIe",
             f"{stages} stages over two",
             published,
@@ -111,23 +111,3 @@ def step_s(device: str, stages: int, micro_batches: int) -> float:
     )
     cluster = load_cluster(_NODE, {"device": device})
     return simulate(_transformer(), cluster, plan).step_time_s
-
-
-def _row(
-    group: str,
-    quantity: str,
-    published: float,
-    predicted: float,
-    tolerance: float | None = None,
-    note: str = "",
-) -> Row:
-    return Row(
-        group=group,
-        quantity=quantity,
-        unit="",
-        published=(published, published),
-        predicted=predicted,
-        unfitted=predicted,
-        tolerance=tolerance,
-        note=note,
-    )

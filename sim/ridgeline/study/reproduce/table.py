@@ -86,6 +86,27 @@ class Row:
         }
 
 
+def printed(
+    group: str,
+    quantity: str,
+    published: float,
+    predicted: float,
+    tolerance: float | None = None,
+    note: str = "",
+) -> Row:
+    """Return the row of one printed figure without a unit, predicted without fitted constants."""
+    return Row(
+        group=group,
+        quantity=quantity,
+        unit="",
+        published=(published, published),
+        predicted=predicted,
+        unfitted=predicted,
+        tolerance=tolerance,
+        note=note,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """A constant that was chosen so that figures come out."""
