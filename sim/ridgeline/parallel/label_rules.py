@@ -92,15 +92,15 @@ def conv2d(op: Op, tensors: Tensors) -> Signature:
     assert isinstance(op.loops, Conv)
     if op.loops.groups > 1:
         return Signature(
-            (("", "g", "", ""), ("g", "", "", "")),
-            (("", "g", "", ""),),
+            (("b", "g", "", ""), ("g", "", "", "")),
+            (("b", "g", "", ""),),
             {"g": op.loops.groups},
-            {"g": ("groups", "c_in", "c_out")},
+            {"b": ("batch",), "g": ("groups", "c_in", "c_out")},
         )
     return Signature(
-        (("", "c", "", ""), ("o", "c", "", "")),
-        (("", "o", "", ""),),
-        loops={"o": ("c_out",), "c": ("c_in",)},
+        (("b", "c", "", ""), ("o", "c", "", "")),
+        (("b", "o", "", ""),),
+        loops={"b": ("batch",), "o": ("c_out",), "c": ("c_in",)},
     )
 
 
@@ -108,9 +108,9 @@ def conv2d(op: Op, tensors: Tensors) -> Signature:
 def conv_transpose2d(op: Op, tensors: Tensors) -> Signature:
     """X [b, c, h, w] w [c, o, r, s] -> y [b, o, p, q]."""
     return Signature(
-        (("", "c", "", ""), ("c", "o", "", "")),
-        (("", "o", "", ""),),
-        loops={"o": ("n",), "c": ("k",)},
+        (("b", "c", "", ""), ("c", "o", "", "")),
+        (("b", "o", "", ""),),
+        loops={"b": ("m",), "o": ("n",), "c": ("k",)},
     )
 
 
@@ -124,12 +124,16 @@ def bias(op: Op, tensors: Tensors) -> Signature:
 
 @rule("batch-norm", "frozen-batch-norm")
 def batch_norm(op: Op, tensors: Tensors) -> Signature:
-    """Channels are independent of each other; statistics are over all else."""
+    """Channels are independent of each other; every part of a batch has statistics of its own."""
     shape = tensors[op.inputs[0]].shape
     axis = int(dict(op.attrs).get("axis", 1))
-    labels = tuple("c" if i == axis else "" for i in range(len(shape)))
+    labels = tuple("c" if i == axis else "b" if i == 0 else "" for i in range(len(shape)))
     extra = (("c",),) * (len(op.inputs) - 1)
-    return Signature((labels, *extra), (labels, *(("c",),) * (len(op.outputs) - 1)))
+    return Signature(
+        (labels, *extra),
+        (labels, *(("c",),) * (len(op.outputs) - 1)),
+        local=frozenset({"b"}),
+    )
 
 
 @rule("layer-norm", "rms-norm")
@@ -155,10 +159,10 @@ def last_axis(op: Op, tensors: Tensors) -> Signature:
 def scores(op: Op, tensors: Tensors) -> Signature:
     """Q [b, s, H] k [b, t, H] -> y [b, H, s, t]; a unit of H is a head of keys."""
     return Signature(
-        (("", "s", "H"), ("", "t", "H")),
-        (("", "H", "s", "t"),),
+        (("b", "s", "H"), ("b", "t", "H")),
+        (("b", "H", "s", "t"),),
         {"H": int(dict(op.attrs)["kv-heads"])},
-        {"H": ("batch",), "s": ("m",), "t": ("n",)},
+        {"b": ("batch",), "H": ("batch",), "s": ("m",), "t": ("n",)},
         strict=frozenset({"H"}),
         grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1,), "s"),
     )
@@ -168,10 +172,10 @@ def scores(op: Op, tensors: Tensors) -> Signature:
 def context(op: Op, tensors: Tensors) -> Signature:
     """P [b, H, s, t] v [b, t, H] -> y [b, s, H]."""
     return Signature(
-        (("", "H", "s", "t"), ("", "t", "H")),
-        (("", "s", "H"),),
+        (("b", "H", "s", "t"), ("b", "t", "H")),
+        (("b", "s", "H"),),
         {"H": int(dict(op.attrs)["kv-heads"])},
-        {"H": ("batch",), "s": ("m",), "t": ("k",)},
+        {"b": ("batch",), "H": ("batch",), "s": ("m",), "t": ("k",)},
         strict=frozenset({"H"}),
         grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1,), "s"),
     )
@@ -181,10 +185,10 @@ def context(op: Op, tensors: Tensors) -> Signature:
 def flash(op: Op, tensors: Tensors) -> Signature:
     """Q [b, s, H] k [b, t, H] v [b, t, H] -> y [b, s, H], sums [b, H, s]; keys stay whole."""
     return Signature(
-        (("", "s", "H"), ("", "", "H"), ("", "", "H")),
-        (("", "s", "H"), ("", "H", "s")),
+        (("b", "s", "H"), ("b", "", "H"), ("b", "", "H")),
+        (("b", "s", "H"), ("b", "H", "s")),
         {"H": int(dict(op.attrs)["kv-heads"])},
-        {"H": ("batch",), "s": ("m",)},
+        {"b": ("batch",), "H": ("batch",), "s": ("m",)},
         strict=frozenset({"H"}),
         grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1, 2), "s"),
     )
@@ -194,14 +198,14 @@ def flash(op: Op, tensors: Tensors) -> Signature:
 def rotary(op: Op, tensors: Tensors) -> Signature:
     """X [b, s, heads x size], angles [s, size]."""
     (x, angles), _ = _shapes(op, tensors)
-    labels = ("", "s", "H")
+    labels = ("b", "s", "H")
     return Signature((labels, ("s", "")), (labels,), {"H": x[2] // angles[1]})
 
 
 @rule("relative-bias")
 def relative_bias(op: Op, tensors: Tensors) -> Signature:
     """Scores [b, H, s, t], table [ranges, H]."""
-    labels = ("", "H", "s", "t")
+    labels = ("b", "H", "s", "t")
     return Signature((labels, ("", "H")), (labels,))
 
 
@@ -211,13 +215,13 @@ def join_heads(op: Op, tensors: Tensors) -> Signature:
     (x, other), (y,) = _shapes(op, tensors)
     heads = int(dict(op.attrs)["heads"])
     of_other = "H" if heads * other[2] // heads == y[2] - x[2] else ""
-    return Signature((("", "s", "H"), ("", "s", of_other)), (("", "s", "H"),), {"H": heads})
+    return Signature((("b", "s", "H"), ("b", "s", of_other)), (("b", "s", "H"),), {"H": heads})
 
 
 @rule("additive-attention")
 def additive(op: Op, tensors: Tensors) -> Signature:
     """Q [b, s, f] k [b, t, f] v [f] length [1] -> y [b, 1, s, t]: a sum over features."""
-    return Signature((("", "s", "f"), ("", "t", "f"), ("f",), ("",)), (("", "", "s", "t"),))
+    return Signature((("b", "s", "f"), ("b", "t", "f"), ("f",), ("",)), (("b", "", "s", "t"),))
 
 
 @rule("embedding")
@@ -230,19 +234,19 @@ def embedding(op: Op, tensors: Tensors) -> Signature:
 @rule("position-embedding")
 def position_embedding(op: Op, tensors: Tensors) -> Signature:
     """X [b, s, h], table [positions, h]."""
-    return Signature((("", "s", "h"), ("", "h")), (("", "s", "h"),))
+    return Signature((("b", "s", "h"), ("", "h")), (("b", "s", "h"),))
 
 
 @rule("class-token")
 def class_token(op: Op, tensors: Tensors) -> Signature:
     """X [b, f, h, w], token [f] -> y [b, 1 + h w, f]."""
-    return Signature((("", "f", "", ""), ("f",)), (("", "", "f"),))
+    return Signature((("b", "f", "", ""), ("f",)), (("b", "", "f"),))
 
 
 @rule("gather")
 def gather(op: Op, tensors: Tensors) -> Signature:
     """X [b, p, f], indices [b, t] -> y [b, t, f]."""
-    return Signature((("", "", "f"), ("", "t")), (("", "t", "f"),))
+    return Signature((("b", "", "f"), ("b", "t")), (("b", "t", "f"),))
 
 
 @rule("loss")
@@ -296,21 +300,22 @@ def combine(op: Op, tensors: Tensors) -> Signature:
 @rule("max-pool", "avg-pool", "adaptive-avg-pool", "nearest-upsample", "bilinear-upsample")
 def by_channel(op: Op, tensors: Tensors) -> Signature:
     """Images, channel by channel."""
-    labels = ("", "c", "", "")
+    labels = ("b", "c", "", "")
     return Signature((labels,), (labels,) * len(op.outputs))
 
 
 @rule("roi-align")
 def roi_align(op: Op, tensors: Tensors) -> Signature:
-    """Levels [b, c, h, w], boxes -> y [regions, c, s, s]."""
-    labels = ("", "c", "", "")
-    return Signature((*(labels,) * (len(op.inputs) - 1), ("", "", "")), (labels,))
+    """Levels [b, c, h, w], boxes [b, n, 4] -> y [b n, c, s, s]."""
+    labels = ("b", "c", "", "")
+    return Signature((*(labels,) * (len(op.inputs) - 1), ("b", "", "")), (labels,))
 
 
 @rule("columns")
 def columns(op: Op, tensors: Tensors) -> Signature:
     """X [b, c, h, w] -> y [b, w, c x h]."""
-    return Signature((("", "c", "", ""),), (("", "", "c"),), {"c": tensors[op.inputs[0]].shape[1]})
+    x = tensors[op.inputs[0]].shape
+    return Signature((("b", "c", "", ""),), (("b", "", "c"),), {"c": x[1]})
 
 
 @rule("concat", "split")
@@ -342,9 +347,19 @@ def moved(op: Op, tensors: Tensors) -> Signature:
     return cut(op, tensors) if op.outputs else whole(op, tensors)
 
 
-@rule("local-response-norm", "fill", "ctc-loss", "dot-interaction")
-def indivisible(op: Op, tensors: Tensors) -> Signature:
+@rule("local-response-norm", "dot-interaction")
+def by_sample(op: Op, tensors: Tensors) -> Signature:
     """Every output needs all of its sample."""
+    inputs, outputs = (
+        tuple(("b", *("" for _ in shape[1:])) for shape in shapes)
+        for shapes in _shapes(op, tensors)
+    )
+    return Signature(inputs, outputs)
+
+
+@rule("fill", "ctc-loss")
+def indivisible(op: Op, tensors: Tensors) -> Signature:
+    """Leave whole what no label divides."""
     return whole(op, tensors)
 
 
@@ -354,12 +369,12 @@ def recurrent(op: Op, tensors: Tensors) -> Signature:
     states = tensors[op.outputs[0]]
     time = states.shape[1]
     step = Inner("all-gather", states.bytes // time, time)
-    labels = ("", "", "u")
+    labels = ("b", "", "u")
     return Signature(
         (labels, ("u", ""), *((("u",),) * (len(op.inputs) - 2))),
         (labels,) * len(op.outputs),
         {"u": states.shape[2]},
-        {"u": ("n",)},
+        {"b": ("m",), "u": ("n",)},
         inner={"u": (step,)},
     )
 
@@ -367,12 +382,12 @@ def recurrent(op: Op, tensors: Tensors) -> Signature:
 def _recurrent_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signature:
     """Read the states of the step before whole for the recurrent weights' gradient."""
     if op.pass_ is not Pass.WEIGHT_GRADIENT:
-        return replace(sig, loops={"u": ("k",)})
+        return replace(sig, loops={"b": ("m",), "u": ("k",)})
     inputs = tuple(
-        ("", "", "") if name == forward.outputs[0] else labels
+        ("b", "", "") if name == forward.outputs[0] else labels
         for name, labels in zip(op.inputs, sig.inputs, strict=True)
     )
-    return replace(sig, inputs=inputs, loops={"u": ("m",)}, inner={})
+    return replace(sig, inputs=inputs, loops={"b": ("k",), "u": ("m",)}, inner={})
 
 
 for _kind in ("lstm", "gru", "rnn-tanh", "rnn-relu"):

@@ -22,7 +22,7 @@ from ridgeline.network.schedule import Loads, Schedule, closed_form_time_s
 from ridgeline.network.schedule import Phase as Rounds
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.parallel.chosen import best_schedule, schedule_of
-from ridgeline.parallel.mesh import Ranks
+from ridgeline.parallel.mesh import Ranks, kind_of
 from ridgeline.parallel.offload import way_to_host
 
 _FEW_LINKS = 64  # a machine of so few links is not reduced to one node
@@ -129,7 +129,7 @@ class Wires:
             if key not in self._priced:
                 self._priced[key] = self._price(op, groups, size_bytes, repeat, pattern)
             row = self._row(self._priced[key], nodes)
-            self.dimension_of_row[row] = dimension
+            self.dimension_of_row[row] = kind_of(dimension)
             self._rows[same] = row, self._priced[key].schedule
         return self._rows[same]
 

@@ -1,0 +1,70 @@
+"""Layer-wise plans: rules, what they divide, and that divided networks learn the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from oracles import graph_networks
+from oracles.graph_interpreter import run
+from oracles.sharded_data import Devices, divided_with_layouts, updates
+from ridgeline.parallel.divide import Division
+from ridgeline.workload import training_graph
+from ridgeline.workload.graph import Graph, Role
+from ridgeline.workload.numerics import PRECISIONS
+from ridgeline.workload.optimizers import OPTIMIZERS
+
+SGD = OPTIMIZERS["sgd"]
+CHAINS = ((1, 2), (1, 4), (2, 4), (1, 2, 4), (1, 2, 4))
+
+
+def values(graph: Graph, seed: int) -> Mapping[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        t.name: rng.integers(0, 2, t.shape)
+        if t.format == "int64"
+        else rng.normal(size=t.shape) / math.sqrt(math.prod(t.shape[1:]))
+        for t in graph.tensors.values()
+        if t.role in {Role.INPUT, Role.WEIGHT, Role.BUFFER}
+    }
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    make = draw(
+        st.sampled_from(
+            [graph_networks._images, graph_networks._sequences, graph_networks._features]
+        )
+    )
+    few = [move for move in graph_networks.SEQUENCE_MOVES if move != "experts"]
+    with mock.patch.object(graph_networks, "SEQUENCE_MOVES", few):
+        return make(draw, 4, draw(st.sampled_from(sorted(PRECISIONS))))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data(), graphs(), st.integers(0, 2**32 - 1))
+def test_any_network_learns_the_same_whatever_its_layers_are_divided_by(
+    data: st.DataObject, forward: Graph, seed: int
+) -> None:
+    graph = training_graph(forward, SGD)
+    degrees = data.draw(st.sampled_from(CHAINS))
+    layers = list(dict.fromkeys(op.layer for op in graph.ops if op.loops is not None))
+    of = {layer: data.draw(st.sampled_from(degrees)) for layer in layers}
+    rules = ";".join(f"{layer}:tensor={degree}" for layer, degree in of.items())
+    division = Division(tensor=degrees[-1], layers=f"{rules};*:tensor={degrees[0]}")
+    layouts = divided_with_layouts(graph, division)
+    inputs = values(graph, seed)
+    before = run(graph, inputs)
+    devices = Devices(graph, layouts)
+    assume(not devices.is_padded())
+    devices.run(inputs)
+    for weight, gradient in updates(graph).items():
+        np.testing.assert_allclose(
+            devices.gradient(weight), before[gradient], rtol=1e-6, atol=1e-9
+        )
