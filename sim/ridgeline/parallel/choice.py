@@ -17,6 +17,7 @@ WHOLE, PARTIAL, FREE = -1, -2, -3
 """Layouts besides "divided along dimension 0, 1, ..."; a weight is free until an op decides."""
 
 STATIC = frozenset({Role.WEIGHT, Role.WEIGHT_COPY, Role.STATE, Role.BUFFER})
+_OF_SAMPLES = frozenset({Role.INPUT, Role.ACTIVATION, Role.ACTIVATION_GRADIENT})
 WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
 CASTS = frozenset({"cast", "quantise"})
 _GRADIENTS = frozenset({Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT})
@@ -74,6 +75,7 @@ class Choice:
         self.pads: set[tuple[str, int]] = set()
         self.whole: Counter[str] = Counter()
         self.names: Counter[str] = Counter()
+        self.taken = {*graph.tensors, *(op.name for op in graph.ops if not op.outputs)}
         self.chosen: dict[str, str | None] = {}
         self.signatures: dict[str, Signature | None] = {}
         self.apart: dict[str, bool] = {}  # weights whose gradients are of a device's samples
@@ -232,8 +234,8 @@ class Choice:
                 return True
             if self.sequence and now == PARTIAL and dim == 1 and len(labels) == 3:
                 return True
-            fits = dim == 0 and now in {PARTIAL, FREE} and self.by_samples is not None
-            if fits and label == self._samples(op, sig):
+            of_samples = self.by_samples is not None and self.tensors[name].role in _OF_SAMPLES
+            if of_samples and now in {PARTIAL, FREE} and label == self._samples(op, sig):
                 return True
         return any(
             label in labels and self.layout.get(self._root(base(name))) == labels.index(label)

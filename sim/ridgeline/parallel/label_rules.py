@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ridgeline.parallel.labels import (
@@ -14,7 +15,12 @@ from ridgeline.parallel.labels import (
     rule,
     whole,
 )
-from ridgeline.workload.graph import Conv, Gemm, Op, Pass
+from ridgeline.workload.graph import Conv, Gemm, Op, Pass, Role
+
+
+_WITHOUT_SAMPLES = frozenset(
+    {Role.WEIGHT, Role.WEIGHT_COPY, Role.WEIGHT_GRADIENT, Role.STATE, Role.BUFFER}
+)
 
 
 def _dims(count: int) -> Labels:
@@ -81,8 +87,6 @@ def gemm(op: Op, tensors: Tensors) -> Signature:
 
 def _common_units(widths: list[int]) -> int:
     """Parts into which all outputs of one product can be cut alike."""
-    import math
-
     return math.gcd(*widths)
 
 
@@ -343,23 +347,33 @@ def cut(op: Op, tensors: Tensors) -> Signature:
 
 @rule("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
 def moved(op: Op, tensors: Tensors) -> Signature:
-    """Move along other dimensions of the plan; dimensions that stay as they are can be divided."""
-    return cut(op, tensors) if op.outputs else whole(op, tensors)
+    """Move along other dimensions of the plan; dimensions that stay as they are can be divided.
+
+    So can samples that move: which of them a device has, is the same on both sides.
+    """
+    if len(op.inputs) != 1 or len(op.outputs) != 1:
+        return whole(op, tensors)
+    of, found = tensors[op.inputs[0]], cut(op, tensors)
+    few = math.gcd(*(tensors[name].shape[0] for name in (*op.inputs, *op.outputs) if of.shape))
+    if found.inputs[0][:1] != ("",) or of.role in _WITHOUT_SAMPLES:
+        return found
+    labels = ("d0", *found.inputs[0][1:])
+    return Signature((labels,), (labels,), {"d0": few})
 
 
-@rule("local-response-norm", "dot-interaction")
+@rule("local-response-norm", "dot-interaction", "ctc-loss")
 def by_sample(op: Op, tensors: Tensors) -> Signature:
     """Every output needs all of its sample."""
     inputs, outputs = (
-        tuple(("b", *("" for _ in shape[1:])) for shape in shapes)
+        tuple(tuple("" if i else "b" for i in range(len(shape))) for shape in shapes)
         for shapes in _shapes(op, tensors)
     )
     return Signature(inputs, outputs)
 
 
-@rule("fill", "ctc-loss")
+@rule("fill")
 def indivisible(op: Op, tensors: Tensors) -> Signature:
-    """Leave whole what no label divides."""
+    """Every device has all of it."""
     return whole(op, tensors)
 
 

@@ -114,6 +114,11 @@ def settled(rules: Iterable[LayerRule], data: int, tensor: int) -> str:
     return ";".join(parts)
 
 
+def kind_of(dimension: str) -> str:
+    """Dimension of the plan that a level is of."""
+    return dimension.partition(".")[0]
+
+
 def levels(text: str, tensor: int) -> tuple[int, ...]:
     """Return how many devices, or groups of the level before, each level has, innermost first."""
     within, found = 1, []

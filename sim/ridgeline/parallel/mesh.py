@@ -7,15 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.layers import levels
+from ridgeline.parallel.layers import kind_of, levels
 from ridgeline.parallel.plan import Plan
 
 Ranks = npt.NDArray[np.int64]
-
-
-def kind_of(dimension: str) -> str:
-    """Dimension of the plan that a level is of."""
-    return dimension.partition(".")[0]
 
 
 @dataclass(frozen=True)

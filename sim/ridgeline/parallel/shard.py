@@ -55,6 +55,7 @@ from ridgeline.parallel.labels import (
     divided_loops,
     whole,
 )
+from ridgeline.parallel.layers import kind_of
 from ridgeline.workload.builder import settle
 from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
 
@@ -155,10 +156,10 @@ class _Sharder(Choice):
                     allowed = [n for n in range(1, heads + 1) if can_share(n, few, heads)]
                     more = f", each for {heads // few} of {heads} queries'," if heads > few else ""
                     raise ConfigError(
-                        f"{self.dimension}={self.degree} does not divide the {few} heads of keys"
+                        f"{kind_of(self.dimension)}={self.degree} does not divide the {few} heads of keys"
                         f"{more} of {op.layer!r}, nor can they be copied for it; "
                         f"allowed: {', '.join(map(str, allowed))}",
-                        field=f"plan.{self.dimension}",
+                        field=f"plan.{kind_of(self.dimension)}",
                     )
 
     def take(self, op: Op) -> None:
@@ -333,8 +334,13 @@ class _Sharder(Choice):
         return (*shape[:layout], -(-shape[layout] // self.degree), *shape[layout + 1 :])
 
     def _fresh(self, name: str) -> str:
-        self.names[name] += 1
-        return name if self.names[name] == 1 else f"{name}.{self.names[name]}"
+        fresh = name
+        self.names.setdefault(name, 1)
+        while fresh in self.taken:
+            self.names[name] += 1
+            fresh = f"{name}.{self.names[name]}"
+        self.taken.add(fresh)
+        return fresh
 
     def _add(self, op: Op) -> None:
         self.ops.append(op)

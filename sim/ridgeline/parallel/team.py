@@ -19,7 +19,8 @@ from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.parallel.head_copies import NEIGHBOURS
 from ridgeline.parallel.held import block_entries
 from ridgeline.parallel.host import HOST, Host, Issuing
-from ridgeline.parallel.mesh import Mesh, Ranks, kind_of
+from ridgeline.parallel.layers import kind_of
+from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.offload import COPIES, Copying
 from ridgeline.parallel.prices import OpenRows
 from ridgeline.parallel.shard import COLLECTIVES

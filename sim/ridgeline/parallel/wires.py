@@ -22,7 +22,8 @@ from ridgeline.network.schedule import Loads, Schedule, closed_form_time_s
 from ridgeline.network.schedule import Phase as Rounds
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.parallel.chosen import best_schedule, schedule_of
-from ridgeline.parallel.mesh import Ranks, kind_of
+from ridgeline.parallel.layers import kind_of
+from ridgeline.parallel.mesh import Ranks
 from ridgeline.parallel.offload import way_to_host
 
 _FEW_LINKS = 64  # a machine of so few links is not reduced to one node
