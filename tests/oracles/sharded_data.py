@@ -1,4 +1,4 @@
-"""Plays a divided training graph on real data: every device of a "tensor" group with its own arrays.
+"""Plays a divided training graph on real data: every device of a group with its own arrays.
 
 Devices do each op on what they hold; collectives move numbers between the arrays of a group. What
 an op does differently because others have the rest (the loss of classes that are divided, random

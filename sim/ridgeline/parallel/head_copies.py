@@ -94,9 +94,7 @@ class _Side:
 
 
 class _Copying:
-    def __init__(
-        self, graph: Graph, degree: int, dimension: str, copies: dict[str, int]
-    ) -> None:
+    def __init__(self, graph: Graph, degree: int, dimension: str, copies: dict[str, int]) -> None:
         self.graph, self.degree, self.copies = graph, degree, copies
         self.dimension = dimension
         self.forward = {op.name: op for op in graph.ops if op.pass_ is Pass.FORWARD}

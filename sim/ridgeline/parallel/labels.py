@@ -147,7 +147,10 @@ def signature(op: Op, tensors: Tensors, forward: Op | None) -> Signature | None:
     forward
         The forward op of a gradient op.
     """
-    from ridgeline.parallel import label_rules  # noqa: F401  registers the rules
+    from ridgeline.parallel import (  # noqa: F401  they register the rules
+        label_rules,
+        label_rules_attention,
+    )
 
     if forward is not None:
         if forward.kind not in RULES:

@@ -149,8 +149,12 @@ class LayerDegrees:
         for i, rule in enumerate(self.rules):
             matched = [layer for layer in known if fnmatchcase(layer, rule.pattern)]
             before = self.rules[:i]
-            if rule.pattern != "*" and matched and all(
-                any(fnmatchcase(layer, other.pattern) for other in before) for layer in matched
+            if (
+                rule.pattern != "*"
+                and matched
+                and all(
+                    any(fnmatchcase(layer, other.pattern) for other in before) for layer in matched
+                )
             ):
                 raise ConfigError(
                     f"the rule of {rule.pattern!r} is never reached: rules before it cover all its "

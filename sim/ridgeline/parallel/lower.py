@@ -20,8 +20,8 @@ from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.divide import Divided, Division, divide
+from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.host import Host
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Partition, partition

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from ridgeline import units, views
-from ridgeline.config import Strict
+from ridgeline.config import Strict, read_yaml
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.parallel.layers import LayerRule, parse_rules, settled
 from ridgeline.parallel.schedules import SCHEDULES
@@ -234,7 +234,8 @@ class Plan(Strict):
 def plan_fields(text: str, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Read ``"data=8,recompute=full"`` into field values; `more` has fields from elsewhere or None.
 
-    A value with commas stands in brackets: ``layers=[fc*: data=1,tensor=8]``.
+    A value with commas stands in brackets: ``layers=[fc*: data=1,tensor=8]``. A text that ends in
+    ``.yaml`` is the path of a file with one field a line.
 
     Raises
     ------
@@ -242,15 +243,33 @@ def plan_fields(text: str, more: Mapping[str, Any] | None = None) -> dict[str, A
         If something is not ``field=value`` or a field stands twice.
     """
     values: dict[str, Any] = {k: v for k, v in (more or {}).items() if v is not None}
-    for part in filter(None, (part.strip() for part in _COMMAS.split(text))):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise ConfigError(f"expected field=value, found {part!r}", field="plan")
-        name = "global_batch" if name == "batch" else name
+    in_file = text.strip().endswith((".yaml", ".yml"))
+    for given, value in _file_fields(text.strip()) if in_file else _text_fields(text):
+        name = "global_batch" if given == "batch" else given
         if name in values:
             raise ConfigError(f"the field {name!r} is given twice", field="plan")
         values[name] = value
     return values
+
+
+def _text_fields(text: str) -> Iterator[tuple[str, Any]]:
+    for part in filter(None, (part.strip() for part in _COMMAS.split(text))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise ConfigError(f"expected field=value, found {part!r}", field="plan")
+        yield name, value
+
+
+def _file_fields(path: str) -> Iterator[tuple[str, Any]]:
+    document = read_yaml(path)
+    if not isinstance(document.data, Mapping):
+        raise document.error("expected fields of a plan, such as data: 8")
+    fields = ("batch", *Plan.model_fields)
+    for name, value in document.data.items():
+        if name not in fields:
+            near = nearest(str(name), fields)
+            raise document.error(f"unknown field{near} (allowed: {', '.join(fields)})", (name,))
+        yield name, value
 
 
 def make_plan(values: Mapping[str, Any]) -> Plan:

@@ -156,8 +156,8 @@ class _Sharder(Choice):
                     allowed = [n for n in range(1, heads + 1) if can_share(n, few, heads)]
                     more = f", each for {heads // few} of {heads} queries'," if heads > few else ""
                     raise ConfigError(
-                        f"{kind_of(self.dimension)}={self.degree} does not divide the {few} heads of keys"
-                        f"{more} of {op.layer!r}, nor can they be copied for it; "
+                        f"{kind_of(self.dimension)}={self.degree} does not divide the {few} heads "
+                        f"of keys{more} of {op.layer!r}, nor can they be copied for it; "
                         f"allowed: {', '.join(map(str, allowed))}",
                         field=f"plan.{kind_of(self.dimension)}",
                     )
