@@ -17,7 +17,7 @@ import numpy as np
 
 from ridgeline._jit import kernel, kernel_part
 from ridgeline.engine.pricing import price_rows
-from ridgeline.engine.program import MOMENT, Floats, Indices, Ints, Program
+from ridgeline.engine.program import MOMENT, Flags, Floats, Indices, Ints, Program
 from ridgeline.engine.queues import (
     append,
     empty_list,
@@ -103,12 +103,12 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
         empty_list(n_streams),
         empty_list(n_streams),
         empty_list(n_resources),
-        empty_list(n_streams),
-        empty_list(int(n_users.max(initial=0))),
         tournament(n_streams),
         tournament(n_streams),
-        tournament(n_resources),
-        tournament(n_streams),
+        np.zeros(n_streams, np.bool_),
+        np.empty(n_users.sum(), np.uint32),
+        np.empty(n_resources + n_streams),
+        np.empty(n_resources + n_streams, np.uint32),
         no_change(),
         clock,
     )
@@ -146,13 +146,13 @@ def _play(
     ready: Indices,  # heaps of ready tasks, one for each stream
     marked: Places,  # list of the streams that are to pick in this round
     picked: Places,  # list of the tasks that got all their picks in this round
-    listed: Places,  # lists of the resources and streams connected to a change of the flows
-    reached: Places,
-    frozen: Places,
+    listed: Places,  # list of the resources connected to a change of the flows
     fixed_ends: Floats,  # tournaments of the streams: when their fixed times and flows end
     fluid_ends: Floats,
-    full: Floats,  # tournaments of the levels at which resources are full and flows capped
-    capped: Floats,
+    is_rising: Flags,  # room to divide resources anew
+    reached: Places,
+    levels: Floats,  # heap of what stops rising flows
+    stops: Places,
     change: Records,
     clock: Floats,
     most: int,
@@ -184,12 +184,12 @@ def _play(
                 places,
                 users,
                 listed,
-                reached,
                 change[0],
                 fluid_ends,
-                full,
-                capped,
-                frozen,
+                is_rising,
+                reached,
+                levels,
+                stops,
             )
         now = fluid_ends[1]
         if fixed_ends[1] <= now * (1.0 + MOMENT):

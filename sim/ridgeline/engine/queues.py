@@ -69,6 +69,25 @@ def heap_pop(heap: Indices, base: int, size: int, priority: Indices) -> None:
     heap[base + hole] = last
 
 
+@kernel_part
+def sink(levels: Floats, items: Places, size: int, hole: int) -> None:
+    """Move an item down a heap of `size` items, the least level first, to where it belongs."""
+    level, item = levels[hole], items[hole]
+    while True:
+        child = 2 * hole + 1
+        if child >= size:
+            break
+        if child + 1 < size and levels[child + 1] < levels[child]:
+            child += 1
+        if level <= levels[child]:
+            break
+        levels[hole] = levels[child]
+        items[hole] = items[child]
+        hole = child
+    levels[hole] = level
+    items[hole] = item
+
+
 def tournament(leaves: int) -> Floats:
     """Return an empty tournament; entry 1 is its least time, infinity when there is none."""
     return np.full(2 << max(leaves - 1, 0).bit_length(), math.inf)

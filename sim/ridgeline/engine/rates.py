@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline._jit import kernel
-from ridgeline.engine.program import Floats, Ints
+from ridgeline.engine.program import Flags, Floats, Ints
 from ridgeline.engine.queues import empty_list, tournament
 from ridgeline.engine.sharing import begin_flow, divide, no_change
 from ridgeline.engine.tables import FLOW, LEG, PLACE, RESOURCE, USE, USER, Places, Records
@@ -46,11 +46,11 @@ def fair_rates(capacity: Floats, use_ptr: Ints, use_resource: Ints, use_share: F
         np.zeros(len(uses), PLACE),
         np.zeros(len(uses), USER),
         empty_list(n_resources),
-        empty_list(n_flows),
-        empty_list(int(n_users.max(initial=0))),
         tournament(n_flows),
-        tournament(n_resources),
-        tournament(n_flows),
+        np.zeros(n_flows, np.bool_),
+        np.empty(len(uses), np.uint32),
+        np.empty(n_resources + n_flows),
+        np.empty(n_resources + n_flows, np.uint32),
         no_change(),
     )
     rates: Floats = flows["rate"].copy()
@@ -66,15 +66,26 @@ def _divide_once(
     places: Records,
     users: Records,
     listed: Places,
-    reached: Places,
-    frozen: Places,
     ends: Floats,
-    full: Floats,
-    capped: Floats,
+    is_rising: Flags,
+    reached: Places,
+    levels: Floats,
+    stops: Places,
     change: Records,
 ) -> None:
     for flow in range(len(flows)):
         begin_flow(flow, flow, 0.0, flows, legs, uses, resources, places, users, listed, change[0])
     divide(
-        0.0, flows, resources, places, users, listed, reached, change[0], ends, full, capped, frozen
+        0.0,
+        flows,
+        resources,
+        places,
+        users,
+        listed,
+        change[0],
+        ends,
+        is_rising,
+        reached,
+        levels,
+        stops,
     )

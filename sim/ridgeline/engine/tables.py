@@ -75,7 +75,6 @@ FLOW = np.dtype(
         ("since", "f8"),
         ("cap", "f8"),
         ("weight", "f8"),
-        ("fair", "f8"),  # new rate while shared resources are divided, NONE while it rises
         ("level", "f8"),  # rate / weight at which it was frozen
         ("first_place", "u4"),  # where its uses are written
         ("last_place", "u4"),
@@ -93,7 +92,9 @@ PLACE = np.dtype(
 )
 USER = np.dtype(
     [
-        ("share", "f8"),
+        ("level", "f8"),  # of the flow, infinity while it has none
+        ("free", "f8"),  # units a second left when it was frozen, and those before it
+        ("load", "f8"),  # units of the resource for a unit of level
         ("flow", "u4"),
         ("place", "u4"),
     ]
@@ -106,9 +107,10 @@ RESOURCE = np.dtype(
         # while it is divided
         ("free", "f8"),  # units a second that frozen flows leave
         ("rise", "f8"),  # units of it for a unit of level of the rising flows
-        ("rising", "i4"),  # how many flows on it rise
         ("first_user", "u4"),  # where the uses of it are written
         ("last_user", "u4"),
+        ("first_reached", "u4"),  # the first above the floor
+        ("first_rising", "u4"),  # where the next that is frozen is written
         ("is_listed", "?"),  # connected to a change of the flows
     ],
     align=True,
