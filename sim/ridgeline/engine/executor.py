@@ -107,7 +107,7 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
         tournament(n_streams),
         np.zeros(n_streams, np.bool_),
         np.empty(n_users.sum(), np.uint32),
-        np.empty(n_resources + n_streams),
+        np.empty(n_resources + n_streams + 1),
         np.empty(n_resources + n_streams, np.uint32),
         no_change(),
         clock,

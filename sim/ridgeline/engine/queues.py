@@ -71,21 +71,23 @@ def heap_pop(heap: Indices, base: int, size: int, priority: Indices) -> None:
 
 @kernel_part
 def sink(levels: Floats, items: Places, size: int, hole: int) -> None:
-    """Move an item down a heap of `size` items, the least level first, to where it belongs."""
-    level, item = levels[hole], items[hole]
-    while True:
-        child = 2 * hole + 1
-        if child >= size:
-            break
-        if child + 1 < size and levels[child + 1] < levels[child]:
-            child += 1
+    """Move an item down a heap of `size` items, the least level first, to where it belongs.
+
+    After the last item there is an infinite level.
+    """
+    at, end = np.uint64(hole), np.uint64(size)
+    level, item = levels[at], items[at]
+    child = (at << ONE) + ONE
+    while child < end:
+        child += np.uint64(levels[child + ONE] < levels[child])  # no branch to be mispredicted
         if level <= levels[child]:
             break
-        levels[hole] = levels[child]
-        items[hole] = items[child]
-        hole = child
-    levels[hole] = level
-    items[hole] = item
+        levels[at] = levels[child]
+        items[at] = items[child]
+        at = child
+        child = (at << ONE) + ONE
+    levels[at] = level
+    items[at] = item
 
 
 def tournament(leaves: int) -> Floats:

@@ -49,7 +49,7 @@ def fair_rates(capacity: Floats, use_ptr: Ints, use_resource: Ints, use_share: F
         tournament(n_flows),
         np.zeros(n_flows, np.bool_),
         np.empty(len(uses), np.uint32),
-        np.empty(n_resources + n_flows),
+        np.empty(n_resources + n_flows + 1),
         np.empty(n_resources + n_flows, np.uint32),
         no_change(),
     )

@@ -27,7 +27,7 @@ import numpy as np
 
 from ridgeline._jit import kernel_part
 from ridgeline.engine.program import Flags, Floats
-from ridgeline.engine.queues import append, hold_again, set_time, sink
+from ridgeline.engine.queues import ONE, append, hold_again, set_time, sink
 from ridgeline.engine.tables import CHANGE, Places, Records
 
 BELOW = 1.0 - 1e-9
@@ -76,8 +76,6 @@ def begin_flow(
         resource = resources[number]
         user = resource["last_user"]
         resource["last_user"] += 1
-        users[user]["level"] = math.inf
-        users[user]["load"] = share * weight
         users[user]["flow"] = stream
         users[user]["place"] = place
         here = places[place]
@@ -119,8 +117,6 @@ def end_flow(
             resource["load"] = 0.0  # leave no rounding error behind
         else:
             gap = here["user"]
-            users[gap]["level"] = users[last]["level"]
-            users[gap]["load"] = users[last]["load"]
             users[gap]["flow"] = users[last]["flow"]
             users[gap]["place"] = users[last]["place"]
             places[users[gap]["place"]]["user"] = gap
@@ -131,6 +127,7 @@ def end_flow(
 def _list_resource(resource: int, resources: Records, listed: Places) -> None:
     if not resources[resource]["is_listed"]:
         resources[resource]["is_listed"] = True
+        resources[resource]["rise"] = 0.0
         append(listed, resource)
 
 
@@ -212,36 +209,35 @@ def _reach(
     n_stops = rising = 0
     i = 1
     while i <= listed[0]:
-        number = listed[i]
-        resource = resources[number]
-        first, user, rise = resource["first_user"], resource["last_user"], 0.0
+        resource = resources[listed[i]]
+        first, user = resource["first_user"], resource["last_user"]
         while user > first:
-            here = users[user - 1]
-            if here["level"] < floor:
-                break
-            user -= 1
-            rise += here["load"]
-            stream = here["flow"]
+            stream = users[user - ONE]["flow"]
+            if not is_rising[stream]:
+                flow = flows[stream]
+                if flow["level"] < floor:
+                    break
+                is_rising[stream] = True
+                rising += 1
+                for place in range(flow["first_place"], flow["last_place"]):
+                    number = places[place]["resource"]
+                    _list_resource(number, resources, listed)
+                    resources[number]["rise"] += places[place]["share"] * flow["weight"]
+                if flow["cap"] < math.inf:
+                    levels[n_stops] = flow["cap"] / flow["weight"]
+                    stops[n_stops] = len(resources) + stream
+                    n_stops += 1
+            user -= ONE
             reached[user] = stream
-            if is_rising[stream]:
-                continue
-            is_rising[stream] = True
-            rising += 1
-            flow = flows[stream]
-            for place in range(flow["first_place"], flow["last_place"]):
-                _list_resource(places[place]["resource"], resources, listed)
-            if flow["cap"] < math.inf:
-                levels[n_stops] = flow["cap"] / flow["weight"]
-                stops[n_stops] = len(resources) + stream
-                n_stops += 1
-        if user < resource["last_user"]:
-            free = users[user - 1]["free"] if user > first else resource["capacity"]
-            resource["free"], resource["rise"] = free, rise
-            resource["first_reached"] = resource["first_rising"] = user
-            levels[n_stops] = max(free / rise, floor)
-            stops[n_stops] = number
-            n_stops += 1
+        resource["free"] = users[user - ONE]["free"] if user > first else resource["capacity"]
+        resource["first_reached"] = resource["first_rising"] = user
         i += 1
+    for i in range(1, listed[0] + 1):
+        resource = resources[listed[i]]
+        if resource["first_rising"] < resource["last_user"]:
+            levels[n_stops] = max(resource["free"] / resource["rise"], floor)
+            stops[n_stops] = listed[i]
+            n_stops += 1
     return n_stops, rising
 
 
@@ -266,6 +262,7 @@ def _fill(
     A resource's level can only rise when flows freeze below it, so that in the heap may be too low
     but never too high; it is brought up to date when it comes first.
     """
+    levels[n_stops] = math.inf
     for hole in range(n_stops // 2 - 1, -1, -1):
         sink(levels, stops, n_stops, hole)
     n_resources = len(resources)
@@ -299,6 +296,7 @@ def _fill(
         n_stops -= 1
         levels[0] = levels[n_stops]
         stops[0] = stops[n_stops]
+        levels[n_stops] = math.inf
         sink(levels, stops, n_stops, 0)
 
 
@@ -319,16 +317,13 @@ def _freeze(
         here = places[place]
         resource = resources[here["resource"]]
         free = resource["free"] - here["share"] * rate
-        load = here["share"] * flow["weight"]
         user = resource["first_rising"]
-        users[user]["level"] = level
         users[user]["free"] = free
-        users[user]["load"] = load
         users[user]["flow"] = stream
         users[user]["place"] = place
         here["user"] = user
         resource["free"] = free
-        resource["rise"] -= load
+        resource["rise"] -= here["share"] * flow["weight"]
         resource["first_rising"] = user + 1
 
 

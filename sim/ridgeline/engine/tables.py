@@ -92,9 +92,7 @@ PLACE = np.dtype(
 )
 USER = np.dtype(
     [
-        ("level", "f8"),  # of the flow, infinity while it has none
         ("free", "f8"),  # units a second left when it was frozen, and those before it
-        ("load", "f8"),  # units of the resource for a unit of level
         ("flow", "u4"),
         ("place", "u4"),
     ]
