@@ -17,7 +17,7 @@ import numpy as np
 
 from ridgeline._jit import kernel, kernel_part
 from ridgeline.engine.pricing import price_rows
-from ridgeline.engine.program import MOMENT, Flags, Floats, Indices, Ints, Program
+from ridgeline.engine.program import MOMENT, Floats, Indices, Ints, Program
 from ridgeline.engine.queues import (
     append,
     empty_list,
@@ -96,6 +96,7 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
         uses,
         streams,
         flows,
+        np.empty(n_streams),
         resources,
         np.zeros(n_places.sum(), PLACE),
         np.zeros(n_users.sum(), USER),
@@ -105,7 +106,6 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
         empty_list(n_resources),
         tournament(n_streams),
         tournament(n_streams),
-        np.zeros(n_streams, np.bool_),
         np.empty(n_users.sum(), np.uint32),
         np.empty(n_resources + n_streams + 1),
         np.empty(n_resources + n_streams, np.uint32),
@@ -140,6 +140,7 @@ def _play(
     uses: Records,
     streams: Records,
     flows: Records,
+    frozen_at: Floats,  # levels of the flows
     resources: Records,
     places: Records,
     users: Records,
@@ -149,8 +150,7 @@ def _play(
     listed: Places,  # list of the resources connected to a change of the flows
     fixed_ends: Floats,  # tournaments of the streams: when their fixed times and flows end
     fluid_ends: Floats,
-    is_rising: Flags,  # room to divide resources anew
-    reached: Places,
+    reached: Places,  # room to divide resources anew
     levels: Floats,  # heap of what stops rising flows
     stops: Places,
     change: Records,
@@ -180,13 +180,13 @@ def _play(
             divide(
                 now,
                 flows,
+                frozen_at,
                 resources,
                 places,
                 users,
                 listed,
                 change[0],
                 fluid_ends,
-                is_rising,
                 reached,
                 levels,
                 stops,
@@ -200,7 +200,7 @@ def _play(
         while fluid_ends[1] <= now * (1.0 + MOMENT):
             player = first_leaf(fluid_ends)
             set_time(fluid_ends, player, math.inf)
-            end_flow(player, flows, resources, places, users, listed, change[0])
+            end_flow(player, flows, frozen_at, resources, places, users, listed, change[0])
             _end_round(player, now, legs, streams, fixed_ends)
         while fixed_ends[1] == now:
             player = first_leaf(fixed_ends)
@@ -211,6 +211,7 @@ def _play(
                     streams[player]["leg"],
                     now,
                     flows,
+                    frozen_at,
                     legs,
                     uses,
                     resources,

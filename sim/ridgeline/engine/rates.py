@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline._jit import kernel
-from ridgeline.engine.program import Flags, Floats, Ints
+from ridgeline.engine.program import Floats, Ints
 from ridgeline.engine.queues import empty_list, tournament
 from ridgeline.engine.sharing import begin_flow, divide, no_change
 from ridgeline.engine.tables import FLOW, LEG, PLACE, RESOURCE, USE, USER, Places, Records
@@ -40,6 +40,7 @@ def fair_rates(capacity: Floats, use_ptr: Ints, use_resource: Ints, use_share: F
     resources["first_user"] = resources["last_user"] = np.cumsum(n_users) - n_users
     _divide_once(
         flows,
+        np.empty(n_flows),
         legs,
         uses,
         resources,
@@ -47,7 +48,6 @@ def fair_rates(capacity: Floats, use_ptr: Ints, use_resource: Ints, use_share: F
         np.zeros(len(uses), USER),
         empty_list(n_resources),
         tournament(n_flows),
-        np.zeros(n_flows, np.bool_),
         np.empty(len(uses), np.uint32),
         np.empty(n_resources + n_flows + 1),
         np.empty(n_resources + n_flows, np.uint32),
@@ -60,6 +60,7 @@ def fair_rates(capacity: Floats, use_ptr: Ints, use_resource: Ints, use_share: F
 @kernel
 def _divide_once(
     flows: Records,
+    frozen_at: Floats,
     legs: Records,
     uses: Records,
     resources: Records,
@@ -67,24 +68,36 @@ def _divide_once(
     users: Records,
     listed: Places,
     ends: Floats,
-    is_rising: Flags,
     reached: Places,
     levels: Floats,
     stops: Places,
     change: Records,
 ) -> None:
     for flow in range(len(flows)):
-        begin_flow(flow, flow, 0.0, flows, legs, uses, resources, places, users, listed, change[0])
+        begin_flow(
+            flow,
+            flow,
+            0.0,
+            flows,
+            frozen_at,
+            legs,
+            uses,
+            resources,
+            places,
+            users,
+            listed,
+            change[0],
+        )
     divide(
         0.0,
         flows,
+        frozen_at,
         resources,
         places,
         users,
         listed,
         change[0],
         ends,
-        is_rising,
         reached,
         levels,
         stops,

@@ -26,9 +26,9 @@ import math
 import numpy as np
 
 from ridgeline._jit import kernel_part
-from ridgeline.engine.program import Flags, Floats
+from ridgeline.engine.program import Floats
 from ridgeline.engine.queues import ONE, append, hold_again, set_time, sink
-from ridgeline.engine.tables import CHANGE, Places, Records
+from ridgeline.engine.tables import CHANGE, RISING, Places, Records
 
 BELOW = 1.0 - 1e-9
 """Levels that are equal in exact arithmetic lie above a floor, however they are rounded."""
@@ -36,6 +36,11 @@ BELOW = 1.0 - 1e-9
 
 MANY = 8
 """When more than this part of all ends change, the tournament is held again as a whole."""
+
+
+MOST = 4
+"""When more than this part of all resources are divided anew, all are: that asks no flow for its
+resources, and those with nothing above the floor cost one look."""
 
 
 def no_change() -> Records:
@@ -51,6 +56,7 @@ def begin_flow(
     leg_number: int,
     now: float,
     flows: Records,
+    frozen_at: Floats,
     legs: Records,
     uses: Records,
     resources: Records,
@@ -68,7 +74,8 @@ def begin_flow(
     flow["since"] = now
     flow["cap"] = leg["cap"]
     flow["weight"] = weight
-    flow["level"] = math.inf  # above any floor
+    frozen_at[stream] = math.inf  # above any floor
+    change["n_capped"] += flow["cap"] < math.inf
     floor = min(change["floor"], leg["cap"] / weight * BELOW)
     place = flow["first_place"]
     for use in range(leg["first_use"], leg["last_use"]):
@@ -76,6 +83,7 @@ def begin_flow(
         resource = resources[number]
         user = resource["last_user"]
         resource["last_user"] += 1
+        users[user]["load"] = share * weight
         users[user]["flow"] = stream
         users[user]["place"] = place
         here = places[place]
@@ -94,6 +102,7 @@ def begin_flow(
 def end_flow(
     stream: int,
     flows: Records,
+    frozen_at: Floats,
     resources: Records,
     places: Records,
     users: Records,
@@ -106,7 +115,8 @@ def end_flow(
     floor, which are frozen anew.
     """
     flow = flows[stream]
-    change["floor"] = min(change["floor"], flow["level"] * BELOW)
+    change["floor"] = min(change["floor"], frozen_at[stream] * BELOW)
+    change["n_capped"] -= flow["cap"] < math.inf
     for place in range(flow["first_place"], flow["last_place"]):
         here = places[place]
         resource = resources[here["resource"]]
@@ -117,6 +127,7 @@ def end_flow(
             resource["load"] = 0.0  # leave no rounding error behind
         else:
             gap = here["user"]
+            users[gap]["load"] = users[last]["load"]
             users[gap]["flow"] = users[last]["flow"]
             users[gap]["place"] = users[last]["place"]
             places[users[gap]["place"]]["user"] = gap
@@ -127,7 +138,6 @@ def end_flow(
 def _list_resource(resource: int, resources: Records, listed: Places) -> None:
     if not resources[resource]["is_listed"]:
         resources[resource]["is_listed"] = True
-        resources[resource]["rise"] = 0.0
         append(listed, resource)
 
 
@@ -135,31 +145,31 @@ def _list_resource(resource: int, resources: Records, listed: Places) -> None:
 def divide(
     now: float,
     flows: Records,
+    frozen_at: Floats,
     resources: Records,
     places: Records,
     users: Records,
     listed: Places,
     change: Records,
     ends: Floats,
-    is_rising: Flags,
     reached: Places,
     levels: Floats,
     stops: Places,
 ) -> None:
     """Give all flows that a change may concern their fair rates and their new ends.
 
-    `is_rising` is room for a mark on each flow, and `reached` for a copy of the flows in `users`.
+    `frozen_at` holds the level of each flow, and `reached` is room for a copy of those in `users`.
     `levels` and `stops` are room for the heap of what stops the rising flows, and at what level:
     number r is resource r, and number R + f the cap of flow f.
     """
     n_stops, rising = _reach(
         flows,
+        frozen_at,
         resources,
         places,
         users,
         listed,
-        change["floor"],
-        is_rising,
+        change,
         reached,
         levels,
         stops,
@@ -168,11 +178,11 @@ def divide(
     _fill(
         now,
         flows,
+        frozen_at,
         resources,
         places,
         users,
         ends,
-        is_rising,
         reached,
         levels,
         stops,
@@ -191,12 +201,12 @@ def divide(
 @kernel_part
 def _reach(
     flows: Records,
+    frozen_at: Floats,
     resources: Records,
     places: Records,
     users: Records,
     listed: Places,
-    floor: float,
-    is_rising: Flags,
+    change: Records,
     reached: Places,
     levels: Floats,
     stops: Places,
@@ -206,38 +216,43 @@ def _reach(
     Each resource of theirs is listed, and gets what is free of it for them. Returns the number of
     stops in the heap, and of rising flows.
     """
+    floor = change["floor"]
     n_stops = rising = 0
+    has_all = False
     i = 1
     while i <= listed[0]:
+        if not has_all and MOST * listed[0] > len(resources):
+            for number in range(len(resources)):
+                _list_resource(number, resources, listed)
+            has_all = True
         resource = resources[listed[i]]
-        first, user = resource["first_user"], resource["last_user"]
+        first, user, rise = resource["first_user"], resource["last_user"], 0.0
         while user > first:
             stream = users[user - ONE]["flow"]
-            if not is_rising[stream]:
-                flow = flows[stream]
-                if flow["level"] < floor:
+            level = frozen_at[stream]
+            if level != RISING:
+                if level < floor:
                     break
-                is_rising[stream] = True
+                frozen_at[stream] = RISING
                 rising += 1
-                for place in range(flow["first_place"], flow["last_place"]):
-                    number = places[place]["resource"]
-                    _list_resource(number, resources, listed)
-                    resources[number]["rise"] += places[place]["share"] * flow["weight"]
-                if flow["cap"] < math.inf:
-                    levels[n_stops] = flow["cap"] / flow["weight"]
+                if not has_all:
+                    for place in range(flows[stream]["first_place"], flows[stream]["last_place"]):
+                        _list_resource(places[place]["resource"], resources, listed)
+                if change["n_capped"] > 0 and flows[stream]["cap"] < math.inf:
+                    levels[n_stops] = flows[stream]["cap"] / flows[stream]["weight"]
                     stops[n_stops] = len(resources) + stream
                     n_stops += 1
             user -= ONE
             reached[user] = stream
+            rise += users[user]["load"]
         resource["free"] = users[user - ONE]["free"] if user > first else resource["capacity"]
+        resource["rise"] = rise
         resource["first_reached"] = resource["first_rising"] = user
-        i += 1
-    for i in range(1, listed[0] + 1):
-        resource = resources[listed[i]]
-        if resource["first_rising"] < resource["last_user"]:
-            levels[n_stops] = max(resource["free"] / resource["rise"], floor)
+        if user < resource["last_user"]:
+            levels[n_stops] = max(resource["free"] / rise, floor)
             stops[n_stops] = listed[i]
             n_stops += 1
+        i += 1
     return n_stops, rising
 
 
@@ -245,11 +260,11 @@ def _reach(
 def _fill(
     now: float,
     flows: Records,
+    frozen_at: Floats,
     resources: Records,
     places: Records,
     users: Records,
     ends: Floats,
-    is_rising: Flags,
     reached: Places,
     levels: Floats,
     stops: Places,
@@ -271,10 +286,10 @@ def _fill(
         stop = stops[0]
         if stop >= n_resources:
             stream = stop - n_resources
-            if is_rising[stream]:
-                is_rising[stream] = False
+            if frozen_at[stream] == RISING:
+                frozen_at[stream] = level
                 rate = flows[stream]["cap"]
-                _freeze(stream, level, rate, flows, resources, places, users)
+                _freeze(stream, rate, flows, resources, places, users)
                 _set_rate(stream, rate, now, flows, ends, many)
                 rising -= 1
         else:
@@ -287,10 +302,10 @@ def _fill(
                     continue
                 for user in range(resource["first_reached"], resource["last_user"]):
                     stream = reached[user]
-                    if is_rising[stream]:
-                        is_rising[stream] = False
+                    if frozen_at[stream] == RISING:
+                        frozen_at[stream] = level
                         rate = level * flows[stream]["weight"]
-                        _freeze(stream, level, rate, flows, resources, places, users)
+                        _freeze(stream, rate, flows, resources, places, users)
                         _set_rate(stream, rate, now, flows, ends, many)
                         rising -= 1
         n_stops -= 1
@@ -303,7 +318,6 @@ def _fill(
 @kernel_part
 def _freeze(
     stream: int,
-    level: float,
     rate: float,
     flows: Records,
     resources: Records,
@@ -312,18 +326,19 @@ def _freeze(
 ) -> None:
     """Give a rising flow its rate, take that from what is free, and put its uses in order."""
     flow = flows[stream]
-    flow["level"] = level
     for place in range(flow["first_place"], flow["last_place"]):
         here = places[place]
         resource = resources[here["resource"]]
         free = resource["free"] - here["share"] * rate
         user = resource["first_rising"]
+        load = here["share"] * flow["weight"]
         users[user]["free"] = free
+        users[user]["load"] = load
         users[user]["flow"] = stream
         users[user]["place"] = place
         here["user"] = user
         resource["free"] = free
-        resource["rise"] -= here["share"] * flow["weight"]
+        resource["rise"] -= load
         resource["first_rising"] = user + 1
 
 

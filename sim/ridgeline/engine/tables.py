@@ -17,6 +17,7 @@ Places = npt.NDArray[np.uint32]
 every access whether it counts from the end."""
 
 NONE = -1
+RISING = -1.0
 
 # A cost row: a few legs, one for each phase with work on shared resources, and a tail.
 ROW = np.dtype(
@@ -75,7 +76,6 @@ FLOW = np.dtype(
         ("since", "f8"),
         ("cap", "f8"),
         ("weight", "f8"),
-        ("level", "f8"),  # rate / weight at which it was frozen
         ("first_place", "u4"),  # where its uses are written
         ("last_place", "u4"),
     ],
@@ -93,6 +93,7 @@ PLACE = np.dtype(
 USER = np.dtype(
     [
         ("free", "f8"),  # units a second left when it was frozen, and those before it
+        ("load", "f8"),  # units of the resource for a unit of level
         ("flow", "u4"),
         ("place", "u4"),
     ]
@@ -114,5 +115,10 @@ RESOURCE = np.dtype(
     align=True,
 )
 
-# What has happened to the flows since they were divided.
-CHANGE = np.dtype([("floor", "f8")])  # level up to which filling goes as before
+# What there is to be divided, and what has happened to it since that was done.
+CHANGE = np.dtype(
+    [
+        ("floor", "f8"),  # level up to which filling goes as before
+        ("n_capped", "i8"),  # active flows with a cap
+    ]
+)
