@@ -39,7 +39,7 @@ def _precedes(task: int, other: int, priority: Indices) -> bool:
 
 
 @kernel_part
-def heap_push(heap: Indices, base: int, size: int, task: int, priority: Indices) -> None:
+def heap_push(heap: Places, base: int, size: int, task: int, priority: Indices) -> None:
     """Add a task to the heap of `size` tasks that begins at ``heap[base]``."""
     hole = size
     while hole > 0:
@@ -52,7 +52,7 @@ def heap_push(heap: Indices, base: int, size: int, task: int, priority: Indices)
 
 
 @kernel_part
-def heap_pop(heap: Indices, base: int, size: int, priority: Indices) -> None:
+def heap_pop(heap: Places, base: int, size: int, priority: Indices) -> None:
     """Remove the first task, ``heap[base]``, from a heap of `size` tasks."""
     last = heap[base + size - 1]
     hole = 0

@@ -19,11 +19,18 @@ every access whether it counts from the end."""
 NONE = -1
 RISING = -1.0
 
+TASK = np.dtype(
+    [
+        ("crew", "i4"),
+        ("missing", "i4"),  # predecessors that have not ended; of a ready task, picks that it lacks
+    ]
+)
+
 # A cost row: a few legs, one for each phase with work on shared resources, and a tail.
 ROW = np.dtype(
     [
-        ("first_leg", "i8"),
-        ("last_leg", "i8"),
+        ("first_leg", "i4"),
+        ("last_leg", "i4"),
         ("tail_s", "f8"),  # fixed time after the last leg
     ]
 )
