@@ -174,7 +174,7 @@ def _play(
                 _occupy(task, tasks, crew_ptr, crew_stream, priority, streams, ready)
                 player = crew_stream[crew_ptr[tasks[task]["crew"]]]
                 _begin_task(task, player, now, cost, rows, legs, streams, fixed_ends)
-        if listed[0] > 0 and fixed_ends[1] > now:
+        if listed[0] > 0 and fixed_ends[0] > now:
             divide(
                 now,
                 flows,
@@ -189,18 +189,18 @@ def _play(
                 levels,
                 stops,
             )
-        now = fluid_ends[1]
-        if fixed_ends[1] <= now * (1.0 + MOMENT):
-            now = fixed_ends[1]
+        now = fluid_ends[0]
+        if fixed_ends[0] <= now * (1.0 + MOMENT):
+            now = fixed_ends[0]
         if now == math.inf:
             clock[ENDED] += ended
             return False
-        while fluid_ends[1] <= now * (1.0 + MOMENT):
+        while fluid_ends[0] <= now * (1.0 + MOMENT):
             player = first_leaf(fluid_ends)
             set_time(fluid_ends, player, math.inf)
             end_flow(player, flows, frozen_at, resources, places, users, listed, change[0])
             _end_round(player, now, legs, streams, fixed_ends)
-        while fixed_ends[1] == now:
+        while fixed_ends[0] == now:
             player = first_leaf(fixed_ends)
             set_time(fixed_ends, player, math.inf)
             if streams[player]["leg"] < streams[player]["last_leg"]:

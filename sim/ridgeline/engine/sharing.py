@@ -27,7 +27,7 @@ import numpy as np
 
 from ridgeline._jit import kernel_part
 from ridgeline.engine.program import Floats
-from ridgeline.engine.queues import ONE, append, hold_again, set_time, sink
+from ridgeline.engine.queues import ONE, append, hold_again, leaf_node, set_time, sink
 from ridgeline.engine.tables import CHANGE, RISING, Places, Records
 
 BELOW = 1.0 - 1e-9
@@ -174,7 +174,7 @@ def divide(
         levels,
         stops,
     )
-    many = MANY * rising > len(ends) >> 1
+    many = MANY * rising > len(frozen_at)
     _fill(
         now,
         flows,
@@ -354,6 +354,6 @@ def _set_rate(
         flow["since"] = now
         end = now + flow["left"] / rate
         if many:
-            ends[(len(ends) >> 1) + stream] = end
+            ends[leaf_node(ends, stream)] = end
         else:
             set_time(ends, stream, end)
