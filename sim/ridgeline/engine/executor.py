@@ -161,14 +161,13 @@ def _play(
     if now == 0.0 and clock[ENDED] == 0.0:
         for task in range(len(tasks)):
             if tasks[task]["missing"] == 0:
-                _make_ready(
-                    task, tasks, crew_ptr, crew_stream, priority, streams, ready, marked
-                )
+                _make_ready(task, tasks, crew_ptr, crew_stream, priority, streams, ready, marked)
     while ended < most:
         _pick(tasks, streams, ready, marked, picked)
         for i in range(1, picked[0] + 1):
             task = picked[i]
-            if tasks[task]["missing"] == 0:  # otherwise it has lost a pick again, or is listed twice
+            # otherwise it has lost a pick again, or is listed twice
+            if tasks[task]["missing"] == 0:
                 tasks[task]["missing"] = NONE
                 start_s[task] = now
                 _occupy(task, tasks, crew_ptr, crew_stream, priority, streams, ready)
@@ -271,9 +270,7 @@ def _mark(stream: int, streams: Records, marked: Places) -> None:
 
 
 @kernel_part
-def _pick(
-    tasks: Records, streams: Records, ready: Places, marked: Places, picked: Places
-) -> None:
+def _pick(tasks: Records, streams: Records, ready: Places, marked: Places, picked: Places) -> None:
     """Let all free marked streams pick, and list the tasks that are then picked by their crew.
 
     A listed task may lose a pick to a task that another of its streams prefers, in this round.

@@ -108,20 +108,22 @@ def leaf_node(tree: Floats, leaf: int) -> int:
 
 
 @kernel_part
-def _winner(tree: Floats, child: int) -> float:
-    """Return the least time of four nodes of which `child` is the first."""
-    left, right = min(tree[child], tree[child + ONE]), min(tree[child + TWO], tree[child + THREE])
-    return left if left < right else right
+def _winner(tree: Floats, node: int) -> float:
+    """Return the least time of a node's children."""
+    child = (np.uint64(node) << TWO) + ONE
+    left = min(tree[child], tree[child + ONE])
+    right = min(tree[child + TWO], tree[child + THREE])
+    return float(min(left, right))
 
 
 @kernel_part
 def set_time(tree: Floats, leaf: int, time: float) -> None:
     """Give a leaf its time; infinity removes it."""
-    node = np.uint64(leaf_node(tree, leaf))
+    node = leaf_node(tree, leaf)
     tree[node] = time
-    while node > ZERO:
-        node = (node - ONE) >> TWO
-        time = _winner(tree, (node << TWO) + ONE)
+    while node > 0:
+        node = (node - 1) >> 2
+        time = _winner(tree, node)
         if tree[node] == time:
             return  # nothing changes further up
         tree[node] = time
@@ -131,7 +133,7 @@ def set_time(tree: Floats, leaf: int, time: float) -> None:
 def hold_again(tree: Floats) -> None:
     """Find all winners anew after times have been written to the leaves alone."""
     for node in range((len(tree) >> 2) - 1, -1, -1):
-        tree[node] = _winner(tree, (np.uint64(node) << TWO) + ONE)
+        tree[node] = _winner(tree, node)
 
 
 @kernel_part
