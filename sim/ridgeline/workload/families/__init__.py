@@ -17,9 +17,11 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
         "decoder": "decoder.Decoder",
         "deep-speech": "deep_speech.DeepSpeech",
         "dlrm": "dlrm.Dlrm",
+        "efficientnet": "efficientnet.EfficientNet",
         "encoder-decoder": "encoder_decoder.EncoderDecoder",
         "fcn": "fcn.Fcn",
         "gnmt": "gnmt.Gnmt",
+        "jasper": "jasper.Jasper",
         "mask-rcnn": "mask_rcnn.MaskRcnn",
         "mlp": "mlp.Mlp",
         "ncf": "ncf.Ncf",
@@ -28,6 +30,7 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
         "resnet": "resnet.ResNet",
         "sequential": "sequential.Sequential",
         "ssd": "ssd.Ssd",
+        "u-net": "u_net.UNet",
         "vision-transformer": "vit.VisionTransformer",
     }
 )
