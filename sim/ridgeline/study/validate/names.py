@@ -70,6 +70,17 @@ def framework_of(name: str) -> Framework:
     return next((one for one in _frameworks() if text.startswith(one.begins)), Framework(()))
 
 
+def keeps_channels_last(framework: str, network: str, precision: str) -> bool:
+    """Tell whether a framework's program for a network of the catalogue has its channels last."""
+    rows: list[Mapping[str, Any]] = _data()["channels_last"]
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and network.startswith(tuple(row.get("networks", [""])))
+        and precision in row["precisions"]
+        for row in rows
+    )
+
+
 @cache
 def spread() -> float:
     """Return how far equal devices differ in speed (`Plan.spread`)."""

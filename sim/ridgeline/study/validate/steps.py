@@ -17,6 +17,7 @@ from ridgeline.study.validate.names import (
     convolves_itself,
     find_name,
     framework_of,
+    keeps_channels_last,
     spread,
     unknown,
 )
@@ -48,6 +49,7 @@ class Configuration:
     precision: str
     framework: Framework
     place: str = ""
+    channels_last: bool = True
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -95,6 +97,7 @@ def configuration(row: Row) -> Configuration:
         precision=precision,
         framework=framework_of(row.text("framework")),
         place=row.text("system"),
+        channels_last=keeps_channels_last(row.text("framework"), model, precision),
     )
 
 
@@ -142,6 +145,7 @@ def simulated(wanted: Configuration) -> Result:
         issue=wanted.framework.issue_s,
         issue_ahead=wanted.framework.issue_ahead,
         overlap=wanted.framework.overlap,
+        layout="channels-last" if wanted.channels_last else "channels-first",
         spread=spread(),
     )
     return simulate(_model(wanted.model, wanted.fields), _cluster(wanted), plan)

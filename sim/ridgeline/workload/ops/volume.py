@@ -44,7 +44,7 @@ def conv(
     )
     weight = b.weight(f"{layer}.weight", of_weight)
     shapes = [(n, filters, *out)]
-    (y,) = contract(b, CONV2D, layer, x, weight, shapes, Conv(*loops))
+    (y,) = contract(b, CONV2D, layer, x, weight, shapes, Conv(**loops._asdict()))
     return add_bias(b, layer, y, axis=1) if bias else y
 
 

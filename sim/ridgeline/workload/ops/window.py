@@ -51,7 +51,7 @@ def check(
 
 
 class Folded(NamedTuple):
-    """The loops of a convolution as those of a 2-D one, in the order of `Conv`, but for groups."""
+    """The loops of a convolution as those of a 2-D one, by the names of `Conv`, but for groups."""
 
     batch: int
     c_in: int
@@ -63,6 +63,7 @@ class Folded(NamedTuple):
     stride: tuple[int, int]
     padding: tuple[int, int]
     dilation: tuple[int, int]
+    taps: int
 
 
 def folded(
@@ -85,8 +86,9 @@ def folded(
     if len(sizes) == 1:
         sizes, taps = [1, *sizes], [1, *taps]
         stride, dilation, padding = [1, *stride], [1, *dilation], [(0, 0), *padding]
+    deep = 1
     while len(sizes) > 2:
-        n, c = n * out[len(out) - len(sizes)], c * taps[0]
+        n, c, deep = n * out[len(out) - len(sizes)], c * taps[0], deep * taps[0]
         sizes, taps = sizes[1:], taps[1:]
         stride, dilation, padding = stride[1:], dilation[1:], padding[1:]
     for axis, (before, after) in enumerate(padding):
@@ -95,5 +97,5 @@ def folded(
             padding[axis] = (0, 0)
     (p, _), (q, _) = padding
     return Folded(
-        n, c, *sizes, f, *taps, (stride[0], stride[1]), (p, q), (dilation[0], dilation[1])
+        n, c, *sizes, f, *taps, (stride[0], stride[1]), (p, q), (dilation[0], dilation[1]), deep
     )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ridgeline.workload.ops.pooling import adaptive_windows
 from ridgeline.workload.ops.window import folded
 
-_NAMES = ("n", "c", "h", "w", "f", "r", "s", "stride", "padding", "dilation")
+_NAMES = ("n", "c", "h", "w", "f", "r", "s", "stride", "padding", "dilation", "taps")
 
 
 def spread(value: int | Sequence[int], axes: int) -> tuple[int, ...]:
