@@ -13,11 +13,14 @@ from ridgeline.workload.families.base import Network
 FAMILIES: Mapping[str, str] = MappingProxyType(
     {
         "amoebanet": "amoebanet.AmoebaNet",
+        "arcface": "arcface.ArcFace",
+        "autoencoder": "autoencoder.Autoencoder",
         "bert": "bert.Bert",
         "decoder": "decoder.Decoder",
         "deep-speech": "deep_speech.DeepSpeech",
         "dlrm": "dlrm.Dlrm",
         "efficientnet": "efficientnet.EfficientNet",
+        "electra": "electra.Electra",
         "encoder-decoder": "encoder_decoder.EncoderDecoder",
         "fcn": "fcn.Fcn",
         "gnmt": "gnmt.Gnmt",
@@ -28,8 +31,10 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
         "policy-value": "policy_value.PolicyValue",
         "recurrent-lm": "recurrent.RecurrentLm",
         "resnet": "resnet.ResNet",
+        "retinanet": "retinanet.RetinaNet",
         "sequential": "sequential.Sequential",
         "ssd": "ssd.Ssd",
+        "transformer-xl": "transformer_xl.TransformerXl",
         "u-net": "u_net.UNet",
         "vision-transformer": "vit.VisionTransformer",
     }
