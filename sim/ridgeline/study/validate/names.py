@@ -107,8 +107,8 @@ def binned_length(framework: str, model: str, source: str, sequence: int) -> int
     rows: list[Mapping[str, Any]] = _data()["binned"]
     for row in rows:
         fits = framework.lower().startswith(tuple(row["begins"])) and row["in_source"] in source
-        if fits and model.startswith(tuple(row["models"])) and sequence in row["filled"]:
-            filled = round(sequence * row["filled"][sequence])
+        if fits and model.startswith(tuple(row["models"])) and sequence == row["sequence"]:
+            filled = round(sequence * row["filled"])
             return min(sequence, filled + row["bin"] // 2)
     return sequence
 

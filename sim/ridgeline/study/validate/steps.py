@@ -181,11 +181,15 @@ def simulated(wanted: Configuration) -> Result:
         layout="channels-last" if wanted.channels_last else "channels-first",
         spread=spread(),
     )
-    return simulate(_model(wanted.model, wanted.fields), _cluster(wanted), plan)
+    fields: dict[str, Any] = dict(wanted.fields)
+    network = _described(wanted.model)
+    if wanted.framework.attention is not None and isinstance(network.get("attention"), dict):
+        fields["attention.kernel"] = wanted.framework.attention
+    return simulate(_model(wanted.model, tuple(fields.items())), _cluster(wanted), plan)
 
 
 @lru_cache(maxsize=256)
-def _model(name: str, fields: tuple[tuple[str, int], ...]) -> Model:
+def _model(name: str, fields: tuple[tuple[str, Any], ...]) -> Model:
     return load_model(name, dict(fields))
 
 
