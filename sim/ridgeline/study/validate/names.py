@@ -86,7 +86,7 @@ def model_of(model: str, variant: str, source: str) -> str | None:
     rows: list[Mapping[str, Any]] = _data()["by_source"]
     for row in rows:
         begins = model.lower().startswith(tuple(row["begins"]))
-        if begins and any(source.endswith(place) for place in row["in_source"]):
+        if begins and any(place in source for place in row["in_source"]):
             return str(row["model"])
     return find_name("models", f"{model} {variant}", model)
 

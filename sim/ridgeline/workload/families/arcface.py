@@ -16,6 +16,7 @@ from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import MAX_LAYERS, Channels, Image, Network, Probability
 from ridgeline.workload.families.blocks import dropout
+from ridgeline.workload.graph import Role
 
 _Depth = Annotated[int, Field(ge=1, le=MAX_LAYERS // 4)]
 
@@ -50,7 +51,8 @@ class ArcFace(Network):
         x = ops.linear(b, "features", x, self.features, flatten=True)
         x = _unit_length(b, "features.length", ops.batch_norm(b, "features.bn", x))
         rows = b.weight("identities.weight", (self.identities, self.features))
-        y = ops.product(b, "identities", x, _unit_length(b, "identities.length", rows))
+        rows = _unit_length(b, "identities.length", rows, Role.WEIGHT_COPY)
+        y = ops.product(b, "identities", x, rows)
         return ops.cross_entropy(b, "loss", y, labels)
 
     def _unit(self, b: GraphBuilder, name: str, x: str, filters: int, stride: int) -> str:
@@ -77,7 +79,7 @@ def _prelu(b: GraphBuilder, name: str, x: str) -> str:
     return ops.function(b, name, "prelu", (x, slope), b.shape(x))[0]
 
 
-def _unit_length(b: GraphBuilder, name: str, x: str) -> str:
+def _unit_length(b: GraphBuilder, name: str, x: str, role: Role = Role.ACTIVATION) -> str:
     """Divide rows by their length."""
-    (length,) = ops.function(b, name, "length", (x,), (b.shape(x)[0], 1))
-    return ops.function(b, f"{name}.divide", "divide", (x, length), b.shape(x))[0]
+    (length,) = ops.function(b, name, "length", (x,), (b.shape(x)[0], 1), role=role)
+    return ops.function(b, f"{name}.divide", "divide", (x, length), b.shape(x), role=role)[0]

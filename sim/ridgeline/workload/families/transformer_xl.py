@@ -11,6 +11,7 @@ cluster, narrower the rarer its tokens are (adaptive input, Baevski and Auli, ar
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
@@ -21,6 +22,7 @@ from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels, Network, Probability
 from ridgeline.workload.families.blocks import FeedForward, Residual, dropout
 from ridgeline.workload.families.decoder import Layers, Sequence
+from ridgeline.workload.graph import Role
 
 
 class Cluster(Strict):
@@ -39,6 +41,13 @@ class _Table(NamedTuple):
 
     rows: str
     wide: str = ""
+
+
+def _brought(b: GraphBuilder, name: str, of: tuple[str, ...], shape: tuple[int, ...]) -> str:
+    """Bring weights into another form: some rows, turned, one below the other."""
+    passes = (Fraction(math.prod(shape), sum(map(b.elements, of))),) * len(of)
+    made = ops.function(b, name, "rearrange", of, shape, role=Role.WEIGHT_COPY, passes=passes)
+    return made[0]
 
 
 class TransformerXl(Network):
@@ -183,12 +192,13 @@ class TransformerXl(Network):
         weights = table.rows
         if table.wide:  # hidden features become as many as the table's
             loops = (width, b.shape(x)[-1])
-            (turned,) = ops.function(b, f"{name}.turn", "rearrange", (table.wide,), loops)
+            turned = _brought(b, f"{name}.turn", (table.wide,), loops)
             x = ops.product(b, f"{name}.narrow", x, turned)
-        if rows != tokens:
-            (weights,) = ops.function(b, f"{name}.rows", "rearrange", (weights,), (tokens, width))
         if clusters:
             more = b.weight(f"{name}.clusters.weight", (clusters, width))
-            weights = ops.concat(b, f"{name}.all-rows", [weights, more], axis=0)
+            shape = (tokens + clusters, width)
+            weights = _brought(b, f"{name}.rows", (weights, more), shape)
+        elif rows != tokens:
+            weights = _brought(b, f"{name}.rows", (weights,), (tokens, width))
         y = ops.add_bias(b, name, ops.product(b, name, x, weights), axis=-1)
         return ops.cross_entropy(b, f"{name}.loss", y, labels)

@@ -53,6 +53,8 @@ def avg_pool(
 def pool_volume(b: GraphBuilder, layer: str, x: str, kernel: int) -> str:
     """Maximum of windows side by side along all axes of images or volumes [n, c, ...]."""
     n, c, *sizes = b.shape(x)
+    if len(sizes) == 2:
+        return max_pool(b, layer, x, kernel)
     if min(sizes) < kernel:
         raise RidgelineError(f"layer {layer!r}: a window of {kernel} does not fit on {sizes}")
     shape = (n, c, *[size // kernel for size in sizes])

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.graph import Conv, Gemm
-from ridgeline.workload.ops.contraction import CONV2D, CONV_TRANSPOSE2D, add_bias, contract
+from ridgeline.workload.ops.contraction import (
+    CONV2D,
+    CONV_TRANSPOSE2D,
+    add_bias,
+    contract,
+    conv2d,
+    conv_transpose2d,
+)
 from ridgeline.workload.ops.window import folded, steps
 
 
@@ -30,6 +37,10 @@ def conv(
     """
     n, c, *sizes = _sizes(layer, b.shape(x))
     axes, padding = len(sizes), kernel // 2
+    if axes == 2:
+        return conv2d(
+            b, layer, x, filters, kernel, stride=stride, padding=padding, bias=bias
+        )
     if min(sizes) + 2 * padding < kernel:
         raise RidgelineError(f"layer {layer!r}: a window of {kernel} does not fit on {sizes}")
     out = [steps(size, kernel, stride, padding) for size in sizes]
@@ -56,6 +67,8 @@ def conv_transpose(
     Its loops are those of `conv_transpose2d`.
     """
     n, c, *sizes = _sizes(layer, b.shape(x))
+    if len(sizes) == 2:
+        return conv_transpose2d(b, layer, x, filters, kernel, stride=kernel, bias=bias)
     weight = b.weight(f"{layer}.weight", (c, filters, *[kernel] * len(sizes)))
     loops = Gemm(n * math.prod(sizes), filters * kernel ** len(sizes), c)
     shapes = [(n, filters, *[kernel * size for size in sizes])]
