@@ -92,10 +92,14 @@ EngineModel = Callable[[Sequence[Job], Device, str, str, Search], list[Busy]]
 
 
 def filter_class(loops: Conv) -> str:
-    """Class of a convolution in a device's table of achievable shares."""
-    if loops.r * loops.s == 1:
+    """Class of a convolution in a device's table of achievable shares.
+
+    3 x 3 x 3 filters of volumes have no kernels of Winograd's, which the shares of 3 x 3 filters
+    may include.
+    """
+    if loops.r * loops.s * loops.taps == 1:
         return "1x1"
-    unit = (loops.stride, loops.dilation) == ((1, 1), (1, 1))
+    unit = (loops.stride, loops.dilation, loops.taps) == ((1, 1), (1, 1), 1)
     return "3x3" if unit and (loops.r, loops.s) == (3, 3) else "larger"
 
 
@@ -131,7 +135,7 @@ def _first_row(op: Op, device: Device, engine: str, format_: str, kind: str) -> 
 
 def padding(loops: Conv) -> float:
     """Channels of a convolution with padding, over channels: how much more work is done."""
-    channels = loops.c_in // loops.groups
+    channels = loops.c_in // loops.groups // loops.taps
     return math.ceil(channels / _CHANNEL_MULTIPLE) * _CHANNEL_MULTIPLE / channels
 
 
