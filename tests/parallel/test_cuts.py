@@ -50,13 +50,15 @@ def test_stages_have_equally_many_layers(
     parts = partition(graph, times, stages, cut).parts  # type: ignore[arg-type]
     assert [len(layers_of(part.graph)) for part in parts] == expected
     even = partition(graph, times, stages).parts
-    most = [max(sum(op.matrix_flops for op in part.graph.ops) for part in of) for of in (parts, even)]
+    most = [
+        max(sum(op.matrix_flops for op in part.graph.ops) for part in of) for of in (parts, even)
+    ]
     assert most[0] >= most[1]
 
 
 def test_more_stages_than_layers_are_a_mistake_of_the_plan() -> None:
     graph = gpt(4)
-    with pytest.raises(ConfigError, match="between its layers.*allowed: 1 to 4"):
+    with pytest.raises(ConfigError, match=r"between its layers.*allowed: 1 to 4"):
         partition(graph, [1.0] * len(graph.ops), 5, "layers")
 
 

@@ -185,7 +185,8 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         if some := whole(row, "layers") or layers:
             fields["layers"] = some
         if "latent_attention" in load_model(name).network.model_fields_set:
-            attention = {}
+            fused = framework.attention is not None
+            attention = {"latent_attention.kernel": "flash"} if fused else {}
         return _loaded(name, tuple({**fields, **attention}.items())), sequence
     vocabulary = _vocabulary(row) or unstated(row, "vocabulary") or _PLAIN_VOCABULARY
     if hidden and not layers:
