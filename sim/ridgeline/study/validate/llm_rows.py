@@ -222,6 +222,9 @@ def _layers(model: str, hidden: int, vocabulary: int, stages: int) -> int | None
 
 
 def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
+    degrees = ("tp", "pp", "cp", "ep", "dp")
+    if devices > 1 and not any(whole(row, d) for d in degrees) and not row.text("sharding"):
+        raise RidgelineError("the plan is not given")
     tensor, pipeline = whole(row, "tp") or 1, whole(row, "pp") or 1
     context = whole(row, "cp") or 1
     most = row.text("vpp").startswith("max") if "vpp" in row.values else False
