@@ -16,10 +16,11 @@ from ridgeline.kernels import depthwise, winograd
 from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.cores import latency_of
 from ridgeline.kernels.cost import Moved, OpCost, peak_rates
-from ridgeline.kernels.engines import ENGINE_MODELS, Busy, Job, achievable_share
+from ridgeline.kernels.engines import ENGINE_MODELS, Busy, Job
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.residence import Found, keeping, passing
+from ridgeline.kernels.shares import achievable_share
 from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.streams import kernel_of
 from ridgeline.kernels.traffic import (
