@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _CHANNEL_MULTIPLE = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as `OpCost`
 class Busy:
     """Work of a contraction on an engine.
 

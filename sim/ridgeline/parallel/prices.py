@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -116,25 +116,27 @@ class Prices:
         """
         costs = self._of(tuple(rows))
         filling = Filling(list(rows.values()))
+        resource, account = self.resources.__getitem__, self.accounts.__getitem__
         for cost in costs:
             filling.latency_s.append(cost.latency_s)
             for works in (cost.engine_work, cost.level_work):
-                for name, amount in works.items():
-                    filling.work_resource.append(self.resources[name])
-                    filling.work_amount.append(amount)
+                filling.work_resource.extend(map(resource, works))
+                filling.work_amount.extend(works.values())
             filling.work_ptr.append(len(filling.work_resource))
             for counts in (cost.flops, cost.traffic_bytes):
-                for place, count in counts.items():
-                    filling.event_account.append(self.accounts[place])
-                    filling.event_count.append(count)
+                filling.event_account.extend(map(account, counts))
+                filling.event_count.extend(counts.values())
             filling.event_ptr.append(len(filling.event_account))
         capacities, lines = list(self._capacities.values()), tuple(self._lines.values())
         return filled(program, filling, capacities, lines), costs
 
     def _of(self, kinds: Sequence[Alike]) -> list[OpCost]:
         missing = [kind for kind in kinds if kind not in self._costs]
-        for kind, cost in zip(missing, price_all(missing, self.device), strict=True):
-            self._costs[kind] = self._issued(kind, self._slowed(cost))
+        if missing:
+            costs: Iterable[OpCost] = price_all(missing, self.device)
+            if self.slower != 1.0 or self.idle_s:
+                costs = map(self._issued, missing, map(self._slowed, costs))
+            self._costs.update(zip(missing, costs, strict=True))
         return [self._costs[kind] for kind in kinds]
 
     def _issued(self, kind: Alike, cost: OpCost) -> OpCost:
