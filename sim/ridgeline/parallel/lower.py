@@ -23,8 +23,9 @@ from ridgeline.network.topology import Topology
 from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.host import Host
+from ridgeline.parallel.layout import copied_formats, with_copies
 from ridgeline.parallel.mesh import Mesh
-from ridgeline.parallel.partition import Partition, partition
+from ridgeline.parallel.partition import Cut, Partition, partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
@@ -108,11 +109,12 @@ def lower(
     division = Division(
         plan.expert, plan.context, plan.tensor, plan.sequence > 1, flops_per_byte, plan.layers
     )
-    sharded, local = _local(Same(graph), division, plan.recompute)
+    copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
+    sharded, local = _local(Same(graph), division, plan.recompute, copied)
     costs = prices.costs(local)
     n_parts = plan.pipeline * plan.chunks
     times = [cost.time_s(cluster.device) for cost in costs] if n_parts > 1 else []
-    cut = _cut(Same(local), tuple(times), n_parts)
+    cut = _cut(Same(local), tuple(times), n_parts, plan.cut)
 
     def write() -> Draft:
         return _written(builder, wires, mesh, plan, cut, sharded, cluster.device, fold=fold)
@@ -164,16 +166,18 @@ def _written(
 
 
 @lru_cache(maxsize=8)
-def _local(key: Same, division: Division, recompute: Mode) -> tuple[Divided, Graph]:
+def _local(
+    key: Same, division: Division, recompute: Mode, copied: frozenset[str]
+) -> tuple[Divided, Graph]:
     """Divide a graph, and let it recompute; the same graph is divided once."""
     found = divide(key.graph, division)
-    return found, with_recompute(found.graph, recompute)
+    return found, with_copies(with_recompute(found.graph, recompute), copied)
 
 
 @lru_cache(maxsize=8)
-def _cut(key: Same, times: tuple[float, ...], n_stages: int) -> Partition:
+def _cut(key: Same, times: tuple[float, ...], n_stages: int, where: Cut) -> Partition:
     """Cut a graph into stages; the same graph with the same times is cut once."""
-    return partition(key.graph, times, n_stages)
+    return partition(key.graph, times, n_stages, where)
 
 
 def _flops_per_byte(plan: Plan, cluster: Cluster, wires: Wires, mesh: Mesh) -> float:
