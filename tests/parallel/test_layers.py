@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -20,6 +21,7 @@ from ridgeline.errors import ConfigError
 from ridgeline.parallel.divide import Division, divide
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.workload import training_graph
+from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.model import load_model
 from ridgeline.workload.numerics import PRECISIONS
@@ -141,6 +143,20 @@ def test_every_link_carries_what_the_groups_sum() -> None:
     for groups, size in of.items():
         shared = dense * groups / 8 if groups > 1 else 0
         assert size == pytest.approx(rest + shared, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [{"tensor": 4, "data": 2}, {"data": 8, "layers": "layer4*:tensor=4;fc:tensor=2"}],
+)
+def test_every_gradient_is_summed_once(plan: dict[str, Any]) -> None:
+    result = rl.simulate("resnet50", "dgx1-v100", rl.Plan(global_batch=32, **plan))
+    lowered = result.details.lowered
+    summed = sum(
+        talk.size_bytes for (_, label), talk in lowered.talks.items() if label[:11] == "all-reduce "
+    )
+    gradients = set(weight_gradients(lowered.graph).values())
+    assert summed == sum(lowered.graph.tensors[name].bytes for name in gradients)
 
 
 def test_rules_of_no_layer_and_rules_that_nothing_reaches_are_refused() -> None:

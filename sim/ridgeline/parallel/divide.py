@@ -9,7 +9,7 @@ from ridgeline.parallel.choice import BySamples
 from ridgeline.parallel.experts import with_experts
 from ridgeline.parallel.layers import LayerDegrees, levels, parse_rules
 from ridgeline.parallel.shard import shard
-from ridgeline.workload.graph import Graph
+from ridgeline.workload.graph import Graph, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +113,12 @@ def _by_layers(graph: Graph, division: Division) -> Divided:
         }
         apart |= dict.fromkeys(found.apart, level)
     return Divided(graph, divided, whole, apart)
+
+
+def roots(graph: Graph) -> dict[str, str]:
+    """Return the weight that each copy in another format is of."""
+    roots: dict[str, str] = {}
+    for op in graph.ops:
+        if op.outputs and graph.tensors[op.outputs[0]].role is Role.WEIGHT_COPY:
+            roots[op.outputs[0]] = roots.get(op.inputs[0], op.inputs[0])
+    return roots

@@ -278,15 +278,17 @@ def cut(op: Op, tensors: Tensors) -> Signature:
 def moved(op: Op, tensors: Tensors) -> Signature:
     """Move along other dimensions of the plan; dimensions that stay as they are can be divided.
 
-    So can samples that move: which of them a device has, is the same on both sides.
+    So can samples that move on another level of "tensor": which of them a device has, is the same
+    on both sides.
     """
     if len(op.inputs) != 1 or len(op.outputs) != 1:
         return whole(op, tensors)
     of, found = tensors[op.inputs[0]], cut(op, tensors)
-    few = math.gcd(*(tensors[name].shape[0] for name in (*op.inputs, *op.outputs) if of.shape))
-    if found.inputs[0][:1] != ("",) or of.role in _WITHOUT_SAMPLES:
+    on_level = str(dict(op.attrs)["dimension"]).startswith("tensor.")
+    if not on_level or found.inputs[0][:1] != ("",) or of.role in _WITHOUT_SAMPLES:
         return found
     labels = ("d0", *found.inputs[0][1:])
+    few = math.gcd(of.shape[0], tensors[op.outputs[0]].shape[0])
     return Signature((labels,), (labels,), {"d0": few})
 
 

@@ -19,9 +19,10 @@ from ridgeline.engine.builder import Phase
 from ridgeline.engine.program import Ints
 from ridgeline.parallel.buckets import Bucket, gradient_buckets
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
-from ridgeline.parallel.divide import Divided
+from ridgeline.parallel.divide import Divided, roots
 from ridgeline.parallel.endless import is_endless, period_before, steady_orders, under_way
 from ridgeline.parallel.experts import expert_weights
+from ridgeline.parallel.labels import base
 from ridgeline.parallel.offload import with_offload
 from ridgeline.parallel.partition import Partition, Receipt
 from ridgeline.parallel.plan import Plan
@@ -180,9 +181,9 @@ class Step:
         found: dict[str, frozenset[str]] = {}
         if self.plan.expert > 1:
             found["beyond"] = expert_weights(graph) & rest
-        roots = _roots(graph)
+        root = roots(graph)
         for level in sorted(set(self.sharded.apart.values())):
-            alike = {w for w in rest if self.sharded.apart.get(roots.get(w, w)) == level}
+            alike = {w for w in rest if self.sharded.apart.get(root.get(w, w)) == level}
             found[f"data.{level}"] = frozenset(alike)
         found = {along: weights for along, weights in found.items() if weights}
         return {**found, "data": rest.difference(*found.values())}
@@ -205,10 +206,14 @@ class Step:
         self, graph: Graph, holders: dict[str, frozenset[str]]
     ) -> dict[str, tuple[Bucket, ...]]:
         """Gradients to be reduced at the end, by the dimension whose ranks hold the weight."""
-        gradients = weight_gradients(graph)
+        of = {weight: along for along, weights in holders.items() for weight in weights}
+        along_of = {  # an update may read a part of a weight, by another name
+            gradient: of.get(weight) or of.get(base(weight), "data")
+            for weight, gradient in weight_gradients(graph).items()
+        }
         found = {}
-        for along, weights in holders.items():
-            others = frozenset(g for w, g in gradients.items() if w not in weights)
+        for along in holders:
+            others = frozenset(g for g, other in along_of.items() if other != along)
             if self._replicas(along) > 1:
                 found[along] = gradient_buckets(graph, self.plan.bucket, others)
         return {along: buckets for along, buckets in found.items() if buckets}
@@ -372,15 +377,6 @@ def _as_played(same: Same) -> Graph:
     graph = same.graph
     order = [i for ops in _phases(graph, True).values() for i in ops]
     return replace(graph, ops=tuple(graph.ops[i] for i in order))
-
-
-def _roots(graph: Graph) -> dict[str, str]:
-    """Weight that each copy in another format is of."""
-    roots: dict[str, str] = {}
-    for op in graph.ops:
-        if op.outputs and graph.tensors[op.outputs[0]].role is Role.WEIGHT_COPY:
-            roots[op.outputs[0]] = roots.get(op.inputs[0], op.inputs[0])
-    return roots
 
 
 def _sends(op: Op) -> bool:
