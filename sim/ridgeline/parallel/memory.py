@@ -129,7 +129,8 @@ def memory(
     RidgelineError
         If the plan divides the model over devices, or something in it is unknown.
     """
-    divided = [f"{name}={getattr(plan, name)}" for name in _DISTRIBUTED if getattr(plan, name) > 1]
+    wide = plan.widest()
+    divided = [f"{name}={getattr(wide, name)}" for name in _DISTRIBUTED if getattr(wide, name) > 1]
     if divided:
         raise RidgelineError(
             f"memory: {', '.join(divided)} divides the model over devices; simulate the plan on a "
