@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ridgeline.parallel.experts import expert_weights, with_experts
-from ridgeline.parallel.prices import adds, sum_bytes
+from ridgeline.parallel.sums import casts, sum_bytes
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Gemm, Graph, Pass, Role
 from ridgeline.workload.model import load_model
@@ -57,6 +57,6 @@ def test_a_gradient_is_cast_and_added_in_one_kernel(precision: str) -> None:
         kept = [name for name in op.outputs if name in wanted]
         if kept and op.pass_ is not Pass.UPDATE:
             elements = sum(graph.tensors[name].elements for name in kept)
-            assert sum_bytes(op, graph, kept) == (10 if adds(op) else 12) * elements
-            of_products += adds(op)
+            assert sum_bytes(op, graph, kept) == (10 if casts(op) else 12) * elements
+            of_products += casts(op)
     assert (of_products > 8) == (precision != "fp32")
