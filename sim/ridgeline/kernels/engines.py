@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _CHANNEL_MULTIPLE = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as `OpCost`
 class Busy:
     """Work of a contraction on an engine.
 
@@ -94,7 +94,7 @@ EngineModel = Callable[[Sequence[Job], Device, str, str, Search], list[Busy]]
 
 def padding(loops: Conv) -> float:
     """Channels of a convolution with padding, over channels: how much more work is done."""
-    channels = loops.c_in // loops.groups
+    channels = loops.c_in // loops.groups // loops.taps
     return math.ceil(channels / _CHANNEL_MULTIPLE) * _CHANNEL_MULTIPLE / channels
 
 

@@ -9,10 +9,14 @@ from ridgeline.workload.graph import Conv, Op, Pass
 
 
 def filter_class(loops: Conv) -> str:
-    """Class of a convolution in a device's table of achievable shares."""
-    if loops.r * loops.s == 1:
+    """Class of a convolution in a device's table of achievable shares.
+
+    3 x 3 x 3 filters of volumes have no kernels of Winograd's, which the shares of 3 x 3 filters
+    may include.
+    """
+    if loops.r * loops.s * loops.taps == 1:
         return "1x1"
-    unit = (loops.stride, loops.dilation) == ((1, 1), (1, 1))
+    unit = (loops.stride, loops.dilation, loops.taps) == ((1, 1), (1, 1), 1)
     return "3x3" if unit and (loops.r, loops.s) == (3, 3) else "larger"
 
 

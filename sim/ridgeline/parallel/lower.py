@@ -23,6 +23,7 @@ from ridgeline.network.topology import Topology
 from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.experts import with_experts
 from ridgeline.parallel.host import Host
+from ridgeline.parallel.layout import copied_formats, with_copies
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Cut, Partition, partition
 from ridgeline.parallel.plan import Plan
@@ -115,6 +116,7 @@ def lower(
         plan.sequence > 1,
         flops_per_byte,
         plan.recompute,
+        copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset(),
     )
     if plan.adding == "products":
         local = with_summing_products(Same(local))
@@ -182,11 +184,13 @@ def _local(
     sequence: bool,
     flops_per_byte: float,
     recompute: Mode,
+    copied: frozenset[str],
 ) -> tuple[Sharded, Graph]:
     """Divide a graph, and let it recompute; the same graph is divided once."""
     graph = shard(with_experts(key.graph, expert), context, dimension="context").graph
     sharded = shard(graph, tensor, sequence=sequence, flops_per_byte=flops_per_byte)
-    return sharded, with_recompute(sharded.graph, recompute)
+    graph = with_recompute(sharded.graph, recompute)
+    return sharded, with_copies(graph, copied)
 
 
 @lru_cache(maxsize=8)

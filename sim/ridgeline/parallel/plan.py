@@ -102,6 +102,9 @@ class Plan(Strict):
     compiled (CUDA graphs, XLA), so that the host is never waited for."""
     issue_ahead: bool = True
     """Whether the host issues ops ahead of the device; else it waits for each before the next."""
+    layout: Literal["channels-last", "channels-first"] = "channels-last"
+    """How images lie in memory: as tensor cores want them, or so that each convolution there copies
+    what it reads and writes (`parallel.layout`). Without tensor cores it does not matter."""
     spread: float = Field(default=0.0, ge=0.0, le=0.5)
     """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
     slowest of all that it uses (`parallel.spread`). 0: all are alike."""

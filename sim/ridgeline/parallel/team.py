@@ -27,6 +27,7 @@ from ridgeline.parallel.sums import adds, casts, sum_bytes
 from ridgeline.parallel.wires import Talk, Wires
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
+from ridgeline.workload.ops.shape import LAYOUT
 
 COLLECTIVE = "collective"
 ALONG: Mapping[str, tuple[str, ...]] = {
@@ -183,7 +184,7 @@ class Writer:
         entries = block_entries(memory, ops, fine)
         issuing = None if together else self._issuing(block, team)
         copying = Copying()
-        silent = COLLECTIVES | COPIES
+        silent = COLLECTIVES | COPIES | {LAYOUT.name}
         final = max((i for i in ops if graph.ops[i].kind not in silent), default=-1)
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
@@ -207,7 +208,8 @@ class Writer:
                 if blocks:
                     chain = list(there)
                 continue
-            issued = issuing.add(op.name, last=i == final) if issuing else [()] * size
+            asked = issuing is not None and op.kind != LAYOUT.name  # the library launches these
+            issued = issuing.add(op.name, last=i == final) if asked else [()] * size
             awaited = [made[name] for name in op.inputs if name in made]
             awaited += [*inner, *copying.pending]
             kept = [name for name in op.outputs if name in accumulated and not adds(op)]

@@ -187,7 +187,7 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         if dense := unstated(row, "first_dense"):
             fields["mixture.first_dense"] = dense
         if "latent_attention" in load_model(name).network.model_fields_set:
-            fused = framework.attention is not None
+            fused = (framework.attention or "").startswith("flash")
             attention = {"latent_attention.kernel": "flash"} if fused else {}
         return _loaded(name, tuple({**fields, **attention}.items())), sequence
     vocabulary = _vocabulary(row) or unstated(row, "vocabulary") or _PLAIN_VOCABULARY
