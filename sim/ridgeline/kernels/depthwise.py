@@ -14,6 +14,7 @@ from ridgeline.kernels.traffic import near_levels
 from ridgeline.workload.graph import Conv, Graph, Op, Pass
 
 FORMAT = "fp32"
+_OF_THREADS = frozenset({"vector", "tensor-core"})
 _LANE_BYTES = 4  # what a load of one thread takes of the first cache, whatever it loads
 _LOADS = 2  # of one multiplication
 
@@ -27,8 +28,13 @@ def applies(op: Op) -> bool:
 def engine_for(device: Device) -> str | None:
     """Name the fastest engine that does both products and elementwise work; None: there is none.
 
-    Arrays of multipliers that do products only cannot be used one channel at a time.
+    Kernels of threads with caches are those of GPUs: a device with arrays is left out, and so is one
+    whose first cache has no bandwidth.
     """
+    kinds = {engine.kind for engine in device.engines.values()}
+    first = next(iter(near_levels(device).values()), None)
+    if not kinds <= _OF_THREADS or first is None or first.bandwidth is None:
+        return None
     rates = {
         name: engine.rates[FORMAT].value
         for name, engine in device.engines.items()

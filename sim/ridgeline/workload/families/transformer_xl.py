@@ -87,7 +87,9 @@ class TransformerXl(Network):
     def build(self, b: GraphBuilder) -> str:
         """Write the forward graph and return the name of the loss tensor."""
         x, tables = self._embedded(b)
-        x = dropout(b, "embedding-dropout", ops.scale(b, "scale", x, math.sqrt(self.hidden)), self.dropout)
+        x = dropout(
+            b, "embedding-dropout", ops.scale(b, "scale", x, math.sqrt(self.hidden)), self.dropout
+        )
         width = self.heads * self.head_size
         content = b.weight("content-bias.weight", (width,))
         position = b.weight("position-bias.weight", (width,))
@@ -154,9 +156,7 @@ class TransformerXl(Network):
         q = ops.add_bias(b, name, q, axis=-1, shared=bias)
         return ops.attention_scores(b, f"{name}.scores", q, k, self.heads, self.heads, causal=True)
 
-    def _positions(
-        self, b: GraphBuilder, name: str, q: str, bias: str, r: str, like: str
-    ) -> str:
+    def _positions(self, b: GraphBuilder, name: str, q: str, bias: str, r: str, like: str) -> str:
         """Scores of the distances: one product for all sequences, and a shift of every row."""
         name = f"{name}.positions"
         q = ops.add_bias(b, name, q, axis=-1, shared=bias)

@@ -38,9 +38,7 @@ def conv(
     n, c, *sizes = _sizes(layer, b.shape(x))
     axes, padding = len(sizes), kernel // 2
     if axes == 2:
-        return conv2d(
-            b, layer, x, filters, kernel, stride=stride, padding=padding, bias=bias
-        )
+        return conv2d(b, layer, x, filters, kernel, stride=stride, padding=padding, bias=bias)
     if min(sizes) + 2 * padding < kernel:
         raise RidgelineError(f"layer {layer!r}: a window of {kernel} does not fit on {sizes}")
     out = [steps(size, kernel, stride, padding) for size in sizes]
