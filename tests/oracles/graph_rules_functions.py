@@ -1,4 +1,4 @@
-"""Numpy rules of functions that are broadcast, and of norms over groups (see `graph_interpreter`)."""
+"""Numpy rules of functions that are broadcast and of group norms (see `graph_interpreter`)."""
 
 from __future__ import annotations
 

@@ -207,8 +207,9 @@ class Writer:
                 if blocks:
                     chain = list(there)
                 continue
-            asked = issuing is not None and op.kind != LAYOUT.name  # the library launches these
-            issued = issuing.add(op.name, last=i == final) if asked else [()] * size
+            issued: list[tuple[int, ...]] = [()] * size
+            if issuing and op.kind != LAYOUT.name:  # which the library launches
+                issued = issuing.add(op.name, last=i == final)
             awaited = [made[name] for name in op.inputs if name in made]
             awaited += [*inner, *copying.pending]
             row = self.rows.op(op, graph)

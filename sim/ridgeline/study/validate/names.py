@@ -108,8 +108,8 @@ def binned_length(framework: str, model: str, source: str, sequence: int) -> int
     for row in rows:
         fits = framework.lower().startswith(tuple(row["begins"])) and row["in_source"] in source
         if fits and model.startswith(tuple(row["models"])) and sequence == row["sequence"]:
-            filled = round(sequence * row["filled"])
-            return min(sequence, filled + row["bin"] // 2)
+            filled = round(sequence * float(row["filled"]))
+            return min(sequence, filled + int(row["bin"]) // 2)
     return sequence
 
 

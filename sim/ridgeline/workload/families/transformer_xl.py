@@ -3,9 +3,10 @@
 Dai et al., Transformer-XL, ACL 2019, arXiv:1901.02860, in the form of the authors' code: relative
 positions as a second product of queries with encoded distances, two trained biases of the queries,
 post-norm. Tokens that are rare are told apart in two steps (adaptive softmax, Grave et al., ICML
-2017, arXiv:1609.04309): one class for each cluster of them, then, for the tokens that are in it, the
-cluster. The classifier uses the tables of the embeddings, of which there is one, or one for each
-cluster, narrower the rarer its tokens are (adaptive input, Baevski and Auli, arXiv:1809.10853).
+2017, arXiv:1609.04309): one class for each cluster of them, then, for the tokens that are in it,
+the cluster. The classifier uses the tables of the embeddings, of which there is one, or one for
+each cluster, narrower the rarer its tokens are (adaptive input, Baevski and Auli,
+arXiv:1809.10853).
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ class Cluster(Strict):
     share: Annotated[float, Field(gt=0, lt=1)]
     """Share of a text that they make up."""
     width: Channels | None = None
-    """Features of their embeddings, which a matrix then makes as many as the others'; by default all
-    tokens have one table of one width."""
+    """Features of their embeddings, which a matrix then makes as many as the others'; by default
+    all tokens have one table of one width."""
 
 
 class _Table(NamedTuple):
-    """Rows of embeddings, and the matrix between them and the blocks' features; "": there is none."""
+    """Rows of embeddings, and the matrix between them and the blocks' features, "" for none."""
 
     rows: str
     wide: str = ""

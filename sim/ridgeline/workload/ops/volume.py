@@ -29,11 +29,11 @@ def conv(
     stride: int = 1,
     bias: bool = True,
 ) -> str:
-    """Convolution with weights [filters, channels, kernel, ...] that keeps all sizes but for the stride.
+    """Convolution with weights [filters, channels, kernel, ...]; sizes stay but for the stride.
 
-    `x` is [batch, channels, ...] with one to three further axes. The loops of a volume's are those of
-    an image's with as many products: its outputs along the first axis count as images, its filter's
-    taps there as channels.
+    `x` is [batch, channels, ...] with one to three further axes. The loops of a volume's are those
+    of an image's with as many products: its outputs along the first axis count as images, its
+    filter's taps there as channels.
     """
     n, c, *sizes = _sizes(layer, b.shape(x))
     axes, padding = len(sizes), kernel // 2
