@@ -25,7 +25,7 @@ from ridgeline.parallel.experts import with_experts
 from ridgeline.parallel.host import Host
 from ridgeline.parallel.layout import copied_formats, with_copies
 from ridgeline.parallel.mesh import Mesh
-from ridgeline.parallel.partition import Partition, partition
+from ridgeline.parallel.partition import Cut, Partition, partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
@@ -120,7 +120,7 @@ def lower(
     costs = prices.costs(local)
     n_parts = plan.pipeline * plan.chunks
     times = [cost.time_s(cluster.device) for cost in costs] if n_parts > 1 else []
-    cut = _cut(Same(local), tuple(times), n_parts)
+    cut = _cut(Same(local), tuple(times), n_parts, plan.cut)
 
     def write() -> Draft:
         divided = sharded.divided
@@ -191,9 +191,9 @@ def _local(
 
 
 @lru_cache(maxsize=8)
-def _cut(key: Same, times: tuple[float, ...], n_stages: int) -> Partition:
+def _cut(key: Same, times: tuple[float, ...], n_stages: int, where: Cut) -> Partition:
     """Cut a graph into stages; the same graph with the same times is cut once."""
-    return partition(key.graph, times, n_stages)
+    return partition(key.graph, times, n_stages, where)
 
 
 def _flops_per_byte(plan: Plan, cluster: Cluster, wires: Wires, mesh: Mesh) -> float:

@@ -21,7 +21,7 @@ from ridgeline.parallel.held import block_entries
 from ridgeline.parallel.host import HOST, Host, Issuing
 from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.offload import COPIES, Copying
-from ridgeline.parallel.prices import OpenRows
+from ridgeline.parallel.prices import OpenRows, adds, sum_bytes
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.wires import Talk, Wires
 from ridgeline.workload.graph import Graph, Op
@@ -212,13 +212,16 @@ class Writer:
                 issued = issuing.add(op.name, last=i == final)
             awaited = [made[name] for name in op.inputs if name in made]
             awaited += [*inner, *copying.pending]
-            row = self.rows.op(op, graph)
+            kept = [name for name in op.outputs if name in accumulated]
+            row, label = self.rows.op(op, graph), ""
+            if kept and adds(op):
+                row = self.rows.moving(sum_bytes(op, graph, kept))
+                label, kept = f"{op.name}.accumulate", []
             for r in range(size):
                 needs = {chain[r], *before, *(there[r] for there in awaited), *issued[r]}
-                chain[r] = self._compute(block, team, r, op, row, sorted(needs), changes)
+                chain[r] = self._compute(block, team, r, op, row, sorted(needs), changes, label)
             before, inner, copying.pending = (), [], []
             made.update(dict.fromkeys(op.outputs, tuple(chain)))
-            kept = [name for name in op.outputs if name in accumulated]
             if kept:
                 self._accumulate(block, team, op, graph, kept, chain)
                 made.update(dict.fromkeys(kept, tuple(chain)))
@@ -343,8 +346,8 @@ class Writer:
     def _accumulate(
         self, block: Block, team: Team, op: Op, graph: Graph, kept: list[str], chain: list[int]
     ) -> None:
-        """Add gradients to those of the micro-batches before: read both, write one."""
-        row = self.rows.moving(3.0 * sum(graph.tensors[name].bytes for name in kept))
+        """Add gradients to those of the micro-batches before."""
+        row = self.rows.moving(sum_bytes(op, graph, kept))
         for r in range(len(team)):
             chain[r] = self._compute(
                 block, team, r, op, row, (chain[r],), (), f"{op.name}.accumulate"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from ridgeline.workload import formats
@@ -67,7 +67,13 @@ class Tensor:
     @property
     def bytes(self) -> int:
         """Size in bytes: of all bits, what the elements share among them, rounded up."""
-        return -(-formats.find(self.format).tensor_bits(self.elements) // 8)
+        return _bytes(self.format, self.shape)
+
+
+@lru_cache(maxsize=8192)
+def _bytes(format_: str, shape: tuple[int, ...]) -> int:
+    """Size of an array: networks have few different ones, which are asked for often."""
+    return -(-formats.find(format_).tensor_bits(math.prod(shape)) // 8)
 
 
 @dataclass(frozen=True, slots=True)

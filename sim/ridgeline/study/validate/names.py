@@ -53,6 +53,8 @@ class Framework:
         Whether tensor-parallel ranks always share the positions between ops (`Plan.sequence`).
     overlap_tensor
         Whether ops run beside what these ranks send (`Plan.overlap_tensor`).
+    pieces
+        Which messages between stages these ranks send in parts (`Plan.pieces`).
     """
 
     begins: tuple[str, ...]
@@ -62,6 +64,7 @@ class Framework:
     attention: str | None = None
     sequence: bool = False
     overlap_tensor: bool = False
+    pieces: str = "both"
 
 
 def framework_of(name: str) -> Framework:
@@ -145,6 +148,7 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("attention"),
             bool(row.get("sequence", False)),
             bool(row.get("overlap_tensor", False)),
+            row.get("pieces", "both"),
         )
         for row in _data()["frameworks"]
     )
