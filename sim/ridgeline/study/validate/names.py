@@ -116,6 +116,19 @@ def binned_length(framework: str, model: str, source: str, sequence: int) -> int
     return sequence
 
 
+def preparing_of(suite: str, framework: str, variant: str) -> float:
+    """Return what a core does with an image, over decoding it (`loaders`)."""
+    rows: list[Mapping[str, Any]] = _data()["loaders"]
+    texts = suite.lower(), framework.lower(), variant.lower()
+    return next(
+        float(row["preparing"])
+        for row in rows
+        if texts[0].startswith(tuple(row.get("suite", [""])))
+        and texts[1].startswith(tuple(row.get("begins", [""])))
+        and row.get("variant", "") in texts[2]
+    )
+
+
 @cache
 def spread() -> float:
     """Return how far equal devices differ in speed (`Plan.spread`)."""
