@@ -24,7 +24,9 @@ REPEATS, IMAGES = 9, 40
 
 def photograph(seed: int = 0) -> bytes:
     """Return noise whose amplitudes fall with the frequency, as a JPEG file."""
-    spectrum = np.fft.rfft2(np.random.default_rng(seed).normal(size=(HEIGHT, WIDTH, 3)), axes=(0, 1))
+    spectrum = np.fft.rfft2(
+        np.random.default_rng(seed).normal(size=(HEIGHT, WIDTH, 3)), axes=(0, 1)
+    )
     y, x = np.fft.fftfreq(HEIGHT)[:, None], np.fft.rfftfreq(WIDTH)[None]
     spectrum /= (np.hypot(x, y) + 0.01)[..., None]
     pixels = np.fft.irfft2(spectrum, s=(HEIGHT, WIDTH), axes=(0, 1))

@@ -75,6 +75,14 @@ def test_never_faster_than_memory_nor_slower_than_by_tiles(factor, log_size, ker
         )
 
 
+def test_a_price_does_not_depend_on_what_was_priced_before():
+    graph, convs = convolution(64, 64, 16, 5)
+    first = [price(op, graph, V100) for op in convs]
+    for _ in range(3):
+        other, more = convolution(64, 64, 16, 5)
+        assert [price(op, other, V100) for op in more] == first
+
+
 def test_arrays_that_only_multiply_take_channels_as_products():
     tpu = load_device("tpu-v2")
     assert depthwise.engine_for(tpu) is None
