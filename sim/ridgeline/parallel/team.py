@@ -207,9 +207,11 @@ class Writer:
                 if blocks:
                     chain = list(there)
                 continue
-            issued: list[tuple[int, ...]] = [()] * size
-            if issuing and op.kind != LAYOUT.name:  # which the library launches
-                issued = issuing.add(op.name, last=i == final)
+            issued = (
+                issuing.add(op.name, last=i == final)
+                if issuing and op.kind != LAYOUT.name  # which the library launches
+                else [()] * size
+            )
             awaited = [made[name] for name in op.inputs if name in made]
             awaited += [*inner, *copying.pending]
             kept = [name for name in op.outputs if name in accumulated]
