@@ -87,6 +87,9 @@ class Plan(Strict):
     offload: Literal["none", "all", "conv"] = "none"
     """Which activations wait in the host's memory for the backward pass: all that it reads, or
     those that convolutions read (vDNN)."""
+    adding: Literal["kernels", "products"] = "kernels"
+    """What adds gradients to those of earlier micro-batches: kernels of their own, or the products
+    that make them (Megatron-Core's gradient accumulation fusion)."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
     overlap_tensor: bool = False

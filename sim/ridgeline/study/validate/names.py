@@ -55,6 +55,10 @@ class Framework:
         Whether ops run beside what these ranks send (`Plan.overlap_tensor`).
     pieces
         Which messages between stages these ranks send in parts (`Plan.pieces`).
+    sharding
+        What data-parallel ranks share (`Plan.sharding`), where the row does not say.
+    adding
+        What adds gradients to those of earlier micro-batches (`Plan.adding`).
     """
 
     begins: tuple[str, ...]
@@ -65,6 +69,8 @@ class Framework:
     sequence: bool = False
     overlap_tensor: bool = False
     pieces: str = "both"
+    sharding: int = 0
+    adding: str = "kernels"
 
 
 def framework_of(name: str) -> Framework:
@@ -162,6 +168,8 @@ def _frameworks() -> tuple[Framework, ...]:
             bool(row.get("sequence", False)),
             bool(row.get("overlap_tensor", False)),
             row.get("pieces", "both"),
+            int(row.get("sharding", 0)),
+            row.get("adding", "kernels"),
         )
         for row in _data()["frameworks"]
     )
