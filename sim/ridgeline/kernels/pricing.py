@@ -109,12 +109,20 @@ def _by_channel(kind: Alike, common: _Common, tiled: OpCost) -> OpCost:
     assert kind.op is not None
     assert kind.graph is not None
     key = f"{name}.{depthwise.FORMAT}"
-    cost = common.streaming(kind)
-    for level, size in depthwise.nearer_bytes(kind.op, kind.graph, common.device).items():
-        cost.traffic_bytes[level] = max(cost.traffic_bytes[level], size)
-    common.with_levels(cost)
-    for work in (cost.engine_work, cost.flops):
-        work[key] = work.get(key, 0.0) + kind.op.matrix_flops
+    streamed, flops = common.streaming(kind), kind.op.matrix_flops  # which others may share
+    loads = depthwise.nearer_bytes(kind.op, kind.graph, common.device)
+    cost = common.with_levels(
+        replace(
+            streamed,
+            engine_work={**streamed.engine_work, key: streamed.engine_work.get(key, 0.0) + flops},
+            flops={**streamed.flops, key: streamed.flops.get(key, 0.0) + flops},
+            traffic_bytes={
+                level: max(size, loads.get(level, 0.0))
+                for level, size in streamed.traffic_bytes.items()
+            },
+            level_work={},
+        )
+    )
     times = (one.spans(common.rates).time_s for one in (cost, tiled))
     return cost if next(times) < next(times) else tiled
 

@@ -204,8 +204,11 @@ class Writer:
                 if blocks:
                     chain = list(there)
                 continue
-            asked = issuing is not None and op.kind != LAYOUT.name  # the library launches these
-            issued = issuing.add(op.name, last=i == final) if asked else [()] * size
+            issued = (
+                issuing.add(op.name, last=i == final)
+                if issuing and op.kind != LAYOUT.name  # which the library launches
+                else [()] * size
+            )
             awaited = [made[name] for name in op.inputs if name in made]
             awaited += [*inner, *copying.pending]
             kept = [name for name in op.outputs if name in accumulated and not adds(op)]

@@ -51,9 +51,7 @@ FIGURES: Mapping[str, FigureFunction] = MappingProxyType(
 )
 
 
-def draw(
-    kind: str, result: Result, ax: Axes | None = None, look: str | None = None
-) -> Axes:
+def draw(kind: str, result: Result, ax: Axes | None = None, look: str | None = None) -> Axes:
     """Draw a figure by name, into the given axes or into a figure of its own in a theme.
 
     Raises

@@ -117,9 +117,22 @@ def binned_length(framework: str, model: str, source: str, sequence: int) -> int
     for row in rows:
         fits = framework.lower().startswith(tuple(row["begins"])) and row["in_source"] in source
         if fits and model.startswith(tuple(row["models"])) and sequence == row["sequence"]:
-            filled = round(sequence * row["filled"])
-            return min(sequence, filled + row["bin"] // 2)
+            filled = round(sequence * float(row["filled"]))
+            return min(sequence, filled + int(row["bin"]) // 2)
     return sequence
+
+
+def preparing_of(suite: str, framework: str, variant: str) -> float:
+    """Return what a core does with an image, over decoding it (`loaders`)."""
+    rows: list[Mapping[str, Any]] = _data()["loaders"]
+    texts = suite.lower(), framework.lower(), variant.lower()
+    return next(
+        float(row["preparing"])
+        for row in rows
+        if texts[0].startswith(tuple(row.get("suite", [""])))
+        and texts[1].startswith(tuple(row.get("begins", [""])))
+        and row.get("variant", "") in texts[2]
+    )
 
 
 @cache
