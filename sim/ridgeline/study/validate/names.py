@@ -53,6 +53,8 @@ class Framework:
         Whether tensor-parallel ranks always share the positions between ops (`Plan.sequence`).
     overlap_tensor
         Whether ops run beside what these ranks send (`Plan.overlap_tensor`).
+    keep_outputs
+        Whether stages of a pipeline keep what they have sent (`Plan.keep_outputs`).
     """
 
     begins: tuple[str, ...]
@@ -62,6 +64,7 @@ class Framework:
     attention: str | None = None
     sequence: bool = False
     overlap_tensor: bool = False
+    keep_outputs: bool = False
 
 
 def framework_of(name: str) -> Framework:
@@ -102,6 +105,7 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("attention"),
             bool(row.get("sequence", False)),
             bool(row.get("overlap_tensor", False)),
+            bool(row.get("keep_outputs", False)),
         )
         for row in _data()["frameworks"]
     )
