@@ -48,7 +48,7 @@ def test_defaults_follow_from_other_fields() -> None:
         ("batch=0", "greater than or equal to 1"),
         ("batch=8,micro_batch=3", "does not divide the 8 samples"),
         ("batch", "expected field=value"),
-        ("batch=8,recompute=foo", "'none', 'full', 'selective', 'sqrt' or 'optimal'"),
+        ("batch=8,recompute=foo", "'none', 'full', 'selective', 'alternate', 'sqrt' or 'optimal'"),
         ("batch=8,overlap=maybe", "valid boolean"),
         ("batch=99999999999", "less than or equal"),
     ],
