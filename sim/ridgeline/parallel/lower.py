@@ -32,6 +32,7 @@ from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import Sharded, shard
 from ridgeline.parallel.spread import slowest
 from ridgeline.parallel.step import Step
+from ridgeline.parallel.sums import with_summing_products
 from ridgeline.parallel.team import COLLECTIVE, Writer
 from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
 from ridgeline.workload.graph import Graph, Op, Same
@@ -117,6 +118,8 @@ def lower(
         plan.recompute,
         copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset(),
     )
+    if plan.adding == "products":
+        local = with_summing_products(Same(local))
     costs = prices.costs(local)
     n_parts = plan.pipeline * plan.chunks
     times = [cost.time_s(cluster.device) for cost in costs] if n_parts > 1 else []

@@ -95,6 +95,9 @@ class Plan(Strict):
     reserved: Annotated[units.MaybeBytes, BeforeValidator(_si_bytes)] = 0.0
     """Memory of each device that the framework takes besides tensors: its context, loaded kernels,
     buffers of collectives."""
+    adding: Literal["kernels", "products"] = "kernels"
+    """What adds gradients to those of earlier micro-batches: kernels of their own, or the products
+    that make them (Megatron-Core's gradient accumulation fusion)."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
     overlap_tensor: bool = False

@@ -154,20 +154,6 @@ class Prices:
         )
 
 
-def adds(op: Op) -> bool:
-    """Whether an op adds its gradients to those of earlier micro-batches by itself.
-
-    What it would only cast to the format of the sum is added as it is, in one kernel.
-    """
-    return op.kind == "cast"
-
-
-def sum_bytes(op: Op, graph: Graph, sums: Sequence[str]) -> float:
-    """Return the bytes that adding gradients to their sums moves: both are read, sums written."""
-    added = op.inputs if adds(op) else sums
-    return float(sum(graph.tensors[name].bytes for name in (*added, *sums, *sums)))
-
-
 def _line(device: Device, place: str) -> Account:
     component, unit, price_j = price_of_place(device, place)
     return Account(component, place, unit, price_j)

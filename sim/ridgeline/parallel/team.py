@@ -21,8 +21,9 @@ from ridgeline.parallel.held import block_entries
 from ridgeline.parallel.host import HOST, Host, Issuing
 from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.offload import COPIES, Copying
-from ridgeline.parallel.prices import OpenRows, adds, sum_bytes
+from ridgeline.parallel.prices import OpenRows
 from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.parallel.sums import adds, casts, sum_bytes
 from ridgeline.parallel.wires import Talk, Wires
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
@@ -211,9 +212,9 @@ class Writer:
             issued = issuing.add(op.name, last=i == final) if asked else [()] * size
             awaited = [made[name] for name in op.inputs if name in made]
             awaited += [*inner, *copying.pending]
-            kept = [name for name in op.outputs if name in accumulated]
+            kept = [name for name in op.outputs if name in accumulated and not adds(op)]
             row, label = self.rows.op(op, graph), ""
-            if kept and adds(op):
+            if kept and casts(op):
                 row = self.rows.moving(sum_bytes(op, graph, kept))
                 label, kept = f"{op.name}.accumulate", []
             for r in range(size):

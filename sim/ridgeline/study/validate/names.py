@@ -57,6 +57,10 @@ class Framework:
         Whether stages of a pipeline keep what they have sent (`Plan.keep_outputs`).
     pieces
         Which messages between stages these ranks send in parts (`Plan.pieces`).
+    sharding
+        What data-parallel ranks share (`Plan.sharding`), where the row does not say.
+    adding
+        What adds gradients to those of earlier micro-batches (`Plan.adding`).
     """
 
     begins: tuple[str, ...]
@@ -68,6 +72,8 @@ class Framework:
     overlap_tensor: bool = False
     keep_outputs: bool = False
     pieces: str = "both"
+    sharding: int = 0
+    adding: str = "kernels"
 
 
 def framework_of(name: str) -> Framework:
@@ -153,6 +159,8 @@ def _frameworks() -> tuple[Framework, ...]:
             bool(row.get("overlap_tensor", False)),
             bool(row.get("keep_outputs", False)),
             row.get("pieces", "both"),
+            int(row.get("sharding", 0)),
+            row.get("adding", "kernels"),
         )
         for row in _data()["frameworks"]
     )
