@@ -143,6 +143,7 @@ def memory(
     graph = with_offload(graph, offload or plan.offload)
     graph = with_sharding(graph, plan.sharding, plan.data, plan.bucket)
     held = held_bytes(graph, gradients_persist=plan.micro_batches > 1)
+    held[:, MEMORY_KINDS.index("workspace")] += round(plan.reserved)
     if convolutions is not None:
         spaces = workspace_bytes(graph, convolutions, library)
         held[:, MEMORY_KINDS.index("workspace")] += [spaces.get(op.name, 0) for op in graph.ops]

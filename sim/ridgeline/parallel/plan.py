@@ -97,12 +97,20 @@ class Plan(Strict):
     sharding: int = Field(default=0, ge=0, le=3)
     """What the data-parallel ranks share (ZeRO): 1 optimizer state, 2 gradients, too, 3 weights,
     too."""
-    recompute: Literal["none", "full", "selective", "sqrt", "optimal"] = "none"
-    """What the backward pass computes again: every block, the scores of attention, stretches of
-    about the square root of the blocks, or what is least for as much memory (revolve)."""
+    recompute: Literal["none", "full", "selective", "alternate", "sqrt", "optimal"] = "none"
+    """What the backward pass computes again: every block, the scores of attention, every other
+    product of each block, stretches of about the square root of the blocks, or what is least for as
+    much memory (revolve)."""
     offload: Literal["none", "all", "conv"] = "none"
     """Which activations wait in the host's memory for the backward pass: all that it reads, or
     those that convolutions read (vDNN)."""
+    keep_outputs: bool = False
+    """Whether a stage of a pipeline keeps what it has sent until the backward pass of the same
+    micro-batch, as DeepSpeed does; else it is freed with the last op that reads it, as in
+    Megatron-LM since 2022 (deallocate_pipeline_outputs)."""
+    reserved: Annotated[units.MaybeBytes, BeforeValidator(_si_bytes)] = 0.0
+    """Memory of each device that the framework takes besides tensors: its context, loaded kernels,
+    buffers of collectives."""
     adding: Literal["kernels", "products"] = "kernels"
     """What adds gradients to those of earlier micro-batches: kernels of their own, or the products
     that make them (Megatron-Core's gradient accumulation fusion)."""

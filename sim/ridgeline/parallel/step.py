@@ -133,7 +133,8 @@ class Step:
             graph = _as_played(Same(graph))
         part = replace(part, graph=graph)
         persist = plan.micro_batches > 1
-        memory = memory_entries(graph, gradients_persist=persist)
+        kept = self._sent(number) if plan.keep_outputs else frozenset()
+        memory = memory_entries(graph, gradients_persist=persist, kept=kept)
         phases = _phases(graph, self.splits)
         receipts = {
             FORWARD: [receipt for receipt in part.receipts if receipt.forward],
@@ -169,6 +170,12 @@ class Step:
             forward = [memory.entries[i] for i in phases.get(FORWARD, ())]
             held.update(under_way(plan.schedule, team.stage, plan.pipeline, graph, forward))
         return Blocks(part, pieces, receipts, once, buckets, n_waits, held)
+
+    def _sent(self, number: int) -> frozenset[str]:
+        """Tensors that a part of the model sends to others in the forward pass."""
+        receipts = [r for part in self.cut.parts for r in part.receipts]
+        sent = (r.tensors for r in receipts if r.forward and r.source == number)
+        return frozenset(name for names in sent for name in names)
 
     def _holders(self, graph: Graph) -> dict[str, frozenset[str]]:
         """Weights, and copies of them, by the dimension along which ranks hold the same.
@@ -222,8 +229,9 @@ class Step:
         """Say what the ranks of a team hold from the beginning, of all chunks together."""
         for kind in MEMORY_KINDS:
             size = sum(blocks.held.get(kind, 0) for blocks in chunks)
+            reserved = round(self.plan.reserved) if kind == "workspace" else 0
             for rank in team.ranks:
-                self.builder.set_initial_memory(rank, kind, size)
+                self.builder.set_initial_memory(rank, kind, size + reserved)
 
     def _gathered(self, receipts: Sequence[Receipt]) -> frozenset[str]:
         """Tensors that the ranks of a stage have alike: each sends a part, which is gathered."""

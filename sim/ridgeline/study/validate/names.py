@@ -53,6 +53,8 @@ class Framework:
         Whether tensor-parallel ranks always share the positions between ops (`Plan.sequence`).
     overlap_tensor
         Whether ops run beside what these ranks send (`Plan.overlap_tensor`).
+    keep_outputs
+        Whether stages of a pipeline keep what they have sent (`Plan.keep_outputs`).
     pieces
         Which messages between stages these ranks send in parts (`Plan.pieces`).
     sharding
@@ -68,6 +70,7 @@ class Framework:
     attention: str | None = None
     sequence: bool = False
     overlap_tensor: bool = False
+    keep_outputs: bool = False
     pieces: str = "both"
     sharding: int = 0
     adding: str = "kernels"
@@ -167,6 +170,7 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("attention"),
             bool(row.get("sequence", False)),
             bool(row.get("overlap_tensor", False)),
+            bool(row.get("keep_outputs", False)),
             row.get("pieces", "both"),
             int(row.get("sharding", 0)),
             row.get("adding", "kernels"),
