@@ -2,10 +2,11 @@
 
 A combination is bounded from below by
 
-    time >= max(first load + least computing + last store, bytes moved / bandwidth)
+    time >= max(first load + least computing + stalls + last store, bytes moved / bandwidth)
 
-where the bytes follow in closed form from which loop is innermost. With nearer levels of buffers
-what these need for the tiles bounds the computing too.
+where the bytes follow in closed form from which loop is innermost. They, and what fits, are
+products of one factor for each axis (`Space.factors`). While the innermost loop turns, tiles are
+computed and others moved: what moving them takes longer is stalls. `least` has the bounds.
 """
 
 from __future__ import annotations
@@ -14,26 +15,33 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ridgeline._jit import kernel, kernel_call
+from ridgeline._jit import kernel, kernel_call, kernel_part
 from ridgeline.kernels.mapping.choices import (
     FIRST_POINTS,
     FIRST_TOUCHED,
     LAST_NEW,
     LAST_POINTS,
     MAX_POINTS,
+    MAX_TOUCHED,
     SUM_POINTS,
     SUM_TOUCHED,
     TILES,
     WHOLE_NEW,
     tilings,
 )
-from ridgeline.kernels.mapping.compute import Engine, least_s, write_turns
 from ridgeline.kernels.mapping.footprint import Floats, Ints
-from ridgeline.kernels.mapping.pipeline import HAS, A, C, K, Level, M, N, Shape, fits
+from ridgeline.kernels.mapping.pipeline import HAS, A, B, C, K, Level, M, N, Shape
+
+# Columns of the factors of a tiling, each for a, b and c: elements of the largest tile, of all
+# tiles, of the first one (of c: new ones of the last), and of all but the first (of c: at least, of
+# all but the first and the last); and new elements of all of c.
+LARGEST, ALL, END, INNER = 0, 3, 6, 9
+NEW_OF_C = 12
+FACTOR_FIELDS = 13
 
 
 class Space(NamedTuple):
-    """All combinations of tilings, and room to work in.
+    """All combinations of tilings.
 
     Attributes
     ----------
@@ -41,19 +49,41 @@ class Space(NamedTuple):
         Tilings, as `listed` gives them.
     n
         [axis], how many there are.
-    turns
-        [tilings, 4], see `compute.write_turns`.
-    chosen, moved
-        [axis] and [4], for a combination and its bytes.
+    factors
+        [tilings, FACTOR_FIELDS], what each contributes to the elements of an operand.
     """
 
     starts: Ints
     n: Ints
     table: Ints
     sums: Floats
-    turns: Floats
-    chosen: Ints
+    factors: Floats
+
+
+class Bounded(NamedTuple):
+    """Combinations that fit, each as often as it has axes that may be the innermost loop.
+
+    Attributes
+    ----------
+    names
+        Three times the number of the combination, the last axis running fastest, and the axis (m,
+        n, k) of the innermost loop.
+    ends_s
+        First load and last store, at least.
+    moved
+        Bytes behind the buffers.
+    turning, between
+        Those of them, at least, that move while the innermost loop turns, and between such loops.
+    bounds
+        Seconds, or joules.
+    """
+
+    names: Ints
+    ends_s: Floats
     moved: Floats
+    turning: Floats
+    between: Floats
+    bounds: Floats
 
 
 @kernel
@@ -72,152 +102,155 @@ def listed(axes: Ints, density: int) -> tuple[Ints, Ints, Floats]:
     )
 
 
-@kernel_call
-def _sum(operand: int, chosen: Ints, sums: Floats, shape: Shape, whole: bool) -> float:
-    """Elements of all tiles of an operand, or those that it has."""
-    product = shape.elements[operand]
+@kernel
+def space_of(axes: Ints, shape: Shape, density: int) -> tuple[Space, Bounded]:
+    """List the tilings, and make room for all of their combinations."""
+    starts, table, sums = listed(axes, density)
+    n = starts[1:] - starts[:-1]
+    factors = np.ones((len(table), FACTOR_FIELDS))
     for axis in range(4):
-        if HAS[operand, axis]:
-            kind = SUM_POINTS
-            if shape.touches[operand, axis]:
-                kind = WHOLE_NEW if whole else SUM_TOUCHED
-            product *= sums[chosen[axis], kind]
+        for i in range(starts[axis], starts[axis + 1]):
+            _factors(axis, sums[i], shape, factors[i])
+    most = 3 * n[0] * n[1] * n[2] * n[3]
+    room = Bounded(
+        np.empty(most, np.int64), np.empty(most), np.empty(most), np.empty(most), np.empty(most),
+        np.empty(most),
+    )  # fmt: skip
+    return Space(starts, n, table, sums, factors), room
+
+
+@kernel_call
+def _factors(axis: int, sums: Floats, shape: Shape, factors: Floats) -> None:
+    for operand in range(3):
+        if not HAS[operand, axis]:
+            continue
+        touched = shape.touches[operand, axis] > 0
+        factors[LARGEST + operand] = sums[MAX_TOUCHED if touched else MAX_POINTS]
+        factors[ALL + operand] = sums[SUM_TOUCHED if touched else SUM_POINTS]
+        if operand < C:
+            factors[END + operand] = sums[FIRST_TOUCHED if touched else FIRST_POINTS]
+            factors[INNER + operand] = factors[ALL + operand] - factors[END + operand]
+        else:
+            factors[INNER + C] = max(0.0, factors[ALL + C] - 2.0 * factors[LARGEST + C])
+            factors[END + C] = sums[LAST_NEW if touched else LAST_POINTS]
+            factors[NEW_OF_C] = sums[WHOLE_NEW if touched else SUM_POINTS]
+
+
+@kernel_call
+def _size(
+    operand: int, kind: int, chosen: tuple[int, int, int], factors: Floats, shape: Shape
+) -> float:
+    """Elements of an operand: its factors along the three axes that it has."""
+    product = shape.elements[operand]
+    for i in range(3):
+        product *= factors[chosen[i], kind]
     return float(product)
 
 
-@kernel_call
-def _end(operand: int, chosen: Ints, sums: Floats, shape: Shape) -> float:
-    """Elements of an operand's first tile; of a result's last one, those that are in no other."""
-    product = shape.elements[operand]
-    for axis in range(4):
-        if HAS[operand, axis]:
-            if operand == C:
-                kind = LAST_NEW if shape.touches[operand, axis] else LAST_POINTS
-            else:
-                kind = FIRST_TOUCHED if shape.touches[operand, axis] else FIRST_POINTS
-            product *= sums[chosen[axis], kind]
-    return float(product)
+@kernel_part
+def _inner(operand: int, i: int, factors: Floats) -> float:
+    """Share of the elements along an axis that are not of the first tile (nor the last, of c)."""
+    if factors[i, ALL + operand] == 0.0:  # padding alone
+        return 0.0
+    return float(factors[i, INNER + operand] / factors[i, ALL + operand])
+
+
+@kernel_part
+def _room(size: float, changes: bool, level: Level, operand: int) -> float:
+    """Bytes that the buffers of an operand take, two if it changes; inf if they do not fit."""
+    room = size * 2.0 if changes and level.double else size
+    return room if room <= level.capacity[operand] else np.inf
 
 
 @kernel_call
-def _moved(chosen: Ints, table: Ints, sums: Floats, shape: Shape, moved: Floats) -> None:
-    """Write the bytes loaded and stored if m, n or k is innermost of what takes several turns.
+def list_fitting(  # noqa: PLR0915 - one loop with much state
+    space: Space, shape: Shape, level: Level, room: Bounded
+) -> int:
+    """Write all combinations that fit, and what they move; return how many.
 
-    The fourth number is what they are if no tile stays in place from one turn to the next.
+    Bounds are not written.
     """
-    new = _sum(C, chosen, sums, shape, True)
-    saved = 0.0 if shape.begun else new * shape.width[3]  # nothing to be read yet
-    if shape.ended:  # and results instead of sums to be written
-        saved += new * (shape.width[3] - shape.width[2])
-    moved[:] = -saved
-    for operand in range(3):
-        words = _sum(operand, chosen, sums, shape, False)
-        width = 2.0 * shape.width[3] if operand == C else shape.width[operand]
-        absent = N if operand == A else (K if operand == C else M)
-        for innermost in range(1, 5):
-            turns = 1 if absent == innermost else table[chosen[absent], TILES]
-            moved[innermost - 1] += words * turns * width
+    starts, table, factors = space.starts, space.table, space.factors
+    names, ends_s, moved = room.names, room.ends_s, room.moved
+    turning, between = room.turning, room.between
+    width_a, width_b, width_c, width_sum = shape.width
+    count, name = 0, -1
+    for b in range(starts[0], starts[1]):
+        for m in range(starts[1], starts[2]):
+            for n in range(starts[2], starts[3]):
+                of_c = (b, m, n)
+                many = table[b, TILES] > 1
+                many_m, many_n = table[m, TILES] > 1, table[n, TILES] > 1
+                room_c = _room(
+                    _size(C, LARGEST + C, of_c, factors, shape) * width_sum,
+                    many or many_m or many_n, level, C,
+                )  # fmt: skip
+                if room_c > level.capacity[3]:
+                    name += starts[4] - starts[3]
+                    continue
+                new = _size(C, NEW_OF_C, of_c, factors, shape)
+                saved = 0.0 if shape.begun else new * width_sum  # nothing to be read yet
+                if shape.ended:  # and results instead of sums to be written
+                    saved += new * (width_sum - width_c)
+                c_words = _size(C, ALL + C, of_c, factors, shape)
+                c_once = c_words * 2.0 * width_sum - saved
+                c_ends = min(width_c, width_sum) if shape.ended else width_sum
+                c_ends += width_sum if shape.begun else 0.0
+                last = _size(C, END + C, of_c, factors, shape) * min(width_c, width_sum)
+                inner_a_m, inner_c_m = _inner(A, m, factors), _inner(C, m, factors)
+                inner_b_n, inner_c_n = _inner(B, n, factors), _inner(C, n, factors)
+                for k in range(starts[3], starts[4]):
+                    name += 1
+                    of_a, of_b, many_k = (b, m, k), (b, n, k), table[k, TILES] > 1
+                    total = room_c + _room(
+                        _size(A, LARGEST + A, of_a, factors, shape) * width_a,
+                        many or many_m or many_k, level, A,
+                    ) + _room(
+                        _size(B, LARGEST + B, of_b, factors, shape) * width_b,
+                        many or many_n or many_k, level, B,
+                    )  # fmt: skip
+                    if total > level.capacity[3]:
+                        continue
+                    first = _size(A, END + A, of_a, factors, shape) * width_a
+                    first += _size(B, END + B, of_b, factors, shape) * width_b
+                    # A tile that touches padding alone moves nothing, and waits for nothing.
+                    accesses = (1 if first > 0 else 0) + (1 if last > 0 else 0)
+                    ends = (first + last) * level.byte_s + accesses * level.latency_s
+                    a_once = _size(A, ALL + A, of_a, factors, shape) * width_a
+                    b_once = _size(B, ALL + B, of_b, factors, shape) * width_b
+                    a_again, b_again = a_once * table[n, TILES], b_once * table[m, TILES]
+                    c_again = (c_once + saved) * table[k, TILES] - saved
+                    c_turning = c_words * (c_ends + 2.0 * (table[k, TILES] - 1) * width_sum)
+                    for innermost in range(M, K + 1):
+                        if innermost == M:
+                            if not many_m:
+                                continue
+                            bytes_ = a_again + b_once + c_again
+                            during = a_again * inner_a_m + c_turning * inner_c_m
+                            rest = bytes_ - a_again * inner_a_m - c_turning
+                        elif innermost == N:
+                            if not many_n:
+                                continue
+                            bytes_ = a_once + b_again + c_again
+                            during = b_again * inner_b_n + c_turning * inner_c_n
+                            rest = bytes_ - b_again * inner_b_n - c_turning
+                        else:  # a loop of one turn is innermost only where all are
+                            if not many_k and (many_m or many_n):
+                                continue
+                            bytes_ = a_again + b_again + c_once
+                            during = a_again * _inner(A, k, factors)
+                            during += b_again * _inner(B, k, factors)
+                            rest = bytes_ - during
+                        names[count] = 3 * name + innermost - 1
+                        ends_s[count], moved[count], turning[count] = ends, bytes_, during
+                        between[count] = rest - first - last
+                        count += 1
+    return count
 
 
-@kernel_call
-def _ends(chosen: Ints, sums: Floats, shape: Shape, level: Level) -> float:
-    """Seconds of the first load and the last store, at least."""
-    first = 0.0
-    for operand in range(2):
-        first += _end(operand, chosen, sums, shape) * shape.width[operand]
-    last = _end(C, chosen, sums, shape) * min(shape.width[2], shape.width[3])
-    # A tile that touches padding alone moves nothing, and waits for nothing.
-    accesses = (1 if first > 0 else 0) + (1 if last > 0 else 0)
-    return float((first + last) * level.byte_s + accesses * level.latency_s)
-
-
-@kernel_call
-def nearer_s(chosen: Ints, sums: Floats, moved: float, shape: Shape, nearer: Floats) -> float:
-    """Seconds that nearer buffers need at least for what all tiles move.
-
-    Every tile passes a nearer level once at least. Of matrix products more is known: tiles of
-    extents m, n, k there, with c in place while k passes, have m n s <= S, where s is the width of
-    a sum, doubled if c changes and so has two buffers, and S is the capacity. Then a tile of M, N,
-    K moves at least M N K (a / n + b / m) >= 2 M N K sqrt(a b s / S) bytes of elements of a and b
-    bytes; where another operand stays in place it is more, sums being written and read.
-
-    Parameters
-    ----------
-    moved
-        Bytes of the tiles.
-    nearer
-        [levels, 3], seconds per byte, capacity, 1 if buffers are double.
-    """
-    least = 0.0
-    product = True
-    for operand in range(3):
-        product = product and shape.elements[operand] == 1.0
-        for axis in range(4):
-            product = product and shape.touches[operand, axis] == 0
-    for i in range(len(nearer)):
-        byte_s, capacity = nearer[i, 0], nearer[i, 1]
-        bytes_ = moved
-        if product:
-            macs, copies = 1.0, 2.0
-            for axis in range(4):
-                macs *= sums[chosen[axis], SUM_POINTS]
-            for operand in range(3):
-                size = shape.width[3 if operand == C else operand]
-                for axis in range(4):
-                    if HAS[operand, axis]:
-                        size *= sums[chosen[axis], MAX_POINTS]
-                if size <= capacity or nearer[i, 2] == 0.0:
-                    copies = 1.0
-            widths = shape.width[0] * shape.width[1] * shape.width[3]
-            new = _sum(C, chosen, sums, shape, True) * 2.0 * shape.width[3]
-            bytes_ = max(bytes_, 2.0 * macs * np.sqrt(copies * widths / capacity) - new)
-        least = max(least, bytes_ * byte_s)
-    return float(least)
-
-
-@kernel_call
+@kernel_part
 def named(name: int, starts: Ints, n: Ints, chosen: Ints) -> None:
     """Write the tilings of combination number `name`."""
     for axis in range(3, -1, -1):
         chosen[axis] = starts[axis] + name % n[axis]
         name //= n[axis]
-
-
-@kernel_call
-def list_bounds(
-    space: Space, shape: Shape, level: Level, engine: Engine, nearer: Floats, for_energy: bool,
-    bounds: Floats, names: Ints,
-) -> int:  # fmt: skip
-    """Write the bounds of all combinations that fit, and their numbers; return how many."""
-    starts, n, table, sums, turns, chosen, moved = space
-    count, most = 0, 1
-    for i in range(len(table)):
-        write_turns(sums[i], engine, turns[i])
-    for i in range(engine.fastest):
-        parts = engine.divisions[i]
-        most = max(most, parts[0] * parts[1] * parts[2] * parts[3])
-    for name in range(n[0] * n[1] * n[2] * n[3]):
-        named(name, starts, n, chosen)
-        if not fits(chosen, table, sums, shape, level):
-            continue
-        ends = _ends(chosen, sums, shape, level)
-        _moved(chosen, table, sums, shape, moved)
-        computing = least_s(chosen, sums, turns, engine, most)
-        if len(nearer):
-            computing = max(computing, nearer_s(chosen, sums, moved[3], shape, nearer))
-        least = ends + computing
-        for innermost in range(1, 4):
-            alone = True  # a loop of one turn is innermost only where all are
-            for axis in range(1, 4):
-                alone = alone and table[chosen[axis], TILES] == 1
-            if table[chosen[innermost], TILES] == 1 and not (alone and innermost == K):
-                continue
-            port = moved[innermost - 1] * level.byte_s
-            bound = max(least, port if level.shared_port else 0.5 * port)
-            if for_energy:
-                bound = moved[innermost - 1] * (level.byte_j[0] + level.byte_j[1]) + (
-                    bound * level.byte_j[2]
-                )
-            bounds[count], names[count] = bound, 3 * name + innermost - 1
-            count += 1
-    return count
