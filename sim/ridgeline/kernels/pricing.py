@@ -14,12 +14,14 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Work
 from ridgeline.kernels import winograd
 from ridgeline.kernels.alike import Alike, described
+from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.cores import latency_of
 from ridgeline.kernels.cost import Moved, OpCost, peak_rates
-from ridgeline.kernels.engines import ENGINE_MODELS, Busy, Job, achievable_share
+from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.residence import Found, keeping, passing
+from ridgeline.kernels.shares import achievable_share
 from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.streams import kernel_of
 from ridgeline.kernels.traffic import (
