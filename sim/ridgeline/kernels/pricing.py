@@ -15,6 +15,7 @@ from ridgeline.hardware.device import Device, Work
 from ridgeline.kernels import winograd
 from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.busy import Busy, Job
+from ridgeline.kernels.clock import limited
 from ridgeline.kernels.cores import latency_of
 from ridgeline.kernels.cost import Moved, OpCost, peak_rates
 from ridgeline.kernels.engines import ENGINE_MODELS
@@ -80,7 +81,7 @@ def price_all(
     contractions: dict[str, list[Alike]] = {}
     for kind in kinds:
         if kind.gemm is None:
-            costs[kind] = common.streaming(kind)
+            costs[kind] = limited(common.streaming(kind), device, common.rates)
             continue
         assert kind.op is not None
         if kind.format not in able:
@@ -94,7 +95,8 @@ def price_all(
         ]
         for kind, *found in zip(alike, *by_engine, strict=True):
             more = () if given is not None else _by_winograd(kind, device, able[format_])
-            costs[kind] = _fastest((*found, *more), common.rates)
+            able_to = [limited(cost, device, common.rates) for cost in (*found, *more)]
+            costs[kind] = _fastest(able_to, common.rates)
     return [costs[kind] for kind in kinds]
 
 
