@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ridgeline.kernels.mapping.mapper import Mapped
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as `OpCost`
 class Busy:
     """Work of a contraction on an engine.
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.busy import Busy, Job
-from ridgeline.kernels.shares import shares_of
+from ridgeline.kernels.shares import achievable_shares
 from ridgeline.kernels.traffic import FAST, Operands, Search, near_levels
 from ridgeline.kernels.waves import TILES, Machine, best_blockings
 from ridgeline.kernels.waves import Job as Kernel
@@ -21,7 +21,7 @@ _CHANNEL_MULTIPLE = 8
 
 def padding(loops: Conv) -> float:
     """Channels of a convolution with padding, over channels: how much more work is done."""
-    channels = loops.c_in // loops.groups
+    channels = loops.c_in // loops.groups // loops.taps
     return math.ceil(channels / _CHANNEL_MULTIPLE) * _CHANNEL_MULTIPLE / channels
 
 
@@ -49,7 +49,7 @@ def in_waves(
     processors = next(iter(device.memory.values())).instances.value
     round_latency_s = 2 * far.latency.value if far.latency is not None else 0.0
     launch_s, menu = device.launch_latency.value, device.engines[engine].tiles
-    rows = shares_of([op for op, _ in jobs], device, engine, format_)
+    rows = achievable_shares([op for op, _ in jobs], device, engine, format_)
     kernels = []
     for (op, operands), row in zip(jobs, rows, strict=True):
         share = 1.0 if row is None else row.fraction.value

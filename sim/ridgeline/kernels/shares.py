@@ -1,4 +1,4 @@
-"""The measured share of an engine's peak that belongs to an op."""
+"""Which row of a device's table of achievable shares is a contraction's."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from ridgeline.workload.graph import Conv, Op, Pass
 
 
 def filter_class(loops: Conv) -> str:
-    """Class of a convolution in a device's table of achievable shares."""
-    if loops.r * loops.s == 1:
+    """Class of a convolution in a device's table of achievable shares.
+
+    3 x 3 x 3 filters of volumes have no kernels of Winograd's, which the shares of 3 x 3 filters
+    may include.
+    """
+    if loops.r * loops.s * loops.taps == 1:
         return "1x1"
-    unit = (loops.stride, loops.dilation) == ((1, 1), (1, 1))
+    unit = (loops.stride, loops.dilation, loops.taps) == ((1, 1), (1, 1), 1)
     return "3x3" if unit and (loops.r, loops.s) == (3, 3) else "larger"
 
 
@@ -22,40 +26,42 @@ def achievable_share(op: Op, device: Device, engine: str, format_: str) -> Achie
     A recurrence or fused attention for which there is no row is as good as the products that it
     consists of.
     """
-    kind = "conv2d" if isinstance(op.loops, Conv) else "gemm"
-    whole = ["recurrence"] if op.sequential else []
-    if op.kind == "flash-attention":
-        whole = ["attention-1", "attention"] if dict(op.attrs).get("first") else ["attention"]
-    rows = (_first_row(op, device, engine, format_, name) for name in (*whole, kind))
-    return next((row for row in rows if row is not None), None)
+    return achievable_shares((op,), device, engine, format_)[0]
 
 
-def _first_row(op: Op, device: Device, engine: str, format_: str, kind: str) -> Achievable | None:
-    for row in device.achievable:
-        if (row.engine, row.format, row.op) != (engine, format_, kind):
-            continue
-        if row.pass_ is not None and row.pass_ != op.priced_as.value:
-            continue
-        if row.filter is not None:
-            assert isinstance(op.loops, Conv)
-            if row.filter != filter_class(op.loops):
-                continue
-        if row.at_least is not None and op.matrix_flops < row.at_least.value:
-            continue
-        return row
-    return None
-
-
-def shares_of(
+def achievable_shares(
     ops: Sequence[Op], device: Device, engine: str, format_: str
 ) -> list[Achievable | None]:
-    """Find the calibration row of each op; those of one class have the same."""
-    known: dict[tuple[bool, Pass, str], Achievable | None] = {}
+    """Find the calibration row of each op; the table is searched once for each class of ops."""
+    known: dict[tuple[tuple[str, ...], Pass, str], list[Achievable]] = {}
     found = []
     for op in ops:
-        of = filter_class(op.loops) if isinstance(op.loops, Conv) else ""
-        class_ = (op.sequential, op.priced_as, of)
+        filter_ = filter_class(op.loops) if isinstance(op.loops, Conv) else ""
+        class_ = _names(op), op.priced_as, filter_
         if class_ not in known:
-            known[class_] = achievable_share(op, device, engine, format_)
-        found.append(known[class_])
+            known[class_] = [
+                row
+                for name in class_[0]
+                for row in device.achievable
+                if (row.engine, row.format, row.op) == (engine, format_, name)
+                and row.pass_ in {None, op.priced_as.value}
+                and row.filter in {None, filter_}
+            ]
+        large = (
+            row
+            for row in known[class_]
+            if row.at_least is None or op.matrix_flops >= row.at_least.value
+        )
+        found.append(next(large, None))
     return found
+
+
+def _names(op: Op) -> tuple[str, ...]:
+    """Names that an op may have in the table, the most special first."""
+    product = "conv2d" if isinstance(op.loops, Conv) else "gemm"
+    if op.sequential:
+        return "recurrence", product
+    if op.kind == "flash-attention":
+        first = ("attention-1",) if dict(op.attrs).get("first") else ()
+        return *first, "attention", product
+    return (product,)

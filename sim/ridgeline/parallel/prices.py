@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -11,7 +11,7 @@ from ridgeline.engine.filling import Filling, filled
 from ridgeline.engine.program import Account, Program
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
-from ridgeline.kernels.alike import Alike, alike, moving
+from ridgeline.kernels.alike import Alike, alike, all_alike, moving
 from ridgeline.kernels.cost import peak_rates, places, price_of_place
 from ridgeline.kernels.pricing import price_all
 from ridgeline.kernels.residence import keeping, residence
@@ -116,25 +116,27 @@ class Prices:
         """
         costs = self._of(tuple(rows))
         filling = Filling(list(rows.values()))
+        resource, account = self.resources.__getitem__, self.accounts.__getitem__
         for cost in costs:
             filling.latency_s.append(cost.latency_s)
             for works in (cost.engine_work, cost.level_work):
-                for name, amount in works.items():
-                    filling.work_resource.append(self.resources[name])
-                    filling.work_amount.append(amount)
+                filling.work_resource.extend(map(resource, works))
+                filling.work_amount.extend(works.values())
             filling.work_ptr.append(len(filling.work_resource))
             for counts in (cost.flops, cost.traffic_bytes):
-                for place, count in counts.items():
-                    filling.event_account.append(self.accounts[place])
-                    filling.event_count.append(count)
+                filling.event_account.extend(map(account, counts))
+                filling.event_count.extend(counts.values())
             filling.event_ptr.append(len(filling.event_account))
         capacities, lines = list(self._capacities.values()), tuple(self._lines.values())
         return filled(program, filling, capacities, lines), costs
 
     def _of(self, kinds: Sequence[Alike]) -> list[OpCost]:
         missing = [kind for kind in kinds if kind not in self._costs]
-        for kind, cost in zip(missing, price_all(missing, self.device), strict=True):
-            self._costs[kind] = self._issued(kind, self._slowed(cost))
+        if missing:
+            costs: Iterable[OpCost] = price_all(missing, self.device)
+            if self.slower != 1.0 or self.idle_s:
+                costs = map(self._issued, missing, map(self._slowed, costs))
+            self._costs.update(zip(missing, costs, strict=True))
         return [self._costs[kind] for kind in kinds]
 
     def _issued(self, kind: Alike, cost: OpCost) -> OpCost:
@@ -150,6 +152,20 @@ class Prices:
             engine_work={name: work * self.slower for name, work in cost.engine_work.items()},
             level_work={name: work * self.slower for name, work in cost.level_work.items()},
         )
+
+
+def adds(op: Op) -> bool:
+    """Whether an op adds its gradients to those of earlier micro-batches by itself.
+
+    What it would only cast to the format of the sum is added as it is, in one kernel.
+    """
+    return op.kind == "cast"
+
+
+def sum_bytes(op: Op, graph: Graph, sums: Sequence[str]) -> float:
+    """Return the bytes that adding gradients to their sums moves: both are read, sums written."""
+    added = op.inputs if adds(op) else sums
+    return float(sum(graph.tensors[name].bytes for name in (*added, *sums, *sums)))
 
 
 def _line(device: Device, place: str) -> Account:
@@ -182,11 +198,13 @@ class _Caches:
 @lru_cache(maxsize=8)
 def _distinct(same: Same, caches: _Caches) -> tuple[tuple[Alike, ...], tuple[int, ...]]:
     """Return the different ops of a graph, and for each op which it is: -1 of a collective."""
+    graph = same.graph
+    places = residence(graph, caches.device)
+    ops = [op for op in graph.ops if op.kind not in COLLECTIVES]
+    alike = iter(all_alike(ops, graph, [places.get(id(op)) for op in ops]))
     kinds: dict[Alike, int] = {}
     chosen = [
-        -1
-        if op.kind in COLLECTIVES
-        else kinds.setdefault(_kind(op, same.graph, caches.device), len(kinds))
-        for op in same.graph.ops
+        -1 if op.kind in COLLECTIVES else kinds.setdefault(next(alike), len(kinds))
+        for op in graph.ops
     ]
     return tuple(kinds), tuple(chosen)
