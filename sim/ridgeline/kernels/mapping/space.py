@@ -107,7 +107,7 @@ def _product(
     size: float, column: int, first: int, second: int, third: int, factors: Floats
 ) -> float:
     """Multiply by what three tilings contribute."""
-    return size * factors[first, column] * factors[second, column] * factors[third, column]
+    return float(size * factors[first, column] * factors[second, column] * factors[third, column])
 
 
 @kernel_call
