@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from ridgeline.hardware.device import Device
@@ -83,12 +84,20 @@ def moving(size_bytes: float) -> Alike:
 
 def alike(op: Op, graph: Graph, found: Found | None = None) -> Alike:
     """Return the ops that one op of a graph is priced with."""
+    return all_alike([op], graph, [found])[0]
+
+
+def all_alike(ops: Iterable[Op], graph: Graph, found: Iterable[Found | None]) -> list[Alike]:
+    """Return what several ops of a graph are priced with; as `alike`."""
     by_op, by_key = _known(Same(graph))
-    known = by_op.get((id(op), found))
-    if known is None or known[0] is not op:
-        new = described(op, graph, found)
-        known = by_op[id(op), found] = op, by_key.setdefault(new, new)
-    return known[1]
+    every = []
+    for op, at in zip(ops, found, strict=True):
+        known = by_op.get((id(op), at))
+        if known is None or known[0] is not op:
+            new = described(op, graph, at)
+            known = by_op[id(op), at] = op, by_key.setdefault(new, new)
+        every.append(known[1])
+    return every
 
 
 @lru_cache(maxsize=64)

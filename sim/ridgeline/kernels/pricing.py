@@ -13,14 +13,15 @@ from functools import lru_cache
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Work
-from ridgeline.kernels import winograd
+from ridgeline.kernels import depthwise, winograd
 from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.cores import latency_of
 from ridgeline.kernels.cost import Moved, OpCost, peak_rates
-from ridgeline.kernels.engines import ENGINE_MODELS, Busy, Job, achievable_share
+from ridgeline.kernels.engines import ENGINE_MODELS, Busy, Job
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.residence import Found, keeping, passing
+from ridgeline.kernels.shares import achievable_share
 from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.streams import kernel_of
 from ridgeline.kernels.traffic import (
@@ -95,7 +96,27 @@ def price_all(
         for kind, *found in zip(alike, *by_engine, strict=True):
             more = () if given is not None else _by_winograd(kind, device, able[format_])
             costs[kind] = _fastest((*found, *more), common.rates)
+            if given is None and depthwise.applies(kind.op):
+                costs[kind] = _by_channel(kind, common, costs[kind])
     return [costs[kind] for kind in kinds]
+
+
+def _by_channel(kind: Alike, common: _Common, tiled: OpCost) -> OpCost:
+    """Return the price of a depthwise convolution: of its own kernel, where that is faster."""
+    name = depthwise.engine_for(common.device)
+    if name is None:
+        return tiled
+    assert kind.op is not None
+    assert kind.graph is not None
+    key = f"{name}.{depthwise.FORMAT}"
+    cost = common.streaming(kind)
+    for level, size in depthwise.nearer_bytes(kind.op, kind.graph, common.device).items():
+        cost.traffic_bytes[level] = max(cost.traffic_bytes[level], size)
+    common.with_levels(cost)
+    for work in (cost.engine_work, cost.flops):
+        work[key] = work.get(key, 0.0) + kind.op.matrix_flops
+    times = (one.spans(common.rates).time_s for one in (cost, tiled))
+    return cost if next(times) < next(times) else tiled
 
 
 def _fastest(costs: Sequence[OpCost], rates: Mapping[str, float]) -> OpCost:

@@ -39,6 +39,20 @@ def elementwise(op: Op, tensors: Tensors) -> Signature:
     return Signature((labels,) * len(inputs), (labels,) * len(outputs))
 
 
+@rule("broadcast-add", "broadcast-multiply")
+def broadcast(op: Op, tensors: Tensors) -> Signature:
+    """Dimensions are matched from the last on; one that is broadcast stays whole."""
+    inputs, (output,) = _shapes(op, tensors)
+    labels = _dims(len(output))
+
+    def of(shape: tuple[int, ...]) -> Labels:
+        last = labels[len(output) - len(shape) :]
+        alike = zip(shape, output[len(output) - len(shape) :], last, strict=True)
+        return tuple(label if mine == whole_ else "" for mine, whole_, label in alike)
+
+    return Signature(tuple(map(of, inputs)), (labels,))
+
+
 @rule("optimizer")
 def update(op: Op, tensors: Tensors) -> Signature:
     """Weight, gradient and states; a factored state has the sums of rows or columns."""

@@ -11,7 +11,7 @@ from ridgeline.engine.filling import Filling, filled
 from ridgeline.engine.program import Account, Program
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
-from ridgeline.kernels.alike import Alike, alike, moving
+from ridgeline.kernels.alike import Alike, alike, all_alike, moving
 from ridgeline.kernels.cost import peak_rates, places, price_of_place
 from ridgeline.kernels.pricing import price_all
 from ridgeline.kernels.residence import keeping, residence
@@ -184,11 +184,13 @@ class _Caches:
 @lru_cache(maxsize=8)
 def _distinct(same: Same, caches: _Caches) -> tuple[tuple[Alike, ...], tuple[int, ...]]:
     """Return the different ops of a graph, and for each op which it is: -1 of a collective."""
+    graph = same.graph
+    places = residence(graph, caches.device)
+    ops = [op for op in graph.ops if op.kind not in COLLECTIVES]
+    alike = iter(all_alike(ops, graph, [places.get(id(op)) for op in ops]))
     kinds: dict[Alike, int] = {}
     chosen = [
-        -1
-        if op.kind in COLLECTIVES
-        else kinds.setdefault(_kind(op, same.graph, caches.device), len(kinds))
-        for op in same.graph.ops
+        -1 if op.kind in COLLECTIVES else kinds.setdefault(next(alike), len(kinds))
+        for op in graph.ops
     ]
     return tuple(kinds), tuple(chosen)

@@ -23,9 +23,11 @@ from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.offload import COPIES, Copying
 from ridgeline.parallel.prices import OpenRows
 from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.parallel.sums import adds, casts, sum_bytes
 from ridgeline.parallel.wires import Talk, Wires
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
+from ridgeline.workload.ops.shape import LAYOUT
 
 COLLECTIVE = "collective"
 ALONG: Mapping[str, tuple[str, ...]] = {
@@ -182,7 +184,7 @@ class Writer:
         entries = block_entries(memory, ops, fine)
         issuing = None if together else self._issuing(block, team)
         copying = Copying()
-        silent = COLLECTIVES | COPIES
+        silent = COLLECTIVES | COPIES | {LAYOUT.name}
         final = max((i for i in ops if graph.ops[i].kind not in silent), default=-1)
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
@@ -206,16 +208,20 @@ class Writer:
                 if blocks:
                     chain = list(there)
                 continue
-            issued = issuing.add(op.name, last=i == final) if issuing else [()] * size
+            asked = issuing is not None and op.kind != LAYOUT.name  # the library launches these
+            issued = issuing.add(op.name, last=i == final) if asked else [()] * size
             awaited = [made[name] for name in op.inputs if name in made]
             awaited += [*inner, *copying.pending]
-            row = self.rows.op(op, graph)
+            kept = [name for name in op.outputs if name in accumulated and not adds(op)]
+            row, label = self.rows.op(op, graph), ""
+            if kept and casts(op):
+                row = self.rows.moving(sum_bytes(op, graph, kept))
+                label, kept = f"{op.name}.accumulate", []
             for r in range(size):
                 needs = {chain[r], *before, *(there[r] for there in awaited), *issued[r]}
-                chain[r] = self._compute(block, team, r, op, row, sorted(needs), changes)
+                chain[r] = self._compute(block, team, r, op, row, sorted(needs), changes, label)
             before, inner, copying.pending = (), [], []
             made.update(dict.fromkeys(op.outputs, tuple(chain)))
-            kept = [name for name in op.outputs if name in accumulated]
             if kept:
                 self._accumulate(block, team, op, graph, kept, chain)
                 made.update(dict.fromkeys(kept, tuple(chain)))
@@ -340,8 +346,8 @@ class Writer:
     def _accumulate(
         self, block: Block, team: Team, op: Op, graph: Graph, kept: list[str], chain: list[int]
     ) -> None:
-        """Add gradients to those of the micro-batches before: read both, write one."""
-        row = self.rows.moving(3.0 * sum(graph.tensors[name].bytes for name in kept))
+        """Add gradients to those of the micro-batches before."""
+        row = self.rows.moving(sum_bytes(op, graph, kept))
         for r in range(len(team)):
             chain[r] = self._compute(
                 block, team, r, op, row, (chain[r],), (), f"{op.name}.accumulate"

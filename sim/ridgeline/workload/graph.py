@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from ridgeline.workload import formats
@@ -67,7 +67,13 @@ class Tensor:
     @property
     def bytes(self) -> int:
         """Size in bytes: of all bits, what the elements share among them, rounded up."""
-        return -(-formats.find(self.format).tensor_bits(self.elements) // 8)
+        return _bytes(self.format, self.shape)
+
+
+@lru_cache(maxsize=8192)
+def _bytes(format_: str, shape: tuple[int, ...]) -> int:
+    """Size of an array: networks have few different ones, which are asked for often."""
+    return -(-formats.find(format_).tensor_bits(math.prod(shape)) // 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,9 @@ class Conv:
     """The forward loop nest of a 2-D convolution; its two gradients have the same loops.
 
     Images [batch, c_in, h_in, w_in], filters [c_out, c_in / groups, r, s], outputs
-    [batch, c_out, h_out, w_out]. `stride`, `padding` and `dilation` are (height, width).
+    [batch, c_out, h_out, w_out]. `stride`, `padding` and `dilation` are (height, width). Of a
+    volume, `taps` is how many times its channels stand in `c_in`: once for each tap along the axis
+    that is folded away.
     """
 
     batch: int
@@ -104,6 +112,7 @@ class Conv:
     padding: tuple[int, int] = (0, 0)
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
+    taps: int = 1
 
     @property
     def h_out(self) -> int:

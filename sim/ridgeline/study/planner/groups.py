@@ -24,6 +24,7 @@ from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
 from ridgeline.parallel.stages import units
+from ridgeline.parallel.sums import casts, sum_bytes
 from ridgeline.parallel.wires import Wires
 from ridgeline.study.planner.group import (
     ACCUMULATE,
@@ -223,51 +224,56 @@ class Groups:
     def _by_unit(self, graph: Graph, key: Key) -> tuple[Floats, Floats, Floats, Floats]:
         parts = units(graph)
         gradients = frozenset(weight_gradients(graph).values())
-        work = np.zeros((len(parts), 5))
-        balanced = np.zeros(len(parts))
         home = np.zeros(len(graph.ops), np.int64)
         for u, unit in enumerate(parts):
             home[list(unit.ops)] = u
-            balanced[u] = sum(
-                self._alone_s(graph.ops[i], graph)
-                for i in unit.ops
-                if graph.ops[i].pass_ is not Pass.UPDATE
-            )
-        time_s = np.zeros(len(graph.ops))
+        costs = self.prices.costs(graph)
+        alone_s = [self._alone_s(cost) for cost in costs]
+        inside = np.array([op.pass_ is not Pass.UPDATE for op in graph.ops])
+        balanced = np.bincount(home, np.array(alone_s) * inside, len(parts))
+        per_op = np.zeros((len(graph.ops), 5))
         for i, op in enumerate(graph.ops):
-            before = work[home[i], :ACCUMULATE].sum()
-            self._add_work(op, graph, key.tensor, gradients, work[home[i]])
-            time_s[i] = work[home[i], :ACCUMULATE].sum() - before
+            if self._repeats(op, graph):
+                per_op[i] = self._work(op, graph, key.tensor, gradients, costs[i], alone_s[i])
+        columns = [np.bincount(home, column, len(parts)) for column in per_op.T]
         held = held_by_unit(graph, home, len(parts), gradients)
-        return work, held, balanced, links(graph, home, time_s)
+        around = links(graph, home, per_op[:, :ACCUMULATE].sum(axis=1))
+        return np.stack(columns, axis=1), held, balanced, around
 
-    def _alone_s(self, op: Op, graph: Graph) -> float:
-        cost = self.prices.cost(op, graph)
+    def _repeats(self, op: Op, graph: Graph) -> bool:
+        """Whether an op is done for every micro-batch.
+
+        Sums of gradients may be left to a collective at the end, where stages share a weight.
+        """
+        sums = op.pass_ is Pass.WEIGHT_GRADIENT and op.kind == "add"
+        return not (sums or op.pass_ is Pass.UPDATE or is_once(op, graph))
+
+    def _alone_s(self, cost: OpCost) -> float:
         if id(cost) not in self._times:
             self._times[id(cost)] = cost.time_s(self.cluster.device)
         return self._times[id(cost)]
 
-    def _add_work(
-        self, op: Op, graph: Graph, tensor: int, gradients: frozenset[str], work: Floats
-    ) -> None:
-        """Add what an op of a micro-batch takes; what is done once a step does not count."""
-        if op.pass_ is Pass.UPDATE or is_once(op, graph):
-            return
-        if op.pass_ is Pass.WEIGHT_GRADIENT and op.kind == "add":
-            return  # may be left to a collective at the end, where the stages share a weight
+    def _work(
+        self, op: Op, graph: Graph, tensor: int, gradients: frozenset[str],
+        cost: OpCost, alone_s: float,
+    ) -> list[float]:  # fmt: skip
+        """Return what an op of a micro-batch takes: a row of `Group.work`."""
+        work = [0.0] * 5
+        time_s = alone_s
         if op.kind in COLLECTIVES:
             attrs = dict(op.attrs)
             size = float(str(attrs["size_bytes"]))
             time_s = self._tensor_s(op.kind, tensor, size) * int(str(attrs["repeat"]))
         else:
-            time_s = self._alone_s(op, graph)
-            work[ENERGY] += self._energy_j(self.prices.cost(op, graph))
+            work[ENERGY] = self._energy_j(cost)
             kept = [name for name in op.outputs if name in gradients]
             if kept:
-                more = self.prices.streaming(3.0 * sum(graph.tensors[n].bytes for n in kept))
-                work[ACCUMULATE] += more.time_s(self.cluster.device)
+                more = self.prices.streaming(sum_bytes(op, graph, kept))
+                instead_s = time_s if casts(op) else 0.0
+                work[ACCUMULATE] = more.time_s(self.cluster.device) - instead_s
         phase = {Pass.FORWARD: FORWARD, Pass.WEIGHT_GRADIENT: WEIGHT_GRADIENT}
-        work[phase.get(op.pass_, BACKWARD)] += time_s
+        work[phase.get(op.pass_, BACKWARD)] = time_s
+        return work
 
     def _energy_j(self, cost: OpCost) -> float:
         if id(cost) not in self._energies:

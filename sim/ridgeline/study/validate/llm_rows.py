@@ -168,8 +168,9 @@ def configuration(row: Row) -> Configuration:
     )
     if device is None:
         raise RidgelineError(unknown("devices", row.text("accelerator")))
-    plan = _plan(row, devices, framework)
-    return Configuration(model, sequence, device, devices, plan, row.text("accelerator"))
+    plan = _plan(row, devices, framework, model.description["layers"])
+    place = f"{row.text('accelerator')}; {row.text('interconnect')}"
+    return Configuration(model, sequence, device, devices, plan, place)
 
 
 def _model(row: Row, framework: Framework) -> tuple[Model, int]:
@@ -183,8 +184,11 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         fields: dict[str, Any] = {"sequence": sequence}
         if some := whole(row, "layers") or layers:
             fields["layers"] = some
+        if dense := unstated(row, "first_dense"):
+            fields["mixture.first_dense"] = dense
         if "latent_attention" in load_model(name).network.model_fields_set:
-            attention = {}
+            fused = (framework.attention or "").startswith("flash")
+            attention = {"latent_attention.kernel": "flash"} if fused else {}
         return _loaded(name, tuple({**fields, **attention}.items())), sequence
     vocabulary = _vocabulary(row) or unstated(row, "vocabulary") or _PLAIN_VOCABULARY
     if hidden and not layers:
@@ -219,10 +223,14 @@ def _layers(model: str, hidden: int, vocabulary: int, stages: int) -> int | None
     return max(round(layers / stages), 1) * stages
 
 
-def _plan(row: Row, devices: int, framework: Framework) -> Plan:
+def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
+    degrees = [name for name in ("tp", "pp", "cp", "ep", "dp", "sharding") if name in row.values]
+    if devices > 1 and degrees and not any(map(row.text, degrees)):
+        raise RidgelineError("the plan is not given")
     tensor, pipeline = whole(row, "tp") or 1, whole(row, "pp") or 1
     context = whole(row, "cp") or 1
-    chunks = whole(row, "vpp") or unstated(row, "chunks") or 1
+    most = row.text("vpp").startswith("max") if "vpp" in row.values else False
+    chunks = 0 if most else whole(row, "vpp") or unstated(row, "chunks") or 1
     if devices % (tensor * pipeline * context):
         raise RidgelineError("the degrees of the plan do not divide the number of devices")
     data = devices // (tensor * pipeline * context)
@@ -245,9 +253,10 @@ def _plan(row: Row, devices: int, framework: Framework) -> Plan:
         "expert": whole(row, "ep") or 1,
         "micro_batch": micro,
         "recompute": recompute(row),
-        "sharding": _sharding(row),
+        "sharding": _sharding(row, framework),
         "overlap": framework.overlap,
         "overlap_tensor": framework.overlap_tensor,
+        "adding": framework.adding,
         "issue": framework.issue_s,
         "spread": spread(),
         "sequence": tensor if framework.sequence or "sequence parallel" in again else 1,
@@ -257,17 +266,27 @@ def _plan(row: Row, devices: int, framework: Framework) -> Plan:
         ),
     }  # fmt: skip
     if pipeline > 1:
-        fields |= _schedule(row, chunks)
+        fields |= _schedule(row, chunks, layers)
+        known = unstated_of(row.text("model"), row.text("source"))
+        fields["pieces"] = known.get("pieces", framework.pieces)
+        fields["cut"] = _cut(layers, pipeline * fields.get("chunks", 1))
     return Plan(**fields)
 
 
-def _schedule(row: Row, chunks: int) -> dict[str, Any]:
+def _cut(layers: int, parts: int) -> str:
+    """Say where a pipeline is cut: as Megatron-LM does, between layers, equally many each.
+
+    Or embedding and classifier are counted as a layer each, where only then the numbers are equal.
+    """
+    return "ends" if layers % parts and (layers + 2) % parts == 0 else "layers"
+
+
+def _schedule(row: Row, chunks: int, layers: int) -> dict[str, Any]:
     """Read the schedule of a pipeline, which some tables have in the name of the framework."""
     words = row.text("framework").split()
-    if chunks > 1 or "1F1B-I" in words:
-        layers = (whole(row, "n_layers") or 0) + 2  # embedding and classifier count as layers
-        if chunks < 2:
-            chunks = max(layers // (whole(row, "pp") or 1), 2)
+    if chunks != 1 or "1F1B-I" in words:
+        if chunks < 2:  # as many as can be; embedding and classifier count as layers
+            chunks = max((layers + 2) // (whole(row, "pp") or 1), 2)
         return {"schedule": "interleaved", "chunks": chunks}
     zero_bubble = {"ZB-1p", "ZB-H1"} & set(words)
     if any(word.startswith("ZB") for word in words) and not zero_bubble:
@@ -285,11 +304,11 @@ def recompute(row: Row) -> str:
     return "full" if "full" in text else "none"
 
 
-def _sharding(row: Row) -> int:
+def _sharding(row: Row, framework: Framework) -> int:
     """Read how far the state is shared; what is not known is a reason to skip the row."""
     text = row.text("sharding").lower() if "sharding" in row.values else ""
     if text in {"", "none", "ddp"}:
-        return 0
+        return 0 if text else framework.sharding
     for stage, words in _SHARDING.items():
         if any(word in text for word in words):
             return stage

@@ -1,0 +1,99 @@
+"""Experts are shared in every number format, and gradients summed in few kernels."""
+
+from __future__ import annotations
+
+import pytest
+
+from ridgeline.parallel.experts import expert_weights, with_experts
+from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.sums import adds, casts, sum_bytes, with_summing_products
+from ridgeline.simulation import simulate
+from ridgeline.workload.autodiff import weight_gradients
+from ridgeline.workload.graph import Gemm, Graph, Pass, Role, Same
+from ridgeline.workload.model import load_model
+
+OF_WEIGHTS = {Role.WEIGHT, Role.WEIGHT_COPY, Role.WEIGHT_GRADIENT, Role.STATE}
+
+
+def mixture(precision: str) -> Graph:
+    fields = {"layers": 4, "sequence": 64}  # three dense layers, one of experts
+    return load_model("deepseek-v3", fields).training(2, precision)
+
+
+def experts_bytes(graph: Graph) -> dict[Role, int]:
+    """Bytes of what belongs to the weights of experts, by role."""
+    found = dict.fromkeys(OF_WEIGHTS, 0)
+    for tensor in graph.tensors.values():
+        layer, _, last = tensor.name.partition(".experts.")
+        if layer == "blocks.3" and last.startswith(("gate-up.weight", "down.weight")):
+            found[tensor.role] = found.get(tensor.role, 0) + tensor.bytes
+    return found
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "fp8-mixed"])
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_ranks_hold_their_part_of_the_experts_in_every_format(precision: str, ranks: int) -> None:
+    whole = mixture(precision)
+    part = with_experts(whole, ranks)
+    assert experts_bytes(part) == {r: n // ranks for r, n in experts_bytes(whole).items()}
+    held = expert_weights(part)
+    assert {n for n in held if part.tensors[n].role is Role.WEIGHT} == {
+        "blocks.3.experts.gate-up.weight",
+        "blocks.3.experts.down.weight",
+    }
+    exchanges = [op for op in part.ops if op.kind == "all-to-all"]
+    assert len(exchanges) == 4  # there and back, forward and backward
+    assert sum(op.matrix_flops for op in part.ops) == sum(op.matrix_flops for op in whole.ops)
+    for op in part.ops:
+        if isinstance(op.loops, Gemm) and ".experts.down" in op.name and op.loops.batch > 1:
+            assert {part.tensors[n].shape[0] for n in op.inputs} == {op.loops.batch}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16-mixed"])
+def test_a_gradient_is_cast_and_added_in_one_kernel(precision: str) -> None:
+    """The sum is read and written in fp32, and the gradient read in the format it was made in."""
+    graph = load_model("gpt2", {"layers": 1, "sequence": 64}).training(1, precision)
+    wanted = set(weight_gradients(graph).values())
+    of_products = 0
+    for op in graph.ops:
+        kept = [name for name in op.outputs if name in wanted]
+        if kept and op.pass_ is not Pass.UPDATE:
+            elements = sum(graph.tensors[name].elements for name in kept)
+            assert sum_bytes(op, graph, kept) == (10 if casts(op) else 12) * elements
+            of_products += casts(op)
+    assert (of_products > 8) == (precision != "fp32")
+
+
+def test_products_make_gradients_in_the_format_of_the_sum() -> None:
+    graph = load_model("gpt2", {"layers": 1, "sequence": 64}).training(1, "bf16-mixed")
+    summing = with_summing_products(Same(graph))
+    assert weight_gradients(summing) == weight_gradients(graph)
+    made = {name: op for op in summing.ops for name in op.outputs}
+    products = [made[g] for g in weight_gradients(summing).values() if made[g].loops is not None]
+    assert len(products) == 4  # the classifier shares its weights with the embedding
+    assert all(adds(op) and summing.tensors[op.outputs[0]].format == "fp32" for op in products)
+    assert sum(op.matrix_flops for op in summing.ops) == sum(op.matrix_flops for op in graph.ops)
+    read = {name for op in summing.ops for name in op.inputs}
+    assert all(name in made or name in graph.tensors for name in read)
+
+
+def test_adding_in_products_saves_kernels_of_every_micro_batch_but_the_first() -> None:
+    model = load_model("gpt3-1.3b", {"layers": 2, "hidden": 1024, "sequence": 256})
+    times = {
+        (adding, n): simulate(
+            model,
+            "dgx-a100",
+            Plan(global_batch=n, micro_batch=1, precision="bf16-mixed", adding=adding),
+        ).step_time_s
+        for adding in ("kernels", "products")
+        for n in (1, 3)
+    }
+    saved = [times["kernels", n] - times["products", n] for n in (1, 3)]
+    assert 0 < saved[0] * 3 < saved[1]
+
+
+def test_attention_of_ops_of_its_own_is_divided_between_heads() -> None:
+    fields = {"layers": 2, "hidden": 512, "attention.heads": 8, "attention.kernel": "eager"}
+    model = load_model("gpt3-1.3b", fields)
+    plan = Plan(global_batch=2, tensor=4, precision="bf16-mixed")
+    assert simulate(model, "dgx-a100", plan).details.lowered.whole == {}
