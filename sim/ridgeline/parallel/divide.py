@@ -1,4 +1,4 @@
-"""Divide a graph along all dimensions of a plan: experts, positions, features, samples."""
+"""Divide a graph along all dimensions of a plan: positions, experts, features, samples."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def divide(graph: Graph, division: Division) -> Divided:
     ConfigError
         If the graph can not be divided so.
     """
-    graph = with_experts(graph, division.expert)
     graph = shard(graph, division.context, dimension="context").graph
     if division.ring:
         graph = with_rings(graph, division.context)
+    graph = with_experts(graph, division.expert)  # of the rows of a device's own positions
     if division.layers:
         return _by_layers(graph, division)
     found = shard(

@@ -166,8 +166,6 @@ class Plan(Strict):
             raise ValueError(
                 f"expert={self.expert} must divide data={self.data}, whose ranks share the experts"
             )
-        if self.expert > 1 and self.context > 1:
-            raise ValueError(f"expert={self.expert} is not modelled together with context")
         if self.layers:
             self._check_layers()
         if self.sequence == 0:
