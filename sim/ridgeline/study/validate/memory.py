@@ -32,7 +32,6 @@ _STATES = ("params+grads+optimizer",)
 _KINDS = {"activations": ("activations",), "states": ("weights", "gradients", "optimizer")}
 _ALL_OF_DEVICE = ("max gpu memory", "gpu memory used")  # as nvidia-smi tells, not the allocator
 _CONTEXT_BYTES = 1.3e9
-"""Context and kernels, before any tensor (Hugging Face, "Model training anatomy": 1343 MB)."""
 """Context and kernels of PyTorch before any tensor is there (Hugging Face, "Methods and tools for
 efficient training on a single GPU", documentation of transformers)."""
 _STEADY = 4  # micro-batches for each stage, where a table has none: more do not add memory
