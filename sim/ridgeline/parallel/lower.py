@@ -18,6 +18,7 @@ from ridgeline.engine.program import Program
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
+from ridgeline.kernels.cost import peak_rates
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.draft import Draft, Subject, draft_of
@@ -117,7 +118,8 @@ def lower(
     )
     costs = prices.costs(local)
     n_parts = plan.pipeline * plan.chunks
-    times = [cost.time_s(cluster.device) for cost in costs] if n_parts > 1 else []
+    rates = peak_rates(cluster.device)
+    times = [cost.spans(rates).time_s for cost in costs] if n_parts > 1 else []
     cut = _cut(Same(local), tuple(times), n_parts)
 
     def write() -> Draft:

@@ -183,6 +183,7 @@ class Writer:
         issuing = None if together else self._issuing(block, team)
         copying = Copying()
         silent = COLLECTIVES | COPIES
+        rows = self.rows.ops(graph, (i for i in ops if graph.ops[i].kind not in silent))
         final = max((i for i in ops if graph.ops[i].kind not in silent), default=-1)
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
@@ -209,10 +210,9 @@ class Writer:
             issued = issuing.add(op.name, last=i == final) if issuing else [()] * size
             awaited = [made[name] for name in op.inputs if name in made]
             awaited += [*inner, *copying.pending]
-            row = self.rows.op(op, graph)
             for r in range(size):
                 needs = {chain[r], *before, *(there[r] for there in awaited), *issued[r]}
-                chain[r] = self._compute(block, team, r, op, row, sorted(needs), changes)
+                chain[r] = self._compute(block, team, r, op, rows[i], sorted(needs), changes)
             before, inner, copying.pending = (), [], []
             made.update(dict.fromkeys(op.outputs, tuple(chain)))
             kept = [name for name in op.outputs if name in accumulated]
