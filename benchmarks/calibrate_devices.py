@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price
-from ridgeline.kernels.engines import filter_class
+from ridgeline.kernels.shares import filter_class
 from ridgeline.study.validate import shipped
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
 

@@ -34,7 +34,7 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
-from ridgeline.kernels.engines import filter_class
+from ridgeline.kernels.shares import filter_class
 from ridgeline.report.uncertainty import class_key, distributions
 from ridgeline.study.validate import SUITES, Outcome, shipped, steps, validate
 from ridgeline.study.validate.names import find_name

@@ -6,7 +6,7 @@ import pytest
 
 from ridgeline.hardware import load_device
 from ridgeline.kernels import price
-from ridgeline.kernels.engines import achievable_share
+from ridgeline.kernels.shares import achievable_share
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
 from ridgeline.workload.model import load_model
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from oracles import (
     graph_rules_attention,
+    graph_rules_functions,
     graph_rules_images,
     graph_rules_losses,
     graph_rules_recurrent,
@@ -313,6 +314,7 @@ def avg_pool_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]
 
 RULES = (
     graph_rules_attention,
+    graph_rules_functions,
     graph_rules_images,
     graph_rules_losses,
     graph_rules_recurrent,

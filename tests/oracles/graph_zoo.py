@@ -16,6 +16,8 @@ _SHALLOW: dict[str, dict[str, Any]] = {
     "decoder": {"layers": 2},
     "encoder-decoder": {"encoder_layers": 2, "decoder_layers": 2},
     "vision-transformer": {"layers": 2},
+    "transformer-xl": {"layers": 2},
+    "electra": {"generator.layers": 2, "discriminator.layers": 2},
 }
 
 
@@ -212,6 +214,87 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
             "masks": 2,
         },
     ),
+    "efficientnet": (
+        "efficientnet-widese-b0",
+        {"image": {"height": 32, "width": 32}, "classes": 3, "width": 0.01, "depth": 0.2},
+    ),
+    "se-resnet": (
+        "se-resnext101-32x4d",
+        {
+            "image": {"height": 32, "width": 32},
+            "classes": 3,
+            "depths": [1, 1],
+            "groups": 2,
+            "width_per_group": 1,
+            "squeeze": 4,
+        },
+    ),
+    "jasper": (
+        "jasper",
+        {
+            "features": 3,
+            "frames": 12,
+            "length": 2,
+            "characters": 3,
+            "blocks": [
+                {"filters": 2, "kernel": 3, "stride": 2},
+                {"filters": 3, "kernel": 3, "inner": 2, "blocks": 2, "residual": True},
+                {"filters": 4, "kernel": 3, "dilation": 2, "separable": True, "dropout": 0.2},
+            ],
+        },
+    ),
+    "u-net": ("nnunet-2d", {"size": [8, 12], "channels": 2, "levels": [[2, 3], [4]]}),
+    "bart": (
+        "bart-large",
+        {
+            "vocabulary": 5,
+            "source": 4,
+            "target": 3,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "hidden": 8,
+            "attention": {"heads": 2, "kernel": "eager"},
+            "feed_forward.width": 6,
+            "max_positions": 5,
+        },
+    ),
+    "electra": (
+        "electra-base",
+        {
+            "vocabulary": 5,
+            "sequence": 4,
+            "masked": 2,
+            "max_positions": 4,
+            "generator": {
+                "layers": 1,
+                "hidden": 4,
+                "attention": {"heads": 1},
+                "feed_forward": {"width": 3, "activation": "gelu"},
+            },
+            "discriminator": {
+                "layers": 1,
+                "hidden": 8,
+                "attention": {"heads": 2},
+                "feed_forward": {"width": 3, "activation": "gelu"},
+            },
+        },
+    ),
+    "retinanet": (
+        "ssd320",
+        {
+            "image": {"height": 64, "width": 64},
+            "classes": 2,
+            "backbone": {"block": "basic", "depths": [1, 1, 1, 1], "width": 2},
+            "pyramid": 2,
+            "depth": 1,
+            "anchors": 1,
+        },
+    ),
+    "arcface": (
+        "arcface-r100",
+        {"image": {"height": 8, "width": 8}, "identities": 3, "depths": [2, 1], "width": 2, "features": 3},
+    ),
+    "autoencoder": ("vae-cf", {"items": 4, "widths": [3, 2]}),
     "ssd": ("ssd300", {"classes": 2, "width": 1}),
     "cifar": ("resnet-cifar-20", {"depths": [1, 2], "width": 2, "image.height": 8}),
 }

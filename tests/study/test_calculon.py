@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ridgeline.cli import execute
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.load import load_cluster
-from ridgeline.kernels.engines import achievable_share
+from ridgeline.kernels.shares import achievable_share
 from ridgeline.parallel.plan import make_plan
 from ridgeline.study.calculon import read_calculon
 from ridgeline.study.calculon.schema import Execution

@@ -24,6 +24,8 @@ def memory_(
     offload: str | None = None,
     budget: str | None = None,
     fit: str | None = None,
+    convolutions: str | None = None,
+    library: str = "cudnn5",
     out: Annotated[str | None, Parameter(name=("--out", "--output"))] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -48,11 +50,18 @@ def memory_(
     fit
         A machine, by name or file: find the fastest recomputation and offload that fits into one
         of its devices.
+    convolutions
+        A device, by name or file: count the work space of the fastest algorithm for every fp32
+        convolution there.
+    library
+        Whose algorithms: cudnn5, or cudnn4, which has no Winograd kernels.
     out
         File for a figure of the memory op by op, .svg, .png or .pdf.
     json
         Print the answer as JSON.
     """
+    from ridgeline.hardware import load_device
+    from ridgeline.kernels.convolution_algorithms import Library
     from ridgeline.parallel.memory import memory
     from ridgeline.parallel.offload import Policy
     from ridgeline.parallel.plan import make_plan, plan_fields
@@ -69,6 +78,8 @@ def memory_(
         recompute=cast("Mode | None", recompute or ("budget" if budget else None)),
         offload=cast("Policy | None", offload),
         budget_bytes=None if budget is None else parse(budget, "B"),
+        convolutions=None if convolutions is None else load_device(convolutions),
+        library=cast("Library", library),
     )
     if out is not None:
         from ridgeline.report.figures import save

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TOPOLOGY = "topology"
-OF_SCALING = {"scaling": "--plot FILE", "distributed-roofline": "--roofline FILE"}
 
 
 def plot_(
@@ -25,19 +24,23 @@ def plot_(
     by: str | None = None,
     model: str | None = None,
     cluster: str | None = None,
+    load: str | None = None,
+    theme: str = "screen",
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Draw a figure of the rows of a sweep, of a saved result, or of validation rows.
+    """Draw a figure of saved results: of one, of the rows of a sweep, of scaling, of validation.
 
     Parameters
     ----------
     kind
-        Of one result: roofline, timeline, time, energy, memory, tornado or utilisation; it is
-        simulated again from its manifest. Of rows: time, energy or memory (bars), curve, pareto or
-        residuals. Of a network: topology.
+        Of one result: roofline, timeline, time, energy, memory, tornado, utilisation or topology;
+        it is simulated again from its manifest. Of rows: time, energy or memory (bars), curve,
+        pareto or residuals. Of a scaling study: scaling or distributed-roofline. Of a network:
+        topology.
     file
-        Rows of a sweep (.csv, .parquet), or JSON of ``ridgeline run --json`` or ``ridgeline
-        validate --json --rows``; of a topology, what ``ridgeline topology`` takes.
+        Rows of a sweep (.csv, .parquet), or JSON of ``ridgeline run --json``, ``ridgeline scaling
+        --json`` or ``ridgeline validate --json --rows``; of a topology also what ``ridgeline
+        topology`` takes.
     out
         The figure: .png, .svg or .pdf.
     x, y
@@ -46,22 +49,18 @@ def plot_(
         Column that tells lines or bars apart, or several with commas between them.
     model, cluster
         Files of the network and the machine of a result that are not in the catalogue.
+    load
+        What the links of a topology carry, as of ``ridgeline topology``.
+    theme
+        screen, or print: narrower and finer, for a column of a paper.
     json
         Say as JSON what was written.
     """
-    from ridgeline.errors import ConfigError
-    from ridgeline.report.figures import FIGURES, save
-    from ridgeline.study.repeat import repeat
+    from ridgeline.report.figures import save
+    from ridgeline.report.themes import theme as themed
 
-    if kind in OF_SCALING:
-        raise ConfigError(f"a {kind} is drawn by ridgeline scaling: {OF_SCALING[kind]}")
-    read = None if kind == TOPOLOGY else _read(file)
-    if kind == TOPOLOGY:
-        drawn = _topology(file)
-    elif kind in FIGURES and isinstance(read, dict) and "manifest" in read:
-        drawn = repeat(read, model=model, cluster=cluster, file=file).plot(kind)
-    else:
-        drawn = _of_rows(kind, read, file, {"x": x, "y": y}, by)
+    with themed(theme):
+        drawn = _draw(kind, file, {"x": x, "y": y}, by, {"model": model, "cluster": cluster}, load)
     save(drawn, out)
     if json:
         print_json({"kind": kind, "file": file, "wrote": out})
@@ -69,12 +68,33 @@ def plot_(
         console().print(f"wrote {out}", soft_wrap=True)
 
 
-def _topology(where: str) -> Axes:
+def _draw(
+    kind: str, file: str, axes: dict[str, str | None], by: str | None,
+    files: dict[str, str | None], load: str | None,
+) -> Axes:  # fmt: skip
+    """Draw what a file is of."""
+    from ridgeline.report.figures import FIGURES
+    from ridgeline.study.repeat import repeat
+    from ridgeline.study.scaling_figures import KINDS, draw
+
+    if kind == TOPOLOGY and not file.endswith(".json"):
+        return _topology(file, load)
+    read = _read(file)
+    if kind in KINDS:
+        return draw(kind, read, file=file)
+    if kind == TOPOLOGY or (kind in FIGURES and isinstance(read, dict) and "manifest" in read):
+        return repeat(read, **files, file=file, fold=kind != TOPOLOGY).plot(kind)
+    return _of_rows(kind, read, file, axes, by)
+
+
+def _topology(where: str, load: str | None) -> Axes:
     """Draw a network that has a name, a file or is written inline."""
+    from ridgeline.network.load import link_load
     from ridgeline.network.where import topology_of
     from ridgeline.report.figures_network import network
 
-    return network(topology_of(where))
+    topology = topology_of(where)
+    return network(topology, None if load is None else link_load(topology, load))
 
 
 def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: str | None) -> Axes:
@@ -84,9 +104,10 @@ def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: s
     from ridgeline.report.figures_study import ROW_FIGURES
     from ridgeline.study.columns import resolve
     from ridgeline.study.ranking import candidates, pareto
+    from ridgeline.study.scaling_figures import KINDS
 
     if kind not in ROW_FIGURES:
-        known = sorted({*ROW_FIGURES, *FIGURES, TOPOLOGY})
+        known = sorted({*ROW_FIGURES, *FIGURES, *KINDS})
         if kind in FIGURES:
             raise ConfigError(f"a {kind} is of one result, JSON of ridgeline run --json", file=file)
         raise ConfigError(

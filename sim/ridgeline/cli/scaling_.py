@@ -68,11 +68,10 @@ def scaling_(
     written = []
     if plot is not None or roofline is not None:
         from ridgeline.report.figures import save
-        from ridgeline.study.scaling_figures import draw_curves, draw_roofline
 
-        for path, draw in ((plot, draw_curves), (roofline, draw_roofline)):
+        for path, kind in ((plot, "scaling"), (roofline, "distributed-roofline")):
             if path is not None:
-                save(draw(study), path)
+                save(study.plot(kind), path)
                 written.append(path)
     if json:
         print_json(study.to_dict())

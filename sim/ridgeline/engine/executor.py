@@ -29,7 +29,7 @@ from ridgeline.engine.queues import (
 )
 from ridgeline.engine.room import count_room, count_users, reverse
 from ridgeline.engine.sharing import begin_flow, divide, end_flow, no_change
-from ridgeline.engine.tables import FLOW, NONE, PLACE, RESOURCE, STREAM, USER, Places, Records
+from ridgeline.engine.tables import FLOW, NONE, PLACE, RESOURCE, STREAM, TASK, USER, Places, Records
 from ridgeline.engine.timeline import Timeline
 from ridgeline.engine.validate import check_program
 
@@ -58,14 +58,16 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
     n_streams, n_resources = len(p.stream_rank), len(p.capacity)
     rows, legs, uses = price_rows(p)
     # A crew of one for each stream follows the groups.
-    crew = np.where(p.group == NONE, p.stream + (len(p.group_ptr) - 1), p.group).astype(np.int32)
+    tasks = np.empty(p.n_tasks, TASK)
+    tasks["crew"] = np.where(p.group == NONE, p.stream + (len(p.group_ptr) - 1), p.group)
+    np.subtract(p.dep_ptr[1:], p.dep_ptr[:-1], out=tasks["missing"], casting="unsafe")
     crew_ptr = np.concatenate((p.group_ptr, p.group_ptr[-1] + np.arange(1, n_streams + 1)))
     crew_stream = np.concatenate((p.group_stream, np.arange(n_streams, dtype=np.int32)))
     successor_ptr = np.zeros(p.n_tasks + 1, np.int64)
-    successor = np.empty(len(p.dep_index), np.int32)
+    successor = np.empty(len(p.dep_index), np.uint32)
     reverse(p.dep_ptr, p.dep_index, successor_ptr, successor)
     n_ready, n_places = np.zeros(n_streams, np.int64), np.zeros(n_streams, np.int64)
-    count_room(crew, crew_ptr, crew_stream, p.cost, rows, legs, n_ready, n_places)
+    count_room(tasks, crew_ptr, crew_stream, p.cost, rows, legs, n_ready, n_places)
     streams = np.zeros(n_streams, STREAM)
     streams["pick"] = NONE
     streams["first_ready"] = np.cumsum(n_ready) - n_ready
@@ -74,21 +76,18 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
     resources = np.zeros(n_resources, RESOURCE)
     resources["capacity"] = p.capacity
     n_users = np.zeros(n_resources, np.int64)
-    count_users(crew, crew_ptr, crew_stream, p.cost, rows, legs, uses, n_streams, n_users)
+    count_users(tasks, crew_ptr, crew_stream, p.cost, rows, legs, uses, n_streams, n_users)
     resources["first_user"] = resources["last_user"] = np.cumsum(n_users) - n_users
-    missing = np.empty(p.n_tasks, np.int32)
-    np.subtract(p.dep_ptr[1:], p.dep_ptr[:-1], out=missing, casting="unsafe")
     start_s, end_s = np.full(p.n_tasks, math.nan), np.full(p.n_tasks, math.nan)
     clock = np.zeros(CLOCK)
     state = (
-        crew,
+        tasks,
         crew_ptr,
         crew_stream,
         p.cost,
         p.priority,
         successor_ptr,
         successor,
-        missing,
         start_s,
         end_s,
         rows,
@@ -96,19 +95,19 @@ def run(program: Program, progress: Callable[[int, int], None] | None = None) ->
         uses,
         streams,
         flows,
+        np.empty(n_streams),
         resources,
         np.zeros(n_places.sum(), PLACE),
         np.zeros(n_users.sum(), USER),
-        np.empty(n_ready.sum(), np.int32),
+        np.empty(n_ready.sum(), np.uint32),
         empty_list(n_streams),
         empty_list(n_streams),
         empty_list(n_resources),
-        empty_list(n_streams),
-        empty_list(int(n_users.max(initial=0))),
         tournament(n_streams),
         tournament(n_streams),
-        tournament(n_resources),
-        tournament(n_streams),
+        np.empty(n_users.sum(), np.uint32),
+        np.empty(n_resources + n_streams + 1),
+        np.empty(n_resources + n_streams, np.uint32),
         no_change(),
         clock,
     )
@@ -125,14 +124,13 @@ CLOCK, NOW, ENDED = 2, 0, 1  # length and places of what `_play` remembers from 
 
 @kernel
 def _play(
-    crew: Indices,  # [T]
+    tasks: Records,
     crew_ptr: Ints,
     crew_stream: Indices,
     cost: Indices,  # [T]
     priority: Indices,  # [T]
     successor_ptr: Ints,  # [T+1]
-    successor: Indices,
-    missing: Indices,  # [T] predecessors that have not ended; of a ready task, picks that it lacks
+    successor: Places,
     start_s: Floats,  # [T] result
     end_s: Floats,  # [T] result
     rows: Records,
@@ -140,19 +138,19 @@ def _play(
     uses: Records,
     streams: Records,
     flows: Records,
+    frozen_at: Floats,  # levels of the flows
     resources: Records,
     places: Records,
     users: Records,
-    ready: Indices,  # heaps of ready tasks, one for each stream
+    ready: Places,  # heaps of ready tasks, one for each stream
     marked: Places,  # list of the streams that are to pick in this round
     picked: Places,  # list of the tasks that got all their picks in this round
-    listed: Places,  # lists of the resources and streams connected to a change of the flows
-    reached: Places,
-    frozen: Places,
+    listed: Places,  # list of the resources connected to a change of the flows
     fixed_ends: Floats,  # tournaments of the streams: when their fixed times and flows end
     fluid_ends: Floats,
-    full: Floats,  # tournaments of the levels at which resources are full and flows capped
-    capped: Floats,
+    reached: Places,  # room to divide resources anew
+    levels: Floats,  # heap of what stops rising flows
+    stops: Places,
     change: Records,
     clock: Floats,
     most: int,
@@ -161,48 +159,47 @@ def _play(
     now = clock[NOW]
     ended = 0
     if now == 0.0 and clock[ENDED] == 0.0:
-        for task in range(len(crew)):
-            if missing[task] == 0:
-                _make_ready(
-                    task, crew, crew_ptr, crew_stream, priority, missing, streams, ready, marked
-                )
+        for task in range(len(tasks)):
+            if tasks[task]["missing"] == 0:
+                _make_ready(task, tasks, crew_ptr, crew_stream, priority, streams, ready, marked)
     while ended < most:
-        _pick(missing, streams, ready, marked, picked)
+        _pick(tasks, streams, ready, marked, picked)
         for i in range(1, picked[0] + 1):
             task = picked[i]
-            if missing[task] == 0:  # otherwise it has lost a pick again, or is listed twice
-                missing[task] = NONE
+            # otherwise it has lost a pick again, or is listed twice
+            if tasks[task]["missing"] == 0:
+                tasks[task]["missing"] = NONE
                 start_s[task] = now
-                _occupy(task, crew, crew_ptr, crew_stream, priority, streams, ready)
-                player = crew_stream[crew_ptr[crew[task]]]
+                _occupy(task, tasks, crew_ptr, crew_stream, priority, streams, ready)
+                player = crew_stream[crew_ptr[tasks[task]["crew"]]]
                 _begin_task(task, player, now, cost, rows, legs, streams, fixed_ends)
-        if listed[0] > 0 and fixed_ends[1] > now:
+        if listed[0] > 0 and fixed_ends[0] > now:
             divide(
                 now,
                 flows,
+                frozen_at,
                 resources,
                 places,
                 users,
                 listed,
-                reached,
                 change[0],
                 fluid_ends,
-                full,
-                capped,
-                frozen,
+                reached,
+                levels,
+                stops,
             )
-        now = fluid_ends[1]
-        if fixed_ends[1] <= now * (1.0 + MOMENT):
-            now = fixed_ends[1]
+        now = fluid_ends[0]
+        if fixed_ends[0] <= now * (1.0 + MOMENT):
+            now = fixed_ends[0]
         if now == math.inf:
             clock[ENDED] += ended
             return False
-        while fluid_ends[1] <= now * (1.0 + MOMENT):
+        while fluid_ends[0] <= now * (1.0 + MOMENT):
             player = first_leaf(fluid_ends)
             set_time(fluid_ends, player, math.inf)
-            end_flow(player, flows, resources, places, users, listed, change[0])
+            end_flow(player, flows, frozen_at, resources, places, users, listed, change[0])
             _end_round(player, now, legs, streams, fixed_ends)
-        while fixed_ends[1] == now:
+        while fixed_ends[0] == now:
             player = first_leaf(fixed_ends)
             set_time(fixed_ends, player, math.inf)
             if streams[player]["leg"] < streams[player]["last_leg"]:
@@ -211,6 +208,7 @@ def _play(
                     streams[player]["leg"],
                     now,
                     flows,
+                    frozen_at,
                     legs,
                     uses,
                     resources,
@@ -223,18 +221,17 @@ def _play(
             task = streams[player]["task"]
             end_s[task] = now
             ended += 1
-            _vacate(task, crew, crew_ptr, crew_stream, streams, marked)
+            _vacate(task, tasks, crew_ptr, crew_stream, streams, marked)
             for i in range(successor_ptr[task], successor_ptr[task + 1]):
                 after = successor[i]
-                missing[after] -= 1
-                if missing[after] == 0:
+                tasks[after]["missing"] -= 1
+                if tasks[after]["missing"] == 0:
                     _make_ready(
                         after,
-                        crew,
+                        tasks,
                         crew_ptr,
                         crew_stream,
                         priority,
-                        missing,
                         streams,
                         ready,
                         marked,
@@ -247,18 +244,17 @@ def _play(
 @kernel_part
 def _make_ready(
     task: int,
-    crew: Indices,
+    tasks: Records,
     crew_ptr: Ints,
     crew_stream: Indices,
     priority: Indices,
-    missing: Indices,
     streams: Records,
-    ready: Indices,
+    ready: Places,
     marked: Places,
 ) -> None:
     """Add a task to the ready ones of all its streams."""
-    first, last = crew_ptr[crew[task]], crew_ptr[crew[task] + 1]
-    missing[task] = last - first
+    first, last = crew_ptr[tasks[task]["crew"]], crew_ptr[tasks[task]["crew"] + 1]
+    tasks[task]["missing"] = last - first
     for member in range(first, last):
         stream = streams[crew_stream[member]]
         heap_push(ready, stream["first_ready"], stream["n_ready"], task, priority)
@@ -274,9 +270,7 @@ def _mark(stream: int, streams: Records, marked: Places) -> None:
 
 
 @kernel_part
-def _pick(
-    missing: Indices, streams: Records, ready: Indices, marked: Places, picked: Places
-) -> None:
+def _pick(tasks: Records, streams: Records, ready: Places, marked: Places, picked: Places) -> None:
     """Let all free marked streams pick, and list the tasks that are then picked by their crew.
 
     A listed task may lose a pick to a task that another of its streams prefers, in this round.
@@ -291,10 +285,10 @@ def _pick(
         if task == stream["pick"]:
             continue
         if stream["pick"] != NONE:
-            missing[stream["pick"]] += 1
+            tasks[stream["pick"]]["missing"] += 1
         stream["pick"] = task
-        missing[task] -= 1
-        if missing[task] == 0:
+        tasks[task]["missing"] -= 1
+        if tasks[task]["missing"] == 0:
             append(picked, task)
     marked[0] = 0
 
@@ -302,14 +296,14 @@ def _pick(
 @kernel_part
 def _occupy(
     task: int,
-    crew: Indices,
+    tasks: Records,
     crew_ptr: Ints,
     crew_stream: Indices,
     priority: Indices,
     streams: Records,
-    ready: Indices,
+    ready: Places,
 ) -> None:
-    for member in range(crew_ptr[crew[task]], crew_ptr[crew[task] + 1]):
+    for member in range(crew_ptr[tasks[task]["crew"]], crew_ptr[tasks[task]["crew"] + 1]):
         stream = streams[crew_stream[member]]
         heap_pop(ready, stream["first_ready"], stream["n_ready"], priority)
         stream["n_ready"] -= 1
@@ -320,13 +314,13 @@ def _occupy(
 @kernel_part
 def _vacate(
     task: int,
-    crew: Indices,
+    tasks: Records,
     crew_ptr: Ints,
     crew_stream: Indices,
     streams: Records,
     marked: Places,
 ) -> None:
-    for member in range(crew_ptr[crew[task]], crew_ptr[crew[task] + 1]):
+    for member in range(crew_ptr[tasks[task]["crew"]], crew_ptr[tasks[task]["crew"] + 1]):
         streams[crew_stream[member]]["is_busy"] = False
         _mark(crew_stream[member], streams, marked)
 

@@ -16,7 +16,7 @@ from ridgeline._jit import kernel_part
 from ridgeline.engine.program import Floats, Indices
 from ridgeline.engine.tables import Places
 
-ONE = np.uint64(1)
+ZERO, ONE, TWO, THREE = np.uint64(0), np.uint64(1), np.uint64(2), np.uint64(3)
 
 
 def empty_list(capacity: int) -> Places:
@@ -39,7 +39,7 @@ def _precedes(task: int, other: int, priority: Indices) -> bool:
 
 
 @kernel_part
-def heap_push(heap: Indices, base: int, size: int, task: int, priority: Indices) -> None:
+def heap_push(heap: Places, base: int, size: int, task: int, priority: Indices) -> None:
     """Add a task to the heap of `size` tasks that begins at ``heap[base]``."""
     hole = size
     while hole > 0:
@@ -52,7 +52,7 @@ def heap_push(heap: Indices, base: int, size: int, task: int, priority: Indices)
 
 
 @kernel_part
-def heap_pop(heap: Indices, base: int, size: int, priority: Indices) -> None:
+def heap_pop(heap: Places, base: int, size: int, priority: Indices) -> None:
     """Remove the first task, ``heap[base]``, from a heap of `size` tasks."""
     last = heap[base + size - 1]
     hole = 0
@@ -69,20 +69,61 @@ def heap_pop(heap: Indices, base: int, size: int, priority: Indices) -> None:
     heap[base + hole] = last
 
 
+@kernel_part
+def sink(levels: Floats, items: Places, size: int, hole: int) -> None:
+    """Move an item down a heap of `size` items, the least level first, to where it belongs.
+
+    After the last item there is an infinite level.
+    """
+    at, end = np.uint64(hole), np.uint64(size)
+    level, item = levels[at], items[at]
+    child = (at << ONE) + ONE
+    while child < end:
+        child += np.uint64(levels[child + ONE] < levels[child])  # no branch to be mispredicted
+        if level <= levels[child]:
+            break
+        levels[at] = levels[child]
+        items[at] = items[child]
+        at = child
+        child = (at << ONE) + ONE
+    levels[at] = level
+    items[at] = item
+
+
 def tournament(leaves: int) -> Floats:
-    """Return an empty tournament; entry 1 is its least time, infinity when there is none."""
-    return np.full(2 << max(leaves - 1, 0).bit_length(), math.inf)
+    """Return an empty tournament; entry 0 is its least time, infinity when there is none.
+
+    Four meet at a time: the children of node i are nodes 4i + 1 to 4i + 4, the leaves come last.
+    """
+    nodes = 1
+    while 3 * nodes + 1 < 4 * leaves:  # a tree of n nodes has (3n + 1) / 4 leaves
+        nodes = 4 * nodes + 1
+    return np.full(nodes, math.inf)
+
+
+@kernel_part
+def leaf_node(tree: Floats, leaf: int) -> int:
+    """Return the number of a leaf's entry."""
+    return (len(tree) >> 2) + leaf
+
+
+@kernel_part
+def _winner(tree: Floats, node: int) -> float:
+    """Return the least time of a node's children."""
+    child = (np.uint64(node) << TWO) + ONE
+    left = min(tree[child], tree[child + ONE])
+    right = min(tree[child + TWO], tree[child + THREE])
+    return float(min(left, right))
 
 
 @kernel_part
 def set_time(tree: Floats, leaf: int, time: float) -> None:
     """Give a leaf its time; infinity removes it."""
-    node = np.uint64((len(tree) >> 1) + leaf)
+    node = leaf_node(tree, leaf)
     tree[node] = time
-    while node > ONE:
-        rival = tree[node ^ ONE]
-        time = rival if rival < time else time
-        node >>= ONE
+    while node > 0:
+        node = (node - 1) >> 2
+        time = _winner(tree, node)
         if tree[node] == time:
             return  # nothing changes further up
         tree[node] = time
@@ -91,17 +132,20 @@ def set_time(tree: Floats, leaf: int, time: float) -> None:
 @kernel_part
 def hold_again(tree: Floats) -> None:
     """Find all winners anew after times have been written to the leaves alone."""
-    for node in range((len(tree) >> 1) - 1, 0, -1):
-        tree[node] = min(tree[2 * node], tree[2 * node + 1])
+    for node in range((len(tree) >> 2) - 1, -1, -1):
+        tree[node] = _winner(tree, node)
 
 
 @kernel_part
 def first_leaf(tree: Floats) -> int:
     """Return the lowest leaf that has the least time; there must be one."""
-    half = np.uint64(len(tree) >> 1)
-    least = tree[1]
-    node = ONE
-    while node < half:
-        node <<= ONE
-        node += np.uint64(tree[node] != least)  # no branch to be mispredicted
-    return int(np.int64(node - half))
+    leaves = np.uint64(len(tree) >> 2)
+    least = tree[0]
+    node = ZERO
+    while node < leaves:
+        node = (node << TWO) + ONE
+        # no branch to be mispredicted
+        later = np.uint64(tree[node] != least)
+        after = later & np.uint64(tree[node + ONE] != least)
+        node += later + after + (after & np.uint64(tree[node + TWO] != least))
+    return int(np.int64(node - leaves))

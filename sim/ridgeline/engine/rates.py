@@ -40,17 +40,17 @@ def fair_rates(capacity: Floats, use_ptr: Ints, use_resource: Ints, use_share: F
     resources["first_user"] = resources["last_user"] = np.cumsum(n_users) - n_users
     _divide_once(
         flows,
+        np.empty(n_flows),
         legs,
         uses,
         resources,
         np.zeros(len(uses), PLACE),
         np.zeros(len(uses), USER),
         empty_list(n_resources),
-        empty_list(n_flows),
-        empty_list(int(n_users.max(initial=0))),
         tournament(n_flows),
-        tournament(n_resources),
-        tournament(n_flows),
+        np.empty(len(uses), np.uint32),
+        np.empty(n_resources + n_flows + 1),
+        np.empty(n_resources + n_flows, np.uint32),
         no_change(),
     )
     rates: Floats = flows["rate"].copy()
@@ -60,21 +60,45 @@ def fair_rates(capacity: Floats, use_ptr: Ints, use_resource: Ints, use_share: F
 @kernel
 def _divide_once(
     flows: Records,
+    frozen_at: Floats,
     legs: Records,
     uses: Records,
     resources: Records,
     places: Records,
     users: Records,
     listed: Places,
-    reached: Places,
-    frozen: Places,
     ends: Floats,
-    full: Floats,
-    capped: Floats,
+    reached: Places,
+    levels: Floats,
+    stops: Places,
     change: Records,
 ) -> None:
     for flow in range(len(flows)):
-        begin_flow(flow, flow, 0.0, flows, legs, uses, resources, places, users, listed, change[0])
+        begin_flow(
+            flow,
+            flow,
+            0.0,
+            flows,
+            frozen_at,
+            legs,
+            uses,
+            resources,
+            places,
+            users,
+            listed,
+            change[0],
+        )
     divide(
-        0.0, flows, resources, places, users, listed, reached, change[0], ends, full, capped, frozen
+        0.0,
+        flows,
+        frozen_at,
+        resources,
+        places,
+        users,
+        listed,
+        change[0],
+        ends,
+        reached,
+        levels,
+        stops,
     )

@@ -6,11 +6,11 @@ import numpy as np
 
 from ridgeline._jit import kernel
 from ridgeline.engine.program import Indices, Ints
-from ridgeline.engine.tables import NONE, Records
+from ridgeline.engine.tables import NONE, Places, Records
 
 
 @kernel
-def reverse(dep_ptr: Ints, dep_index: Indices, successor_ptr: Ints, successor: Indices) -> None:
+def reverse(dep_ptr: Ints, dep_index: Indices, successor_ptr: Ints, successor: Places) -> None:
     """Turn lists of predecessors into lists of successors, by counting."""
     for before in dep_index:
         successor_ptr[before] += 1
@@ -26,7 +26,7 @@ def reverse(dep_ptr: Ints, dep_index: Indices, successor_ptr: Ints, successor: I
 
 @kernel
 def count_room(
-    crew: Indices,
+    tasks: Records,
     crew_ptr: Ints,
     crew_stream: Indices,
     cost: Indices,
@@ -40,9 +40,9 @@ def count_room(
     for row in range(len(rows)):
         for leg in range(rows[row]["first_leg"], rows[row]["last_leg"]):
             widest[row] = max(widest[row], legs[leg]["last_use"] - legs[leg]["first_use"])
-    for task in range(len(crew)):
-        first = crew_ptr[crew[task]]
-        for member in range(first, crew_ptr[crew[task] + 1]):
+    for task in range(len(tasks)):
+        first = crew_ptr[tasks[task]["crew"]]
+        for member in range(first, crew_ptr[tasks[task]["crew"] + 1]):
             n_ready[crew_stream[member]] += 1
         player = crew_stream[first]
         n_places[player] = max(n_places[player], widest[cost[task]])
@@ -50,7 +50,7 @@ def count_room(
 
 @kernel
 def count_users(
-    crew: Indices,
+    tasks: Records,
     crew_ptr: Ints,
     crew_stream: Indices,
     cost: Indices,
@@ -74,7 +74,7 @@ def count_users(
     for task in range(len(cost)):
         row = cost[task]
         if rows[row]["first_leg"] < rows[row]["last_leg"]:
-            stream = crew_stream[crew_ptr[crew[task]]]
+            stream = crew_stream[crew_ptr[tasks[task]["crew"]]]
             at = player_ptr[row] + n_players[row]
             if n_players[row] == 0 or player[at - 1] != stream:  # the rest is sorted out below
                 player[at] = stream

@@ -12,7 +12,11 @@ at which all flows on it together would. So up to the least of these levels, the
 goes as it went before: flows below it keep their rates, and filling goes on from there with those
 flows above it that are connected to a change through resources.
 
-`listed` lists the resources and `reached` the streams that are divided anew.
+The uses of a resource stand in the order in which their flows were frozen, each with what it left
+free. So what is below the floor is a beginning of every list that nothing has to look at, and a
+change costs as much as it changes.
+
+`listed` lists the resources that are divided anew.
 """
 
 from __future__ import annotations
@@ -23,8 +27,8 @@ import numpy as np
 
 from ridgeline._jit import kernel_part
 from ridgeline.engine.program import Floats
-from ridgeline.engine.queues import append, first_leaf, hold_again, set_time
-from ridgeline.engine.tables import CHANGE, NONE, Places, Records
+from ridgeline.engine.queues import ONE, append, hold_again, leaf_node, set_time, sink
+from ridgeline.engine.tables import CHANGE, RISING, Places, Records
 
 BELOW = 1.0 - 1e-9
 """Levels that are equal in exact arithmetic lie above a floor, however they are rounded."""
@@ -32,6 +36,11 @@ BELOW = 1.0 - 1e-9
 
 MANY = 8
 """When more than this part of all ends change, the tournament is held again as a whole."""
+
+
+MOST = 4
+"""When more than this part of all resources are divided anew, all are: that asks no flow for its
+resources, and those with nothing above the floor cost one look."""
 
 
 def no_change() -> Records:
@@ -47,6 +56,7 @@ def begin_flow(
     leg_number: int,
     now: float,
     flows: Records,
+    frozen_at: Floats,
     legs: Records,
     uses: Records,
     resources: Records,
@@ -58,45 +68,55 @@ def begin_flow(
     """Let the fluid work of one round of the stream's leg begin; `divide` gives it a rate."""
     flow = flows[stream]
     leg = legs[leg_number]
+    weight = leg["weight"]
     flow["left"] = leg["size"]
     flow["rate"] = 0.0
     flow["since"] = now
     flow["cap"] = leg["cap"]
-    flow["weight"] = leg["weight"]
-    flow["level"] = math.inf  # above any floor
+    flow["weight"] = weight
+    frozen_at[stream] = math.inf  # above any floor
+    change["n_capped"] += flow["cap"] < math.inf
+    floor = min(change["floor"], leg["cap"] / weight * BELOW)
     place = flow["first_place"]
     for use in range(leg["first_use"], leg["last_use"]):
         number, share = uses[use]["resource"], uses[use]["share"]
         resource = resources[number]
         user = resource["last_user"]
         resource["last_user"] += 1
-        users[user]["share"] = share
+        users[user]["load"] = share * weight
         users[user]["flow"] = stream
         users[user]["place"] = place
         here = places[place]
         here["resource"] = number
         here["share"] = share
         here["user"] = user
-        resource["load"] += share * leg["weight"]
-        change["floor"] = min(change["floor"], resource["capacity"] / resource["load"] * BELOW)
+        resource["load"] += share * weight
+        floor = min(floor, resource["capacity"] / resource["load"] * BELOW)
         _list_resource(number, resources, listed)
         place += 1
     flow["last_place"] = place
+    change["floor"] = floor
 
 
 @kernel_part
 def end_flow(
     stream: int,
     flows: Records,
+    frozen_at: Floats,
     resources: Records,
     places: Records,
     users: Records,
     listed: Places,
     change: Records,
 ) -> None:
-    """Take a flow off its resources."""
+    """Take a flow off its resources.
+
+    The last use of a resource fills the gap. That leaves the order only among the uses above the
+    floor, which are frozen anew.
+    """
     flow = flows[stream]
-    change["floor"] = min(change["floor"], flow["level"] * BELOW)
+    change["floor"] = min(change["floor"], frozen_at[stream] * BELOW)
+    change["n_capped"] -= flow["cap"] < math.inf
     for place in range(flow["first_place"], flow["last_place"]):
         here = places[place]
         resource = resources[here["resource"]]
@@ -106,8 +126,8 @@ def end_flow(
         if last == resource["first_user"]:
             resource["load"] = 0.0  # leave no rounding error behind
         else:
-            gap = here["user"]  # the last one fills it
-            users[gap]["share"] = users[last]["share"]
+            gap = here["user"]
+            users[gap]["load"] = users[last]["load"]
             users[gap]["flow"] = users[last]["flow"]
             users[gap]["place"] = users[last]["place"]
             places[users[gap]["place"]]["user"] = gap
@@ -125,157 +145,201 @@ def _list_resource(resource: int, resources: Records, listed: Places) -> None:
 def divide(
     now: float,
     flows: Records,
+    frozen_at: Floats,
     resources: Records,
     places: Records,
     users: Records,
     listed: Places,
-    reached: Places,
     change: Records,
     ends: Floats,
-    full: Floats,
-    capped: Floats,
-    frozen: Places,
+    reached: Places,
+    levels: Floats,
+    stops: Places,
 ) -> None:
-    """Give all flows that a change may concern their fair rates and their new ends."""
-    _reach(flows, resources, places, users, listed, reached, change, capped)
-    many = MANY * reached[0] > len(ends) >> 1
-    _fill(now, flows, resources, places, users, listed, full, capped, ends, many, frozen)
+    """Give all flows that a change may concern their fair rates and their new ends.
+
+    `frozen_at` holds the level of each flow, and `reached` is room for a copy of those in `users`.
+    `levels` and `stops` are room for the heap of what stops the rising flows, and at what level:
+    number r is resource r, and number R + f the cap of flow f.
+    """
+    n_stops, rising = _reach(
+        flows,
+        frozen_at,
+        resources,
+        places,
+        users,
+        listed,
+        change,
+        reached,
+        levels,
+        stops,
+    )
+    many = MANY * rising > len(frozen_at)
+    _fill(
+        now,
+        flows,
+        frozen_at,
+        resources,
+        places,
+        users,
+        ends,
+        reached,
+        levels,
+        stops,
+        n_stops,
+        rising,
+        many,
+    )
     if many:
         hold_again(ends)
     for i in range(1, listed[0] + 1):
         resources[listed[i]]["is_listed"] = False
     listed[0] = 0
-    reached[0] = 0
     change["floor"] = math.inf
 
 
 @kernel_part
 def _reach(
     flows: Records,
+    frozen_at: Floats,
     resources: Records,
     places: Records,
     users: Records,
     listed: Places,
-    reached: Places,
     change: Records,
-    capped: Floats,
-) -> None:
-    """List the flows above the floor that are connected to the listed resources, and theirs.
+    reached: Places,
+    levels: Floats,
+    stops: Places,
+) -> tuple[int, int]:
+    """Let the flows above the floor rise that are connected to the listed resources.
 
-    They begin to rise: each listed resource gets what is free of it for them.
+    Each resource of theirs is listed, and gets what is free of it for them. Returns the number of
+    stops in the heap, and of rising flows.
     """
     floor = change["floor"]
-    known = 1
+    n_stops = rising = 0
+    has_all = False
     i = 1
     while i <= listed[0]:
+        if not has_all and MOST * listed[0] > len(resources):
+            for number in range(len(resources)):
+                _list_resource(number, resources, listed)
+            has_all = True
         resource = resources[listed[i]]
-        free, rise, rising = resource["capacity"], 0.0, 0
-        n = np.uint64(reached[0])
-        for number in range(resource["first_user"], resource["last_user"]):
-            here = users[number]
-            flow = flows[here["flow"]]
-            share = here["share"]
-            if flow["level"] < floor:
-                free -= share * flow["rate"]
-                continue
-            rise += share * flow["weight"]
-            rising += 1
-            n += np.uint64(1)
-            reached[n] = here["flow"]
-            n -= np.uint64(flow["fair"] == NONE)
-            flow["fair"] = NONE
-        reached[0] = n
-        resource["free"], resource["rise"], resource["rising"] = free, rise, rising
-        while known <= reached[0]:
-            flow = flows[reached[known]]
-            if flow["cap"] < math.inf:
-                set_time(capped, reached[known], flow["cap"] / flow["weight"])
-            for place in range(flow["first_place"], flow["last_place"]):
-                _list_resource(places[place]["resource"], resources, listed)
-            known += 1
+        first, user, rise = resource["first_user"], resource["last_user"], 0.0
+        while user > first:
+            stream = users[user - ONE]["flow"]
+            level = frozen_at[stream]
+            if level != RISING:
+                if level < floor:
+                    break
+                frozen_at[stream] = RISING
+                rising += 1
+                if not has_all:
+                    for place in range(flows[stream]["first_place"], flows[stream]["last_place"]):
+                        _list_resource(places[place]["resource"], resources, listed)
+                if change["n_capped"] > 0 and flows[stream]["cap"] < math.inf:
+                    levels[n_stops] = flows[stream]["cap"] / flows[stream]["weight"]
+                    stops[n_stops] = len(resources) + stream
+                    n_stops += 1
+            user -= ONE
+            reached[user] = stream
+            rise += users[user]["load"]
+        resource["free"] = users[user - ONE]["free"] if user > first else resource["capacity"]
+        resource["rise"] = rise
+        resource["first_reached"] = resource["first_rising"] = user
+        if user < resource["last_user"]:
+            levels[n_stops] = max(resource["free"] / rise, floor)
+            stops[n_stops] = listed[i]
+            n_stops += 1
         i += 1
+    return n_stops, rising
 
 
 @kernel_part
 def _fill(
     now: float,
     flows: Records,
+    frozen_at: Floats,
     resources: Records,
     places: Records,
     users: Records,
-    listed: Places,
-    full: Floats,
-    capped: Floats,
     ends: Floats,
+    reached: Places,
+    levels: Floats,
+    stops: Places,
+    n_stops: int,
+    rising: int,
     many: bool,
-    frozen: Places,
 ) -> None:
-    """Raise the level of all reached flows until caps and full resources have frozen all.
+    """Raise the level of all rising flows until caps and full resources have frozen all.
 
-    The tournaments know the level at which each resource is full and each flow capped. A resource's
-    level can only rise when flows freeze below it, so it may be too low but never too high; it is
-    brought up to date when it comes first.
+    A resource's level can only rise when flows freeze below it, so that in the heap may be too low
+    but never too high; it is brought up to date when it comes first.
     """
-    half = len(full) >> 1
-    all_at_once = MANY * listed[0] > half
-    for i in range(1, listed[0] + 1):
-        resource = resources[listed[i]]
-        if resource["rising"] > 0:
-            level = resource["free"] / resource["rise"]
-            if all_at_once:
-                full[half + listed[i]] = level
-            else:
-                set_time(full, listed[i], level)
-    if all_at_once:
-        hold_again(full)
-    while True:
-        level = full[1]
-        if capped[1] < level:
-            stream = first_leaf(capped)
-            if flows[stream]["fair"] == NONE:
+    levels[n_stops] = math.inf
+    for hole in range(n_stops // 2 - 1, -1, -1):
+        sink(levels, stops, n_stops, hole)
+    n_resources = len(resources)
+    while rising > 0:
+        level = levels[0]
+        stop = stops[0]
+        if stop >= n_resources:
+            stream = stop - n_resources
+            if frozen_at[stream] == RISING:
+                frozen_at[stream] = level
                 rate = flows[stream]["cap"]
-                _freeze(stream, capped[1], rate, flows, resources, places)
+                _freeze(stream, rate, flows, resources, places, users)
                 _set_rate(stream, rate, now, flows, ends, many)
-            set_time(capped, stream, math.inf)
-            continue
-        if level == math.inf:
-            return
-        first = first_leaf(full)
-        resource = resources[first]
-        if resource["rising"] > 0:
-            # Rounding alone can make a resource full below the present level.
-            current = max(resource["free"] / resource["rise"], level)
-            if current > level:
-                set_time(full, first, current)
-                continue
-            n = np.uint64(0)
-            for number in range(resource["first_user"], resource["last_user"]):
-                stream = users[number]["flow"]
-                frozen[n] = stream
-                n += np.uint64(flows[stream]["fair"] == NONE)  # no branch to be mispredicted
-            for i in range(n):
-                stream = frozen[i]
-                if flows[stream]["fair"] == NONE:  # it may use the resource twice
-                    rate = level * flows[stream]["weight"]
-                    _freeze(stream, level, rate, flows, resources, places)
-                    _set_rate(stream, rate, now, flows, ends, many)
-        set_time(full, first, math.inf)
+                rising -= 1
+        else:
+            resource = resources[stop]
+            if resource["first_rising"] < resource["last_user"]:
+                current = resource["free"] / resource["rise"]
+                if current > level:  # rounding alone can make it full below the present level
+                    levels[0] = current
+                    sink(levels, stops, n_stops, 0)
+                    continue
+                for user in range(resource["first_reached"], resource["last_user"]):
+                    stream = reached[user]
+                    if frozen_at[stream] == RISING:
+                        frozen_at[stream] = level
+                        rate = level * flows[stream]["weight"]
+                        _freeze(stream, rate, flows, resources, places, users)
+                        _set_rate(stream, rate, now, flows, ends, many)
+                        rising -= 1
+        n_stops -= 1
+        levels[0] = levels[n_stops]
+        stops[0] = stops[n_stops]
+        levels[n_stops] = math.inf
+        sink(levels, stops, n_stops, 0)
 
 
 @kernel_part
 def _freeze(
-    stream: int, level: float, rate: float, flows: Records, resources: Records, places: Records
+    stream: int,
+    rate: float,
+    flows: Records,
+    resources: Records,
+    places: Records,
+    users: Records,
 ) -> None:
-    """Give a rising flow its rate, and take that from what is free of its resources."""
+    """Give a rising flow its rate, take that from what is free, and put its uses in order."""
     flow = flows[stream]
-    flow["fair"] = rate
-    flow["level"] = level
     for place in range(flow["first_place"], flow["last_place"]):
         here = places[place]
         resource = resources[here["resource"]]
-        resource["free"] -= here["share"] * rate
-        resource["rise"] -= here["share"] * flow["weight"]
-        resource["rising"] -= 1
+        free = resource["free"] - here["share"] * rate
+        user = resource["first_rising"]
+        load = here["share"] * flow["weight"]
+        users[user]["free"] = free
+        users[user]["load"] = load
+        users[user]["flow"] = stream
+        users[user]["place"] = place
+        here["user"] = user
+        resource["free"] = free
+        resource["rise"] -= load
+        resource["first_rising"] = user + 1
 
 
 @kernel_part
@@ -290,6 +354,6 @@ def _set_rate(
         flow["since"] = now
         end = now + flow["left"] / rate
         if many:
-            ends[(len(ends) >> 1) + stream] = end
+            ends[leaf_node(ends, stream)] = end
         else:
             set_time(ends, stream, end)

@@ -17,12 +17,20 @@ Places = npt.NDArray[np.uint32]
 every access whether it counts from the end."""
 
 NONE = -1
+RISING = -1.0
+
+TASK = np.dtype(
+    [
+        ("crew", "i4"),
+        ("missing", "i4"),  # predecessors that have not ended; of a ready task, picks that it lacks
+    ]
+)
 
 # A cost row: a few legs, one for each phase with work on shared resources, and a tail.
 ROW = np.dtype(
     [
-        ("first_leg", "i8"),
-        ("last_leg", "i8"),
+        ("first_leg", "i4"),
+        ("last_leg", "i4"),
         ("tail_s", "f8"),  # fixed time after the last leg
     ]
 )
@@ -75,8 +83,6 @@ FLOW = np.dtype(
         ("since", "f8"),
         ("cap", "f8"),
         ("weight", "f8"),
-        ("fair", "f8"),  # new rate while shared resources are divided, NONE while it rises
-        ("level", "f8"),  # rate / weight at which it was frozen
         ("first_place", "u4"),  # where its uses are written
         ("last_place", "u4"),
     ],
@@ -93,7 +99,8 @@ PLACE = np.dtype(
 )
 USER = np.dtype(
     [
-        ("share", "f8"),
+        ("free", "f8"),  # units a second left when it was frozen, and those before it
+        ("load", "f8"),  # units of the resource for a unit of level
         ("flow", "u4"),
         ("place", "u4"),
     ]
@@ -106,13 +113,19 @@ RESOURCE = np.dtype(
         # while it is divided
         ("free", "f8"),  # units a second that frozen flows leave
         ("rise", "f8"),  # units of it for a unit of level of the rising flows
-        ("rising", "i4"),  # how many flows on it rise
         ("first_user", "u4"),  # where the uses of it are written
         ("last_user", "u4"),
+        ("first_reached", "u4"),  # the first above the floor
+        ("first_rising", "u4"),  # where the next that is frozen is written
         ("is_listed", "?"),  # connected to a change of the flows
     ],
     align=True,
 )
 
-# What has happened to the flows since they were divided.
-CHANGE = np.dtype([("floor", "f8")])  # level up to which filling goes as before
+# What there is to be divided, and what has happened to it since that was done.
+CHANGE = np.dtype(
+    [
+        ("floor", "f8"),  # level up to which filling goes as before
+        ("n_capped", "i8"),  # active flows with a cap
+    ]
+)

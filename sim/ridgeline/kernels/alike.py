@@ -32,6 +32,8 @@ class Alike:
         The matrix product that a contraction amounts to, else None.
     a_bytes, b_bytes, rest_bytes
         Of a contraction: footprints of the first two inputs, and of everything else.
+    flops
+        FLOPs of a contraction at its mathematical shape.
     format
         In which a contraction's products are.
     found
@@ -39,7 +41,7 @@ class Alike:
     """
 
     __slots__ = (
-        "a_bytes", "b_bytes", "format", "found", "gemm", "graph", "hash", "key", "op", "rest_bytes",
+        "a_bytes", "b_bytes", "flops", "format", "found", "gemm", "graph", "hash", "key", "op", "rest_bytes",
         "streamed_bytes",
     )  # fmt: skip
 
@@ -55,12 +57,12 @@ class Alike:
         self.op, self.graph, self.streamed_bytes = op, graph, float(streamed)
         self.found = found
         self.gemm: Gemm | None = None
-        self.a_bytes = self.b_bytes = self.rest_bytes = 0
+        self.a_bytes = self.b_bytes = self.rest_bytes = self.flops = 0
         self.format = ""
         if op is not None and graph is not None and op.loops is not None:
             a, b = (graph.tensors[name] for name in op.inputs[:2])
             self.gemm, self.format = as_gemm(op.loops, op.priced_as), find(a.format).rate
-            self.a_bytes, self.b_bytes = a.bytes, b.bytes
+            self.a_bytes, self.b_bytes, self.flops = a.bytes, b.bytes, op.matrix_flops
             self.rest_bytes = int(streamed) - self.a_bytes - self.b_bytes
 
     def operands(self, held: int, cache: float) -> Operands:

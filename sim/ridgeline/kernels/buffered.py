@@ -51,31 +51,28 @@ def in_buffers(
         return None
     machine = machine._replace(mac_s=mac_s)
     peak = device.engines[engine].rates[format_].value
-    names = (machine.far, machine.near, *(level.name for level in machine.nearer))
-    byte_s = {name: _byte_s(device, name) for name in names}
+    near, far = machine.near, machine.far
+    nearer = tuple(level.name for level in machine.nearer)
+    byte_s = {name: _byte_s(device, name) for name in (far, near, *nearer)}
     contractions = [(op.loops, op.priced_as) for op, _ in jobs if op.loops is not None]
     all_found = map_contractions(contractions, machine, *search)
+    result_width, far_byte_s = machine.widths[2], machine.byte_s
     done = []
     for (_, operands), found in zip(jobs, all_found, strict=True):
-        levels = moved_by(found, machine, float(operands.rest_bytes))
-        besides = max(0.0, operands.rest_bytes - found.results * machine.widths[2])
-        time_s = found.time_s + besides * machine.byte_s
-        stream_s = max(
-            found.compute_s, *(moved.total * byte_s[name] for name, moved in levels.items())
-        )
-        waiting_s = max(0.0, time_s - stream_s)
+        rest = float(operands.rest_bytes)
+        levels = moved_by(found, machine, rest)
+        stream_s = found.compute_s
+        for name, moved in levels.items():
+            stream_s = max(stream_s, moved.total * byte_s[name])
+        besides = max(0.0, rest - found.results * result_width)
+        waiting_s = max(0.0, found.time_s + besides * far_byte_s - stream_s)
         done.append(
             Busy(
-                peak_flops=found.compute_s * peak,
-                calibrated=True,
-                latency_s=waiting_s,
-                near=levels[machine.near],
-                far=levels[machine.far],
-                nearer={level.name: levels[level.name] for level in machine.nearer},
-                waiting_s=waiting_s,
-                mapped=(found, machine),
+                found.compute_s * peak, True, waiting_s, levels[near], levels[far],
+                {name: levels[name] for name in nearer} if nearer else {},
+                waiting_s, (found, machine),
             )
-        )
+        )  # fmt: skip
     return done
 
 
@@ -89,22 +86,28 @@ def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:
     """
     a_width, b_width, result_width, partial_width = machine.widths
     results = found.results * result_width
-    names = [machine.far, machine.near, *(level.name for level in machine.nearer)]
-    borders = [
-        Moved(
-            loads[0] * a_width, loads[1] * b_width, rest if i == 0 else results,
-            (loads[2] + stores - finished) * partial_width,
-        )
-        for i, (loads, stores, finished) in enumerate(
-            [(found.loads, found.stores, found.results), *(level[2:] for level in found.nearer)]
-        )
-    ]  # fmt: skip
+
+    def border(
+        loads: tuple[float, float, float], stores: float, finished: float, others: float
+    ) -> Moved:
+        partial = (loads[2] + stores - finished) * partial_width
+        return Moved(loads[0] * a_width, loads[1] * b_width, others, partial)
+
+    behind = border(found.loads, found.stores, found.results, rest)
+    at, name = {machine.far: behind}, machine.near
+    for buffer, level in zip(machine.nearer, found.nearer, strict=True):
+        before = border(level.loads, level.stores, level.results, results)
+        at[name] = _both(behind, before)
+        behind, name = before, buffer.name
     a, b, c = found.near_bytes
-    borders.append(Moved(a, b, results, c - results))
-    at = {machine.far: borders[0]}
-    for name, (behind, before) in zip(names[1:], itertools.pairwise(borders), strict=True):
-        at[name] = Moved(*map(sum, zip(behind, before, strict=True)))
+    at[name] = _both(behind, Moved(a, b, results, c - results))
     return at
+
+
+def _both(one: Moved, other: Moved) -> Moved:
+    return Moved(
+        one.a + other.a, one.b + other.b, one.rest + other.rest, one.partial + other.partial
+    )
 
 
 def _byte_s(device: Device, name: str) -> float:

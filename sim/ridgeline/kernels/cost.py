@@ -37,9 +37,9 @@ class Moved(NamedTuple):
         return math.fsum(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen, it would take three times as long to make, for every op and device
 class OpCost:
-    """Latency, work per bounding resource, and countable events of one op.
+    """Latency, work per bounding resource, and countable events of one op; never changed once made.
 
     Attributes
     ----------
@@ -104,10 +104,12 @@ class OpCost:
         compute_s = 0.0
         for name, work in self.engine_work.items():
             compute_s = max(compute_s, work / rates[name])
-        memory_s = {
-            name: work / rates[name] for name, work in self.level_work.items() if name in rates
-        }
-        return Spans(compute_s, memory_s, self.latency_s + max(compute_s, *memory_s.values(), 0.0))
+        memory_s, longest = {}, compute_s
+        for name, work in self.level_work.items():
+            if name in rates:
+                memory_s[name] = time_s = work / rates[name]
+                longest = max(longest, time_s)
+        return Spans(compute_s, memory_s, self.latency_s + longest)
 
 
 class Spans(NamedTuple):

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ridgeline.hardware.device import Achievable, Device
+from ridgeline.hardware.device import Device
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
 from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
 from ridgeline.kernels.cores import besides_s, terms_of
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.mapping.given import Given
+from ridgeline.kernels.shares import achievable_share, achievable_shares
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.traffic import FAST, Operands, Search, accumulator_of, near_levels
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _CHANNEL_MULTIPLE = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as `OpCost`
 class Busy:
     """Work of a contraction on an engine.
 
@@ -91,47 +92,9 @@ EngineModel = Callable[[Sequence[Job], Device, str, str, Search], list[Busy]]
 """Of contractions, a device, the name of an engine, the format, and how mappings are searched."""
 
 
-def filter_class(loops: Conv) -> str:
-    """Class of a convolution in a device's table of achievable shares."""
-    if loops.r * loops.s == 1:
-        return "1x1"
-    unit = (loops.stride, loops.dilation) == ((1, 1), (1, 1))
-    return "3x3" if unit and (loops.r, loops.s) == (3, 3) else "larger"
-
-
-def achievable_share(op: Op, device: Device, engine: str, format_: str) -> Achievable | None:
-    """Find the first calibration row of the device that fits an op.
-
-    A recurrence or fused attention for which there is no row is as good as the products that it
-    consists of.
-    """
-    kind = "conv2d" if isinstance(op.loops, Conv) else "gemm"
-    whole = ["recurrence"] if op.sequential else []
-    if op.kind == "flash-attention":
-        whole = ["attention-1", "attention"] if dict(op.attrs).get("first") else ["attention"]
-    rows = (_first_row(op, device, engine, format_, name) for name in (*whole, kind))
-    return next((row for row in rows if row is not None), None)
-
-
-def _first_row(op: Op, device: Device, engine: str, format_: str, kind: str) -> Achievable | None:
-    for row in device.achievable:
-        if (row.engine, row.format, row.op) != (engine, format_, kind):
-            continue
-        if row.pass_ is not None and row.pass_ != op.priced_as.value:
-            continue
-        if row.filter is not None:
-            assert isinstance(op.loops, Conv)
-            if row.filter != filter_class(op.loops):
-                continue
-        if row.at_least is not None and op.matrix_flops < row.at_least.value:
-            continue
-        return row
-    return None
-
-
 def padding(loops: Conv) -> float:
     """Channels of a convolution with padding, over channels: how much more work is done."""
-    channels = loops.c_in // loops.groups
+    channels = loops.c_in // loops.groups // loops.taps
     return math.ceil(channels / _CHANNEL_MULTIPLE) * _CHANNEL_MULTIPLE / channels
 
 
@@ -159,7 +122,7 @@ def in_waves(
     processors = next(iter(device.memory.values())).instances.value
     round_latency_s = 2 * far.latency.value if far.latency is not None else 0.0
     launch_s, menu = device.launch_latency.value, device.engines[engine].tiles
-    rows = _shares([op for op, _ in jobs], device, engine, format_)
+    rows = achievable_shares([op for op, _ in jobs], device, engine, format_)
     kernels = []
     for (op, operands), row in zip(jobs, rows, strict=True):
         share = 1.0 if row is None else row.fraction.value
@@ -210,21 +173,6 @@ def on_cores(
             )
         )
     return done
-
-
-def _shares(
-    ops: Sequence[Op], device: Device, engine: str, format_: str
-) -> list[Achievable | None]:
-    """Find the calibration row of each op; those of one class have the same."""
-    known: dict[tuple[bool, Pass, str], Achievable | None] = {}
-    found = []
-    for op in ops:
-        of = filter_class(op.loops) if isinstance(op.loops, Conv) else ""
-        class_ = (op.sequential, op.priced_as, of)
-        if class_ not in known:
-            known[class_] = achievable_share(op, device, engine, format_)
-        found.append(known[class_])
-    return found
 
 
 def _steps(op: Op, operands: Operands) -> int:

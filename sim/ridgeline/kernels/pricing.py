@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Work
-from ridgeline.kernels import winograd
+from ridgeline.kernels import depthwise, winograd
 from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.cores import latency_of
 from ridgeline.kernels.cost import Moved, OpCost, peak_rates
-from ridgeline.kernels.engines import ENGINE_MODELS, Busy, Job, achievable_share
+from ridgeline.kernels.engines import ENGINE_MODELS, Busy, Job
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.residence import Found, keeping, passing
+from ridgeline.kernels.shares import achievable_share
 from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.streams import kernel_of
 from ridgeline.kernels.traffic import (
@@ -37,6 +39,7 @@ from ridgeline.workload.graph import Gemm, Graph, Op
 # Frameworks do elementwise arithmetic in fp32 registers whatever the storage format is (PyTorch's
 # "opmath" type of half and bfloat16 tensors is float).
 VECTOR_FORMAT = "fp32"
+_MOST_STREAMED = 8192
 _ATTENTION_TILE = 128  # keys that fused attention works on at a time (FlashAttention-2: 64 or 128)
 
 
@@ -93,7 +96,27 @@ def price_all(
         for kind, *found in zip(alike, *by_engine, strict=True):
             more = () if given is not None else _by_winograd(kind, device, able[format_])
             costs[kind] = _fastest((*found, *more), common.rates)
+            if given is None and depthwise.applies(kind.op):
+                costs[kind] = _by_channel(kind, common, costs[kind])
     return [costs[kind] for kind in kinds]
+
+
+def _by_channel(kind: Alike, common: _Common, tiled: OpCost) -> OpCost:
+    """Return the price of a depthwise convolution: of its own kernel, where that is faster."""
+    name = depthwise.engine_for(common.device)
+    if name is None:
+        return tiled
+    assert kind.op is not None
+    assert kind.graph is not None
+    key = f"{name}.{depthwise.FORMAT}"
+    cost = common.streaming(kind)
+    for level, size in depthwise.nearer_bytes(kind.op, kind.graph, common.device).items():
+        cost.traffic_bytes[level] = max(cost.traffic_bytes[level], size)
+    common.with_levels(cost)
+    for work in (cost.engine_work, cost.flops):
+        work[key] = work.get(key, 0.0) + kind.op.matrix_flops
+    times = (one.spans(common.rates).time_s for one in (cost, tiled))
+    return cost if next(times) < next(times) else tiled
 
 
 def _fastest(costs: Sequence[OpCost], rates: Mapping[str, float]) -> OpCost:
@@ -136,6 +159,7 @@ class _Assembly:
         self.engine, self.far, self.name = device.engines[name], device.far_memory, name
         self.format, self.kept = format_, keeping(device)
         self.near = tuple(near_levels(device))
+        self.alike = all(row.latency is None for row in device.achievable)  # to be launched
         self.registers = tuple(
             name for name, level in device.memory.items() if level.kind == "registers"
         )
@@ -154,11 +178,12 @@ class _Assembly:
         assert op is not None
         assert graph is not None
         zeros = effect_of(op, graph, self.engine, operands.gemm)
-        done, flops = unmasked(op), op.matrix_flops
+        done, flops = unmasked(op), kind.flops
         peak_flops = dense.peak_flops * done * zeros.issued
         near = zeros.moved(dense.near)
         moved = dict.fromkeys(self.near, near)
-        moved |= {level: zeros.moved(by_operand) for level, by_operand in dense.nearer.items()}
+        for level, by_operand in dense.nearer.items():
+            moved[level] = zeros.moved(by_operand)
         far = operands.far if dense.far is None else dense.far
         if kind.found is not None:
             kept = [passing(op, graph, kind.found, i) for i in range(len(self.kept) + 1)]
@@ -191,9 +216,9 @@ class _Assembly:
         return cost if dense.copying_s is None else _waiting(cost, dense.copying_s, self.common)
 
     def _launch_s(self, op: Op) -> float:
-        device = self.common.device
-        if all(row.latency is None for row in device.achievable):
+        if self.alike:
             return self.common.launch_s
+        device = self.common.device
         return latency_of(achievable_share(op, device, self.name, self.format), device)
 
     def _in_registers(self, flops: float) -> Moved:
@@ -286,10 +311,29 @@ class _Common:
             for name, level in device.memory.items()
             if level.bandwidth is not None
         }
-        self._vector = ""
+        vectors = {
+            name: engine.rates[VECTOR_FORMAT].value
+            for name, engine in device.engines.items()
+            if "vector" in engine.runs and VECTOR_FORMAT in engine.rates
+        }
+        fastest = max(vectors, key=lambda name: vectors[name], default="")
+        self._vector = f"{fastest}.{VECTOR_FORMAT}" if fastest else ""
+        # Without measured kernels the price of streaming is the same at any bandwidth.
+        levels = tuple(device.memory), tuple(self.achievable.items())
+        self._known = {} if device.kernels else _streamed(self.launch_s, *levels, self._vector)
 
     def streaming(self, kind: Alike) -> OpCost:
         """Price what moves so many bytes through all of the memory."""
+        if kind.found is not None:  # caches of this size
+            return self._streaming(kind)
+        known = self._known.get(kind.key)
+        if known is None:
+            if len(self._known) > _MOST_STREAMED:
+                self._known.clear()
+            known = self._known[kind.key] = self._streaming(kind)
+        return known
+
+    def _streaming(self, kind: Alike) -> OpCost:
         op, device = kind.op, self.device
         traffic = dict.fromkeys(device.memory, kind.streamed_bytes)
         if kind.found is not None and op is not None and kind.graph is not None:
@@ -315,13 +359,19 @@ class _Common:
 
     def add_vector(self, cost: OpCost, op: Op) -> None:
         """Add an op's arithmetic outside of contractions, on the fastest engine that does it."""
-        if not self._vector:
-            able = _engines(self.device, "vector", VECTOR_FORMAT, op)
-            rates = {name: self.device.engines[name].rates[VECTOR_FORMAT].value for name in able}
-            self._vector = f"{max(able, key=lambda name: rates[name])}.{VECTOR_FORMAT}"
         key = self._vector
+        if not key:
+            raise _no_engine(self.device, "vector", VECTOR_FORMAT, op)
         cost.engine_work[key] = cost.engine_work.get(key, 0.0) + op.vector_flops
         cost.flops[key] = cost.flops.get(key, 0.0) + op.vector_flops
+
+
+@lru_cache(maxsize=8)
+def _streamed(
+    launch_s: float, levels: tuple[str, ...], shares: tuple[tuple[str, float], ...], vector: str
+) -> dict[tuple[object, ...], OpCost]:
+    """Return what is known of streaming on devices that have these in common."""
+    return {}
 
 
 def _engines(device: Device, work: Work, format_: str, op: Op) -> list[str]:
@@ -332,11 +382,15 @@ def _engines(device: Device, work: Work, format_: str, op: Op) -> list[str]:
         if work in engine.runs and format_ in engine.rates
     ]
     if not able:
-        formats = {f for e in device.engines.values() if work in e.runs for f in e.rates}
-        other = format_ == "bf16" and "fp16" in formats
-        instead = "; precision fp16-mixed takes as many bytes" if other else ""
-        raise RidgelineError(
-            f"{device.name} has no engine for {work} work in {format_} (op {op.name!r}); "
-            f"it does {work} work in: {', '.join(sorted(formats)) or 'no format'}{instead}"
-        )
+        raise _no_engine(device, work, format_, op)
     return able
+
+
+def _no_engine(device: Device, work: Work, format_: str, op: Op) -> RidgelineError:
+    formats = {f for e in device.engines.values() if work in e.runs for f in e.rates}
+    other = format_ == "bf16" and "fp16" in formats
+    instead = "; precision fp16-mixed takes as many bytes" if other else ""
+    return RidgelineError(
+        f"{device.name} has no engine for {work} work in {format_} (op {op.name!r}); "
+        f"it does {work} work in: {', '.join(sorted(formats)) or 'no format'}{instead}"
+    )

@@ -36,7 +36,8 @@ def applies(op: Op) -> bool:
         isinstance(loops, Conv)
         and op.priced_as is not Pass.WEIGHT_GRADIENT
         and (loops.r, loops.s) == (_TAPS, _TAPS)
-        and (loops.stride, loops.dilation, loops.groups) == ((1, 1), (1, 1), 1)
+        and (loops.stride, loops.dilation) == ((1, 1), (1, 1))
+        and (loops.groups, loops.taps) == (1, 1)
     )
 
 

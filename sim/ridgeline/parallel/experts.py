@@ -51,6 +51,8 @@ def expert_weights(graph: Graph) -> frozenset[str]:
 
 
 _ENDS = frozenset({"dispatch", "combine"})
+_JOINED = frozenset({"concat", "quantise"})
+"""Make of gradients what products read: of fused ones, and in another format."""
 
 
 def _exchanges(op: Op) -> bool:
@@ -73,8 +75,8 @@ class _Sharing:
             if op.pass_ is not Pass.FORWARD:
                 if op.kind == "combine":
                     self.made_outside.update(op.outputs)
-                elif op.kind == "concat" and self.rows.intersection(map(base, op.inputs)):
-                    self.rows.update(map(base, op.outputs))  # gradients of fused products
+                elif op.kind in _JOINED and self.rows.intersection(map(base, op.inputs)):
+                    self.rows.update(map(base, op.outputs))
                 continue
             if op.kind == "dispatch":
                 self._check(op)
@@ -84,9 +86,12 @@ class _Sharing:
                 self.weights.update(n for n in op.inputs if self.graph.tensors[n].role in _WEIGHTS)
         if not self.sent:
             raise ConfigError(f"{self.graph.name} has no experts; allowed: 1", field="plan.expert")
-        for op in self.graph.ops:
-            if op.kind == "cast" and op.outputs[0] in self.weights:
+        for op in reversed(self.graph.ops):
+            if op.pass_ is Pass.FORWARD and self._copies(op) and op.outputs[0] in self.weights:
                 self.weights.add(op.inputs[0])
+
+    def _copies(self, op: Op) -> bool:
+        return bool(op.outputs) and self.graph.tensors[op.outputs[0]].role is Role.WEIGHT_COPY
 
     def _check(self, op: Op) -> None:
         experts = self.graph.tensors[op.outputs[0]].shape[0]

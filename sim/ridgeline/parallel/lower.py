@@ -24,8 +24,9 @@ from ridgeline.network.topology import Topology
 from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.experts import with_experts
 from ridgeline.parallel.host import Host
+from ridgeline.parallel.layout import copied_formats, with_copies
 from ridgeline.parallel.mesh import Mesh
-from ridgeline.parallel.partition import Partition, partition
+from ridgeline.parallel.partition import Cut, Partition, partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
@@ -115,12 +116,13 @@ def lower(
         plan.sequence > 1,
         flops_per_byte,
         plan.recompute,
+        copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset(),
     )
     costs = prices.costs(local)
     n_parts = plan.pipeline * plan.chunks
     rates = peak_rates(cluster.device)
     times = [cost.spans(rates).time_s for cost in costs] if n_parts > 1 else []
-    cut = _cut(Same(local), tuple(times), n_parts)
+    cut = _cut(Same(local), tuple(times), n_parts, plan.cut)
 
     def write() -> Draft:
         divided = sharded.divided
@@ -181,17 +183,19 @@ def _local(
     sequence: bool,
     flops_per_byte: float,
     recompute: Mode,
+    copied: frozenset[str],
 ) -> tuple[Sharded, Graph]:
     """Divide a graph, and let it recompute; the same graph is divided once."""
     graph = shard(with_experts(key.graph, expert), context, dimension="context").graph
     sharded = shard(graph, tensor, sequence=sequence, flops_per_byte=flops_per_byte)
-    return sharded, with_recompute(sharded.graph, recompute)
+    graph = with_recompute(sharded.graph, recompute)
+    return sharded, with_copies(graph, copied)
 
 
 @lru_cache(maxsize=8)
-def _cut(key: Same, times: tuple[float, ...], n_stages: int) -> Partition:
+def _cut(key: Same, times: tuple[float, ...], n_stages: int, where: Cut) -> Partition:
     """Cut a graph into stages; the same graph with the same times is cut once."""
-    return partition(key.graph, times, n_stages)
+    return partition(key.graph, times, n_stages, where)
 
 
 def _flops_per_byte(plan: Plan, cluster: Cluster, wires: Wires, mesh: Mesh) -> float:

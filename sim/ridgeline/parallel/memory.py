@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
+from ridgeline.kernels.convolution_algorithms import Library, workspace_bytes
 from ridgeline.parallel.offload import Policy, copied_bytes, with_offload
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.zero import with_sharding
@@ -19,6 +20,7 @@ from ridgeline.workload.liveness import MEMORY_KINDS, lifetimes, memory_entries
 from ridgeline.workload.model import Model, load_model
 
 if TYPE_CHECKING:
+    from ridgeline.hardware.device import Device
     from ridgeline.parallel.plan import Plan
 
 _DISTRIBUTED = ("tensor", "context", "pipeline", "expert")
@@ -99,6 +101,8 @@ def memory(
     recompute: Mode | None = None,
     offload: Policy | None = None,
     budget_bytes: float | None = None,
+    convolutions: Device | None = None,
+    library: Library = "cudnn5",
 ) -> Memory:
     """Return what one device holds during a step of a plan.
 
@@ -115,6 +119,10 @@ def memory(
         Which activations wait in the host's memory (see `with_offload`). None: as the plan says.
     budget_bytes
         Of recompute="budget".
+    convolutions, library
+        A device on which every fp32 convolution runs with the fastest algorithm of a library:
+        its work space is held while it runs (`kernels.convolution_algorithms`). None: there is
+        none.
 
     Raises
     ------
@@ -133,7 +141,11 @@ def memory(
     graph = with_recompute(graph, recompute or plan.recompute, budget_bytes=budget_bytes)
     graph = with_offload(graph, offload or plan.offload)
     graph = with_sharding(graph, plan.sharding, plan.data, plan.bucket)
-    return Memory(graph, held_bytes(graph, gradients_persist=plan.micro_batches > 1))
+    held = held_bytes(graph, gradients_persist=plan.micro_batches > 1)
+    if convolutions is not None:
+        spaces = workspace_bytes(graph, convolutions, library)
+        held[:, MEMORY_KINDS.index("workspace")] += [spaces.get(op.name, 0) for op in graph.ops]
+    return Memory(graph, held)
 
 
 def training_graph_of(model: Model, plan: Plan) -> Graph:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.recompute_ops import once
-from ridgeline.parallel.stages import balance, units
+from ridgeline.parallel.stages import balance, layers, units
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 
+Cut = Literal["even", "layers", "ends"]
 _HELD = frozenset({Role.WEIGHT, Role.WEIGHT_COPY, Role.BUFFER, Role.STATE, Role.INPUT})
 """Roles of tensors that every stage has for itself."""
 
@@ -73,13 +75,15 @@ class Partition:
     ties: tuple[Tie, ...] = ()
 
 
-def partition(graph: Graph, time_s: Sequence[float], n_stages: int) -> Partition:
+def partition(graph: Graph, time_s: Sequence[float], n_stages: int, cut: Cut = "even") -> Partition:
     """Cut a graph into stages.
 
     Parameters
     ----------
     time_s
         Of every op.
+    cut
+        Where (`Plan.cut`).
 
     Raises
     ------
@@ -88,18 +92,24 @@ def partition(graph: Graph, time_s: Sequence[float], n_stages: int) -> Partition
     """
     if n_stages == 1:
         return Partition((Part(graph),))
-    parts = units(graph)
+    found = units(graph)
+    if cut == "even":
+        parts = [unit.ops for unit in found]
+        weights = [sum(time_s[i] for i in part if _repeats(graph.ops[i])) for part in parts]
+    else:
+        parts = layers(graph, found, ends=cut == "ends")
+        weights = [1.0] * len(parts)
     if len(parts) < n_stages:
+        between = "" if cut == "even" else " between its layers"
         raise ConfigError(
-            f"{graph.name} can be cut into {len(parts)} stages at most, but pipeline x chunks is "
-            f"{n_stages}; allowed: 1 to {len(parts)}",
+            f"{graph.name} can be cut into {len(parts)} stages at most{between}, but pipeline x "
+            f"chunks is {n_stages}; allowed: 1 to {len(parts)}",
             field="plan.pipeline",
         )
-    weights = [sum(time_s[i] for i in unit.ops if _repeats(graph.ops[i])) for unit in parts]
     home = [0] * len(graph.ops)
     for number, stage in enumerate(balance(weights, n_stages)):
-        for unit in parts[stage.first : stage.stop]:
-            for i in unit.ops:
+        for part in parts[stage.first : stage.stop]:
+            for i in part:
                 home[i] = number
     return _Cutter(graph, home, n_stages).cut()
 

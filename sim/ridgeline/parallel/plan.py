@@ -71,6 +71,13 @@ class Plan(Strict):
     )
     """In which order the stages of a pipeline work; pipedream and continuous never flush, so that a
     step is one update's share of a stream, and weights are as old as their micro-batches."""
+    cut: Literal["even", "layers", "ends"] = "even"
+    """Where a pipeline is cut: wherever stages come closest to equal times; between layers, equally
+    many on each stage, with what comes before and after them on the first and the last; or so that
+    this counts as one layer at either end."""
+    pieces: Literal["both", "forward", "none"] = "both"
+    """Which messages between stages tensor-parallel ranks send in parts, each its own, where all
+    have the same: both ways (Megatron-LM's scatter/gather), activations only (DeepSpeed), none."""
     sharding: int = Field(default=0, ge=0, le=3)
     """What the data-parallel ranks share (ZeRO): 1 optimizer state, 2 gradients, too, 3 weights,
     too."""
@@ -92,6 +99,9 @@ class Plan(Strict):
     compiled (CUDA graphs, XLA), so that the host is never waited for."""
     issue_ahead: bool = True
     """Whether the host issues ops ahead of the device; else it waits for each before the next."""
+    layout: Literal["channels-last", "channels-first"] = "channels-last"
+    """How images lie in memory: as tensor cores want them, or so that each convolution there copies
+    what it reads and writes (`parallel.layout`). Without tensor cores it does not matter."""
     spread: float = Field(default=0.0, ge=0.0, le=0.5)
     """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
     slowest of all that it uses (`parallel.spread`). 0: all are alike."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -30,11 +30,24 @@ class OpenRows:
         self.builder, self.device = builder, device
         self.numbers: dict[Alike, int] = {}
 
-    def ops(self, graph: Graph, indices: Iterable[int]) -> dict[int, int]:
-        """Return the cost rows of some ops of a graph, by their place in it."""
-        indices = tuple(indices)
-        kinds = _kinds([graph.ops[i] for i in indices], graph, self.device)
-        return {i: self._number(kind) for i, kind in zip(indices, kinds, strict=True)}
+    def ops(
+        self, graph: Graph, indices: Iterable[int], accumulated: Collection[str] = ()
+    ) -> dict[int, int]:
+        """Return the cost rows of ops by their place in a graph; collectives have none.
+
+        What only adds gradients to sums that are `accumulated` moves these.
+        """
+        rows: dict[int, int] = {}
+        own: list[int] = []
+        for i in indices:
+            op = graph.ops[i]
+            sums = [name for name in op.outputs if name in accumulated]
+            if sums and adds(op):
+                rows[i] = self.moving(sum_bytes(op, graph, sums))
+            elif op.kind not in COLLECTIVES:
+                own.append(i)
+        kinds = _kinds([graph.ops[i] for i in own], graph, self.device)
+        return rows | {i: self._number(kind) for i, kind in zip(own, kinds, strict=True)}
 
     def moving(self, size_bytes: float) -> int:
         """Return the cost row of what only moves so many bytes through all of the memory."""
@@ -118,25 +131,27 @@ class Prices:
         """
         costs = self._of(tuple(rows))
         filling = Filling(list(rows.values()))
+        resource, account = self.resources.__getitem__, self.accounts.__getitem__
         for cost in costs:
             filling.latency_s.append(cost.latency_s)
             for works in (cost.engine_work, cost.level_work):
-                for name, amount in works.items():
-                    filling.work_resource.append(self.resources[name])
-                    filling.work_amount.append(amount)
+                filling.work_resource.extend(map(resource, works))
+                filling.work_amount.extend(works.values())
             filling.work_ptr.append(len(filling.work_resource))
             for counts in (cost.flops, cost.traffic_bytes):
-                for place, count in counts.items():
-                    filling.event_account.append(self.accounts[place])
-                    filling.event_count.append(count)
+                filling.event_account.extend(map(account, counts))
+                filling.event_count.extend(counts.values())
             filling.event_ptr.append(len(filling.event_account))
         capacities, lines = list(self._capacities.values()), tuple(self._lines.values())
         return filled(program, filling, capacities, lines), costs
 
     def _of(self, kinds: Sequence[Alike]) -> list[OpCost]:
         missing = [kind for kind in kinds if kind not in self._costs]
-        for kind, cost in zip(missing, price_all(missing, self.device), strict=True):
-            self._costs[kind] = self._issued(kind, self._slowed(cost))
+        if missing:
+            costs: Iterable[OpCost] = price_all(missing, self.device)
+            if self.slower != 1.0 or self.idle_s:
+                costs = map(self._issued, missing, map(self._slowed, costs))
+            self._costs.update(zip(missing, costs, strict=True))
         return [self._costs[kind] for kind in kinds]
 
     def _issued(self, kind: Alike, cost: OpCost) -> OpCost:
@@ -152,6 +167,20 @@ class Prices:
             engine_work={name: work * self.slower for name, work in cost.engine_work.items()},
             level_work={name: work * self.slower for name, work in cost.level_work.items()},
         )
+
+
+def adds(op: Op) -> bool:
+    """Whether an op adds its gradients to those of earlier micro-batches by itself.
+
+    What it would only cast to the format of the sum is added as it is, in one kernel.
+    """
+    return op.kind == "cast"
+
+
+def sum_bytes(op: Op, graph: Graph, sums: Sequence[str]) -> float:
+    """Return the bytes that adding gradients to their sums moves: both are read, sums written."""
+    added = op.inputs if adds(op) else sums
+    return float(sum(graph.tensors[name].bytes for name in (*added, *sums, *sums)))
 
 
 def _line(device: Device, place: str) -> Account:

@@ -14,7 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.recompute_blocks import crossing_bytes, cut_places, forward_ops
+from ridgeline.parallel.recompute_blocks import (
+    crossing_bytes,
+    cut_places,
+    forward_blocks,
+    forward_ops,
+)
 from ridgeline.units import show
 from ridgeline.workload.graph import Graph, Pass, Role
 
@@ -102,6 +107,28 @@ def units(graph: Graph) -> tuple[Unit, ...]:
         Unit(tuple(sorted(part)), crossing[end] if end < len(order) - 1 else 0)
         for part, end in zip(ops, ends, strict=True)
     )
+
+
+def layers(graph: Graph, found: Sequence[Unit], *, ends: bool) -> list[tuple[int, ...]]:
+    """Join units to the repeated layers of a network (`recompute_blocks`): ops of each, in order.
+
+    What is no layer goes with the one before it, and what comes before all with the first; with
+    `ends`, what comes before and after all layers is as another layer at either end.
+    """
+    layer_of = {i: n for n, block in enumerate(forward_blocks(graph)) for i in block}
+    numbers = [max((layer_of[i] for i in u.ops if i in layer_of), default=None) for u in found]
+    inside = [k for k, number in enumerate(numbers) if number is not None]
+    if not inside:
+        return [unit.ops for unit in found]
+    joined: list[list[int]] = [[]]
+    at = numbers[inside[0]] if not ends else None
+    for k, (unit, number) in enumerate(zip(found, numbers, strict=True)):
+        behind = ends and k == inside[-1] + 1
+        if joined[-1] and (behind or number not in {None, at}):
+            joined.append([])
+        at = at if number is None else number
+        joined[-1] += unit.ops
+    return [tuple(part) for part in joined]
 
 
 def balance(

@@ -211,7 +211,13 @@ class Step:
         """Tensors that the ranks of a stage have alike: each sends a part, which is gathered."""
         if self.plan.tensor == 1:
             return frozenset()
-        names = (name for receipt in receipts for name in receipt.tensors)
+        pieces = self.plan.pieces
+        names = (
+            name
+            for receipt in receipts
+            if pieces == "both" or (pieces == "forward" and receipt.forward)
+            for name in receipt.tensors
+        )
         return frozenset(name for name in names if name not in self.divided)
 
     # Copies

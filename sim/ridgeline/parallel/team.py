@@ -21,11 +21,12 @@ from ridgeline.parallel.held import block_entries
 from ridgeline.parallel.host import HOST, Host, Issuing
 from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.offload import COPIES, Copying
-from ridgeline.parallel.prices import OpenRows
+from ridgeline.parallel.prices import OpenRows, adds, sum_bytes
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.wires import Talk, Wires
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
+from ridgeline.workload.ops.shape import LAYOUT
 
 COLLECTIVE = "collective"
 ALONG: Mapping[str, tuple[str, ...]] = {
@@ -182,8 +183,10 @@ class Writer:
         entries = block_entries(memory, ops, fine)
         issuing = None if together else self._issuing(block, team)
         copying = Copying()
-        silent = COLLECTIVES | COPIES
-        rows = self.rows.ops(graph, (i for i in ops if graph.ops[i].kind not in silent))
+        silent = COLLECTIVES | COPIES | {LAYOUT.name}
+        rows = self.rows.ops(
+            graph, (i for i in ops if graph.ops[i].kind not in COPIES), accumulated
+        )
         final = max((i for i in ops if graph.ops[i].kind not in silent), default=-1)
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
@@ -207,15 +210,19 @@ class Writer:
                 if blocks:
                     chain = list(there)
                 continue
-            issued = issuing.add(op.name, last=i == final) if issuing else [()] * size
+            asked = issuing is not None and op.kind != LAYOUT.name  # the library launches these
+            issued = issuing.add(op.name, last=i == final) if asked else [()] * size
             awaited = [made[name] for name in op.inputs if name in made]
             awaited += [*inner, *copying.pending]
+            kept = [name for name in op.outputs if name in accumulated]
+            label = ""
+            if kept and adds(op):
+                label, kept = f"{op.name}.accumulate", []
             for r in range(size):
                 needs = {chain[r], *before, *(there[r] for there in awaited), *issued[r]}
-                chain[r] = self._compute(block, team, r, op, rows[i], sorted(needs), changes)
+                chain[r] = self._compute(block, team, r, op, rows[i], sorted(needs), changes, label)
             before, inner, copying.pending = (), [], []
             made.update(dict.fromkeys(op.outputs, tuple(chain)))
-            kept = [name for name in op.outputs if name in accumulated]
             if kept:
                 self._accumulate(block, team, op, graph, kept, chain)
                 made.update(dict.fromkeys(kept, tuple(chain)))
@@ -340,8 +347,8 @@ class Writer:
     def _accumulate(
         self, block: Block, team: Team, op: Op, graph: Graph, kept: list[str], chain: list[int]
     ) -> None:
-        """Add gradients to those of the micro-batches before: read both, write one."""
-        row = self.rows.moving(3.0 * sum(graph.tensors[name].bytes for name in kept))
+        """Add gradients to those of the micro-batches before."""
+        row = self.rows.moving(sum_bytes(op, graph, kept))
         for r in range(len(team)):
             chain[r] = self._compute(
                 block, team, r, op, row, (chain[r],), (), f"{op.name}.accumulate"

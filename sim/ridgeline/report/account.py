@@ -189,11 +189,13 @@ def limiting(cost: OpCost, device: Device) -> str:
 
 
 def _limiting(cost: OpCost, spans: Spans) -> str:
-    times = {f"{name} bandwidth": t for name, t in spans.memory_s.items()}
-    if cost.engine_work:
-        times[f"{next(iter(cost.engine_work))} arithmetic"] = spans.compute_s
-    times["launch latency"] = cost.latency_s
-    return max(times, key=lambda name: times[name])
+    limit, longest = "launch latency", -1.0
+    for name, time_s in spans.memory_s.items():
+        if time_s > longest:
+            limit, longest = f"{name} bandwidth", time_s
+    if cost.engine_work and spans.compute_s > longest:
+        limit, longest = f"{next(iter(cost.engine_work))} arithmetic", spans.compute_s
+    return "launch latency" if cost.latency_s > longest else limit
 
 
 def _collective_intervals(timeline: Timeline, rank: int) -> tuple[Floats, Floats]:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.report.figures_bars import energy, time
+from ridgeline.report.figures_links import topology
 from ridgeline.report.figures_effects import tornado, utilisation
 from ridgeline.report.figures_roofline import roofline
 from ridgeline.report.figures_steps import memory, timeline
 from ridgeline.report.files import replacing
-from ridgeline.report.style import DPI, METADATA, FigureFunction, saving
+from ridgeline.report.style import METADATA, FigureFunction, saving
+from ridgeline.report.themes import THEMES, theme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +32,7 @@ __all__ = [
     "save",
     "time",
     "timeline",
+    "topology",
     "tornado",
     "utilisation",
 ]
@@ -43,12 +46,15 @@ FIGURES: Mapping[str, FigureFunction] = MappingProxyType(
         "memory": memory,
         "tornado": tornado,
         "utilisation": utilisation,
+        "topology": topology,
     }
 )
 
 
-def draw(kind: str, result: Result, ax: Axes | None = None) -> Axes:
-    """Draw a figure by name, into the given axes or into a figure of its own.
+def draw(
+    kind: str, result: Result, ax: Axes | None = None, look: str | None = None
+) -> Axes:
+    """Draw a figure by name, into the given axes or into a figure of its own in a theme.
 
     Raises
     ------
@@ -59,7 +65,8 @@ def draw(kind: str, result: Result, ax: Axes | None = None) -> Axes:
         raise RidgelineError(
             f"there is no figure {kind!r}{nearest(kind, FIGURES)} (there are: {', '.join(FIGURES)})"
         )
-    return FIGURES[kind](result, ax)
+    with theme(look):
+        return FIGURES[kind](result, ax)
 
 
 def save(drawn: Axes | Figure, path: str | Path) -> None:
@@ -81,4 +88,10 @@ def save(drawn: Axes | Figure, path: str | Path) -> None:
     figure = drawn.get_figure(root=True)
     assert figure is not None  # axes that were removed from their figure
     with replacing(path) as temporary, saving():
-        figure.savefig(temporary, dpi=DPI, metadata=METADATA[suffix], format=suffix[1:])
+        figure.savefig(temporary, dpi=_dpi(figure), metadata=METADATA[suffix], format=suffix[1:])
+
+
+def _dpi(figure: Figure) -> int:
+    """Return what a figure's theme wants it to be written with."""
+    named = {f"{one.dpi} dpi": one.dpi for one in THEMES.values()}
+    return named.get(str(figure.get_gid()), THEMES["screen"].dpi)

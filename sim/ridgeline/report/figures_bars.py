@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ridgeline.report.style import COLOURS, DUST, GRID, INK, SMALL, figure, head, percent, words
+from ridgeline.report.style import COLOURS, DUST, GRID, INK, SMALL, figure, head, percent, text_pt, words
 from ridgeline.units import show
 
 if TYPE_CHECKING:
@@ -52,7 +52,12 @@ def _bars(ax: Axes, parts: Mapping[str, float], unit: str, label: str) -> None:
     ]
     ax.bar_label(bars, labels, padding=4, fontsize=SMALL, color=INK)
     ax.invert_yaxis()
-    ax.set_xlim(0, 1.45 * max(values) or 1.0)  # room for the labels
+    width_pt = ax.bbox.width / ax.figure.dpi * 72
+    beside = [
+        value * width_pt / max(width_pt - text_pt(text, SMALL) - 12, width_pt / 4)
+        for value, text in zip(values, labels, strict=True)
+    ]
+    ax.set_xlim(0, max(beside) or 1.0)
     ax.set_xlabel(f"{label} ({prefix}{unit})")
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x", color=GRID, linewidth=0.6)

@@ -12,7 +12,9 @@ from ridgeline.network.load import LinkLoad
 from ridgeline.network.script import Ints
 from ridgeline.network.topology import DEVICE, Floats, Topology
 from ridgeline.report.layouts import layout
-from ridgeline.report.style import FAINT, GRID, INK, SMALL, free_axes, percent, themed
+from ridgeline.report.style import FAINT, GRID, INK, SMALL, STAMP, free_axes, percent, themed
+from ridgeline.report.themes import THEMES, chosen
+from ridgeline.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,10 +27,17 @@ _FILL = {"device": "#ffffff", "switch": "#444444", "nic": "#F0E442", "host": "#B
 _MARKER = {"device": "o", "switch": "s", "nic": "D", "host": "^"}
 
 
-def network(topology: Topology, load: LinkLoad | None = None, ax: Axes | None = None) -> Axes:
+def network(
+    topology: Topology, load: LinkLoad | None = None, ax: Axes | None = None, stamp: str = ""
+) -> Axes:
     """Draw a network; with a load, links are coloured by how busy their busier direction is.
 
     Without one they are coloured by class. The width of a line grows with the bandwidth.
+
+    Parameters
+    ----------
+    stamp
+        What is simulated, for a figure of its own; by default that the load alone is.
 
     Raises
     ------
@@ -44,6 +53,11 @@ def network(topology: Topology, load: LinkLoad | None = None, ax: Axes | None = 
         place = layout(topology)
         if ax is None:
             ax = free_axes(*_size_in(place.xy))
+            said = "simulated, not measured; " if load is not None else ""
+            ax.figure.supxlabel(
+                stamp or f"{said}{topology.name}, {topology.n_links} links; ridgeline {__version__}",
+                x=0.01, ha="left", fontsize=STAMP, color=FAINT, wrap=True,
+            )  # fmt: skip
         ax.set_axis_off()
         ax.set_aspect("equal", adjustable="datalim")
         _links(ax, topology, place.xy, place.bent, load)
@@ -54,9 +68,10 @@ def network(topology: Topology, load: LinkLoad | None = None, ax: Axes | None = 
 
 
 def _size_in(xy: Floats) -> tuple[float, float]:
-    """Return a size that suits the extent: 7 to 11 inches wide."""
+    """Return a size that suits the extent: on a screen 7 to 9.5 inches wide."""
     wide, high = np.ptp(xy, axis=0) + 1e-9
     width = float(np.clip(4.0 + 0.7 * math.sqrt(len(xy)), 7.0, 9.5))
+    width *= chosen().width_in / THEMES["screen"].width_in
     return width, float(np.clip(width * high / wide, 3.4, 9.5)) + 1.1
 
 
@@ -199,6 +214,7 @@ def _title(ax: Axes, topology: Topology, load: LinkLoad | None) -> None:
         text = f"{link.n_links:,} × {link.name}, {show(link.bandwidth_bytes_per_s, 'B/s')}"
         handles.append(Line2D([], [], color=colour, label=text))
     ax.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=3,
+        handles=handles, loc="upper left", bbox_to_anchor=(0.0, 0.0),
+        ncols=3 if chosen() == THEMES["screen"] else 2,
         fontsize=SMALL, frameon=False, columnspacing=1.4, handletextpad=0.5,
     )  # fmt: skip

@@ -6,8 +6,11 @@ import hashlib
 import json
 from typing import Any
 
+from pydantic import BaseModel
+
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
+from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.sourced import NOT_STATED, sourced_values
 from ridgeline.parallel.lower import Lowered
 from ridgeline.parallel.plan import Plan
@@ -141,8 +144,30 @@ def _matters(device: Device, path: str) -> bool:
 def cluster_fingerprint(cluster: Cluster) -> str:
     """Hash of a cluster's values, with its node, device and energy tables."""
     node, device = cluster.nodes, cluster.device
-    parts = [cluster, cluster.prices, node, node.prices, device, device.prices]
-    return digest([part.model_dump(mode="json") if part else None for part in parts])
+    parts = [
+        _dump(cluster), _table(cluster.prices), _dump(node), _table(node.prices), _dump(device),
+        _table(device.prices),
+    ]  # fmt: skip
+    return hashlib.sha256(f"[{','.join(parts)}]".encode()).hexdigest()[:16]
+
+
+def _dump(part: BaseModel) -> str:
+    return _compact(part.model_dump(mode="json"))
+
+
+_tables: dict[int, tuple[EnergyTable, str]] = {}
+
+
+def _table(table: EnergyTable | None) -> str:
+    """Write an energy table; points of a study share it, and that of the last few is remembered."""
+    if table is None:
+        return "null"
+    known = _tables.get(id(table))
+    if known is None or known[0] is not table:
+        if len(_tables) >= _MOST_FINGERPRINTS:
+            _tables.clear()
+        known = _tables[id(table)] = table, _dump(table)
+    return known[1]
 
 
 _fingerprints: dict[int, tuple[Graph, str]] = {}
@@ -176,8 +201,11 @@ def execution_fingerprint(execution: Execution) -> str:
 
 def digest(content: object) -> str:
     """Hash of plain values."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(_compact(content).encode()).hexdigest()[:16]
+
+
+def _compact(content: object) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 def _scaled(value: Any, factor: float) -> float | None:

@@ -104,8 +104,19 @@ class Result:
 
         return summary_text(self)
 
-    def plot(self, kind: str, ax: Axes | None = None) -> Axes:
-        """Draw ``"roofline"``, ``"timeline"``, ``"energy"``, ``"time"`` or ``"memory"``.
+    def plot(self, kind: str, ax: Axes | None = None, *, theme: str | None = None) -> Axes:
+        """Draw a figure of this step.
+
+        Parameters
+        ----------
+        kind
+            "roofline", "timeline", "time", "energy", "memory", "tornado", "utilisation" or
+            "topology": the network in use, with what the step puts on its links.
+        ax
+            Where to; by default into a figure of its own.
+        theme
+            Of such a figure: "screen", or "print" for a column of a paper; by default that of
+            `report.themes.theme`, else "screen".
 
         Raises
         ------
@@ -114,7 +125,7 @@ class Result:
         """
         from ridgeline.report.figures import draw
 
-        return draw(kind, self, ax)
+        return draw(kind, self, ax, theme)
 
     def ledger(self) -> Ledger:
         """Return every counted event by op, pass, operand and place, with its energy."""

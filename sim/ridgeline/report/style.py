@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ridgeline.parallel.lower import COLLECTIVE
+from ridgeline.report.themes import chosen
 from ridgeline.workload.graph import Pass
 
 if TYPE_CHECKING:
@@ -83,7 +84,6 @@ METADATA: Mapping[str, Mapping[str, None]] = MappingProxyType(
         ".pdf": MappingProxyType({"Creator": None, "Producer": None, "CreationDate": None}),
     }
 )
-DPI = 150
 DUST = 1e-9  # a smaller share is what rounding left over
 
 
@@ -134,6 +134,7 @@ def free_axes(width_in: float, height_in: float) -> Axes:
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(width_in, height_in), facecolor=PAPER, layout="constrained")
+    made.set_gid(f"{chosen().dpi} dpi")  # to be written with
     FigureCanvasAgg(made)
     return made.add_subplot()
 
@@ -161,7 +162,7 @@ def sheet(
         _dress(ax)
         down_pt = _foot(ax, draw(ax), stamp)
         if made:
-            _make_room(ax, down_pt / 72 - space_in[-1])
+            _make_room(ax, _above_in(ax), down_pt / 72 - space_in[-1])
     return ax
 
 
@@ -193,8 +194,11 @@ def stamp_text(result: Result) -> str:
 
 def head(ax: Axes, title: str, handles: Sequence[Artist] = (), columns: int = 6) -> None:
     """Set the title and, between it and the axes, a legend of `columns` columns."""
+    width_pt = ax.bbox.width / ax.figure.dpi * 72
+    columns = _columns(handles, columns, width_pt)
     rows = -(-len(handles) // columns)
-    ax.set_title(title, pad=8 + 13.5 * rows)
+    lines = wrapped(title, TEXT + 1, width_pt, "bold")
+    ax.set_title("\n".join(lines), pad=8 + _LEGEND_ROW * rows, gid=_TITLE)
     if handles:
         ax.legend(
             handles=handles,
@@ -209,12 +213,27 @@ def head(ax: Axes, title: str, handles: Sequence[Artist] = (), columns: int = 6)
         )
 
 
+_TITLE, _LEGEND_ROW = "title", 13.5
+_HANDLE, _SPACING = 1.7, 1.2  # of an entry and between two columns of a legend, in its letters
+
+
+def _columns(handles: Sequence[Artist], most: int, width_pt: float) -> int:
+    """Return how many columns of a legend have room beside each other, at most so many."""
+    widths = [_HANDLE * SMALL + text_pt(str(one.get_label()), SMALL) for one in handles]
+    for columns in range(min(most, max(1, len(widths))), 1, -1):
+        rows = -(-len(widths) // columns)
+        used = sum(max(widths[i : i + rows]) for i in range(0, len(widths), rows))
+        if used + (columns - 1) * _SPACING * SMALL <= width_pt:
+            return columns
+    return 1
+
+
 def percent(share: float) -> str:
     """Write a share for people; a small one is not rounded to nothing."""
     return "<0.1%" if DUST < share < 0.0005 else f"{share:.1%}"
 
 
-_WIDTH_IN, _RIGHT_IN = 5.6, 0.2
+_RIGHT_IN = 0.2
 
 
 def _new_axes(height_in: float, left_in: float, top_in: float, bottom_in: float) -> Axes:
@@ -222,11 +241,13 @@ def _new_axes(height_in: float, left_in: float, top_in: float, bottom_in: float)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=(_WIDTH_IN, height_in), facecolor=PAPER)
+    width_in, dpi = chosen()
+    made = Figure(figsize=(width_in, height_in), facecolor=PAPER)
+    made.set_gid(f"{dpi} dpi")  # to be written with
     FigureCanvasAgg(made)
-    width, height = _WIDTH_IN - left_in - _RIGHT_IN, height_in - top_in - bottom_in
+    width, height = width_in - left_in - _RIGHT_IN, height_in - top_in - bottom_in
     return made.add_axes(
-        (left_in / _WIDTH_IN, bottom_in / height_in, width / _WIDTH_IN, height / height_in)
+        (left_in / width_in, bottom_in / height_in, width / width_in, height / height_in)
     )
 
 
@@ -241,18 +262,31 @@ def _dress(ax: Axes) -> None:
     ax.set_axisbelow(True)
 
 
-def _make_room(ax: Axes, more_in: float) -> None:
-    """Make a figure higher at the bottom, so that nothing below its axes is cut off."""
-    if more_in <= 0:
+def _above_in(ax: Axes) -> float:
+    """Inches by which what stands above the axes is higher than the figure."""
+    made = ax.get_figure(root=True)
+    assert made is not None
+    tops = [found.get_window_extent().y1 for found in ax.findobj(_is_title)]
+    return float(max(tops, default=0.0) / made.dpi + 0.06 - made.get_size_inches()[1])
+
+
+def _is_title(artist: Artist) -> bool:
+    return artist.get_gid() == _TITLE
+
+
+def _make_room(ax: Axes, above_in: float, below_in: float) -> None:
+    """Make a figure higher, so that nothing above and below its axes is cut off."""
+    above_in, below_in = max(above_in, 0.0), max(below_in, 0.0)
+    if above_in == below_in == 0.0:
         return
     made = ax.get_figure(root=True)
     assert made is not None
     width, height = made.get_size_inches()
-    made.set_size_inches(width, height + more_in)
+    whole = height + above_in + below_in
+    made.set_size_inches(width, whole)
     for axes in made.axes:
         x, y, across, up = axes.get_position(original=True).bounds
-        whole = height + more_in
-        axes.set_position((x, (y * height + more_in) / whole, across, up * height / whole))
+        axes.set_position((x, (y * height + below_in) / whole, across, up * height / whole))
 
 
 def _foot(ax: Axes, caption: str, stamp: str) -> float:
@@ -264,12 +298,14 @@ def _foot(ax: Axes, caption: str, stamp: str) -> float:
         Points that are used below the axes.
     """
     width_pt = ax.bbox.width / ax.figure.dpi * 72
-    down_pt = 34.0
+    label = wrapped(ax.get_xlabel(), TEXT, width_pt)
+    ax.set_xlabel("\n".join(label))
+    down_pt = 34.0 + 1.25 * TEXT * (len(label) - 1)
     for name, text, size, colour in (
         ("caption", caption, CAPTION, INK),
         ("stamp", stamp, STAMP, FAINT),
     ):
-        lines = _wrapped(text, size, 0.96 * width_pt)  # hinted letters are a bit wider
+        lines = wrapped(text, size, 0.96 * width_pt)  # hinted letters are a bit wider
         ax.annotate(
             "\n".join(lines),
             xy=(0, 0),
@@ -286,18 +322,23 @@ def _foot(ax: Axes, caption: str, stamp: str) -> float:
     return down_pt
 
 
-def _wrapped(text: str, size: float, width_pt: float) -> list[str]:
+def wrapped(text: str, size: float, width_pt: float, weight: str = "normal") -> list[str]:
     """Break text into lines of at most this width, as it is set."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
-    font = FontProperties(family=_FONT, size=size)
     lines = [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".lstrip()
-        width, _, _ = text_to_path.get_text_width_height_descent(longer, font, ismath=False)
-        if width <= width_pt:
+        if not lines[-1] or text_pt(longer, size, weight) <= width_pt:
             lines[-1] = longer
         else:
             lines.append(word)
     return lines
+
+
+def text_pt(text: str, size: float, weight: str = "normal") -> float:
+    """Return how wide a line of text is set, in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(family=_FONT, size=size, weight=weight)
+    width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
+    return float(width)

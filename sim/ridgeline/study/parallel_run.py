@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import threading
@@ -20,6 +21,7 @@ Job = tuple[str, Point]
 Done = tuple[str, Row]
 CHUNK = 16
 _AHEAD = 3  # chunks that wait for each process
+_GARBAGE = 50_000  # objects between two looks for garbage in circles
 _MAX_DEATHS = 3  # of workers in a row, without a finished chunk between
 
 
@@ -117,6 +119,7 @@ def _in_processes(chunks: Iterator[list[Job]], processes: int) -> Iterator[Done]
 def _start_worker(parent: int) -> None:
     """Leave Ctrl-C to the parent, and end with it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.set_threshold(_GARBAGE)  # next to nothing of a point is in circles
 
     def watch() -> None:
         while os.getppid() == parent:

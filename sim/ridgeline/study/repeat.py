@@ -22,6 +22,7 @@ def repeat(
     model: str | Path | None = None,
     cluster: str | Path | None = None,
     file: str = "",
+    fold: bool = True,
 ) -> Result:
     """Simulate again what a result's manifest names, and check that it is the same.
 
@@ -33,6 +34,8 @@ def repeat(
         Files of those that are not in the catalogue.
     file
         Name for messages.
+    fold
+        As of `simulate`.
 
     Raises
     ------
@@ -53,6 +56,7 @@ def repeat(
         load_cluster(str(cluster or named["cluster"][0]), named["cluster"][1]),
         Plan(**fields),
         dataset=dataset,
+        fold=fold,
     )
     for key in _DESCRIBED:
         found, expected = result.manifest[key]["fingerprint"], manifest[key].get("fingerprint")

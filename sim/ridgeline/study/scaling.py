@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ridgeline.engine.program import Floats, Program
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
+from ridgeline.report.figures_links import loads
+from ridgeline.report.manifest import digest
 from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate
 from ridgeline.study.planner import search
 from ridgeline.workload.model import Model, load_model
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Mode = Literal["strong", "weak"]
 STRATEGIES = ("data", "tensor", "pipeline", "hybrid")
@@ -127,6 +131,7 @@ class ScalingPoint:
             "exposed_communication": self.result.time_s["exposed_communication"] / step,
             "bubble": self.result.time_s["bubble"] / step,
             "energy_per_sample_j": self.result.energy_j["total"] / self.batch,
+            "manifest_hash": self.result.manifest["hash"],
             "flop_per_s_per_device": self.flop_per_s,
             "flop_per_sent_byte": self.flop_per_byte if level else None,
             "binding_link": level.name if level else None,
@@ -154,14 +159,34 @@ class Scaling:
         first = next(p.result for p in self.points if p.result is not None)
         return matrix_peak(first.details.lowered, self.cluster)
 
+    @property
+    def ran(self) -> tuple[Result, ...]:
+        """Results of all points that ran."""
+        return tuple(p.result for p in self.points if p.result is not None)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values."""
+        """Return everything as plain values; the figures are drawn of them alone."""
+        from ridgeline.study.scaling_figures import roof_of
+
         return {
             "model": self.model.name,
+            "title": self.model.title,
             "cluster": self.cluster.name,
             "scaling": self.mode,
+            "precision": self.ran[0].details.plan.precision,
+            "ridgeline": self.ran[0].manifest["ridgeline"],
+            "hash": digest([result.manifest["hash"] for result in self.ran]),
             "points": [point.to_dict() for point in self.points],
+            "roof": roof_of(self),
         }
+
+    def plot(self, kind: str = "scaling", ax: Axes | None = None, *, theme: str | None = None) -> Axes:
+        """Draw "scaling" curves or the "distributed-roofline"; see `Result.plot`."""
+        from ridgeline.report.themes import theme as themed
+        from ridgeline.study.scaling_figures import draw
+
+        with themed(theme):
+            return draw(kind, self.to_dict(), ax)
 
 
 def scaling(
@@ -246,7 +271,7 @@ def _against(point: ScalingPoint, base: ScalingPoint | None) -> ScalingPoint:
 def network_levels(result: Result) -> tuple[Level, ...]:
     """Return what the fullest link of each class carries in a step, of what the engine played."""
     program = result.details.lowered.program
-    load = _loads(program)
+    load = loads(program)
     fullest: dict[str, int] = {}
     for r in np.flatnonzero(load > 0).tolist():
         way, _, kind = program.resource_names[r].rpartition(" (")
@@ -273,13 +298,3 @@ def _level(name: str, load: float, capacity: float, result: Result) -> Level:
         return Level(name, load, capacity)
     out = (own + both) / node.count * each.bandwidth.value * each.achievable.value
     return Level(name, load * out / capacity, out)
-
-
-def _loads(program: Program) -> Floats:
-    """Return the units that all tasks together put on every resource: [R]."""
-    plays = np.bincount(program.cost, minlength=len(program.phase_ptr) - 1).astype(np.float64)
-    of_phase = np.repeat(plays, np.diff(program.phase_ptr)) * program.repeat
-    of_work = np.repeat(of_phase, np.diff(program.work_ptr)) * program.work_amount
-    loads = np.zeros(len(program.capacity))
-    np.add.at(loads, program.work_resource, of_work)
-    return loads

@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.report.figures_scaling import Curve, Roof, distributed_roofline, scaling_curves
 from ridgeline.study.scaling import Scaling, ScalingPoint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+KINDS = ("scaling", "distributed-roofline")
+Saved = Mapping[str, Any]
 
-def curves_of(study: Scaling, *, sending: bool = False) -> list[Curve]:
-    """Return the curve of every strategy that ran; `sending`: only where something is sent."""
+
+def curves_of(saved: Saved, *, sending: bool = False) -> list[Curve]:
+    """Return the curve of every strategy that ran; `sending`: only where something is sent.
+
+    Parameters
+    ----------
+    saved
+        A study as `Scaling.to_dict` gives it.
+    """
     found = []
-    for name in dict.fromkeys(point.strategy for point in study.points):
-        points = [p for p in study.curve(name) if not sending or p.binding is not None]
+    for name in dict.fromkeys(point["strategy"] for point in saved["points"]):
+        points = [
+            point
+            for point in saved["points"]
+            if point["strategy"] == name
+            and "step_time_s" in point
+            and (point["binding_link"] is not None or not sending)
+        ]
         if points:
             found.append(
                 Curve(
                     name,
-                    [p.devices for p in points],
-                    [p.result.samples_per_s for p in points if p.result is not None],
-                    [p.flop_per_byte for p in points],
-                    [p.flop_per_s for p in points],
-                    [p.binding.name if p.binding else "" for p in points],
+                    [p["devices"] for p in points],
+                    [p["samples_per_s"] for p in points],
+                    [p["flop_per_sent_byte"] or np.inf for p in points],
+                    [p["flop_per_s_per_device"] for p in points],
+                    [p["binding_link"] or "" for p in points],
                 )
             )
     return found
 
 
-def roof_of(study: Scaling) -> Roof:
-    """Return the ceilings of a study's device and network."""
+def roof_of(study: Scaling) -> dict[str, Any]:
+    """Return the ceilings of a study's device and network, the fields of a `Roof`."""
     links: dict[str, float] = {}
     latency: dict[str, tuple[int, float]] = {}
     ran = [p for p in study.points if p.result is not None and p.binding is not None]
@@ -42,9 +58,15 @@ def roof_of(study: Scaling) -> Roof:
         for level in point.levels:
             links[level.name] = max(links.get(level.name, 0.0), level.bandwidth_bytes_per_s)
     for point in ran:
-        latency[point.strategy] = point.devices, latency_flop_per_s(point)
-    memory = max((_memory_flop_per_s(p) for p in study.points if p.result), default=np.inf)
-    return Roof(study.peak_flop_per_s, memory, links, latency)
+        if np.isfinite(ceiling := latency_flop_per_s(point)):
+            latency[point.strategy] = point.devices, ceiling
+    memory = max(_memory_flop_per_s(p) for p in study.points if p.result)
+    return {
+        "peak_flop_per_s": study.peak_flop_per_s,
+        "memory_flop_per_s": memory,
+        "links": links,
+        "latency": latency,
+    }
 
 
 def latency_flop_per_s(point: ScalingPoint) -> float:
@@ -72,29 +94,48 @@ def _memory_flop_per_s(point: ScalingPoint) -> float:
     return point.result.flops_per_step / moved * far.bandwidth.value
 
 
-def _heading(study: Scaling) -> tuple[str, str]:
-    ran = [p.result for p in study.points if p.result is not None]
-    made = ran[0].manifest["ridgeline"]
-    batch = f"batch {study.points[0].batch} on {study.points[0].devices}"
-    kind = f"{study.mode} scaling"
+def draw(kind: str, saved: Saved, ax: Axes | None = None, *, file: str = "") -> Axes:
+    """Draw a study's curves ("scaling") or its "distributed-roofline".
+
+    Parameters
+    ----------
+    saved
+        As `Scaling.to_dict` gives it, or read from JSON.
+    file
+        Name for messages.
+
+    Raises
+    ------
+    RidgelineError
+        If there is no such figure, the study is not whole, or nothing is sent.
+    """
+    if kind not in KINDS:
+        raise RidgelineError(
+            f"there is no figure {kind!r} of a scaling study{nearest(kind, KINDS)}"
+            f" (there are: {', '.join(KINDS)})"
+        )
+    try:
+        title, stamp = _heading(saved)
+        if kind == "scaling":
+            return scaling_curves(curves_of(saved), title=title, stamp=stamp, ax=ax)
+        curves = curves_of(saved, sending=True)
+        if not curves:
+            raise RidgelineError(
+                "no device sends anything: a distributed roofline needs more devices"
+            )
+        roof = Roof(**saved["roof"])
+        return distributed_roofline(curves, roof, title=title, stamp=stamp, ax=ax)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"it is no scaling study, JSON of ridgeline scaling --json ({error!r})", file=file
+        ) from error
+
+
+def _heading(saved: Saved) -> tuple[str, str]:
+    first, kind = saved["points"][0], f"{saved['scaling']} scaling"
     return (
-        f"{study.model.title} on {study.cluster.name}: {kind}",
-        f"simulated, not measured: {study.model.name} on {study.cluster.name}, {kind}, {batch},"
-        f" {ran[0].details.plan.precision}; ridgeline {made}",
-    )
-
-
-def draw_curves(study: Scaling) -> Axes:
-    """Draw throughput over devices."""
-    title, stamp = _heading(study)
-    return scaling_curves(curves_of(study), title=title, stamp=stamp)
-
-
-def draw_roofline(study: Scaling) -> Axes:
-    """Draw the distributed roofline."""
-    title, stamp = _heading(study)
-    if not any(point.binding for point in study.points):
-        raise RidgelineError("no device sends anything: a distributed roofline needs more devices")
-    return distributed_roofline(
-        curves_of(study, sending=True), roof_of(study), title=title, stamp=stamp
+        f"{saved['title']} on {saved['cluster']}: {kind}",
+        f"simulated, not measured: {saved['model']} on {saved['cluster']}, {kind}, batch"
+        f" {first['batch']} on {first['devices']}, {saved['precision']}; ridgeline"
+        f" {saved['ridgeline']}, manifests {saved['hash']}",
     )

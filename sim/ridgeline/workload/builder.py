@@ -152,7 +152,7 @@ class GraphBuilder:
         if precisions.same_in_memory(source.format, format_):
             return tensor
         if (tensor, format_) not in self._casts:
-            held = source.role in {Role.WEIGHT, Role.BUFFER}
+            held = source.role in {Role.WEIGHT, Role.WEIGHT_COPY, Role.BUFFER}
             role = Role.WEIGHT_COPY if held else Role.ACTIVATION
             copy = self.tensor(f"{tensor}.{format_}", source.shape, format_, role)
             name, flops = f"{tensor}.to-{format_}", CAST.forward.of(source.elements)

@@ -96,7 +96,9 @@ class Conv:
     """The forward loop nest of a 2-D convolution; its two gradients have the same loops.
 
     Images [batch, c_in, h_in, w_in], filters [c_out, c_in / groups, r, s], outputs
-    [batch, c_out, h_out, w_out]. `stride`, `padding` and `dilation` are (height, width).
+    [batch, c_out, h_out, w_out]. `stride`, `padding` and `dilation` are (height, width). Of a
+    volume, `taps` is how many times its channels stand in `c_in`: once for each tap along the axis
+    that is folded away.
     """
 
     batch: int
@@ -110,6 +112,7 @@ class Conv:
     padding: tuple[int, int] = (0, 0)
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
+    taps: int = 1
 
     @property
     def h_out(self) -> int:

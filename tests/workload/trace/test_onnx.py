@@ -230,3 +230,82 @@ def test_an_exported_network_agrees_with_the_zoo_and_with_pytorch(name, tmp_path
         assert graph.flops(part) == pytest.approx(traced.flops(part), rel=0.005)
     assert graph.activation_bytes == pytest.approx(zoo.activation_bytes, rel=0.02)
     assert graph.activation_bytes == pytest.approx(traced.activation_bytes, rel=0.02)
+
+
+class Folding(torch.nn.Module):
+    """What exporters compute ahead: norms, lookups by position, masks, copies of a token."""
+
+    def __init__(self, width=12, heads=3, side=3):
+        super().__init__()
+        self.heads, n = heads, side * side
+        self.stem = torch.nn.Conv2d(3, width, 4, stride=4, bias=False)
+        self.norm = torch.nn.BatchNorm2d(width)
+        self.token = torch.nn.Parameter(torch.zeros(1, 1, width))
+        self.table = torch.nn.Parameter(torch.randn(2 * n + 1, heads))
+        self.blocks = torch.nn.ModuleList([torch.nn.Linear(width, 4 * width) for _ in range(2)])
+        self.norms = torch.nn.ModuleList([torch.nn.LayerNorm(width) for _ in range(2)])
+        self.head = torch.nn.Linear(width, 5)
+        where = torch.arange(n + 1)
+        self.register_buffer("where", where[:, None] - where[None] + n)
+        self.register_buffer(
+            "mask", torch.zeros(n + 1, n + 1).masked_fill(where[:, None] < where, -1e9)
+        )
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.stem(x))).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
+        bias = self.table[self.where.view(-1)].view(*self.where.shape, -1).permute(2, 0, 1)
+        for block, norm in zip(self.blocks, self.norms, strict=True):
+            q, k, v, y = block(norm(x)).chunk(4, -1)
+            q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v))
+            scores = q @ k.transpose(-1, -2) + bias + self.mask
+            x = x + y * (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        return self.head(x[:, 0])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dynamo", [False, True], ids=["legacy", "dynamo"])
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "trained"])
+def test_an_export_for_inference_has_the_parameters_of_the_module(dynamo, is_new, tmp_path):
+    if dynamo:
+        pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    torch.manual_seed(0)
+    module, x = Folding(), torch.zeros(2, 3, 12, 12)
+    torch.nn.init.normal_(module.norm.bias)  # a folded bias of zeros is dropped by one exporter
+    if not is_new:
+        with torch.no_grad():
+            for tensor in (*module.parameters(), module.norm.running_mean):
+                tensor.copy_(torch.randn(tensor.shape))
+    traced = rl.trace(module, x).training(4)
+    path = tmp_path / "x.onnx"
+    more = {"external_data": False, "verbose": False} if dynamo else {}
+    torch.onnx.export(module.eval(), (x,), path, dynamo=dynamo, **more)
+    graph = rl.load_model(path).training(2)
+    assert graph.parameters == traced.parameters
+    assert graph.flops() == traced.flops() // 2
+    assert any("batch normalisation" in note for note in graph.notes)
+
+
+def made_up(values, name="val_1"):
+    return numpy_helper.from_array(np.asarray(values, np.float32), name)
+
+
+@pytest.mark.parametrize(
+    ("values", "parameters"),
+    [
+        (np.zeros((1, 4, 4)), 0),  # a mask that hides nothing
+        (np.triu(np.full((4, 4), -1e9), 1)[None], 0),
+        (np.tile(np.arange(1.0, 5.0), (4, 1)), 4),  # a row for every position
+        (np.arange(1.0, 5.0).repeat(4).reshape(1, 4, 4), 4),
+        (np.arange(1.0, 17.0).reshape(1, 4, 4), 16),  # a table of positions
+    ],
+)
+def test_what_is_added_ahead_is_a_mask_or_a_table(values, parameters, tmp_path):
+    nodes = [
+        helper.make_node("Add", ["x", "val_1"], ["a"]),
+        helper.make_node("MatMul", ["a", "w"], ["y"]),
+    ]
+    inputs, outputs = {"x": (FLOAT, ["n", 4, 4])}, {"y": (FLOAT, ["n", 4, 3])}
+    path = write(tmp_path / "x.onnx", nodes, inputs, outputs, [made_up(values), weight("w", 4, 3)])
+    graph = rl.load_model(path).training(2)
+    assert graph.parameters == parameters + 12

@@ -8,8 +8,8 @@ one: so more of anything never makes an op slower, with either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -35,6 +35,8 @@ from ridgeline.kernels.mapping.pipeline import (
     LOAD_B,
     LOAD_C,
     NEAR_A,
+    NEAR_B,
+    NEAR_C,
     RESULTS,
     STORED,
     TIME,
@@ -118,8 +120,7 @@ class Nearer(NamedTuple):
     results: float
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
+class Mapped(NamedTuple):
     """A contraction, mapped.
 
     Attributes
@@ -188,39 +189,48 @@ def map_contractions(
 ) -> list[Mapped]:
     """Find the best mapping of each of some contractions; as `map_contraction`."""
     known = _known(machine, mapper, objective)
-    missing = [job for job in dict.fromkeys(wanted) if job not in known]
+    found = list(map(known.get, wanted))
+    numbers: dict[Contraction, int] = {}  # contractions are slow to hash: once for each purpose
+    places = [
+        -1 if mapped is not None else numbers.setdefault(job, len(numbers))
+        for job, mapped in zip(wanted, found, strict=True)
+    ]
+    if not numbers:
+        return [mapped for mapped in found if mapped is not None]
     search = _nested if machine.nearer else _single
-    for job, (solution, played) in zip(
-        missing, search(missing, machine, mapper, objective) if missing else (), strict=True
-    ):
-        if not np.isfinite(solution.found[TIME]):
+    new = search(tuple(numbers), machine, mapper, objective)
+    for job, mapped in zip(numbers, new, strict=True):
+        if not math.isfinite(mapped.time_s):
             raise _too_small(job[0], machine)
-        known[job] = mapped_of(solution, played)
-    return [known[job] for job in wanted]
-
-
-def _single(
-    jobs: Sequence[Contraction], machine: Machine, mapper: Mapper, objective: Objective
-) -> list[tuple[Solution, int]]:
-    """Search on one level of buffers, for all of the contractions in one go."""
-    extents, orders, found, played = best_of_each(
-        *_axes_of(tuple(jobs), _granule(machine)), np.array(machine.widths),
-        _level(machine), _engine(machine), DENSITY[mapper], objective == "energy", ORDERS,
-    )  # fmt: skip
+    known.update(zip(numbers, new, strict=True))
     return [
-        (Solution(found[i], extents[i], orders[i], None), int(played[i])) for i in range(len(jobs))
+        new[place] if mapped is None else mapped
+        for place, mapped in zip(places, found, strict=True)
     ]
 
 
+def _single(
+    jobs: tuple[Contraction, ...], machine: Machine, mapper: Mapper, objective: Objective
+) -> list[Mapped]:
+    """Search on one level of buffers, for all of the contractions in one go."""
+    extents, orders, found, played = best_of_each(
+        *_axes_of(jobs, _granule(machine)), np.array(machine.widths),
+        _level(machine), _engine(machine), DENSITY[mapper], objective == "energy", ORDERS,
+    )  # fmt: skip
+    rows = zip(found.tolist(), extents.tolist(), orders.tolist(), played.tolist(), strict=True)
+    return [_mapped(*row) for row in rows]
+
+
 def _nested(
-    jobs: Sequence[Contraction], machine: Machine, mapper: Mapper, objective: Objective
-) -> list[tuple[Solution, int]]:
+    jobs: tuple[Contraction, ...], machine: Machine, mapper: Mapper, objective: Objective
+) -> list[Mapped]:
     """Search on several levels of buffers, one contraction after the other."""
     solved = []
     for job in jobs:
         axes, shape, _, engine = problem(*job, machine)
         search = Search(levels_of(machine), engine, NESTED[mapper], objective == "energy")
-        solved.append((search.solve(axes, shape), search.played))
+        solution = search.solve(axes, shape)
+        solved.append(mapped_of(solution, search.played))
     return solved
 
 
@@ -304,41 +314,50 @@ def _engine(machine: Machine) -> Engine:
 
 def mapped_of(solution: Solution, played: int) -> Mapped:
     """Name what the search has found."""
-    value: Callable[[int], float] = solution.found.tolist().__getitem__
-    ends = value(COMPUTE) + value(FIRST_LOAD) + value(LAST_STORE)
-    steady = value(TIME) - ends
+    found = solution.found.tolist()
     nearer: list[Nearer] = []
     inside = solution
     while (first := inside.first) is not None:
         inside = first
         at = FOUND_FIELDS + BORDER_FIELDS * len(nearer)
-        words = solution.found[at : at + BORDER_FIELDS].tolist()
-        nearer.append(Nearer(_rows(first.extents), _row(first.order), tuple(words[:3]), *words[3:]))
+        words = found[at : at + BORDER_FIELDS]
+        extents, order = _rows(first.extents.tolist()), tuple(first.order.tolist())
+        nearer.append(Nearer(extents, order, tuple(words[:3]), *words[3:]))
+    mapped = _mapped(found, solution.extents.tolist(), solution.order.tolist(), played)
+    return mapped._replace(way=_way(inside.found[WAY]), nearer=tuple(nearer))
+
+
+def _mapped(
+    found: list[float], extents: list[list[int]], order: list[int], played: int
+) -> Mapped:
+    """Name what the search has found on the level next to the farthest memory."""
+    time_s, first_load_s, last_store_s = found[TIME], found[FIRST_LOAD], found[LAST_STORE]
+    ends = found[COMPUTE] + first_load_s + last_store_s
+    steady = time_s - ends
     return Mapped(
-        time_s=max(value(TIME), ends),  # never less, but for the order in which sums are rounded
-        compute_s=value(ENGINE),
-        first_load_s=value(FIRST_LOAD),
-        steady_stall_s=steady if steady > EXACT * ends else 0.0,
-        last_store_s=value(LAST_STORE),
-        loads=(value(LOAD_A), value(LOAD_B), value(LOAD_C)),
-        stores=value(STORED),
-        results=value(RESULTS),
-        near_bytes=(value(NEAR_A), value(NEAR_A + 1), value(NEAR_A + 2)),
-        extents=_rows(solution.extents),
-        order=_row(solution.order),
-        way=int(inside.found[WAY]),
-        played=int(played),
-        nearer_stall_s=value(COMPUTE) - value(ENGINE),
-        nearer=tuple(nearer),
+        max(time_s, ends),  # never less, but for the order in which sums are rounded
+        found[ENGINE],
+        first_load_s,
+        steady if steady > EXACT * ends else 0.0,
+        last_store_s,
+        (found[LOAD_A], found[LOAD_B], found[LOAD_C]),
+        found[STORED],
+        found[RESULTS],
+        (found[NEAR_A], found[NEAR_B], found[NEAR_C]),
+        _rows(extents),
+        tuple(order),
+        _way(found[WAY]),
+        played,
+        found[COMPUTE] - found[ENGINE],
     )
 
 
-def _rows(extents: Ints) -> tuple[tuple[int, int, int], ...]:
-    return tuple((one, rows, columns) for one, rows, columns in extents.tolist())
+def _way(found: float) -> int:
+    return int(found) if math.isfinite(found) else -1  # nothing fits
 
 
-def _row(order: Ints) -> tuple[int, ...]:
-    return tuple(order.tolist())
+def _rows(extents: list[list[int]]) -> tuple[tuple[int, int, int], ...]:
+    return tuple([(one, rows, columns) for one, rows, columns in extents])
 
 
 def mapping_of(mapped: Mapped, loops: Gemm | Conv, pass_: Pass, machine: Machine) -> Mapping:

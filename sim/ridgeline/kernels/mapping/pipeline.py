@@ -12,15 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline._jit import kernel, kernel_call
+from ridgeline._jit import kernel, kernel_call, kernel_part
 from ridgeline.kernels.mapping.choices import (
     BEFORE,
     BEGIN,
     END,
     FIRST,
     LAST,
-    MAX_POINTS,
-    MAX_TOUCHED,
     NEW,
     NEXT,
     POINTS,
@@ -107,26 +105,6 @@ class Shape(NamedTuple):
     ended: bool
 
 
-@kernel_call
-def fits(chosen: Ints, table: Ints, sums: Floats, shape: Shape, level: Level) -> bool:
-    """Tell whether the tiles have room: two of each operand that changes, if buffers are double."""
-    total = 0.0
-    for operand in range(3):
-        size = shape.elements[operand] * shape.width[3 if operand == C else operand]
-        changes = False
-        for axis in range(4):
-            if HAS[operand, axis]:
-                kind = MAX_TOUCHED if shape.touches[operand, axis] else MAX_POINTS
-                size *= sums[chosen[axis], kind]
-                changes = changes or table[chosen[axis], TILES] > 1
-        if changes and level.double:
-            size *= 2.0
-        if size > level.capacity[operand]:
-            return False
-        total += size
-    return bool(total <= level.capacity[3])
-
-
 @kernel
 def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they would do
     chosen: Ints, order: Ints, table: Ints, tiles: Floats, shape: Shape, level: Level,
@@ -171,13 +149,15 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
             shift[BEFORE, axis] = BEFORE if i == before else SELF
             shift[SELF, axis] = SELF
             shift[NEXT, axis] = NEXT if i == after else SELF
-        for state in range(3):
-            for part in range(4):
-                product = shape.elements[min(part, C)]
-                for i in range(3):
-                    axis = AXES[min(part, C), i]
-                    product *= tiles[row[state, axis], columns[part, i] + shift[state, axis]]
-                size[state, part] = product
+        for part in range(4):
+            size[SELF, part] = _words(part, row[SELF], shift[SELF], columns, tiles, shape)
+            operand = min(part, C)
+            if after >= 0 and changed[operand, after]:
+                size[NEXT, part] = _words(part, row[NEXT], shift[NEXT], columns, tiles, shape)
+            if before >= 0 and operand == C and changed[C, before]:
+                size[BEFORE, part] = _words(
+                    part, row[BEFORE], shift[BEFORE], columns, tiles, shape
+                )
         if before < 0:
             _load(size[SELF], True, changed[:, 0], shape.begun, 1.0, shape, level, found)
             found[TIME] += found[FIRST_LOAD]
@@ -241,6 +221,19 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
     found[ENERGY] += (
         found[TRAFFIC] * (level.byte_j[0] + level.byte_j[1]) + found[TIME] * level.byte_j[2]
     )
+
+
+@kernel_part
+def _words(
+    part: int, row: Ints, shift: Ints, columns: Ints, tiles: Floats, shape: Shape
+) -> float:
+    """Elements of one part of a tile: of a, b, c, or those that are new of c."""
+    operand = min(part, C)
+    product = shape.elements[operand]
+    for i in range(3):
+        axis = AXES[operand, i]
+        product *= tiles[row[axis], columns[part, i] + shift[axis]]
+    return float(product)
 
 
 @kernel_call

@@ -31,7 +31,7 @@ from ridgeline.kernels.mapping.pipeline import (
     Shape,
     evaluate,
 )
-from ridgeline.kernels.mapping.space import Space, list_bounds, listed, named
+from ridgeline.kernels.mapping.space import FACTORS, Space, list_bounds, listed, named
 
 ORDERS = np.array(
     [(0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 3, 1, 2), (0, 2, 3, 1), (0, 3, 2, 1)], np.int64
@@ -39,6 +39,12 @@ ORDERS = np.array(
 """Axes from the outermost loop to the innermost."""
 EXACT = 1e-12
 """Bounds are sums in another order than what they bound: so much they may be above it."""
+
+
+@kernel
+def _space(starts: Ints, n: Ints, table: Ints, sums: Floats) -> Space:
+    turns, factors = np.empty((len(table), 4)), np.empty((len(table), FACTORS))
+    return Space(starts, n, table, sums, turns, factors, np.empty(4, np.int64))
 
 
 @kernel
@@ -58,8 +64,7 @@ def candidates(
     n = starts[1:] - starts[:-1]
     most = 3 * n[0] * n[1] * n[2] * n[3]
     bounds, names = np.empty(most), np.empty(most, np.int64)
-    chosen = np.empty(4, np.int64)
-    space = Space(starts, n, table, sums, np.empty((len(table), 4)), chosen, np.empty(4))
+    space = _space(starts, n, table, sums)
     count = list_bounds(space, shape, level, engine, nearer, for_energy, bounds, names)
     by_bound = np.argsort(bounds[:count], kind="mergesort")
     return starts, table, bounds[by_bound], names[by_bound]
@@ -107,7 +112,7 @@ def best(  # noqa: PLR0915 - one loop with much state
     names_ = 3 * n[0] * n[1] * n[2] * n[3]
     bounds, names = np.empty(names_), np.empty(names_, np.int64)
     none, chosen = np.empty((0, 3)), np.empty(4, np.int64)
-    space = Space(starts, n, table, sums, np.empty((len(table), 4)), chosen, np.empty(4))
+    space = _space(starts, n, table, sums)
     left = list_bounds(space, shape, level, engine, none, for_energy, bounds, names)
     found, trial = np.full(FOUND_FIELDS, np.inf), np.empty(FOUND_FIELDS)
     top, top_order, played = np.zeros(4, np.int64), 0, 0

@@ -14,13 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ridgeline._jit import kernel, kernel_call
+from ridgeline._jit import kernel, kernel_call, kernel_part
 from ridgeline.kernels.mapping.choices import (
     FIRST_POINTS,
     FIRST_TOUCHED,
     LAST_NEW,
     LAST_POINTS,
     MAX_POINTS,
+    MAX_TOUCHED,
     SUM_POINTS,
     SUM_TOUCHED,
     TILES,
@@ -29,7 +30,7 @@ from ridgeline.kernels.mapping.choices import (
 )
 from ridgeline.kernels.mapping.compute import Engine, least_s, write_turns
 from ridgeline.kernels.mapping.footprint import Floats, Ints
-from ridgeline.kernels.mapping.pipeline import HAS, A, C, K, Level, M, N, Shape, fits
+from ridgeline.kernels.mapping.pipeline import HAS, A, B, C, K, Level, M, N, Shape
 
 
 class Space(NamedTuple):
@@ -43,8 +44,10 @@ class Space(NamedTuple):
         [axis], how many there are.
     turns
         [tilings, 4], see `compute.write_turns`.
-    chosen, moved
-        [axis] and [4], for a combination and its bytes.
+    factors
+        [tilings, FACTORS], see the columns below.
+    chosen
+        [axis], for a combination.
     """
 
     starts: Ints
@@ -52,8 +55,8 @@ class Space(NamedTuple):
     table: Ints
     sums: Floats
     turns: Floats
+    factors: Floats
     chosen: Ints
-    moved: Floats
 
 
 @kernel
@@ -72,67 +75,45 @@ def listed(axes: Ints, density: int) -> tuple[Ints, Ints, Floats]:
     )
 
 
+# Columns of a tiling's factors, three for each operand: of the largest tile, of all tiles, and of
+# the first tile (of a result's last one: what is in no other); then of all elements of the result.
+MOST, ALL, END = range(3)
+WHOLE = 9
+FACTORS = 10
+
+
 @kernel_call
-def _sum(operand: int, chosen: Ints, sums: Floats, shape: Shape, whole: bool) -> float:
-    """Elements of all tiles of an operand, or those that it has."""
-    product = shape.elements[operand]
+def _write_factors(space: Space, shape: Shape) -> None:
+    """Write what a tiling contributes to products over the axes; 1 where an operand has not it."""
+    starts, sums, factors = space.starts, space.sums, space.factors
+    factors[:] = 1.0
     for axis in range(4):
-        if HAS[operand, axis]:
-            kind = SUM_POINTS
-            if shape.touches[operand, axis]:
-                kind = WHOLE_NEW if whole else SUM_TOUCHED
-            product *= sums[chosen[axis], kind]
-    return float(product)
+        for i in range(starts[axis], starts[axis + 1]):
+            for operand in range(3):
+                if not HAS[operand, axis]:
+                    continue
+                touched, at = shape.touches[operand, axis], 3 * operand
+                factors[i, at + MOST] = sums[i, MAX_TOUCHED if touched else MAX_POINTS]
+                factors[i, at + ALL] = sums[i, SUM_TOUCHED if touched else SUM_POINTS]
+                if operand == C:
+                    factors[i, at + END] = sums[i, LAST_NEW if touched else LAST_POINTS]
+                    factors[i, WHOLE] = sums[i, WHOLE_NEW if touched else SUM_POINTS]
+                else:
+                    factors[i, at + END] = sums[i, FIRST_TOUCHED if touched else FIRST_POINTS]
+
+
+@kernel_part
+def _product(
+    size: float, column: int, first: int, second: int, third: int, factors: Floats
+) -> float:
+    """Multiply by what three tilings contribute."""
+    return size * factors[first, column] * factors[second, column] * factors[third, column]
 
 
 @kernel_call
-def _end(operand: int, chosen: Ints, sums: Floats, shape: Shape) -> float:
-    """Elements of an operand's first tile; of a result's last one, those that are in no other."""
-    product = shape.elements[operand]
-    for axis in range(4):
-        if HAS[operand, axis]:
-            if operand == C:
-                kind = LAST_NEW if shape.touches[operand, axis] else LAST_POINTS
-            else:
-                kind = FIRST_TOUCHED if shape.touches[operand, axis] else FIRST_POINTS
-            product *= sums[chosen[axis], kind]
-    return float(product)
-
-
-@kernel_call
-def _moved(chosen: Ints, table: Ints, sums: Floats, shape: Shape, moved: Floats) -> None:
-    """Write the bytes loaded and stored if m, n or k is innermost of what takes several turns.
-
-    The fourth number is what they are if no tile stays in place from one turn to the next.
-    """
-    new = _sum(C, chosen, sums, shape, True)
-    saved = 0.0 if shape.begun else new * shape.width[3]  # nothing to be read yet
-    if shape.ended:  # and results instead of sums to be written
-        saved += new * (shape.width[3] - shape.width[2])
-    moved[:] = -saved
-    for operand in range(3):
-        words = _sum(operand, chosen, sums, shape, False)
-        width = 2.0 * shape.width[3] if operand == C else shape.width[operand]
-        absent = N if operand == A else (K if operand == C else M)
-        for innermost in range(1, 5):
-            turns = 1 if absent == innermost else table[chosen[absent], TILES]
-            moved[innermost - 1] += words * turns * width
-
-
-@kernel_call
-def _ends(chosen: Ints, sums: Floats, shape: Shape, level: Level) -> float:
-    """Seconds of the first load and the last store, at least."""
-    first = 0.0
-    for operand in range(2):
-        first += _end(operand, chosen, sums, shape) * shape.width[operand]
-    last = _end(C, chosen, sums, shape) * min(shape.width[2], shape.width[3])
-    # A tile that touches padding alone moves nothing, and waits for nothing.
-    accesses = (1 if first > 0 else 0) + (1 if last > 0 else 0)
-    return float((first + last) * level.byte_s + accesses * level.latency_s)
-
-
-@kernel_call
-def nearer_s(chosen: Ints, sums: Floats, moved: float, shape: Shape, nearer: Floats) -> float:
+def nearer_s(
+    chosen: Ints, sums: Floats, moved: float, new: float, shape: Shape, nearer: Floats
+) -> float:
     """Seconds that nearer buffers need at least for what all tiles move.
 
     Every tile passes a nearer level once at least. Of matrix products more is known: tiles of
@@ -143,8 +124,8 @@ def nearer_s(chosen: Ints, sums: Floats, moved: float, shape: Shape, nearer: Flo
 
     Parameters
     ----------
-    moved
-        Bytes of the tiles.
+    moved, new
+        Bytes of the tiles, and elements of the result.
     nearer
         [levels, 3], seconds per byte, capacity, 1 if buffers are double.
     """
@@ -169,8 +150,8 @@ def nearer_s(chosen: Ints, sums: Floats, moved: float, shape: Shape, nearer: Flo
                 if size <= capacity or nearer[i, 2] == 0.0:
                     copies = 1.0
             widths = shape.width[0] * shape.width[1] * shape.width[3]
-            new = _sum(C, chosen, sums, shape, True) * 2.0 * shape.width[3]
-            bytes_ = max(bytes_, 2.0 * macs * np.sqrt(copies * widths / capacity) - new)
+            written = new * 2.0 * shape.width[3]
+            bytes_ = max(bytes_, 2.0 * macs * np.sqrt(copies * widths / capacity) - written)
         least = max(least, bytes_ * byte_s)
     return float(least)
 
@@ -189,35 +170,97 @@ def list_bounds(
     bounds: Floats, names: Ints,
 ) -> int:  # fmt: skip
     """Write the bounds of all combinations that fit, and their numbers; return how many."""
-    starts, n, table, sums, turns, chosen, moved = space
-    count, most = 0, 1
+    starts, n, table, sums, turns, _, chosen = space
+    most = 1
     for i in range(len(table)):
         write_turns(sums[i], engine, turns[i])
+    _write_factors(space, shape)
     for i in range(engine.fastest):
         parts = engine.divisions[i]
         most = max(most, parts[0] * parts[1] * parts[2] * parts[3])
-    for name in range(n[0] * n[1] * n[2] * n[3]):
-        named(name, starts, n, chosen)
-        if not fits(chosen, table, sums, shape, level):
+    count = 0
+    for batch in range(starts[0], starts[1]):
+        for m in range(starts[1], starts[2]):
+            for n_ in range(starts[2], starts[3]):
+                chosen[0], chosen[1], chosen[2] = batch, m, n_
+                name = (((batch - starts[0]) * n[1] + m - starts[1]) * n[2] + n_ - starts[2]) * n[3]
+                count = _bound_all(
+                    name, space, shape, level, engine, most, nearer, for_energy, bounds, names,
+                    count,
+                )  # fmt: skip
+    return count
+
+
+@kernel_call
+def _bound_all(
+    name: int, space: Space, shape: Shape, level: Level, engine: Engine, most: int, nearer: Floats,
+    for_energy: bool, bounds: Floats, names: Ints, count: int,
+) -> int:  # fmt: skip
+    """Bound the combinations of all tilings of k with the chosen ones of the other axes."""
+    starts, _, table, sums, turns, factors, chosen = space
+    batch, m, n = chosen[0], chosen[1], chosen[2]
+    # Tiles of the result do not depend on k.
+    c_width, elements = shape.width[3], shape.elements[C]
+    turns_m, turns_n = table[m, TILES], table[n, TILES]
+    double = 2.0 if level.double else 1.0
+    c_changes = table[batch, TILES] > 1 or turns_m > 1 or turns_n > 1
+    c_room = _product(elements * c_width, 3 * C + MOST, batch, m, n, factors)
+    c_room *= double if c_changes else 1.0
+    if c_room > min(level.capacity[C], level.capacity[3]):
+        return count
+    c_bytes = _product(elements, 3 * C + ALL, batch, m, n, factors) * 2.0 * c_width
+    new = _product(elements, WHOLE, batch, m, n, factors)
+    c_end = _product(elements, 3 * C + END, batch, m, n, factors) * min(shape.width[2], c_width)
+    saved = 0.0 if shape.begun else new * c_width  # nothing to be read yet
+    if shape.ended:  # and results instead of sums to be written
+        saved += new * (c_width - shape.width[2])
+    for k in range(starts[3], starts[4]):
+        chosen[3], turns_k = k, table[k, TILES]
+        if not _have_room(batch, m, n, k, c_room, table, factors, shape, level):
             continue
-        ends = _ends(chosen, sums, shape, level)
-        _moved(chosen, table, sums, shape, moved)
+        a_bytes = _product(shape.elements[A], 3 * A + ALL, batch, m, k, factors) * shape.width[A]
+        b_bytes = _product(shape.elements[B], 3 * B + ALL, batch, n, k, factors) * shape.width[B]
+        first = _product(shape.elements[A], 3 * A + END, batch, m, k, factors) * shape.width[A]
+        first += _product(shape.elements[B], 3 * B + END, batch, n, k, factors) * shape.width[B]
+        # A tile that touches padding alone moves nothing, and waits for nothing.
+        accesses = (1 if first > 0 else 0) + (1 if c_end > 0 else 0)
+        least = (first + c_end) * level.byte_s + accesses * level.latency_s
         computing = least_s(chosen, sums, turns, engine, most)
         if len(nearer):
-            computing = max(computing, nearer_s(chosen, sums, moved[3], shape, nearer))
-        least = ends + computing
-        for innermost in range(1, 4):
-            alone = True  # a loop of one turn is innermost only where all are
-            for axis in range(1, 4):
-                alone = alone and table[chosen[axis], TILES] == 1
+            # What is moved if no tile stays in place from one turn to the next.
+            moved = a_bytes * turns_n + b_bytes * turns_m + c_bytes * turns_k - saved
+            computing = max(computing, nearer_s(chosen, sums, moved, new, shape, nearer))
+        least += computing
+        alone = turns_m == 1 and turns_n == 1 and turns_k == 1
+        for innermost in range(1, 4):  # a loop of one turn is innermost only where all are
             if table[chosen[innermost], TILES] == 1 and not (alone and innermost == K):
                 continue
-            port = moved[innermost - 1] * level.byte_s
+            moved = a_bytes * (1 if innermost == N else turns_n) - saved
+            moved += b_bytes * (1 if innermost == M else turns_m)
+            moved += c_bytes * (1 if innermost == K else turns_k)
+            port = moved * level.byte_s
             bound = max(least, port if level.shared_port else 0.5 * port)
             if for_energy:
-                bound = moved[innermost - 1] * (level.byte_j[0] + level.byte_j[1]) + (
-                    bound * level.byte_j[2]
-                )
-            bounds[count], names[count] = bound, 3 * name + innermost - 1
+                bound = moved * (level.byte_j[0] + level.byte_j[1]) + bound * level.byte_j[2]
+            bounds[count], names[count] = bound, 3 * (name + k - starts[3]) + innermost - 1
             count += 1
     return count
+
+
+@kernel_part
+def _have_room(
+    batch: int, m: int, n: int, k: int, c_room: float, table: Ints, factors: Floats, shape: Shape,
+    level: Level,
+) -> bool:  # fmt: skip
+    """Tell whether the tiles have room: two of each operand that changes, if buffers are double."""
+    double = 2.0 if level.double else 1.0
+    inner = table[batch, TILES] > 1 or table[k, TILES] > 1
+    a_room = _product(shape.elements[A] * shape.width[A], 3 * A + MOST, batch, m, k, factors)
+    a_room *= double if inner or table[m, TILES] > 1 else 1.0
+    b_room = _product(shape.elements[B] * shape.width[B], 3 * B + MOST, batch, n, k, factors)
+    b_room *= double if inner or table[n, TILES] > 1 else 1.0
+    return bool(
+        a_room <= level.capacity[A]
+        and b_room <= level.capacity[B]
+        and a_room + b_room + c_room <= level.capacity[3]
+    )

@@ -20,7 +20,7 @@ from ridgeline.engine.replay import replay_s
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.kernels.cost import level_bandwidth
-from ridgeline.kernels.engines import achievable_share
+from ridgeline.kernels.shares import achievable_share
 from ridgeline.parallel.host import ISSUE
 from ridgeline.report.uncertainty.distributions import (
     ClassKey,

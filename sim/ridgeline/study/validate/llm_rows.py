@@ -168,8 +168,9 @@ def configuration(row: Row) -> Configuration:
     )
     if device is None:
         raise RidgelineError(unknown("devices", row.text("accelerator")))
-    plan = _plan(row, devices, framework)
-    return Configuration(model, sequence, device, devices, plan, row.text("accelerator"))
+    plan = _plan(row, devices, framework, model.description["layers"])
+    place = f"{row.text('accelerator')}; {row.text('interconnect')}"
+    return Configuration(model, sequence, device, devices, plan, place)
 
 
 def _model(row: Row, framework: Framework) -> tuple[Model, int]:
@@ -184,7 +185,8 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         if some := whole(row, "layers") or layers:
             fields["layers"] = some
         if "latent_attention" in load_model(name).network.model_fields_set:
-            attention = {}
+            fused = framework.attention is not None
+            attention = {"latent_attention.kernel": "flash"} if fused else {}
         return _loaded(name, tuple({**fields, **attention}.items())), sequence
     vocabulary = _vocabulary(row) or unstated(row, "vocabulary") or _PLAIN_VOCABULARY
     if hidden and not layers:
@@ -219,10 +221,14 @@ def _layers(model: str, hidden: int, vocabulary: int, stages: int) -> int | None
     return max(round(layers / stages), 1) * stages
 
 
-def _plan(row: Row, devices: int, framework: Framework) -> Plan:
+def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
+    degrees = ("tp", "pp", "cp", "ep", "dp")
+    if devices > 1 and not any(whole(row, d) for d in degrees) and not row.text("sharding"):
+        raise RidgelineError("the plan is not given")
     tensor, pipeline = whole(row, "tp") or 1, whole(row, "pp") or 1
     context = whole(row, "cp") or 1
-    chunks = whole(row, "vpp") or unstated(row, "chunks") or 1
+    most = row.text("vpp").startswith("max") if "vpp" in row.values else False
+    chunks = 0 if most else whole(row, "vpp") or unstated(row, "chunks") or 1
     if devices % (tensor * pipeline * context):
         raise RidgelineError("the degrees of the plan do not divide the number of devices")
     data = devices // (tensor * pipeline * context)
@@ -257,17 +263,27 @@ def _plan(row: Row, devices: int, framework: Framework) -> Plan:
         ),
     }  # fmt: skip
     if pipeline > 1:
-        fields |= _schedule(row, chunks)
+        fields |= _schedule(row, chunks, layers)
+        known = unstated_of(row.text("model"), row.text("source"))
+        fields["pieces"] = known.get("pieces", framework.pieces)
+        fields["cut"] = _cut(layers, pipeline * fields.get("chunks", 1))
     return Plan(**fields)
 
 
-def _schedule(row: Row, chunks: int) -> dict[str, Any]:
+def _cut(layers: int, parts: int) -> str:
+    """Say where a pipeline is cut: as Megatron-LM does, between layers, equally many each.
+
+    Or embedding and classifier are counted as a layer each, where only then the numbers are equal.
+    """
+    return "ends" if layers % parts and (layers + 2) % parts == 0 else "layers"
+
+
+def _schedule(row: Row, chunks: int, layers: int) -> dict[str, Any]:
     """Read the schedule of a pipeline, which some tables have in the name of the framework."""
     words = row.text("framework").split()
-    if chunks > 1 or "1F1B-I" in words:
-        layers = (whole(row, "n_layers") or 0) + 2  # embedding and classifier count as layers
-        if chunks < 2:
-            chunks = max(layers // (whole(row, "pp") or 1), 2)
+    if chunks != 1 or "1F1B-I" in words:
+        if chunks < 2:  # as many as can be; embedding and classifier count as layers
+            chunks = max((layers + 2) // (whole(row, "pp") or 1), 2)
         return {"schedule": "interleaved", "chunks": chunks}
     zero_bubble = {"ZB-1p", "ZB-H1"} & set(words)
     if any(word.startswith("ZB") for word in words) and not zero_bubble:

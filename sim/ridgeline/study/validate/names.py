@@ -53,6 +53,8 @@ class Framework:
         Whether tensor-parallel ranks always share the positions between ops (`Plan.sequence`).
     overlap_tensor
         Whether ops run beside what these ranks send (`Plan.overlap_tensor`).
+    pieces
+        Which messages between stages these ranks send in parts (`Plan.pieces`).
     """
 
     begins: tuple[str, ...]
@@ -62,12 +64,56 @@ class Framework:
     attention: str | None = None
     sequence: bool = False
     overlap_tensor: bool = False
+    pieces: str = "both"
 
 
 def framework_of(name: str) -> Framework:
     """Return the framework of a row; one that is unknown issues its ops in no time."""
     text = name.lower()
     return next((one for one in _frameworks() if text.startswith(one.begins)), Framework(()))
+
+
+def keeps_channels_last(framework: str, network: str, precision: str) -> bool:
+    """Tell whether a framework's program for a network of the catalogue has its channels last."""
+    rows: list[Mapping[str, Any]] = _data()["channels_last"]
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and network.startswith(tuple(row.get("networks", [""])))
+        and precision in row["precisions"]
+        for row in rows
+    )
+
+
+def model_of(model: str, variant: str, source: str) -> str | None:
+    """Return the catalogue's name of a network, which may depend on where a table was read."""
+    rows: list[Mapping[str, Any]] = _data()["by_source"]
+    for row in rows:
+        begins = model.lower().startswith(tuple(row["begins"]))
+        if begins and any(place in source for place in row["in_source"]):
+            return str(row["model"])
+    return find_name("models", f"{model} {variant}", model)
+
+
+def tokens_of(model: str) -> str:
+    """Return the field of a network whose tokens its tables count; "" where they count samples."""
+    return str(_data()["counted_in_tokens"].get(model, ""))
+
+
+def fine_tuned() -> Mapping[str, int]:
+    """Return the fields of a network that is fine-tuned."""
+    fields: Mapping[str, int] = _data()["fine_tuning"]
+    return fields
+
+
+def binned_length(framework: str, model: str, source: str, sequence: int) -> int:
+    """Return the mean length that sequences of at most `sequence` tokens are padded to."""
+    rows: list[Mapping[str, Any]] = _data()["binned"]
+    for row in rows:
+        fits = framework.lower().startswith(tuple(row["begins"])) and row["in_source"] in source
+        if fits and model.startswith(tuple(row["models"])) and sequence == row["sequence"]:
+            filled = round(sequence * row["filled"])
+            return min(sequence, filled + row["bin"] // 2)
+    return sequence
 
 
 @cache
@@ -102,6 +148,7 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("attention"),
             bool(row.get("sequence", False)),
             bool(row.get("overlap_tensor", False)),
+            row.get("pieces", "both"),
         )
         for row in _data()["frameworks"]
     )

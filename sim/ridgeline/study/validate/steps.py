@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
@@ -14,10 +16,15 @@ from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Framework,
+    binned_length,
     convolves_itself,
     find_name,
+    fine_tuned,
     framework_of,
+    keeps_channels_last,
+    model_of,
     spread,
+    tokens_of,
     unknown,
 )
 from ridgeline.study.validate.rows import Row
@@ -28,7 +35,7 @@ COLUMNS = (
     "precision", "throughput", "unit", "source",
 )  # fmt: skip
 SHIPPED = "steps.csv"
-_SAMPLES = frozenset({"images/s", "sequences/s", "samples/s"})
+_SAMPLES = frozenset({"images/s", "sequences/s", "samples/s", "volumes/s", "users/s"})
 _NO_UPDATE = "no update"
 _FEW = 8  # micro-batches that are simulated of a step that accumulates more
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
@@ -48,6 +55,7 @@ class Configuration:
     precision: str
     framework: Framework
     place: str = ""
+    channels_last: bool = True
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -67,7 +75,7 @@ def configuration(row: Row) -> Configuration:
     """
     if "note" in row.values and "inference" in row.text("note").lower():
         raise RidgelineError("this is the speed of inference")
-    model = find_name("models", f"{row.text('model')} {row.text('variant')}", row.text("model"))
+    model = model_of(row.text("model"), row.text("variant"), row.text("source"))
     if model is None:
         raise RidgelineError(unknown("models", row.text("model")))
     if convolves_itself(row.text("framework")):
@@ -81,8 +89,10 @@ def configuration(row: Row) -> Configuration:
     devices, batch = row.whole("n_accel"), row.whole("batch_per_accel")
     if not devices or not batch:
         raise RidgelineError("the number of devices or the batch is not given")
-    sequence = row.whole("seq_len") if "seq_len" in row.values else None
-    fields = (("sequence", sequence),) if sequence and _has_sequence(model) else ()
+    fields = _fields(row, model)
+    counted = tokens_of(model)
+    if counted:
+        batch = max(1, batch // int(_described(model)[counted]))
     accumulated = (row.whole("grad_accum") if "grad_accum" in row.values else None) or 1
     return Configuration(
         model=model,
@@ -95,7 +105,31 @@ def configuration(row: Row) -> Configuration:
         precision=precision,
         framework=framework_of(row.text("framework")),
         place=row.text("system"),
+        channels_last=keeps_channels_last(row.text("framework"), model, precision),
     )
+
+
+def _fields(row: Row, model: str) -> tuple[tuple[str, int], ...]:
+    """Return the lengths of sequences that a row states, as fields of the network."""
+    network = _described(model)
+    length = row.whole("seq_len") if "seq_len" in row.values else None
+    note = row.text("note").lower() if "note" in row.values else ""
+    if note.startswith("fine-tuning"):
+        if "masked" in network:
+            return tuple({**fine_tuned(), **({"sequence": length} if length else {})}.items())
+        if "source" in network and not length:
+            raise RidgelineError("the lengths of the sequences are not given")
+    if not length:
+        return ()
+    if "source" in network and "target" in network:
+        return (("source", length), ("target", length))
+    if "sequence" not in network:
+        return ()
+    padded = binned_length(row.text("framework"), model, row.text("source"), length)
+    fields = {"sequence": padded}
+    if "masked" in network:  # as large a share as of the network's own length
+        fields["masked"] = max(1, round(padded * network["masked"] / network["sequence"]))
+    return tuple(fields.items())
 
 
 def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]:
@@ -117,6 +151,8 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
         step_s -= result.time_s["optimizer"]
     if row.text("unit") in _SAMPLES:
         scale = result.samples_per_s
+    elif row.text("unit") == "tokens/s" and tokens_of(wanted.model):
+        scale = result.samples_per_s * int(_described(wanted.model)[tokens_of(wanted.model)])
     elif row.text("unit") == "tokens/s" and result.tokens_per_s is not None:
         scale = result.tokens_per_s
     else:
@@ -142,19 +178,24 @@ def simulated(wanted: Configuration) -> Result:
         issue=wanted.framework.issue_s,
         issue_ahead=wanted.framework.issue_ahead,
         overlap=wanted.framework.overlap,
+        layout="channels-last" if wanted.channels_last else "channels-first",
         spread=spread(),
     )
-    return simulate(_model(wanted.model, wanted.fields), _cluster(wanted), plan)
+    fields: dict[str, Any] = dict(wanted.fields)
+    network = _described(wanted.model)
+    if wanted.framework.attention is not None and isinstance(network.get("attention"), dict):
+        fields["attention.kernel"] = wanted.framework.attention
+    return simulate(_model(wanted.model, tuple(fields.items())), _cluster(wanted), plan)
 
 
 @lru_cache(maxsize=256)
-def _model(name: str, fields: tuple[tuple[str, int], ...]) -> Model:
+def _model(name: str, fields: tuple[tuple[str, Any], ...]) -> Model:
     return load_model(name, dict(fields))
 
 
 @lru_cache(maxsize=256)
-def _has_sequence(name: str) -> bool:
-    return "sequence" in load_model(name).description
+def _described(name: str) -> Mapping[str, Any]:
+    return load_model(name).description
 
 
 def _cluster(wanted: Configuration) -> Cluster:

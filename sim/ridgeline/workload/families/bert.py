@@ -16,6 +16,25 @@ from ridgeline.workload.families.blocks import Attention, FeedForward, Residual,
 from ridgeline.workload.families.decoder import Layers, Sequence
 
 
+def stack(
+    b: GraphBuilder,
+    prefix: str,
+    x: str,
+    layers: int,
+    attention: Attention,
+    feed_forward: FeedForward,
+    residual: Residual,
+) -> str:
+    """Write blocks of attention in both directions and a feed-forward network."""
+    for i in range(layers):
+        name = f"{prefix}.{i}"
+        y = attention.build(b, f"{name}.attention", residual.enter(b, f"{name}.norm1", x), causal=False)
+        x = residual.leave(b, f"{name}.attention", f"{name}.norm1", y, x)
+        y = feed_forward.build(b, f"{name}.feed-forward", residual.enter(b, f"{name}.norm2", x))
+        x = residual.leave(b, f"{name}.feed-forward", f"{name}.norm2", y, x)
+    return x
+
+
 class Bert(Network):
     """A stack of transformer blocks between embeddings and the two heads of pre-training."""
 
@@ -48,12 +67,7 @@ class Bert(Network):
         table = b.weight("embedding.weight", (self.vocabulary, self.hidden))
         x = self._embedded(b, tokens, table)
         residual = Residual("layer-norm", first=False, dropout=self.dropout)
-        for i in range(self.layers):
-            name = f"blocks.{i}"
-            y = self.attention.build(b, f"{name}.attention", x, causal=False)
-            x = residual.leave(b, f"{name}.attention", f"{name}.norm1", y, x)
-            y = self.feed_forward.build(b, f"{name}.feed-forward", x)
-            x = residual.leave(b, f"{name}.feed-forward", f"{name}.norm2", y, x)
+        x = stack(b, "blocks", x, self.layers, self.attention, self.feed_forward, residual)
         follows = self._follows(b, x)
         return ops.add(b, "loss", self._filled_in(b, x, table), follows)
 

@@ -66,8 +66,9 @@ class Attention(Strict):
     """Whether the product after attention adds a bias."""
     fused: bool = True
     """Whether queries, keys and values are one matrix product."""
-    kernel: Literal["separate", "flash", "flash-1"] = "separate"
-    """Separate ops, which store the scores, or one op, which does not (FlashAttention-2; flash-1:
+    kernel: Literal["separate", "eager", "flash", "flash-1"] = "separate"
+    """Separate ops, which store the scores (eager: so that dividing and masking them are ops of
+    their own, as programs write it op by op), or one op, which does not (FlashAttention-2; flash-1:
     its first version)."""
     scaled: bool = True
     """Whether scores are divided by the square root of the head size."""
@@ -126,7 +127,7 @@ class Attention(Strict):
         """Write attention between given queries, keys and values."""
         heads, kv_heads = self.heads, self.kv_heads or self.heads
         scale = 1 / math.sqrt(b.shape(q)[2] // heads) if self.scaled else 1.0
-        if self.kernel != "separate" and not positions.table:
+        if self.kernel in {"flash", "flash-1"} and not positions.table:
             return ops.flash_attention(
                 b,
                 f"{name}.flash",
@@ -144,9 +145,21 @@ class Attention(Strict):
         if positions.table:
             distance, layer = positions.distance, f"{name}.relative-bias"
             p = ops.relative_bias(b, layer, p, positions.table, distance, causal=causal)
+        if self.kernel == "eager":
+            p, scale = self._divided_and_masked(b, name, p, scale), 1.0
         p = ops.softmax(b, f"{name}.softmax", p, scale=scale, causal=causal)
         p = dropout(b, f"{name}.dropout", p, self.dropout)
         return ops.attention_context(b, f"{name}.context", p, v, kv_heads, causal=causal)
+
+    def _divided_and_masked(self, b: GraphBuilder, name: str, scores: str, scale: float) -> str:
+        """Divide scores, then add a mask of the keys that every query of a sequence shares."""
+        n, _, _, keys = b.shape(scores)
+        if self.scaled:
+            scores = ops.scale(b, f"{name}.scale", scores, scale)
+        mask = b.input(f"{name}.mask", (n, 1, 1, keys))
+        mask = b.cast(mask, b.format(scores), name)
+        shape = b.shape(scores)
+        return ops.function(b, f"{name}.add-mask", "broadcast-add", (scores, mask), shape)[0]
 
     def _project(
         self, b: GraphBuilder, name: str, parts: tuple[str, ...], x: str, widths: tuple[int, ...]

@@ -1,8 +1,10 @@
-"""Encoder-decoder transformers: the first transformer, and T5.
+"""Encoder-decoder transformers: the first transformer, T5 and BART.
 
 Vaswani et al., Attention is all you need, NIPS 2017, arXiv:1706.03762: post-norm, relu, fixed
 sinusoidal positions. Raffel et al., T5, JMLR 21(140), 2020, arXiv:1910.10683: pre-norm by RMS, no
 biases, a trained bias of the scores for each range of distances, shared by the blocks of a stack.
+Lewis et al., BART, ACL 2020, arXiv:1910.13461: post-norm, gelu, learned positions, embeddings
+normalised.
 """
 
 from __future__ import annotations
@@ -46,11 +48,15 @@ class EncoderDecoder(Network):
     norm: Norm = "layer-norm"
     norm_first: bool = False
     """Norm before each branch and after each stack (pre-norm), or after each sum."""
-    positions: Literal["sinusoidal", "relative"] = "sinusoidal"
+    positions: Literal["sinusoidal", "relative", "learned"] = "sinusoidal"
     ranges: Channels = 32
     """Ranges of relative distances."""
     distance: Channels = 128
     """Distance from which on all share the last range."""
+    max_positions: Sequence | None = None
+    """Rows of the tables of learned positions, one of each stack; by default as many as tokens."""
+    embedding_norm: bool = False
+    """Whether embeddings are normalised before the first block of a stack."""
     tied: bool = True
     """Whether the classifier uses the embedding's weights."""
     dropout: Probability = 0.0
@@ -81,6 +87,13 @@ class EncoderDecoder(Network):
             x = ops.scale(b, f"{stack}.scale", x, math.sqrt(self.hidden))
             waves = b.buffer(f"{stack}.waves", b.shape(x)[1:])
             x = ops.position_embedding(b, f"{stack}.positions", x, waves)
+        elif self.positions == "learned":
+            tokens = b.shape(x)[1]
+            rows = (self.max_positions or tokens, self.hidden)
+            where = b.weight(f"{stack}.positions.weight", rows)
+            x = ops.position_embedding(b, f"{stack}.positions", x, where)
+        if self.embedding_norm:
+            x = norm(b, f"{stack}.embedding-norm", x, self.norm)
         return dropout(b, f"{stack}.embedding-dropout", x, self.dropout)
 
     def _encoder(self, b: GraphBuilder, x: str) -> str:

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels, Image, Network
+from ridgeline.workload.families.pyramid import feature_pyramid
 from ridgeline.workload.families.resnet import Stages
 
 
@@ -43,7 +44,7 @@ class MaskRcnn(Network):
         stages = self.backbone.features(
             b, self.image.images(b), prefix="backbone.", norm=ops.frozen_batch_norm
         )
-        levels = self._pyramid(b, stages)
+        levels = feature_pyramid(b, stages, self.pyramid)
         coarsest = ops.max_pool(b, "pyramid.pool", levels[-1], 1, stride=2)
         losses = [
             *self._proposals(b, [*levels, coarsest]),
@@ -54,20 +55,6 @@ class MaskRcnn(Network):
         for i, other in enumerate(losses[1:], start=1):
             loss = ops.add(b, f"loss-sum{i}", loss, other)
         return loss
-
-    def _pyramid(self, b: GraphBuilder, stages: list[str]) -> list[str]:
-        """Return a feature map for each stage, finest first."""
-        levels: list[str] = []
-        above = ""
-        for i in range(len(stages) - 1, -1, -1):
-            x = ops.conv2d(b, f"pyramid.inner{i}", stages[i], self.pyramid, 1)
-            if above:
-                size = (b.shape(x)[2], b.shape(x)[3])
-                above = ops.upsample(b, f"pyramid.upsample{i}", above, size, "nearest")
-                x = ops.add(b, f"pyramid.add{i}", x, above)
-            above = x
-            levels.insert(0, ops.conv2d(b, f"pyramid.layer{i}", x, self.pyramid, 3, padding=1))
-        return levels
 
     def _proposals(self, b: GraphBuilder, levels: list[str]) -> tuple[str, str]:
         """Write the proposal network, the same on every level, and return its losses."""

@@ -2,7 +2,8 @@
 
 He et al., Deep residual learning for image recognition, CVPR 2016, arXiv:1512.03385, Table 1, in
 torchvision's layout: no biases in convolutions, batch norm after each. `groups` and
-`width_per_group` give ResNeXt (arXiv:1611.05431) and wide ResNets (arXiv:1605.07146). The small
+`width_per_group` give ResNeXt (arXiv:1611.05431) and wide ResNets (arXiv:1605.07146), `squeeze`
+SE-ResNets (arXiv:1709.01507). The small
 networks for CIFAR-10 are those of Section 4.2.
 """
 
@@ -17,6 +18,7 @@ from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import MAX_LAYERS, Channels, Image, Network
+from ridgeline.workload.families.excite import squeeze_excite
 
 _Depth = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
 _Norm = Callable[[GraphBuilder, str, str], str]
@@ -52,6 +54,9 @@ class Stages(Strict):
     """Groups of the 3x3 convolutions of bottlenecks."""
     width_per_group: Annotated[int, Field(ge=1, le=4096)] = 64
     """Channels of each group in the first stage, when `width` is 64."""
+    squeeze: Annotated[int, Field(ge=0, le=4096)] = 0
+    """Channels over the inner features of squeeze and excitation, at the end of each block; 0:
+    without (arXiv:1709.01507)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -125,6 +130,9 @@ class Stages(Strict):
             y = _conv_norm(b, f"{name}.conv{i}", f"{name}.bn{i}", y, conv, norm)
             if i < len(convs):
                 y = ops.relu(b, f"{name}.relu{i}", y)
+        if self.squeeze:
+            width = max(1, convs[-1].filters // self.squeeze)
+            y = squeeze_excite(b, f"{name}.excite", y, width)
         x = self._shortcut(b, f"{name}.downsample", x, _Conv(convs[-1].filters, 1, stride), norm)
         y = ops.add(b, f"{name}.add", y, x)
         return ops.relu(b, f"{name}.relu", y)

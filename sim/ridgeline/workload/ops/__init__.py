@@ -27,6 +27,7 @@ from ridgeline.workload.ops.contraction import (
 )
 from ridgeline.workload.ops.elementwise import activation, add, dropout, gated, multiply, relu
 from ridgeline.workload.ops.embedding import class_token, embedding, gather, position_embedding
+from ridgeline.workload.ops.functions import function
 from ridgeline.workload.ops.interaction import dot_interaction
 from ridgeline.workload.ops.losses import (
     binary_cross_entropy,
@@ -38,16 +39,18 @@ from ridgeline.workload.ops.losses import (
 from ridgeline.workload.ops.normalization import (
     batch_norm,
     frozen_batch_norm,
+    group_norm,
     layer_norm,
     local_response_norm,
     rms_norm,
 )
-from ridgeline.workload.ops.pooling import adaptive_avg_pool, avg_pool, max_pool
+from ridgeline.workload.ops.pooling import adaptive_avg_pool, avg_pool, max_pool, pool_volume
 from ridgeline.workload.ops.recurrent import recurrent
 from ridgeline.workload.ops.regions import roi_align
 from ridgeline.workload.ops.routing import combine, dispatch, share, top_k
 from ridgeline.workload.ops.shape import columns, concat, crop, cut, joint, pad_channels, upsample
 from ridgeline.workload.ops.step import scale, seed, unscale, update
+from ridgeline.workload.ops.volume import conv, conv_transpose
 
 __all__ = [
     "activation",
@@ -64,7 +67,9 @@ __all__ = [
     "columns",
     "combine",
     "concat",
+    "conv",
     "conv2d",
+    "conv_transpose",
     "conv_transpose2d",
     "crop",
     "cross_entropy",
@@ -78,9 +83,11 @@ __all__ = [
     "flash_attention",
     "flop_table",
     "frozen_batch_norm",
+    "function",
     "fused_linear",
     "gated",
     "gather",
+    "group_norm",
     "join_heads",
     "joint",
     "layer_norm",
@@ -90,6 +97,7 @@ __all__ = [
     "mean_squared_error",
     "multiply",
     "pad_channels",
+    "pool_volume",
     "position_embedding",
     "product",
     "recurrent",

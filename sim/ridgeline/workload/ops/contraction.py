@@ -54,7 +54,7 @@ def conv2d(
     elif b.shape(weight := f"{weights_of}.weight") != of_weight:
         raise RidgelineError(f"layer {layer!r}: the weights of {weights_of!r} do not fit")
     shape = (n, filters, loops.h_out, loops.w_out)
-    (y,) = _contract(b, CONV2D, layer, x, weight, [shape], loops)
+    (y,) = contract(b, CONV2D, layer, x, weight, [shape], loops)
     if not bias:
         return y
     return add_bias(b, layer, y, axis=1, shared=weights_of and f"{weights_of}.bias")
@@ -85,7 +85,7 @@ def conv_transpose2d(
     weight = b.weight(f"{layer}.weight", (c, filters, r, s))
     attrs = (("stride_h", u), ("stride_w", v), ("padding_h", p), ("padding_w", q))
     loops = Gemm(n * h * w, filters * r * s, c)
-    (y,) = _contract(b, CONV_TRANSPOSE2D, layer, x, weight, [shape], loops, attrs)
+    (y,) = contract(b, CONV_TRANSPOSE2D, layer, x, weight, [shape], loops, attrs)
     return add_bias(b, layer, y, axis=1) if bias else y
 
 
@@ -114,7 +114,7 @@ def fused_linear(
     *lead, k = b.shape(x)
     weight = b.weight(f"{layer}.weight", (sum(features), k))
     loops = Gemm(math.prod(lead), sum(features), k)
-    ys = _contract(b, GEMM, layer, x, weight, [(*lead, n) for n in features], loops)
+    ys = contract(b, GEMM, layer, x, weight, [(*lead, n) for n in features], loops)
     if not bias:
         return ys
     return tuple(add_bias(b, layer, y, axis=-1, name=f"bias{i}") for i, y in enumerate(ys))
@@ -127,7 +127,7 @@ def product(b: GraphBuilder, layer: str, x: str, weight: str, *, flatten: bool =
     if math.prod(shape) != math.prod(lead) * k:
         raise RidgelineError(f"layer {layer!r}: {list(shape)} does not end in {k} features")
     loops = Gemm(math.prod(lead), features, k)
-    (y,) = _contract(b, GEMM, layer, x, weight, [(*lead, features)], loops)
+    (y,) = contract(b, GEMM, layer, x, weight, [(*lead, features)], loops)
     return y
 
 
@@ -136,7 +136,7 @@ def expert_linears(b: GraphBuilder, layer: str, x: str, features: Sequence[int])
     experts, tokens, k = b.shape(x)
     weight = b.weight(f"{layer}.weight", (experts, sum(features), k))
     loops = Gemm(tokens, sum(features), k, batch=experts)
-    return _contract(b, GEMM, layer, x, weight, [(experts, tokens, n) for n in features], loops)
+    return contract(b, GEMM, layer, x, weight, [(experts, tokens, n) for n in features], loops)
 
 
 def add_bias(
@@ -167,7 +167,7 @@ def add_bias(
     return y
 
 
-def _contract(
+def contract(
     b: GraphBuilder,
     kind: OpKind,
     layer: str,
@@ -177,6 +177,7 @@ def _contract(
     loops: Gemm | Conv,
     attrs: Attrs = (),
 ) -> tuple[str, ...]:
+    """Write one product with weights, whose outputs have `shapes`, in the compute format."""
     compute = b.numerics.compute
     x, weight = operands(b, layer, kind, x, weight, loops)
     names = [f"{layer}.y"] if len(shapes) == 1 else [f"{layer}.y{i}" for i in range(len(shapes))]

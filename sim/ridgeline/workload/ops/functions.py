@@ -124,6 +124,7 @@ def function(
     kept: Sequence[tuple[tuple[int, ...], str]] = (),
     passes: Passes = (),
     attrs: Attrs = (),
+    role: Role = Role.ACTIVATION,
 ) -> tuple[str, ...]:
     """Apply a function of the table to tensors.
 
@@ -135,6 +136,9 @@ def function(
         Number format of the output; by default the widest of the real inputs.
     kept
         Shapes and formats of further outputs: positions, statistics.
+    role
+        Of the output: a weight copy, where weights are brought into another form, whose products
+        then are those with weights.
 
     Returns
     -------
@@ -142,7 +146,7 @@ def function(
     """
     name = name or layer
     real = tuple(b.format(x) for x in inputs if not _discrete(b, x))
-    y = b.activation(f"{name}.y", shape, format_ or widest(real or ("int64",)))
+    y = b.tensor(f"{name}.y", shape, format_ or widest(real or ("int64",)), role)
     more = [
         b.tensor(f"{name}.kept{i}", of, form, Role.ACTIVATION) for i, (of, form) in enumerate(kept)
     ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Passes
 from ridgeline.workload.kinds import Cost, OpKind, register
@@ -60,6 +61,25 @@ def rms_norm(b: GraphBuilder, layer: str, x: str, *, axis: int = -1, epsilon: fl
     saved = (b.activation(f"{layer}.inverse-deviation", tuple(rows), MASTER),)
     attrs = (("epsilon", epsilon), ("axis", axis))
     return _emit(b, RMS_NORM, layer, (x, weight), saved, attrs)
+
+
+def group_norm(b: GraphBuilder, layer: str, x: str, groups: int, *, epsilon: float = 1e-5) -> str:
+    """Normalise groups of channels on axis 1 of each sample; as many as channels: instance norm.
+
+    Wu and He, Group normalization, ECCV 2018, arXiv:1803.08494; Ulyanov, Vedaldi and Lempitsky,
+    Instance normalization, 2016, arXiv:1607.08022. A group does not stay on the chip, so that the
+    input is streamed twice, as by batch norm.
+    """
+    samples, channels, *_ = b.shape(x)
+    if channels % groups:
+        raise RidgelineError(f"layer {layer!r}: {groups} groups do not divide {channels} channels")
+    weights = b.weight(f"{layer}.weight", (channels,)), b.weight(f"{layer}.bias", (channels,))
+    saved = (
+        b.activation(f"{layer}.mean", (samples * groups,), MASTER),
+        b.activation(f"{layer}.inverse-deviation", (samples * groups,), MASTER),
+    )
+    attrs = (("epsilon", epsilon), ("groups", groups))
+    return _emit(b, GROUP_NORM, layer, (x, *weights), saved, attrs, (2, 1, 1))
 
 
 def frozen_batch_norm(b: GraphBuilder, layer: str, x: str) -> str:

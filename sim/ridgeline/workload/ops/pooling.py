@@ -50,6 +50,22 @@ def avg_pool(
     return y
 
 
+def pool_volume(b: GraphBuilder, layer: str, x: str, kernel: int) -> str:
+    """Maximum of windows side by side along all axes of images or volumes [n, c, ...]."""
+    n, c, *sizes = b.shape(x)
+    if len(sizes) == 2:
+        return max_pool(b, layer, x, kernel)
+    if min(sizes) < kernel:
+        raise RidgelineError(f"layer {layer!r}: a window of {kernel} does not fit on {sizes}")
+    shape = (n, c, *[size // kernel for size in sizes])
+    y = b.activation(f"{layer}.y", shape, b.format(x))
+    indices = b.tensor(f"{layer}.indices", shape, "int64", Role.ACTIVATION)
+    flops = MAX_POOL.forward.of(b.elements(y) * kernel ** len(sizes))
+    attrs = (("kernel", kernel),)
+    b.emit(MAX_POOL, layer, (x,), (y, indices), flops=flops, attrs=attrs)
+    return y
+
+
 def adaptive_avg_pool(b: GraphBuilder, layer: str, x: str, size: Pair = 1) -> str:
     """Mean of size x size windows that cover the image; size 1 is global average pooling."""
     n, c, h, w = image(layer, b.shape(x))

@@ -201,6 +201,7 @@ def _upsample_gradient(g: GradientBuilder, op: Op) -> None:
         g.derive(kind, op, (x,), (g.gradient(y),), flops=kind.gradient.of(g.elements(y)))
 
 
+LAYOUT = register(OpKind("layout", None))  # channels last, or first again; after autodiff
 CONCAT = register(OpKind("concat", _concat_gradient))
 SPLIT = register(OpKind("split", _split_gradient))  # also the gradient of "concat"
 CUT = register(OpKind("cut", _cut_gradient))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from ridgeline.errors import RidgelineError
 
 Pair = int | tuple[int, int]
@@ -45,3 +48,54 @@ def check(
             f"layer {layer!r}: a window of {reach[0]} x {reach[1]} does not fit on images of"
             f" {h} x {w} with padding {p} x {q}"
         )
+
+
+class Folded(NamedTuple):
+    """The loops of a convolution as those of a 2-D one, by the names of `Conv`, but for groups."""
+
+    batch: int
+    c_in: int
+    h_in: int
+    w_in: int
+    c_out: int
+    r: int
+    s: int
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    taps: int
+
+
+def folded(
+    x: Sequence[int],
+    weight: Sequence[int],
+    out: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+) -> Folded:
+    """Describe a convolution of 1 to 3 axes as a 2-D one with the same products.
+
+    One axis is an image of one row. Of three axes the first is folded away: its outputs count as
+    images, its filter taps as channels (im2col along that axis). Padding that differs between the
+    two sides becomes part of the image. `x` [n, c, ...], `weight` [f, c / groups, ...].
+    """
+    n, c, *sizes = x
+    f, _, *taps = weight
+    stride, dilation, padding = list(stride), list(dilation), list(padding)
+    if len(sizes) == 1:
+        sizes, taps = [1, *sizes], [1, *taps]
+        stride, dilation, padding = [1, *stride], [1, *dilation], [(0, 0), *padding]
+    deep = 1
+    while len(sizes) > 2:
+        n, c, deep = n * out[len(out) - len(sizes)], c * taps[0], deep * taps[0]
+        sizes, taps = sizes[1:], taps[1:]
+        stride, dilation, padding = stride[1:], dilation[1:], padding[1:]
+    for axis, (before, after) in enumerate(padding):
+        if before != after:
+            sizes[axis] += before + after
+            padding[axis] = (0, 0)
+    (p, _), (q, _) = padding
+    return Folded(
+        n, c, *sizes, f, *taps, (stride[0], stride[1]), (p, q), (dilation[0], dilation[1]), deep
+    )

@@ -104,7 +104,7 @@ def _separate(
 def _conv(w: Writer, step: Step) -> None:
     a = step.attrs
     loops = Conv(a["n"], a["c"], a["h"], a["w"], a["f"], a["r"], a["s"], a["stride"],
-                 a["padding"], a["dilation"], a["groups"])  # fmt: skip
+                 a["padding"], a["dilation"], a["groups"], a.get("taps", 1))  # fmt: skip
     parts = [w.compute(x) for x in step.inputs]
     w.put(CONV2D, step, parts, w.b.numerics.compute, loops=loops, flops=0)
 

@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from ridgeline.errors import ConfigError
 from ridgeline.workload.trace import onnx_sequences
 from ridgeline.workload.trace.ir import Capture, Kind, Origin, Recorder
+from ridgeline.workload.trace.onnx_folded import Table
 from ridgeline.workload.trace.onnx_layers import LAYERS
 from ridgeline.workload.trace.onnx_ops import SIMPLE, Node
 from ridgeline.workload.trace.onnx_weights import Weights
@@ -154,6 +155,12 @@ class Walk:
         for node in self.graph.nodes:
             self._visit(node)
         last = self._loss(loss)
+        norms = sum(s.kind == "batch-norm" and s.source == "Conv" for s in self.recorder.steps)
+        if norms:
+            self.notes.append(f"{norms} batch normalisations were put back behind convolutions")
+        if self.graph.weights.tables:
+            tables = ", ".join(self.graph.weights.tables)
+            self.notes.append(f"lookups that were computed ahead were put back: {tables}")
         return Capture(
             self.recorder.values, tuple(self.recorder.steps), last, self.batch, tuple(self.notes)
         )
@@ -177,10 +184,21 @@ class Walk:
                     float(values.reshape(-1)[0]) if values.size == 1 and kind == "real" else None
                 )
             origin = self.graph.weights.origin(tensor.name)
-            self.recorder.value(shape, kind, origin, tensor.name, number)
+            if table := self.graph.weights.tables.get(tensor.name):
+                self.known.pop(tensor.name, None)
+                self._declare_lookup(tensor.name, table, shape)
+            else:
+                self.recorder.value(shape, kind, origin, tensor.name, number)
         self._declare_merged()
         for name, first in self.graph.weights.tied.items():
             self.recorder.step("view", "", (first,), (name,))
+
+    def _declare_lookup(self, name: str, table: Table, shape: tuple[int, ...]) -> None:
+        """Put back a table whose rows an exporter has copied to their places."""
+        rows = self.recorder.value(table, "real", "weight", f"{name}.table")
+        self.recorder.value(shape, "real", "made", name)
+        kind = "view" if table.rows == 1 else "gather-elements"
+        self.recorder.step(kind, "", (rows,), (name,), "folded lookup")
 
     def _declare_merged(self) -> None:
         """Give every node its own of the vectors that the file stores once."""
@@ -215,8 +233,11 @@ class Walk:
             single = values.size == 1 and values.dtype.kind == "f"
             number = float(values.reshape(-1)[0]) if single else None
             origin: Origin = "constant" if name in self.known else "made"
+            if name in self.graph.weights.copies:
+                origin = self.graph.weights.origin(name)
             self.recorder.value(shape, kind_of(of.elem_type), origin, name, number)
-        if not all(name in self.known for name in outputs):
+        copied = set(outputs) <= self.graph.weights.copies.keys()
+        if not copied and not all(name in self.known for name in outputs):
             inputs = [name for name in node.input if name]
             handler = HANDLERS.get(node.op_type) if node.domain in {"", "ai.onnx"} else None
             view = Node(node, self.recorder, self.known, self.graph.weights)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.trace import windows
+from ridgeline.workload.trace.onnx_folded import has_norm
 from ridgeline.workload.trace.onnx_ops import Handler, Node
 
 
@@ -76,7 +77,23 @@ def _conv(n: Node) -> None:
     dilation = n.attrs.get("dilations", [1] * axes)
     padding = _pads(n, axes, out[2:], (x[2:], w[2:], stride, dilation))
     group = int(n.attrs.get("group", 1))
-    _biased(n, "conv", windows.conv_loops(x, w, out, stride, padding, dilation, group))
+    loops = windows.conv_loops(x, w, out, stride, padding, dilation, group)
+    if n.has(2) and has_norm(*n.node.input[1:3]):
+        _normed(n, n.inner("conv", n.inputs[:2], out, **loops))
+    else:
+        _biased(n, "conv", loops)
+
+
+def _normed(n: Node, made: str) -> None:
+    """Put batch normalisation back behind a convolution: four vectors for the bias."""
+    shift = n.all[2]
+    channels = n.shape()[1]
+    rest = [
+        n.recorder.value((channels,), "real", origin, f"{shift}.{what}")
+        for what, origin in (("scale", "weight"), ("mean", "buffer"), ("variance", "buffer"))
+    ]
+    inputs = [made, rest[0], shift, *rest[1:]]
+    n.emit("batch-norm", inputs, channels=channels, running=True)
 
 
 def _conv_transpose(n: Node) -> None:

@@ -6,7 +6,8 @@ normalisation or a lookup; a table of several axes that only multiplies (the cos
 positions) is a constant, and so are the running statistics of batch normalisation.
 
 Exporters store tied weights twice, once transposed. Two matrices of swapped shapes are one if all
-of a few hundred elements, spread over them, are equal.
+of a few hundred elements, spread over them, are equal. Equal vectors they store once, for each of
+their readers by an Identity or directly: then they are as many weights as there are readers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from ridgeline.workload.trace.ir import Origin
+from ridgeline.workload.trace.onnx_folded import LARGEST, Table, folded, is_made_up
 from ridgeline.workload.trace.protobuf import Place
 
 _REAL_TYPES: Mapping[int, Any] = {
@@ -45,6 +47,9 @@ _PASSES_ON = frozenset(
         "Concat",
     ]
 )
+_WITH_MATRICES = frozenset(
+    ["MatMul", "Gemm", "Einsum", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN"]
+)
 _SCALES_ONLY = frozenset({"Mul", "Div", "Where", "Pow"})
 _SAMPLES = 256
 
@@ -59,9 +64,14 @@ class Weights:
         self._places, self._path = places, path
         self.leaves: dict[str, tuple[str, ...]] = {}
         """Initializers that a value is made of, by copies and views alone."""
+        self.copies = self._find_copies(nodes)
+        """Results of Identity that are weights of their own."""
+        self._tensors |= {y: self._tensors[x] for y, x in self.copies.items()}
         self._trained = self._find_trained(model, nodes)
-        self.merged = self._find_merged(nodes)
+        self.tables = self._find_tables(nodes)
+        """Lookups with constant positions that an exporter computed ahead, by initializer."""
         self.tied = self._find_tied()
+        self.merged = self._find_merged(nodes)
 
     def origin(self, name: str) -> Origin:
         """Where an initializer's values come from."""
@@ -77,16 +87,54 @@ class Weights:
         shared = [x for x in node.input if x in self.merged]
         return {x: f"{x}.{node.name or node.output[0]}" for x in shared}
 
+    def _find_copies(self, nodes: Sequence[Any]) -> dict[str, str]:
+        """Return the vectors that are stored once and copied for a weight of another name."""
+        return {
+            node.output[0]: node.input[0]
+            for node in nodes
+            if node.op_type == "Identity"
+            and node.input[0] in self._tensors
+            and self._may_train(self._tensors[node.input[0]])
+            and _is_vector(self._tensors[node.input[0]])
+        }
+
+    def _find_tables(self, nodes: Sequence[Any]) -> dict[str, Table]:
+        """Find what was looked up or masked ahead among what only adds to activations."""
+        inside = {name for node in nodes if node.op_type in _WITH_MATRICES for name in node.input}
+        added = {x for node in nodes if node.op_type in {"Add", "Where"} for x in node.input}
+        tables: dict[str, Table] = {}
+        for name in sorted(self._trained - inside):
+            tensor = self._tensors[name]
+            if _is_vector(tensor) or not (name in added or is_made_up(name)):
+                continue
+            size = int(np.prod(tensor.dims, dtype=np.int64))
+            values = self._sample(name, np.arange(size)) if size <= LARGEST else None
+            if values is None:
+                continue
+            values = values.reshape(tuple(tensor.dims))
+            found = folded(values, is_added=name in added)
+            if not is_made_up(name) and (found != "mask" or values.min() == 0):
+                continue  # named by the network: a weight, unless it hides something
+            if found == "mask":
+                self._trained.discard(name)
+            elif found is not None:
+                tables[name] = found
+        return tables
+
     def _find_merged(self, nodes: Sequence[Any]) -> set[str]:
         """Vectors that several nodes read, in a graph whose nodes share no matrix."""
         readers: dict[str, int] = {}
         for node in nodes:
             for name in node.input:
-                if name in self._trained and node.op_type not in {"Gather", *_PASSES_ON}:
+                if name not in self._trained or name in self.copies or node.op_type == "Gather":
+                    continue
+                if not _is_vector(self._tensors[name]) or node.op_type not in _PASSES_ON:
                     readers[name] = readers.get(name, 0) + 1
         several = {name for name, count in readers.items() if count > 1}
-        matrices = any(len(self._tensors[name].dims) > 1 for name in several)
-        return set() if matrices else several
+        several -= self.tables.keys()
+        matrices = any(not _is_vector(self._tensors[name]) for name in several)
+        shared = any(self._tensors[x].dims == self._tensors[y].dims for x, y in self.tied.items())
+        return set() if matrices or shared else several
 
     def layer(self, node: Any) -> str:
         """Path of the module that a node belongs to: from its weights' names, or its own."""
@@ -113,6 +161,7 @@ class Weights:
         roots: dict[str, tuple[str, ...]] = {
             name: (name,) for name, t in self._tensors.items() if self._may_train(t)
         }
+        copied = set(self.copies)
         trained: set[str] = set()
         for node in nodes:
             meets = not of_batch.isdisjoint(node.input)
@@ -120,7 +169,7 @@ class Weights:
             if meets:
                 for i, sources in enumerate(found):
                     trained.update(x for x in sources if self._takes_weight(node, i, x))
-            elif node.op_type in _PASSES_ON:
+            elif node.op_type in {"Add", *_PASSES_ON} and copied.isdisjoint(node.output):
                 passed = tuple(dict.fromkeys(x for sources in found for x in sources))
                 roots.update(dict.fromkeys(node.output, passed))
         self.leaves = roots
@@ -135,33 +184,28 @@ class Weights:
         if node.op_type == "BatchNormalization":
             return position in {1, 2}
         if node.op_type in _SCALES_ONLY:
-            dims = self._tensors[name].dims
-            return bool(max(dims) == int(np.prod(dims, dtype=np.int64)))
+            return _is_vector(self._tensors[name])
         return node.op_type not in {"Resize", "Clip", "Pad", "OneHot"}
 
     def _find_tied(self) -> dict[str, str]:
-        """Return the initializers that are another one transposed, by name."""
-        shapes: dict[tuple[int, ...], list[str]] = {}
-        for name in self._tensors:
-            if name in self._trained and len(self._tensors[name].dims) == 2:
-                shape = tuple(int(d) for d in self._tensors[name].dims)
-                shapes.setdefault(shape, []).append(name)
+        """Return the matrices that are another one, or another one transposed, by name."""
+        first: dict[Any, str] = {}
         tied: dict[str, str] = {}
-        for (rows, columns), names in shapes.items():
-            for other in shapes.get((columns, rows), ()):
-                for name in names:
-                    free = name < other and name not in tied and other not in tied
-                    if free and self._equal(name, other, rows, columns):
-                        first, second = (other, name) if "::" in name else (name, other)
-                        tied[second] = first
+        names = [n for n in self._tensors if n in self._trained and len(self._tensors[n].dims) == 2]
+        for name in sorted(names, key=lambda name: "::" in name or is_made_up(name)):
+            rows, columns = (int(d) for d in self._tensors[name].dims)
+            where = np.linspace(0, rows * columns - 1, _SAMPLES).astype(np.int64)
+            found = self._sample(name, where)
+            if found is None or np.ptp(found) == 0:
+                continue
+            key = (rows, columns, found.tobytes())
+            if key in first:
+                tied[name] = first[key]
+                continue
+            first[key] = name
+            i, j = where // rows, where % rows  # of the transposed matrix [columns, rows]
+            first.setdefault((columns, rows, self._sample(name, j * columns + i).tobytes()), name)
         return tied
-
-    def _equal(self, name: str, other: str, rows: int, columns: int) -> bool:
-        """Compare elements (i, j) of one with (j, i) of the other."""
-        where = np.linspace(0, rows * columns - 1, _SAMPLES).astype(np.int64)
-        i, j = where // columns, where % columns
-        a, b = self._sample(name, i * columns + j), self._sample(other, j * rows + i)
-        return a is not None and b is not None and bool(np.array_equal(a, b)) and np.ptp(a) > 0
 
     def _sample(self, name: str, where: Any) -> Any:
         """Elements of an initializer, without reading it all; None if it is stored elsewhere."""
@@ -175,3 +219,8 @@ class Weights:
             return None
         data = np.memmap(self._path, dtype, "r", place.offset, (place.size // dtype.itemsize,))
         return np.array(data[where])
+
+
+def _is_vector(tensor: Any) -> bool:
+    """Tell whether a tensor has one axis of more than one element."""
+    return bool(max(tensor.dims) == int(np.prod(tensor.dims, dtype=np.int64)))

@@ -9,18 +9,25 @@ known ones or primitives are left. `Tape` names the tensors, and follows writes 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.trace.ir import Kind, Origin, Recorder
+from ridgeline.workload.trace.torch_known import Known
+from ridgeline.workload.trace.torch_shapes import SHAPES
 
 Handler = Callable[["Call"], None]
 
@@ -159,57 +166,6 @@ def _tensors(value: Any) -> list[Any]:
     return [t for item in value for t in _tensors(item)] if isinstance(value, list | tuple) else []
 
 
-class Known:
-    """Real values of small tensors that depend on code alone: masks, positions, flags.
-
-    Code that looks at one of them (is this mask causal?) gets its answer; random numbers are 0.5.
-    """
-
-    limit = 2**22
-    """Elements of the largest tensor that is computed."""
-
-    def __init__(self) -> None:
-        self._real: dict[int, tuple[Any, Any]] = {}  # fake tensor and its values, by id
-
-    def learn(self, fake: Any, real: Any) -> None:
-        """Keep the values of tensors."""
-        if isinstance(fake, torch.Tensor) and isinstance(real, torch.Tensor):
-            if fake.shape == real.shape and real.numel() <= self.limit:
-                self._real[id(fake)] = (fake, real)
-        elif isinstance(fake, list | tuple) and isinstance(real, list | tuple):
-            for one, other in zip(fake, real, strict=False):
-                self.learn(one, other)
-
-    def run(self, func: Any, name: str, args: Any, kwargs: Any) -> tuple[bool, Any]:
-        """Compute an operator whose tensors are all known; tell whether it was."""
-        leaves = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-        if any(id(x) not in self._real for x in leaves) or not self._small(args, kwargs):
-            self._forget(name, args)
-            return False, None
-        args, kwargs = tree_map_only(torch.Tensor, lambda x: self._real[id(x)][1], (args, kwargs))
-        with _disable_current_modes(), torch.inference_mode():
-            try:
-                real = func(*args, **kwargs)
-                if name.strip("_") in _RANDOM and isinstance(real, torch.Tensor):
-                    real.fill_(0.5)
-            except (RuntimeError, NotImplementedError, IndexError, ValueError):
-                return False, None  # the fake tensors will complain, or do without
-        return True, real
-
-    def _forget(self, name: str, args: Any) -> None:
-        """Forget a tensor that is overwritten by what nobody knows."""
-        if name.endswith("_") and args and isinstance(args[0], torch.Tensor):
-            self._real.pop(id(args[0]), None)
-
-    def _small(self, args: Any, kwargs: Any) -> bool:
-        """Tell whether no argument asks for a large tensor; views and sums of small ones are."""
-        sizes = [x for x in tree_leaves((args, kwargs)) if isinstance(x, int)]
-        return math.prod(max(abs(x), 1) for x in sizes) <= self.limit
-
-
-_RANDOM = frozenset({"rand", "rand_like", "randn", "randn_like", "uniform", "bernoulli", "normal"})
-
-
 class Listener(TorchDispatchMode):  # type: ignore[misc]
     """Records every operator while it is active.
 
@@ -223,6 +179,7 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
         self, tape: Tape, fake: FakeTensorMode, handlers: Mapping[str, Handler], fallback: Handler
     ) -> None:
         super().__init__()
+        self.supports_higher_order_operators = True
         self.tape, self.fake = tape, fake
         self.handlers, self.fallback = handlers, fallback
         self.path: list[str] = []
@@ -232,7 +189,10 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
         self.known = Known()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         args, kwargs = tree_map_only(torch.Tensor, self.faked, (args, kwargs or {}))
+        if isinstance(func, HigherOrderOperator):
+            return self._higher(func, args)
         if func.namespace == "prim":
             return func(*args, **kwargs)
         name = func._schema.name.rpartition("::")[2]
@@ -247,9 +207,11 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
         known, real = self.known.run(func, name, args, kwargs)
         if known and not isinstance(real, torch.Tensor | list | tuple):
             return real
-        with self.fake:
-            out = _SHAPES[name](*args) if name in _SHAPES else func(*args, **kwargs)
+        inference = all(x.is_inference() for x in given)  # views of other tensors must be such, too
+        with torch.inference_mode(inference):
+            out = self._faked_result(func, name, args, kwargs, real if known else None)
         self.known.learn(out, real)
+        self.known.suppose(name, bound, out)
         call = Call(self.tape, layer, f"{func.namespace}.{name}", bound, out)
         if before:
             self.tape._bind(args[0], before)
@@ -258,12 +220,45 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
             self.tape.written(args[0], call.result)
         return out
 
+    def _higher(self, func: Any, args: Any) -> Any:
+        """Record attention whose scores a function changes; others take code as an argument."""
+        self.where = layer = self.path[-1] if self.path else ""
+        name = func.name()
+        handler = self.handlers.get(name)
+        if handler is None:
+            raise RidgelineError(
+                f"{layer or 'the module'}: the operator {name!r}, which takes code as an argument,"
+                " cannot be traced; call the code itself"
+            )
+        with self.fake:
+            out = SHAPES[name](*args)
+        handler(Call(self.tape, layer, name, dict(zip(_NAMES[name], args, strict=False)), out))
+        return out
+
+    def _faked_result(self, func: Any, name: str, args: Any, kwargs: Any, real: Any) -> Any:
+        """Return what an operator gives, without data.
+
+        Where its shape is known by values alone, it is that of its real result.
+        """
+        args = self.known.with_positions(name, args, self.fake)
+        shape = SHAPES.get(f"{name}.{func._overloadname}", SHAPES.get(name))
+        with self.fake:
+            if shape is not None:
+                return shape(*args, **kwargs)
+            try:
+                return func(*args, **kwargs)
+            except (DataDependentOutputException, DynamicOutputShapeException):
+                if real is None:
+                    raise
+            self.known.decided()
+            return tree_map_only(torch.Tensor, lambda x: torch.empty(x.shape, dtype=x.dtype), real)
+
     def faked(self, tensor: Any) -> Any:
         """Return a fake tensor in place of one that is real or on the meta device."""
         if isinstance(tensor, FakeTensor):
             return tensor
         if id(tensor) not in self._faked:
-            with self.fake:
+            with self.fake, torch.inference_mode(tensor.is_inference()):
                 fake = torch.empty(tensor.shape, dtype=tensor.dtype)
             if not tensor.is_meta:
                 self.known.learn(fake, tensor)
@@ -282,6 +277,8 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
             def leave(*_: Any) -> None:
                 self.path.pop()
 
+            if isinstance(part, torch.jit.ScriptModule):
+                continue  # takes no hooks: its operators count to the module around it
             hooks += [
                 part.register_forward_pre_hook(enter),
                 part.register_forward_hook(leave, always_call=True),
@@ -293,15 +290,8 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
                 hook.remove()
 
 
-def _grouped_product(a: Any, b: Any, *_: Any) -> Any:
-    """Rows of groups [rows, k] with a matrix for each group [groups, k, n]."""
-    if b.ndim == 2:
-        raise RidgelineError("products of groups of columns are not modelled")
-    return torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype)
-
-
-# Operators that refuse to run on fake tensors of some types, by what they return.
-_SHAPES: Mapping[str, Callable[..., Any]] = {"_grouped_mm": _grouped_product}
+_NAMES = {"flex_attention": ("query", "key", "value", "score_mod", "block_mask", "scale")}
+"""Arguments of operators that take code, which have no schema."""
 
 
 def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

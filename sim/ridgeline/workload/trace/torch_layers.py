@@ -11,7 +11,7 @@ from ridgeline.workload.trace.torch_capture import Call, Handler, kind_of, shape
 
 
 def _linear(c: Call) -> None:
-    x, w = c.shape("input"), c.shape("weight")
+    x, w = tuple(c.args["input"].shape), tuple(c.args["weight"].shape)
     names = [str(c.tensor("input")), str(c.tensor("weight"))]
     _product(c, names, (1, math.prod(x[:-1]), w[0] if len(w) > 1 else 1, x[-1]), "bias")
 
@@ -20,6 +20,8 @@ def _product(
     c: Call, names: Sequence[str], loops: tuple[int, int, int, int], bias: str = ""
 ) -> None:
     batch, m, n, k = loops
+    if c.out.dtype.is_complex:  # [Re, Im] with [[Re, Im], [-Im, Re]]: eight FLOP for each of m n k
+        n, k = 2 * n, 2 * k
     attrs = {"m": m, "n": n, "k": k, "batch": batch}
     if kind_of(c.out) != "real":
         c.emit("integer", names)
@@ -32,11 +34,11 @@ def _product(
 
 def _matmul(first: str = "self", second: str = "other", bias: str = "") -> Handler:
     def handle(c: Call) -> None:
-        a, b = c.shape(first), c.shape(second)
+        a, b, out = (tuple(x.shape) for x in (c.args[first], c.args[second], c.out))
         names = [str(c.tensor(first)), str(c.tensor(second))]
         rows, k = (a[-2] if len(a) > 1 else 1), a[-1]
         columns = b[-1] if len(b) > 1 else 1
-        lead = math.prod(shape_of(c.out)) // (rows * columns)
+        lead = math.prod(out) // max(rows * columns, 1)
         if math.prod(b[:-2]) == 1 or len(b) < 3:
             loops = (1, lead * rows, columns, k)
         elif math.prod(a[:-2]) == 1 and lead > 1:  # a weight times many matrices
@@ -53,6 +55,14 @@ def _grouped(c: Call) -> None:
     rows, k = c.shape("self")[-2:]
     names = [str(c.tensor("self")), str(c.tensor("mat2"))]
     c.emit("matmul", names, m=rows, n=shape_of(c.out)[-1], k=k, batch=1)
+
+
+def _distances(c: Call) -> None:
+    """Euclidean distances of all pairs of rows: a product and the lengths of the rows."""
+    names, (m, k), n = c.tensors(), c.shape("x1")[-2:], c.shape("x2")[-2]
+    batch = math.prod(c.shape("x1")[:-2])
+    inner = c.emit_inner("matmul", names, shape_of(c.out), m=m, n=n, k=k, batch=batch)
+    c.emit("sqrt", [inner])
 
 
 def _outer(c: Call) -> None:
@@ -150,8 +160,11 @@ def _recurrent(c: Call) -> None:
     *lead, _ = shape_of(x)
     time_first = packed or not c.get("batch_first", False)
     n, time = (1, 1) if len(lead) < 2 else (lead[1], lead[0]) if time_first else (lead[0], lead[1])
-    if packed or len(lead) == 1:
-        n, time = (lead[0], 1) if packed else (1, lead[0])
+    if packed:  # rows of all timesteps, as many sequences in each
+        time = shape_of(c.args["batch_sizes"])[0]
+        n = lead[0] // time
+    elif len(lead) == 1:
+        n, time = 1, lead[0]
     name = tape.name(x)
     layers, both = int(c.args["num_layers"]), bool(c.args["bidirectional"])
     directions = 2 if both else 1
@@ -247,6 +260,8 @@ LAYERS: dict[str, Handler] = {
     "addmm": _matmul("mat1", "mat2", "self"),
     "baddbmm": _matmul("batch1", "batch2", "self"),
     "_grouped_mm": _grouped,
+    "_euclidean_dist": _distances,
+    "vdot": _matmul(second="other"),
     "outer": _outer,
     "ger": _outer,
     **dict.fromkeys(["conv1d", "conv2d", "conv3d", "convolution", "_convolution"], _conv),

@@ -196,6 +196,28 @@ def _attention(c: Call) -> None:
     )  # fmt: skip
 
 
+def _flex_attention(c: Call) -> None:
+    """Attention whose scores a function changes: in full, whatever blocks a mask leaves out."""
+    c.args.setdefault("scale", None)
+    (c.out, *_) = c.out
+    _attention(c)
+
+
+def _packed(c: Call) -> None:
+    """Rows of sequences by timestep: an order of the same elements."""
+    x = str(c.tensor("input"))
+    c.tape.step("view", c.layer, (x,), (c.tape.made(c.out[0]),), c.source)
+    c.tape.declare(c.out[1], "constant")
+
+
+def _unpacked(c: Call) -> None:
+    x = str(c.tensor("data"))
+    same = c.out[0].numel() == c.args["data"].numel()
+    kind = "view" if same else "pad"
+    c.tape.step(kind, c.layer, (x,), (c.tape.made(c.out[0]),), c.source)
+    c.tape.declare(c.out[1], "constant")
+
+
 def _pool(kind: str) -> Handler:
     def handle(c: Call) -> None:
         out = shape_of(c.out[0] if isinstance(c.out, tuple) else c.out)
@@ -286,6 +308,9 @@ SIMPLE: dict[str, Handler] = {
     "log_softmax": _softmax("log-softmax"),
     "_log_softmax": _softmax("log-softmax"),
     "scaled_dot_product_attention": _attention,
+    "flex_attention": _flex_attention,
+    "_pack_padded_sequence": _packed,
+    "_pad_packed_sequence": _unpacked,
     **_all([f"max_pool{d}d{s}" for d in "123" for s in ("", "_with_indices")], _pool("max-pool")),
     **_all([f"adaptive_max_pool{d}d" for d in "123"], _pool("max-pool")),
     **_all([f"avg_pool{d}d" for d in "123"], _pool("avg-pool")),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
@@ -15,14 +18,17 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.nn import functional
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload import optimizers
 from ridgeline.workload.model import Model
-from ridgeline.workload.trace.ir import Capture, Origin
-from ridgeline.workload.trace.network import Attention, traced_model
+from ridgeline.workload.trace.ir import Capture, Origin, resolved
+from ridgeline.workload.trace.network import Attention, TraceWarning, traced_model
+from ridgeline.workload.trace.symbolic import merge
 from ridgeline.workload.trace.torch_capture import Listener, Tape, kind_of
+from ridgeline.workload.trace.torch_known import EVEN
 from ridgeline.workload.trace.torch_layers import LAYERS
 from ridgeline.workload.trace.torch_ops import SIMPLE, unknown
 
@@ -33,6 +39,8 @@ _CRITERIA: dict[str, Callable[..., Any]] = {
     "bce": functional.binary_cross_entropy_with_logits,
     "smooth-l1": functional.smooth_l1_loss,
 }
+_EXPERTS = 64
+"""What batches are multiplied with so that experts get whole numbers of rows."""
 BatchDim = int | Sequence[int | None]
 
 
@@ -95,21 +103,32 @@ class Example:
         of = type(self.module)
         name = name or of.__name__
         citation = f"traced from the PyTorch module {of.__module__}.{of.__qualname__}"
+        captures = self.captures(loss, name)
+        for note in captures[0].notes:
+            warnings.warn(f"{name}: {note}", TraceWarning, stacklevel=4)
         return traced_model(
-            self.captures(loss, name), name, citation,
+            captures, name, citation,
             optimizer=optimizer, strict=strict, attention=attention,
         )  # fmt: skip
 
     def captures(self, loss: Any, name: str) -> list[Capture]:
         """Trace at three batch sizes, or at the example's where that is not possible."""
+        found = self._captures(loss, name, 1)
+        if EVEN in found[0].notes and not _of_any_batch(found):
+            with suppress(RidgelineError):  # as many rows for each of the experts
+                larger = self._captures(loss, name, _EXPERTS)
+                return larger if _of_any_batch(larger) else found
+        return found
+
+    def _captures(self, loss: Any, name: str, factor: int) -> list[Capture]:
         if self.batch == 1:  # axes of one element have rules of their own
             try:
-                return [self.capture(loss, name, batch) for batch in (2, 3, 4)]
+                return [self.capture(loss, name, batch * factor) for batch in (2, 3, 4)]
             except RidgelineError:
                 return [self.capture(loss, name, 1)]
-        captures = [self.capture(loss, name, self.batch)]
+        captures = [self.capture(loss, name, self.batch * factor)]
         try:
-            captures += [self.capture(loss, name, self.batch * i) for i in (2, 3)]
+            captures += [self.capture(loss, name, self.batch * factor * i) for i in (2, 3)]
         except RidgelineError:
             return captures[:1]
         return captures
@@ -118,7 +137,7 @@ class Example:
         """Record one forward pass with loss."""
         tape, fake = Tape(), FakeTensorMode(allow_non_fake_inputs=True)
         listener = Listener(tape, fake, HANDLERS, unknown)
-        with _training(self.module), _quiet(), fake, torch.inference_mode():
+        with _training(self.module), _as_written(), _quiet(), fake, torch.inference_mode():
             state = _fake_state(self.module, tape, listener)
             args, kwargs = self._fake_inputs(tape, batch)
             try:
@@ -131,13 +150,20 @@ class Example:
             except RidgelineError:
                 raise
             except Exception as error:
+                if "does not require grad" in str(error):
+                    raise RidgelineError(
+                        f"{name}: {listener.where or 'forward'!r} asks for gradients while it runs"
+                        " (torch.autograd.grad, backward): only the forward pass is recorded, and"
+                        " the gradients of gradients are not derived"
+                    ) from error
                 where = f" in {listener.where!r}" if listener.where else ""
                 raise RidgelineError(
                     f"{name} fails{where} on example inputs of batch {batch}:"
                     f" {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
                 ) from error
             result = tape.name(scalar)
-        return Capture(dict(tape.values), tuple(tape.steps), result, batch)
+        notes = tuple(listener.known.notes)
+        return Capture(dict(tape.values), tuple(tape.steps), result, batch, notes)
 
     def _fake_inputs(self, tape: Tape, batch: int) -> Any:
         leaves = list(self.leaves)
@@ -148,6 +174,10 @@ class Example:
             leaves[i] = torch.empty(shape, dtype=leaves[i].dtype)
             tape.declare(leaves[i], "input", self.names[i])
         return tree_unflatten(leaves, self.form)
+
+
+def _of_any_batch(captures: Sequence[Capture]) -> bool:
+    return not merge([resolved(capture) for capture in captures]).fixed_because
 
 
 @contextmanager
@@ -161,6 +191,23 @@ def _training(module: Any) -> Iterator[None]:
     finally:
         for part, mode in modes.items():
             part.training = mode
+
+
+@contextmanager
+def _as_written() -> Iterator[None]:
+    """Keep modules from moving themselves to a type or device, and from compiling what they run.
+
+    The formats of a step are those of its precision.
+    """
+    modules = sys.modules.get("torch.nn.attention.flex_attention")  # if anything uses it
+    flex = modules or SimpleNamespace(_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG=False)
+    before = torch.nn.Module._apply, flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG
+    torch.nn.Module._apply = lambda self, *_, **__: self
+    flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
+    try:
+        yield
+    finally:
+        torch.nn.Module._apply, flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = before
 
 
 @contextmanager
@@ -184,7 +231,8 @@ def _fake_state(module: Any, tape: Tape, listener: Listener) -> dict[str, Any]:
             if id(tensor) not in made:
                 made[id(tensor)] = torch.empty(tensor.shape, dtype=tensor.dtype)
                 if not trains and not tensor.is_meta:
-                    listener.known.learn(made[id(tensor)], tensor.detach().clone())
+                    with _disable_current_modes():
+                        listener.known.learn(made[id(tensor)], tensor.detach().clone())
                 held: Origin = "frozen" if trains else "buffer"
                 tape.declare(
                     made[id(tensor)], "weight" if trains and tensor.requires_grad else held, name

@@ -1,0 +1,77 @@
+"""Images whose channels come first, on tensor cores that want them last.
+
+Kernels on tensor cores read images pixel by pixel, all channels of a pixel side by side. A framework
+that keeps them channel by channel makes the library copy what a convolution reads and what it
+writes into the other order, by kernels before and after it (NVIDIA, Convolutional Layers User's
+Guide, "Tensor Layouts In Memory: NCHW vs NHWC"). Weights, which are small, are left out, and so are
+depthwise convolutions, which have kernels for either order. Ordinary cores have kernels for either
+order, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ridgeline.hardware.device import Device
+from ridgeline.workload.formats import find
+from ridgeline.workload.graph import Conv, Graph, Op, Role, Tensor
+from ridgeline.workload.ops.contraction import CONV2D, CONV_TRANSPOSE2D
+from ridgeline.workload.ops.shape import LAYOUT
+
+_IMAGES = frozenset({Role.ACTIVATION, Role.ACTIVATION_GRADIENT, Role.INPUT})
+_LAST = "channels-last"
+
+
+def copied_formats(device: Device) -> frozenset[str]:
+    """Return the number formats that a device multiplies on tensor cores."""
+    return frozenset(
+        format_
+        for engine in device.engines.values()
+        if engine.kind == "tensor-core"
+        for format_ in engine.rates
+    )
+
+
+def with_copies(graph: Graph, formats: frozenset[str]) -> Graph:
+    """Return the graph with the copies around every convolution in one of these formats."""
+    if not formats:
+        return graph
+    tensors, ops = dict(graph.tensors), list[Op]()
+    for op in graph.ops:
+        if not _is_copied(op, graph, formats):
+            ops.append(op)
+            continue
+        before, reads = _copies(op, op.inputs, tensors, back=False)
+        after, writes = _copies(op, op.outputs, tensors, back=True)
+        ops += [*before, replace(op, inputs=reads, outputs=writes), *after]
+    return replace(graph, tensors=tensors, ops=tuple(ops))
+
+
+def _is_copied(op: Op, graph: Graph, formats: frozenset[str]) -> bool:
+    if op.kind not in {CONV2D.name, CONV_TRANSPOSE2D.name}:
+        return False
+    if isinstance(op.loops, Conv) and op.loops.groups == op.loops.c_in > 1:
+        return False
+    return find(graph.tensors[op.inputs[0]].format).rate in formats
+
+
+def _copies(
+    op: Op, names: tuple[str, ...], tensors: dict[str, Tensor], *, back: bool
+) -> tuple[list[Op], tuple[str, ...]]:
+    """Declare the copies of a convolution's images; return the ops and what it reads or writes."""
+    made: list[Op] = []
+    used = []
+    for name in names:
+        tensor = tensors[name]
+        if tensor.role not in _IMAGES:
+            used.append(name)
+            continue
+        copy = f"{op.name}.{name}.{_LAST}"
+        role = Role.ACTIVATION if tensor.role is Role.INPUT else tensor.role
+        tensors[copy] = replace(tensor, name=copy, role=role)
+        pair = (copy, name) if back else (name, copy)
+        made.append(
+            Op(copy, LAYOUT.name, op.pass_, op.layer, *[(one,) for one in pair], input_passes=(1,))
+        )
+        used.append(copy)
+    return made, tuple(used)

@@ -1,0 +1,140 @@
+"""Values of tensors that a trace knows: of code alone, or by a stated assumption."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+EVEN = (
+    "values decide which rows are computed where (routing to experts): every choice is taken to be"
+    " made equally often"
+)
+FULL = "packed sequences are taken to have the full length"
+_PACKING = frozenset({"_pack_padded_sequence", "_pad_packed_sequence"})
+_CHOICES = frozenset({"topk", "argmax", "argmin"})
+
+
+class Known:
+    """Real values of small tensors that depend on code alone: masks, positions, flags.
+
+    Code that looks at one of them (is this mask causal?) gets its answer; random numbers are 0.5.
+
+    Where the largest of several numbers are chosen (the experts of a token), each is *supposed* to
+    be chosen equally often, one after the other. What follows from such a choice is supposed, too;
+    where it decides how many rows are computed, that is noted.
+    """
+
+    limit = 2**23
+    """Elements of the largest tensor that is computed."""
+
+    def __init__(self) -> None:
+        self._real: dict[int, tuple[Any, Any]] = {}  # fake tensor and its values, by id
+        self._supposed: set[int] = set()  # ids of fake tensors, and of real ones on their way
+        self._follows = False  # whether the operator that runs reads a supposed value
+        self.notes: dict[str, None] = {}
+        """What was assumed, in the order in which it mattered."""
+
+    def learn(self, fake: Any, real: Any) -> None:
+        """Keep the values of tensors."""
+        if isinstance(fake, torch.Tensor) and isinstance(real, torch.Tensor):
+            if fake.shape == real.shape and real.numel() <= self.limit:
+                self._real[id(fake)] = (fake, real)
+                if self._follows:
+                    self._supposed.add(id(fake))
+        elif isinstance(fake, list | tuple) and isinstance(real, list | tuple):
+            for one, other in zip(fake, real, strict=False):
+                self.learn(one, other)
+
+    def run(self, func: Any, name: str, args: Any, kwargs: Any) -> tuple[bool, Any]:
+        """Compute an operator whose tensors are all known; tell whether it was."""
+        self._follows = False
+        leaves = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        if any(id(x) not in self._real for x in leaves) or not self._small(args, kwargs):
+            self._forget(name, args)
+            return False, None
+        self._follows = any(id(x) in self._supposed for x in leaves)
+        args, kwargs = tree_map_only(torch.Tensor, lambda x: self._real[id(x)][1], (args, kwargs))
+        with _disable_current_modes(), torch.inference_mode():
+            try:
+                real = func(*args, **kwargs)
+                if name.strip("_") in _RANDOM and isinstance(real, torch.Tensor):
+                    real.fill_(0.5)
+            except (RuntimeError, NotImplementedError, IndexError, ValueError):
+                return False, None  # the fake tensors will complain, or do without
+        if not isinstance(real, torch.Tensor | list | tuple):
+            self.decided()
+        return True, real
+
+    def decided(self) -> None:
+        """Note that values decide what is computed, if they are supposed ones."""
+        if self._follows:
+            self.notes[EVEN] = None
+
+    def suppose(self, name: str, args: Mapping[str, Any], out: Any) -> None:
+        """Suppose values of a choice that depends on the mini-batch."""
+        if name in _PACKING:
+            self._fill(out[1], out[0].shape[0] // max(out[1].shape[0], 1) if "pack_padded" in name
+                       else args["batch_sizes"].shape[0])  # fmt: skip
+            return
+        chosen = out[1] if isinstance(out, list | tuple) and len(out) > 1 else out
+        if name not in _CHOICES or not isinstance(chosen, torch.Tensor):
+            return
+        if id(chosen) in self._real or chosen.numel() > self.limit or chosen.dtype != torch.int64:
+            return
+        of = args["self"].shape
+        axis = args.get("dim", -1)
+        if axis is None or not of:
+            return
+        axis %= len(of)
+        kept = bool(args.get("keepdim", False)) or name == "topk"
+        with _disable_current_modes():
+            shape = [*chosen.shape] if kept else [*chosen.shape[:axis], 1, *chosen.shape[axis:]]
+            along = [*(n for i, n in enumerate(shape) if i != axis), shape[axis]]
+            real = (torch.arange(chosen.numel()) % of[axis]).reshape(along).movedim(-1, axis)
+            self._real[id(chosen)] = (chosen, real.reshape(chosen.shape))
+        self._supposed.add(id(chosen))
+
+    def _fill(self, tensor: Any, number: int) -> None:
+        """Suppose sequences of the full length: as many rows in each timestep, all timesteps."""
+        self.notes[FULL] = None
+        with _disable_current_modes():
+            self._real[id(tensor)] = (tensor, torch.full(tensor.shape, number, dtype=tensor.dtype))
+
+    def with_positions(self, name: str, args: Any, fake: Any) -> Any:
+        """Write known masks among the indices as positions, whose number is known then."""
+        if name.strip("_") not in {"index", "index_put"} or len(args) < 2:
+            return args
+        indices: list[Any] = []
+        for mask in args[1]:
+            if (
+                isinstance(mask, torch.Tensor)
+                and mask.dtype == torch.bool
+                and id(mask) in self._real
+            ):
+                self._follows = self._follows or id(mask) in self._supposed
+                with _disable_current_modes():
+                    places = self._real[id(mask)][1].nonzero(as_tuple=True)
+                self.decided()
+                with fake:
+                    indices += [torch.empty(x.shape, dtype=x.dtype) for x in places]
+            else:
+                indices.append(mask)
+        return (args[0], indices, *args[2:])
+
+    def _forget(self, name: str, args: Any) -> None:
+        """Forget a tensor that is overwritten by what nobody knows."""
+        if name.endswith("_") and args and isinstance(args[0], torch.Tensor):
+            self._real.pop(id(args[0]), None)
+
+    def _small(self, args: Any, kwargs: Any) -> bool:
+        """Tell whether no argument asks for a large tensor; views and sums of small ones are."""
+        sizes = [x for x in tree_leaves((args, kwargs)) if isinstance(x, int)]
+        return math.prod(max(abs(x), 1) for x in sizes) <= self.limit
+
+
+_RANDOM = frozenset({"rand", "rand_like", "randn", "randn_like", "uniform", "bernoulli", "normal"})

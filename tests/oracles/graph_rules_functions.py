@@ -1,0 +1,128 @@
+"""Numpy rules of functions that are broadcast, and of norms over groups (see `graph_interpreter`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ridgeline.workload.graph import Op
+
+Array = npt.NDArray[Any]
+Shapes = list[tuple[int, ...]]
+SLOPE = 0.01
+
+
+def _summed(values: Array, shape: tuple[int, ...]) -> Array:
+    """Sum the gradient of what was broadcast over the axes that it does not have."""
+    axes = tuple(i for i, size in enumerate(shape) if size == 1 and values.shape[i] > 1)
+    return values.sum(axes, keepdims=True).reshape(shape)
+
+
+def _per_channel(slope: Array, x: Array) -> Array:
+    return slope.reshape([-1 if i == 1 else 1 for i in range(x.ndim)])
+
+
+def broadcast_multiply_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    dy, x, other = inputs
+    return [_summed(dy * other, shapes[0]), _summed(dy * x, shapes[1])]
+
+
+def broadcast_add_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    return [_summed(inputs[0], shape) for shape in shapes]
+
+
+def leaky_relu_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    dy, x = inputs
+    return [np.where(x.real > 0, dy, SLOPE * dy)]
+
+
+def prelu_forward(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    x, slope = inputs
+    return [np.where(x.real > 0, x, _per_channel(slope, x) * x)]
+
+
+def prelu_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    dy, x, slope = inputs
+    negative = np.where(x.real > 0, 0, dy)
+    others = tuple(i for i in range(x.ndim) if i != 1)
+    dx = np.where(x.real > 0, dy, _per_channel(slope, x) * dy)
+    return [dx, (negative * x).sum(others)]
+
+
+def length_forward(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    return [np.sqrt((inputs[0] * inputs[0]).sum(-1, keepdims=True))]
+
+
+def length_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    dy, x, y = inputs
+    return [dy * x / y]
+
+
+def divide_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    dy, x, by = inputs
+    return [_summed(dy / by, shapes[0]), _summed(-dy * x / (by * by), shapes[1])]
+
+
+def _log_softmax(x: Array) -> Array:
+    high = x.real.max(-1, keepdims=True)
+    return x - high - np.log(np.exp(x - high).sum(-1, keepdims=True))
+
+
+def log_softmax_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    dy, y = inputs
+    return [dy - np.exp(y) * dy.sum(-1, keepdims=True)]
+
+
+def _rows(op: Op, x: Array) -> Array:
+    return x.reshape(x.shape[0] * int(dict(op.attrs)["groups"]), -1)
+
+
+def group_norm_forward(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    x, scale, shift = inputs
+    rows = _rows(op, x)
+    mean = rows.mean(-1)
+    inverse = 1 / np.sqrt(
+        (rows * rows).mean(-1) - mean * mean + float(dict(op.attrs)["epsilon"])
+    )
+    normal = ((rows - mean[:, None]) * inverse[:, None]).reshape(x.shape)
+    return [normal * _per_channel(scale, x) + _per_channel(shift, x), mean, inverse]
+
+
+def group_norm_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    dy, x, mean, inverse, scale = inputs
+    rows = (_rows(op, x) - mean[:, None]) * inverse[:, None]
+    normal = rows.reshape(x.shape)
+    others = tuple(i for i in range(x.ndim) if i != 1)
+    d_scale, d_shift = (dy * normal).sum(others), dy.sum(others)
+    e = _rows(op, dy * _per_channel(scale, x))
+    rest = e - e.mean(-1, keepdims=True) - rows * (e * rows).mean(-1, keepdims=True)
+    dx = (rest * inverse[:, None]).reshape(x.shape)
+    return [dx, d_scale, d_shift] if len(shapes) == 3 else [d_scale, d_shift]
+
+
+FORWARD = {
+    "broadcast-multiply": lambda op, inputs, shapes: [inputs[0] * inputs[1]],
+    "broadcast-add": lambda op, inputs, shapes: [inputs[0] + inputs[1]],
+    "leaky-relu": lambda op, inputs, shapes: [
+        np.where(inputs[0].real > 0, inputs[0], SLOPE * inputs[0])
+    ],
+    "exp": lambda op, inputs, shapes: [np.exp(inputs[0])],
+    "prelu": prelu_forward,
+    "length": length_forward,
+    "divide": lambda op, inputs, shapes: [inputs[0] / inputs[1]],
+    "log-softmax": lambda op, inputs, shapes: [_log_softmax(inputs[0])],
+    "group-norm": group_norm_forward,
+}
+GRADIENT = {
+    "broadcast-multiply": broadcast_multiply_gradient,
+    "broadcast-add": broadcast_add_gradient,
+    "leaky-relu": leaky_relu_gradient,
+    "exp": lambda op, inputs, shapes: [inputs[0] * inputs[1]],
+    "prelu": prelu_gradient,
+    "length": length_gradient,
+    "divide": divide_gradient,
+    "log-softmax": log_softmax_gradient,
+    "group-norm": group_norm_gradient,
+}

@@ -1,0 +1,79 @@
+"""Where a pipeline is cut, and what its stages send."""
+
+from __future__ import annotations
+
+import pytest
+
+from ridgeline.errors import ConfigError
+from ridgeline.parallel.partition import partition
+from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.stages import layers, units
+from ridgeline.simulation import simulate
+from ridgeline.workload.graph import Graph
+from ridgeline.workload.model import load_model
+
+
+def gpt(n_layers: int, **fields: object) -> Graph:
+    shape = {"layers": n_layers, "hidden": 256, "attention.heads": 8, "sequence": 64}
+    return load_model("gpt3-1.3b", {**shape, **fields}).training(1, "fp16-mixed")
+
+
+def layers_of(graph: Graph) -> set[str]:
+    """Names of the transformer layers that a stage has ops of."""
+    return {".".join(op.layer.split(".")[:2]) for op in graph.ops if op.layer.startswith("blocks.")}
+
+
+@pytest.mark.parametrize(("name", "expected"), [("resnet50", 16), ("gnmt", 8), ("bert-base", 12)])
+@pytest.mark.parametrize("ends", [False, True])
+def test_layers_of_a_network_are_its_blocks(name: str, expected: int, ends: bool) -> None:
+    graph = load_model(name).training(1, "fp16-mixed")
+    found = units(graph)
+    joined = layers(graph, found, ends=ends)
+    assert [i for part in joined for i in part] == [i for unit in found for i in unit.ops]
+    assert len(joined) == expected + 2 * ends
+
+
+@pytest.mark.parametrize(
+    ("cut", "n_layers", "stages", "expected"),
+    [
+        ("layers", 8, 4, [2, 2, 2, 2]),
+        ("layers", 8, 8, [1] * 8),
+        ("ends", 6, 4, [1, 2, 2, 1]),
+        ("ends", 6, 8, [0, 1, 1, 1, 1, 1, 1, 0]),
+    ],
+)
+def test_stages_have_equally_many_layers(
+    cut: str, n_layers: int, stages: int, expected: list[int]
+) -> None:
+    graph = gpt(n_layers, vocabulary=50000)  # a classifier as large as many layers
+    times = [float(op.matrix_flops) for op in graph.ops]
+    parts = partition(graph, times, stages, cut).parts  # type: ignore[arg-type]
+    assert [len(layers_of(part.graph)) for part in parts] == expected
+    even = partition(graph, times, stages).parts
+    most = [
+        max(sum(op.matrix_flops for op in part.graph.ops) for part in of) for of in (parts, even)
+    ]
+    assert most[0] >= most[1]
+
+
+def test_more_stages_than_layers_are_a_mistake_of_the_plan() -> None:
+    graph = gpt(4)
+    with pytest.raises(ConfigError, match=r"between its layers.*allowed: 1 to 4"):
+        partition(graph, [1.0] * len(graph.ops), 5, "layers")
+
+
+def test_tensor_parallel_ranks_send_parts_only_where_the_plan_says() -> None:
+    fields = {"layers": 4, "hidden": 256, "attention.heads": 8, "sequence": 64}
+    model = load_model("gpt3-1.3b", fields)
+    whole = 64 * 256 * 2  # bytes of what passes between layers
+    sent = {}
+    for pieces in ("both", "forward", "none"):
+        plan = Plan(global_batch=4, tensor=4, pipeline=2, precision="fp16-mixed", pieces=pieces)
+        result = simulate(model, "dgx-a100", plan)
+        talks = result.details.lowered.talks
+        sent[pieces] = sorted(talk.size_bytes for talk in talks.values() if talk.op == "send")
+    assert sent == {
+        "both": [whole / 4, whole / 4],
+        "forward": [whole / 4, whole],
+        "none": [whole, whole],
+    }
