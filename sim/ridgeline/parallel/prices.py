@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -30,24 +30,9 @@ class OpenRows:
         self.builder, self.device = builder, device
         self.numbers: dict[Alike, int] = {}
 
-    def ops(
-        self, graph: Graph, indices: Iterable[int], accumulated: Collection[str] = ()
-    ) -> dict[int, int]:
-        """Return the cost rows of ops by their place in a graph; collectives have none.
-
-        What only adds gradients to sums that are `accumulated` moves these.
-        """
-        rows: dict[int, int] = {}
-        own: list[int] = []
-        for i in indices:
-            op = graph.ops[i]
-            sums = [name for name in op.outputs if name in accumulated]
-            if sums and adds(op):
-                rows[i] = self.moving(sum_bytes(op, graph, sums))
-            elif op.kind not in COLLECTIVES:
-                own.append(i)
-        kinds = _kinds([graph.ops[i] for i in own], graph, self.device)
-        return rows | {i: self._number(kind) for i, kind in zip(own, kinds, strict=True)}
+    def op(self, op: Op, graph: Graph) -> int:
+        """Return the cost row of an op."""
+        return self._number(_kinds([op], graph, self.device)[0])
 
     def moving(self, size_bytes: float) -> int:
         """Return the cost row of what only moves so many bytes through all of the memory."""
@@ -167,20 +152,6 @@ class Prices:
             engine_work={name: work * self.slower for name, work in cost.engine_work.items()},
             level_work={name: work * self.slower for name, work in cost.level_work.items()},
         )
-
-
-def adds(op: Op) -> bool:
-    """Whether an op adds its gradients to those of earlier micro-batches by itself.
-
-    What it would only cast to the format of the sum is added as it is, in one kernel.
-    """
-    return op.kind == "cast"
-
-
-def sum_bytes(op: Op, graph: Graph, sums: Sequence[str]) -> float:
-    """Return the bytes that adding gradients to their sums moves: both are read, sums written."""
-    added = op.inputs if adds(op) else sums
-    return float(sum(graph.tensors[name].bytes for name in (*added, *sums, *sums)))
 
 
 def _line(device: Device, place: str) -> Account:
