@@ -112,7 +112,7 @@ def _by_channel(kind: Alike, common: _Common, tiled: OpCost) -> OpCost:
     assert kind.op is not None
     assert kind.graph is not None
     key = f"{name}.{depthwise.FORMAT}"
-    cost = common.streaming(kind)
+    cost = common.afresh(kind)  # to be written to
     for level, size in depthwise.nearer_bytes(kind.op, kind.graph, common.device).items():
         cost.traffic_bytes[level] = max(cost.traffic_bytes[level], size)
     common.with_levels(cost)
@@ -329,15 +329,16 @@ class _Common:
     def streaming(self, kind: Alike) -> OpCost:
         """Price what moves so many bytes through all of the memory."""
         if kind.found is not None:  # caches of this size
-            return self._streaming(kind)
+            return self.afresh(kind)
         known = self._known.get(kind.key)
         if known is None:
             if len(self._known) > _MOST_STREAMED:
                 self._known.clear()
-            known = self._known[kind.key] = self._streaming(kind)
+            known = self._known[kind.key] = self.afresh(kind)
         return known
 
-    def _streaming(self, kind: Alike) -> OpCost:
+    def afresh(self, kind: Alike) -> OpCost:
+        """Price as `streaming`, and keep nothing of it."""
         op, device = kind.op, self.device
         traffic = dict.fromkeys(device.memory, kind.streamed_bytes)
         if kind.found is not None and op is not None and kind.graph is not None:
