@@ -1,13 +1,15 @@
-"""Experts are shared in every number format, and gradients summed in one kernel."""
+"""Experts are shared in every number format, and gradients summed in few kernels."""
 
 from __future__ import annotations
 
 import pytest
 
 from ridgeline.parallel.experts import expert_weights, with_experts
-from ridgeline.parallel.prices import adds, sum_bytes
+from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.sums import adds, casts, sum_bytes, with_summing_products
+from ridgeline.simulation import simulate
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Gemm, Graph, Pass, Role
+from ridgeline.workload.graph import Gemm, Graph, Pass, Role, Same
 from ridgeline.workload.model import load_model
 
 OF_WEIGHTS = {Role.WEIGHT, Role.WEIGHT_COPY, Role.WEIGHT_GRADIENT, Role.STATE}
@@ -57,6 +59,41 @@ def test_a_gradient_is_cast_and_added_in_one_kernel(precision: str) -> None:
         kept = [name for name in op.outputs if name in wanted]
         if kept and op.pass_ is not Pass.UPDATE:
             elements = sum(graph.tensors[name].elements for name in kept)
-            assert sum_bytes(op, graph, kept) == (10 if adds(op) else 12) * elements
-            of_products += adds(op)
+            assert sum_bytes(op, graph, kept) == (10 if casts(op) else 12) * elements
+            of_products += casts(op)
     assert (of_products > 8) == (precision != "fp32")
+
+
+def test_products_make_gradients_in_the_format_of_the_sum() -> None:
+    graph = load_model("gpt2", {"layers": 1, "sequence": 64}).training(1, "bf16-mixed")
+    summing = with_summing_products(Same(graph))
+    assert weight_gradients(summing) == weight_gradients(graph)
+    made = {name: op for op in summing.ops for name in op.outputs}
+    products = [made[g] for g in weight_gradients(summing).values() if made[g].loops is not None]
+    assert len(products) == 4  # the classifier shares its weights with the embedding
+    assert all(adds(op) and summing.tensors[op.outputs[0]].format == "fp32" for op in products)
+    assert sum(op.matrix_flops for op in summing.ops) == sum(op.matrix_flops for op in graph.ops)
+    read = {name for op in summing.ops for name in op.inputs}
+    assert all(name in made or name in graph.tensors for name in read)
+
+
+def test_adding_in_products_saves_kernels_of_every_micro_batch_but_the_first() -> None:
+    model = load_model("gpt3-1.3b", {"layers": 2, "hidden": 1024, "sequence": 256})
+    times = {
+        (adding, n): simulate(
+            model,
+            "dgx-a100",
+            Plan(global_batch=n, micro_batch=1, precision="bf16-mixed", adding=adding),
+        ).step_time_s
+        for adding in ("kernels", "products")
+        for n in (1, 3)
+    }
+    saved = [times["kernels", n] - times["products", n] for n in (1, 3)]
+    assert 0 < saved[0] * 3 < saved[1]
+
+
+def test_attention_of_ops_of_its_own_is_divided_between_heads() -> None:
+    fields = {"layers": 2, "hidden": 512, "attention.heads": 8, "attention.kernel": "eager"}
+    model = load_model("gpt3-1.3b", fields)
+    plan = Plan(global_batch=2, tensor=4, precision="bf16-mixed")
+    assert simulate(model, "dgx-a100", plan).details.lowered.whole == {}

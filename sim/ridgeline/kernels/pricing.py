@@ -112,12 +112,20 @@ def _by_channel(kind: Alike, common: _Common, tiled: OpCost) -> OpCost:
     assert kind.op is not None
     assert kind.graph is not None
     key = f"{name}.{depthwise.FORMAT}"
-    cost = common.afresh(kind)  # to be written to
-    for level, size in depthwise.nearer_bytes(kind.op, kind.graph, common.device).items():
-        cost.traffic_bytes[level] = max(cost.traffic_bytes[level], size)
-    common.with_levels(cost)
-    for work in (cost.engine_work, cost.flops):
-        work[key] = work.get(key, 0.0) + kind.op.matrix_flops
+    streamed, flops = common.streaming(kind), kind.op.matrix_flops  # which others may share
+    loads = depthwise.nearer_bytes(kind.op, kind.graph, common.device)
+    cost = common.with_levels(
+        replace(
+            streamed,
+            engine_work={**streamed.engine_work, key: streamed.engine_work.get(key, 0.0) + flops},
+            flops={**streamed.flops, key: streamed.flops.get(key, 0.0) + flops},
+            traffic_bytes={
+                level: max(size, loads.get(level, 0.0))
+                for level, size in streamed.traffic_bytes.items()
+            },
+            level_work={},
+        )
+    )
     cost = limited(cost, common.device, common.rates)
     times = (one.spans(common.rates).time_s for one in (cost, tiled))
     return cost if next(times) < next(times) else tiled
@@ -329,16 +337,15 @@ class _Common:
     def streaming(self, kind: Alike) -> OpCost:
         """Price what moves so many bytes through all of the memory."""
         if kind.found is not None:  # caches of this size
-            return self.afresh(kind)
+            return self._streaming(kind)
         known = self._known.get(kind.key)
         if known is None:
             if len(self._known) > _MOST_STREAMED:
                 self._known.clear()
-            known = self._known[kind.key] = self.afresh(kind)
+            known = self._known[kind.key] = self._streaming(kind)
         return known
 
-    def afresh(self, kind: Alike) -> OpCost:
-        """Price as `streaming`, and keep nothing of it."""
+    def _streaming(self, kind: Alike) -> OpCost:
         op, device = kind.op, self.device
         traffic = dict.fromkeys(device.memory, kind.streamed_bytes)
         if kind.found is not None and op is not None and kind.graph is not None:

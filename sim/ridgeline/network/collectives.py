@@ -323,7 +323,9 @@ def _resolve(
         tuple(range(ranks)) if isinstance(ranks, int) else None if ranks is None else tuple(ranks)
     )
     if group is not None and (not group or min(group) < 0):
-        raise RidgelineError(f"ranks must be 0 or more and at least one, found {ranks!r}")
+        raise RidgelineError(
+            f"a collective needs at least one rank, and ranks are from 0 on; found {ranks!r}"
+        )
     topology = topology_of(where, None if group is None else max(group) + 1)
     return topology, tuple(range(topology.n_devices)) if group is None else group
 

@@ -6,6 +6,9 @@ cost besides these: energy and the time of starting a collective are zero by def
 A product is written as ASTRA-sim does, innermost dimension first and each with its own links:
 ``"Ring(8, 200 GB/s, 500 ns)_Switch(16, 25 GB/s, 1 us)"``. Rank i + 8j is device i of ring j; the 16
 devices of equal i are joined by a switch. The same holds for any blocks (`BLOCKS`).
+
+Names may say the number of dimensions, and a grid's extents may stand apart:
+``"Torus2D(4, 8, 50 GB/s, 1 us)"``; ``Dragonfly+`` is ``DragonflyPlus``.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import product, takewhile
 
 from ridgeline import units
 from ridgeline.errors import ConfigError
@@ -33,13 +36,15 @@ BLOCKS: Registry[str, Callable[[Drawing, Sequence[int], LinkKind], float]] = Reg
 Returns how many links, one way, the narrowest cut of the block into two halves crosses.
 """
 
-_PART = re.compile(r"\s*([A-Za-z][\w-]*?)\s*\(([^()]*)\)\s*")
+_PART = re.compile(r"\s*([A-Za-z][\w-]*?\+?)\s*\(([^()]*)\)\s*")
 _TEXT = re.compile(rf"{_PART.pattern}(?:_{_PART.pattern})*")
+_BEGIN = re.compile(r"\s*[A-Za-z][\w+-]*\s*\(")
+_DIMENSIONS = re.compile(r"(.+?)([1-6])[dD]")
 
 
 def is_inline(text: str) -> bool:
-    """Tell whether text is an inline topology rather than a name or a path."""
-    return _TEXT.fullmatch(text) is not None
+    """Tell whether text is meant as an inline topology rather than as a name or a path."""
+    return _BEGIN.match(text) is not None and not text.endswith((".yaml", ".yml", ".json"))
 
 
 def from_text(text: str) -> Topology:
@@ -50,12 +55,13 @@ def from_text(text: str) -> Topology:
     ConfigError
         If a name is unknown or arguments cannot be read.
     """
-    if not is_inline(text):
+    if not _TEXT.fullmatch(text):
         raise ConfigError(
-            f"{text!r} is not an inline topology; write for example 'Ring(16, 50 GB/s, 500 ns)'"
+            f"{text!r} is not an inline topology; write for example 'Ring(16, 50 GB/s, 500 ns)', "
+            "or of several dimensions 'Ring(8, 200 GB/s, 500 ns)_Switch(16, 25 GB/s, 1 us)'"
         )
     parts = [
-        (name, [part.strip() for part in arguments.split(",")])
+        _plain(name, [part.strip() for part in arguments.split(",")])
         for name, arguments in _PART.findall(text)
     ]
     if len(parts) == 1:
@@ -66,6 +72,22 @@ def from_text(text: str) -> Topology:
         n, link = read_inline(name, arguments)
         blocks.append((name, n, link))
     return product_of(text.strip(), blocks)
+
+
+def _plain(name: str, arguments: list[str]) -> tuple[str, list[str]]:
+    """Return the name and the arguments as they are registered: Torus2D(4, 8, as Torus(4x8, ."""
+    name = name.replace("+", "Plus")
+    dimensions = _DIMENSIONS.fullmatch(name)
+    if dimensions is None or name in INLINE:
+        return name, arguments
+    name, number = dimensions[1], int(dimensions[2])
+    extents = list(takewhile(lambda argument: argument.isdecimal(), arguments))
+    if len(extents) > 1:
+        arguments = ["x".join(extents), *arguments[len(extents) :]]
+    found = arguments[0].count("x") + 1
+    if found != number and name in INLINE:
+        raise ConfigError(f"{name}{number}D has {number} extents, found {arguments[0]!r}")
+    return name, arguments
 
 
 def read_inline(name: str, arguments: Sequence[str]) -> tuple[int, LinkKind]:
@@ -104,7 +126,8 @@ def read_link(name: str, arguments: Sequence[str]) -> LinkKind:
 def _expect(name: str, arguments: Sequence[str], what: str, example: str) -> None:
     if len(arguments) != 3:
         raise ConfigError(
-            f"{name} takes {what}, as in '{example}'; found {len(arguments)} arguments"
+            f"{name} takes {what}, as in '{example}'; found "
+            f"{len(arguments)} argument{'s' * (len(arguments) != 1)}"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from ridgeline.errors import ConfigError, nearest
@@ -44,7 +44,7 @@ class Registry(Mapping[K, T], Generic[K, T]):
         """Return the thing of that name, or raise ConfigError with the nearest and all names."""
         things = self._load()
         if name not in things:
-            known = [_text(k) for k in things]
+            known = [_text(k) for k in _alike(name, things)]
             raise ConfigError(
                 f"no {self._what} is called {_text(name)!r}{nearest(_text(name), known)} "
                 f"(known: {', '.join(known)})"
@@ -67,6 +67,14 @@ class Registry(Mapping[K, T], Generic[K, T]):
                 importlib.import_module(f"{self._package}.{module}")
             self._complete = True
         return self._things
+
+
+def _alike(name: object, names: Iterable[K]) -> list[K]:
+    """Return those of some names that begin with the same word; all, if there are none."""
+    known = list(names)
+    if not isinstance(name, tuple):
+        return known
+    return [k for k in known if isinstance(k, tuple) and k[0] == name[0]] or known
 
 
 def _text(name: object) -> str:

@@ -33,12 +33,11 @@ packing counted on; only there can a faster link change the choice for the worse
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise, permutations
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,13 +45,11 @@ import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network import hamilton, packing
+from ridgeline.network.passages import MAX_SEARCHED, Passage, passages
 from ridgeline.network.paths import Ints, Routes
 from ridgeline.network.rails import rails
 from ridgeline.network.routing import Route, routes
 from ridgeline.network.topology import Topology
-
-MAX_SEARCHED = 256
-"""Devices among which rings over direct links are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +110,6 @@ class _Ring:
     routes: tuple[Route, ...]
 
 
-@lru_cache(maxsize=32)  # one of a thousand devices takes megabytes
 def ring_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
     """Choose the ring channels of some ranks, as the head of this module describes.
 
@@ -127,6 +123,11 @@ def ring_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
     RidgelineError
         If a rank is unknown or stands twice, or two ranks have no route between them.
     """
+    known = _few_ranks if len(ranks) <= _FEW else _many_ranks
+    return known(topology, ranks)
+
+
+def _chosen(topology: Topology, ranks: tuple[int, ...]) -> Channels:
     check_ranks(topology, ranks)
     if len(ranks) == 1:
         return Channels((), "single", {}, 0.0)
@@ -135,6 +136,11 @@ def ring_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
     if len({int(topology.node_of[topology.devices[rank]]) for rank in ranks}) > 1:
         return _per_nic(topology, ranks)
     return _of_one_node(topology, ranks)
+
+
+_FEW = 8
+_few_ranks = lru_cache(maxsize=2048)(_chosen)  # the groups inside all nodes of a large machine
+_many_ranks = lru_cache(maxsize=32)(_chosen)  # a ring of a thousand devices takes megabytes
 
 
 def _of_one_node(topology: Topology, ranks: tuple[int, ...]) -> Channels:
@@ -253,28 +259,14 @@ def _direct_links(topology: Topology, ranks: Sequence[int]) -> tuple[Ints, Ints,
     return links, source[links], target[links]
 
 
-@dataclass(frozen=True, slots=True)
-class _Passage:
-    """A channel's way through one node: in by a NIC, along the chain of ranks, and out by one."""
-
-    entry: int
-    exit: int
-    chain: tuple[int, ...]
-
-    @property
-    def reversed(self) -> _Passage:
-        """The other way round."""
-        return _Passage(self.exit, self.entry, self.chain[::-1])
-
-
 def _per_nic(topology: Topology, ranks: Sequence[int]) -> Channels:
     """Two rings, one in each direction, through every NIC that is near to a device."""
     members: dict[int, list[int]] = {}
     for rank in ranks:
         members.setdefault(int(topology.node_of[topology.devices[rank]]), []).append(rank)
-    passages = [_passages(topology, members[node], node) for node in sorted(members)]
+    ways = [passages(topology, members[node], node) for node in sorted(members)]
     rings: list[_Ring] = []
-    for way in zip(*passages, strict=False):  # nodes with more NICs leave the last ones unused
+    for way in zip(*ways, strict=False):  # nodes with more NICs leave the last ones unused
         turned = [passage.reversed if i % 2 else passage for i, passage in enumerate(way)]
         along = turned if way[0].entry != way[0].exit else list(way)
         back = [passage.reversed for passage in reversed(along)]
@@ -282,56 +274,7 @@ def _per_nic(topology: Topology, ranks: Sequence[int]) -> Channels:
     return _channels(topology, rings, _fair_rates(topology, rings), "per NIC")
 
 
-def _passages(topology: Topology, ranks: Sequence[int], node: int) -> list[_Passage]:
-    """Choose which NICs of a node are used, and a chain of its ranks for each."""
-    vertices = topology.devices[list(ranks)].tolist()
-    members = np.flatnonzero(topology.node_of == node).tolist()
-    nics = [vertex for vertex in members if topology.vertex_kinds[vertex] == "nic"]
-    away = {nic: _hops_inside(topology, nic, vertices) for nic in nics}
-    least = [min(hops) for hops in zip(*away.values(), strict=True)]
-    if not least or math.inf in least:
-        lonely = vertices[least.index(math.inf)] if least else vertices[0]
-        raise RidgelineError(
-            f"{topology.vertex_names[lonely]} of {topology.name!r} has no way to a NIC of its node"
-        )
-    near = [nic for nic in nics if any(a == b for a, b in zip(away[nic], least, strict=True))]
-    exits, ends = near, tuple(_ends(away[nic]) for nic in near)
-    own = [_nearest(away[nic]) for nic in near]
-    alone = sorted(places[0] for places in own if len(places) == 1)
-    if len(own) > 1 and alone == list(range(len(ranks))) == list(range(len(own))):
-        exits = [*near[1:], near[0]]  # every NIC has one device of its own
-        ends = tuple(((a, b),) for (a,), (b,) in zip(own, [*own[1:], own[0]], strict=True))
-    chains: Sequence[tuple[int, ...]] = ()
-    if len(ranks) <= MAX_SEARCHED:
-        chains = packing.pack_chains(_direct_bandwidth(topology, vertices), ends)
-    chains = chains or [_rank_order(len(ranks), *pairs[0]) for pairs in ends]
-    return [
-        _Passage(entry, exit_, tuple(ranks[i] for i in chain))
-        for entry, exit_, chain in zip(near, exits, chains, strict=True)
-    ]
-
-
-def _nearest(away: Sequence[float]) -> list[int]:
-    """Places of the devices that are nearest to a NIC."""
-    return [place for place, hops in enumerate(away) if hops == min(away)]
-
-
-def _ends(away: Sequence[float]) -> tuple[tuple[int, int], ...]:
-    """Pairs of devices between which a chain may run, those near to the NIC first."""
-    if len(away) == 1:
-        return ((0, 0),)
-    return tuple(
-        sorted(permutations(range(len(away)), 2), key=lambda ab: (away[ab[0]] + away[ab[1]], ab))
-    )
-
-
-def _rank_order(n: int, first: int, last: int) -> tuple[int, ...]:
-    """0 ... n-1, taken cyclically from `first`, with `last` moved to the end."""
-    between = [(first + i) % n for i in range(1, n) if (first + i) % n != last]
-    return (first, *between, last) if n > 1 else (first,)
-
-
-def _closed(topology: Topology, way: Sequence[_Passage]) -> _Ring:
+def _closed(topology: Topology, way: Sequence[Passage]) -> _Ring:
     """Join the chains of the nodes, NIC to NIC, to a ring."""
     legs: list[tuple[int, int]] = []  # to be routed, and how many of them are one hop
     legs_of_hop: list[int] = []
@@ -354,36 +297,6 @@ def _ways(topology: Topology, sources: Sequence[int], targets: Sequence[int]) ->
 def _split(ways: Routes) -> tuple[Route, ...]:
     ptr, links = ways
     return tuple(tuple(links[a:b].tolist()) for a, b in pairwise(ptr.tolist()))
-
-
-def _direct_bandwidth(topology: Topology, vertices: Sequence[int]) -> packing.Bandwidths:
-    """[n, n] bytes per second of the direct link that a route takes; 0 where there is none."""
-    bandwidth = topology.bandwidth_bytes_per_s
-    return tuple(
-        tuple(max((float(bandwidth[i]) for i in topology.links_between(a, b)), default=0.0)
-              for b in vertices)
-        for a in vertices
-    )  # fmt: skip
-
-
-def _hops_inside(topology: Topology, nic: int, devices: Sequence[int]) -> list[float]:
-    """Links from a NIC to devices without leaving its node; infinite where there is no way."""
-    hops = _hops_from(topology, nic)
-    return [hops.get(device, math.inf) for device in devices]
-
-
-@lru_cache(maxsize=2**17)  # every group of a plan asks for the same NICs
-def _hops_from(topology: Topology, nic: int) -> dict[int, float]:
-    hops: dict[int, float] = {nic: 0.0}
-    queue = [nic]
-    for vertex in queue:  # grows while it is read
-        first, last = topology.out_ptr[vertex], topology.out_ptr[vertex + 1]
-        for after in topology.target[first:last].tolist():
-            inside = topology.node_of[after] == topology.node_of[nic]
-            if inside and topology.forwards[vertex] and after not in hops:
-                hops[after] = hops[vertex] + 1
-                queue.append(after)
-    return hops
 
 
 def _fair_rates(topology: Topology, rings: Sequence[_Ring]) -> list[float]:

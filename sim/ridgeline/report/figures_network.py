@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,8 +55,9 @@ def network(
         if ax is None:
             ax = free_axes(*_size_in(place.xy))
             said = "simulated, not measured; " if load is not None else ""
+            drawn = f"{said}{topology.name}, {topology.n_links} links; ridgeline {__version__}"
             ax.figure.supxlabel(
-                stamp or f"{said}{topology.name}, {topology.n_links} links; ridgeline {__version__}",
+                stamp or drawn,
                 x=0.01, ha="left", fontsize=STAMP, color=FAINT, wrap=True,
             )  # fmt: skip
         ax.set_axis_off()
@@ -87,6 +89,13 @@ def _pairs(topology: Topology) -> tuple[Ints, Ints, Ints]:
     return forward, order[np.searchsorted(key[order], back[forward])], kind
 
 
+def _class_colours(topology: Topology) -> dict[tuple[str, float], str]:
+    """Return a colour for every class of links, and every bandwidth in it."""
+    each = (topology.bandwidth_bytes_per_s / topology.count).tolist()
+    classes = dict.fromkeys(zip(topology.link_class, each, strict=True))
+    return dict(zip(classes, cycle(_CLASS_COLOURS), strict=False))
+
+
 def _links(ax: Axes, topology: Topology, xy: Floats, bent: Floats, load: LinkLoad | None) -> None:
     from matplotlib.collections import LineCollection
 
@@ -101,7 +110,8 @@ def _links(ax: Axes, topology: Topology, xy: Floats, bent: Floats, load: LinkLoa
     crowd = max(1.0, math.sqrt(len(forward) / 60))
     width = (0.8 + 2.4 * np.sqrt(bandwidth / bandwidth.max())) / crowd
     if load is None:
-        colours = [_CLASS_COLOURS[k % len(_CLASS_COLOURS)] for k in kind[forward]]
+        colour_of, each = _class_colours(topology), topology.bandwidth_bytes_per_s / topology.count
+        colours = [colour_of[topology.link_class[i], each[i]] for i in forward.tolist()]
         ax.add_collection(LineCollection(lines, colors=colours, linewidths=width, zorder=1))
         return
     share = np.maximum(load.share[forward], load.share[backward])
@@ -208,9 +218,9 @@ def _title(ax: Axes, topology: Topology, load: LinkLoad | None) -> None:
                markeredgecolor=INK, label=_plural(kind))
         for kind in dict.fromkeys(topology.vertex_kinds)
     ]  # fmt: skip
-    order = list(dict.fromkeys(topology.link_class))
+    colour_of = _class_colours(topology)
     for link in link_classes(topology):
-        colour = FAINT if load else _CLASS_COLOURS[order.index(link.name) % len(_CLASS_COLOURS)]
+        colour = FAINT if load else colour_of[link.name, link.bandwidth_bytes_per_s]
         text = f"{link.n_links:,} × {link.name}, {show(link.bandwidth_bytes_per_s, 'B/s')}"
         handles.append(Line2D([], [], color=colour, label=text))
     ax.legend(

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from ridgeline.errors import RidgelineError
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.study.validate import validate
 from ridgeline.study.validate.llm_rows import configuration, translated
+from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.memory import _translated
 from ridgeline.study.validate.names import framework_of
 from ridgeline.study.validate.pipeline import Stage, bubble_rate
@@ -62,6 +64,57 @@ def test_what_a_row_does_not_say_is_a_reason_to_skip_it(tmp_path: Path) -> None:
     assert "n_accel" in reasons["b"]
     assert "Abacus" in reasons["c"]
     assert "no measured" in reasons["d"]
+
+
+def row_of(**fields: str) -> Row:
+    plain = {
+        "model": "GPT", "n_layers": "22", "hidden": "2304", "heads": "24", "seq_len": "1024",
+        "accelerator": "A100-80GB", "n_accel": "8", "tp": "1", "pp": "8", "vpp": "1", "dp": "1",
+        "micro_batch": "1", "global_batch_seqs": "24", "precision": "fp16", "recompute": "none",
+        "sharding": "", "framework": "Megatron-LM 1F1B", "step_time_s": "1", "source": "s",
+    }  # fmt: skip
+    return Row("f", 2, {**plain, **fields})
+
+
+def test_pipelines_are_cut_between_layers_as_megatron_does() -> None:
+    assert configuration(row_of()).plan.cut == "ends"  # 22 layers and both ends on 8 stages
+    assert configuration(row_of(n_layers="24")).plan.cut == "layers"
+    most = configuration(row_of(vpp="max (1 layer/chunk)", framework="Megatron-LM 1F1B-I")).plan
+    assert (most.schedule, most.chunks) == ("interleaved", 3)
+
+
+@pytest.mark.parametrize(
+    ("framework", "source", "pieces"),
+    [
+        ("Megatron-LM", "arXiv:2104.04473 Table 1", "both"),
+        ("Megatron-DeepSpeed", "github:bigscience", "forward"),
+        ("Megatron-LM", "github:Oneflow-Inc/DLPerf@c89430b", "none"),
+    ],
+)
+def test_what_stages_send_is_the_framework_s(framework: str, source: str, pieces: str) -> None:
+    assert configuration(row_of(framework=framework, source=source)).plan.pieces == pieces
+
+
+@pytest.mark.parametrize(
+    ("fields", "cluster"),
+    [
+        ({"accelerator": "V100-SXM2-16GB"}, "dgx1-v100-edr"),
+        ({"accelerator": "V100-SXM2-16GB", "interconnect": "100Gb/s InfiniBand inter"},
+         "v100-8gpu-edr1"),
+        ({"accelerator": "V100-SXM3-32GB (DGX-2H)"}, "dgx2-edr"),
+        ({"accelerator": "DGX-GB200", "n_accel": "128", "dp": "16"}, "gb200-nvl64-ndr"),
+    ],
+)  # fmt: skip
+def test_a_machine_is_known_by_its_network(fields: dict[str, str], cluster: str) -> None:
+    many = {"n_accel": "32", "dp": "4", "global_batch_seqs": "96", "precision": "bf16"}
+    wanted = configuration(row_of(**{**many, **fields}))
+    assert machine_of(wanted.device, wanted.devices, None, wanted.place)[0] == cluster
+
+
+def test_a_table_with_columns_for_degrees_must_say_one() -> None:
+    with pytest.raises(RidgelineError, match="the plan is not given"):
+        configuration(row_of(tp="", pp="", dp=""))
+    assert configuration(row_of(tp="", pp="", dp="", sharding="FSDP")).plan.data == 8
 
 
 def test_the_technique_of_a_memory_row_holds_its_plan() -> None:

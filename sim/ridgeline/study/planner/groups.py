@@ -20,10 +20,11 @@ from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.lower import _flops_per_byte
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.prices import Prices, adds, sum_bytes
+from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
 from ridgeline.parallel.stages import units
+from ridgeline.parallel.sums import casts, sum_bytes
 from ridgeline.parallel.wires import Wires
 from ridgeline.study.planner.group import (
     ACCUMULATE,
@@ -229,7 +230,7 @@ class Groups:
         costs = self.prices.costs(graph)
         alone_s = [self._alone_s(cost) for cost in costs]
         inside = np.array([op.pass_ is not Pass.UPDATE for op in graph.ops])
-        balanced = np.bincount(home, np.array(alone_s) * inside, len(parts))
+        balanced: Floats = np.bincount(home, np.array(alone_s) * inside, len(parts)).astype(float)
         per_op = np.zeros((len(graph.ops), 5))
         for i, op in enumerate(graph.ops):
             if self._repeats(op, graph):
@@ -268,7 +269,7 @@ class Groups:
             kept = [name for name in op.outputs if name in gradients]
             if kept:
                 more = self.prices.streaming(sum_bytes(op, graph, kept))
-                instead_s = time_s if adds(op) else 0.0
+                instead_s = time_s if casts(op) else 0.0
                 work[ACCUMULATE] = more.time_s(self.cluster.device) - instead_s
         phase = {Pass.FORWARD: FORWARD, Pass.WEIGHT_GRADIENT: WEIGHT_GRADIENT}
         work[phase.get(op.pass_, BACKWARD)] = time_s

@@ -184,8 +184,10 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         fields: dict[str, Any] = {"sequence": sequence}
         if some := whole(row, "layers") or layers:
             fields["layers"] = some
+        if dense := unstated(row, "first_dense"):
+            fields["mixture.first_dense"] = dense
         if "latent_attention" in load_model(name).network.model_fields_set:
-            fused = framework.attention is not None
+            fused = (framework.attention or "").startswith("flash")
             attention = {"latent_attention.kernel": "flash"} if fused else {}
         return _loaded(name, tuple({**fields, **attention}.items())), sequence
     vocabulary = _vocabulary(row) or unstated(row, "vocabulary") or _PLAIN_VOCABULARY
@@ -222,8 +224,8 @@ def _layers(model: str, hidden: int, vocabulary: int, stages: int) -> int | None
 
 
 def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
-    degrees = ("tp", "pp", "cp", "ep", "dp")
-    if devices > 1 and not any(whole(row, d) for d in degrees) and not row.text("sharding"):
+    degrees = [name for name in ("tp", "pp", "cp", "ep", "dp", "sharding") if name in row.values]
+    if devices > 1 and degrees and not any(map(row.text, degrees)):
         raise RidgelineError("the plan is not given")
     tensor, pipeline = whole(row, "tp") or 1, whole(row, "pp") or 1
     context = whole(row, "cp") or 1
@@ -251,9 +253,11 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "expert": whole(row, "ep") or 1,
         "micro_batch": micro,
         "recompute": recompute(row),
-        "sharding": _sharding(row),
+        "keep_outputs": framework.keep_outputs,
+        "sharding": _sharding(row, framework),
         "overlap": framework.overlap,
         "overlap_tensor": framework.overlap_tensor,
+        "adding": framework.adding,
         "issue": framework.issue_s,
         "spread": spread(),
         "sequence": tensor if framework.sequence or "sequence parallel" in again else 1,
@@ -301,11 +305,11 @@ def recompute(row: Row) -> str:
     return "full" if "full" in text else "none"
 
 
-def _sharding(row: Row) -> int:
+def _sharding(row: Row, framework: Framework) -> int:
     """Read how far the state is shared; what is not known is a reason to skip the row."""
     text = row.text("sharding").lower() if "sharding" in row.values else ""
     if text in {"", "none", "ddp"}:
-        return 0
+        return 0 if text else framework.sharding
     for stage, words in _SHARDING.items():
         if any(word in text for word in words):
             return stage

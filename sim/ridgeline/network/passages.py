@@ -1,0 +1,115 @@
+"""Passages: the ways of ring channels through a node, in by one NIC and out by another.
+
+Which NICs are used, and along which chain of the node's devices, is described at the head of
+`ridgeline.network.rings`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import permutations
+
+import numpy as np
+
+from ridgeline.errors import RidgelineError
+from ridgeline.network import packing
+from ridgeline.network.topology import Topology
+
+MAX_SEARCHED = 256
+"""Devices among which rings and chains over direct links are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A channel's way through one node: in by a NIC, along the chain of ranks, and out by one."""
+
+    entry: int
+    exit: int
+    chain: tuple[int, ...]
+
+    @property
+    def reversed(self) -> Passage:
+        """The other way round."""
+        return Passage(self.exit, self.entry, self.chain[::-1])
+
+
+def passages(topology: Topology, ranks: Sequence[int], node: int) -> list[Passage]:
+    """Choose which NICs of a node are used, and a chain of its ranks for each."""
+    vertices = topology.devices[list(ranks)].tolist()
+    members = np.flatnonzero(topology.node_of == node).tolist()
+    nics = [vertex for vertex in members if topology.vertex_kinds[vertex] == "nic"]
+    away = {nic: _hops_inside(topology, nic, vertices) for nic in nics}
+    least = [min(hops) for hops in zip(*away.values(), strict=True)]
+    if not least or math.inf in least:
+        lonely = vertices[least.index(math.inf)] if least else vertices[0]
+        raise RidgelineError(
+            f"{topology.vertex_names[lonely]} of {topology.name!r} has no way to a NIC of its node"
+        )
+    near = [nic for nic in nics if any(a == b for a, b in zip(away[nic], least, strict=True))]
+    exits, ends = near, tuple(_ends(away[nic]) for nic in near)
+    own = [_nearest(away[nic]) for nic in near]
+    alone = sorted(places[0] for places in own if len(places) == 1)
+    if len(own) > 1 and alone == list(range(len(ranks))) == list(range(len(own))):
+        exits = [*near[1:], near[0]]  # every NIC has one device of its own
+        ends = tuple(((a, b),) for (a,), (b,) in zip(own, [*own[1:], own[0]], strict=True))
+    chains: Sequence[tuple[int, ...]] = ()
+    if len(ranks) <= MAX_SEARCHED:
+        chains = packing.pack_chains(_direct_bandwidth(topology, vertices), ends)
+    chains = chains or [_rank_order(len(ranks), *pairs[0]) for pairs in ends]
+    return [
+        Passage(entry, exit_, tuple(ranks[i] for i in chain))
+        for entry, exit_, chain in zip(near, exits, chains, strict=True)
+    ]
+
+
+def _nearest(away: Sequence[float]) -> list[int]:
+    """Places of the devices that are nearest to a NIC."""
+    return [place for place, hops in enumerate(away) if hops == min(away)]
+
+
+def _ends(away: Sequence[float]) -> tuple[tuple[int, int], ...]:
+    """Pairs of devices between which a chain may run, those near to the NIC first."""
+    if len(away) == 1:
+        return ((0, 0),)
+    return tuple(
+        sorted(permutations(range(len(away)), 2), key=lambda ab: (away[ab[0]] + away[ab[1]], ab))
+    )
+
+
+def _rank_order(n: int, first: int, last: int) -> tuple[int, ...]:
+    """0 ... n-1, taken cyclically from `first`, with `last` moved to the end."""
+    between = [(first + i) % n for i in range(1, n) if (first + i) % n != last]
+    return (first, *between, last) if n > 1 else (first,)
+
+
+def _direct_bandwidth(topology: Topology, vertices: Sequence[int]) -> packing.Bandwidths:
+    """[n, n] bytes per second of the direct link that a route takes; 0 where there is none."""
+    bandwidth = topology.bandwidth_bytes_per_s
+    return tuple(
+        tuple(max((float(bandwidth[i]) for i in topology.links_between(a, b)), default=0.0)
+              for b in vertices)
+        for a in vertices
+    )  # fmt: skip
+
+
+def _hops_inside(topology: Topology, nic: int, devices: Sequence[int]) -> list[float]:
+    """Links from a NIC to devices without leaving its node; infinite where there is no way."""
+    hops = _hops_from(topology, nic)
+    return [hops.get(device, math.inf) for device in devices]
+
+
+@lru_cache(maxsize=2**17)  # every group of a plan asks for the same NICs
+def _hops_from(topology: Topology, nic: int) -> dict[int, float]:
+    hops: dict[int, float] = {nic: 0.0}
+    queue = [nic]
+    for vertex in queue:  # grows while it is read
+        first, last = topology.out_ptr[vertex], topology.out_ptr[vertex + 1]
+        for after in topology.target[first:last].tolist():
+            inside = topology.node_of[after] == topology.node_of[nic]
+            if inside and topology.forwards[vertex] and after not in hops:
+                hops[after] = hops[vertex] + 1
+                queue.append(after)
+    return hops
