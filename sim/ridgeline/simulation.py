@@ -130,17 +130,18 @@ def simulate(
     optimizer = None if plan.optimizer is None else optimizers.find(plan.optimizer)
     precision = plan.precision or model.network.precision
     plan = plan.model_copy(update={"precision": precision})
-    graph = model.training(plan.micro_batch_size, precision, optimizer)
+    wide = plan.widest()
+    graph = model.training(wide.micro_batch_size, precision, optimizer)
     topology = _topology(_Network(cluster, plan.devices))
-    lowered = lower(graph, plan, cluster, topology, fold=fold)
+    lowered = lower(graph, wide, cluster, topology, fold=fold)
     timeline = _executor(reference)(lowered.program)
 
     device = cluster.device
     time = time_account(lowered, timeline, device)
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s
-    useful = graph.useful_flops * plan.micro_batches * plan.data
-    repeated = lowered.graph.recomputed_flops * plan.tensor * plan.context / graph.useful_flops
+    useful = graph.useful_flops * wide.micro_batches * wide.data
+    repeated = lowered.graph.recomputed_flops * wide.tensor * wide.context / graph.useful_flops
     achieved = (
         useful
         * issued_share(lowered)

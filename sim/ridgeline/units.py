@@ -201,6 +201,7 @@ def _quantity(unit: str, *, zero: bool = True) -> Any:
 if TYPE_CHECKING:
     Seconds = float
     Bytes = float
+    MaybeBytes = float
     BytesPerSecond = float
     Flop = float
     FlopPerSecond = float
@@ -214,6 +215,7 @@ if TYPE_CHECKING:
 else:
     Seconds = _quantity("s")
     Bytes = _quantity("B", zero=False)
+    MaybeBytes = _quantity("B")
     BytesPerSecond = _quantity("B/s", zero=False)
     Flop = _quantity("FLOP")
     FlopPerSecond = _quantity("FLOP/s", zero=False)

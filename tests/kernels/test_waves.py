@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.kernels.engines import padding
+from ridgeline.kernels.processors import padding
 from ridgeline.kernels.waves import _SPLITS, TILES, Machine, best_blocking
 from ridgeline.workload.graph import Conv, Gemm
 

@@ -1,4 +1,4 @@
-"""Numpy rules of functions that are broadcast, and of norms over groups (see `graph_interpreter`)."""
+"""Numpy rules of functions that are broadcast and of group norms (see `graph_interpreter`)."""
 
 from __future__ import annotations
 
@@ -83,9 +83,7 @@ def group_norm_forward(op: Op, inputs: list[Array], shapes: Shapes) -> list[Arra
     x, scale, shift = inputs
     rows = _rows(op, x)
     mean = rows.mean(-1)
-    inverse = 1 / np.sqrt(
-        (rows * rows).mean(-1) - mean * mean + float(dict(op.attrs)["epsilon"])
-    )
+    inverse = 1 / np.sqrt((rows * rows).mean(-1) - mean * mean + float(dict(op.attrs)["epsilon"]))
     normal = ((rows - mean[:, None]) * inverse[:, None]).reshape(x.shape)
     return [normal * _per_channel(scale, x) + _per_channel(shift, x), mean, inverse]
 

@@ -292,7 +292,13 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "arcface": (
         "arcface-r100",
-        {"image": {"height": 8, "width": 8}, "identities": 3, "depths": [2, 1], "width": 2, "features": 3},
+        {
+            "image": {"height": 8, "width": 8},
+            "identities": 3,
+            "depths": [2, 1],
+            "width": 2,
+            "features": 3,
+        },
     ),
     "autoencoder": ("vae-cf", {"items": 4, "widths": [3, 2]}),
     "ssd": ("ssd300", {"classes": 2, "width": 1}),

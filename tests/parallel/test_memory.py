@@ -56,6 +56,36 @@ def test_memory_is_that_of_the_simulation(name, fields):
     assert memory(model, plan).peak == {k: v for k, v in simulated.items() if k != "capacity"}
 
 
+def test_what_the_framework_reserves_is_held_all_the_time():
+    plain, more = (
+        rl.Plan(global_batch=4, precision="fp16-mixed", reserved=size) for size in (0, 10**9)
+    )
+    assert (
+        (memory("gpt2", more).held_bytes - memory("gpt2", plain).held_bytes).sum(1) == 10**9
+    ).all()
+    results = [rl.simulate("gpt2", "dgx1-v100", plan).memory_bytes for plan in (plain, more)]
+    assert results[1]["total"] - results[0]["total"] == 10**9
+    assert results[1]["workspace"] - results[0]["workspace"] == 10**9
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_outputs_that_stages_keep_wait_for_their_backward_pass(stages):
+    """The first stage has as many micro-batches under way as there are stages."""
+    shape, hidden = {"layers": 8, "sequence": 128}, 768
+    totals = []
+    for keep in (False, True):
+        plan = rl.Plan(
+            global_batch=16, pipeline=stages, recompute="full", precision="fp16-mixed",
+            micro_batch=2, keep_outputs=keep,
+        )  # fmt: skip
+        result = rl.simulate(load_model("gpt2", shape), "dgx1-v100", plan)
+        profile = result.details.timeline.memory_profile(0)[1]
+        totals.append(int(profile.sum(axis=1).max()))
+    one = 2 * 128 * hidden * 2
+    assert 0 < totals[1] - totals[0] <= stages * one
+    assert totals[1] - totals[0] >= (stages - 1) * one
+
+
 def test_sharding_of_gradients_and_weights_holds_less():
     totals = [
         memory("gpt2", rl.Plan(global_batch=8, data=8, sharding=stage)).peak["total"]

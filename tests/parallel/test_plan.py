@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ridgeline.errors import ConfigError
@@ -30,6 +32,31 @@ def test_defaults_follow_from_other_fields() -> None:
     assert (plan.devices, plan.micro_batches) == (24, 8)
 
 
+def test_rules_for_layers_use_all_devices() -> None:
+    plan = read("data=16,batch=64,layers=[fc8: data=4,tensor=4; fc*: data=2]")
+    assert plan.layers == "fc8:tensor=4;fc*:tensor=8"
+    wide = plan.widest()
+    assert (wide.devices, wide.data, wide.tensor, wide.micro_batch_size) == (16, 2, 8, 32)
+    assert wide.micro_batches == plan.micro_batches
+    assert read(str(plan)) == plan
+    assert read("tensor=8,data=2,batch=64,layers=conv*:data=16").widest().data == 2
+    assert read("data=2,batch=64").widest().layers == ""
+
+
+def test_a_plan_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "plan.yaml"
+    file.write_text("data: 16\nsequence: off\nlayers:\n  fc8: {tensor: 4}\n  'fc*': data=2\n")
+    assert read(str(file), global_batch=64).layers == "fc8:tensor=4;fc*:tensor=8"
+    with pytest.raises(ConfigError, match="'data' is given twice"):
+        read(str(file), data=4)
+    file.write_text("data: 16\nlayer: {}\n")
+    with pytest.raises(ConfigError, match=r"plan.yaml:2:1: layer: unknown .* mean 'layers'"):
+        read(str(file), global_batch=64)
+    file.write_text("- data\n")
+    with pytest.raises(ConfigError, match=r"expected fields of a plan"):
+        read(str(file), global_batch=64)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -48,9 +75,18 @@ def test_defaults_follow_from_other_fields() -> None:
         ("batch=0", "greater than or equal to 1"),
         ("batch=8,micro_batch=3", "does not divide the 8 samples"),
         ("batch", "expected field=value"),
-        ("batch=8,recompute=foo", "'none', 'full', 'selective', 'sqrt' or 'optimal'"),
+        ("batch=8,recompute=foo", "'none', 'full', 'selective', 'alternate', 'sqrt' or 'optimal'"),
         ("batch=8,overlap=maybe", "valid boolean"),
         ("batch=99999999999", "less than or equal"),
+        ("batch=8,data=8,layers=fc*:tensor=3", "'fc.' uses data=2 x tensor=3 devices, .* the 8"),
+        ("batch=8,data=8,layers=[fc*: data=1,tensor=4]", "allowed: degrees whose product is 8"),
+        ("batch=8,data=8,layers=fc*:tensr=4", "'tensr'; did you mean 'tensor'"),
+        ("batch=8,data=8,layers=fc*", "expected PATTERN: data=D,tensor=T, found 'fc.'"),
+        ("batch=8,data=8,layers=fc*:tensor=x", "tensor=x; allowed: a whole number"),
+        ("batch=8,data=8,layers=[fc*: data=4,data=2]", "gives 'data' twice"),
+        ("batch=8,data=8,layers=fc*:", "gives no degree"),
+        ("batch=24,data=24,layers=a:tensor=4;b:tensor=6", "divide each other, .* 4 and 6"),
+        ("batch=8,data=8,expert=2,layers=fc*:tensor=4", "not modelled together with layers"),
     ],
 )
 def test_mistakes_are_explained(text: str, message: str) -> None:

@@ -63,6 +63,10 @@ def step(model: str, fold: bool = True, reference: bool = False, **fields: Any) 
         ("gpt2", {"data": 4, "sharding": 3, "micro_batch": 2}),
         ("resnet18", {"data": 4, "sharding": 2}),
         ("gpt2", {"data": 2, "tensor": 2, "pipeline": 2, "sharding": 1, "micro_batch": 4}),
+        ("alexnet", {"data": 8, "layers": "fc*:data=1"}),
+        ("alexnet", {"data": 8, "layers": "fc6:tensor=4;fc*:tensor=2", "sharding": 1}),
+        ("gpt2", {"data": 2, "tensor": 2, "pipeline": 2, "layers": "*.feed-forward.*:tensor=4"}),
+        ("gpt2", {"data": 4, "context": 2, "layers": "blocks.1.*:tensor=2", "sharding": 2}),
     ],
 )
 def test_folded_equals_unfolded(model: str, fields: dict[str, Any]) -> None:
@@ -77,8 +81,14 @@ def test_folded_equals_unfolded(model: str, fields: dict[str, Any]) -> None:
     assert folded.memory_bytes == whole.memory_bytes
 
 
-def test_the_reference_engine_agrees() -> None:
-    fields = {"data": 2, "tensor": 2, "pipeline": 2, "micro_batch": 8}
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"data": 2, "tensor": 2, "pipeline": 2, "micro_batch": 8},
+        {"data": 8, "micro_batch": 1, "layers": "layer4*:tensor=4;layer3*:tensor=2;fc:tensor=8"},
+    ],
+)
+def test_the_reference_engine_agrees(fields: dict[str, Any]) -> None:
     fast, slow = step("resnet18", **fields), step("resnet18", reference=True, **fields)
     assert fast.step_time_s == pytest.approx(slow.step_time_s, rel=1e-9)
     assert fast.memory_bytes == slow.memory_bytes

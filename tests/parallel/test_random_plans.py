@@ -77,6 +77,7 @@ def fields(draw: st.DrawFn) -> dict[str, Any]:
     context = draw(st.sampled_from((1, 1, 1, 2)))
     micro_batch, micro_batches = draw(st.sampled_from((1, 2))), draw(st.sampled_from((1, 2, 4, 6)))
     schedules = Plan.model_fields["schedule"].annotation.__args__  # type: ignore[union-attr]
+    layers = draw(rules(data * tensor))
     schedule = draw(st.sampled_from(schedules if pipeline > 1 else ("1f1b", "gpipe")))
     return {
         "data": data,
@@ -87,7 +88,9 @@ def fields(draw: st.DrawFn) -> dict[str, Any]:
         "global_batch": data * micro_batch * micro_batches,
         "schedule": schedule,
         "chunks": draw(st.sampled_from((2, 3))) if schedule == "interleaved" else 1,
-        "expert": draw(st.sampled_from([n for n in (1, 1, 2, 4) if data % n == 0])),
+        "expert": draw(st.sampled_from([n for n in (1, 1, 2, 4) if data % n == 0]))
+        if not layers
+        else 1,
         "sequence": draw(st.sampled_from((1, tensor))),
         "sharding": draw(st.integers(0, 3)),
         "recompute": draw(st.sampled_from(("none", "full", "selective", "sqrt", "optimal"))),
@@ -96,7 +99,16 @@ def fields(draw: st.DrawFn) -> dict[str, Any]:
         "bucket": draw(st.sampled_from((1e4, 1e6, 1e9))),
         "precision": draw(st.sampled_from(("fp32", "fp16-mixed"))),
         "order": "-".join(draw(st.permutations(DIMENSIONS))),
+        "layers": layers,
     }
+
+
+@st.composite
+def rules(draw: st.DrawFn, devices: int) -> str:
+    """Rules for some layers, which all the networks here have, or none."""
+    patterns = draw(st.sampled_from(((), (), ("*1*",), ("*2*", "*1*"), ("*1*", "*d*"))))
+    degrees = st.sampled_from([n for n in (1, 2, 4, 8, 16) if devices % n == 0])
+    return ";".join(f"{pattern}:tensor={draw(degrees)}" for pattern in patterns)
 
 
 def played(name: str, plan: dict[str, Any]) -> Result | None:

@@ -9,8 +9,9 @@ import pytest
 
 from ridgeline.cli.app import app
 from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.report.figures_scaling import Roof
 from ridgeline.study.scaling import Scaling, scaling
-from ridgeline.study.scaling_figures import draw_curves, draw_roofline, roof_of
+from ridgeline.study.scaling_figures import roof_of
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def test_no_point_is_above_the_envelope(study: Scaling) -> None:
     for point in ran:
         assert point.flop_per_s <= point.envelope_flop_per_s * (1 + 1e-9)
         assert point.local_flop_per_s <= study.peak_flop_per_s
-    roof = roof_of(study)
+    roof = Roof(**roof_of(study))
     for point in sent:
         level = point.binding
         assert level is not None
@@ -65,23 +66,25 @@ def test_what_cannot_run_says_why() -> None:
     with pytest.raises(ConfigError, match="did you mean"):
         scaling("mlp", "dgx1-v100", [1], strategies=["dat"], batch=8)
     with pytest.raises(RidgelineError, match="sends"):
-        draw_roofline(scaling("mlp", "dgx1-v100", [1], strategies=["data"], batch=8, limit=1))
+        scaling("mlp", "dgx1-v100", [1], strategies=["data"], batch=8, limit=1).plot(
+            "distributed-roofline"
+        )
 
 
 def test_figures_show_the_points(study: Scaling) -> None:
-    drawn = {line.get_gid(): line for line in draw_roofline(study).get_lines()}
+    drawn = {line.get_gid(): line for line in study.plot("distributed-roofline").get_lines()}
     sent = [p for p in study.curve("data") if p.binding is not None]
     line = drawn["points: data"]
     np.testing.assert_array_equal(line.get_xdata(), [p.flop_per_byte for p in sent])
     np.testing.assert_array_equal(line.get_ydata(), [p.flop_per_s for p in sent])
-    curves = {line.get_gid(): line for line in draw_curves(study).get_lines()}
+    curves = {line.get_gid(): line for line in study.plot().get_lines()}
     np.testing.assert_array_equal(
         curves["data"].get_xdata(), [p.devices for p in study.curve("data")]
     )
 
 
 def test_the_ideal_is_seen_and_nothing_is_cut_off(study: Scaling) -> None:
-    axes = draw_curves(study)
+    axes = study.plot()
     lines = {line.get_gid(): line for line in axes.get_lines()}
     base = study.curve("data")[0].result
     assert base is not None
@@ -90,7 +93,7 @@ def test_the_ideal_is_seen_and_nothing_is_cut_off(study: Scaling) -> None:
     assert ideal.get_zorder() > max(lines[name].get_zorder() for name in ("data", "hybrid"))
     (inner,) = axes.child_axes
     assert inner.get_xscale() == inner.get_yscale() == "linear"
-    for drawn in (axes, draw_roofline(study)):
+    for drawn in (axes, study.plot("distributed-roofline")):
         figure = drawn.get_figure(root=True)
         assert figure is not None
         (stamp,) = [text for text in drawn.texts if text.get_gid() == "stamp"]

@@ -43,6 +43,18 @@ def test_memory_equals_the_oracle_at_every_op(case):
         assert graph.ops[totals.index(max(totals))].name == fullest.op
 
 
+def test_kept_tensors_are_held_until_the_backward_pass_begins():
+    graph = load_model("lenet5").training(2, "fp32")
+    first = next(i for i, op in enumerate(graph.ops) if op.pass_ is Pass.INPUT_GRADIENT)
+    logits = next(op.outputs[0] for op in graph.ops if op.kind == "gemm")
+    plain, _ = replay(graph, memory_entries(graph))
+    kept, after = replay(graph, memory_entries(graph, kept=frozenset({logits})))
+    more = [b["activations"] - a["activations"] for a, b in zip(plain, kept, strict=True)]
+    assert set(more) <= {0, graph.tensors[logits].bytes}
+    assert not any(more[first + 1 :])
+    assert after == memory_entries(graph).initial
+
+
 @settings(max_examples=50, deadline=None)
 @given(optimized_graphs())
 def test_persistent_gradients_are_held_from_the_beginning(case):

@@ -84,9 +84,10 @@ def conv_(
     from ridgeline.workload.graph import Conv
     from ridgeline.workload.sparsity import parse
 
-    both = {"stride": stride, "padding": padding, "dilation": dilation}
-    pairs = {name: (value, value) for name, value in both.items()}
-    loops = Conv(batch, c_in, height, width, c_out, filter, filter, **pairs, groups=groups)
+    strides, paddings, dilations = ((value, value) for value in (stride, padding, dilation))
+    loops = Conv(
+        batch, c_in, height, width, c_out, filter, filter, strides, paddings, dilations, groups
+    )
     zeros = parse(sparsity, density, sparsity_kind, block)
     result = conv(
         loops, device, pass_=pass_, format=format, sparsity=zeros, mapping=mapping,

@@ -107,7 +107,7 @@ def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: s
     from ridgeline.study.scaling_figures import KINDS
 
     if kind not in ROW_FIGURES:
-        known = sorted({*ROW_FIGURES, *FIGURES, *KINDS})
+        known = sorted({*ROW_FIGURES, *FIGURES, *KINDS, TOPOLOGY})
         if kind in FIGURES:
             raise ConfigError(f"a {kind} is of one result, JSON of ridgeline run --json", file=file)
         raise ConfigError(

@@ -21,6 +21,7 @@ def run_(
     cluster: str,
     *,
     plan: str = "",
+    layers: str | None = None,
     batch: Whole | None = None,
     precision: str | None = None,
     dataset: str | None = None,
@@ -41,7 +42,9 @@ def run_(
     cluster
         A cluster, node or device by name, or a YAML file.
     plan
-        Fields of the plan: data=8,micro_batch=64,overlap=false ...
+        Fields of the plan: data=8,micro_batch=64,overlap=false ..., or a YAML file of them.
+    layers
+        Layers that are divided otherwise than the plan says: "fc*: data=1,tensor=8; ...".
     batch
         Samples of one step over all devices.
     precision
@@ -72,16 +75,20 @@ def run_(
 
         of_model = {p[len("model.") :]: v for p, v in fields.items() if p.startswith("model.")}
         if isinstance(execution := load_model(model, of_model), Execution):
-            if plan or batch is not None or dataset is not None:
+            if plan or layers or batch is not None or dataset is not None:
                 raise RidgelineError(
                     f"{model} is an execution: its tasks are already distributed, so it takes"
-                    " none of --plan, --batch and --dataset"
+                    " none of --plan, --layers, --batch and --dataset"
                 )
             return _play(execution, cluster, fields, times, precision, json=json)
     if times is not None:
         raise RidgelineError(f"--times is for an execution; {model} is a network")
     point = Point.parse(
-        model, cluster, plan, {"global_batch": batch, "precision": precision}, fields
+        model,
+        cluster,
+        plan,
+        {"layers": layers, "global_batch": batch, "precision": precision},
+        fields,
     )
     result = point.simulate(dataset)
     if out is not None:

@@ -187,6 +187,8 @@ class Device(Described):
     process_node: Sourced[units.Metres] | None = None
     area: Sourced[units.SquareMetres] | None = None
     tdp: Sourced[units.Watts] | None = None
+    power_limit: Sourced[units.Watts] | None = None
+    """What the board may draw: an op that would draw more lowers the clock. None: none does."""
     idle_power: Sourced[units.Watts]
     """Drawn whenever the device is on: the static part of the energy."""
     price: Sourced[units.Dollars] | None = None
@@ -216,6 +218,11 @@ class Device(Described):
             raise ValueError("a device needs at least one engine")
         if not self.memory:
             raise ValueError("a device needs at least one memory level")
+        if self.power_limit is not None and self.power_limit.value <= self.idle_power.value:
+            raise FieldError(
+                f"must be more than the idle power, {units.show(self.idle_power.value, 'W')}",
+                "power_limit",
+            )
         self._check_memory()
         self._check_engines()
         self._check_achievable()

@@ -41,8 +41,8 @@ class Alike:
     """
 
     __slots__ = (
-        "a_bytes", "b_bytes", "flops", "format", "found", "gemm", "graph", "hash", "key", "op", "rest_bytes",
-        "streamed_bytes",
+        "a_bytes", "b_bytes", "flops", "format", "found", "gemm", "graph", "hash", "key", "op",
+        "rest_bytes", "streamed_bytes",
     )  # fmt: skip
 
     def __init__(

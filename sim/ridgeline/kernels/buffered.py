@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ridgeline.hardware.device import Device
+from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.cost import Moved
-from ridgeline.kernels.engines import Busy, Job
 from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
 from ridgeline.kernels.mapping.device import machine_of
 from ridgeline.kernels.mapping.mapper import (

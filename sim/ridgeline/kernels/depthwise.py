@@ -1,10 +1,11 @@
 """Depthwise convolutions: one filter a channel, computed where the pixels are.
 
 A depthwise convolution is no matrix product: each output needs a handful of multiplications, of
-which nothing is shared between channels. Libraries have kernels of their own for it, on the ordinary cores
-and in fp32 whatever the storage format. In PyTorch's (aten/src/ATen/native/cuda/DepthwiseConv2d.cu)
-a thread makes one output and loads a pixel and a weight for every multiplication; a block makes one
-element of the weights' gradient, so that no pixel stays in the first cache for the next element.
+which nothing is shared between channels. Libraries have kernels of their own for it, on the
+ordinary cores and in fp32 whatever the storage format. In PyTorch's
+(aten/src/ATen/native/cuda/DepthwiseConv2d.cu) a thread makes one output and loads a pixel and a
+weight for every multiplication; a block makes one element of the weights' gradient, so that no
+pixel stays in the first cache for the next element.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ridgeline.kernels.traffic import near_levels
 from ridgeline.workload.graph import Conv, Graph, Op, Pass
 
 FORMAT = "fp32"
+_OF_THREADS = frozenset({"vector", "tensor-core"})
 _LANE_BYTES = 4  # what a load of one thread takes of the first cache, whatever it loads
 _LOADS = 2  # of one multiplication
 
@@ -27,8 +29,13 @@ def applies(op: Op) -> bool:
 def engine_for(device: Device) -> str | None:
     """Name the fastest engine that does both products and elementwise work; None: there is none.
 
-    Arrays of multipliers that do products only cannot be used one channel at a time.
+    Kernels of threads with caches are those of GPUs: a device with arrays is left out, and so is
+    one whose first cache has no bandwidth.
     """
+    kinds = {engine.kind for engine in device.engines.values()}
+    first = next(iter(near_levels(device).values()), None)
+    if not kinds <= _OF_THREADS or first is None or first.bandwidth is None:
+        return None
     rates = {
         name: engine.rates[FORMAT].value
         for name, engine in device.engines.items()
@@ -43,5 +50,6 @@ def nearer_bytes(op: Op, graph: Graph, device: Device) -> dict[str, float]:
     levels = list(near_levels(device))
     size = max(graph.tensors[name].bytes / graph.tensors[name].elements for name in op.inputs[:2])
     missed = _LOADS * size * op.loops.macs if op.priced_as is Pass.WEIGHT_GRADIENT else 0.0
-    first = {name: _LOADS * _LANE_BYTES * op.loops.macs for name in levels[:1]}
-    return {**dict.fromkeys(levels, missed), **{n: max(b, missed) for n, b in first.items()}}
+    loads = dict.fromkeys(levels, missed)
+    loads[levels[0]] = max(missed, float(_LOADS * _LANE_BYTES * op.loops.macs))
+    return loads

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from ridgeline.hardware.array import Dataflow
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.broadcast_grid import grid_gemm
+from ridgeline.kernels.busy import Busy
 from ridgeline.kernels.cost import Moved
-from ridgeline.kernels.engines import Busy, on_elements, ring_of
+from ridgeline.kernels.engines import on_elements, ring_of
 from ridgeline.kernels.mapping.complete import kind_of, mappings
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.mapping.mapping import Mapping

@@ -15,9 +15,11 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Work
 from ridgeline.kernels import depthwise, winograd
 from ridgeline.kernels.alike import Alike, described
+from ridgeline.kernels.busy import Busy, Job
+from ridgeline.kernels.clock import limited
 from ridgeline.kernels.cores import latency_of
 from ridgeline.kernels.cost import Moved, OpCost, peak_rates
-from ridgeline.kernels.engines import ENGINE_MODELS, Busy, Job
+from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.residence import Found, keeping, passing
@@ -81,7 +83,7 @@ def price_all(
     contractions: dict[str, list[Alike]] = {}
     for kind in kinds:
         if kind.gemm is None:
-            costs[kind] = common.streaming(kind)
+            costs[kind] = limited(common.streaming(kind), device, common.rates)
             continue
         assert kind.op is not None
         if kind.format not in able:
@@ -95,7 +97,8 @@ def price_all(
         ]
         for kind, *found in zip(alike, *by_engine, strict=True):
             more = () if given is not None else _by_winograd(kind, device, able[format_])
-            costs[kind] = _fastest((*found, *more), common.rates)
+            able_to = [limited(cost, device, common.rates) for cost in (*found, *more)]
+            costs[kind] = _fastest(able_to, common.rates)
             if given is None and depthwise.applies(kind.op):
                 costs[kind] = _by_channel(kind, common, costs[kind])
     return [costs[kind] for kind in kinds]
@@ -109,12 +112,21 @@ def _by_channel(kind: Alike, common: _Common, tiled: OpCost) -> OpCost:
     assert kind.op is not None
     assert kind.graph is not None
     key = f"{name}.{depthwise.FORMAT}"
-    cost = common.streaming(kind)
-    for level, size in depthwise.nearer_bytes(kind.op, kind.graph, common.device).items():
-        cost.traffic_bytes[level] = max(cost.traffic_bytes[level], size)
-    common.with_levels(cost)
-    for work in (cost.engine_work, cost.flops):
-        work[key] = work.get(key, 0.0) + kind.op.matrix_flops
+    streamed, flops = common.streaming(kind), kind.op.matrix_flops  # which others may share
+    loads = depthwise.nearer_bytes(kind.op, kind.graph, common.device)
+    cost = common.with_levels(
+        replace(
+            streamed,
+            engine_work={**streamed.engine_work, key: streamed.engine_work.get(key, 0.0) + flops},
+            flops={**streamed.flops, key: streamed.flops.get(key, 0.0) + flops},
+            traffic_bytes={
+                level: max(size, loads.get(level, 0.0))
+                for level, size in streamed.traffic_bytes.items()
+            },
+            level_work={},
+        )
+    )
+    cost = limited(cost, common.device, common.rates)
     times = (one.spans(common.rates).time_s for one in (cost, tiled))
     return cost if next(times) < next(times) else tiled
 

@@ -7,6 +7,8 @@ up by a later product; so a product can be told from its position whether it beg
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ridgeline.parallel.labels import Signature, base, forward_name, signature, whole
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor
@@ -15,6 +17,7 @@ WHOLE, PARTIAL, FREE = -1, -2, -3
 """Layouts besides "divided along dimension 0, 1, ..."; a weight is free until an op decides."""
 
 STATIC = frozenset({Role.WEIGHT, Role.WEIGHT_COPY, Role.STATE, Role.BUFFER})
+_OF_SAMPLES = frozenset({Role.INPUT, Role.ACTIVATION, Role.ACTIVATION_GRADIENT})
 WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
 CASTS = frozenset({"cast", "quantise"})
 _GRADIENTS = frozenset({Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT})
@@ -25,12 +28,36 @@ def need_of(labels: tuple[str, ...], label: str | None) -> int:
     return labels.index(label) if label is not None and label in labels else WHOLE
 
 
+@dataclass(frozen=True)
+class BySamples:
+    """Which layers of a layer-wise plan divide samples on one level of "tensor" (`layers`).
+
+    Attributes
+    ----------
+    layer
+        Whether a layer does.
+    beyond
+        Weights whose gradients are summed at the end of the step on all levels beyond; None: this
+        is the outermost level.
+    """
+
+    layer: Callable[[str], bool]
+    beyond: frozenset[str] | None
+
+
 class Choice:
     """Where every tensor is, so far, and what the next op is divided by."""
 
     def __init__(
-        self, graph: Graph, degree: int, dimension: str, sequence: bool, flops_per_byte: float
+        self,
+        graph: Graph,
+        degree: int,
+        dimension: str,
+        sequence: bool,
+        flops_per_byte: float,
+        by_samples: BySamples | None = None,
     ) -> None:
+        self.by_samples = by_samples
         self.graph, self.degree, self.dimension = graph, degree, dimension
         self.sequence, self.flops_per_byte = sequence, flops_per_byte
         self.positions = dimension == "context"
@@ -48,12 +75,19 @@ class Choice:
         self.pads: set[tuple[str, int]] = set()
         self.whole: Counter[str] = Counter()
         self.names: Counter[str] = Counter()
+        self.taken = {*graph.tensors, *(op.name for op in graph.ops if not op.outputs)}
         self.chosen: dict[str, str | None] = {}
         self.signatures: dict[str, Signature | None] = {}
+        self.apart: dict[str, bool] = {}  # weights whose gradients are of a device's samples
         for op in self.forward.values():
             if op.kind in CASTS and graph.tensors[op.inputs[0]].role in WEIGHTS:
                 self.root[op.outputs[0]] = self._root(op.inputs[0])
                 self.casts.append(op)
+        self.readers: dict[str, list[Op]] = {}  # of weights and their copies, in the forward pass
+        for op in self.forward.values() if by_samples is not None else ():
+            for name in op.inputs:
+                if graph.tensors[name].role in WEIGHTS and self.root.keys().isdisjoint(op.outputs):
+                    self.readers.setdefault(self._root(name), []).append(op)
 
     def _root(self, name: str) -> str:
         return self.root.get(name, name)
@@ -127,6 +161,8 @@ class Choice:
             self.layout[name] = FREE if of.role in STATIC else WHOLE
             if self.positions:
                 self.layout[name] = self._by_position(of)
+            elif self.by_samples is not None and of.role is Role.INPUT:
+                self.layout[name] = FREE  # every device reads what it needs of the mini-batch
         return self.layout[name]
 
     def _follow(self, op: Op, sig: Signature) -> str | None:
@@ -144,27 +180,47 @@ class Choice:
     def _choose(self, op: Op, sig: Signature) -> str | None:
         """Return the label by which an op is divided, or None."""
         weighted = op.loops is not None and op.pass_ is Pass.FORWARD
+        samples = self._samples(op, sig) if self.by_samples is not None else None
+        if self.by_samples is not None and weighted and self.by_samples.layer(op.layer):
+            return samples
         costs: dict[str, float] = {}
         paired: list[str] = []
         for label in sig.labels:
+            if weighted and samples is not None and label == samples:
+                continue  # its rule says that devices share the features
             if self._is_candidate(label, op, sig) and self._divides(label, op, sig):
                 costs[label] = self._cost(label, op, sig)
                 begins = op.pass_ is Pass.FORWARD and self._begins(label, op, sig)
                 if begins and self._pairs(label, op, sig):
                     paired.append(label)
         if not costs:
-            return None
+            return samples if weighted else None
         if paired:
             begun = [label for label in costs if self._begins(label, op, sig)]
             return min(begun, key=costs.__getitem__)
         best = min(costs, key=costs.__getitem__)
-        if self.positions:
+        if self.positions or (samples is not None and weighted):
             return best
         alone = self._cost(None, op, sig)
         if weighted:
             saved = 3 * op.matrix_flops * (1 - 1 / self.degree)
             alone += saved / self.flops_per_byte
         return best if costs[best] <= alone else None
+
+    def _samples(self, op: Op, sig: Signature) -> str | None:
+        """Return the label of an op's samples, if they can be divided.
+
+        They are the first dimension of what it reads besides weights.
+        """
+        static: set[str] = set()
+        label = ""
+        for name, labels in zip(op.inputs, sig.inputs, strict=True):
+            if self.tensors[name].role in STATIC:
+                static.update(labels)
+            elif not label and labels:
+                label = labels[0]
+        able = label and label not in static and self._divides(label, op, sig)
+        return label if able else None
 
     def _is_candidate(self, label: str, op: Op, sig: Signature) -> bool:
         """Whether something is divided by the label already, or an op may begin to be."""
@@ -177,6 +233,9 @@ class Choice:
             if now == FREE and op.pass_ is Pass.FORWARD and self._begins(label, op, sig):
                 return True
             if self.sequence and now == PARTIAL and dim == 1 and len(labels) == 3:
+                return True
+            of_samples = self.by_samples is not None and self.tensors[name].role in _OF_SAMPLES
+            if of_samples and now in {PARTIAL, FREE} and label == self._samples(op, sig):
                 return True
         return any(
             label in labels and self.layout.get(self._root(base(name))) == labels.index(label)
@@ -235,5 +294,7 @@ class Choice:
         """Whether an output without the label is a partial sum."""
         of = self.tensors[output]
         if label in sig.inner or not of.shape or of.format.startswith("int"):
+            return False
+        if label in sig.local and of.role is not Role.WEIGHT_GRADIENT:
             return False
         return any(label in labels for labels in sig.inputs)

@@ -19,9 +19,10 @@ from ridgeline.engine.program import Program
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network.collectives import fastest_schedule
-from ridgeline.network.schedule import Phase, Schedule
+from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.execution_costs import Costs, to_host, usual_format
+from ridgeline.parallel.execution_links import Links
 from ridgeline.parallel.matching import Units, match
 from ridgeline.workload.execution import (
     COLLECTIVES,
@@ -117,7 +118,9 @@ class _Lowering:
         self.streams, self.group_ptr, self.group_stream, self.group = self._crews()
         self.n_uncounted = 0
         self.schedules: dict[tuple[float, ...], Schedule | None] = {}
-        self.users: dict[int, set[int]] = {}  # link -> streams that all its tasks have in common
+        self.links = Links(
+            self.costs, topology, self.streams, self.group, self.group_ptr, self.group_stream
+        )
 
     def lowered(self) -> LoweredExecution:
         duration = self._measured()
@@ -257,8 +260,8 @@ class _Lowering:
         rank = e.ranks[e.rank_of_task()[self.lead]]
         for some, (size, number) in self._distinct(units, e.size_bytes[self.lead], rank):
             links = to_host(top, int(top.devices[int(number)]))
-            crew = self._crew(some)
-            works = {self._link(link, crew): size for link in links}
+            crew = self.links.crew(some)
+            works = {self.links.resource(link, crew): size for link in links}
             latency_s = float(sum(top.latency_s[link] for link in links))
             events = self.costs.wire_events(dict.fromkeys(links, size)) | self.costs.far_events(
                 size
@@ -282,8 +285,8 @@ class _Lowering:
             if schedule is None:
                 self.cost[some] = self.costs.rows.add([], {})
                 continue
-            crew = self._crew(some)
-            phases = [self._phase(phase, crew) for phase in schedule.phases]
+            crew = self.links.crew(some)
+            phases = [self.links.phase(phase, crew) for phase in schedule.phases]
             self.cost[some] = self.costs.rows.add(
                 phases, self.costs.comm_events(schedule, size, *who)
             )
@@ -303,34 +306,10 @@ class _Lowering:
             )
         return self.schedules[key]
 
-    def _phase(self, phase: Phase, crew: set[int]) -> tuple[float, int, dict[int, float]]:
-        latency_s, repeat, loads = phase
-        return latency_s, repeat, {self._link(link, crew): n for link, n in loads.items()}
-
-    def _crew(self, units: Ints) -> set[int]:
-        """Streams that all of these units occupy."""
-        pairs = np.unique(np.stack([self.group[units], self.streams[units]], 1), axis=0)
-        crews = [
-            {stream}
-            if group < 0
-            else set(self.group_stream[self.group_ptr[group] : self.group_ptr[group + 1]].tolist())
-            for group, stream in pairs.tolist()
-        ]
-        return set.intersection(*crews)
-
-    def _link(self, link: int, crew: set[int]) -> int:
-        """Resource of a directed link; remember which streams all that use it occupy."""
-        resource = self.costs.resource(
-            self.topology.link_name(link), float(self.topology.bandwidth_bytes_per_s[link]), link
-        )
-        common = self.users.get(resource)
-        self.users[resource] = crew if common is None else common & crew
-        return resource
-
     def _program(self) -> Program:
         e, rows = self.e, self.costs.rows
         n, n_ranks = len(self.lead), len(e.ranks)
-        shared = self._shared()
+        shared = self.links.shared()
         dep_ptr, dep_index = self._dependencies()
         return Program(
             resource_names=tuple(self.costs.resources),
@@ -373,30 +352,6 @@ class _Lowering:
             memory_kinds=(),
             memory_initial=np.zeros((n_ranks, 0), np.int64),
         )
-
-    def _shared(self) -> Any:
-        """[R] Which resources tasks must share: the links, but for those that none ever contends.
-
-        A link whose tasks all need one stream never carries two at once. Work on such links alone
-        takes a fixed time; where a task needs others, too, all its links stay shared, since max-min
-        shares depend on all of them.
-        """
-        rows = self.costs.rows
-        resource = np.array(rows.resource, np.int64)
-        row = np.repeat(
-            np.repeat(np.arange(len(rows.phase_ptr) - 1), np.diff(rows.phase_ptr)),
-            np.diff(rows.work_ptr),
-        )
-        is_link = np.array([link for _, _, link in self.costs.resources.values()], np.bool_)
-        shared = is_link & np.array([not self.users.get(r) for r in range(len(is_link))], np.bool_)
-        while True:
-            held = np.zeros(len(rows.phase_ptr) - 1, np.bool_)
-            held[row[shared[resource]]] = True
-            more = shared.copy()
-            more[resource[held[row] & is_link[resource]]] = True
-            if bool((more == shared).all()):
-                return shared
-            shared = more
 
     def _leads(self) -> Any:
         """[U] The stream of a unit, or the first of its group's."""

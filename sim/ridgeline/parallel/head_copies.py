@@ -14,7 +14,7 @@ through the ops that make them, then forwards through the gradients and updates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -33,19 +33,29 @@ def can_share(devices: int, few: int, heads: int) -> bool:
     return few % devices == 0 or (heads % devices == 0 and devices % few == 0)
 
 
-def with_copied_heads(graph: Graph, degree: int) -> Graph:
+def with_copied_heads(
+    graph: Graph,
+    degree: int,
+    dimension: str = "tensor",
+    by_samples: Callable[[str], bool] | None = None,
+) -> Graph:
     """Return the graph with at least one head of keys for each of `degree` devices.
 
-    A graph whose heads need no copies, or can not be shared with them either, stays as it is.
+    Layers that divide samples instead need none (`by_samples`, None: no layer does). A graph whose
+    heads need no copies, or can not be shared with them either, stays as it is.
 
     Raises
     ------
     ConfigError
         If keys or values come from, or go to, an op that can not be divided by heads.
     """
-    copies = {op.name: _copies(op, graph, degree) for op in graph.ops if op.pass_ is Pass.FORWARD}
+    copies = {
+        op.name: _copies(op, graph, degree)
+        for op in graph.ops
+        if op.pass_ is Pass.FORWARD and not (by_samples is not None and by_samples(op.layer))
+    }
     copies = {name: count for name, count in copies.items() if count > 1}
-    return _Copying(graph, degree, copies).result() if copies else graph
+    return _Copying(graph, degree, dimension, copies).result() if copies else graph
 
 
 def _copies(op: Op, graph: Graph, degree: int) -> int:
@@ -84,8 +94,9 @@ class _Side:
 
 
 class _Copying:
-    def __init__(self, graph: Graph, degree: int, copies: dict[str, int]) -> None:
+    def __init__(self, graph: Graph, degree: int, dimension: str, copies: dict[str, int]) -> None:
         self.graph, self.degree, self.copies = graph, degree, copies
+        self.dimension = dimension
         self.forward = {op.name: op for op in graph.ops if op.pass_ is Pass.FORWARD}
         self.grown: dict[str, _Growth] = {}
 
@@ -287,7 +298,7 @@ class _Copying:
         copied = Fraction(growth.new - growth.old, growth.copies - 1) * growth.copies
         size = int(tensors[gradient].bytes * copied / growth.new)
         attrs = (
-            ("dimension", "tensor"),
+            ("dimension", self.dimension),
             ("size_bytes", size),
             ("repeat", 1),
             (NEIGHBOURS, growth.copies),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ridgeline.parallel.labels import (
     ADJUSTMENTS,
-    Grouped,
     Inner,
     Labels,
     Signature,
@@ -14,7 +14,11 @@ from ridgeline.parallel.labels import (
     rule,
     whole,
 )
-from ridgeline.workload.graph import Conv, Gemm, Op, Pass
+from ridgeline.workload.graph import Conv, Gemm, Op, Pass, Role
+
+_WITHOUT_SAMPLES = frozenset(
+    {Role.WEIGHT, Role.WEIGHT_COPY, Role.WEIGHT_GRADIENT, Role.STATE, Role.BUFFER}
+)
 
 
 def _dims(count: int) -> Labels:
@@ -95,8 +99,6 @@ def gemm(op: Op, tensors: Tensors) -> Signature:
 
 def _common_units(widths: list[int]) -> int:
     """Parts into which all outputs of one product can be cut alike."""
-    import math
-
     return math.gcd(*widths)
 
 
@@ -106,15 +108,15 @@ def conv2d(op: Op, tensors: Tensors) -> Signature:
     assert isinstance(op.loops, Conv)
     if op.loops.groups > 1:
         return Signature(
-            (("", "g", "", ""), ("g", "", "", "")),
-            (("", "g", "", ""),),
+            (("b", "g", "", ""), ("g", "", "", "")),
+            (("b", "g", "", ""),),
             {"g": op.loops.groups},
-            {"g": ("groups", "c_in", "c_out")},
+            {"b": ("batch",), "g": ("groups", "c_in", "c_out")},
         )
     return Signature(
-        (("", "c", "", ""), ("o", "c", "", "")),
-        (("", "o", "", ""),),
-        loops={"o": ("c_out",), "c": ("c_in",)},
+        (("b", "c", "", ""), ("o", "c", "", "")),
+        (("b", "o", "", ""),),
+        loops={"b": ("batch",), "o": ("c_out",), "c": ("c_in",)},
     )
 
 
@@ -122,9 +124,9 @@ def conv2d(op: Op, tensors: Tensors) -> Signature:
 def conv_transpose2d(op: Op, tensors: Tensors) -> Signature:
     """X [b, c, h, w] w [c, o, r, s] -> y [b, o, p, q]."""
     return Signature(
-        (("", "c", "", ""), ("c", "o", "", "")),
-        (("", "o", "", ""),),
-        loops={"o": ("n",), "c": ("k",)},
+        (("b", "c", "", ""), ("c", "o", "", "")),
+        (("b", "o", "", ""),),
+        loops={"b": ("m",), "o": ("n",), "c": ("k",)},
     )
 
 
@@ -138,12 +140,16 @@ def bias(op: Op, tensors: Tensors) -> Signature:
 
 @rule("batch-norm", "frozen-batch-norm")
 def batch_norm(op: Op, tensors: Tensors) -> Signature:
-    """Channels are independent of each other; statistics are over all else."""
+    """Channels are independent of each other; every part of a batch has statistics of its own."""
     shape = tensors[op.inputs[0]].shape
     axis = int(dict(op.attrs).get("axis", 1))
-    labels = tuple("c" if i == axis else "" for i in range(len(shape)))
+    labels = tuple("c" if i == axis else "b" if i == 0 else "" for i in range(len(shape)))
     extra = (("c",),) * (len(op.inputs) - 1)
-    return Signature((labels, *extra), (labels, *(("c",),) * (len(op.outputs) - 1)))
+    return Signature(
+        (labels, *extra),
+        (labels, *(("c",),) * (len(op.outputs) - 1)),
+        local=frozenset({"b"}),
+    )
 
 
 @rule("layer-norm", "rms-norm")
@@ -165,75 +171,6 @@ def last_axis(op: Op, tensors: Tensors) -> Signature:
     return Signature((labels,), (labels,) * len(op.outputs))
 
 
-@rule("attention-scores")
-def scores(op: Op, tensors: Tensors) -> Signature:
-    """Q [b, s, H] k [b, t, H] -> y [b, H, s, t]; a unit of H is a head of keys."""
-    return Signature(
-        (("", "s", "H"), ("", "t", "H")),
-        (("", "H", "s", "t"),),
-        {"H": int(dict(op.attrs)["kv-heads"])},
-        {"H": ("batch",), "s": ("m",), "t": ("n",)},
-        strict=frozenset({"H"}),
-        grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1,), "s"),
-    )
-
-
-@rule("attention-context")
-def context(op: Op, tensors: Tensors) -> Signature:
-    """P [b, H, s, t] v [b, t, H] -> y [b, s, H]."""
-    return Signature(
-        (("", "H", "s", "t"), ("", "t", "H")),
-        (("", "s", "H"),),
-        {"H": int(dict(op.attrs)["kv-heads"])},
-        {"H": ("batch",), "s": ("m",), "t": ("k",)},
-        strict=frozenset({"H"}),
-        grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1,), "s"),
-    )
-
-
-@rule("flash-attention")
-def flash(op: Op, tensors: Tensors) -> Signature:
-    """Q [b, s, H] k [b, t, H] v [b, t, H] -> y [b, s, H], sums [b, H, s]; keys stay whole."""
-    return Signature(
-        (("", "s", "H"), ("", "", "H"), ("", "", "H")),
-        (("", "s", "H"), ("", "H", "s")),
-        {"H": int(dict(op.attrs)["kv-heads"])},
-        {"H": ("batch",), "s": ("m",)},
-        strict=frozenset({"H"}),
-        grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1, 2), "s"),
-    )
-
-
-@rule("rotary")
-def rotary(op: Op, tensors: Tensors) -> Signature:
-    """X [b, s, heads x size], angles [s, size]."""
-    (x, angles), _ = _shapes(op, tensors)
-    labels = ("", "s", "H")
-    return Signature((labels, ("s", "")), (labels,), {"H": x[2] // angles[1]})
-
-
-@rule("relative-bias")
-def relative_bias(op: Op, tensors: Tensors) -> Signature:
-    """Scores [b, H, s, t], table [ranges, H]."""
-    labels = ("", "H", "s", "t")
-    return Signature((labels, ("", "H")), (labels,))
-
-
-@rule("join-heads")
-def join_heads(op: Op, tensors: Tensors) -> Signature:
-    """X [b, s, H], other [b, s, H] or of one head, which all need."""
-    (x, other), (y,) = _shapes(op, tensors)
-    heads = int(dict(op.attrs)["heads"])
-    of_other = "H" if heads * other[2] // heads == y[2] - x[2] else ""
-    return Signature((("", "s", "H"), ("", "s", of_other)), (("", "s", "H"),), {"H": heads})
-
-
-@rule("additive-attention")
-def additive(op: Op, tensors: Tensors) -> Signature:
-    """Q [b, s, f] k [b, t, f] v [f] length [1] -> y [b, 1, s, t]: a sum over features."""
-    return Signature((("", "s", "f"), ("", "t", "f"), ("f",), ("",)), (("", "", "s", "t"),))
-
-
 @rule("embedding")
 def embedding(op: Op, tensors: Tensors) -> Signature:
     """Look up [...] in a table [v, h] -> y [..., h]: what a device has not counts as zeros."""
@@ -244,19 +181,19 @@ def embedding(op: Op, tensors: Tensors) -> Signature:
 @rule("position-embedding")
 def position_embedding(op: Op, tensors: Tensors) -> Signature:
     """X [b, s, h], table [positions, h]."""
-    return Signature((("", "s", "h"), ("", "h")), (("", "s", "h"),))
+    return Signature((("b", "s", "h"), ("", "h")), (("b", "s", "h"),))
 
 
 @rule("class-token")
 def class_token(op: Op, tensors: Tensors) -> Signature:
     """X [b, f, h, w], token [f] -> y [b, 1 + h w, f]."""
-    return Signature((("", "f", "", ""), ("f",)), (("", "", "f"),))
+    return Signature((("b", "f", "", ""), ("f",)), (("b", "", "f"),))
 
 
 @rule("gather")
 def gather(op: Op, tensors: Tensors) -> Signature:
     """X [b, p, f], indices [b, t] -> y [b, t, f]."""
-    return Signature((("", "", "f"), ("", "t")), (("", "t", "f"),))
+    return Signature((("b", "", "f"), ("b", "t")), (("b", "t", "f"),))
 
 
 @rule("loss")
@@ -310,21 +247,22 @@ def combine(op: Op, tensors: Tensors) -> Signature:
 @rule("max-pool", "avg-pool", "adaptive-avg-pool", "nearest-upsample", "bilinear-upsample")
 def by_channel(op: Op, tensors: Tensors) -> Signature:
     """Images, channel by channel."""
-    labels = ("", "c", "", "")
+    labels = ("b", "c", "", "")
     return Signature((labels,), (labels,) * len(op.outputs))
 
 
 @rule("roi-align")
 def roi_align(op: Op, tensors: Tensors) -> Signature:
-    """Levels [b, c, h, w], boxes -> y [regions, c, s, s]."""
-    labels = ("", "c", "", "")
-    return Signature((*(labels,) * (len(op.inputs) - 1), ("", "", "")), (labels,))
+    """Levels [b, c, h, w], boxes [b, n, 4] -> y [b n, c, s, s]."""
+    labels = ("b", "c", "", "")
+    return Signature((*(labels,) * (len(op.inputs) - 1), ("b", "", "")), (labels,))
 
 
 @rule("columns")
 def columns(op: Op, tensors: Tensors) -> Signature:
     """X [b, c, h, w] -> y [b, w, c x h]."""
-    return Signature((("", "c", "", ""),), (("", "", "c"),), {"c": tensors[op.inputs[0]].shape[1]})
+    x = tensors[op.inputs[0]].shape
+    return Signature((("b", "c", "", ""),), (("b", "", "c"),), {"c": x[1]})
 
 
 @rule("concat", "split")
@@ -352,13 +290,35 @@ def cut(op: Op, tensors: Tensors) -> Signature:
 
 @rule("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
 def moved(op: Op, tensors: Tensors) -> Signature:
-    """Move along other dimensions of the plan; dimensions that stay as they are can be divided."""
-    return cut(op, tensors) if op.outputs else whole(op, tensors)
+    """Move along other dimensions of the plan; dimensions that stay as they are can be divided.
+
+    So can samples that move on another level of "tensor": which of them a device has, is the same
+    on both sides.
+    """
+    if len(op.inputs) != 1 or len(op.outputs) != 1:
+        return whole(op, tensors)
+    of, found = tensors[op.inputs[0]], cut(op, tensors)
+    on_level = str(dict(op.attrs)["dimension"]).startswith("tensor.")
+    if not on_level or found.inputs[0][:1] != ("",) or of.role in _WITHOUT_SAMPLES:
+        return found
+    labels = ("d0", *found.inputs[0][1:])
+    few = math.gcd(of.shape[0], tensors[op.outputs[0]].shape[0])
+    return Signature((labels,), (labels,), {"d0": few})
 
 
-@rule("local-response-norm", "fill", "ctc-loss", "dot-interaction")
-def indivisible(op: Op, tensors: Tensors) -> Signature:
+@rule("local-response-norm", "dot-interaction", "ctc-loss")
+def by_sample(op: Op, tensors: Tensors) -> Signature:
     """Every output needs all of its sample."""
+    inputs, outputs = (
+        tuple(tuple("" if i else "b" for i in range(len(shape))) for shape in shapes)
+        for shapes in _shapes(op, tensors)
+    )
+    return Signature(inputs, outputs)
+
+
+@rule("fill")
+def indivisible(op: Op, tensors: Tensors) -> Signature:
+    """Every device has all of it."""
     return whole(op, tensors)
 
 
@@ -368,12 +328,12 @@ def recurrent(op: Op, tensors: Tensors) -> Signature:
     states = tensors[op.outputs[0]]
     time = states.shape[1]
     step = Inner("all-gather", states.bytes // time, time)
-    labels = ("", "", "u")
+    labels = ("b", "", "u")
     return Signature(
         (labels, ("u", ""), *((("u",),) * (len(op.inputs) - 2))),
         (labels,) * len(op.outputs),
         {"u": states.shape[2]},
-        {"u": ("n",)},
+        {"b": ("m",), "u": ("n",)},
         inner={"u": (step,)},
     )
 
@@ -381,12 +341,12 @@ def recurrent(op: Op, tensors: Tensors) -> Signature:
 def _recurrent_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signature:
     """Read the states of the step before whole for the recurrent weights' gradient."""
     if op.pass_ is not Pass.WEIGHT_GRADIENT:
-        return replace(sig, loops={"u": ("k",)})
+        return replace(sig, loops={"b": ("m",), "u": ("k",)})
     inputs = tuple(
-        ("", "", "") if name == forward.outputs[0] else labels
+        ("b", "", "") if name == forward.outputs[0] else labels
         for name, labels in zip(op.inputs, sig.inputs, strict=True)
     )
-    return replace(sig, inputs=inputs, loops={"u": ("m",)}, inner={})
+    return replace(sig, inputs=inputs, loops={"b": ("k",), "u": ("m",)}, inner={})
 
 
 for _kind in ("lstm", "gru", "rnn-tanh", "rnn-relu"):

@@ -81,6 +81,8 @@ class Signature:
         Labels for which not dividing evenly is the plan's mistake: heads.
     grouped
         Heads that several others share.
+    local
+        Labels of whose parts each has statistics of its own, that are never summed.
     """
 
     inputs: tuple[Labels, ...]
@@ -91,6 +93,7 @@ class Signature:
     inner: Mapping[str, tuple[Inner, ...]] = field(default_factory=dict)
     strict: frozenset[str] = frozenset()
     grouped: Grouped | None = None
+    local: frozenset[str] = frozenset()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -144,7 +147,10 @@ def signature(op: Op, tensors: Tensors, forward: Op | None) -> Signature | None:
     forward
         The forward op of a gradient op.
     """
-    from ridgeline.parallel import label_rules  # noqa: F401  registers the rules
+    from ridgeline.parallel import (  # noqa: F401  they register the rules
+        label_rules,
+        label_rules_attention,
+    )
 
     if forward is not None:
         if forward.kind not in RULES:
@@ -191,6 +197,7 @@ def _of_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signa
         {label: _gradient_inner(parts) for label, parts in sig.inner.items()},
         sig.strict,
         sig.grouped,
+        sig.local,
     )
     adjust = ADJUSTMENTS.get(forward.kind)
     return made if adjust is None else adjust(op, tensors, forward, made)

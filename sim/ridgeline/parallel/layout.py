@@ -1,11 +1,11 @@
 """Images whose channels come first, on tensor cores that want them last.
 
-Kernels on tensor cores read images pixel by pixel, all channels of a pixel side by side. A framework
-that keeps them channel by channel makes the library copy what a convolution reads and what it
-writes into the other order, by kernels before and after it (NVIDIA, Convolutional Layers User's
-Guide, "Tensor Layouts In Memory: NCHW vs NHWC"). Weights, which are small, are left out, and so are
-depthwise convolutions, which have kernels for either order. Ordinary cores have kernels for either
-order, too.
+Kernels on tensor cores read images pixel by pixel, all channels of a pixel side by side. A
+framework that keeps them channel by channel makes the library copy what a convolution reads and
+what it writes into the other order, by kernels before and after it (NVIDIA, Convolutional Layers
+User's Guide, "Tensor Layouts In Memory: NCHW vs NHWC"). Weights, which are small, are left out, and
+so are depthwise convolutions, which have kernels for either order. Ordinary cores have kernels for
+either order, too.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def _copies(
         copy = f"{op.name}.{name}.{_LAST}"
         role = Role.ACTIVATION if tensor.role is Role.INPUT else tensor.role
         tensors[copy] = replace(tensor, name=copy, role=role)
-        pair = (copy, name) if back else (name, copy)
+        read, written = (copy, name) if back else (name, copy)
         made.append(
-            Op(copy, LAYOUT.name, op.pass_, op.layer, *[(one,) for one in pair], input_passes=(1,))
+            Op(copy, LAYOUT.name, op.pass_, op.layer, (read,), (written,), input_passes=(1,))
         )
         used.append(copy)
     return made, tuple(used)

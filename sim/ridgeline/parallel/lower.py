@@ -20,8 +20,8 @@ from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.draft import Draft, Subject, draft_of
-from ridgeline.parallel.experts import with_experts
 from ridgeline.parallel.host import Host
 from ridgeline.parallel.layout import copied_formats, with_copies
 from ridgeline.parallel.mesh import Mesh
@@ -29,7 +29,6 @@ from ridgeline.parallel.partition import Cut, Partition, partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
-from ridgeline.parallel.shard import Sharded, shard
 from ridgeline.parallel.spread import slowest
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.sums import with_summing_products
@@ -108,16 +107,11 @@ def lower(
     wires = Wires(builder, topology, prices.accounts[cluster.device.far_memory], merge=fold)
     mesh = Mesh.of(plan)
     flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
-    sharded, local = _local(
-        Same(graph),
-        plan.expert,
-        plan.context,
-        plan.tensor,
-        plan.sequence > 1,
-        flops_per_byte,
-        plan.recompute,
-        copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset(),
+    division = Division(
+        plan.expert, plan.context, plan.tensor, plan.sequence > 1, flops_per_byte, plan.layers
     )
+    copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
+    sharded, local = _local(Same(graph), division, plan.recompute, copied)
     if plan.adding == "products":
         local = with_summing_products(Same(local))
     costs = prices.costs(local)
@@ -126,8 +120,7 @@ def lower(
     cut = _cut(Same(local), tuple(times), n_parts, plan.cut)
 
     def write() -> Draft:
-        divided = sharded.divided
-        return _written(builder, wires, mesh, plan, cut, divided, cluster.device, fold=fold)
+        return _written(builder, wires, mesh, plan, cut, sharded, cluster.device, fold=fold)
 
     draft = draft_of(Subject(local, cut, topology, plan, fold, prices.kept), write)
     program, of_rows = prices.fill(draft.program, draft.rows)
@@ -151,7 +144,7 @@ def _written(
     mesh: Mesh,
     plan: Plan,
     cut: Partition,
-    divided: frozenset[str],
+    sharded: Divided,
     device: Device,
     *,
     fold: bool,
@@ -162,7 +155,7 @@ def _written(
     ahead = plan.issue and plan.issue_ahead
     host = Host(builder, plan.issue, waits=plan.pipeline > 1) if ahead else None
     rows = OpenRows(builder, device)
-    step = Step(plan, Writer(builder, rows, wires, mesh, blocking, host), cut, divided, fold=fold)
+    step = Step(plan, Writer(builder, rows, wires, mesh, blocking, host), cut, sharded, fold=fold)
     step.write()
     return Draft(
         program=builder.build().with_private_resources(),
@@ -177,20 +170,11 @@ def _written(
 
 @lru_cache(maxsize=8)
 def _local(
-    key: Same,
-    expert: int,
-    context: int,
-    tensor: int,
-    sequence: bool,
-    flops_per_byte: float,
-    recompute: Mode,
-    copied: frozenset[str],
-) -> tuple[Sharded, Graph]:
+    key: Same, division: Division, recompute: Mode, copied: frozenset[str]
+) -> tuple[Divided, Graph]:
     """Divide a graph, and let it recompute; the same graph is divided once."""
-    graph = shard(with_experts(key.graph, expert), context, dimension="context").graph
-    sharded = shard(graph, tensor, sequence=sequence, flops_per_byte=flops_per_byte)
-    graph = with_recompute(sharded.graph, recompute)
-    return sharded, with_copies(graph, copied)
+    found = divide(key.graph, division)
+    return found, with_copies(with_recompute(found.graph, recompute), copied)
 
 
 @lru_cache(maxsize=8)

@@ -129,7 +129,8 @@ def memory(
     RidgelineError
         If the plan divides the model over devices, or something in it is unknown.
     """
-    divided = [f"{name}={getattr(plan, name)}" for name in _DISTRIBUTED if getattr(plan, name) > 1]
+    wide = plan.widest()
+    divided = [f"{name}={getattr(wide, name)}" for name in _DISTRIBUTED if getattr(wide, name) > 1]
     if divided:
         raise RidgelineError(
             f"memory: {', '.join(divided)} divides the model over devices; simulate the plan on a "
@@ -142,6 +143,7 @@ def memory(
     graph = with_offload(graph, offload or plan.offload)
     graph = with_sharding(graph, plan.sharding, plan.data, plan.bucket)
     held = held_bytes(graph, gradients_persist=plan.micro_batches > 1)
+    held[:, MEMORY_KINDS.index("workspace")] += round(plan.reserved)
     if convolutions is not None:
         spaces = workspace_bytes(graph, convolutions, library)
         held[:, MEMORY_KINDS.index("workspace")] += [spaces.get(op.name, 0) for op in graph.ops]

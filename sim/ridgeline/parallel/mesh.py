@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.parallel.layers import kind_of, levels
 from ridgeline.parallel.plan import Plan
 
 Ranks = npt.NDArray[np.int64]
@@ -25,11 +26,16 @@ class Mesh:
     expert
         Neighbours along "data" that share experts: dimension "expert" of a group; "beyond" goes
         over the ranks that have the same experts.
+    levels
+        Of a layer-wise plan, how "tensor" is built of groups in groups, innermost first: dimensions
+        "tensor.0", "tensor.1", ... "data.i" goes over all ranks that divide samples where layers
+        share their features on the levels before i.
     """
 
     order: tuple[str, ...]
     ranks: Ranks
     expert: int = 1
+    levels: tuple[int, ...] = ()
     _groups: dict[tuple[int, tuple[str, ...], int], Ranks] = field(default_factory=dict)
 
     @classmethod
@@ -38,7 +44,19 @@ class Mesh:
         order = tuple(plan.order.split("-"))
         shape = [getattr(plan, name) for name in order]
         ranks = np.arange(plan.devices).reshape(shape[::-1]).transpose()
-        return cls(order, ranks, plan.expert)
+        inside = levels(plan.layers, plan.tensor) if plan.layers else ()
+        return cls(order, ranks, plan.expert, inside)
+
+    def along(self, dimension: str) -> tuple[str, ...]:
+        """Return the dimensions that the groups of a collective extend along.
+
+        Gradients are summed over all ranks that have the same weights, those of "context", too.
+        """
+        kind, level = kind_of(dimension), dimension.partition(".")[2]
+        if kind in {"data", "beyond"}:
+            first = int(level) if level else len(self.levels)
+            return (kind, "context", *(f"tensor.{i}" for i in range(first, len(self.levels))))
+        return (dimension,)
 
     def groups(self, stage: int, *dimensions: str, neighbours: int = 0) -> Ranks:
         """Ranks of one stage by group: [groups, members]; a group varies in the dimensions.
@@ -58,12 +76,17 @@ class Mesh:
     def _grouped(self, stage: int, dimensions: tuple[str, ...]) -> Ranks:
         at_stage = np.take(self.ranks, [stage], axis=self.order.index("pipeline"))
         order = self.order
+        split: dict[str, dict[str, int]] = {}  # a dimension: its parts, innermost first
         if self.expert > 1 and "data" not in dimensions:  # neighbours along data share experts
-            axis = order.index("data")
-            shape = at_stage.shape
-            parts = (self.expert, shape[axis] // self.expert)
-            at_stage = at_stage.reshape((*shape[:axis], *parts, *shape[axis + 1 :]), order="F")
-            order = (*order[:axis], "expert", "beyond", *order[axis + 1 :])
+            beyond = self.ranks.shape[order.index("data")] // self.expert
+            split["data"] = {"expert": self.expert, "beyond": beyond}
+        if self.levels and "tensor" not in dimensions:
+            split["tensor"] = {f"tensor.{i}": size for i, size in enumerate(self.levels)}
+        for name, parts in split.items():
+            axis, shape = order.index(name), at_stage.shape
+            new = (*shape[:axis], *parts.values(), *shape[axis + 1 :])
+            at_stage = at_stage.reshape(new, order="F")
+            order = (*order[:axis], *parts, *order[axis + 1 :])
         inside = [axis for axis, name in enumerate(order) if name in dimensions]
         outside = [axis for axis, name in enumerate(order) if name not in dimensions]
         moved = at_stage.transpose(outside[::-1] + inside[::-1])

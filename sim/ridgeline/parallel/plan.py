@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from ridgeline import units, views
-from ridgeline.config import Strict
+from ridgeline.config import Strict, read_yaml
 from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.parallel.layers import LayerRule, parse_rules, settled
 from ridgeline.parallel.schedules import SCHEDULES
 
 _SUGGESTED_BATCH = 32
@@ -18,6 +20,7 @@ DIMENSIONS = ("tensor", "context", "data", "pipeline")
 """Dimensions of the plan that devices are numbered by, the innermost first, by default."""
 
 
+_COMMAS = re.compile(r",(?![^\[]*\])")  # but for those in brackets
 _SWITCH = {"on": 0, "true": 0, "off": 1, "false": 1}  # 0: the degree of `tensor`
 
 
@@ -34,6 +37,19 @@ def _si_bytes(raw: object) -> object:
 def _si_seconds(raw: object) -> object:
     """Let Python code give seconds as a number, as `_si_bytes`."""
     return f"{raw!r} s" if isinstance(raw, int | float) and not isinstance(raw, bool) else raw
+
+
+def _rules(raw: object) -> object:
+    """Check the grammar of rules for layers; their degrees wait for those of the plan."""
+    return raw if isinstance(raw, str) and not raw else _written(parse_rules(raw))
+
+
+def _written(rules: tuple[LayerRule, ...]) -> str:
+    def degrees(rule: LayerRule) -> str:
+        both = (("data", rule.data), ("tensor", rule.tensor))
+        return ",".join(f"{name}={count}" for name, count in both if count is not None)
+
+    return ";".join(f"{rule.pattern}:{degrees(rule)}" for rule in rules)
 
 
 class Plan(Strict):
@@ -81,12 +97,20 @@ class Plan(Strict):
     sharding: int = Field(default=0, ge=0, le=3)
     """What the data-parallel ranks share (ZeRO): 1 optimizer state, 2 gradients, too, 3 weights,
     too."""
-    recompute: Literal["none", "full", "selective", "sqrt", "optimal"] = "none"
-    """What the backward pass computes again: every block, the scores of attention, stretches of
-    about the square root of the blocks, or what is least for as much memory (revolve)."""
+    recompute: Literal["none", "full", "selective", "alternate", "sqrt", "optimal"] = "none"
+    """What the backward pass computes again: every block, the scores of attention, every other
+    product of each block, stretches of about the square root of the blocks, or what is least for as
+    much memory (revolve)."""
     offload: Literal["none", "all", "conv"] = "none"
     """Which activations wait in the host's memory for the backward pass: all that it reads, or
     those that convolutions read (vDNN)."""
+    keep_outputs: bool = False
+    """Whether a stage of a pipeline keeps what it has sent until the backward pass of the same
+    micro-batch, as DeepSpeed does; else it is freed with the last op that reads it, as in
+    Megatron-LM since 2022 (deallocate_pipeline_outputs)."""
+    reserved: Annotated[units.MaybeBytes, BeforeValidator(_si_bytes)] = 0.0
+    """Memory of each device that the framework takes besides tensors: its context, loaded kernels,
+    buffers of collectives."""
     adding: Literal["kernels", "products"] = "kernels"
     """What adds gradients to those of earlier micro-batches: kernels of their own, or the products
     that make them (Megatron-Core's gradient accumulation fusion)."""
@@ -108,6 +132,10 @@ class Plan(Strict):
     spread: float = Field(default=0.0, ge=0.0, le=0.5)
     """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
     slowest of all that it uses (`parallel.spread`). 0: all are alike."""
+    layers: Annotated[str, BeforeValidator(_rules)] = ""
+    """Layers that the data x tensor devices divide otherwise than the rest, as
+    ``PATTERN:tensor=N;...`` (`parallel.layers`): N devices share the features of these layers, the
+    samples are divided between such groups. The first pattern that matches counts."""
     order: str = "-".join(DIMENSIONS)
     """Which dimension numbers neighbouring devices: the innermost first."""
 
@@ -137,6 +165,8 @@ class Plan(Strict):
             )
         if self.expert > 1 and self.context > 1:
             raise ValueError(f"expert={self.expert} is not modelled together with context")
+        if self.layers:
+            self._check_layers()
         if self.sequence == 0:
             object.__setattr__(self, "sequence", self.tensor)
         if self.sequence not in {1, self.tensor}:
@@ -150,6 +180,12 @@ class Plan(Strict):
             )
         self._check_schedule()
         return self
+
+    def _check_layers(self) -> None:
+        if self.expert > 1:
+            raise ValueError(f"expert={self.expert} is not modelled together with layers")
+        text = settled(parse_rules(self.layers), self.data, self.tensor)
+        object.__setattr__(self, "layers", text)
 
     def _check_schedule(self) -> None:
         interleaved = self.schedule == "interleaved"
@@ -166,6 +202,27 @@ class Plan(Strict):
             SCHEDULES[self.schedule].check(self.pipeline, self.micro_batches, self.chunks)
         except RidgelineError as error:
             raise ValueError(str(error)) from error
+
+    def widest(self) -> Plan:
+        """Return this plan with `tensor` as wide as its widest layer, which holds the others.
+
+        A rank of that plan is one of a group of neighbours that share a larger micro-batch; layers
+        with a smaller degree divide it between them. Rules then cover all layers.
+        """
+        if not self.layers:
+            return self
+        rules = parse_rules(f"{self.layers};*:tensor={self.tensor}")
+        tensor = max(rule.tensor or 1 for rule in rules)
+        data = self.data * self.tensor // tensor
+        return self.model_copy(
+            update={
+                "data": data,
+                "tensor": tensor,
+                "sequence": 1 if self.sequence == 1 else tensor,
+                "micro_batch": self.micro_batch_size * self.data // data,
+                "layers": _written(rules),
+            }
+        )
 
     @property
     def devices(self) -> int:
@@ -198,21 +255,42 @@ class Plan(Strict):
 def plan_fields(text: str, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Read ``"data=8,recompute=full"`` into field values; `more` has fields from elsewhere or None.
 
+    A value with commas stands in brackets: ``layers=[fc*: data=1,tensor=8]``. A text that ends in
+    ``.yaml`` is the path of a file with one field a line.
+
     Raises
     ------
     ConfigError
         If something is not ``field=value`` or a field stands twice.
     """
     values: dict[str, Any] = {k: v for k, v in (more or {}).items() if v is not None}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise ConfigError(f"expected field=value, found {part!r}", field="plan")
-        name = "global_batch" if name == "batch" else name
+    in_file = text.strip().endswith((".yaml", ".yml"))
+    for given, value in _file_fields(text.strip()) if in_file else _text_fields(text):
+        name = "global_batch" if given == "batch" else given
         if name in values:
             raise ConfigError(f"the field {name!r} is given twice", field="plan")
         values[name] = value
     return values
+
+
+def _text_fields(text: str) -> Iterator[tuple[str, Any]]:
+    for part in filter(None, (part.strip() for part in _COMMAS.split(text))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise ConfigError(f"expected field=value, found {part!r}", field="plan")
+        yield name, value
+
+
+def _file_fields(path: str) -> Iterator[tuple[str, Any]]:
+    document = read_yaml(path)
+    if not isinstance(document.data, Mapping):
+        raise document.error("expected fields of a plan, such as data: 8")
+    fields = ("batch", *Plan.model_fields)
+    for name, value in document.data.items():
+        if name not in fields:
+            near = nearest(str(name), fields)
+            raise document.error(f"unknown field{near} (allowed: {', '.join(fields)})", (name,))
+        yield name, value
 
 
 def make_plan(values: Mapping[str, Any]) -> Plan:

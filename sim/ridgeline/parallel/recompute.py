@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from ridgeline.errors import RidgelineError, nearest
-from ridgeline.parallel.recompute_blocks import attention_cores, forward_blocks
+from ridgeline.parallel.recompute_blocks import attention_cores, every_other, forward_blocks
 from ridgeline.parallel.recompute_ops import recompute_blocks
 from ridgeline.workload.graph import Graph
 
-Mode = Literal["none", "full", "selective", "sqrt", "optimal", "budget"]
+Mode = Literal["none", "full", "selective", "alternate", "sqrt", "optimal", "budget"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
@@ -37,6 +37,9 @@ def with_recompute(
     none          nothing
     full          every block, of which only what others read is kept (see `forward_blocks`)
     selective     the scores and probabilities of attention (see `attention_cores`)
+    alternate     every block, of which also attention and every other result of a product of
+                  weights are kept, beginning with the first: torchtitan's selective recomputation
+                  by ops; a product with several results is done again as a whole
     sqrt          all but the last of about √n stretches of the chain of ops: Chen et al., Training
                   deep nets with sublinear memory cost, 2016, arXiv:1604.06174
     optimal       the least work with at most so many checkpoints, some ops several times: revolve
@@ -74,6 +77,9 @@ def with_recompute(
     if mode in {"full", "selective"}:
         blocks = forward_blocks(graph) if mode == "full" else attention_cores(graph)
         return recompute_blocks(graph, blocks)
+    if mode == "alternate":
+        blocks = forward_blocks(graph)
+        return recompute_blocks(graph, blocks, kept=every_other(graph, blocks))
     from ridgeline.parallel import recompute_chain as chain
 
     if mode == "sqrt":

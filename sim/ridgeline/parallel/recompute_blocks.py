@@ -51,6 +51,21 @@ def forward_blocks(graph: Graph) -> tuple[Block, ...]:
     return tuple(sorted((*named, *_stretches(graph, runs))))
 
 
+def every_other(graph: Graph, blocks: Iterable[Block]) -> frozenset[str]:
+    """Return the results of attention in blocks, and of every other product of weights."""
+    kept: set[str] = set()
+    for block in blocks:
+        ops = [graph.ops[i] for i in block]
+        products = [op for op in ops if op.loops is not None and _reads_weights(graph, op)]
+        kept.update([name for op in products for name in op.outputs][::2])
+        kept.update(name for op in ops if op.kind == "flash-attention" for name in op.outputs)
+    return frozenset(kept)
+
+
+def _reads_weights(graph: Graph, op: Op) -> bool:
+    return any(graph.tensors[name].role in {Role.WEIGHT, Role.WEIGHT_COPY} for name in op.inputs)
+
+
 def _kept_bytes(graph: Graph, ops: Container[int]) -> int:
     """Bytes that some forward ops make and the backward pass reads."""
     read = {name for op in graph.ops if op.pass_ is not Pass.FORWARD for name in op.inputs}

@@ -22,17 +22,19 @@ class Repeat:
     tensors: frozenset[str]
 
 
-def recompute_blocks(graph: Graph, blocks: Iterable[Block]) -> Graph:
+def recompute_blocks(
+    graph: Graph, blocks: Iterable[Block], *, kept: frozenset[str] = frozenset()
+) -> Graph:
     """Return the graph in which each block forms again what the backward pass reads of its inside.
 
-    What is read of a block by forward ops outside of it is kept.
+    What is read of a block by forward ops outside of it is kept, and so are the tensors `kept`.
     """
     if any(op.pass_ is Pass.RECOMPUTE for op in graph.ops):
         raise RidgelineError(f"{graph.name}: this graph recomputes already")
     first_read = first_reads(graph)
     before: dict[int, list[Repeat]] = {}
     for block, inside in zip(blocks := tuple(blocks), insides(graph, blocks), strict=True):
-        repeat = needed(graph, block, inside, first_read.keys())
+        repeat = needed(graph, block, inside - kept, first_read.keys())
         if repeat.ops:
             at = min(first_read[name] for name in repeat.tensors if name in first_read)
             before.setdefault(at, []).append(repeat)

@@ -38,16 +38,28 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.choice import FREE, PARTIAL, STATIC, WEIGHTS, WHOLE, Choice, need_of
+from ridgeline.parallel.choice import (
+    FREE,
+    PARTIAL,
+    STATIC,
+    WEIGHTS,
+    WHOLE,
+    BySamples,
+    Choice,
+    need_of,
+)
 from ridgeline.parallel.head_copies import can_share, with_copied_heads
 from ridgeline.parallel.labels import (
     Signature,
+    base,
     divided_loops,
     whole,
 )
+from ridgeline.parallel.layers import kind_of
 from ridgeline.workload.builder import settle
 from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
 
+_HEADS = frozenset({"heads", "kv-heads"})
 COLLECTIVES = frozenset({"all-reduce", "reduce-scatter", "all-gather", "all-to-all"})
 """Kinds of the ops that are put in; their attribute "dimension" says between which devices."""
 
@@ -70,6 +82,8 @@ class Sharded:
     graph: Graph
     divided: frozenset[str]
     whole: dict[str, int]
+    apart: frozenset[str] = frozenset()
+    """Weights whose gradients are of the device's own samples: summed at the end of the step."""
 
 
 def shard(
@@ -79,6 +93,7 @@ def shard(
     dimension: str = "tensor",
     sequence: bool = False,
     flops_per_byte: float = 1000.0,
+    by_samples: BySamples | None = None,
 ) -> Sharded:
     """Divide a training graph over `degree` devices.
 
@@ -90,6 +105,8 @@ def shard(
         Scatter partial sums along the positions of a sequence.
     flops_per_byte
         What a device computes while the group moves one byte: decides about lone products.
+    by_samples
+        Layers that divide samples instead of features, of a layer-wise plan.
 
     Raises
     ------
@@ -99,8 +116,9 @@ def shard(
     if degree == 1:
         return Sharded(graph, frozenset(), {})
     if dimension != "context":
-        graph = with_copied_heads(graph, degree)
-    sharder = _Sharder(graph, degree, dimension, sequence, flops_per_byte)
+        samples = by_samples.layer if by_samples is not None else None
+        graph = with_copied_heads(graph, degree, dimension, samples)
+    sharder = _Sharder(graph, degree, dimension, sequence, flops_per_byte, by_samples)
     sharder.check()
     sharder.look_ahead()
     for op in graph.ops:
@@ -127,6 +145,8 @@ class _Sharder(Choice):
                 )
             return
         for op in self.forward.values():
+            if self.by_samples is not None and self.by_samples.layer(op.layer):
+                continue
             sig = self._signature(op)
             for label in sig.strict if sig is not None else ():
                 assert sig is not None
@@ -136,14 +156,17 @@ class _Sharder(Choice):
                     allowed = [n for n in range(1, heads + 1) if can_share(n, few, heads)]
                     more = f", each for {heads // few} of {heads} queries'," if heads > few else ""
                     raise ConfigError(
-                        f"{self.dimension}={self.degree} does not divide the {few} heads of keys"
-                        f"{more} of {op.layer!r}, nor can they be copied for it; "
+                        f"{kind_of(self.dimension)}={self.degree} does not divide the {few} heads "
+                        f"of keys{more} of {op.layer!r}, nor can they be copied for it; "
                         f"allowed: {', '.join(map(str, allowed))}",
-                        field=f"plan.{self.dimension}",
+                        field=f"plan.{kind_of(self.dimension)}",
                     )
 
     def take(self, op: Op) -> None:
         """Write what one device does of an op."""
+        if op.kind in COLLECTIVES and not op.outputs:  # inside an op, on another level
+            self._pass_on(op)
+            return
         if op.name in self.forward and op.outputs[0] in self.root:
             return  # copies of weights are made first, when it is known how the weights are divided
         sig = self._signature(op)
@@ -165,6 +188,13 @@ class _Sharder(Choice):
         for part in sig.inner.get(label or "", ()):
             self._inner(part.op, part.size_bytes, part.repeat, op, inputs[0])
         self._write(op, sig, label, inputs)
+
+    def _pass_on(self, op: Op) -> None:
+        """Write communication inside an op: of its part, wherever what it reads is divided."""
+        inputs = tuple(self._now(name) for name in op.inputs)
+        parts = self.degree if any(self._where(name) >= 0 for name in inputs) else 1
+        attrs = tuple((k, -(-int(v) // parts) if k == "size_bytes" else v) for k, v in op.attrs)
+        self._add(replace(op, inputs=inputs, attrs=attrs))
 
     def _passes_partial(self, op: Op) -> bool:
         """Whether an op adds or converts partial sums, so that their sum can wait."""
@@ -249,7 +279,9 @@ class _Sharder(Choice):
             if label is not None:
                 sums = self._is_sum(name, label, sig)
                 layout = labels.index(label) if label in labels else PARTIAL if sums else WHOLE
-                if self.positions and self.tensors[name].role is Role.WEIGHT_GRADIENT:
+                if self.tensors[name].role is Role.WEIGHT_GRADIENT and (
+                    self.positions or self._is_apart(base(name))
+                ):
                     layout = max(layout, WHOLE)  # summed over these devices as over replicas
             if self.tensors[name].role not in STATIC:
                 self.layout[name] = layout
@@ -262,6 +294,8 @@ class _Sharder(Choice):
         attrs = op.attrs
         if op.kind in COLLECTIVES and parts > 1:  # of another dimension of the plan
             attrs = tuple((k, -(-int(v) // parts) if k == "size_bytes" else v) for k, v in attrs)
+        elif label is not None and label in sig.strict:
+            attrs = tuple((k, int(v) // parts if k in _HEADS else v) for k, v in attrs)
         self._add(
             replace(
                 op,
@@ -273,6 +307,23 @@ class _Sharder(Choice):
             )
         )
 
+    def _is_apart(self, weight: str) -> bool:
+        """Whether all gradients of a weight are of a device's samples, here and on levels beyond.
+
+        A weight that is read by ops that are divided otherwise is summed here, by an all-reduce.
+        """
+        if self.by_samples is None:
+            return False
+        weight = self._root(weight)
+        if weight not in self.apart:
+            beyond = self.by_samples.beyond
+            self.apart[weight] = (beyond is None or weight in beyond) and all(
+                self.chosen[op.name] is not None
+                and self.chosen[op.name] == self._samples(op, self._signature(op) or whole(op, {}))
+                for op in self.readers[weight]
+            )
+        return self.apart[weight]
+
     def _place(self, name: str, layout: int) -> None:
         of = self.tensors[name]
         self.local[name] = replace(of, shape=self._shape(of.shape, layout))
@@ -283,8 +334,13 @@ class _Sharder(Choice):
         return (*shape[:layout], -(-shape[layout] // self.degree), *shape[layout + 1 :])
 
     def _fresh(self, name: str) -> str:
-        self.names[name] += 1
-        return name if self.names[name] == 1 else f"{name}.{self.names[name]}"
+        fresh = name
+        self.names.setdefault(name, 1)
+        while fresh in self.taken:
+            self.names[name] += 1
+            fresh = f"{name}.{self.names[name]}"
+        self.taken.add(fresh)
+        return fresh
 
     def _add(self, op: Op) -> None:
         self.ops.append(op)
@@ -300,7 +356,8 @@ class _Sharder(Choice):
         ops = settle(self.ops, self.local)
         graph = replace(self.graph, tensors=self.local, ops=ops)
         divided = frozenset(name for name in self.local if self._where(name) >= 0)
-        return Sharded(graph, divided, dict(sorted(self.whole.items())))
+        apart = frozenset(weight for weight, is_apart in self.apart.items() if is_apart)
+        return Sharded(graph, divided, dict(sorted(self.whole.items())), apart)
 
     def _cast(self, copy: str, waiting: dict[str, Op]) -> None:
         """Write the op that makes a copy of a weight, unless it is there already."""

@@ -19,8 +19,10 @@ from ridgeline.engine.builder import Phase
 from ridgeline.engine.program import Ints
 from ridgeline.parallel.buckets import Bucket, gradient_buckets
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
+from ridgeline.parallel.divide import Divided, roots
 from ridgeline.parallel.endless import is_endless, period_before, steady_orders, under_way
 from ridgeline.parallel.experts import expert_weights
+from ridgeline.parallel.labels import base
 from ridgeline.parallel.offload import with_offload
 from ridgeline.parallel.partition import Partition, Receipt
 from ridgeline.parallel.plan import Plan
@@ -42,16 +44,16 @@ class Step:
 
     Parameters
     ----------
-    divided
-        Tensors of which each tensor-parallel rank has a part.
+    sharded
+        How the graph is divided.
     fold
         Simulate one of each class of equivalent ranks.
     """
 
     def __init__(
-        self, plan: Plan, writer: Writer, cut: Partition, divided: frozenset[str], *, fold: bool
+        self, plan: Plan, writer: Writer, cut: Partition, sharded: Divided, *, fold: bool
     ) -> None:
-        self.plan, self.writer, self.cut, self.divided = plan, writer, cut, divided
+        self.plan, self.writer, self.cut, self.sharded = plan, writer, cut, sharded
         self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
         self.ends = Ends(plan, writer, cut)
         self.unlike = False
@@ -124,22 +126,21 @@ class Step:
         """Write the blocks of one part of the model."""
         number = chunk * self.plan.pipeline + team.stage
         plan, part = self.plan, self.cut.parts[number]
-        replicas = plan.data * plan.context
         graph = with_offload(part.graph, plan.offload)
-        experts = expert_weights(graph) if plan.expert > 1 else frozenset()
-        graph = self._shared(graph, experts)
+        holders = self._holders(graph)
+        graph = self._shared(graph, holders)
         if self.splits:
             graph = _as_played(Same(graph))
         part = replace(part, graph=graph)
         persist = plan.micro_batches > 1
-        memory = memory_entries(graph, gradients_persist=persist)
+        kept = self._sent(number) if plan.keep_outputs else frozenset()
+        memory = memory_entries(graph, gradients_persist=persist, kept=kept)
         phases = _phases(graph, self.splits)
         receipts = {
             FORWARD: [receipt for receipt in part.receipts if receipt.forward],
             BACKWARD: [receipt for receipt in part.receipts if not receipt.forward],
         }
-        at_end = replicas > 1 and plan.sharding < 2
-        buckets = self._buckets(graph, experts) if at_end else {}
+        buckets = self._buckets(graph, holders) if plan.sharding < 2 else {}
         ties = [tie for tie in self.cut.ties if number in tie.gradients]
         n_waits = len(ties) * len(team) + sum(
             len(list(team.of_groups(self.writer.groups(team, along)))) for along in buckets
@@ -170,42 +171,67 @@ class Step:
             held.update(under_way(plan.schedule, team.stage, plan.pipeline, graph, forward))
         return Blocks(part, pieces, receipts, once, buckets, n_waits, held)
 
-    def _shared(self, graph: Graph, experts: frozenset[str]) -> Graph:
-        """Let the ranks that hold the same weights share them, as the plan says.
+    def _sent(self, number: int) -> frozenset[str]:
+        """Tensors that a part of the model sends to others in the forward pass."""
+        receipts = [r for part in self.cut.parts for r in part.receipts]
+        sent = (r.tensors for r in receipts if r.forward and r.source == number)
+        return frozenset(name for names in sent for name in names)
 
-        Experts are held by fewer ranks than all else.
+    def _holders(self, graph: Graph) -> dict[str, frozenset[str]]:
+        """Weights, and copies of them, by the dimension along which ranks hold the same.
+
+        Experts are held by fewer ranks than all else, and layers that divide samples where others
+        divide features by more. The last has all that no other has.
         """
-        plan = self.plan
-        weights = {Role.WEIGHT, Role.WEIGHT_COPY}
-        if experts:
-            others = {t.name for t in graph.tensors.values() if t.role in weights} - experts
-            beyond = plan.data // plan.expert * plan.context
-            graph = with_sharding(
-                graph, plan.sharding, beyond, plan.bucket,
-                dimension="beyond", without=frozenset(others),
-            )  # fmt: skip
-        replicas = plan.data * plan.context
-        return with_sharding(graph, plan.sharding, replicas, plan.bucket, without=experts)
+        of_weights = {Role.WEIGHT, Role.WEIGHT_COPY}
+        rest = frozenset(t.name for t in graph.tensors.values() if t.role in of_weights)
+        found: dict[str, frozenset[str]] = {}
+        if self.plan.expert > 1:
+            found["beyond"] = expert_weights(graph) & rest
+        root = roots(graph)
+        for level in sorted(set(self.sharded.apart.values())):
+            alike = {w for w in rest if self.sharded.apart.get(root.get(w, w)) == level}
+            found[f"data.{level}"] = frozenset(alike)
+        found = {along: weights for along, weights in found.items() if weights}
+        return {**found, "data": rest.difference(*found.values())}
 
-    def _buckets(self, graph: Graph, experts: frozenset[str]) -> dict[str, tuple[Bucket, ...]]:
+    def _replicas(self, along: str) -> int:
+        """Ranks that hold the same weights along a dimension."""
+        return int(self.mesh.groups(0, *self.mesh.along(along)).shape[1])
+
+    def _shared(self, graph: Graph, holders: dict[str, frozenset[str]]) -> Graph:
+        """Let the ranks that hold the same weights share them, as the plan says."""
+        for along, weights in holders.items():
+            others = frozenset().union(*holders.values()) - weights
+            graph = with_sharding(
+                graph, self.plan.sharding, self._replicas(along), self.plan.bucket,
+                dimension=along, without=others,
+            )  # fmt: skip
+        return graph
+
+    def _buckets(
+        self, graph: Graph, holders: dict[str, frozenset[str]]
+    ) -> dict[str, tuple[Bucket, ...]]:
         """Gradients to be reduced at the end, by the dimension whose ranks hold the weight."""
-        plan = self.plan
-        if plan.expert == 1:
-            return {"data": gradient_buckets(graph, plan.bucket)}
-        gradients = weight_gradients(graph)
-        of_experts = frozenset(g for w, g in gradients.items() if w in experts)
-        others = frozenset(gradients.values()) - of_experts
-        found = {"data": gradient_buckets(graph, plan.bucket, of_experts)}
-        if plan.data > plan.expert:
-            found["beyond"] = gradient_buckets(graph, plan.bucket, others)
+        of = {weight: along for along, weights in holders.items() for weight in weights}
+        along_of = {  # an update may read a part of a weight, by another name
+            gradient: of.get(weight) or of.get(base(weight), "data")
+            for weight, gradient in weight_gradients(graph).items()
+        }
+        found = {}
+        for along in holders:
+            others = frozenset(g for g, other in along_of.items() if other != along)
+            if self._replicas(along) > 1:
+                found[along] = gradient_buckets(graph, self.plan.bucket, others)
         return {along: buckets for along, buckets in found.items() if buckets}
 
     def _hold(self, team: Team, chunks: list[Blocks]) -> None:
         """Say what the ranks of a team hold from the beginning, of all chunks together."""
         for kind in MEMORY_KINDS:
             size = sum(blocks.held.get(kind, 0) for blocks in chunks)
+            reserved = round(self.plan.reserved) if kind == "workspace" else 0
             for rank in team.ranks:
-                self.builder.set_initial_memory(rank, kind, size)
+                self.builder.set_initial_memory(rank, kind, size + reserved)
 
     def _gathered(self, receipts: Sequence[Receipt]) -> frozenset[str]:
         """Tensors that the ranks of a stage have alike: each sends a part, which is gathered."""
@@ -218,7 +244,7 @@ class Step:
             if pieces == "both" or (pieces == "forward" and receipt.forward)
             for name in receipt.tensors
         )
-        return frozenset(name for name in names if name not in self.divided)
+        return frozenset(name for name in names if name not in self.sharded.divided)
 
     # Copies
 

@@ -9,7 +9,7 @@ ranks before it; R further ports for everything that it receives follow.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +19,7 @@ from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.parallel.head_copies import NEIGHBOURS
 from ridgeline.parallel.held import block_entries
 from ridgeline.parallel.host import HOST, Host, Issuing
+from ridgeline.parallel.layers import kind_of
 from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.offload import COPIES, Copying
 from ridgeline.parallel.prices import OpenRows
@@ -30,17 +31,12 @@ from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 from ridgeline.workload.ops.shape import LAYOUT
 
 COLLECTIVE = "collective"
-ALONG: Mapping[str, tuple[str, ...]] = {
-    "data": ("data", "context"),
-    "beyond": ("beyond", "context"),
-}
-"""Dimensions that the groups of a collective extend along, where not only its own: gradients are
-summed over all ranks that have the same weights."""
 
 
 def stream_of(dimension: str) -> str:
-    """Name of the queue of a rank's communication along a dimension."""
-    return "network" if dimension in ALONG else f"network-{dimension}"
+    """Name of the queue of a rank's communication along a dimension, or a level of it."""
+    kind = kind_of(dimension)
+    return "network" if kind in {"data", "beyond"} else f"network-{kind}"
 
 
 @dataclass
@@ -197,7 +193,7 @@ class Writer:
                 continue
             if op.kind in COLLECTIVES:
                 sources = [made[name] for name in op.inputs if name in made] or [tuple(chain)]
-                blocks = dict(op.attrs)["dimension"] in self.blocking
+                blocks = kind_of(str(dict(op.attrs)["dimension"])) in self.blocking
                 if blocks:
                     sources.append(tuple(chain))
                 sources += [(place,) * size for place in before]
@@ -208,8 +204,11 @@ class Writer:
                 if blocks:
                     chain = list(there)
                 continue
-            asked = issuing is not None and op.kind != LAYOUT.name  # the library launches these
-            issued = issuing.add(op.name, last=i == final) if asked else [()] * size
+            issued = (
+                issuing.add(op.name, last=i == final)
+                if issuing and op.kind != LAYOUT.name  # which the library launches
+                else [()] * size
+            )
             awaited = [made[name] for name in op.inputs if name in made]
             awaited += [*inner, *copying.pending]
             kept = [name for name in op.outputs if name in accumulated and not adds(op)]
@@ -399,5 +398,4 @@ class Writer:
 
     def groups(self, team: Team, dimension: str, neighbours: int = 0) -> Ranks:
         """Return the groups of a team's stage along a dimension of the plan, or parts of them."""
-        along = ALONG.get(dimension, (dimension,))
-        return self.mesh.groups(team.stage, *along, neighbours=neighbours)
+        return self.mesh.groups(team.stage, *self.mesh.along(dimension), neighbours=neighbours)

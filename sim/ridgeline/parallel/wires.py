@@ -22,6 +22,7 @@ from ridgeline.network.schedule import Loads, Schedule, closed_form_time_s
 from ridgeline.network.schedule import Phase as Rounds
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.parallel.chosen import best_schedule, schedule_of
+from ridgeline.parallel.layers import kind_of
 from ridgeline.parallel.mesh import Ranks
 from ridgeline.parallel.offload import way_to_host
 
@@ -129,7 +130,7 @@ class Wires:
             if key not in self._priced:
                 self._priced[key] = self._price(op, groups, size_bytes, repeat, pattern)
             row = self._row(self._priced[key], nodes)
-            self.dimension_of_row[row] = dimension
+            self.dimension_of_row[row] = kind_of(dimension)
             self._rows[same] = row, self._priced[key].schedule
         return self._rows[same]
 

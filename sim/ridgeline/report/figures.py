@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.report.figures_bars import energy, time
-from ridgeline.report.figures_links import topology
 from ridgeline.report.figures_effects import tornado, utilisation
+from ridgeline.report.figures_links import topology
 from ridgeline.report.figures_roofline import roofline
 from ridgeline.report.figures_steps import memory, timeline
 from ridgeline.report.files import replacing
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIGURES",
+    "PICTURES",
     "draw",
     "energy",
     "memory",
@@ -46,14 +47,13 @@ FIGURES: Mapping[str, FigureFunction] = MappingProxyType(
         "memory": memory,
         "tornado": tornado,
         "utilisation": utilisation,
-        "topology": topology,
     }
 )
+PICTURES: Mapping[str, FigureFunction] = MappingProxyType({"topology": topology})
+"""Without axes that measure anything."""
 
 
-def draw(
-    kind: str, result: Result, ax: Axes | None = None, look: str | None = None
-) -> Axes:
+def draw(kind: str, result: Result, ax: Axes | None = None, look: str | None = None) -> Axes:
     """Draw a figure by name, into the given axes or into a figure of its own in a theme.
 
     Raises
@@ -61,12 +61,13 @@ def draw(
     RidgelineError
         If there is no such figure.
     """
-    if kind not in FIGURES:
+    known = {**FIGURES, **PICTURES}
+    if kind not in known:
         raise RidgelineError(
-            f"there is no figure {kind!r}{nearest(kind, FIGURES)} (there are: {', '.join(FIGURES)})"
+            f"there is no figure {kind!r}{nearest(kind, known)} (there are: {', '.join(known)})"
         )
     with theme(look):
-        return FIGURES[kind](result, ax)
+        return known[kind](result, ax)
 
 
 def save(drawn: Axes | Figure, path: str | Path) -> None:

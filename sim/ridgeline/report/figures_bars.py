@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ridgeline.report.style import COLOURS, DUST, GRID, INK, SMALL, figure, head, percent, text_pt, words
+from ridgeline.report.style import (
+    COLOURS,
+    DUST,
+    GRID,
+    INK,
+    SMALL,
+    figure,
+    head,
+    percent,
+    text_pt,
+    words,
+)
 from ridgeline.units import show
 
 if TYPE_CHECKING:

@@ -55,8 +55,9 @@ def network(
         if ax is None:
             ax = free_axes(*_size_in(place.xy))
             said = "simulated, not measured; " if load is not None else ""
+            drawn = f"{said}{topology.name}, {topology.n_links} links; ridgeline {__version__}"
             ax.figure.supxlabel(
-                stamp or f"{said}{topology.name}, {topology.n_links} links; ridgeline {__version__}",
+                stamp or drawn,
                 x=0.01, ha="left", fontsize=STAMP, color=FAINT, wrap=True,
             )  # fmt: skip
         ax.set_axis_off()

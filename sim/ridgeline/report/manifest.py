@@ -25,12 +25,13 @@ FLOP_DEFINITION = (
 )
 
 
+_CLOCKS = "clocks under power limits"
 NOT_MODELLED = (
     "input pipeline",
     "accuracy",
     "capacity of caches nearer than the last",
     "slow-down of compute by overlapping communication",
-    "clocks under power limits",
+    _CLOCKS,
 )
 
 
@@ -83,7 +84,10 @@ def manifest(
         "flop_definition": FLOP_DEFINITION,
         "energy_scope": "devices in use and the links between them; host and cooling left out",
         "scaling": "single point",
-        "not_modelled": [*NOT_MODELLED, *device.unpriced],
+        "not_modelled": [
+            what for what in NOT_MODELLED if device.power_limit is None or what != _CLOCKS
+        ]
+        + list(device.unpriced),
         "io_modelled": False,
         "accuracy_modelled": False,
         "ranks": {
@@ -109,7 +113,8 @@ def zeros_notes(lowered: Lowered) -> list[str]:
         issued += flops * cost.issued
         for note in cost.notes:
             why = note.partition(" are computed: ")[2]
-            unused[why] = unused.get(why, 0) + 1
+            if why:
+                unused[why] = unused.get(why, 0) + 1
     if useful == dense:
         return []
     shares = f"{useful / dense:.1%} meet no zero, {issued / dense:.1%} take time"

@@ -180,7 +180,9 @@ class Scaling:
             "roof": roof_of(self),
         }
 
-    def plot(self, kind: str = "scaling", ax: Axes | None = None, *, theme: str | None = None) -> Axes:
+    def plot(
+        self, kind: str = "scaling", ax: Axes | None = None, *, theme: str | None = None
+    ) -> Axes:
         """Draw "scaling" curves or the "distributed-roofline"; see `Result.plot`."""
         from ridgeline.report.themes import theme as themed
         from ridgeline.study.scaling_figures import draw

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from ridgeline.config import Document, read_yaml
 from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.study.columns import parse_formula, resolve
+from ridgeline.study.parallel_run import row_of
 from ridgeline.study.point import Point
 from ridgeline.study.study_file import Span, Study, axes_of
 
@@ -23,6 +25,11 @@ def check_values(path: str | Path, study: Study) -> None:
     """Raise ConfigError at the line of the first value that its field cannot take."""
     document = read_yaml(path)
     first = next(study.combinations())
+    try:
+        if next(study.points(), None) is None:
+            raise ConfigError("these conditions leave no point")
+    except ConfigError as error:
+        raise document.error(error.message, ("where",)) from error
     base = Point(study.model, study.cluster, study.plan, study.set)
     for place, name, values in axes_of(study):
         if isinstance(values, Span):
@@ -38,6 +45,33 @@ def check_values(path: str | Path, study: Study) -> None:
         _check(document, ("set", name), base.with_values(first), name)
     for name in study.plan:
         _check(document, ("plan", name), base.with_values(first), f"plan.{name}")
+
+
+def check_columns(path: str | Path, study: Study) -> None:
+    """Simulate the first point, and raise ConfigError at the first formula with an unknown column.
+
+    What passes which link is not asked for: other points may have other links.
+    """
+    first = next(study.points(), None)
+    if first is None or (row := row_of(first[1]))["error"]:
+        return
+    document = read_yaml(path)
+    known = list(dict.fromkeys([*study.fixed, *first[0], *row]))
+    known.remove("error")
+    formulas: list[tuple[tuple[str | int, ...], str | None, str]] = [
+        (("columns", name), name, text) for name, text in study.columns.items()
+    ]
+    formulas += [(("require", i), None, text) for i, text in enumerate(study.require)]
+    for place, column, text in formulas:
+        for name in sorted(parse_formula(text).names):
+            if name.startswith("traffic_bytes."):
+                continue
+            try:
+                resolve(name, known)
+            except ConfigError as error:
+                raise document.error(error.message, place) from error
+        if column is not None:
+            known.append(column)
 
 
 def _check(document: Document, place: tuple[str | int, ...], point: Point, name: str) -> None:
@@ -57,7 +91,9 @@ def _is_of(error: RidgelineError, name: str) -> bool:
     if field is None:
         return False
     field = field.removesuffix(".value")
-    rest = name.partition(".")[2]
+    root, _, rest = name.partition(".")
+    if field == root and f"unknown field {rest!r}" in str(error):
+        return True
     of_override = (getattr(error, "file", None) or "override").startswith("override")
     return of_override and (field == name or f".{rest}".endswith(f".{field}"))
 

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -111,6 +112,11 @@ class Study(Strict):
         zipped = [name for group in self.zip for name in group]
         return [*self.vary, *zipped, *(self.sample.over if self.sample else ())]
 
+    @cached_property
+    def fixed(self) -> Row:
+        """Fields that are the same for all points, which formulas may name too."""
+        return {**{f"plan.{name}": value for name, value in self.plan.items()}, **self.set}
+
     @property
     def grid_size(self) -> int:
         """Number of combinations, before `where` leaves any out."""
@@ -140,9 +146,8 @@ class Study(Strict):
         """Yield the varied values and the point of every combination that `where` lets pass."""
         base = Point(self.model, self.cluster, self.plan, self.set)
         conditions = [parse_formula(text) for text in self.where]
-        fixed = {**{f"plan.{name}": value for name, value in self.plan.items()}, **self.set}
         for values in self.combinations():
-            if all(condition.value({**fixed, **values}) for condition in conditions):
+            if all(condition.value({**self.fixed, **values}) for condition in conditions):
                 yield (
                     {name: _cell(value) for name, value in values.items()},
                     base.with_values(values),
@@ -155,6 +160,7 @@ class Judge:
 
     columns: tuple[tuple[str, Formula], ...]
     require: tuple[Formula, ...]
+    fixed: Row
 
     @classmethod
     def of(cls, study: Study) -> Judge:
@@ -162,6 +168,7 @@ class Judge:
         return cls(
             tuple((name, parse_formula(text)) for name, text in study.columns.items()),
             tuple(parse_formula(text) for text in study.require),
+            study.fixed,
         )
 
     def judged(self, row: Row) -> Row:
@@ -172,9 +179,10 @@ class Judge:
         error = row.pop("error")
         try:
             for name, formula in self.columns:
-                row[name] = formula.value(row)
+                row[name] = formula.value({**self.fixed, **row})
             if self.require:
-                row["feasible"] = all(bool(formula.value(row)) for formula in self.require)
+                known = {**self.fixed, **row}
+                row["feasible"] = all(bool(formula.value(known)) for formula in self.require)
         except ConfigError as problem:
             error = problem.message
         return {**row, "error": error}
@@ -242,6 +250,8 @@ def _check_axes(document: Document, study: Study) -> None:
         _check_field(document, place, name)
         if name in seen:
             raise document.error(f"the field {name!r} is varied twice", place)
+        if name in study.set:
+            raise document.error(f"the field {name!r} is both set and varied", place)
         seen.add(name)
         try:
             if isinstance(values, Span):
@@ -265,7 +275,7 @@ def _check_axes(document: Document, study: Study) -> None:
 
 
 def _check_formulas(document: Document, study: Study) -> None:
-    known = [*study.fields, *(f"plan.{name}" for name in study.plan), *study.set]
+    known = list(dict.fromkeys([*study.fields, *study.fixed]))
     for i, text in enumerate(study.where):
         try:
             for name in parse_formula(text).names:

@@ -18,7 +18,7 @@ from ridgeline.report.files import replacing
 from ridgeline.study.parallel_run import Row, run_jobs
 from ridgeline.study.point import Point, shared_model
 from ridgeline.study.store import Store
-from ridgeline.study.study_check import check_values
+from ridgeline.study.study_check import check_columns, check_values
 from ridgeline.study.study_file import Judge, Study, load_study
 from ridgeline.version import __version__
 
@@ -99,6 +99,8 @@ def prepare(path: str | Path) -> Sweep:
         study = load_study(path)
         study_text = str(path)
         check_values(path, study)
+    if study.columns or study.require:
+        check_columns(path, study)
     files.pop(study_text, None)  # a point's key holds all that the study says of it
     contents = sorted(set(files.values()))
     return Sweep(study, hashlib.sha256(json.dumps(contents).encode()).hexdigest()[:16])

@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Role, Same
+from ridgeline.workload.graph import Graph, Pass, Role, Same
 
 MEMORY_KINDS = ("weights", "gradients", "optimizer", "activations", "workspace")
 
@@ -43,6 +43,7 @@ KIND_OF_ROLE: Mapping[Role, str] = MappingProxyType(
         Role.ACTIVATION_GRADIENT: "workspace",
     }
 )
+_AFTER = frozenset({Pass.RECOMPUTE, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT})
 STATIC_ROLES = frozenset({Role.WEIGHT, Role.WEIGHT_COPY, Role.BUFFER, Role.STATE})
 
 
@@ -75,7 +76,9 @@ class Peak:
         return sum(self.bytes_by_kind.values())
 
 
-def memory_entries(graph: Graph, *, gradients_persist: bool = False) -> MemoryPlan:
+def memory_entries(
+    graph: Graph, *, gradients_persist: bool = False, kept: frozenset[str] = frozenset()
+) -> MemoryPlan:
     """Return what each op of a graph allocates and frees.
 
     Parameters
@@ -84,12 +87,14 @@ def memory_entries(graph: Graph, *, gradients_persist: bool = False) -> MemoryPl
         Hold the weight gradients that the updates read all the time, as when they are accumulated
         over micro-batches or live in flat buffers; otherwise each lives from the op that makes it
         to the end of its update, as in PyTorch with ``zero_grad(set_to_none=True)``.
+    kept
+        Tensors of the forward pass that are held until the backward pass begins.
     """
-    return _memory_entries(Same(graph), gradients_persist)
+    return _memory_entries(Same(graph), gradients_persist, kept)
 
 
 @lru_cache(maxsize=8)
-def _memory_entries(same: Same, gradients_persist: bool) -> MemoryPlan:
+def _memory_entries(same: Same, gradients_persist: bool, kept: frozenset[str]) -> MemoryPlan:
     """Make the plan; the same graph is planned once."""
     graph = same.graph
     held = {t.name for t in graph.tensors.values() if t.role in STATIC_ROLES}
@@ -101,8 +106,11 @@ def _memory_entries(same: Same, gradients_persist: bool) -> MemoryPlan:
         initial[KIND_OF_ROLE[graph.tensors[name].role]] += graph.tensors[name].bytes
     taken: list[dict[str, int]] = [{} for _ in graph.ops]
     given: list[dict[str, int]] = [{} for _ in graph.ops]
-    for name, (first, last) in lifetimes(graph).items():
+    waiting = {storages(graph)[name] for name in kept} if kept else set()
+    begin = next((i for i, op in enumerate(graph.ops) if op.pass_ in _AFTER), len(graph.ops) - 1)
+    for name, (first, last_read) in lifetimes(graph).items():
         tensor = graph.tensors[name]
+        last = max(last_read, begin) if name in waiting else last_read
         if name not in held and tensor.role is not Role.HOST:
             kind, size = KIND_OF_ROLE[tensor.role], tensor.bytes
             taken[first][kind] = taken[first].get(kind, 0) + size

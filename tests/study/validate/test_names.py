@@ -7,7 +7,16 @@ import pytest
 from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import llm_rows, memory, steps
 from ridgeline.study.validate.machines import machine_of
-from ridgeline.study.validate.names import Kind, find_name, framework_of, unknown
+from ridgeline.study.validate.names import (
+    Kind,
+    binned_length,
+    find_name,
+    framework_of,
+    keeps_channels_last,
+    model_of,
+    preparing_of,
+    unknown,
+)
 from ridgeline.study.validate.rows import Row
 
 
@@ -99,3 +108,85 @@ def test_steps_of_many_micro_batches_follow_from_few() -> None:
     predicted, third = steps.predicted_throughput(row, wanted)
     assert predicted == pytest.approx(whole.samples_per_s, rel=1e-6)
     assert third == pytest.approx(whole.samples_per_s / (3 * whole.mfu), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("framework", "network", "precision", "last"),
+    [
+        ("PyTorch", "resnet50", "fp16-mixed", True),
+        ("PyTorch", "nnunet-3d", "fp16-mixed", False),
+        ("PyTorch", "resnet50", "tf32", False),
+        ("NGC PyTorch", "resnet50", "fp16-mixed", False),
+        ("TensorFlow2", "unet", "fp16-mixed", True),
+        ("TensorFlow", "resnet50", "tf32", False),
+    ],
+)
+def test_who_keeps_channels_last(framework: str, network: str, precision: str, last: bool) -> None:
+    assert keeps_channels_last(framework, network, precision) is last
+
+
+def test_networks_that_only_the_place_of_a_table_tells_apart() -> None:
+    place = "github:NVIDIA/DeepLearningExamples PyTorch/LanguageModeling/Transformer-XL/README.md L"
+    assert model_of("Transformer-XL", "", f"{place}1466") == "transformer-xl-large"
+    assert model_of("Transformer-XL", "", f"{place}1446") == "transformer-xl-base"
+    assert model_of("alexnet", "", "github:jcjohnson/cnn-benchmarks") == "alexnet-two-tower"
+    assert model_of("AlexNet", "", "elsewhere") == "alexnet"
+
+
+def test_lengths_that_sequences_are_padded_to() -> None:
+    """Half of 512 tokens are padding; 64 tokens apart, bins add half of that."""
+    ours = "github:NVIDIA/DeepLearningExamples"
+    assert binned_length("PyTorch", "bert-large", ours, 512) == 256 + 32
+    assert binned_length("PyTorch", "bert-large", ours, 128) == 128
+    assert binned_length("TensorFlow", "bert-large", ours, 512) == 512
+
+
+@pytest.mark.parametrize(
+    ("suite", "framework", "variant", "times"),
+    [
+        ("OneFlow DLPerf", "PyTorch", "Use `torch.utils.data.DataLoader`", 2.0),
+        ("OneFlow DLPerf", "PyTorch", "Use DALI", 1.0),
+        ("OneFlow DLPerf", "PaddlePaddle", "batch size = 224 & without xla", 2.0),
+        ("OneFlow DLPerf", "PaddlePaddle", "batch size = 196 & with dali", 1.0),
+        ("OneFlow DLPerf", "NGC TensorFlow", "synthetic data & batch size = 224", 0.0),
+        ("NVIDIA DeepLearningExamples", "PyTorch", "", 1.0),
+    ],
+)
+def test_who_prepares_images_on_the_host(
+    suite: str, framework: str, variant: str, times: float
+) -> None:
+    assert preparing_of(suite, framework, variant) == times
+
+
+def _row(**values: str) -> Row:
+    filled = dict.fromkeys((*steps.COLUMNS, "seq_len", "data", "note", "system", "nodes"), "")
+    basic = {"accelerator": "A100-SXM4-80GB", "n_accel": "1", "batch_per_accel": "32"}
+    return Row("t.csv", 2, {**filled, **basic, "precision": "tf32", **values})
+
+
+def test_as_many_tokens_are_masked_as_of_the_whole_length() -> None:
+    wanted = steps.configuration(_row(model="BERT-large", framework="TensorFlow", seq_len="128"))
+    assert dict(wanted.fields) == {"sequence": 128, "masked": 20}
+    note = "Fine-tuning for SQuAD"
+    wanted = steps.configuration(_row(model="BERT-large", framework="TensorFlow", note=note))
+    assert dict(wanted.fields) == {"sequence": 384, "masked": 1}
+    with pytest.raises(RidgelineError, match="lengths of the sequences"):
+        steps.configuration(_row(model="BART", framework="PyTorch", note=note))
+
+
+def test_batches_of_tokens_become_sequences() -> None:
+    row = _row(model="Transformer", framework="PyTorch", batch_per_accel="10240", unit="tokens/s")
+    wanted = steps.configuration(row)
+    assert (wanted.model, wanted.batch) == ("transformer-big", 10240 // 32)
+    throughput, _ = steps.predicted_throughput(row, wanted)
+    assert throughput == pytest.approx(32 * steps.simulated(wanted).samples_per_s)
+
+
+def test_a_loader_bounds_a_node_but_not_one_device() -> None:
+    """24 cores of 2.3 GHz, 6.82 million cycles to decode, twice that to prepare."""
+    row = {"model": "ResNet-50", "framework": "MxNet", "suite": "OneFlow DLPerf", "data": "real"}
+    row |= {"precision": "fp16", "accelerator": "V100-SXM2-16GB", "system": "DGX-1-like"}
+    several = steps.configuration(_row(**row, n_accel="8", batch_per_accel="256", nodes="1"))
+    assert several.preparing == 2.0
+    assert steps.simulated(several).samples_per_s == pytest.approx(24 * 2.3e9 / (2 * 6.82e6))
+    assert steps.configuration(_row(**row)).preparing == 0.0

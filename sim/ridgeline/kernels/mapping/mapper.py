@@ -327,9 +327,7 @@ def mapped_of(solution: Solution, played: int) -> Mapped:
     return mapped._replace(way=_way(inside.found[WAY]), nearer=tuple(nearer))
 
 
-def _mapped(
-    found: list[float], extents: list[list[int]], order: list[int], played: int
-) -> Mapped:
+def _mapped(found: list[float], extents: list[list[int]], order: list[int], played: int) -> Mapped:
     """Name what the search has found on the level next to the farthest memory."""
     time_s, first_load_s, last_store_s = found[TIME], found[FIRST_LOAD], found[LAST_STORE]
     ends = found[COMPUTE] + first_load_s + last_store_s

@@ -28,13 +28,21 @@ from ridgeline.kernels.mapping.pipeline import (
     ENERGY,
     FOUND_FIELDS,
     TIME,
-    TRAFFIC,
     K,
     Level,
     Shape,
     evaluate,
 )
-from ridgeline.kernels.mapping.search import EXACT, ORDERS, best, candidates, innermost_of, seen
+from ridgeline.kernels.mapping.search import (
+    EXACT,
+    ORDERS,
+    TIED,
+    best,
+    best_of,
+    candidates,
+    innermost_of,
+    seen,
+)
 
 
 class Solution(NamedTuple):
@@ -95,7 +103,7 @@ class Search:
         cutoff
             A worse one need not be found.
         """
-        name = depth, axes.tobytes(), shape.begun, shape.ended
+        name = _name(axes, shape, depth)
         if name in self._known:
             return self._known[name]
         if cutoff <= self._above.get(name, -np.inf):
@@ -130,12 +138,12 @@ class Search:
         )
         tiles = represented(axes, table, starts)
         along: dict[int, Part] = {}
-        top, trial = _nothing(self, depth), _nothing(self, depth).found
-        rank: tuple[float, ...] = ()
-        sizes = np.diff(starts)
+        nothing = _nothing(self, depth)
+        kept: list[tuple[Solution, int, int]] = []  # what may be the best, and whose it is
+        least, sizes = np.inf, np.diff(starts)
         for bound, name in zip(bounds.tolist(), names.tolist(), strict=True):
-            limit = min(top.found[self._key], cutoff)
-            if self.pruned and bound > limit * (1 + EXACT):
+            limit = min(least, cutoff) * (1 + EXACT)
+            if self.pruned and bound > limit:
                 break
             combination, innermost = divmod(name, 3)
             chosen = starts[:4] + np.array(np.unravel_index(combination, sizes), np.int64)
@@ -152,13 +160,23 @@ class Search:
                     continue
                 if self.pruned and seen(i, ORDERS, chosen, table):
                     continue
-                evaluate(chosen, ORDERS[i], table, tiles, shape, level, self.engine, inner, trial)
+                found = np.empty_like(nothing.found)
+                evaluate(chosen, ORDERS[i], table, tiles, shape, level, self.engine, inner, found)
                 self.played += 1
-                keys = (self._key, TIME if self.for_energy else ENERGY, TRAFFIC)
-                other = (*trial[list(keys)].tolist(), combination, i)
-                if not rank or other < rank:
-                    rank = other
-                    top = Solution(trial.copy(), table[chosen, :3], ORDERS[i], first)
+                if found[self._key] <= least * (1 + TIED):
+                    kept.append(
+                        (Solution(found, table[chosen, :3], ORDERS[i], first), combination, i)
+                    )
+                    least = min(least, found[self._key])
+        if not kept:
+            return nothing
+        top, *_ = kept[
+            best_of(
+                np.stack([solution.found for solution, *_ in kept]),
+                np.array([whose for _, *whose in kept]), self.for_energy,
+            )
+        ]  # fmt: skip
+        top.found[self._key] = least
         return top
 
     def _kinds(
@@ -166,33 +184,42 @@ class Search:
     ) -> tuple[Floats, Solution] | None:
         """Search all kinds of tiles of a candidate; None as soon as they are above the limit."""
         counts = [len(part.axes) for part in kinds]
-        all_ = list(itertools.product(*map(range, counts)))
-        weights = [
-            math.prod(part.weights[i] for part, i in zip(kinds, place, strict=True))
-            for place in all_
-        ]
-        rows: list[Solution | None] = [None] * len(all_)
-        total = 0.0
-        for number in sorted(range(len(all_)), key=lambda i: -weights[i]):
-            place, weight = all_[number], weights[number]
-            tile = np.stack([part.axes[i] for part, i in zip(kinds, place, strict=True)])
-            k = place[K]
+        tiles = []
+        for i, j, m, k in itertools.product(*map(range, counts)):
+            tile = np.array(
+                [kinds[0].axes[i], kinds[1].axes[j], kinds[2].axes[m], kinds[K].axes[k]]
+            )
             inside = shape._replace(begun=kinds[K].begun[k], ended=kinds[K].ended[k])
+            weight = kinds[0].weights[i] * kinds[1].weights[j] * kinds[2].weights[m]
+            tiles.append((tile, inside, weight * kinds[K].weights[k]))
+        # What is known of the tiles already counts before any of them is searched.
+        least = [weight * self._least(tile, inside, depth) for tile, inside, weight in tiles]
+        total, rows = math.fsum(least), dict[int, Solution]()
+        for number in sorted(range(len(tiles)), key=lambda i: -tiles[i][2]):
+            if self.pruned and total > limit * (1 + EXACT):
+                return None
+            tile, inside, weight = tiles[number]
+            total -= least[number]
             cutoff = np.inf  # the energy that a tile adds is less than its own by that of its time
             if self.pruned and not self.for_energy:
-                cutoff = (limit - total) * (1 + EXACT) / weight
+                cutoff = (limit - total + EXACT * limit) / weight
             found = self.solve(tile, inside, depth, cutoff)
             if not np.isfinite(found.found[TIME]):
                 return None
             rows[number] = found
             total += weight * self._share(found)
-            if self.pruned and total > limit * (1 + EXACT):
-                return None
-        found_ = np.stack([row.found for row in rows if row is not None])
-        index = np.arange(len(all_)).reshape(counts)[np.ix_(*(part.kind for part in kinds))]
-        first = rows[int(index.flat[0])]
-        assert first is not None
-        return found_[index.ravel()], first
+        if self.pruned and total > limit * (1 + EXACT):
+            return None
+        found_ = np.array([rows[number].found for number in range(len(rows))])
+        index = np.arange(len(rows)).reshape(counts)[np.ix_(*(part.kind for part in kinds))]
+        return found_[index.ravel()], rows[int(index.flat[0])]
+
+    def _least(self, axes: Ints, shape: Shape, depth: int) -> float:
+        """Return what is known that a tile adds to the key at least."""
+        name = _name(axes, shape, depth)
+        if (solution := self._known.get(name)) is not None:
+            return self._share(solution)
+        return 0.0 if self.for_energy else self._above.get(name, 0.0)
 
     def _share(self, tile: Solution) -> float:
         """Return what a tile adds to the key at least."""
@@ -200,6 +227,10 @@ class Search:
         if self.for_energy:  # its time may pass under transfers that are counted elsewhere
             return float(tile.found[ENERGY] - idle_w * tile.found[TIME])
         return float(tile.found[TIME])
+
+
+def _name(axes: Ints, shape: Shape, depth: int) -> tuple[int, bytes, bool, bool]:
+    return depth, axes.tobytes(), shape.begun, shape.ended
 
 
 def _nothing(search: Search, depth: int) -> Solution:

@@ -155,9 +155,7 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
             if after >= 0 and changed[operand, after]:
                 size[NEXT, part] = _words(part, row[NEXT], shift[NEXT], columns, tiles, shape)
             if before >= 0 and operand == C and changed[C, before]:
-                size[BEFORE, part] = _words(
-                    part, row[BEFORE], shift[BEFORE], columns, tiles, shape
-                )
+                size[BEFORE, part] = _words(part, row[BEFORE], shift[BEFORE], columns, tiles, shape)
         if before < 0:
             _load(size[SELF], True, changed[:, 0], shape.begun, 1.0, shape, level, found)
             found[TIME] += found[FIRST_LOAD]
@@ -224,9 +222,7 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
 
 
 @kernel_part
-def _words(
-    part: int, row: Ints, shift: Ints, columns: Ints, tiles: Floats, shape: Shape
-) -> float:
+def _words(part: int, row: Ints, shift: Ints, columns: Ints, tiles: Floats, shape: Shape) -> float:
     """Elements of one part of a tile: of a, b, c, or those that are new of c."""
     operand = min(part, C)
     product = shape.elements[operand]

@@ -3,24 +3,40 @@
 The space is every combination of the tilings that `choices` lists for m, n, k and the batch, times
 every order of the loops over m, n and k; the loop over the batch, which every operand depends on,
 is outermost. Combinations are played exactly in the order of their bounds (`space`), until the next
-bound is above the best found. Ties in time are broken by energy, then by traffic, then by the order
-of listing.
+bound is above the best found.
+
+Of all that take the least time, but for rounding, the one with the least energy is taken; of these
+the one with the least traffic; of these the one that is listed first. The choice is made among all
+of them at once, so that it does not depend on the order in which they were played.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from ridgeline._jit import kernel, kernel_call
+from ridgeline._jit import kernel, kernel_call, kernel_part
 from ridgeline.kernels.mapping.choices import (
     BEGIN,
     REPRESENTATIVE_FIELDS,
     TILES,
+    WHOLE_SPAN,
+    WHOLE_TILES,
     represent,
     room,
 )
-from ridgeline.kernels.mapping.compute import Engine
+from ridgeline.kernels.mapping.compute import COST_FIELDS, Engine, least_s, write_turns
 from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.least import (
+    COMPUTING_FIELDS,
+    OF_ALL,
+    bound_of,
+    most_arrays,
+    nearer_s,
+    peak_s,
+    write_tiles_s,
+)
 from ridgeline.kernels.mapping.pipeline import (
     ENERGY,
     FOUND_FIELDS,
@@ -31,7 +47,7 @@ from ridgeline.kernels.mapping.pipeline import (
     Shape,
     evaluate,
 )
-from ridgeline.kernels.mapping.space import FACTORS, Space, list_bounds, listed, named
+from ridgeline.kernels.mapping.space import Bounded, Space, list_fitting, named, space_of
 
 ORDERS = np.array(
     [(0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 3, 1, 2), (0, 2, 3, 1), (0, 3, 2, 1)], np.int64
@@ -39,12 +55,8 @@ ORDERS = np.array(
 """Axes from the outermost loop to the innermost."""
 EXACT = 1e-12
 """Bounds are sums in another order than what they bound: so much they may be above it."""
-
-
-@kernel
-def _space(starts: Ints, n: Ints, table: Ints, sums: Floats) -> Space:
-    turns, factors = np.empty((len(table), 4)), np.empty((len(table), FACTORS))
-    return Space(starts, n, table, sums, turns, factors, np.empty(4, np.int64))
+TIED = 1e-13
+"""Times, and energies, that differ by less do so by rounding."""
 
 
 @kernel
@@ -57,17 +69,59 @@ def candidates(
     Returns
     -------
     starts, table, bounds, names
-        Tilings as `listed` gives them, bounds, and numbers of combinations: three times that of
-        the tilings, the last axis running fastest, and the innermost loop's (m, n, k).
+        Tilings as `space.listed` gives them, bounds and names as in `space.Bounded`.
     """
-    starts, table, sums = listed(axes, density)
-    n = starts[1:] - starts[:-1]
-    most = 3 * n[0] * n[1] * n[2] * n[3]
-    bounds, names = np.empty(most), np.empty(most, np.int64)
-    space = _space(starts, n, table, sums)
-    count = list_bounds(space, shape, level, engine, nearer, for_energy, bounds, names)
+    space, fitting = space_of(axes, shape, density)
+    count = list_fitting(space, shape, level, fitting)
+    work, bounds = _work(space, engine), fitting.bounds
+    for i in range(count):
+        named(fitting.names[i] // 3, space.starts, space.n, work.chosen)
+        work.folded[OF_ALL] = max(
+            least_s(work.chosen, space.sums, work.turns, engine, work.most),
+            nearer_s(work.chosen, space, shape, nearer),
+        )
+        bounds[i] = bound_of(i, fitting, work.folded, level, for_energy)
     by_bound = np.argsort(bounds[:count], kind="mergesort")
-    return starts, table, bounds[by_bound], names[by_bound]
+    return space.starts, space.table, bounds[by_bound], fitting.names[by_bound]
+
+
+class Work(NamedTuple):
+    """Room to work in, and what is known of the combination that was looked at last.
+
+    Attributes
+    ----------
+    chosen
+        [axis], its tilings.
+    names
+        [2], its number, and that of the last one whose tiles were looked at.
+    turns
+        [tilings, 4], see `compute.write_turns`.
+    most
+        Arrays that a tile can use.
+    folded, computing
+        [COMPUTING_FIELDS], computing at least, by the folds of the tiles and by the tiles.
+    cost
+        [COST_FIELDS].
+    """
+
+    chosen: Ints
+    names: Ints
+    turns: Floats
+    most: int
+    folded: Floats
+    computing: Floats
+    cost: Floats
+
+
+@kernel
+def _work(space: Space, engine: Engine) -> Work:
+    turns = np.empty((len(space.table), 4))
+    for i in range(len(turns)):
+        write_turns(space.sums[i], engine, turns[i])
+    return Work(
+        np.empty(4, np.int64), np.full(2, -1, np.int64), turns, most_arrays(engine),
+        np.zeros(COMPUTING_FIELDS), np.empty(COMPUTING_FIELDS), np.empty(COST_FIELDS),
+    )  # fmt: skip
 
 
 @kernel_call
@@ -80,7 +134,7 @@ def _innermost(order: Ints, chosen: Ints, table: Ints) -> int:
 
 
 @kernel
-def best(  # noqa: PLR0915 - one loop with much state
+def best(
     axes: Ints, shape: Shape, level: Level, engine: Engine, density: int, for_energy: bool,
     orders: Ints, pruned: bool, cutoff: float = np.inf,
 ) -> tuple[Ints, Ints, Floats, int]:  # fmt: skip
@@ -105,70 +159,191 @@ def best(  # noqa: PLR0915 - one loop with much state
         Extents [axis, 3] of the tile, axes of the loops from outside in, what `pipeline.evaluate`
         finds, and how many combinations were played; found[TIME] is inf if nothing fits.
     """
-    starts, table, sums = listed(axes, density)
-    tiles = np.empty((room(axes, table, starts), REPRESENTATIVE_FIELDS))
-    used = 0
-    n = starts[1:] - starts[:-1]
-    names_ = 3 * n[0] * n[1] * n[2] * n[3]
-    bounds, names = np.empty(names_), np.empty(names_, np.int64)
+    space, fitting = space_of(axes, shape, density)
+    table, key = space.table, ENERGY if for_energy else TIME
+    tiles = np.empty((room(axes, table, space.starts), REPRESENTATIVE_FIELDS))
     none, chosen = np.empty((0, 3)), np.empty(4, np.int64)
-    space = _space(starts, n, table, sums)
-    left = list_bounds(space, shape, level, engine, none, for_energy, bounds, names)
-    found, trial = np.full(FOUND_FIELDS, np.inf), np.empty(FOUND_FIELDS)
-    top, top_order, played = np.zeros(4, np.int64), 0, 0
-    key = ENERGY if for_energy else TIME
-    sorted_ = False
-    step = 0
+    # What may be the best so far: what was found, and the number and the order that it is of.
+    found, whose, kept = np.empty((16, FOUND_FIELDS)), np.empty((16, 2), np.int64), 0
+    least, used, played, step = np.inf, 0, 0, 0
+    limit = min(least, cutoff) * (1 + EXACT) if pruned else np.inf
+    work = _work(space, engine)
+    left = _lowest_first(space, fitting, shape, level, engine, for_energy, limit, work)
     while step < left:
-        at = step
-        if not sorted_ and step < 2:  # most searches are over before it pays to sort
-            for i in range(step, left):
-                if bounds[i] < bounds[at] or (bounds[i] == bounds[at] and names[i] < names[at]):
-                    at = i
-            bounds[step], bounds[at] = bounds[at], bounds[step]
-            names[step], names[at] = names[at], names[step]
-        elif not sorted_:
-            kept = step
-            for i in range(step, left):
-                if not pruned or bounds[i] <= min(found[key], cutoff) * (1 + EXACT):
-                    bounds[kept], names[kept] = bounds[i], names[i]
-                    kept += 1
-            left = kept
-            by_bound = np.argsort(bounds[step:left], kind="mergesort")
-            bounds[step:left] = bounds[step:left][by_bound]
-            names[step:left] = names[step:left][by_bound]
-            sorted_ = True
-            continue
-        if pruned and bounds[step] > min(found[key], cutoff) * (1 + EXACT):
+        if step == 1:  # the first one tells which of the others are worth a closer bound
+            left = _in_order(space, fitting, left, level, engine, for_energy, limit, work)
+            if left == 1:
+                break
+        if fitting.bounds[step] > limit:
             break
-        named(names[step] // 3, starts, n, chosen)
+        name = fitting.names[step] // 3
+        named(name, space.starts, space.n, chosen)
         for axis in range(4):
             if table[chosen[axis], BEGIN] < 0:
                 used = represent(axes[axis], table[chosen[axis]], tiles, used)
         for i in range(len(orders)):
-            if _innermost(orders[i], chosen, table) != names[step] % 3 + 1:
+            if _innermost(orders[i], chosen, table) != fitting.names[step] % 3 + 1:
                 continue
             if pruned and _seen(i, orders, chosen, table):
                 continue
-            evaluate(chosen, orders[i], table, tiles, shape, level, engine, none, trial)
+            if kept == len(found):
+                kept = _winnow(found, whose, kept, key, least)
+                if 2 * kept > len(found):
+                    found = np.concatenate((found, np.empty_like(found)))
+                    whose = np.concatenate((whose, np.empty_like(whose)))
+            evaluate(chosen, orders[i], table, tiles, shape, level, engine, none, found[kept])
             played += 1
-            if _better(trial, found, key, (names[step] // 3, i), _name(top, starts, n), top_order):
-                found[:] = trial
-                top[:] = chosen
-                top_order = i
+            if found[kept, key] <= least * (1 + TIED):
+                whose[kept] = name, i
+                least = min(least, found[kept, key])
+                kept += 1
+                limit = min(least, cutoff) * (1 + EXACT) if pruned else np.inf
         step += 1
     extents = np.zeros((4, 3), np.int64)
+    if kept == 0:
+        return extents, orders[0], np.full(FOUND_FIELDS, np.inf), played
+    top = best_of(found[:kept], whose[:kept], for_energy)
+    named(whose[top, 0], space.starts, space.n, chosen)
     for axis in range(4):
-        extents[axis] = table[top[axis], :3]
-    return extents, orders[top_order], found, played
+        extents[axis] = table[chosen[axis], :3]
+    found[top, key] = least
+    return extents, orders[whose[top, 1]], found[top], played
+
+
+@kernel
+def _lowest_first(
+    space: Space, fitting: Bounded, shape: Shape, level: Level, engine: Engine, for_energy: bool,
+    limit: float, work: Work,
+) -> int:  # fmt: skip
+    """List what may be below the limit; what has the lowest bound comes first.
+
+    The others have quick bounds, which `_in_order` makes closer for those that are worth it.
+    """
+    bounds = fitting.bounds
+    count = list_fitting(space, shape, level, fitting)
+    macs = 1.0
+    for axis in range(4):
+        sums, points = space.sums[space.starts[axis]], 0.0
+        for i in (0, 2):
+            points += sums[WHOLE_TILES + i] * sums[WHOLE_SPAN + i]
+        macs *= points
+    quick = np.zeros(COMPUTING_FIELDS)
+    quick[OF_ALL] = peak_s(macs, engine)
+    kept = 0
+    for i in range(count):
+        bounds[i] = bound_of(i, fitting, quick, level, for_energy)
+        if bounds[i] <= limit:
+            _move(fitting, i, kept)
+            kept += 1
+    lowest, at = np.inf, 0
+    for i in range(kept):
+        if bounds[i] < lowest:
+            bounds[i] = _closer(i, space, fitting, level, engine, for_energy, lowest, work)
+            if bounds[i] < lowest:
+                lowest, at = bounds[i], i
+    if kept > 0:
+        _swap(fitting, 0, at)
+    return kept
+
+
+@kernel_part
+def _closer(
+    i: int, space: Space, fitting: Bounded, level: Level, engine: Engine, for_energy: bool,
+    limit: float, work: Work,
+) -> float:  # fmt: skip
+    """Return a closer bound, and if it is still below the limit the closest."""
+    name = fitting.names[i] // 3
+    if work.names[0] != name:
+        named(name, space.starts, space.n, work.chosen)
+        work.names[0] = name
+        work.folded[OF_ALL] = least_s(work.chosen, space.sums, work.turns, engine, work.most)
+    bound = bound_of(i, fitting, work.folded, level, for_energy)
+    if bound >= limit:
+        return bound
+    if work.names[1] != name:
+        work.names[1] = name
+        write_tiles_s(work.chosen, space.sums, engine, work.cost, work.computing)
+    return bound_of(i, fitting, work.computing, level, for_energy)
+
+
+@kernel_part
+def _move(fitting: Bounded, i: int, to: int) -> None:
+    fitting.names[to] = fitting.names[i]
+    fitting.ends_s[to], fitting.moved[to] = fitting.ends_s[i], fitting.moved[i]
+    fitting.turning[to], fitting.between[to] = fitting.turning[i], fitting.between[i]
+    fitting.bounds[to] = fitting.bounds[i]
 
 
 @kernel_call
-def _name(chosen: Ints, starts: Ints, n: Ints) -> int:
-    name = 0
-    for axis in range(4):
-        name = name * n[axis] + chosen[axis] - starts[axis]
-    return name
+def _swap(fitting: Bounded, i: int, j: int) -> None:
+    fitting.names[i], fitting.names[j] = fitting.names[j], fitting.names[i]
+    for column in (
+        fitting.ends_s, fitting.moved, fitting.turning, fitting.between, fitting.bounds
+    ):  # fmt: skip
+        column[i], column[j] = column[j], column[i]
+
+
+@kernel
+def _in_order(
+    space: Space, fitting: Bounded, left: int, level: Level, engine: Engine, for_energy: bool,
+    limit: float, work: Work,
+) -> int:  # fmt: skip
+    """Give closer bounds to all but the first; keep what is below the limit, in order of bounds."""
+    names, bounds = fitting.names, fitting.bounds
+    kept = 1
+    for i in range(1, left):
+        if bounds[i] > limit:
+            continue
+        bounds[kept] = _closer(i, space, fitting, level, engine, for_energy, limit, work)
+        if bounds[kept] <= limit:
+            names[kept] = names[i]
+            kept += 1
+    by_bound = np.argsort(bounds[1:kept], kind="mergesort")
+    bounds[1:kept] = bounds[1:kept][by_bound]
+    names[1:kept] = names[1:kept][by_bound]
+    return kept
+
+
+@kernel
+def _winnow(found: Floats, whose: Ints, kept: int, key: int, least: float) -> int:
+    """Keep what takes no more than the least; return how many that are."""
+    still = 0
+    for i in range(kept):
+        if found[i, key] <= least * (1 + TIED):
+            found[still], whose[still] = found[i], whose[i]
+            still += 1
+    return still
+
+
+@kernel
+def best_of(found: Floats, whose: Ints, for_energy: bool) -> int:
+    """Choose by time, energy and traffic, or by energy first; then by the order of listing.
+
+    Parameters
+    ----------
+    found
+        [mappings, at least FOUND_FIELDS].
+    whose
+        [mappings, 2], the combination and the order of the loops that each is of.
+    """
+    keys = (ENERGY, TIME, TRAFFIC) if for_energy else (TIME, ENERGY, TRAFFIC)
+    level = np.ones(len(found), np.bool_)  # those that are no worse in all keys so far
+    for key in keys:
+        least = np.inf
+        for i in range(len(found)):
+            if level[i]:
+                least = min(least, found[i, key])
+        for i in range(len(found)):
+            level[i] = level[i] and found[i, key] <= least * (1 + TIED)
+    top = -1
+    for i in range(len(found)):
+        if level[i] and (
+            top < 0
+            or whose[i, 0] < whose[top, 0]
+            or (whose[i, 0] == whose[top, 0] and whose[i, 1] < whose[top, 1])
+        ):
+            top = i
+    return top
 
 
 @kernel_call
@@ -190,18 +365,6 @@ def _seen(i: int, orders: Ints, chosen: Ints, table: Ints) -> bool:
         if same:
             return True
     return False
-
-
-@kernel_call
-def _better(
-    trial: Floats, found: Floats, key: int, name: tuple[int, int], best_name: int, best_order: int
-) -> bool:
-    """Compare by time, energy and traffic, or by energy first; then by the order of listing."""
-    other = TIME if key == ENERGY else ENERGY
-    for field in (key, other, TRAFFIC):
-        if trial[field] != found[field]:
-            return bool(trial[field] < found[field])
-    return name < (best_name, best_order)
 
 
 @kernel

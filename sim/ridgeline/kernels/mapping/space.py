@@ -2,10 +2,11 @@
 
 A combination is bounded from below by
 
-    time >= max(first load + least computing + last store, bytes moved / bandwidth)
+    time >= max(first load + least computing + stalls + last store, bytes moved / bandwidth)
 
-where the bytes follow in closed form from which loop is innermost. With nearer levels of buffers
-what these need for the tiles bounds the computing too.
+where the bytes follow in closed form from which loop is innermost. They, and what fits, are
+products of one factor for each axis (`Space.factors`). While the innermost loop turns, tiles are
+computed and others moved: what moving them takes longer is stalls. `least` has the bounds.
 """
 
 from __future__ import annotations
@@ -28,13 +29,19 @@ from ridgeline.kernels.mapping.choices import (
     WHOLE_NEW,
     tilings,
 )
-from ridgeline.kernels.mapping.compute import Engine, least_s, write_turns
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.pipeline import HAS, A, B, C, K, Level, M, N, Shape
 
+# Columns of the factors of a tiling, each for a, b and c: elements of the largest tile, of all
+# tiles, of the first one (of c: new ones of the last), and of all but the first (of c: at least, of
+# all but the first and the last); and new elements of all of c.
+LARGEST, ALL, END, INNER = 0, 3, 6, 9
+NEW_OF_C = 12
+FACTOR_FIELDS = 13
+
 
 class Space(NamedTuple):
-    """All combinations of tilings, and room to work in.
+    """All combinations of tilings.
 
     Attributes
     ----------
@@ -42,21 +49,41 @@ class Space(NamedTuple):
         Tilings, as `listed` gives them.
     n
         [axis], how many there are.
-    turns
-        [tilings, 4], see `compute.write_turns`.
     factors
-        [tilings, FACTORS], see the columns below.
-    chosen
-        [axis], for a combination.
+        [tilings, FACTOR_FIELDS], what each contributes to the elements of an operand.
     """
 
     starts: Ints
     n: Ints
     table: Ints
     sums: Floats
-    turns: Floats
     factors: Floats
-    chosen: Ints
+
+
+class Bounded(NamedTuple):
+    """Combinations that fit, each as often as it has axes that may be the innermost loop.
+
+    Attributes
+    ----------
+    names
+        Three times the number of the combination, the last axis running fastest, and the axis (m,
+        n, k) of the innermost loop.
+    ends_s
+        First load and last store, at least.
+    moved
+        Bytes behind the buffers.
+    turning, between
+        Those of them, at least, that move while the innermost loop turns, and between such loops.
+    bounds
+        Seconds, or joules.
+    """
+
+    names: Ints
+    ends_s: Floats
+    moved: Floats
+    turning: Floats
+    between: Floats
+    bounds: Floats
 
 
 @kernel
@@ -75,192 +102,155 @@ def listed(axes: Ints, density: int) -> tuple[Ints, Ints, Floats]:
     )
 
 
-# Columns of a tiling's factors, three for each operand: of the largest tile, of all tiles, and of
-# the first tile (of a result's last one: what is in no other); then of all elements of the result.
-MOST, ALL, END = range(3)
-WHOLE = 9
-FACTORS = 10
+@kernel
+def space_of(axes: Ints, shape: Shape, density: int) -> tuple[Space, Bounded]:
+    """List the tilings, and make room for all of their combinations."""
+    starts, table, sums = listed(axes, density)
+    n = starts[1:] - starts[:-1]
+    factors = np.ones((len(table), FACTOR_FIELDS))
+    for axis in range(4):
+        for i in range(starts[axis], starts[axis + 1]):
+            _factors(axis, sums[i], shape, factors[i])
+    most = 3 * n[0] * n[1] * n[2] * n[3]
+    room = Bounded(
+        np.empty(most, np.int64), np.empty(most), np.empty(most), np.empty(most), np.empty(most),
+        np.empty(most),
+    )  # fmt: skip
+    return Space(starts, n, table, sums, factors), room
 
 
 @kernel_call
-def _write_factors(space: Space, shape: Shape) -> None:
-    """Write what a tiling contributes to products over the axes; 1 where an operand has not it."""
-    starts, sums, factors = space.starts, space.sums, space.factors
-    factors[:] = 1.0
-    for axis in range(4):
-        for i in range(starts[axis], starts[axis + 1]):
-            for operand in range(3):
-                if not HAS[operand, axis]:
-                    continue
-                touched, at = shape.touches[operand, axis], 3 * operand
-                factors[i, at + MOST] = sums[i, MAX_TOUCHED if touched else MAX_POINTS]
-                factors[i, at + ALL] = sums[i, SUM_TOUCHED if touched else SUM_POINTS]
-                if operand == C:
-                    factors[i, at + END] = sums[i, LAST_NEW if touched else LAST_POINTS]
-                    factors[i, WHOLE] = sums[i, WHOLE_NEW if touched else SUM_POINTS]
-                else:
-                    factors[i, at + END] = sums[i, FIRST_TOUCHED if touched else FIRST_POINTS]
+def _factors(axis: int, sums: Floats, shape: Shape, factors: Floats) -> None:
+    for operand in range(3):
+        if not HAS[operand, axis]:
+            continue
+        touched = shape.touches[operand, axis] > 0
+        factors[LARGEST + operand] = sums[MAX_TOUCHED if touched else MAX_POINTS]
+        factors[ALL + operand] = sums[SUM_TOUCHED if touched else SUM_POINTS]
+        if operand < C:
+            factors[END + operand] = sums[FIRST_TOUCHED if touched else FIRST_POINTS]
+            factors[INNER + operand] = factors[ALL + operand] - factors[END + operand]
+        else:
+            factors[INNER + C] = max(0.0, factors[ALL + C] - 2.0 * factors[LARGEST + C])
+            factors[END + C] = sums[LAST_NEW if touched else LAST_POINTS]
+            factors[NEW_OF_C] = sums[WHOLE_NEW if touched else SUM_POINTS]
+
+
+@kernel_call
+def _size(
+    operand: int, kind: int, chosen: tuple[int, int, int], factors: Floats, shape: Shape
+) -> float:
+    """Elements of an operand: its factors along the three axes that it has."""
+    product = shape.elements[operand]
+    for i in range(3):
+        product *= factors[chosen[i], kind]
+    return float(product)
 
 
 @kernel_part
-def _product(
-    size: float, column: int, first: int, second: int, third: int, factors: Floats
-) -> float:
-    """Multiply by what three tilings contribute."""
-    return size * factors[first, column] * factors[second, column] * factors[third, column]
+def _inner(operand: int, i: int, factors: Floats) -> float:
+    """Share of the elements along an axis that are not of the first tile (nor the last, of c)."""
+    if factors[i, ALL + operand] == 0.0:  # padding alone
+        return 0.0
+    return float(factors[i, INNER + operand] / factors[i, ALL + operand])
+
+
+@kernel_part
+def _room(size: float, changes: bool, level: Level, operand: int) -> float:
+    """Bytes that the buffers of an operand take, two if it changes; inf if they do not fit."""
+    room = size * 2.0 if changes and level.double else size
+    return room if room <= level.capacity[operand] else np.inf
 
 
 @kernel_call
-def nearer_s(
-    chosen: Ints, sums: Floats, moved: float, new: float, shape: Shape, nearer: Floats
-) -> float:
-    """Seconds that nearer buffers need at least for what all tiles move.
+def list_fitting(  # noqa: PLR0915 - one loop with much state
+    space: Space, shape: Shape, level: Level, room: Bounded
+) -> int:
+    """Write all combinations that fit, and what they move; return how many.
 
-    Every tile passes a nearer level once at least. Of matrix products more is known: tiles of
-    extents m, n, k there, with c in place while k passes, have m n s <= S, where s is the width of
-    a sum, doubled if c changes and so has two buffers, and S is the capacity. Then a tile of M, N,
-    K moves at least M N K (a / n + b / m) >= 2 M N K sqrt(a b s / S) bytes of elements of a and b
-    bytes; where another operand stays in place it is more, sums being written and read.
-
-    Parameters
-    ----------
-    moved, new
-        Bytes of the tiles, and elements of the result.
-    nearer
-        [levels, 3], seconds per byte, capacity, 1 if buffers are double.
+    Bounds are not written.
     """
-    least = 0.0
-    product = True
-    for operand in range(3):
-        product = product and shape.elements[operand] == 1.0
-        for axis in range(4):
-            product = product and shape.touches[operand, axis] == 0
-    for i in range(len(nearer)):
-        byte_s, capacity = nearer[i, 0], nearer[i, 1]
-        bytes_ = moved
-        if product:
-            macs, copies = 1.0, 2.0
-            for axis in range(4):
-                macs *= sums[chosen[axis], SUM_POINTS]
-            for operand in range(3):
-                size = shape.width[3 if operand == C else operand]
-                for axis in range(4):
-                    if HAS[operand, axis]:
-                        size *= sums[chosen[axis], MAX_POINTS]
-                if size <= capacity or nearer[i, 2] == 0.0:
-                    copies = 1.0
-            widths = shape.width[0] * shape.width[1] * shape.width[3]
-            written = new * 2.0 * shape.width[3]
-            bytes_ = max(bytes_, 2.0 * macs * np.sqrt(copies * widths / capacity) - written)
-        least = max(least, bytes_ * byte_s)
-    return float(least)
+    starts, table, factors = space.starts, space.table, space.factors
+    names, ends_s, moved = room.names, room.ends_s, room.moved
+    turning, between = room.turning, room.between
+    width_a, width_b, width_c, width_sum = shape.width
+    count, name = 0, -1
+    for b in range(starts[0], starts[1]):
+        for m in range(starts[1], starts[2]):
+            for n in range(starts[2], starts[3]):
+                of_c = (b, m, n)
+                many = table[b, TILES] > 1
+                many_m, many_n = table[m, TILES] > 1, table[n, TILES] > 1
+                room_c = _room(
+                    _size(C, LARGEST + C, of_c, factors, shape) * width_sum,
+                    many or many_m or many_n, level, C,
+                )  # fmt: skip
+                if room_c > level.capacity[3]:
+                    name += starts[4] - starts[3]
+                    continue
+                new = _size(C, NEW_OF_C, of_c, factors, shape)
+                saved = 0.0 if shape.begun else new * width_sum  # nothing to be read yet
+                if shape.ended:  # and results instead of sums to be written
+                    saved += new * (width_sum - width_c)
+                c_words = _size(C, ALL + C, of_c, factors, shape)
+                c_once = c_words * 2.0 * width_sum - saved
+                c_ends = min(width_c, width_sum) if shape.ended else width_sum
+                c_ends += width_sum if shape.begun else 0.0
+                last = _size(C, END + C, of_c, factors, shape) * min(width_c, width_sum)
+                inner_a_m, inner_c_m = _inner(A, m, factors), _inner(C, m, factors)
+                inner_b_n, inner_c_n = _inner(B, n, factors), _inner(C, n, factors)
+                for k in range(starts[3], starts[4]):
+                    name += 1
+                    of_a, of_b, many_k = (b, m, k), (b, n, k), table[k, TILES] > 1
+                    total = room_c + _room(
+                        _size(A, LARGEST + A, of_a, factors, shape) * width_a,
+                        many or many_m or many_k, level, A,
+                    ) + _room(
+                        _size(B, LARGEST + B, of_b, factors, shape) * width_b,
+                        many or many_n or many_k, level, B,
+                    )  # fmt: skip
+                    if total > level.capacity[3]:
+                        continue
+                    first = _size(A, END + A, of_a, factors, shape) * width_a
+                    first += _size(B, END + B, of_b, factors, shape) * width_b
+                    # A tile that touches padding alone moves nothing, and waits for nothing.
+                    accesses = (1 if first > 0 else 0) + (1 if last > 0 else 0)
+                    ends = (first + last) * level.byte_s + accesses * level.latency_s
+                    a_once = _size(A, ALL + A, of_a, factors, shape) * width_a
+                    b_once = _size(B, ALL + B, of_b, factors, shape) * width_b
+                    a_again, b_again = a_once * table[n, TILES], b_once * table[m, TILES]
+                    c_again = (c_once + saved) * table[k, TILES] - saved
+                    c_turning = c_words * (c_ends + 2.0 * (table[k, TILES] - 1) * width_sum)
+                    for innermost in range(M, K + 1):
+                        if innermost == M:
+                            if not many_m:
+                                continue
+                            bytes_ = a_again + b_once + c_again
+                            during = a_again * inner_a_m + c_turning * inner_c_m
+                            rest = bytes_ - a_again * inner_a_m - c_turning
+                        elif innermost == N:
+                            if not many_n:
+                                continue
+                            bytes_ = a_once + b_again + c_again
+                            during = b_again * inner_b_n + c_turning * inner_c_n
+                            rest = bytes_ - b_again * inner_b_n - c_turning
+                        else:  # a loop of one turn is innermost only where all are
+                            if not many_k and (many_m or many_n):
+                                continue
+                            bytes_ = a_again + b_again + c_once
+                            during = a_again * _inner(A, k, factors)
+                            during += b_again * _inner(B, k, factors)
+                            rest = bytes_ - during
+                        names[count] = 3 * name + innermost - 1
+                        ends_s[count], moved[count], turning[count] = ends, bytes_, during
+                        between[count] = rest - first - last
+                        count += 1
+    return count
 
 
-@kernel_call
+@kernel_part
 def named(name: int, starts: Ints, n: Ints, chosen: Ints) -> None:
     """Write the tilings of combination number `name`."""
     for axis in range(3, -1, -1):
         chosen[axis] = starts[axis] + name % n[axis]
         name //= n[axis]
-
-
-@kernel_call
-def list_bounds(
-    space: Space, shape: Shape, level: Level, engine: Engine, nearer: Floats, for_energy: bool,
-    bounds: Floats, names: Ints,
-) -> int:  # fmt: skip
-    """Write the bounds of all combinations that fit, and their numbers; return how many."""
-    starts, n, table, sums, turns, _, chosen = space
-    most = 1
-    for i in range(len(table)):
-        write_turns(sums[i], engine, turns[i])
-    _write_factors(space, shape)
-    for i in range(engine.fastest):
-        parts = engine.divisions[i]
-        most = max(most, parts[0] * parts[1] * parts[2] * parts[3])
-    count = 0
-    for batch in range(starts[0], starts[1]):
-        for m in range(starts[1], starts[2]):
-            for n_ in range(starts[2], starts[3]):
-                chosen[0], chosen[1], chosen[2] = batch, m, n_
-                name = (((batch - starts[0]) * n[1] + m - starts[1]) * n[2] + n_ - starts[2]) * n[3]
-                count = _bound_all(
-                    name, space, shape, level, engine, most, nearer, for_energy, bounds, names,
-                    count,
-                )  # fmt: skip
-    return count
-
-
-@kernel_call
-def _bound_all(
-    name: int, space: Space, shape: Shape, level: Level, engine: Engine, most: int, nearer: Floats,
-    for_energy: bool, bounds: Floats, names: Ints, count: int,
-) -> int:  # fmt: skip
-    """Bound the combinations of all tilings of k with the chosen ones of the other axes."""
-    starts, _, table, sums, turns, factors, chosen = space
-    batch, m, n = chosen[0], chosen[1], chosen[2]
-    # Tiles of the result do not depend on k.
-    c_width, elements = shape.width[3], shape.elements[C]
-    turns_m, turns_n = table[m, TILES], table[n, TILES]
-    double = 2.0 if level.double else 1.0
-    c_changes = table[batch, TILES] > 1 or turns_m > 1 or turns_n > 1
-    c_room = _product(elements * c_width, 3 * C + MOST, batch, m, n, factors)
-    c_room *= double if c_changes else 1.0
-    if c_room > min(level.capacity[C], level.capacity[3]):
-        return count
-    c_bytes = _product(elements, 3 * C + ALL, batch, m, n, factors) * 2.0 * c_width
-    new = _product(elements, WHOLE, batch, m, n, factors)
-    c_end = _product(elements, 3 * C + END, batch, m, n, factors) * min(shape.width[2], c_width)
-    saved = 0.0 if shape.begun else new * c_width  # nothing to be read yet
-    if shape.ended:  # and results instead of sums to be written
-        saved += new * (c_width - shape.width[2])
-    for k in range(starts[3], starts[4]):
-        chosen[3], turns_k = k, table[k, TILES]
-        if not _have_room(batch, m, n, k, c_room, table, factors, shape, level):
-            continue
-        a_bytes = _product(shape.elements[A], 3 * A + ALL, batch, m, k, factors) * shape.width[A]
-        b_bytes = _product(shape.elements[B], 3 * B + ALL, batch, n, k, factors) * shape.width[B]
-        first = _product(shape.elements[A], 3 * A + END, batch, m, k, factors) * shape.width[A]
-        first += _product(shape.elements[B], 3 * B + END, batch, n, k, factors) * shape.width[B]
-        # A tile that touches padding alone moves nothing, and waits for nothing.
-        accesses = (1 if first > 0 else 0) + (1 if c_end > 0 else 0)
-        least = (first + c_end) * level.byte_s + accesses * level.latency_s
-        computing = least_s(chosen, sums, turns, engine, most)
-        if len(nearer):
-            # What is moved if no tile stays in place from one turn to the next.
-            moved = a_bytes * turns_n + b_bytes * turns_m + c_bytes * turns_k - saved
-            computing = max(computing, nearer_s(chosen, sums, moved, new, shape, nearer))
-        least += computing
-        alone = turns_m == 1 and turns_n == 1 and turns_k == 1
-        for innermost in range(1, 4):  # a loop of one turn is innermost only where all are
-            if table[chosen[innermost], TILES] == 1 and not (alone and innermost == K):
-                continue
-            moved = a_bytes * (1 if innermost == N else turns_n) - saved
-            moved += b_bytes * (1 if innermost == M else turns_m)
-            moved += c_bytes * (1 if innermost == K else turns_k)
-            port = moved * level.byte_s
-            bound = max(least, port if level.shared_port else 0.5 * port)
-            if for_energy:
-                bound = moved * (level.byte_j[0] + level.byte_j[1]) + bound * level.byte_j[2]
-            bounds[count], names[count] = bound, 3 * (name + k - starts[3]) + innermost - 1
-            count += 1
-    return count
-
-
-@kernel_part
-def _have_room(
-    batch: int, m: int, n: int, k: int, c_room: float, table: Ints, factors: Floats, shape: Shape,
-    level: Level,
-) -> bool:  # fmt: skip
-    """Tell whether the tiles have room: two of each operand that changes, if buffers are double."""
-    double = 2.0 if level.double else 1.0
-    inner = table[batch, TILES] > 1 or table[k, TILES] > 1
-    a_room = _product(shape.elements[A] * shape.width[A], 3 * A + MOST, batch, m, k, factors)
-    a_room *= double if inner or table[m, TILES] > 1 else 1.0
-    b_room = _product(shape.elements[B] * shape.width[B], 3 * B + MOST, batch, n, k, factors)
-    b_room *= double if inner or table[n, TILES] > 1 else 1.0
-    return bool(
-        a_room <= level.capacity[A]
-        and b_room <= level.capacity[B]
-        and a_room + b_room + c_room <= level.capacity[3]
-    )

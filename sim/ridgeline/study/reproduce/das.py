@@ -25,6 +25,11 @@ _SPEED_UPS = (
     ("vgg-a", "VGG-A", 128, 512, 90.0, 0.15),
     ("overfeat-fast", "OverFeat-FAST", 64, 256, 42.0, None),
 )
+_IN_GROUPS = (  # fully connected layers in sqrt(N MB / ofm) groups, ofm 4096
+    ("vgg-a", "VGG-A", 64, 256, 53.0, 0.15),
+    ("vgg-a", "VGG-A", 128, 512, 90.0, None),
+    ("overfeat-fast", "OverFeat-FAST", 64, 256, 42.0, 0.15),
+)
 _NODE_RATE = 2510 / 90  # images/s, as recalled of 128 nodes, over the speed-up
 _BEST_GROUPS = ((64, 256, 4096, 2), (20, 5120, 1024, 10), (128, 512, 4096, 4))
 _BANDWIDTH = 8e9
@@ -50,8 +55,12 @@ def reproduce() -> Reproduction:
             "Gradients are scattered, every node updates its part, weights are gathered "
             "(the paper's part-reduce and part-broadcast; sharding=1).",
             "OverFeat-FAST is not explained by data parallelism: its classifier has 89 % of 146 M "
-            "weights, which the paper shares in groups of nodes. Plans that differ from layer to "
-            "layer are not simulated.",
+            "weights, which the paper shares in groups of nodes. With its fully connected layers "
+            "in as many groups as the formula says, it is. VGG-A so divided is faster on 128 nodes "
+            "than published: what else grows with the nodes there is not modelled.",
+            "The simulated optimum has more groups than the formula (8 or 16 for these): of two "
+            "fully connected layers the second takes up what the first leaves divided, so that "
+            "groups exchange less than the formula counts.",
             "the rate of one node is recalled (2,510 images/s on 128 nodes)",
         ),
     )
@@ -162,6 +171,18 @@ def _speed_ups() -> Iterator[Row]:
             one_node_s(model, batch) / many,
             tolerance=tolerance,
             note="" if tolerance else "data parallelism only",
+        )
+    for model, title, count, batch, published, tolerance in _IN_GROUPS:
+        groups = best_groups(count, batch, _IFM)
+        plan = Plan(global_batch=batch, data=count, sharding=1, layers=f"fc*:data={groups}")
+        many = simulate(load_model(model), nodes(), plan).step_time_s
+        yield printed(
+            "speed-up on Aries, fully connected layers in groups",
+            f"{title}, {count} nodes, {groups} groups, batch {batch}",
+            published,
+            one_node_s(model, batch) / many,
+            tolerance=tolerance,
+            note="layer-wise plan",
         )
     yield printed(
         "speed-up on Aries, strong scaling",

@@ -253,6 +253,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "expert": whole(row, "ep") or 1,
         "micro_batch": micro,
         "recompute": recompute(row),
+        "keep_outputs": framework.keep_outputs,
         "sharding": _sharding(row, framework),
         "overlap": framework.overlap,
         "overlap_tensor": framework.overlap_tensor,

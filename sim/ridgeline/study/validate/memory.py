@@ -30,6 +30,10 @@ _TOTAL = ("max gpu memory", "peak memory", "gpu memory used")
 _ACTIVATIONS = ("activations, first pipeline stage",)
 _STATES = ("params+grads+optimizer",)
 _KINDS = {"activations": ("activations",), "states": ("weights", "gradients", "optimizer")}
+_ALL_OF_DEVICE = ("max gpu memory", "gpu memory used")  # as nvidia-smi tells, not the allocator
+_CONTEXT_BYTES = 1.3e9
+"""Context and kernels of PyTorch before any tensor is there (Hugging Face, "Methods and tools for
+efficient training on a single GPU", documentation of transformers)."""
 _STEADY = 4  # micro-batches for each stage, where a table has none: more do not add memory
 
 
@@ -46,7 +50,7 @@ def _one(row: Row) -> Outcome | Skipped:
     if measured is None:
         return skip(row, row.values.get("why") or "no measured memory")
     try:
-        wanted = _short(configuration(row))
+        wanted = _short(configuration(row), float(row.values.get("reserved") or 0.0))
         result = wanted.simulate()
     except RidgelineError as error:
         return skip(row, str(error))
@@ -68,9 +72,9 @@ def _one(row: Row) -> Outcome | Skipped:
     )
 
 
-def _short(wanted: Configuration) -> Configuration:
-    """Leave out micro-batches that only repeat what those before hold."""
-    plan = wanted.plan
+def _short(wanted: Configuration, reserved_bytes: float) -> Configuration:
+    """Leave out micro-batches that only repeat what those before hold; add what is no tensor."""
+    plan = wanted.plan.model_copy(update={"reserved": reserved_bytes})
     few = min(plan.micro_batches, _STEADY * plan.pipeline)
     batch = plan.data * plan.micro_batch_size * few
     return replace(wanted, plan=plan.model_copy(update={"global_batch": batch}))
@@ -130,6 +134,7 @@ def _translated(row: Row) -> Row:
         "recompute": _recompute(words),
         "sharding": _sharding(words.lower(), found["ZeRO-"]),
         "framework": words,
+        "reserved": str(_CONTEXT_BYTES if quantity.startswith(_ALL_OF_DEVICE) else 0.0),
     }
     return Row(row.file, row.line, values)
 

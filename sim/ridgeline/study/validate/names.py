@@ -53,6 +53,8 @@ class Framework:
         Whether tensor-parallel ranks always share the positions between ops (`Plan.sequence`).
     overlap_tensor
         Whether ops run beside what these ranks send (`Plan.overlap_tensor`).
+    keep_outputs
+        Whether stages of a pipeline keep what they have sent (`Plan.keep_outputs`).
     pieces
         Which messages between stages these ranks send in parts (`Plan.pieces`).
     sharding
@@ -68,6 +70,7 @@ class Framework:
     attention: str | None = None
     sequence: bool = False
     overlap_tensor: bool = False
+    keep_outputs: bool = False
     pieces: str = "both"
     sharding: int = 0
     adding: str = "kernels"
@@ -117,9 +120,22 @@ def binned_length(framework: str, model: str, source: str, sequence: int) -> int
     for row in rows:
         fits = framework.lower().startswith(tuple(row["begins"])) and row["in_source"] in source
         if fits and model.startswith(tuple(row["models"])) and sequence == row["sequence"]:
-            filled = round(sequence * row["filled"])
-            return min(sequence, filled + row["bin"] // 2)
+            filled = round(sequence * float(row["filled"]))
+            return min(sequence, filled + int(row["bin"]) // 2)
     return sequence
+
+
+def preparing_of(suite: str, framework: str, variant: str) -> float:
+    """Return what a core does with an image, over decoding it (`loaders`)."""
+    rows: list[Mapping[str, Any]] = _data()["loaders"]
+    texts = suite.lower(), framework.lower(), variant.lower()
+    return next(
+        float(row["preparing"])
+        for row in rows
+        if texts[0].startswith(tuple(row.get("suite", [""])))
+        and texts[1].startswith(tuple(row.get("begins", [""])))
+        and row.get("variant", "") in texts[2]
+    )
 
 
 @cache
@@ -154,6 +170,7 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("attention"),
             bool(row.get("sequence", False)),
             bool(row.get("overlap_tensor", False)),
+            bool(row.get("keep_outputs", False)),
             row.get("pieces", "both"),
             int(row.get("sharding", 0)),
             row.get("adding", "kernels"),

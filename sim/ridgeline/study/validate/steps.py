@@ -23,11 +23,13 @@ from ridgeline.study.validate.names import (
     framework_of,
     keeps_channels_last,
     model_of,
+    preparing_of,
     spread,
     tokens_of,
     unknown,
 )
 from ridgeline.study.validate.rows import Row
+from ridgeline.workload.dataset import DataSet, load_dataset
 from ridgeline.workload.model import Model, load_model
 
 COLUMNS = (
@@ -37,6 +39,7 @@ COLUMNS = (
 SHIPPED = "steps.csv"
 _SAMPLES = frozenset({"images/s", "sequences/s", "samples/s", "volumes/s", "users/s"})
 _NO_UPDATE = "no update"
+_PHOTOGRAPHS = "imagenet"  # the data set whose decoding is modelled
 _FEW = 8  # micro-batches that are simulated of a step that accumulates more
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 
@@ -56,6 +59,7 @@ class Configuration:
     framework: Framework
     place: str = ""
     channels_last: bool = True
+    preparing: float = 0.0
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -105,8 +109,17 @@ def configuration(row: Row) -> Configuration:
         precision=precision,
         framework=framework_of(row.text("framework")),
         place=row.text("system"),
+        preparing=_preparing(row, model) if devices > 1 else 0.0,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
     )
+
+
+def _preparing(row: Row, model: str) -> float:
+    """Return what a core does with a sample over decoding it; 0 of what is no photograph."""
+    real = "data" in row.values and row.text("data").startswith("real")
+    if not real or _described(model).get("dataset") != _PHOTOGRAPHS:
+        return 0.0
+    return preparing_of(row.text("suite"), row.text("framework"), row.text("variant"))
 
 
 def _fields(row: Row, model: str) -> tuple[tuple[str, int], ...]:
@@ -185,7 +198,19 @@ def simulated(wanted: Configuration) -> Result:
     network = _described(wanted.model)
     if wanted.framework.attention is not None and isinstance(network.get("attention"), dict):
         fields["attention.kernel"] = wanted.framework.attention
-    return simulate(_model(wanted.model, tuple(fields.items())), _cluster(wanted), plan)
+    cluster = _cluster(wanted)
+    host, dataset = cluster.nodes.host, None
+    if wanted.preparing and host.cores is not None and host.storage is not None:
+        dataset = _prepared(wanted.preparing)
+    return simulate(_model(wanted.model, tuple(fields.items())), cluster, plan, dataset=dataset)
+
+
+@lru_cache(maxsize=16)
+def _prepared(times: float) -> DataSet:
+    """Return the photographs, each of which takes so many times its decoding to prepare."""
+    dataset = load_dataset(_PHOTOGRAPHS)
+    decoding = dataset.decoding.model_copy(update={"value": times * dataset.decoding.value})
+    return dataset.model_copy(update={"decoding": decoding})
 
 
 @lru_cache(maxsize=256)

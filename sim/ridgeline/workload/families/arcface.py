@@ -1,9 +1,9 @@
 """Face recognition: an improved residual network and a classifier of many identities.
 
-Deng et al., ArcFace, CVPR 2019, arXiv:1801.07698, Section 3.1 (LResNet-E-IR): residual units of batch
-norm, 3x3 convolution, batch norm, PReLU, 3x3 convolution and batch norm, on faces that are halved
-four times; 512 features of a face; a classifier whose rows, like the features, have length 1. The
-margin that is added to the angle is left out.
+Deng et al., ArcFace, CVPR 2019, arXiv:1801.07698, Section 3.1 (LResNet-E-IR): residual units of
+batch norm, 3x3 convolution, batch norm, PReLU, 3x3 convolution and batch norm, on faces that are
+halved four times; 512 features of a face; a classifier whose rows, like the features, have length
+1. The margin that is added to the angle is left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Autoencoders of what users like: a row of all items in, a row of all items out.
 
 Liang et al., Variational autoencoders for collaborative filtering, WWW 2018, arXiv:1802.05814: tanh
-layers down to a few features, of which a variational one forms means and variances and draws, and up
-again; multinomial likelihood.
+layers down to a few features, of which a variational one forms means and variances and draws, and
+up again; multinomial likelihood.
 """
 
 from __future__ import annotations

@@ -28,7 +28,9 @@ def stack(
     """Write blocks of attention in both directions and a feed-forward network."""
     for i in range(layers):
         name = f"{prefix}.{i}"
-        y = attention.build(b, f"{name}.attention", residual.enter(b, f"{name}.norm1", x), causal=False)
+        y = attention.build(
+            b, f"{name}.attention", residual.enter(b, f"{name}.norm1", x), causal=False
+        )
         x = residual.leave(b, f"{name}.attention", f"{name}.norm1", y, x)
         y = feed_forward.build(b, f"{name}.feed-forward", residual.enter(b, f"{name}.norm2", x))
         x = residual.leave(b, f"{name}.feed-forward", f"{name}.norm2", y, x)

@@ -88,7 +88,9 @@ class EfficientNet(Network):
         inside, y = stage.expand * before, x
         if stage.expand > 1:
             y = _conv_norm(b, f"{name}.expand", y, inside, 1)
-        y = _conv_norm(b, f"{name}.depthwise", y, inside, stage.kernel, stride=stride, groups=inside)
+        y = _conv_norm(
+            b, f"{name}.depthwise", y, inside, stage.kernel, stride=stride, groups=inside
+        )
         width = max(1, (before if self.squeeze_of == "input" else inside) // 4)
         y = squeeze_excite(b, f"{name}.excite", y, width, "silu")
         y = _conv_norm(b, f"{name}.project", y, after, 1, activated=False)

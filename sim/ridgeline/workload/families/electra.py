@@ -66,9 +66,7 @@ class Electra(Network):
         replaced = ops.binary_cross_entropy(b, "replaced-loss", x, b.input("replaced", b.shape(x)))
         return ops.add(b, "loss", filled, replaced)
 
-    def _tower(
-        self, b: GraphBuilder, name: str, tower: Tower, tables: tuple[str, str, str]
-    ) -> str:
+    def _tower(self, b: GraphBuilder, name: str, tower: Tower, tables: tuple[str, str, str]) -> str:
         table, where, kinds = tables
         tokens = b.input(f"{name}.tokens", (b.batch, self.sequence), "int64")
         segments = b.input(f"{name}.segments", (b.batch, self.sequence), "int64")

@@ -88,8 +88,7 @@ class EncoderDecoder(Network):
             waves = b.buffer(f"{stack}.waves", b.shape(x)[1:])
             x = ops.position_embedding(b, f"{stack}.positions", x, waves)
         elif self.positions == "learned":
-            tokens = b.shape(x)[1]
-            rows = (self.max_positions or tokens, self.hidden)
+            rows = (self.max_positions or b.shape(x)[1], self.hidden)
             where = b.weight(f"{stack}.positions.weight", rows)
             x = ops.position_embedding(b, f"{stack}.positions", x, where)
         if self.embedding_norm:

@@ -77,7 +77,9 @@ class Jasper(Network):
         for i in range(1, block.inner + 1):
             x = _conv_norm(b, f"{name}.{i}", x, block)
             if i < block.inner or not before:
-                x = dropout(b, f"{name}.dropout{i}", ops.relu(b, f"{name}.relu{i}", x), block.dropout)
+                x = dropout(
+                    b, f"{name}.dropout{i}", ops.relu(b, f"{name}.relu{i}", x), block.dropout
+                )
         if not before:
             return x
         for i, other in enumerate(before, start=1):

@@ -61,7 +61,8 @@ class RetinaNet(Network):
     def _tower(self, b: GraphBuilder, name: str, levels: list[str], features: int) -> str:
         """Write one tower on every level, and put what it makes of their anchors together."""
         made = []
-        for i, x in enumerate(levels):
+        for i, level in enumerate(levels):
+            x = level
             for j in range(self.depth):
                 x = self._shared(b, f"{name}.conv{j}", i, x, self.pyramid)
                 if self.tower_norm:

@@ -3,9 +3,10 @@
 Dai et al., Transformer-XL, ACL 2019, arXiv:1901.02860, in the form of the authors' code: relative
 positions as a second product of queries with encoded distances, two trained biases of the queries,
 post-norm. Tokens that are rare are told apart in two steps (adaptive softmax, Grave et al., ICML
-2017, arXiv:1609.04309): one class for each cluster of them, then, for the tokens that are in it, the
-cluster. The classifier uses the tables of the embeddings, of which there is one, or one for each
-cluster, narrower the rarer its tokens are (adaptive input, Baevski and Auli, arXiv:1809.10853).
+2017, arXiv:1609.04309): one class for each cluster of them, then, for the tokens that are in it,
+the cluster. The classifier uses the tables of the embeddings, of which there is one, or one for
+each cluster, narrower the rarer its tokens are (adaptive input, Baevski and Auli,
+arXiv:1809.10853).
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ class Cluster(Strict):
     share: Annotated[float, Field(gt=0, lt=1)]
     """Share of a text that they make up."""
     width: Channels | None = None
-    """Features of their embeddings, which a matrix then makes as many as the others'; by default all
-    tokens have one table of one width."""
+    """Features of their embeddings, which a matrix then makes as many as the others'; by default
+    all tokens have one table of one width."""
 
 
 class _Table(NamedTuple):
-    """Rows of embeddings, and the matrix between them and the blocks' features; "": there is none."""
+    """Rows of embeddings, and the matrix between them and the blocks' features, "" for none."""
 
     rows: str
     wide: str = ""
@@ -87,7 +88,9 @@ class TransformerXl(Network):
     def build(self, b: GraphBuilder) -> str:
         """Write the forward graph and return the name of the loss tensor."""
         x, tables = self._embedded(b)
-        x = dropout(b, "embedding-dropout", ops.scale(b, "scale", x, math.sqrt(self.hidden)), self.dropout)
+        x = dropout(
+            b, "embedding-dropout", ops.scale(b, "scale", x, math.sqrt(self.hidden)), self.dropout
+        )
         width = self.heads * self.head_size
         content = b.weight("content-bias.weight", (width,))
         position = b.weight("position-bias.weight", (width,))
@@ -154,9 +157,7 @@ class TransformerXl(Network):
         q = ops.add_bias(b, name, q, axis=-1, shared=bias)
         return ops.attention_scores(b, f"{name}.scores", q, k, self.heads, self.heads, causal=True)
 
-    def _positions(
-        self, b: GraphBuilder, name: str, q: str, bias: str, r: str, like: str
-    ) -> str:
+    def _positions(self, b: GraphBuilder, name: str, q: str, bias: str, r: str, like: str) -> str:
         """Scores of the distances: one product for all sequences, and a shift of every row."""
         name = f"{name}.positions"
         q = ops.add_bias(b, name, q, axis=-1, shared=bias)

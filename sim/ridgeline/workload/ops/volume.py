@@ -29,18 +29,16 @@ def conv(
     stride: int = 1,
     bias: bool = True,
 ) -> str:
-    """Convolution with weights [filters, channels, kernel, ...] that keeps all sizes but for the stride.
+    """Convolution with weights [filters, channels, kernel, ...]; sizes stay but for the stride.
 
-    `x` is [batch, channels, ...] with one to three further axes. The loops of a volume's are those of
-    an image's with as many products: its outputs along the first axis count as images, its filter's
-    taps there as channels.
+    `x` is [batch, channels, ...] with one to three further axes. The loops of a volume's are those
+    of an image's with as many products: its outputs along the first axis count as images, its
+    filter's taps there as channels.
     """
     n, c, *sizes = _sizes(layer, b.shape(x))
     axes, padding = len(sizes), kernel // 2
     if axes == 2:
-        return conv2d(
-            b, layer, x, filters, kernel, stride=stride, padding=padding, bias=bias
-        )
+        return conv2d(b, layer, x, filters, kernel, stride=stride, padding=padding, bias=bias)
     if min(sizes) + 2 * padding < kernel:
         raise RidgelineError(f"layer {layer!r}: a window of {kernel} does not fit on {sizes}")
     out = [steps(size, kernel, stride, padding) for size in sizes]

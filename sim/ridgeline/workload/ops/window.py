@@ -96,6 +96,5 @@ def folded(
             sizes[axis] += before + after
             padding[axis] = (0, 0)
     (p, _), (q, _) = padding
-    return Folded(
-        n, c, *sizes, f, *taps, (stride[0], stride[1]), (p, q), (dilation[0], dilation[1]), deep
-    )
+    (u, v), (d, e) = stride, dilation
+    return Folded(n, c, sizes[0], sizes[1], f, taps[0], taps[1], (u, v), (p, q), (d, e), deep)

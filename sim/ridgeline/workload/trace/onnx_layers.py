@@ -8,6 +8,7 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.trace import windows
+from ridgeline.workload.trace.ir import Origin
 from ridgeline.workload.trace.onnx_folded import has_norm
 from ridgeline.workload.trace.onnx_ops import Handler, Node
 
@@ -88,9 +89,10 @@ def _normed(n: Node, made: str) -> None:
     """Put batch normalisation back behind a convolution: four vectors for the bias."""
     shift = n.all[2]
     channels = n.shape()[1]
+    origins: dict[str, Origin] = {"scale": "weight", "mean": "buffer", "variance": "buffer"}
     rest = [
         n.recorder.value((channels,), "real", origin, f"{shift}.{what}")
-        for what, origin in (("scale", "weight"), ("mean", "buffer"), ("variance", "buffer"))
+        for what, origin in origins.items()
     ]
     inputs = [made, rest[0], shift, *rest[1:]]
     n.emit("batch-norm", inputs, channels=channels, running=True)

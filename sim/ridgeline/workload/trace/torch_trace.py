@@ -199,8 +199,8 @@ def _as_written() -> Iterator[None]:
 
     The formats of a step are those of its precision.
     """
-    modules = sys.modules.get("torch.nn.attention.flex_attention")  # if anything uses it
-    flex = modules or SimpleNamespace(_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG=False)
+    flex: Any = sys.modules.get("torch.nn.attention.flex_attention")  # if anything uses it
+    flex = flex or SimpleNamespace(_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG=False)
     before = torch.nn.Module._apply, flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG
     torch.nn.Module._apply = lambda self, *_, **__: self
     flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True

@@ -34,6 +34,6 @@ def conv_loops(
     dilation: Sequence[int],
     groups: int,
 ) -> dict[str, object]:
-    """Describe a convolution of 1 to 3 axes as a 2-D one with the same products (`window.folded`)."""
+    """Describe a convolution of 1 to 3 axes as a 2-D one with as many products (`folded`)."""
     loops = folded(x, weight, out, stride, padding, dilation)
     return {**dict(zip(_NAMES, loops, strict=True)), "groups": groups}

@@ -1,0 +1,70 @@
+"""How long a contraction keeps an engine busy, and what it moves meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from ridgeline.hardware.device import Device
+from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.traffic import Operands, Search
+from ridgeline.workload.graph import Op
+
+if TYPE_CHECKING:
+    from ridgeline.kernels.mapping.mapper import Machine as MappedMachine
+    from ridgeline.kernels.mapping.mapper import Mapped
+
+
+@dataclass(slots=True)  # not frozen, as `OpCost`
+class Busy:
+    """Work of a contraction on an engine.
+
+    Attributes
+    ----------
+    peak_flops
+        FLOP that the engine would do at peak in the same time.
+    calibrated
+        Whether the achievable share was measured; without any a full engine is taken to run at
+        its peak, which is a bound.
+    latency_s
+        Time besides the op's launch in which neither arithmetic nor traffic goes on.
+    near
+        Bytes that pass each memory level between registers and the farthest.
+    nearer
+        Levels of these that something else passes.
+    far
+        Bytes that pass the farthest level, where the engine's model counts them; else they follow
+        from the registers (`traffic`).
+    waiting_s
+        Part of `latency_s` in which the engine waits for memory.
+    mapped
+        The mapping that a search has found, and the machine that it was found for.
+    mapping
+        Which loops run where, in words, where the engine's model lays them out.
+    copying_s
+        Time in `peak_flops` in which operands are moved and no arithmetic is done: what memory
+        takes beyond that, arithmetic does not hide. None: it hides all that it can.
+    """
+
+    peak_flops: float
+    calibrated: bool
+    latency_s: float
+    near: Moved
+    far: Moved | None = None
+    nearer: Mapping[str, Moved] = field(default_factory=dict)
+    waiting_s: float = 0.0
+    mapped: tuple[Mapped, MappedMachine] | None = None
+    mapping: str = ""
+    copying_s: float | None = None
+
+
+class Job(NamedTuple):
+    """A contraction to be priced."""
+
+    op: Op
+    operands: Operands
+
+
+EngineModel = Callable[[Sequence[Job], Device, str, str, Search], list[Busy]]
+"""Of contractions, a device, the name of an engine, the format, and how mappings are searched."""

@@ -1,0 +1,174 @@
+"""Least times of combinations of tilings, from the quickest to find to the closest.
+
+Computing is bounded in three ways, each closer and dearer than the one before: all
+multiply-accumulates at the peak (`peak_s`), the folds of all tiles (`compute.least_s`), and every
+kind of tile in its own fastest way (`write_tiles_s`). With nearer levels of buffers a tile is cut
+further, so that the last of them is no bound; what nearer levels need for the tiles is one instead.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ridgeline._jit import kernel_call, kernel_part
+from ridgeline.kernels.mapping.choices import LEFT_TILES, SUM_POINTS, TILES, WHOLE_SPAN, WHOLE_TILES
+from ridgeline.kernels.mapping.compute import SECONDS, Engine, tile_cost
+from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.pipeline import BATCH, HAS, C, K, Level, M, N, Shape
+from ridgeline.kernels.mapping.space import ALL, LARGEST, NEW_OF_C, Bounded, Space
+
+# What computing takes: of all tiles, then of those that are followed by a turn of m, n or k if that
+# is the innermost loop.
+OF_ALL, BEFORE_TURN = 0, 1
+COMPUTING_FIELDS = 4
+
+
+@kernel_part
+def bound_of(i: int, fitting: Bounded, computing: Floats, level: Level, for_energy: bool) -> float:
+    """Least time of combination `i`, or its least energy: that of moving data and of that time.
+
+    Parameters
+    ----------
+    computing
+        [COMPUTING_FIELDS], seconds; 0 for those before turns where they are not known.
+    """
+    port_s = fitting.moved[i] * level.byte_s
+    if not level.double:
+        bound = computing[OF_ALL] + port_s
+    else:
+        share = 1.0 if level.shared_port else 0.5
+        byte_s, turned_s = share * level.byte_s, computing[BEFORE_TURN + fitting.names[i] % 3]
+        bound = max(fitting.ends_s[i] + computing[OF_ALL], share * port_s)
+        if turned_s > 0.0:
+            stalled = max(0.0, fitting.turning[i] * byte_s - turned_s)
+            stalled += max(0.0, fitting.between[i] * byte_s - (computing[OF_ALL] - turned_s))
+            bound = max(bound, fitting.ends_s[i] + computing[OF_ALL] + stalled)
+    if for_energy:
+        bound = fitting.moved[i] * (level.byte_j[0] + level.byte_j[1]) + bound * level.byte_j[2]
+    return float(bound)
+
+
+@kernel_call
+def peak_s(macs: float, engine: Engine) -> float:
+    """Seconds that multiply-accumulates take if no cell of any array ever waits."""
+    if len(engine.ways) == 0:
+        return float(macs * engine.mac_s)
+    cells = engine.rows * engine.columns * most_arrays(engine)
+    return float(macs / cells * engine.cycle_s + engine.drain_s)
+
+
+@kernel_call
+def most_arrays(engine: Engine) -> int:
+    """Arrays that a tile can use."""
+    most = 1
+    for i in range(engine.fastest):
+        parts = engine.divisions[i]
+        most = max(most, parts[0] * parts[1] * parts[2] * parts[3])
+    return int(most)
+
+
+@kernel_call
+def write_tiles_s(
+    chosen: Ints, sums: Floats, engine: Engine, cost: Floats, computing: Floats
+) -> None:
+    """Write the seconds of tiles, each in its own fastest way, if reading is never the limit.
+
+    Parameters
+    ----------
+    cost
+        [COST_FIELDS], room to work in.
+    computing
+        [COMPUTING_FIELDS], the result.
+    """
+    computing[:] = 0.0
+    final = 0  # the kind that the last tile is of
+    for axis in range(4):
+        if sums[chosen[axis], LEFT_TILES] > 0.0:
+            final += 1 << axis
+    for kind in range(16):
+        tiles = 1.0
+        for axis in range(4):
+            tiles *= sums[chosen[axis], WHOLE_TILES + 2 * (kind >> axis & 1)]
+        if tiles == 0.0:
+            continue
+        alone_s = _tile_s(kind, chosen, sums, False, engine, cost)
+        computing[OF_ALL] += tiles * alone_s
+        for axis in range(M, K + 1):
+            part = sums[chosen[axis], WHOLE_TILES + 2 * (kind >> axis & 1)]
+            followed = part - (1.0 if (kind ^ final) >> axis & 1 == 0 else 0.0)
+            computing[BEFORE_TURN + axis - M] += tiles / part * followed * alone_s
+        if kind == final:
+            computing[OF_ALL] += _tile_s(kind, chosen, sums, True, engine, cost) - alone_s
+
+
+@kernel_call
+def _tile_s(
+    kind: int, chosen: Ints, sums: Floats, last: bool, engine: Engine, cost: Floats
+) -> float:
+    """Seconds of a tile that is whole (bit 0) or what is left over (bit 1) along each axis."""
+    tile_cost(
+        int(sums[chosen[BATCH], WHOLE_SPAN + 2 * (kind & 1)]),
+        int(sums[chosen[M], WHOLE_SPAN + 2 * (kind >> 1 & 1)]),
+        int(sums[chosen[N], WHOLE_SPAN + 2 * (kind >> 2 & 1)]),
+        int(sums[chosen[K], WHOLE_SPAN + 2 * (kind >> 3 & 1)]),
+        (0.0, 0.0, 0.0), last, engine, cost,
+    )  # fmt: skip
+    return float(cost[SECONDS])
+
+
+@kernel_call
+def _bytes_once(chosen: Ints, space: Space, shape: Shape) -> float:
+    """Bytes of all tiles if none stays in place from one turn to the next."""
+    once, new = 0.0, shape.elements[C]
+    for axis in range(4):
+        new *= space.factors[chosen[axis], NEW_OF_C]
+    for operand in range(3):
+        words = shape.elements[operand]
+        for axis in range(4):
+            words *= space.factors[chosen[axis], ALL + operand]
+            if not HAS[operand, axis]:
+                words *= space.table[chosen[axis], TILES]
+        once += words * (2.0 * shape.width[3] if operand == C else shape.width[operand])
+    once -= 0.0 if shape.begun else new * shape.width[3]
+    return float(once - new * (shape.width[3] - shape.width[2]) if shape.ended else once)
+
+
+@kernel_call
+def nearer_s(chosen: Ints, space: Space, shape: Shape, nearer: Floats) -> float:
+    """Seconds that nearer buffers need at least for what all tiles move.
+
+    Every tile passes a nearer level once at least. Of matrix products more is known: tiles of
+    extents m, n, k there, with c in place while k passes, have m n s <= S, where s is the width of
+    a sum, doubled if c changes and so has two buffers, and S is the capacity. Then a tile of M, N,
+    K moves at least M N K (a / n + b / m) >= 2 M N K sqrt(a b s / S) bytes of elements of a and b
+    bytes; where another operand stays in place it is more, sums being written and read.
+
+    Parameters
+    ----------
+    nearer
+        [levels, 3], seconds per byte, capacity, 1 if buffers are double.
+    """
+    least, once = 0.0, _bytes_once(chosen, space, shape)
+    product = True
+    for operand in range(3):
+        product = product and shape.elements[operand] == 1.0
+        for axis in range(4):
+            product = product and shape.touches[operand, axis] == 0
+    for i in range(len(nearer)):
+        byte_s, capacity = nearer[i, 0], nearer[i, 1]
+        bytes_ = once
+        if product:
+            macs, copies, new = 1.0, 2.0, 2.0 * shape.width[3]
+            for axis in range(4):
+                macs *= space.sums[chosen[axis], SUM_POINTS]
+                new *= space.factors[chosen[axis], NEW_OF_C]
+            for operand in range(3):
+                size = shape.width[3 if operand == C else operand]
+                for axis in range(4):
+                    size *= space.factors[chosen[axis], LARGEST + operand]
+                if size <= capacity or nearer[i, 2] == 0.0:
+                    copies = 1.0
+            widths = shape.width[0] * shape.width[1] * shape.width[3]
+            bytes_ = max(bytes_, 2.0 * macs * np.sqrt(copies * widths / capacity) - new)
+        least = max(least, bytes_ * byte_s)
+    return float(least)

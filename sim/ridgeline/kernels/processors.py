@@ -1,0 +1,84 @@
+"""Tiles of a contraction in waves over equal processors: tensor cores and vector engines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ridgeline.hardware.device import Device
+from ridgeline.kernels.busy import Busy, Job
+from ridgeline.kernels.shares import achievable_shares
+from ridgeline.kernels.traffic import FAST, Operands, Search, near_levels
+from ridgeline.kernels.waves import TILES, Machine, best_blockings
+from ridgeline.kernels.waves import Job as Kernel
+from ridgeline.workload.graph import Conv, Op
+
+# Tensor-core convolutions work on channels in multiples of 8; cuDNN pads others with zeros (NVIDIA,
+# "Convolutional Layers User's Guide").
+_CHANNEL_MULTIPLE = 8
+
+
+def padding(loops: Conv) -> float:
+    """Channels of a convolution with padding, over channels: how much more work is done."""
+    channels = loops.c_in // loops.groups // loops.taps
+    return math.ceil(channels / _CHANNEL_MULTIPLE) * _CHANNEL_MULTIPLE / channels
+
+
+def in_waves(
+    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
+) -> list[Busy]:
+    """Output tiles in waves over the device's processors (see `waves`).
+
+    The processors are the instances of the nearest memory level. Full, they run at the share of
+    the peak that microbenchmarks of this class of op reach. The products of a recurrence depend on
+    each other, so each is a kernel of its own; their weights pass the farthest memory once.
+    """
+    peak = device.engines[engine].rates[format_].value
+    far = device.memory[device.far_memory]
+    assert far.bandwidth is not None
+    far_rate = far.bandwidth.value * far.achievable.value
+    near_rate = min(
+        (
+            level.bandwidth.value * level.achievable.value
+            for level in near_levels(device).values()
+            if level.bandwidth is not None
+        ),
+        default=math.inf,
+    )
+    processors = next(iter(device.memory.values())).instances.value
+    round_latency_s = 2 * far.latency.value if far.latency is not None else 0.0
+    launch_s, menu = device.launch_latency.value, device.engines[engine].tiles
+    rows = achievable_shares([op for op, _ in jobs], device, engine, format_)
+    kernels = []
+    for (op, operands), row in zip(jobs, rows, strict=True):
+        share = 1.0 if row is None else row.fraction.value
+        if device.engines[engine].kind == "tensor-core" and isinstance(op.loops, Conv):
+            share /= padding(op.loops)
+        tiles = TILES if menu is None or isinstance(op.loops, Conv) else menu.value
+        machine = Machine(processors, peak * share, near_rate, round_latency_s, launch_s, tiles)
+        steps = _steps(op, operands)
+        step = operands.gemm
+        if steps > 1:
+            step = replace(step, batch=step.batch // steps)
+        a, b = operands.a_bytes / steps, operands.b_bytes  # each product reads all of the weights
+        kernels.append(Kernel(step, a, b, operands.far.total / far_rate / steps, machine))
+    done = []
+    for (op, operands), row, best in zip(jobs, rows, best_blockings(kernels), strict=True):
+        steps = _steps(op, operands)
+        more_s = row.step_latency.value if row is not None and row.step_latency is not None else 0.0
+        near = operands.through(best.rows, best.columns, steps * best.partial_bytes)
+        done.append(
+            Busy(
+                peak_flops=steps * best.arithmetic_s * peak,
+                calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
+                latency_s=steps * (best.latency_s + more_s) + (steps - 1) * launch_s,
+                near=near._replace(b=steps * near.b) if steps > 1 else near,
+            )
+        )
+    return done
+
+
+def _steps(op: Op, operands: Operands) -> int:
+    """Count the products that have to wait for each other."""
+    return operands.gemm.batch if op.sequential else 1

@@ -1,0 +1,124 @@
+"""Divide a graph along all dimensions of a plan: experts, positions, features, samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ridgeline.errors import ConfigError
+from ridgeline.parallel.choice import BySamples
+from ridgeline.parallel.experts import with_experts
+from ridgeline.parallel.layers import LayerDegrees, levels, parse_rules
+from ridgeline.parallel.shard import shard
+from ridgeline.workload.graph import Graph, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """What of a plan says how ops are divided: degrees, rules for layers.
+
+    Attributes
+    ----------
+    flops_per_byte
+        What a device computes while its tensor-parallel group moves one byte.
+    layers
+        Rules that cover all layers, of the widest plan (`Plan.widest`); empty: all are alike.
+    """
+
+    expert: int = 1
+    context: int = 1
+    tensor: int = 1
+    sequence: bool = False
+    flops_per_byte: float = 1.0
+    layers: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """What one device does.
+
+    Attributes
+    ----------
+    graph
+        Its ops and its parts of all tensors, with the collectives as ops.
+    divided
+        Names of the tensors of which every tensor-parallel device has a part.
+    whole
+        Kinds of the ops that every device does whole, and how many (`shard.Sharded`).
+    apart
+        Of a layer-wise plan, the weights that are alike on the devices of a level of "tensor" and
+        all beyond, which divide samples: weight and number of the first such level.
+    """
+
+    graph: Graph
+    divided: frozenset[str]
+    whole: dict[str, int]
+    apart: dict[str, int]
+
+
+def divide(graph: Graph, division: Division) -> Divided:
+    """Divide a training graph.
+
+    Raises
+    ------
+    ConfigError
+        If the graph can not be divided so.
+    """
+    graph = with_experts(graph, division.expert)
+    graph = shard(graph, division.context, dimension="context").graph
+    if division.layers:
+        return _by_layers(graph, division)
+    found = shard(
+        graph,
+        division.tensor,
+        sequence=division.sequence,
+        flops_per_byte=division.flops_per_byte,
+    )
+    return Divided(found.graph, found.divided, found.whole, {})
+
+
+def _by_layers(graph: Graph, division: Division) -> Divided:
+    """Divide level by level, the outermost first, so that inner ones know who sums gradients."""
+    degrees = LayerDegrees(parse_rules(division.layers), division.tensor)
+    degrees.check((op.layer for op in graph.ops), graph.name)
+    if any(op.kind == "dispatch" for op in graph.ops):
+        raise ConfigError(
+            f"rules for layers are not modelled for mixtures of experts, which {graph.name} has",
+            field="plan.layers",
+        )
+    sizes = levels(division.layers, division.tensor)
+    divided: frozenset[str] = frozenset()
+    whole: dict[str, int] = {}
+    apart: dict[str, int] = {}
+    beyond: frozenset[str] | None = None
+    within = division.tensor
+    for level in reversed(range(len(sizes))):
+        within //= sizes[level]
+
+        def by_samples(layer: str, within: int = within) -> bool:
+            return degrees.of(layer) <= within
+
+        found = shard(
+            graph,
+            sizes[level],
+            dimension=f"tensor.{level}",
+            sequence=division.sequence,
+            flops_per_byte=division.flops_per_byte,
+            by_samples=BySamples(by_samples, beyond),
+        )
+        graph, beyond = found.graph, found.apart
+        divided |= found.divided
+        whole = {
+            kind: max(whole.get(kind, 0), found.whole.get(kind, 0))
+            for kind in sorted({*whole, *found.whole})
+        }
+        apart |= dict.fromkeys(found.apart, level)
+    return Divided(graph, divided, whole, apart)
+
+
+def roots(graph: Graph) -> dict[str, str]:
+    """Return the weight that each copy in another format is of."""
+    roots: dict[str, str] = {}
+    for op in graph.ops:
+        if op.outputs and graph.tensors[op.outputs[0]].role is Role.WEIGHT_COPY:
+            roots[op.outputs[0]] = roots.get(op.inputs[0], op.inputs[0])
+    return roots

@@ -1,0 +1,75 @@
+"""The labels of the ops of attention (see `labels`): b samples, H heads, s and t positions."""
+
+from __future__ import annotations
+
+from ridgeline.parallel.labels import Grouped, Signature, Tensors, rule
+from ridgeline.workload.graph import Op
+
+
+@rule("attention-scores")
+def scores(op: Op, tensors: Tensors) -> Signature:
+    """Q [b, s, H] k [b, t, H] -> y [b, H, s, t]; a unit of H is a head of keys."""
+    return Signature(
+        (("b", "s", "H"), ("b", "t", "H")),
+        (("b", "H", "s", "t"),),
+        {"H": int(dict(op.attrs)["kv-heads"])},
+        {"b": ("batch",), "H": ("batch",), "s": ("m",), "t": ("n",)},
+        strict=frozenset({"H"}),
+        grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1,), "s"),
+    )
+
+
+@rule("attention-context")
+def context(op: Op, tensors: Tensors) -> Signature:
+    """P [b, H, s, t] v [b, t, H] -> y [b, s, H]."""
+    return Signature(
+        (("b", "H", "s", "t"), ("b", "t", "H")),
+        (("b", "s", "H"),),
+        {"H": int(dict(op.attrs)["kv-heads"])},
+        {"b": ("batch",), "H": ("batch",), "s": ("m",), "t": ("k",)},
+        strict=frozenset({"H"}),
+        grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1,), "s"),
+    )
+
+
+@rule("flash-attention")
+def flash(op: Op, tensors: Tensors) -> Signature:
+    """Q [b, s, H] k [b, t, H] v [b, t, H] -> y [b, s, H], sums [b, H, s]; keys stay whole."""
+    return Signature(
+        (("b", "s", "H"), ("b", "", "H"), ("b", "", "H")),
+        (("b", "s", "H"), ("b", "H", "s")),
+        {"H": int(dict(op.attrs)["kv-heads"])},
+        {"b": ("batch",), "H": ("batch",), "s": ("m",)},
+        strict=frozenset({"H"}),
+        grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1, 2), "s"),
+    )
+
+
+@rule("rotary")
+def rotary(op: Op, tensors: Tensors) -> Signature:
+    """X [b, s, heads x size], angles [s, size]."""
+    x, angles = (tensors[name].shape for name in op.inputs)
+    labels = ("b", "s", "H")
+    return Signature((labels, ("s", "")), (labels,), {"H": x[2] // angles[1]})
+
+
+@rule("relative-bias")
+def relative_bias(op: Op, tensors: Tensors) -> Signature:
+    """Scores [b, H, s, t], table [ranges, H]."""
+    labels = ("b", "H", "s", "t")
+    return Signature((labels, ("", "H")), (labels,))
+
+
+@rule("join-heads")
+def join_heads(op: Op, tensors: Tensors) -> Signature:
+    """X [b, s, H], other [b, s, H] or of one head, which all need."""
+    x, other, y = (tensors[name].shape for name in (*op.inputs, *op.outputs))
+    heads = int(dict(op.attrs)["heads"])
+    of_other = "H" if heads * other[2] // heads == y[2] - x[2] else ""
+    return Signature((("b", "s", "H"), ("b", "s", of_other)), (("b", "s", "H"),), {"H": heads})
+
+
+@rule("additive-attention")
+def additive(op: Op, tensors: Tensors) -> Signature:
+    """Q [b, s, f] k [b, t, f] v [f] length [1] -> y [b, 1, s, t]: a sum over features."""
+    return Signature((("b", "s", "f"), ("b", "t", "f"), ("f",), ("",)), (("b", "", "s", "t"),))

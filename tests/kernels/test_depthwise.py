@@ -1,0 +1,90 @@
+"""Depthwise convolutions: their own kernel, and what it loads."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ridgeline.hardware.load import load_device
+from ridgeline.kernels import depthwise
+from ridgeline.kernels.pricing import price
+from ridgeline.workload import Pass, ops, training_graph
+from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.numerics import PRECISIONS
+from ridgeline.workload.optimizers import OPTIMIZERS
+
+V100 = load_device("v100-sxm2-16gb")
+
+
+def convolution(channels, groups, size, kernel, precision="fp16-mixed", batch=8):
+    b = GraphBuilder("test", batch, PRECISIONS[precision])
+    x = b.input("images", (batch, channels, size, size))
+    x = ops.conv2d(b, "first", x, channels, 1, bias=False)
+    x = ops.conv2d(b, "conv", x, channels, kernel, padding=kernel // 2, groups=groups, bias=False)
+    labels = b.input("labels", (batch,), "int64")
+    logits = ops.linear(b, "fc", ops.adaptive_avg_pool(b, "pool", x), 2, flatten=True)
+    graph = b.graph(ops.cross_entropy(b, "loss", logits, labels))
+    graph = training_graph(graph, OPTIMIZERS["sgd"])
+    return graph, [op for op in graph.ops if op.kind == "conv2d" and op.layer == "conv"]
+
+
+def test_only_a_filter_a_channel_is_depthwise():
+    assert all(depthwise.applies(op) for op in convolution(32, 32, 8, 3)[1])
+    assert not any(depthwise.applies(op) for op in convolution(32, 8, 8, 3)[1])
+    assert not any(depthwise.applies(op) for op in convolution(1, 1, 8, 3)[1])
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_loads_by_hand(kernel):
+    """Two loads of a lane for each multiplication; the weights' gradient misses the first cache."""
+    graph, convs = convolution(64, 64, 16, kernel)
+    macs = 8 * 64 * 16 * 16 * kernel**2
+    for op in convs:
+        loads = depthwise.nearer_bytes(op, graph, V100)
+        missed = 2 * 2 * macs if op.pass_ is Pass.WEIGHT_GRADIENT else 0
+        assert loads == {"l1": 8 * macs, "l2": missed}
+        cost = price(op, graph, V100)
+        assert cost.traffic_bytes["l1"] == 8 * macs
+        assert cost.flops["cuda-cores.fp32"] == 2 * macs
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 8), st.integers(2, 6), st.sampled_from([1, 3, 5, 7]), st.booleans())
+def test_never_faster_than_memory_nor_slower_than_by_tiles(factor, log_size, kernel, single):
+    channels, size = 32 * factor, 2**log_size
+    graph, convs = convolution(
+        channels, channels, max(size, kernel), kernel, "fp32" if single else "fp16-mixed"
+    )
+    far = V100.memory[V100.far_memory]
+    for op in convs:
+        cost = price(op, graph, V100)
+        moved = graph.read_bytes(op) + graph.write_bytes(op)
+        assert cost.time_s(V100) >= moved / far.bandwidth.value
+        dense_graph, dense = convolution(
+            channels, 1, max(size, kernel), kernel, "fp32" if single else "fp16-mixed"
+        )
+        same = next(other for other in dense if other.pass_ is op.pass_)
+        slack = (
+            1.5 * V100.launch_latency.value + 8 * op.loops.macs / V100.memory["l1"].bandwidth.value
+        )
+        assert (
+            cost.time_s(V100)
+            <= price(same, dense_graph, V100).time_s(V100)
+            + slack
+            + 3 * moved / (far.bandwidth.value * far.achievable.value)
+            + 4 * op.loops.macs / V100.memory["l2"].bandwidth.value
+        )
+
+
+def test_a_price_does_not_depend_on_what_was_priced_before():
+    graph, convs = convolution(64, 64, 16, 5)
+    first = [price(op, graph, V100) for op in convs]
+    for _ in range(3):
+        other, more = convolution(64, 64, 16, 5)
+        assert [price(op, other, V100) for op in more] == first
+
+
+def test_arrays_that_only_multiply_take_channels_as_products():
+    tpu = load_device("tpu-v2")
+    assert depthwise.engine_for(tpu) is None
+    graph, convs = convolution(32, 32, 8, 3, "bf16-mixed")
+    assert all("vector" not in key for key in price(convs[0], graph, tpu).flops)
