@@ -82,13 +82,8 @@ def moving(size_bytes: float) -> Alike:
     return Alike((size_bytes,), size_bytes, None, None)
 
 
-def alike(op: Op, graph: Graph, found: Found | None = None) -> Alike:
-    """Return the ops that one op of a graph is priced with."""
-    return all_alike([op], graph, [found])[0]
-
-
-def all_alike(ops: Iterable[Op], graph: Graph, found: Iterable[Found | None]) -> list[Alike]:
-    """Return what several ops of a graph are priced with; as `alike`."""
+def alike(ops: Iterable[Op], graph: Graph, found: Iterable[Found | None]) -> list[Alike]:
+    """Return the ops that each of some ops of a graph is priced with."""
     by_op, by_key = _known(Same(graph))
     every = []
     for op, at in zip(ops, found, strict=True):

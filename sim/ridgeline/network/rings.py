@@ -110,7 +110,6 @@ class _Ring:
     routes: tuple[Route, ...]
 
 
-@lru_cache(maxsize=32)  # one of a thousand devices takes megabytes
 def ring_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
     """Choose the ring channels of some ranks, as the head of this module describes.
 
@@ -124,6 +123,11 @@ def ring_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
     RidgelineError
         If a rank is unknown or stands twice, or two ranks have no route between them.
     """
+    known = _few_ranks if len(ranks) <= _FEW else _many_ranks
+    return known(topology, ranks)
+
+
+def _chosen(topology: Topology, ranks: tuple[int, ...]) -> Channels:
     check_ranks(topology, ranks)
     if len(ranks) == 1:
         return Channels((), "single", {}, 0.0)
@@ -132,6 +136,11 @@ def ring_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
     if len({int(topology.node_of[topology.devices[rank]]) for rank in ranks}) > 1:
         return _per_nic(topology, ranks)
     return _of_one_node(topology, ranks)
+
+
+_FEW = 8
+_few_ranks = lru_cache(maxsize=2048)(_chosen)  # the groups inside all nodes of a large machine
+_many_ranks = lru_cache(maxsize=32)(_chosen)  # a ring of a thousand devices takes megabytes
 
 
 def _of_one_node(topology: Topology, ranks: tuple[int, ...]) -> Channels:

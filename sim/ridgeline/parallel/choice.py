@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ridgeline.parallel.labels import Signature, base, forward_name, signature, whole
-from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor
+from ridgeline.workload.graph import Graph, Op, Pass, Role, Same, Tensor
 
 WHOLE, PARTIAL, FREE = -1, -2, -3
 """Layouts besides "divided along dimension 0, 1, ..."; a weight is free until an op decides."""
@@ -26,6 +27,12 @@ _GRADIENTS = frozenset({Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT})
 def need_of(labels: tuple[str, ...], label: str | None) -> int:
     """Layout in which an op that is divided by a label needs an operand with these labels."""
     return labels.index(label) if label is not None and label in labels else WHOLE
+
+
+@lru_cache(maxsize=64)
+def _signatures(same: Same) -> dict[str, Signature | None]:
+    """Return what is known of the labels of a graph's ops, whatever it is divided by."""
+    return {}
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ class Choice:
         self.names: Counter[str] = Counter()
         self.taken = {*graph.tensors, *(op.name for op in graph.ops if not op.outputs)}
         self.chosen: dict[str, str | None] = {}
-        self.signatures: dict[str, Signature | None] = {}
+        self.signatures = _signatures(Same(graph))
         self.apart: dict[str, bool] = {}  # weights whose gradients are of a device's samples
         for op in self.forward.values():
             if op.kind in CASTS and graph.tensors[op.inputs[0]].role in WEIGHTS:
@@ -95,7 +102,7 @@ class Choice:
     def _signature(self, op: Op) -> Signature | None:
         if op.name not in self.signatures:
             of = self.forward.get(forward_name(op)) if op.pass_ in _GRADIENTS else None
-            self.signatures[op.name] = signature(op, self.tensors, of)
+            self.signatures[op.name] = signature(op, self.graph.tensors, of)
         return self.signatures[op.name]
 
     def look_ahead(self) -> None:

@@ -138,7 +138,12 @@ def base(name: str) -> str:
 
 def forward_name(op: Op) -> str:
     """Name of the forward op that a gradient op belongs to."""
-    return _GRADIENT_OP.sub("", op.name)
+    return _without_gradient(op.name)
+
+
+@lru_cache(maxsize=2**16)
+def _without_gradient(name: str) -> str:
+    return _GRADIENT_OP.sub("", name)
 
 
 def signature(op: Op, tensors: Tensors, forward: Op | None) -> Signature | None:

@@ -18,6 +18,7 @@ from ridgeline.engine.program import Program
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
+from ridgeline.kernels.cost import peak_rates
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.divide import Divided, Division, divide
@@ -122,7 +123,8 @@ def lower(
         local = with_summing_products(Same(local))
     costs = prices.costs(local)
     n_parts = plan.pipeline * plan.chunks
-    times = [cost.time_s(cluster.device) for cost in costs] if n_parts > 1 else []
+    rates = peak_rates(cluster.device)
+    times = [cost.spans(rates).time_s for cost in costs] if n_parts > 1 else []
     cut = _cut(Same(local), tuple(times), n_parts, plan.cut)
 
     def write() -> Draft:

@@ -11,7 +11,7 @@ from ridgeline.engine.filling import Filling, filled
 from ridgeline.engine.program import Account, Program
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
-from ridgeline.kernels.alike import Alike, alike, all_alike, moving
+from ridgeline.kernels.alike import Alike, alike, moving
 from ridgeline.kernels.cost import peak_rates, places, price_of_place
 from ridgeline.kernels.pricing import price_all
 from ridgeline.kernels.residence import keeping, residence
@@ -32,7 +32,7 @@ class OpenRows:
 
     def op(self, op: Op, graph: Graph) -> int:
         """Return the cost row of an op."""
-        return self._number(_kind(op, graph, self.device))
+        return self._number(_kinds([op], graph, self.device)[0])
 
     def moving(self, size_bytes: float) -> int:
         """Return the cost row of what only moves so many bytes through all of the memory."""
@@ -94,7 +94,7 @@ class Prices:
 
     def cost(self, op: Op, graph: Graph) -> OpCost:
         """Price an op; a collective costs nothing here."""
-        return _FREE if op.kind in COLLECTIVES else self._of((_kind(op, graph, self.device),))[0]
+        return _FREE if op.kind in COLLECTIVES else self._of(_kinds([op], graph, self.device))[0]
 
     def costs(self, graph: Graph) -> list[OpCost]:
         """Price all ops of a graph."""
@@ -163,9 +163,10 @@ def _kept(device: Device) -> tuple[tuple[str, float], ...]:
     return tuple((name, device.memory[name].capacity.value) for name in keeping(device))
 
 
-def _kind(op: Op, graph: Graph, device: Device) -> Alike:
-    """Return the ops that an op is priced with, which find their operands in the same caches."""
-    return alike(op, graph, residence(graph, device).get(id(op)))
+def _kinds(ops: Sequence[Op], graph: Graph, device: Device) -> list[Alike]:
+    """Return the ops that each is priced with, which find their operands in the same caches."""
+    places = residence(graph, device)
+    return alike(ops, graph, [places.get(id(op)) for op in ops])
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,12 +186,11 @@ class _Caches:
 def _distinct(same: Same, caches: _Caches) -> tuple[tuple[Alike, ...], tuple[int, ...]]:
     """Return the different ops of a graph, and for each op which it is: -1 of a collective."""
     graph = same.graph
-    places = residence(graph, caches.device)
     ops = [op for op in graph.ops if op.kind not in COLLECTIVES]
-    alike = iter(all_alike(ops, graph, [places.get(id(op)) for op in ops]))
+    found = iter(_kinds(ops, graph, caches.device))
     kinds: dict[Alike, int] = {}
     chosen = [
-        -1 if op.kind in COLLECTIVES else kinds.setdefault(next(alike), len(kinds))
+        -1 if op.kind in COLLECTIVES else kinds.setdefault(next(found), len(kinds))
         for op in graph.ops
     ]
     return tuple(kinds), tuple(chosen)

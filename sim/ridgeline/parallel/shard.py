@@ -326,7 +326,8 @@ class _Sharder(Choice):
 
     def _place(self, name: str, layout: int) -> None:
         of = self.tensors[name]
-        self.local[name] = replace(of, shape=self._shape(of.shape, layout))
+        shape = self._shape(of.shape, layout)
+        self.local[name] = of if shape == of.shape else replace(of, shape=shape)
 
     def _shape(self, shape: tuple[int, ...], layout: int) -> tuple[int, ...]:
         if layout < 0:

@@ -285,8 +285,10 @@ class Graph:
         return self._streamed(op.outputs, op.output_passes)
 
     def _streamed(self, names: tuple[str, ...], passes: Passes) -> int:
-        times = passes or (1,) * len(names)
-        return int(sum(n * self.tensors[name].bytes for n, name in zip(times, names, strict=True)))
+        sizes = [self.tensors[name].bytes for name in names]
+        if not passes:
+            return sum(sizes)
+        return int(sum([n * size for n, size in zip(passes, sizes, strict=True)]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -230,7 +230,7 @@ class Groups:
         costs = self.prices.costs(graph)
         alone_s = [self._alone_s(cost) for cost in costs]
         inside = np.array([op.pass_ is not Pass.UPDATE for op in graph.ops])
-        balanced = np.bincount(home, np.array(alone_s) * inside, len(parts))
+        balanced: Floats = np.bincount(home, np.array(alone_s) * inside, len(parts)).astype(float)
         per_op = np.zeros((len(graph.ops), 5))
         for i, op in enumerate(graph.ops):
             if self._repeats(op, graph):

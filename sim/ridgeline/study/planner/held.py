@@ -38,8 +38,9 @@ def held_by_unit(graph: Graph, home: Ints, n_units: int, gradients: frozenset[st
     held = np.zeros((n_units, 10))
     once = [is_once(op, graph) for op in graph.ops]
     _add_states(graph, home, gradients, once, held)
-    keeper = _add_kept(graph, home, once, held)
-    _add_beside(graph, home, gradients, once, keeper, held)
+    storage = storages(graph)
+    keeper = _add_kept(graph, home, once, storage, held)
+    _add_beside(graph, home, gradients, once, storage, keeper, held)
     return held
 
 
@@ -69,13 +70,14 @@ def _add_states(
                 held[home[i], column] += tensor.bytes
 
 
-def _add_kept(graph: Graph, home: Ints, once: list[bool], held: Floats) -> dict[str, int]:
+def _add_kept(
+    graph: Graph, home: Ints, once: list[bool], storage: dict[str, str], held: Floats
+) -> dict[str, int]:
     """Add what the backward pass of a unit reads of what its forward pass has made or read.
 
     What several units read counts for the one whose backward pass comes last. Returned is, of every
     such storage, which unit that is.
     """
-    storage = storages(graph)
     there: dict[str, set[int]] = {}  # units that have made or read it in the forward pass
     keeper: dict[str, int] = {}
     for i, op in enumerate(graph.ops):
@@ -112,10 +114,9 @@ def _read_late(graph: Graph, storage: dict[str, str]) -> frozenset[str]:
 
 def _add_beside(
     graph: Graph, home: Ints, gradients: frozenset[str], once: list[bool],
-    keeper: dict[str, int], held: Floats,
+    storage: dict[str, str], keeper: dict[str, int], held: Floats,
 ) -> None:  # fmt: skip
     """Add the most that ops of a unit's backward pass have beside what is kept of the unit."""
-    storage = storages(graph)
     born: dict[str, int] = {}
     last: dict[str, int] = {}
     for i, op in enumerate(graph.ops):
