@@ -311,7 +311,7 @@ class Groups:
     def _alike(self, members: int, apart: int) -> list[Ints]:
         """Return groups of so many ranks so far apart: one of those that lie alike in their nodes.
 
-        Where links inside a node differ, or groups begin inside one, any of them may be the fastest.
+        Where links inside a node differ, or groups begin inside one, any may be the fastest.
         """
         starts = np.arange(self.devices).reshape(-1, members, apart)[:, 0]
         groups = starts.reshape(-1, 1) + np.arange(members) * apart
