@@ -171,7 +171,7 @@ def test_two_blocks_are_held_instead_of_all() -> None:
 
 
 def test_a_ring_is_no_collective_of_a_trace() -> None:
-    with pytest.raises(RidgelineError, match="no collective.*context_mode=gather"):
+    with pytest.raises(RidgelineError, match=r"no collective.*context_mode=gather"):
         as_execution(step(2, fold=False))
 
 
