@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +16,35 @@ from ridgeline.study.planner import search
 from ridgeline.study.planner.found import pareto
 from ridgeline.study.planner.screen import totals
 from ridgeline.study.planner.search import Searcher, searcher
+from ridgeline.workload.model import Model, load_model
 
 CASES = (
     ("gpt2", "selene-a100", 8, 24),
     ("resnet18", "dgx1-v100", 8, 48),
     ("mlp", "dgx1-v100", 4, 64),
     ("t5-small", "superpod-h100", 16, 32),
+)
+LAYER = """
+family: decoder
+title: Mixture
+citation: made for tests
+vocabulary: 512
+sequence: 128
+hidden: 512
+attention: {heads: 8, bias: false, output_bias: false}
+feed_forward: {width: 1024, activation: swiglu, bias: false}
+norm: rms-norm
+positions: rotary
+tied: false
+"""
+MIXTURES = {
+    "alone": "layers: 7\nmixture: {experts: 12, top_k: 2, width: 1024}\n",
+    "beside": "layers: 3\nmixture: {experts: 8, top_k: 3, width: 256, shared: 1}\n",
+}
+MIXED = (
+    ("alone", "superpod-h100", 24, 48),
+    ("beside", "dgx1-v100", 8, 16),
+    ("alone", "selene-a100", 16, 32),
 )
 
 
@@ -28,10 +53,33 @@ def prepared(case: int) -> Searcher:
     return searcher(*CASES[case])
 
 
+@functools.cache
+def mixture(name: str) -> Model:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.yaml"
+        path.write_text(LAYER + MIXTURES[name])
+        return load_model(str(path))
+
+
+@functools.cache
+def mixed(case: int) -> Searcher:
+    name, *more = MIXED[case]
+    return searcher(mixture(name), *more, precision="fp16-mixed")  # type: ignore[arg-type]
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, len(CASES) - 1), st.data())
 def test_no_bound_is_above_the_engine(case: int, data: st.DataObject) -> None:
-    one = prepared(case)
+    check_bounds(prepared(case), data)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, len(MIXED) - 1), st.data())
+def test_no_bound_of_shared_experts_is_above_the_engine(case: int, data: st.DataObject) -> None:
+    check_bounds(mixed(case), data)
+
+
+def check_bounds(one: Searcher, data: st.DataObject) -> None:
     i = data.draw(st.integers(0, len(one.space) - 1))
     if one.space.micro_batches[i] * one.space.pipeline[i] > 64:
         return  # more of the same

@@ -7,6 +7,7 @@ layers is priced by a few of them, where that gives the FLOPs and the bytes of t
 
 from __future__ import annotations
 
+import math
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.kernels.cost import OpCost, op_energy_j
 from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.parallel.experts import expert_weights, with_experts
 from ridgeline.parallel.lower import _flops_per_byte
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.plan import Plan
@@ -34,9 +36,12 @@ from ridgeline.study.planner.group import (
     WEIGHT_GRADIENT,
     Floats,
     Group,
+    Ints,
 )
 from ridgeline.study.planner.held import KEPT, held_by_unit
 from ridgeline.study.planner.links import is_once, links
+from ridgeline.study.planner.space import divisors
+from ridgeline.study.planner.waiting import exchanges, waits
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 from ridgeline.workload.model import Model
@@ -52,6 +57,7 @@ class Key(NamedTuple):
     tensor: int
     sequence: bool
     recompute: Mode
+    expert: int
 
 
 class Groups:
@@ -67,9 +73,9 @@ class Groups:
         far = self.prices.accounts[cluster.device.far_memory]
         self.wires = Wires(builder, self.topology, far, merge=True)
         self._groups: dict[Key, Group | None] = {}
-        self._sharded: dict[tuple[int, int, bool, bool], Sharded | None] = {}
-        self._collective_s: dict[tuple[str, int, float], float] = {}
-        self._held: dict[tuple[int, Mode], Floats] = {}
+        self._sharded: dict[tuple[Key, bool], Sharded | None] = {}
+        self._collective_s: dict[tuple[str, int, int, float], float] = {}
+        self._held: dict[tuple[int, Mode, int], Floats] = {}
         self._energies: dict[int, float] = {}  # by identity; `prices` keeps the prices alive
         self._times: dict[int, float] = {}  # likewise
         self._byte_s: dict[tuple[str, int, int, float], float] = {}
@@ -82,26 +88,26 @@ class Groups:
             self._groups[key] = self._price(key)
         return self._groups[key]
 
-    def held_undivided(self, micro_batch: int, recompute: Mode) -> Floats:
-        """Return [6] what all units together hold, undivided, as `Group.held`.
+    def held_undivided(self, micro_batch: int, recompute: Mode, expert: int) -> Floats:
+        """Return [9] what all units together hold, divided by experts alone, as `Group.held`.
 
         Activations are in proportion to the samples, but for what has none of them.
         """
-        one, two = (self._undivided(size, recompute) for size in (1, 2))
+        one, two = (self._undivided(size, recompute, expert) for size in (1, 2))
         total: Floats = one + (two - one) * (micro_batch - 1)
         return total
 
-    def _undivided(self, micro_batch: int, recompute: Mode) -> Floats:
-        known = (micro_batch, recompute)
+    def _undivided(self, micro_batch: int, recompute: Mode, expert: int) -> Floats:
+        known = (micro_batch, recompute, expert)
         if known not in self._held:
             model = self.few or self.model
-            graph = with_recompute(model.training(micro_batch, self.precision), recompute)
+            graph = with_experts(model.training(micro_batch, self.precision), expert)
+            graph = with_recompute(graph, recompute)
             parts = units(graph)
             home = np.zeros(len(graph.ops), np.int64)
             for u, unit in enumerate(parts):
                 home[list(unit.ops)] = u
-            gradients = frozenset(weight_gradients(graph).values())
-            held = held_by_unit(graph, home, len(parts), gradients)[:, : KEPT + 1]
+            held = _held(graph, home, len(parts), expert)[:, : KEPT + 1]
             self._held[known] = self._whole(held).sum(axis=0)
         return self._held[known]
 
@@ -119,8 +125,15 @@ class Groups:
             return False
         return True
 
+    def expert_degrees(self) -> list[int]:
+        """By how many ranks the model's experts can be shared; 1: it has none."""
+        graph = (self.few or self.model).training(1, self.precision)
+        sent = (op for op in graph.ops if op.kind == "dispatch" and op.pass_ is Pass.FORWARD)
+        found = math.gcd(*(graph.tensors[op.outputs[0]].shape[0] for op in sent))
+        return divisors(found) if found else [1]
+
     def byte_s(self, op: str, data: int, tensor: int, most_bytes: float) -> float:
-        """Return the least seconds a byte of a collective between data-parallel ranks.
+        """Return the least seconds a byte of a collective of `data` ranks, so many apart.
 
         Of all groups at once, as the engine plays it, for at most so many bytes; of the algorithms
         that are the best for some size.
@@ -195,13 +208,13 @@ class Groups:
         )
 
     def _shard(self, key: Key, few: bool) -> Sharded | None:
-        known = (key.micro_batch, key.tensor, key.sequence, few)
+        known = (key._replace(recompute="none"), few)
         if known not in self._sharded:
             model = self.few if self.few is not None and few else self.model
             graph = model.training(key.micro_batch, self.precision)
             try:
                 self._sharded[known] = shard(
-                    graph,
+                    with_experts(graph, key.expert),
                     key.tensor,
                     sequence=key.sequence,
                     flops_per_byte=self._intensity(key.tensor),
@@ -234,9 +247,13 @@ class Groups:
         per_op = np.zeros((len(graph.ops), 5))
         for i, op in enumerate(graph.ops):
             if self._repeats(op, graph):
-                per_op[i] = self._work(op, graph, key.tensor, gradients, costs[i], alone_s[i])
+                per_op[i] = self._work(op, graph, key, gradients, costs[i], alone_s[i])
+        sent = {i: self._group_s(op, key) for i, op in enumerate(graph.ops) if exchanges(op)}
+        passes = np.maximum(alone_s, per_op[:, :ACCUMULATE].sum(axis=1))
+        both = waits(graph, home, passes, np.maximum(per_op[:, ACCUMULATE], 0.0), sent)
+        per_op[:, [FORWARD, BACKWARD]] += both
         columns = [np.bincount(home, column, len(parts)) for column in per_op.T]
-        held = held_by_unit(graph, home, len(parts), gradients)
+        held = _held(graph, home, len(parts), key.expert)
         around = links(graph, home, per_op[:, :ACCUMULATE].sum(axis=1))
         return np.stack(columns, axis=1), held, balanced, around
 
@@ -254,16 +271,14 @@ class Groups:
         return self._times[id(cost)]
 
     def _work(
-        self, op: Op, graph: Graph, tensor: int, gradients: frozenset[str],
+        self, op: Op, graph: Graph, key: Key, gradients: frozenset[str],
         cost: OpCost, alone_s: float,
     ) -> list[float]:  # fmt: skip
         """Return what an op of a micro-batch takes: a row of `Group.work`."""
         work = [0.0] * 5
         time_s = alone_s
         if op.kind in COLLECTIVES:
-            attrs = dict(op.attrs)
-            size = float(str(attrs["size_bytes"]))
-            time_s = self._tensor_s(op.kind, tensor, size) * int(str(attrs["repeat"]))
+            time_s = 0.0 if exchanges(op) else self._group_s(op, key)
         else:
             work[ENERGY] = self._energy_j(cost)
             kept = [name for name in op.outputs if name in gradients]
@@ -281,16 +296,38 @@ class Groups:
             self._energies[id(cost)] = energy["total"] - energy["static"]
         return self._energies[id(cost)]
 
-    def _tensor_s(self, kind: str, tensor: int, size: float) -> float:
-        known = (kind, tensor, size)
+    def _group_s(self, op: Op, key: Key) -> float:
+        """Return the least seconds of a collective between ranks that share an op, or experts."""
+        attrs = dict(op.attrs)
+        size = float(str(attrs["size_bytes"]))
+        members, apart = (key.expert, key.tensor) if exchanges(op) else (key.tensor, 1)
+        known = (op.kind, members, apart, size)
         if known not in self._collective_s:
-            self._collective_s[known] = self.wires.time_s(kind, np.arange(tensor), size)
-        return self._collective_s[known]
+            self._collective_s[known] = min(
+                self.wires.time_s(op.kind, group, size) for group in self._alike(members, apart)
+            )
+        return self._collective_s[known] * int(str(attrs["repeat"]))
+
+    def _alike(self, members: int, apart: int) -> list[Ints]:
+        """Return groups of so many ranks so far apart: one of those that lie alike in their nodes.
+
+        Where links inside a node differ, or groups begin inside one, any of them may be the fastest.
+        """
+        starts = np.arange(self.devices).reshape(-1, members, apart)[:, 0]
+        groups = starts.reshape(-1, 1) + np.arange(members) * apart
+        _, unlike = np.unique(self.wires.place[groups], axis=0, return_index=True)
+        return list(groups[unlike])
 
 
 @lru_cache(maxsize=16)
 def _n_units(model: Model, precision: str) -> int:
     return len(units(model.training(1, precision)))
+
+
+def _held(graph: Graph, home: Ints, n_units: int, expert: int) -> Floats:
+    """Call `held_by_unit` with what ranks share as experts."""
+    experts = expert_weights(graph) if expert > 1 else frozenset[str]()
+    return held_by_unit(graph, home, n_units, weight_gradients(graph), experts)
 
 
 def _largest(graph: Graph) -> float:

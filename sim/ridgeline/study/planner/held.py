@@ -17,36 +17,50 @@ from ridgeline.workload.liveness import storages
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-STATE, MASTER, COMPUTED, GRADIENT, OTHER, KEPT, BESIDE, SCATTERED, GATHERED, LATE = range(10)
-"""Columns of `held`. After KEPT: what an op of a unit's backward pass has beside what is kept of
-the unit, at most; the same with its gradients of weights; and with its weights, too. LATE: what is
-kept for gradients of weights."""
+STATE, MASTER, COMPUTED, GRADIENT, OTHER = range(5)
+EXPERT_STATE, EXPERT_COMPUTED, EXPERT_GRADIENT = range(5, 8)
+KEPT, BESIDE, SCATTERED, GATHERED, LATE = range(8, 13)
+"""Columns of `held`. EXPERT_...: how much of STATE and MASTER together, of COMPUTED and of GRADIENT
+is of experts that ranks share, and so held alike by fewer ranks than all else. After KEPT: what an
+op of a unit's backward pass has beside what is kept of the unit, at most; the same with its
+gradients of weights; and with its weights, too. LATE: what is kept for gradients of weights."""
 _KINDS = {Role.STATE: STATE, Role.WEIGHT_COPY: COMPUTED, Role.BUFFER: OTHER}
+_OF_EXPERTS = {
+    **{STATE: EXPERT_STATE, MASTER: EXPERT_STATE},
+    **{COMPUTED: EXPERT_COMPUTED, GRADIENT: EXPERT_GRADIENT},
+}
 _MOVING = frozenset({Role.ACTIVATION, Role.ACTIVATION_GRADIENT})
 
 
-def held_by_unit(graph: Graph, home: Ints, n_units: int, gradients: frozenset[str]) -> Floats:
-    """Return [units, 10] bytes, in full; sharding divides them later.
+def held_by_unit(
+    graph: Graph, home: Ints, n_units: int, gradients: dict[str, str], experts: frozenset[str]
+) -> Floats:
+    """Return [units, 13] bytes, in full; sharding divides them later.
 
     Parameters
     ----------
     home
         Unit of every op.
     gradients
-        Those of weights, that are handed to the updates.
+        Of every weight, the one that is handed to its update.
+    experts
+        Weights, and copies of them, of experts that ranks share.
     """
-    held = np.zeros((n_units, 10))
+    held = np.zeros((n_units, 13))
+    handed = frozenset(gradients.values())
+    of_experts = experts.union(gradients[w] for w in experts if w in gradients)
     once = [is_once(op, graph) for op in graph.ops]
-    _add_states(graph, home, gradients, once, held)
+    _add_states(graph, home, handed, of_experts, once, held)
     storage = storages(graph)
     keeper = _add_kept(graph, home, once, storage, held)
-    _add_beside(graph, home, gradients, once, storage, keeper, held)
+    _add_beside(graph, home, handed, once, storage, keeper, held)
     return held
 
 
 def _add_states(
-    graph: Graph, home: Ints, gradients: frozenset[str], once: list[bool], held: Floats
-) -> None:
+    graph: Graph, home: Ints, gradients: frozenset[str], of_experts: frozenset[str],
+    once: list[bool], held: Floats,
+) -> None:  # fmt: skip
     copied = {
         op.inputs[0]
         for op in graph.ops
@@ -68,6 +82,9 @@ def _add_states(
             if column is not None:
                 seen.add(name)
                 held[home[i], column] += tensor.bytes
+                updated = column == STATE and not of_experts.isdisjoint(op.inputs)
+                if (name in of_experts or updated) and column in _OF_EXPERTS:
+                    held[home[i], _OF_EXPERTS[column]] += tensor.bytes
 
 
 def _add_kept(

@@ -26,7 +26,8 @@ Ints = npt.NDArray[np.int64]
 ROUNDING = 1e-9  # relative: what sums in another order may differ by
 TOTALS = (
     *("forward", "backward", "weights", "accumulate", "energy", "path", "longest"),
-    *("state", "master", "computed", "gradient", "other", "kept"),
+    *("state", "master", "computed", "gradient", "other"),
+    *("expert_state", "expert_computed", "expert_gradient", "kept"),
 )
 
 
@@ -46,14 +47,14 @@ def totals(group: Group) -> Floats:
 
 
 @kernel
-def screen(group, known, micro_batches, stages, data, sharding, drains, spread, out):  # type: ignore[no-untyped-def]
+def screen(group, known, micro_batches, stages, data, expert, sharding, drains, spread, out):  # type: ignore[no-untyped-def]
     """Write the bounds of all plans into out [P, 3]: seconds, joules without idle power, bytes.
 
     Parameters
     ----------
     group, known
-        [P] row of `known` [G, 13] (`totals`) of each plan.
-    micro_batches, stages, data, sharding
+        [P] row of `known` [G, 16] (`totals`) of each plan.
+    micro_batches, stages, data, expert, sharding
         [P] of each plan.
     drains
         [P] whether a stage's last work of the step is a whole backward pass.
@@ -71,9 +72,10 @@ def screen(group, known, micro_batches, stages, data, sharding, drains, spread, 
             time_s = max(time_s, t[5] / (1.0 - (1.0 - 1.0 / m) ** k))
         out[i, 0] = time_s
         out[i, 1] = t[4] * m
-        held = t[7] / (d if s >= 1 else 1) + t[8] / (d if s >= 1 else 1)
-        held += t[9] / (d if s >= 3 else 1) + t[11]
+        more = expert[i] - 1  # ranks share experts with that many fewer
+        held = (t[7] + t[8] + more * t[12]) / d if s >= 1 else t[7] + t[8]
+        held += ((t[9] + more * t[13]) / d if s >= 3 else t[9]) + t[11]
         if m > 1:
-            held += t[10] / (d if s >= 2 else 1)
+            held += (t[10] + more * t[14]) / d if s >= 2 else t[10]
         # the fullest stage has at least the mean; least is kept where stages keep equally much
-        out[i, 2] = max((held + t[12]) / k, t[12] / spread[i])
+        out[i, 2] = max((held + t[15]) / k, t[15] / spread[i])

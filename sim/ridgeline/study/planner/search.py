@@ -39,7 +39,7 @@ from ridgeline.study.planner.space import (
     divisors,
     enumerate_plans,
 )
-from ridgeline.study.planner.staged import Staged, spread, staged
+from ridgeline.study.planner.staged import Shares, Staged, spread, staged
 from ridgeline.workload.model import Model, load_model
 
 _MOST_TRIED = 4  # plans for each one that may be replayed: some do not fit after all
@@ -93,7 +93,10 @@ class Searcher:
         """Return the group of a plan."""
         s = self.space
         recompute = RECOMPUTE_NAMES[int(s.recompute[i])]
-        return Key(int(s.micro_batch[i]), int(s.tensor[i]), bool(s.sequence[i]), recompute)
+        return Key(
+            int(s.micro_batch[i]), int(s.tensor[i]), bool(s.sequence[i]), recompute,
+            int(s.expert[i]),
+        )  # fmt: skip
 
     @cached_property
     def spread(self) -> Floats:
@@ -114,15 +117,15 @@ class Searcher:
         which
             [P] row of `known` of each.
         known
-            [G, 13] sums of each group (`totals`).
+            [G, 16] sums of each group (`totals`).
         """
         s = self.space
         out = np.empty((len(at), 3))
         names = [SCHEDULES[name] for name in SCHEDULE_NAMES]
         drains = np.array([not (one.splits_backward or one.interleaves) for one in names])
         screen(
-            which, known, s.micro_batches[at], s.pipeline[at], s.data[at], s.sharding[at],
-            drains[s.schedule[at]], self.spread[at], out,
+            which, known, s.micro_batches[at], s.pipeline[at], s.data[at], s.expert[at],
+            s.sharding[at], drains[s.schedule[at]], self.spread[at], out,
         )  # fmt: skip
         out[:, :2] *= 1 - ROUNDING
         return out
@@ -132,23 +135,24 @@ class Searcher:
 
         No device of a group that divides the ops has less than its share of anything.
         """
-        least = self.groups.held_undivided(key.micro_batch, key.recompute) / key.tensor
-        return np.concatenate((np.zeros(len(TOTALS) - len(least)), least))
+        least = self.groups.held_undivided(key.micro_batch, key.recompute, key.expert)
+        return np.concatenate((np.zeros(len(TOTALS) - len(least)), least / key.tensor))
 
     def sharpened(self, group: Group, i: int) -> Bound:
         """Bound one plan, its stages known."""
         s = self.space
-        data, tensor = int(s.data[i]), int(s.tensor[i])
+        shares = Shares(int(s.data[i]), int(s.expert[i]), int(s.sharding[i]))
+        tensor = int(s.tensor[i])
         cut = (self.key(i), int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]))
         if cut not in self.cuts:
             self.cuts[cut] = staged(group, SCHEDULE_NAMES[cut[1]], *cut[2:])
         most = group.largest + Plan.model_fields["bucket"].default
 
-        def byte_s(op: str) -> float:
-            return self.groups.byte_s(op, data, tensor, most)
+        def byte_s(op: str, along: str) -> float:
+            apart = tensor if along == "data" else tensor * shares.expert
+            return self.groups.byte_s(op, shares.data * tensor // apart, apart, most)
 
-        sharding = int(s.sharding[i])
-        return self.cuts[cut].bound(int(s.micro_batches[i]), data, sharding, byte_s)
+        return self.cuts[cut].bound(int(s.micro_batches[i]), shares, byte_s)
 
 
 def price_of(cluster: Cluster) -> float:
@@ -198,6 +202,7 @@ def searcher(
         tensors=[t for t in divisors(devices) if groups.divides(t)],
         max_stages=groups.max_stages,
         sequences=model.network.tokens_per_sample > 0,
+        experts=groups.expert_degrees(),
         precision=groups.precision,
     )
     return Searcher(model, cluster, devices, objective, space, groups)
@@ -249,8 +254,14 @@ class _Run:
         if not len(space):
             return
         code = np.ravel_multi_index(
-            (space.recompute, space.sequence, space.tensor, space.micro_batch),
-            (len(RECOMPUTE_NAMES), 2, one.devices + 1, space.global_batch + 1),
+            (space.expert, space.recompute, space.sequence, space.tensor, space.micro_batch),
+            (
+                int(space.expert.max()) + 1,
+                len(RECOMPUTE_NAMES),
+                2,
+                one.devices + 1,
+                space.global_batch + 1,
+            ),
         )
         _, first, which = np.unique(code, return_index=True, return_inverse=True)
         which = which.ravel()

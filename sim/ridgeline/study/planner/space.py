@@ -36,7 +36,7 @@ class Space:
     ----------
     global_batch
         Samples of one step.
-    data, tensor, pipeline, micro_batch, chunks, sharding
+    data, tensor, pipeline, micro_batch, chunks, expert, sharding
         [P] as in `Plan`.
     sequence
         [P] 1 where sequence parallelism is on.
@@ -51,6 +51,7 @@ class Space:
     pipeline: Ints
     micro_batch: Ints
     chunks: Ints
+    expert: Ints
     sharding: Ints
     sequence: Ints
     schedule: Ints
@@ -67,7 +68,9 @@ class Space:
     def only(self, dimension: str) -> Space:
         """Return the plans that use no other dimension than this: data, tensor or pipeline."""
         others = [
-            getattr(self, name) == 1 for name in ("data", "tensor", "pipeline") if name != dimension
+            getattr(self, name) == 1
+            for name in ("data", "tensor", "pipeline", "expert")
+            if name != dimension
         ]
         kept = np.logical_and.reduce(others)
         arrays = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -87,6 +90,7 @@ class Space:
             pipeline=int(self.pipeline[i]),
             micro_batch=int(self.micro_batch[i]),
             chunks=int(self.chunks[i]),
+            expert=int(self.expert[i]),
             sharding=int(self.sharding[i]),
             sequence=tensor if self.sequence[i] else 1,
             schedule=SCHEDULE_NAMES[int(self.schedule[i])],
@@ -107,6 +111,7 @@ def enumerate_plans(
     tensors: list[int],
     max_stages: int,
     sequences: bool,
+    experts: list[int],
     precision: str | None = None,
 ) -> Space:
     """List every plan that `Plan` allows on exactly so many devices.
@@ -119,6 +124,8 @@ def enumerate_plans(
         Parts that it can be cut into.
     sequences
         Whether the samples have positions that sequence parallelism can share.
+    experts
+        By how many ranks its experts can be shared.
     """
     rows: list[tuple[int, ...]] = []
     for tensor in tensors:
@@ -133,12 +140,13 @@ def enumerate_plans(
                     (data, tensor, pipeline, micro_batch, chunks, *more, schedule, recompute)
                     for schedule, chunks in pipes
                     for more in itertools.product(
+                        [e for e in experts if data % e == 0],
                         range(4) if data > 1 else (0,),
                         (0, 1) if sequences and tensor > 1 else (0,),
                     )
                     for recompute in range(len(RECOMPUTE_NAMES))
                 ]
-    columns = np.array(rows, np.int64).reshape(-1, 9).T
+    columns = np.array(rows, np.int64).reshape(-1, 10).T
     return Space(global_batch, precision, *cast("list[Ints]", list(columns)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,9 @@ from ridgeline.study.planner.group import (
 from ridgeline.study.planner.held import (
     BESIDE,
     COMPUTED,
+    EXPERT_COMPUTED,
+    EXPERT_GRADIENT,
+    EXPERT_STATE,
     GATHERED,
     GRADIENT,
     KEPT,
@@ -36,8 +40,27 @@ from ridgeline.study.planner.screen import ROUNDING, Bound
 Ints = npt.NDArray[np.int64]
 
 
-ByteTime = Callable[[str], float]
-"""Least seconds a byte of a collective between data-parallel ranks, by its name."""
+ByteTime = Callable[[str, str], float]
+"""Least seconds a byte of a collective, by its name and along which dimension it goes: between all
+data-parallel ranks ("data"), or between those that have the same experts ("beyond")."""
+
+
+class Shares(NamedTuple):
+    """Which ranks share what.
+
+    Attributes
+    ----------
+    data
+        Data-parallel ranks.
+    expert
+        How many of them share experts.
+    sharding
+        As in `Plan`.
+    """
+
+    data: int
+    expert: int
+    sharding: int
 
 
 @dataclass(frozen=True)
@@ -47,7 +70,7 @@ class Staged:
     Attributes
     ----------
     work, held
-        As `Group`, but by stage: [stages, 5]; [chunks, stages, 10].
+        As `Group`, but by stage: [stages, 5]; [chunks, stages, 13].
     begin
         [stages] when a stage can begin, if it then never waits for the one before.
     rest
@@ -66,20 +89,20 @@ class Staged:
     rest: tuple[tuple[int, float], ...]
     beside: Floats
 
-    def bound(self, micro_batches: int, data: int, sharding: int, byte_s: ByteTime) -> Bound:
+    def bound(self, micro_batches: int, shares: Shares, byte_s: ByteTime) -> Bound:
         """Return the bounds of one plan."""
         m, work = micro_batches, self.work
         passes = work[:, FORWARD] + work[:, BACKWARD]
-        added = work[:, ACCUMULATE] * (m - 1 if sharding < 2 else 0)
+        added = work[:, ACCUMULATE] * (m - 1 if shares.sharding < 2 else 0)
         busy = m * (passes + work[:, WEIGHT_GRADIENT]) + added
         least = float((self.begin + busy).max())
         hurried = m * passes if self.splits else busy
         for stage, rest_s in self.rest:
             least = max(least, float(self.begin[stage] + hurried[stage]) + rest_s)
-        if data > 1:
-            least = max(least, self._with_wire(busy, m, sharding, byte_s))
+        if shares.data > 1:
+            least = max(least, self._with_wire(busy, m, shares, byte_s))
         energy = float(work[:, ENERGY].sum()) * m
-        memory = self._memory(m, data, sharding)
+        memory = self._memory(m, shares)
         return Bound(least * (1 - ROUNDING), energy * (1 - ROUNDING), memory)
 
     @property
@@ -87,39 +110,55 @@ class Staged:
         """Whether gradients of weights wait."""
         return SCHEDULES[self.name].splits_backward and self.stages > 1
 
-    def _with_wire(self, busy: Floats, m: int, sharding: int, byte_s: ByteTime) -> float:
+    def _with_wire(self, busy: Floats, m: int, shares: Shares, byte_s: ByteTime) -> float:
         """Return the least time of gradients and weights on the network, beside what can hide them.
 
         What is sent at the end can only hide behind the backward pass of the last micro-batch, what
-        is gathered at the beginning behind the forward pass of the first.
+        is gathered at the beginning behind the forward pass of the first. One rank's collectives of
+        what experts hold and of all else go one after the other.
         """
         held, work = self.held.sum(axis=0), self.work
-        gradient, computed = held[:, GRADIENT], held[:, COMPUTED]
+        sharding = shares.sharding
+
+        def wire_s(op: str, column: int, of_experts: int) -> Floats:
+            every: Floats = (held[:, column] - held[:, of_experts]) * byte_s(op, "data")
+            if 1 < shares.expert < shares.data:
+                every = every + held[:, of_experts] * byte_s(op, "beyond")
+            return every
+
         chunked = self.chunks > 1
         # Without accumulation in front of the last one: it is part of what may hide.
         last = work[:, BACKWARD] + work[:, WEIGHT_GRADIENT] + work[:, ACCUMULATE]
         later = m * work[:, WEIGHT_GRADIENT]  # may all be at the end
         inner = np.maximum(busy - last * (m if chunked else 1) - later, 0.0)
+        sums = GRADIENT, EXPERT_GRADIENT
         if sharding == 0:
-            return float((self.begin + inner + gradient * byte_s("all-reduce")).max())
-        gathered = computed * byte_s("all-gather")
+            return float((self.begin + inner + wire_s("all-reduce", *sums)).max())
+        gathered = wire_s("all-gather", COMPUTED, EXPERT_COMPUTED)
+        sent = wire_s("reduce-scatter", *sums)
         if sharding == 1:
-            sent = gradient * byte_s("reduce-scatter")
             hidden = work[:, FORWARD] * (m if chunked else 1)
             beside = gathered + sent + np.maximum(inner - hidden, 0.0)
             return float(np.maximum(beside, self.begin + inner + sent).max())
         if sharding == 2:
-            return float((gathered + m * gradient * byte_s("reduce-scatter")).max())
-        return float((m * (2 * gathered + gradient * byte_s("reduce-scatter"))).max())
+            return float((gathered + m * sent).max())
+        return float((m * (2 * gathered + sent)).max())
 
-    def _memory(self, m: int, data: int, sharding: int) -> float:
+    def _memory(self, m: int, shares: Shares) -> float:
         """Return the least bytes of the fullest rank."""
         held = self.held.sum(axis=0)
-        states = held[:, OTHER] + (held[:, STATE] + held[:, MASTER]) / (data if sharding else 1)
-        states = states + held[:, COMPUTED] / (data if sharding == 3 else 1)
-        gradients = held[:, GRADIENT] / (data if sharding >= 2 else 1)
+        data, expert, sharding = shares
+        more = expert - 1  # ranks share experts with that many fewer
+
+        def share(whole: Floats, of_experts: int, least: int) -> Floats:
+            return (whole + more * held[:, of_experts]) / data if sharding >= least else whole
+
+        states = held[:, OTHER] + share(held[:, STATE] + held[:, MASTER], EXPERT_STATE, 1)
+        states = states + share(held[:, COMPUTED], EXPERT_COMPUTED, 3)
+        gradients = share(held[:, GRADIENT], EXPERT_GRADIENT, 2)
         each = in_flight(self.name, self.stages, m, self.chunks)
-        beside = self.beside[max(sharding - 1, 0) if data > 1 else 0]
+        # experts that no other rank has are not sharded
+        beside = self.beside[max(sharding - 1, 0) if data > expert else 0]
         fullest = states + (each * self.held[:, :, KEPT]).sum(axis=0) + beside
         if self.splits:  # each stage is as many gradients of weights late as there are before it
             late = np.minimum(np.arange(self.stages), m - each[0])

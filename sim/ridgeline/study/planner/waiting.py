@@ -1,0 +1,81 @@
+"""How long the ops of a network wait for the all-to-alls between ranks that share experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.study.planner.links import is_once
+from ridgeline.workload.graph import Graph, Op, Pass
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+def exchanges(op: Op) -> bool:
+    """Whether an op sends rows between ranks that share experts; other ops may run beside it."""
+    return op.kind in COLLECTIVES and ("dimension", "expert") in op.attrs
+
+
+def waits(
+    graph: Graph, home: Ints, time_s: Floats, added_s: Floats, sent: Mapping[int, float]
+) -> Floats:
+    """Return [ops, 2] least seconds that ops wait in the forward and in the backward pass.
+
+    An all-to-all begins when that is made which it sends, and ops go on beside it until the first
+    one that reads what it brings: that one waits for what is left of it. Those of one rank go one
+    after the other, so that their times less what runs beside each may be added up: what runs
+    beside two of them is taken off twice. Gradients of weights that read it do not count as the
+    first, as a schedule may put them off.
+
+    Parameters
+    ----------
+    home
+        [ops] unit of every op.
+    time_s, added_s
+        [ops] seconds of every op, or collective that no op runs beside, and of adding its gradients
+        to those of earlier micro-batches.
+    sent
+        Seconds of every all-to-all, by place.
+    """
+    found = np.zeros((len(graph.ops), 2))
+    for column, forward in enumerate((True, False)):
+        played = [i for i, op in enumerate(graph.ops) if _is_played(op, graph, forward)]
+        until = np.zeros(len(graph.ops) + 1)
+        until[np.array(played, np.int64) + 1] = (time_s + added_s)[played]
+        until = np.cumsum(until)
+        maker = {name: i for i in played for name in graph.ops[i].outputs}
+        for at, i in enumerate(played):
+            if i not in sent:
+                continue
+            op = graph.ops[i]
+            source = max((maker[name] for name in op.inputs if name in maker), default=i)
+            reader = _first_reader(graph, played[at + 1 :], op)
+            if reader is None or not home[source] == home[i] == home[reader]:
+                continue
+            own_s = 0.0 if source in sent else float(time_s[source])
+            beside_s = until[reader] - until[source] - own_s
+            found[reader, column] += max(0.0, sent[i] - float(beside_s))
+    return found
+
+
+def _is_played(op: Op, graph: Graph, forward: bool) -> bool:
+    """Whether an op is played in the forward, or in the backward pass of a micro-batch."""
+    if op.pass_ is Pass.UPDATE or is_once(op, graph):
+        return False
+    return (op.pass_ is Pass.FORWARD) is forward
+
+
+def _first_reader(graph: Graph, later: list[int], sent: Op) -> int | None:
+    """Return the first op that has to wait for what an all-to-all brings."""
+    brought = set(sent.outputs)
+    for i in later:
+        op = graph.ops[i]
+        if op.pass_ is Pass.WEIGHT_GRADIENT or exchanges(op):
+            continue
+        if not brought.isdisjoint(op.inputs):
+            return i
+    return None
