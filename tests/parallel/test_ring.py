@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from pods import write_pod
 
-from ridgeline.errors import ConfigError
+from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.parallel.divide import Division, divide
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.ring import HOP
+from ridgeline.report.as_execution import as_execution
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Graph, Pass
@@ -167,6 +168,11 @@ def test_two_blocks_are_held_instead_of_all() -> None:
     keys = [n for n in last if HOP in n and "rotary-key" in n and ".grad" not in n]
     held = [sum(first[n] <= i <= last[n] for n in keys) for i in range(len(graph.ops))]
     assert max(held) == 2
+
+
+def test_a_ring_is_no_collective_of_a_trace() -> None:
+    with pytest.raises(RidgelineError, match=r"no collective.*context_mode=gather"):
+        as_execution(step(2, fold=False))
 
 
 def test_what_can_not_be_a_ring_says_why() -> None:

@@ -29,13 +29,19 @@ def as_execution(result: Result) -> Execution:
     Raises
     ------
     RidgelineError
-        If ranks were folded (simulate with ``fold=False``), or there are more than `MAX_TASKS`.
+        If ranks were folded (simulate with ``fold=False``), there are more than `MAX_TASKS`, or
+        keys and values go round a ring, which is none of the collectives of a trace.
     """
     lowered = result.details.lowered
     if any(len(ranks) > 1 for ranks in lowered.classes):
         raise RidgelineError(
             "a trace has the tasks of every rank, but equal ranks were simulated once; use"
             " simulate(..., fold=False)"
+        )
+    if any(talk.op == "send-recv" for talk in lowered.talks.values()):
+        raise RidgelineError(
+            "a trace has no collective in which every rank sends to the next, as ring attention"
+            " does; use context_mode=gather"
         )
     return _Writer(result).write()
 

@@ -45,7 +45,6 @@ COLLECTIVES = (
     "all-to-all",
     "reduce-scatter",
     "barrier",
-    "send-recv",
 )
 """Names of collective operations; `Execution.op` is an index into them."""
 
