@@ -1,4 +1,4 @@
-"""Pages for people who know other simulators, and the gallery: commands run, pictures exist."""
+"""Pages that lead through commands, and the gallery: commands run, pictures exist."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ import pytest
 
 from ridgeline.cli import execute
 from ridgeline.parallel.plan import Plan
+from ridgeline.study.sweep import plain_rows
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ("from-scalesim.md", "from-astrasim.md", "from-calculon.md")
+QUESTION = "from-a-question-to-a-figure.md"
+PAGES = ("from-scalesim.md", "from-astrasim.md", "from-calculon.md", QUESTION, "sweeps.md")
+MEMORY, ARRAYS = "cluster.device.memory.hbm", "cluster.device.engines.mxu.array"
 sys.path.insert(0, str(ROOT / "notebooks"))
 import run as runner  # noqa: E402
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_all_commands_of_a_page_run_in_order(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(DOCS / "examples", tmp_path / "docs" / "examples")
     monkeypatch.chdir(tmp_path)
@@ -31,7 +34,11 @@ def test_all_commands_of_a_page_run_in_order(
     commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ridgeline ")]
     assert len(commands) >= 3
     for command in commands:
-        assert execute(shlex.split(command)[1:]) == 0, command
+        words, _, target = command.partition(" > ")
+        assert execute(shlex.split(words)[1:]) == 0, command
+        printed = capsys.readouterr().out
+        if target:
+            Path(target).write_text(printed, encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -78,3 +85,42 @@ def test_what_the_page_on_calculon_says_is_printed(capsys: pytest.CaptureFixture
     printed = re.search(r"step time\s+([\d.]+) s", capsys.readouterr().out)
     assert printed is not None
     assert round(float(printed[1]), 1) == float(said[1])
+
+
+def test_the_study_of_the_question_is_the_file_and_its_table_what_is_simulated(
+    tmp_path: Path,
+) -> None:
+    text = (DOCS / QUESTION).read_text("utf-8")
+    study = DOCS / "examples" / "double.yaml"
+    file = "".join(s for s in study.read_text("utf-8").splitlines(True) if s[0] != "#")
+    assert f"```yaml\n{file}```" in text
+    printed = {
+        (bandwidth, int(count)): [int(cell) for cell in cells.split("|")]
+        for bandwidth, count, cells in re.findall(r"^\| (\d+ GB/s) \| (\d) \| (.*) \|$", text, re.M)
+    }
+    assert execute(["sweep", str(study), "--output", str(tmp_path / "rows.csv")]) == 0
+    simulated: dict[tuple[str, int], list[int]] = {}
+    for row in plain_rows(str(tmp_path / "rows.csv")):
+        machine = row[f"{MEMORY}.bandwidth"], int(row[f"{ARRAYS}.count"])
+        simulated.setdefault(machine, []).append(round(row["samples_per_s"]))
+    assert printed == simulated
+    gains = re.findall(r"(\d+) % and\s(?:twice the arrays )?(\d+) %", text)
+    assert len(gains) == 2  # with one sequence a step, and with the most
+    for at, gain in zip((0, -1), gains, strict=True):
+        changes = (("1800 GB/s", 4), ("900 GB/s", 8))
+        got = [simulated[change][at] / simulated["900 GB/s", 4][at] - 1 for change in changes]
+        assert [int(percent) / 100 for percent in gain] == pytest.approx(got, abs=0.03)
+
+
+def test_the_figures_of_shipped_studies_are_drawn_as_the_page_on_sweeps_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (DOCS / "sweeps.md").read_text("utf-8")
+    rows = re.findall(r"^\| \[`([\w-]+)\.yaml`\].*<br>`(ridgeline plot .*)` \|", text, re.M)
+    assert len(rows) == 6
+    monkeypatch.chdir(tmp_path)
+    for name, command in rows:
+        study = DOCS / "examples" / f"{name}.yaml"
+        assert execute(["sweep", str(study), "--output", f"{name}.csv"]) == 0
+        assert execute(shlex.split(command)[1:]) == 0
+        assert Path(f"{name}.png").stat().st_size > 0

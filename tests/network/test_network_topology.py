@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.network import Topology, from_cluster, from_text
 from ridgeline.network.inline import INLINE
+from ridgeline.network.where import topology_of
 
 
 def kinds(topology: Topology) -> Counter[str]:
@@ -179,3 +182,39 @@ def test_catalogue_machines_have_the_links_of_the_cube_mesh(
     check_arrays(topology)
     nvlinks = [i for i, kind in enumerate(topology.link_class) if kind.startswith("nvlink")]
     assert topology.count[nvlinks].sum() == 2 * links
+
+
+@pytest.mark.parametrize(
+    ("short", "plain"),
+    [
+        ("Torus2D(3, 5, 25 GB/s, 1 us)", "Torus(3x5, 25 GB/s, 1 us)"),
+        ("Torus3D(2x3x4, 25 GB/s, 1 us)", "Torus(2x3x4, 25 GB/s, 1 us)"),
+        ("Mesh1D(5, 25 GB/s, 1 us)", "Mesh(5, 25 GB/s, 1 us)"),
+        ("Dragonfly+(2, 2, 2, 1, 25 GB/s, 1 us)", "DragonflyPlus(2, 2, 2, 1, 25 GB/s, 1 us)"),
+    ],
+)
+def test_names_that_say_their_dimensions(short: str, plain: str) -> None:
+    one, other = from_text(short), from_text(plain)
+    assert (one.shape, one.n_links) == (other.shape, other.n_links)
+    assert (one.source == other.source).all()
+    assert (one.target == other.target).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Torus3D(3x5, 25 GB/s, 1 us)", "Torus3D has 3 extents, found '3x5'"),
+        ("Ring(7, 25 GB/s, 1 us", "is not an inline topology"),
+        ("Ring(8)_Switch(16)", "found 1 argument"),
+        ("Torus2E(3, 5, 25 GB/s, 1 us)", "no inline topology is called 'Torus2E'"),
+    ],
+)
+def test_inline_text_that_is_wrong_is_not_taken_for_a_file(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        topology_of(text)
+
+
+def test_a_file_may_have_parentheses_in_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "my(1).yaml"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        topology_of(str(path))

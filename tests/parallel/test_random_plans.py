@@ -51,7 +51,8 @@ norm: rms-norm
 positions: rotary
 tied: false
 """
-MODELS = ("decoder", "mixture", "mlp", "resnet18")
+FUSED = DECODER.replace("bias: true}", "bias: true, kernel: flash}")
+MODELS = ("decoder", "fused", "mixture", "mlp", "resnet18")
 DEGREES = st.sampled_from((1, 1, 2, 2, 4))
 
 
@@ -62,7 +63,7 @@ def cluster() -> Cluster:
 
 @functools.cache
 def model(name: str) -> Model:
-    text = {"decoder": DECODER, "mixture": MIXTURE}.get(name)
+    text = {"decoder": DECODER, "fused": FUSED, "mixture": MIXTURE}.get(name)
     if text is None:
         return load_model(name)
     path = FOLDER / f"{name}.model.yaml"
@@ -83,6 +84,7 @@ def fields(draw: st.DrawFn) -> dict[str, Any]:
         "data": data,
         "tensor": tensor,
         "context": context,
+        "context_mode": draw(st.sampled_from(("gather", "ring"))) if context > 1 else "gather",
         "pipeline": pipeline,
         "micro_batch": micro_batch,
         "global_batch": data * micro_batch * micro_batches,

@@ -7,6 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
 
@@ -20,8 +22,30 @@ def rounded(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def brief(value: Any) -> str:
+    """Write a value of a row, a number or the number of a quantity with at most six digits."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    number, space, unit = str(value).partition(" ")
+    try:
+        return f"{float(number):.6g} {unit}" if space else number
+    except ValueError:
+        return str(value)
+
+
 def console() -> Console:
     """Return a console that uses the width of the terminal, or 100 columns into a pipe."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+
+
+def headings(paths: Sequence[str]) -> list[str]:
+    """Return the fewest last parts of each dotted path that no other of them ends in."""
+    made = []
+    for path in paths:
+        parts = path.split(".")
+        ends = (".".join(parts[-n:]) for n in range(1, len(parts)))
+        others = [f".{other}" for other in paths if other != path]
+        made.append(next((e for e in ends if not any(o.endswith(f".{e}") for o in others)), path))
+    return made

@@ -120,7 +120,8 @@ def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: s
     axes["by"] = several[0] if several else None
     names = {key: resolve(name, rows[0]) for key, name in axes.items() if name is not None}
     if by is not None and len(several) > 1:
-        names["by"] = " and ".join(part.rpartition(".")[2] for part in several)
+        *first, last = (part.rpartition(".")[2] for part in several)
+        names["by"] = f"{', '.join(first)} and {last}"
         rows = [{**row, names["by"]: ", ".join(str(row[c]) for c in several)} for row in rows]
     draw = ROW_FIGURES[kind]
     drawn: Axes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ridgeline.cli.output import console, print_json
+from ridgeline.cli.output import brief, console, headings, print_json
 from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
@@ -133,12 +133,13 @@ def _print_rows(rows: list[dict[str, Any]], fields: list[str], output: str | Non
 
     table = plain_table(
         {
-            **{_heading(name): "left" for name in fields},
+            **dict.fromkeys(headings(fields), "left"),
             **{heading: "right" for heading, _ in _SHOWN.values()},
         }
     )
+    table.collapse_padding = True
     for row in rows[:_SHOWN_ROWS]:
-        varied = [str(row[name]) for name in fields]
+        varied = [brief(row[name]) for name in fields]
         if row["error"]:
             table.add_row(*varied, "failed", style="red")
         else:
@@ -159,8 +160,3 @@ def _print_failed(rows: list[dict[str, Any]], fields: list[str]) -> int:
     if len(failed) > _SHOWN_ROWS:
         print(f"ridgeline: and {len(failed) - _SHOWN_ROWS} more failed", file=sys.stderr)
     return FAILED_STATUS if failed else 0
-
-
-def _heading(path: str) -> str:
-    """Return the last two parts of a dotted path: enough to tell columns apart, and narrow."""
-    return ".".join(path.split(".")[-2:])

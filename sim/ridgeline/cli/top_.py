@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from ridgeline.cli.output import console, print_json
+from ridgeline.cli.output import brief, console, headings, print_json
 from ridgeline.cli.whole import Whole
 
 
@@ -51,9 +51,10 @@ def print_best(best: list[dict[str, Any]], rows: list[dict[str, Any]], by: list[
 
     varied = varied_columns(rows)
     shown = [*varied, *(name for name in by if name not in varied)]
-    table = plain_table({name: "left" if name in varied else "right" for name in shown})
+    chosen_by = dict.fromkeys(shown[len(varied) :], "right")
+    table = plain_table({**dict.fromkeys(headings(varied), "left"), **chosen_by})
     for row in best:
-        table.add_row(*(_cell(row.get(name)) for name in shown))
+        table.add_row(*(brief(row.get(name)) for name in shown))
     console().print(table)
     console().print(f"{len(best)} of {len(rows)} rows")
 
@@ -63,7 +64,3 @@ def varied_columns(rows: list[dict[str, Any]]) -> list[str]:
     names = list(rows[0]) if rows else []
     varied = names[: names.index("step_time_s")] if "step_time_s" in names else []
     return [name for name in varied if len({row.get(name) for row in rows}) > 1]
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

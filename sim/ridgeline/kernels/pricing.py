@@ -37,6 +37,7 @@ from ridgeline.kernels.traffic import (
 )
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Gemm, Graph, Op
+from ridgeline.workload.ops.attention import OFF_DIAGONAL
 
 # Frameworks do elementwise arithmetic in fp32 registers whatever the storage format is (PyTorch's
 # "opmath" type of half and bfloat16 tensors is float).
@@ -302,11 +303,14 @@ def unmasked(op: Op) -> float:
     """Share of the tiles of scores that fused attention computes: none that a causal mask hides.
 
     Of `t` columns of tiles a row of tiles at place i needs i, so (t + 1) / 2 on average (Dao,
-    FlashAttention-2, 2023, arXiv:2307.08691, Section 3.1, "causal masking"). Separate ops compute
-    all scores.
+    FlashAttention-2, 2023, arXiv:2307.08691, Section 3.1, "causal masking"). Where positions lie in
+    a zig-zag, tiles off the diagonal are hidden whole: half of them. Separate ops compute all
+    scores.
     """
     if op.kind != "flash-attention" or not dict(op.attrs).get("causal"):
         return 1.0
+    if (OFF_DIAGONAL, 1) in op.attrs:
+        return 0.5
     assert isinstance(op.loops, Gemm)
     tiles = math.ceil(op.loops.n / _ATTENTION_TILE)
     return (tiles + 1) / (2 * tiles)

@@ -1,4 +1,4 @@
-"""Divide a graph along all dimensions of a plan: experts, positions, features, samples."""
+"""Divide a graph along all dimensions of a plan: positions, experts, features, samples."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ridgeline.errors import ConfigError
 from ridgeline.parallel.choice import BySamples
 from ridgeline.parallel.experts import with_experts
 from ridgeline.parallel.layers import LayerDegrees, levels, parse_rules
+from ridgeline.parallel.ring import with_rings
 from ridgeline.parallel.shard import shard
 from ridgeline.workload.graph import Graph, Role
 
@@ -22,6 +23,8 @@ class Division:
         What a device computes while its tensor-parallel group moves one byte.
     layers
         Rules that cover all layers, of the widest plan (`Plan.widest`); empty: all are alike.
+    ring
+        Keys and values go round the devices of "context" (`ring`); else they are gathered.
     """
 
     expert: int = 1
@@ -30,6 +33,7 @@ class Division:
     sequence: bool = False
     flops_per_byte: float = 1.0
     layers: str = ""
+    ring: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +67,10 @@ def divide(graph: Graph, division: Division) -> Divided:
     ConfigError
         If the graph can not be divided so.
     """
-    graph = with_experts(graph, division.expert)
     graph = shard(graph, division.context, dimension="context").graph
+    if division.ring:
+        graph = with_rings(graph, division.context)
+    graph = with_experts(graph, division.expert)  # of the rows of a device's own positions
     if division.layers:
         return _by_layers(graph, division)
     found = shard(

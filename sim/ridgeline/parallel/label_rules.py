@@ -288,7 +288,7 @@ def cut(op: Op, tensors: Tensors) -> Signature:
     return Signature((labels,), (labels,))
 
 
-@rule("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
+@rule("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv")
 def moved(op: Op, tensors: Tensors) -> Signature:
     """Move along other dimensions of the plan; dimensions that stay as they are can be divided.
 

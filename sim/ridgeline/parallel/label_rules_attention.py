@@ -45,6 +45,13 @@ def flash(op: Op, tensors: Tensors) -> Signature:
     )
 
 
+@rule("merge-attention")
+def merge(op: Op, tensors: Tensors) -> Signature:
+    """Two times y [b, s, H], sums [b, H, s] -> both of one."""
+    both = (("b", "s", "H"), ("b", "H", "s"))
+    return Signature(both * 2, both, {"H": tensors[op.outputs[1]].shape[1]})
+
+
 @rule("rotary")
 def rotary(op: Op, tensors: Tensors) -> Signature:
     """X [b, s, heads x size], angles [s, size]."""

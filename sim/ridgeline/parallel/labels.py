@@ -25,7 +25,9 @@ Labels = tuple[str, ...]
 Tensors = Mapping[str, Tensor]
 
 _GRADIENT = re.compile(r"(\.grad(\.\d+)?|\.unscaled)+$")
-_MOVED = re.compile(r"(\.(all-gather|all-reduce|reduce-scatter|all-to-all|slice)(\.\d+)?)+$")
+_MOVED = re.compile(
+    r"(\.(all-gather|all-reduce|reduce-scatter|all-to-all|send-recv|slice)(\.\d+)?)+$"
+)
 _GRADIENT_OP = re.compile(r"\.(input|weight)-gradient(\.\d+)?$")
 
 

@@ -109,7 +109,13 @@ def lower(
     mesh = Mesh.of(plan)
     flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
     division = Division(
-        plan.expert, plan.context, plan.tensor, plan.sequence > 1, flops_per_byte, plan.layers
+        plan.expert,
+        plan.context,
+        plan.tensor,
+        plan.sequence > 1,
+        flops_per_byte,
+        plan.layers,
+        plan.context_mode == "ring",
     )
     copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
     sharded, local = _local(Same(graph), division, plan.recompute, copied)

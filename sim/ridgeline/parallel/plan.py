@@ -70,6 +70,9 @@ class Plan(Strict):
     or on, which is the degree of `tensor`."""
     context: int = Field(default=1, ge=1, le=10**6)
     """Devices that share the positions of every sequence, with all weights on each."""
+    context_mode: Literal["gather", "ring"] = "gather"
+    """How attention gets the keys and values of other devices' positions: gathered before it, or
+    block by block while it computes with another (ring attention, `parallel.ring`)."""
     pipeline: int = Field(default=1, ge=1, le=10**6)
     """Stages that the layers are cut into."""
     chunks: int = Field(default=1, ge=1, le=10**4)
@@ -163,8 +166,6 @@ class Plan(Strict):
             raise ValueError(
                 f"expert={self.expert} must divide data={self.data}, whose ranks share the experts"
             )
-        if self.expert > 1 and self.context > 1:
-            raise ValueError(f"expert={self.expert} is not modelled together with context")
         if self.layers:
             self._check_layers()
         if self.sequence == 0:

@@ -76,7 +76,9 @@ def with_recompute(
         return graph
     if mode in {"full", "selective"}:
         blocks = forward_blocks(graph) if mode == "full" else attention_cores(graph)
-        return recompute_blocks(graph, blocks)
+        changed = recompute_blocks(graph, blocks)
+        # Inputs of blocks that are wider than what the blocks keep: nothing is won by it.
+        return graph if changed.activation_bytes > graph.activation_bytes else changed
     if mode == "alternate":
         blocks = forward_blocks(graph)
         return recompute_blocks(graph, blocks, kept=every_other(graph, blocks))

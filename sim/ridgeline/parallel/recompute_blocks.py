@@ -21,6 +21,7 @@ Block = tuple[int, ...]
 
 _MOST = 0.8  # of the contractions of something must be in its numbered parts for these to be blocks
 
+_FUSED = frozenset({"flash-attention", "merge-attention"})
 _FEW = 8  # contractions of a network that is too small to be cut evenly
 
 
@@ -58,7 +59,7 @@ def every_other(graph: Graph, blocks: Iterable[Block]) -> frozenset[str]:
         ops = [graph.ops[i] for i in block]
         products = [op for op in ops if op.loops is not None and _reads_weights(graph, op)]
         kept.update([name for op in products for name in op.outputs][::2])
-        kept.update(name for op in ops if op.kind == "flash-attention" for name in op.outputs)
+        kept.update(name for op in ops if op.kind in _FUSED for name in op.outputs)
     return frozenset(kept)
 
 

@@ -60,7 +60,7 @@ from ridgeline.workload.builder import settle
 from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
 
 _HEADS = frozenset({"heads", "kv-heads"})
-COLLECTIVES = frozenset({"all-reduce", "reduce-scatter", "all-gather", "all-to-all"})
+COLLECTIVES = frozenset({"all-reduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv"})
 """Kinds of the ops that are put in; their attribute "dimension" says between which devices."""
 
 

@@ -23,6 +23,7 @@ from ridgeline.parallel.layers import kind_of
 from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.offload import COPIES, Copying
 from ridgeline.parallel.prices import OpenRows
+from ridgeline.parallel.ring import HOP
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.sums import adds, casts, sum_bytes
 from ridgeline.parallel.wires import Talk, Wires
@@ -194,7 +195,7 @@ class Writer:
             if op.kind in COLLECTIVES:
                 sources = [made[name] for name in op.inputs if name in made] or [tuple(chain)]
                 blocks = kind_of(str(dict(op.attrs)["dimension"])) in self.blocking
-                if blocks:
+                if blocks or op.kind == HOP:  # which fills the buffer of the step before
                     sources.append(tuple(chain))
                 sources += [(place,) * size for place in before]
                 there = self._collective_op(block, team, op, sources, changes)

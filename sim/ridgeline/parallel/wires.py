@@ -30,7 +30,13 @@ _FEW_LINKS = 64  # a machine of so few links is not reduced to one node
 _FULLER = 1 + 1e-9
 PROBE_BYTES = 64e6
 """A collective that is long enough for its bandwidth."""
-_MEMORY_PASSES = {"all-reduce": (2, 0), "all-to-all": (2, 0), "send": (2, 0), "copy": (1, 0)}
+_MEMORY_PASSES = {
+    "all-reduce": (2, 0),
+    "all-to-all": (2, 0),
+    "send-recv": (2, 0),
+    "send": (2, 0),
+    "copy": (1, 0),
+}
 """Far-memory bytes of all members, over the size: (for each member, once); others (1, 1)."""
 
 

@@ -77,7 +77,7 @@ def timeline(result: Result, ax: Axes) -> str:
         columns=4 if len(handles) <= 4 else 3,
     )
     names = [program.stream_names[stream].rpartition("/")[2] for stream in streams]
-    ax.set_yticks(range(len(streams)), names)
+    ax.set_yticks(range(len(streams)), [name.replace("-to-", "\nto ") for name in names])
     ax.set_ylim(len(streams) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)
     ax.set_xlim(0, played.makespan_s * 1e3 or 1.0)

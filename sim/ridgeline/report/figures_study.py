@@ -51,11 +51,11 @@ def unit_of(column: str) -> tuple[str, float]:
 def axis_label(column: str, rows: Sequence[Row]) -> str:
     """Return the name of a column with its unit, as it stands at an axis."""
     unit, _ = unit_of(column)
-    if not unit and isinstance(first := rows[0].get(column), str):
+    if column.endswith("_per_s"):
+        unit = f"{words(column.rpartition('.')[2].removesuffix('_per_s'))}/s"
+    elif not unit and isinstance(first := rows[0].get(column), str):
         unit = _si_unit(first)
-    parts = [_without_unit(part) for part in column.split(".")[-2:]]
-    name = words(" ".join(parts))
-    return f"{name} ({unit})" if unit else name
+    return f"{_name(column)} ({unit})" if unit else _name(column)
 
 
 def curve(
@@ -81,17 +81,13 @@ def curve(
         spread = [_number(row, x) for row in rows]
         if min(spread) > 0 and max(spread) >= 20 * min(spread):
             axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
         axes.set_ylim(bottom=0)
         axes.set_xlabel(axis_label(x, rows))
         axes.set_ylabel(axis_label(y, rows))
         handles = axes.get_lines() if by is not None else []
-        head(
-            axes,
-            f"{words(y)} over {words(x.rsplit('.', maxsplit=1)[-1])}",
-            list(handles),
-            columns=4,
-        )
-        lines = "" if by is None else f"A line for each {words(by)}. "
+        head(axes, f"{_name(y).capitalize()} over {_name(x)}", list(handles), columns=4)
+        lines = "" if by is None else f"A line for each {_name(by)}. "
         return f"{lines}{len(rows)} points; the vertical axis begins at 0."
 
     return sheet(_SPACE, draw, stamp(rows), ax)
@@ -163,7 +159,7 @@ def bars(rows: Sequence[Row], kind: str, by: str | None = None, ax: Axes | None 
         axes.set_xlim(left=0)
         axes.set_xlabel(f"{group.partition('_')[0]} ({unit})")
         head(axes, title, shown, columns=2)
-        of = "" if by is None else f" A bar for each {words(by)}."
+        of = "" if by is None else f" A bar for each {_name(by)}."
         return f"Parts add up to the total; the axis begins at 0.{of}"
 
     return sheet((2.6 + 0.2 * len(rows), 2.0, 1.0, 1.15), draw, stamp(rows), ax)
@@ -230,10 +226,16 @@ def _number(row: Row, column: str) -> float:
     return float(text) if unit else quantity(text)
 
 
+def _name(column: str) -> str:
+    """Return what a column is, without the letters that stand for its unit."""
+    if column.endswith("_per_s"):
+        return "throughput"
+    parts = column.removeprefix("plan.").split(".")[-2:]
+    return words(" ".join(_without_unit(part) for part in parts))
+
+
 def _without_unit(part: str) -> str:
-    """Leave out the letters that the unit in brackets says again."""
-    ending = next((end for end, _, _ in _UNITS if part.endswith(end)), "")
-    return part if ending == "_per_s" else part.removesuffix(ending)
+    return part.removesuffix(next((end for end, _, _ in _UNITS if part.endswith(end)), ""))
 
 
 def _si_unit(text: str) -> str:

@@ -45,6 +45,7 @@ COLLECTIVES = (
     "all-to-all",
     "reduce-scatter",
     "barrier",
+    "send-recv",
 )
 """Names of collective operations; `Execution.op` is an index into them."""
 

@@ -272,6 +272,9 @@ def _additive_gradient(g: GradientBuilder, op: Op) -> None:
     g.derive(ADDITIVE, op, op.inputs, (dy, *op.inputs), flops=flops)
 
 
+OFF_DIAGONAL = "off-diagonal"
+"""Attribute of fused attention to keys of other devices: with a causal mask half of it is hidden,
+without a diagonal (`ridgeline.parallel.ring`)."""
 SCORES = register(OpKind("attention-scores", _scores_gradient))
 PRODUCT = register(OpKind("matmul", _scores_gradient))  # of any two activations
 CONTEXT = register(OpKind("attention-context", _context_gradient))
@@ -289,6 +292,13 @@ FLASH = register(
         _flash_gradient,
         Cost(6, "score", "as softmax, and dropout; rescaling of partial rows is not counted"),
         Cost(6, "score", "p again: scale, subtract, exp; ds = p (dp - sum of dy y), scale"),
+    )
+)
+MERGE = register(
+    OpKind(
+        "merge-attention",
+        None,
+        Cost(3, "output element", "both parts times what their row sums weigh, added"),
     )
 )
 ROTARY = register(
