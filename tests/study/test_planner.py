@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.planner import search
-from ridgeline.study.planner.found import pareto
+from ridgeline.study.planner.found import Objective, Replay, pareto
+from ridgeline.study.planner.group import BACKWARD, FORWARD
+from ridgeline.study.planner.groups import Key
 from ridgeline.study.planner.screen import totals
 from ridgeline.study.planner.search import Searcher, searcher
 from ridgeline.workload.model import Model, load_model
@@ -39,6 +42,7 @@ tied: false
 """
 MIXTURES = {
     "alone": "layers: 7\nmixture: {experts: 12, top_k: 2, width: 1024}\n",
+    "small": "layers: 1\nmixture: {experts: 6, top_k: 2, width: 4096}\n",
     "beside": "layers: 3\nmixture: {experts: 8, top_k: 3, width: 256, shared: 1}\n",
 }
 MIXED = (
@@ -73,7 +77,7 @@ def test_no_bound_is_above_the_engine(case: int, data: st.DataObject) -> None:
     check_bounds(prepared(case), data)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, len(MIXED) - 1), st.data())
 def test_no_bound_of_shared_experts_is_above_the_engine(case: int, data: st.DataObject) -> None:
     check_bounds(mixed(case), data)
@@ -109,6 +113,16 @@ def check_bounds(one: Searcher, data: st.DataObject) -> None:
     [(("mlp", "selene-a100", 64, 2), "time"), (("mlp", "dgx1-v100", 2, 4), "energy")],
 )
 def test_the_answer_is_the_optimum_of_all_replays(case, objective) -> None:  # type: ignore[no-untyped-def]
+    check_optimum(case, objective)
+
+
+def test_the_optimum_of_a_mixture_shares_its_experts() -> None:
+    case = (mixture("small"), "superpod-h100", 2, 2)
+    assert set(searcher(*case).space.expert.tolist()) == {1, 2}
+    assert check_optimum(case, "time").plan.expert == 2
+
+
+def check_optimum(case: Any, objective: Objective) -> Replay:
     one = searcher(*case, objective=objective)
     everything = []
     for i in range(len(one.space)):
@@ -123,6 +137,7 @@ def test_the_answer_is_the_optimum_of_all_replays(case, objective) -> None:  # t
     assert found.gap == 0.0
     front = pareto(tuple(everything))
     assert found.best.step_time_s in [r.step_time_s for r in front] or objective != "time"
+    return found.best
 
 
 def test_a_limit_leaves_a_gap_that_covers_the_optimum() -> None:
@@ -151,17 +166,43 @@ def test_no_plan_that_fits_is_dropped() -> None:
     assert found > 0
 
 
-def test_few_layers_price_the_whole() -> None:
-    few, whole = searcher("gpt2", "selene-a100", 4, 8), searcher("gpt2", "selene-a100", 4, 8)
+@pytest.mark.parametrize("case", [("gpt2", "selene-a100", 4, 8), ("alone", "selene-a100", 8, 8)])
+def test_few_layers_price_the_whole(case) -> None:  # type: ignore[no-untyped-def]
+    name, *more = case
+    model = mixture(name) if name in MIXTURES else name
+    few, whole = searcher(model, *more), searcher(model, *more)
     assert few.groups.few is not None
     whole.groups.few = None
-    for i in range(0, len(few.space), len(few.space) // 6):
-        a, b = few.groups.group(few.key(i)), whole.groups.group(few.key(i))
+    for key in sorted({few.key(i) for i in range(len(few.space))})[3::24]:
+        a, b = few.groups.group(key), whole.groups.group(key)
         assert a is not None
         assert b is not None
         np.testing.assert_allclose(a.work, b.work, rtol=1e-12)
         np.testing.assert_array_equal(a.held, b.held)
         np.testing.assert_allclose(a.around, b.around, rtol=1e-12)
+        known = (key.micro_batch, key.recompute, key.expert)
+        held = [one.groups.held_undivided(*known) for one in (few, whole)]
+        np.testing.assert_allclose(*held, rtol=1e-12)
+
+
+def test_experts_are_shared_by_ranks_that_divide_them_and_the_data() -> None:
+    space = mixed(0).space
+    assert set(space.expert.tolist()) == {1, 2, 3, 4, 6, 12}
+    assert not (space.data % space.expert).any()
+    for dimension in ("data", "tensor", "pipeline"):
+        assert (space.only(dimension).expert == 1).all()
+    assert (prepared(0).space.expert == 1).all()
+
+
+def test_a_stage_waits_for_what_no_op_runs_beside() -> None:
+    """Experts on other nodes: all-to-alls longer than what hides them count in the bound."""
+    one = mixed(0)
+    whole = Key(1, 1, False, "none", 1)
+    alone, shared = one.groups.group(whole), one.groups.group(whole._replace(expert=12))
+    assert alone is not None
+    assert shared is not None
+    assert shared.work[:, FORWARD].sum() > alone.work[:, FORWARD].sum()
+    assert shared.work[:, BACKWARD].sum() > alone.work[:, BACKWARD].sum()
 
 
 def test_the_screen_takes_a_hundred_thousand_plans_a_second() -> None:

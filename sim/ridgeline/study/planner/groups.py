@@ -8,6 +8,7 @@ layers is priced by a few of them, where that gives the FLOPs and the bytes of t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
-from ridgeline.parallel.stages import units
+from ridgeline.parallel.stages import Unit, units
 from ridgeline.parallel.sums import casts, sum_bytes
 from ridgeline.parallel.wires import Wires
 from ridgeline.study.planner.group import (
@@ -73,7 +74,7 @@ class Groups:
         far = self.prices.accounts[cluster.device.far_memory]
         self.wires = Wires(builder, self.topology, far, merge=True)
         self._groups: dict[Key, Group | None] = {}
-        self._sharded: dict[tuple[Key, bool], Sharded | None] = {}
+        self._sharded: dict[tuple[Key, bool], Sharded] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
         self._held: dict[tuple[int, Mode, int], Floats] = {}
         self._energies: dict[int, float] = {}  # by identity; `prices` keeps the prices alive
@@ -100,15 +101,15 @@ class Groups:
     def _undivided(self, micro_batch: int, recompute: Mode, expert: int) -> Floats:
         known = (micro_batch, recompute, expert)
         if known not in self._held:
-            model = self.few or self.model
-            graph = with_experts(model.training(micro_batch, self.precision), expert)
-            graph = with_recompute(graph, recompute)
-            parts = units(graph)
-            home = np.zeros(len(graph.ops), np.int64)
-            for u, unit in enumerate(parts):
-                home[list(unit.ops)] = u
+
+            def made(model: Model) -> Graph:
+                graph = with_experts(model.training(micro_batch, self.precision), expert)
+                return with_recompute(graph, recompute)
+
+            graph, parts, at = self._told(made)
+            home = _homes(graph, parts)
             held = _held(graph, home, len(parts), expert)[:, : KEPT + 1]
-            self._held[known] = self._whole(held).sum(axis=0)
+            self._held[known] = self._whole(held, at).sum(axis=0)
         return self._held[known]
 
     @property
@@ -172,55 +173,65 @@ class Groups:
         same = all(w == p + more * (p - o) for w, p, o in zip(whole, part, one, strict=True))
         return few if same else None
 
-    def _expanded(self, per_unit: Floats, few: int, more: int) -> Floats:
-        """Repeat a layer in the middle of [U, ...] so often."""
-        middle = (len(per_unit) - few) // 2
-        layer = per_unit[middle : middle + few]
-        return np.concatenate((per_unit[:middle], *[layer] * more, per_unit[middle:]))
+    def _told(self, made: Callable[[Model], Graph]) -> tuple[Graph, tuple[Unit, ...], int]:
+        """Return a graph that tells of the model, its units, and where a layer is to be repeated.
 
-    def _whole(self, per_unit: Floats) -> Floats:
-        """Return [U, ...] of the model, of what is known of the one with few layers."""
-        if self.few is None or self._per_layer is None:
+        That of few layers, if one of them is as the one before it; else that of all, and 0.
+        """
+        if self.few is not None:
+            graph = made(self.few)
+            parts = units(graph)
+            kinds = [[graph.ops[i].kind for i in part.ops] for part in parts]
+            layer = self._per_layer
+            for at in range(layer, len(parts) - layer + 1):
+                if kinds[at - layer : at] == kinds[at : at + layer]:
+                    return graph, parts, at
+        graph = made(self.model)
+        return graph, units(graph), 0
+
+    def _whole(self, per_unit: Floats, at: int) -> Floats:
+        """Return [U, ...] of the model, of what is known of a graph that tells of it."""
+        if at == 0:
             return per_unit
         more = int(getattr(self.model.network, "layers")) - _FEW_LAYERS  # noqa: B009
-        return self._expanded(per_unit, self._per_layer, more)
+        layer = per_unit[at : at + self._per_layer]
+        return np.concatenate((per_unit[:at], *[layer] * more, per_unit[at:]))
 
     def _price(self, key: Key) -> Group | None:
-        sharded = self._shard(key, self.few is not None)
-        if sharded is None:
+        def made(model: Model) -> Graph:
+            return with_recompute(self._shard(key, model).graph, key.recompute)
+
+        try:
+            graph, parts, at = self._told(made)
+        except RidgelineError:
             return None
-        graph = with_recompute(sharded.graph, key.recompute)
-        work, held, balanced, around = self._by_unit(graph, key)
+        work, held, balanced, around = self._by_unit(graph, parts, key)
         return Group(
-            self._whole(work),
-            self._whole(held),
-            self._whole(balanced),
-            np.stack([self._whole(part) for part in around]),
+            self._whole(work, at),
+            self._whole(held, at),
+            self._whole(balanced, at),
+            np.stack([self._whole(part, at) for part in around]),
             _largest(graph),
         )
 
     @cached_property
-    def _per_layer(self) -> int | None:
+    def _per_layer(self) -> int:
         assert self.few is not None
         network = self.few.network.model_copy(update={"layers": _FEW_LAYERS - 1})
         return _n_units(self.few, self.precision) - _n_units(
             Model(self.few.name, network), self.precision
         )
 
-    def _shard(self, key: Key, few: bool) -> Sharded | None:
-        known = (key._replace(recompute="none"), few)
+    def _shard(self, key: Key, model: Model) -> Sharded:
+        known = (key._replace(recompute="none"), model is self.few)
         if known not in self._sharded:
-            model = self.few if self.few is not None and few else self.model
             graph = model.training(key.micro_batch, self.precision)
-            try:
-                self._sharded[known] = shard(
-                    with_experts(graph, key.expert),
-                    key.tensor,
-                    sequence=key.sequence,
-                    flops_per_byte=self._intensity(key.tensor),
-                )
-            except RidgelineError:
-                self._sharded[known] = None
+            self._sharded[known] = shard(
+                with_experts(graph, key.expert),
+                key.tensor,
+                sequence=key.sequence,
+                flops_per_byte=self._intensity(key.tensor),
+            )
         return self._sharded[known]
 
     def _intensity(self, tensor: int) -> float:
@@ -234,12 +245,11 @@ class Groups:
 
     # Costs of units
 
-    def _by_unit(self, graph: Graph, key: Key) -> tuple[Floats, Floats, Floats, Floats]:
-        parts = units(graph)
+    def _by_unit(
+        self, graph: Graph, parts: tuple[Unit, ...], key: Key
+    ) -> tuple[Floats, Floats, Floats, Floats]:
         gradients = frozenset(weight_gradients(graph).values())
-        home = np.zeros(len(graph.ops), np.int64)
-        for u, unit in enumerate(parts):
-            home[list(unit.ops)] = u
+        home = _homes(graph, parts)
         costs = self.prices.costs(graph)
         alone_s = [self._alone_s(cost) for cost in costs]
         inside = np.array([op.pass_ is not Pass.UPDATE for op in graph.ops])
@@ -322,6 +332,14 @@ class Groups:
 @lru_cache(maxsize=16)
 def _n_units(model: Model, precision: str) -> int:
     return len(units(model.training(1, precision)))
+
+
+def _homes(graph: Graph, parts: tuple[Unit, ...]) -> Ints:
+    """Return [ops] the unit of every op."""
+    home = np.zeros(len(graph.ops), np.int64)
+    for u, unit in enumerate(parts):
+        home[list(unit.ops)] = u
+    return home
 
 
 def _held(graph: Graph, home: Ints, n_units: int, expert: int) -> Floats:

@@ -42,7 +42,7 @@ def waits(
         Seconds of every all-to-all, by place.
     """
     found = np.zeros((len(graph.ops), 2))
-    for column, forward in enumerate((True, False)):
+    for column, forward in enumerate((True, False) if sent else ()):
         played = [i for i, op in enumerate(graph.ops) if _is_played(op, graph, forward)]
         until = np.zeros(len(graph.ops) + 1)
         until[np.array(played, np.int64) + 1] = (time_s + added_s)[played]
