@@ -212,7 +212,7 @@ def test_where_may_be_a_name_a_cluster_a_topology_or_text() -> None:
         ({"size_bytes": math.nan}, "at least 0 B"),
         ({"size_bytes": math.inf}, "at least 0 B"),
         ({"ranks": 0}, "at least one"),
-        ({"ranks": [-1]}, "0 or more"),
+        ({"ranks": [-1]}, "from 0 on"),
         ({"ranks": 5}, "rank 4 does not exist"),
         ({"ranks": [1, 1]}, "stands twice"),
         ({"where": "dgx1-v101"}, "did you mean 'dgx1-v100'"),
