@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.whole import Whole
+from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
     from ridgeline.parallel.memory import Memory
@@ -25,7 +26,7 @@ def memory_(
     budget: str | None = None,
     fit: str | None = None,
     convolutions: str | None = None,
-    library: str = "cudnn5",
+    library: str | None = None,
     out: Annotated[str | None, Parameter(name=("--out", "--output"))] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -54,7 +55,7 @@ def memory_(
         A device, by name or file: count the work space of the fastest algorithm for every fp32
         convolution there.
     library
-        Whose algorithms: cudnn5, or cudnn4, which has no Winograd kernels.
+        Of --convolutions, whose algorithms: cudnn5, or cudnn4, which has no Winograd kernels.
     out
         File for a figure of the memory op by op, .svg, .png or .pdf.
     json
@@ -70,6 +71,15 @@ def memory_(
 
     planned = make_plan(plan_fields(plan, {"global_batch": batch, "precision": precision}))
     if fit is not None:
+        others = {
+            "recompute": recompute, "offload": offload, "convolutions": convolutions,
+            "library": library, "out": out,
+        }  # fmt: skip
+        for name, value in others.items():
+            if value is not None:
+                raise RidgelineError(
+                    f"--{name}: --fit looks for what fits by itself, and takes only --budget"
+                )
         _print_fit(model, planned, fit, budget, json=json)
         return
     result = memory(
@@ -79,7 +89,7 @@ def memory_(
         offload=cast("Policy | None", offload),
         budget_bytes=None if budget is None else parse(budget, "B"),
         convolutions=None if convolutions is None else load_device(convolutions),
-        library=cast("Library", library),
+        library=cast("Library | None", library),
     )
     if out is not None:
         from ridgeline.report.figures import save

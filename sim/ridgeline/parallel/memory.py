@@ -102,7 +102,7 @@ def memory(
     offload: Policy | None = None,
     budget_bytes: float | None = None,
     convolutions: Device | None = None,
-    library: Library = "cudnn5",
+    library: Library | None = None,
 ) -> Memory:
     """Return what one device holds during a step of a plan.
 
@@ -122,7 +122,7 @@ def memory(
     convolutions, library
         A device on which every fp32 convolution runs with the fastest algorithm of a library:
         its work space is held while it runs (`kernels.convolution_algorithms`). None: there is
-        none.
+        none; of a device without a library, cuDNN 5.
 
     Raises
     ------
@@ -136,6 +136,10 @@ def memory(
             f"memory: {', '.join(divided)} divides the model over devices; simulate the plan on a "
             "cluster for the memory of its ranks"
         )
+    if library is not None and convolutions is None:
+        raise RidgelineError(
+            f"memory: library {library!r} belongs to convolutions: name the device that they run on"
+        )
     if isinstance(model, str):
         model = load_model(model)
     graph = training_graph_of(model, plan)
@@ -145,7 +149,7 @@ def memory(
     held = held_bytes(graph, gradients_persist=plan.micro_batches > 1)
     held[:, MEMORY_KINDS.index("workspace")] += round(plan.reserved)
     if convolutions is not None:
-        spaces = workspace_bytes(graph, convolutions, library)
+        spaces = workspace_bytes(graph, convolutions, library or "cudnn5")
         held[:, MEMORY_KINDS.index("workspace")] += [spaces.get(op.name, 0) for op in graph.ops]
     return Memory(graph, held)
 
