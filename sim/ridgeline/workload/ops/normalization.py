@@ -42,6 +42,7 @@ def layer_norm(b: GraphBuilder, layer: str, x: str, *, epsilon: float = 1e-5) ->
 
     Ba, Kiros and Hinton, Layer normalization, 2016, arXiv:1607.06450.
     """
+    x = b.widened(x, layer)
     *rows, features = b.shape(x)
     weights = b.weight(f"{layer}.weight", (features,)), b.weight(f"{layer}.bias", (features,))
     saved = (
