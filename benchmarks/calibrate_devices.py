@@ -15,14 +15,14 @@ explain the measured time. With it the weighted median of predicted over measure
 Weighted by FLOP, because a training step is dominated by its large products; a median, because some
 kernels of every class run far below the rest.
 
-A convolution is more than one kernel (offsets are computed first, sums cleared, parts added up): the
-fixed time of each pass is the one that leaves the smallest mean error (of logarithms) with the
+A convolution is more than one kernel (offsets are computed first, sums cleared, parts added up):
+the fixed time of each pass is the one that leaves the smallest mean error (of logarithms) with the
 fractions that follow from it.
 
 Filters of 3 x 3 at stride 1 are priced in two ways: as one kind of kernels, or as Winograd's, which
 fill blocks of outputs, beside direct ones at the share of larger filters (`kernels.filtering`).
-Where the share exceeds the peak, the way that leaves the smaller mean error (of logarithms) over all
-kernels of the class is printed.
+Where the share exceeds the peak, the way that leaves the smaller mean error (of logarithms) over
+all kernels of the class is printed.
 """
 
 from __future__ import annotations
@@ -218,7 +218,9 @@ def _in_blocks(device: Device) -> list[dict[str, object]]:
 def _kernel(row: Mapping[str, str], device: Device, blocks: Device) -> Kernel:
     op, graph = _conv(row) if row["kind"] == "conv" else _gemm(row)
     alone = _priced(row, op, graph, device)
-    return replace(alone, blocked=_priced(row, op, graph, blocks)) if alone.filter == "3x3" else alone
+    return (
+        replace(alone, blocked=_priced(row, op, graph, blocks)) if alone.filter == "3x3" else alone
+    )
 
 
 def _priced(row: Mapping[str, str], op: Op, graph: Graph, device: Device) -> Kernel:

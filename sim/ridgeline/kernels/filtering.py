@@ -1,4 +1,4 @@
-"""The matrix products that a library's kernels make of a convolution, of which it takes the fastest.
+"""The matrix products that kernels make of a convolution; a library takes the fastest.
 
 `traffic.as_gemm` counts what has to be multiplied. Kernels do more:
 
@@ -97,8 +97,7 @@ def _in_blocks(loops: Conv, pass_: Pass, block: OutputBlock) -> Gemm:
     backward = pass_ is Pass.INPUT_GRADIENT
     height, width = (loops.h_in, loops.w_in) if backward else (loops.h_out, loops.w_out)
     height, width = (
-        ceil(size / whole) * whole
-        for size, whole in ((height, block.rows), (width, block.columns))
+        ceil(size / whole) * whole for size, whole in ((height, block.rows), (width, block.columns))
     )
     summed = loops.c_out if backward else loops.c_in
     summed = ceil(summed / _CHANNELS) * _CHANNELS

@@ -161,7 +161,7 @@ class GraphBuilder:
         return self._casts[tensor, format_]
 
     def widened(self, tensor: str, layer: str) -> str:
-        """Return what softmax and norms read of a tensor: it in fp32, where the precision widens."""
+        """Return what softmax and norms read: the tensor, in fp32 where the precision widens."""
         return self.cast(tensor, MASTER, layer) if self.numerics.widens else tensor
 
     def quantise(self, tensor: str, layer: str) -> str:

@@ -30,10 +30,11 @@ reads rows of the fp32 table and gives them in the compute format.
 "tf32" is stored as fp32 in 4 bytes; the name says that tensor cores may round it when they
 multiply. The first input of a contraction has the format that it multiplies in.
 
-**fp16-autocast, bf16-autocast** widen as torch.amp does: lookups stay in fp32, softmax, layer and
-group norm cast what they read to fp32 and give fp32, and sums of both formats are fp32 (PyTorch,
-"Automatic Mixed Precision package", ops that autocast to float32 and that promote). A residual stream
-so is fp32 from its embedding on. Programs that convert the network itself (apex O2, Megatron) do not.
+**fp16-autocast, bf16-autocast** widen as torch.amp does: lookups stay in fp32; softmax, layer norm
+and group norm (not batch and instance norm) cast what they read to fp32 and give fp32; sums of both
+formats are fp32 (PyTorch, "Automatic Mixed Precision package", ops that autocast to float32 and ops
+that promote to the widest type). So a residual stream is fp32 from its embedding on. Programs that
+convert the network itself (apex O2, Megatron) are "mixed".
 
 **Narrow products.** "fp8-mixed" and "int8-mixed" are bf16-mixed but for the matrix products with
 weights whose three sizes are multiples of 16: their operands are quantised to 8 bits, their results

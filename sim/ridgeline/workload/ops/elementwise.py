@@ -71,7 +71,7 @@ def dropout(b: GraphBuilder, layer: str, x: str, probability: float) -> str:
 def _pair(
     b: GraphBuilder, layer: str, x: str, other: str, does: str, *, casts: bool = True
 ) -> tuple[str, str, str]:
-    """Return two tensors of one shape, in one format if they are cast, and a new tensor like them."""
+    """Return two tensors of one shape, cast to one format or not, and a new tensor for both."""
     if b.shape(x) != b.shape(other):
         raise RidgelineError(
             f"layer {layer!r} {does} shapes {list(b.shape(x))} and {list(b.shape(other))}"

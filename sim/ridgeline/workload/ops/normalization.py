@@ -74,6 +74,8 @@ def group_norm(b: GraphBuilder, layer: str, x: str, groups: int, *, epsilon: flo
     samples, channels, *_ = b.shape(x)
     if channels % groups:
         raise RidgelineError(f"layer {layer!r}: {groups} groups do not divide {channels} channels")
+    if groups < channels:
+        x = b.widened(x, layer)
     weights = b.weight(f"{layer}.weight", (channels,)), b.weight(f"{layer}.bias", (channels,))
     saved = (
         b.activation(f"{layer}.mean", (samples * groups,), MASTER),
