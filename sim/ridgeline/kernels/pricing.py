@@ -106,19 +106,22 @@ def price_all(
 
 
 def _by_channel(kind: Alike, common: _Common, tiled: OpCost) -> OpCost:
-    """Return the price of a depthwise convolution: of its own kernel, where that is faster."""
+    """Return the price of a depthwise convolution: of its own kernel, where there is one."""
     name = depthwise.engine_for(common.device)
     if name is None:
         return tiled
     assert kind.op is not None
     assert kind.graph is not None
     key = f"{name}.{depthwise.FORMAT}"
-    streamed, flops = common.streaming(kind), kind.op.matrix_flops  # which others may share
-    loads = depthwise.nearer_bytes(kind.op, kind.graph, common.device)
+    op, streamed = kind.op, common.streaming(kind)  # which others may share
+    flops, loads = op.matrix_flops, depthwise.nearer_bytes(op, kind.graph, common.device)
     cost = common.with_levels(
         replace(
             streamed,
-            engine_work={**streamed.engine_work, key: streamed.engine_work.get(key, 0.0) + flops},
+            engine_work={
+                **streamed.engine_work,
+                key: streamed.engine_work.get(key, 0.0) + flops * depthwise.integers(op),
+            },
             flops={**streamed.flops, key: streamed.flops.get(key, 0.0) + flops},
             traffic_bytes={
                 level: max(size, loads.get(level, 0.0))
@@ -127,9 +130,7 @@ def _by_channel(kind: Alike, common: _Common, tiled: OpCost) -> OpCost:
             level_work={},
         )
     )
-    cost = limited(cost, common.device, common.rates)
-    times = (one.spans(common.rates).time_s for one in (cost, tiled))
-    return cost if next(times) < next(times) else tiled
+    return limited(cost, common.device, common.rates)
 
 
 def _fastest(costs: Sequence[OpCost], rates: Mapping[str, float]) -> OpCost:
