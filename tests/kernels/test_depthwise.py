@@ -68,7 +68,7 @@ def test_never_faster_than_memory_nor_than_its_instructions(factor, log_size, ke
 
 def test_strided_gradients_test_every_tap_of_every_pixel():
     loops = Conv(8, 64, 16, 16, 64, 3, 3, stride=(2, 2), padding=(1, 1), groups=64)
-    graph, convs = convolution(64, 64, 16, 3)
+    _, convs = convolution(64, 64, 16, 3)
     of = {op.pass_: replace(op, loops=loops) for op in convs}
     assert depthwise.integers(of[Pass.INPUT_GRADIENT]) == 4 * 8
     assert depthwise.integers(of[Pass.FORWARD]) == 7
