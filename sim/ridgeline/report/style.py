@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -221,8 +222,9 @@ def _columns(handles: Sequence[Artist], most: int, width_pt: float) -> int:
     """Return how many columns of a legend have room beside each other, at most so many."""
     widths = [_HANDLE * SMALL + text_pt(str(one.get_label()), SMALL) for one in handles]
     for columns in range(min(most, max(1, len(widths))), 1, -1):
-        rows = -(-len(widths) // columns)
-        used = sum(max(widths[i : i + rows]) for i in range(0, len(widths), rows))
+        held, longer = divmod(len(widths), columns)  # the first columns have one entry more
+        ends = [(held + 1) * min(i, longer) + held * max(i - longer, 0) for i in range(columns + 1)]
+        used = sum(max(widths[a:b]) for a, b in pairwise(ends))
         if used + (columns - 1) * _SPACING * SMALL <= width_pt:
             return columns
     return 1

@@ -13,11 +13,11 @@ from itertools import islice
 from typing import Any
 
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.study.point import Point
+from ridgeline.study.collective_point import AnyPoint
 from ridgeline.version import __version__
 
 Row = dict[str, Any]
-Job = tuple[str, Point]
+Job = tuple[str, AnyPoint]
 Done = tuple[str, Row]
 CHUNK = 16
 _AHEAD = 3  # chunks that wait for each process
@@ -25,22 +25,14 @@ _GARBAGE = 50_000  # objects between two looks for garbage in circles
 _MAX_DEATHS = 3  # of workers in a row, without a finished chunk between
 
 
-def row_of(point: Point) -> Row:
+def row_of(point: AnyPoint) -> Row:
     """Simulate a point; a failure is a row with its error and nothing else."""
     try:
-        result = point.simulate()
+        return {**point.row(), "error": ""}
     except RidgelineError as error:
         return {"error": str(error)}
     except Exception as error:  # one point that meets a bug must not cost the others
         return {"error": f"internal error: {type(error).__name__}: {error}"}
-    device = result.manifest["device"]
-    described = {name: device[name] for name in ("area_mm2", "tdp_w", "price_usd")}
-    return {
-        **result.to_row(),
-        "devices": result.manifest["plan"]["devices"],
-        **described,
-        "error": "",
-    }
 
 
 def run_jobs(
