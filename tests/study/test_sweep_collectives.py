@@ -131,7 +131,5 @@ def test_mistakes_have_a_place(tmp_path: Path, text: str, message: str) -> None:
 
 def test_a_missing_field_of_a_collective_is_said_before_the_sweep(tmp_path: Path) -> None:
     text = HEAD.replace(", size: 1 MB", "") + "vary: {cluster: ['Ring(4, 1 GB/s, 1 us)']}\n"
-    with pytest.raises(
-        ConfigError, match=r":3:1: collective: the field 'collective.size' is missing"
-    ):
+    with pytest.raises(ConfigError, match=r":3:1: .*'collective.size' is missing"):
         prepare(write(tmp_path, text))

@@ -10,11 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.collective_point import AnyPoint
 from ridgeline.version import __version__
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 Row = dict[str, Any]
 Job = tuple[str, AnyPoint]
@@ -66,19 +69,13 @@ def _run_chunk(chunk: Sequence[Job]) -> list[Done]:
 
 def _in_processes(chunks: Iterator[list[Job]], processes: int) -> Iterator[Done]:
     """Run chunks in new processes; the chunks of a worker that dies are run again."""
-    import multiprocessing
-    from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+    from concurrent.futures import FIRST_COMPLETED, Future, wait
     from concurrent.futures.process import BrokenProcessPool
 
     again: list[list[Job]] = []
     deaths = 0
     while True:
-        pool = ProcessPoolExecutor(
-            processes,
-            multiprocessing.get_context("spawn"),  # a fork would copy the locks of numba's threads
-            _start_worker,
-            (os.getpid(),),
-        )
+        pool = workers(processes)
         waiting: dict[Future[list[Done]], list[Job]] = {}
         try:
             while True:
@@ -106,6 +103,19 @@ def _in_processes(chunks: Iterator[list[Job]], processes: int) -> Iterator[Done]
                 ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def workers(processes: int) -> ProcessPoolExecutor:
+    """Return a pool of new processes, which end with this one."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    return ProcessPoolExecutor(
+        processes,
+        multiprocessing.get_context("spawn"),  # a fork would copy the locks of numba's threads
+        _start_worker,
+        (os.getpid(),),
+    )
 
 
 def _start_worker(parent: int) -> None:

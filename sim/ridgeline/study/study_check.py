@@ -46,11 +46,11 @@ def check_values(path: str | Path, study: Study) -> None:
     for head, given in (("plan", study.plan), ("collective", study.collective)):
         for name in given:
             _check(document, (head, name), base.with_values(first), f"{head}.{name}")
-    for path in base.REQUIRED:
-        if path not in study.fixed and path not in study.fields:
+    for wanted in base.REQUIRED:
+        if wanted not in study.fixed and wanted not in study.fields:
             raise document.error(
-                f"the field {path!r} is missing, and is not varied either",
-                (path.partition(".")[0],),
+                f"the field {wanted!r} is missing, and is not varied either",
+                (wanted.partition(".")[0],),
             )
 
 
