@@ -15,6 +15,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from onnx import TensorProto
+
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
 _CALL = "pkg.torch.onnx.fx_node"
@@ -22,6 +24,9 @@ _INPUT = re.compile(r"^(\w+): PARAMETER target='([^']+)'", re.MULTILINE)
 _TEXT = re.compile(
     r"%(?P<name>\w+) :.*?= call_\w+\[target=(?P<operator>[\w.]+)\]\((?P<arguments>.*)\)$", re.DOTALL
 )
+_REAL_TYPES = frozenset(
+    [TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16]
+)  # sizes are computed from parameters, too
 _PRODUCTS = frozenset(["Conv", "ConvTranspose", "Gemm", "MatMul"])
 _STACKS = frozenset(["LSTM", "GRU", "RNN"])
 _ADDS_BIAS = frozenset(["linear", "addmm", "convolution", "conv1d", "conv2d", "conv3d"])
@@ -86,7 +91,7 @@ class Exported:
 
     def _find_roots(self, model: Any) -> dict[str, tuple[str, ...]]:
         """Parameters that every initializer is computed from: itself, or those it was folded from."""
-        held = {t.name for t in model.graph.initializer}
+        held = {t.name for t in model.graph.initializer if t.data_type in _REAL_TYPES}
         roots = {name: (name,) for name in held & self.parameters}
         for value in model.graph.value_info:
             text = _field(value.metadata_props, _FOLDED)

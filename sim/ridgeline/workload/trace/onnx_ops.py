@@ -115,6 +115,7 @@ _FUNCTIONS = {
     "RandomUniformLike": "random", "Bernoulli": "random", "ConstantOfShape": "fill",
     "Range": "fill", "RandomNormal": "fill", "RandomUniform": "fill", "Col2Im": "scatter",
     "NegativeLogLikelihoodLoss": "negative-log-likelihood", "SequenceAt": "rearrange",
+    "DFT": "fourier", "STFT": "fourier",
 }  # fmt: skip
 
 
