@@ -25,6 +25,7 @@ from ridgeline.parallel.schedules.slots import (
     Schedule,
     Slot,
     SlotArrays,
+    one_forward_one_backward,
     slot_arrays,
 )
 
@@ -44,6 +45,7 @@ __all__ = [
     "Slot",
     "SlotArrays",
     "find",
+    "one_forward_one_backward",
     "slot_arrays",
 ]
 
