@@ -89,9 +89,9 @@ class Plan(Strict):
     """fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed, int8-mixed or flex16+5; None: the model's."""
     optimizer: str | None = None
     """None: the model's own."""
-    schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble", "pipedream", "continuous"] = (
-        "1f1b"
-    )
+    schedule: Literal[
+        "1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-v", "pipedream", "continuous"
+    ] = "1f1b"
     """In which order the stages of a pipeline work; pipedream and continuous never flush, so that a
     step is one update's share of a stream, and weights are as old as their micro-batches."""
     cut: Literal["even", "layers", "ends"] = "even"
@@ -234,13 +234,15 @@ class Plan(Strict):
         object.__setattr__(self, "layers", text)
 
     def _check_schedule(self) -> None:
-        interleaved = self.schedule == "interleaved"
-        if interleaved and (self.pipeline < 2 or self.chunks < 2):
+        how = SCHEDULES[self.schedule]
+        if how.turns and self.chunks == 1:
+            object.__setattr__(self, "chunks", 2)
+        if how.interleaves and (self.pipeline < 2 or self.chunks < 2):
             raise ValueError(
-                "schedule=interleaved needs pipeline of at least 2 and chunks of at least 2, found "
-                f"pipeline={self.pipeline}, chunks={self.chunks}"
+                f"schedule={self.schedule} needs pipeline of at least 2 and chunks of at least 2,"
+                f" found pipeline={self.pipeline}, chunks={self.chunks}"
             )
-        if self.chunks > 1 and not interleaved:
+        if self.chunks > 1 and not how.interleaves:
             raise ValueError(
                 f"chunks={self.chunks} needs schedule=interleaved, found {self.schedule}"
             )

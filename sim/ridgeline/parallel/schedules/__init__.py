@@ -17,6 +17,7 @@ from ridgeline.parallel.schedules import (
     one_f_one_b,
     pipedream,
     zero_bubble,
+    zero_bubble_v,
 )
 from ridgeline.parallel.schedules.slots import (
     PHASES,
@@ -32,7 +33,15 @@ from ridgeline.parallel.schedules.slots import (
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
     {
         module.SCHEDULE.name: module.SCHEDULE
-        for module in (gpipe, one_f_one_b, interleaved, zero_bubble, pipedream, continuous)
+        for module in (
+            gpipe,
+            one_f_one_b,
+            interleaved,
+            zero_bubble,
+            zero_bubble_v,
+            pipedream,
+            continuous,
+        )
     }
 )
 

@@ -125,17 +125,21 @@ class Schedule:
         ):  # fmt: skip
             if value < 1:
                 raise RidgelineError(f"schedule {self.name}: {value} {name}; at least 1")
-        if self.interleaves and chunks < 2:
+        if self.interleaves and not self.turns and chunks < 2:
             raise RidgelineError(
                 f"schedule {self.name} needs at least 2 chunks of the model on each stage; with 1 "
                 "it is 1f1b"
+            )
+        if self.turns and chunks != 2:
+            raise RidgelineError(
+                f"schedule {self.name} has two chunks of the model on each stage, not {chunks}"
             )
         if not self.interleaves and chunks > 1:
             raise RidgelineError(
                 f"schedule {self.name} has one chunk of the model on each stage, not {chunks}; "
                 "several: interleaved"
             )
-        if self.interleaves and micro_batches % stages:
+        if self.interleaves and not self.turns and micro_batches % stages:
             below = micro_batches - micro_batches % stages
             near = f"{below} or {below + stages}" if below else str(stages)
             raise RidgelineError(

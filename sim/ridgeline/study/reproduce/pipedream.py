@@ -145,8 +145,8 @@ def reproduce() -> Reproduction:
         rows=tuple(row for m in _PUBLISHED for row in _rows(vgg, m, common, each[m])),
         fits=fits,
         notes=(
-            f"The search takes one bandwidth for all, {common * 8e-9:.2f} Gb/s, the geometric mean "
-            "of the three. Its optimum is flat: where it finds another configuration, the published "
+            f"The search takes one bandwidth for all, {common * 8e-9:.2f} Gb/s, the geometric mean"
+            " of the three. Its optimum is flat: where it finds another configuration, the published "
             "one is as good within the tolerance. The configurations depend on what is assumed of "
             "sums and links, several of which were looked at: with sums of gradients beside the "
             "work it finds 3-1, 7-1 and 15-1, with each machine count's own bandwidth 2-1-1, "
