@@ -146,11 +146,11 @@ def reproduce() -> Reproduction:
         fits=fits,
         notes=(
             f"The search takes one bandwidth for all, {common * 8e-9:.2f} Gb/s, the geometric mean"
-            " of the three. Its optimum is flat: where it finds another configuration, the published "
-            "one is as good within the tolerance. The configurations depend on what is assumed of "
-            "sums and links, several of which were looked at: with sums of gradients beside the "
-            "work it finds 3-1, 7-1 and 15-1, with each machine count's own bandwidth 2-1-1, "
-            "5-1-1-1 (7-1 as good) and 14-1-1.",
+            " of the three. Its optimum is flat: where it finds another configuration, the"
+            " published one is as good within the tolerance. The configurations depend on what is"
+            " assumed of sums and links, several of which were looked at: with sums of gradients"
+            " beside the work it finds 3-1, 7-1 and 15-1, with the own bandwidth of each number of"
+            " machines 2-1-1, 5-1-1-1 (7-1 as good) and 14-1-1.",
             "Published speed-ups are in time to accuracy, predicted ones in images a second.",
         ),
     )
