@@ -107,6 +107,14 @@ class Searcher:
         each = [spread(SCHEDULE_NAMES[name], *more) for name, *more in unique.tolist()]
         return np.array(each)[of.ravel()]
 
+    @cached_property
+    def byte_s(self) -> Floats:
+        """[P] what a byte between all replicas of a plan takes at least."""
+        rows = np.stack((self.space.data, self.space.tensor), axis=1)
+        unique, of = np.unique(rows, axis=0, return_inverse=True)
+        each = [self.groups.crossing_byte_s(*row) for row in unique.tolist()]
+        return np.array(each)[of.ravel()]
+
     def screened(self, at: Ints, which: Ints, known: Floats) -> Floats:
         """Bound plans by the compiled closed form: [P, 3].
 
@@ -125,7 +133,7 @@ class Searcher:
         drains = np.array([not (one.splits_backward or one.interleaves) for one in names])
         screen(
             which, known, s.micro_batches[at], s.pipeline[at], s.data[at], s.expert[at],
-            s.sharding[at], drains[s.schedule[at]], self.spread[at], out,
+            s.sharding[at], drains[s.schedule[at]], self.spread[at], self.byte_s[at], out,
         )  # fmt: skip
         out[:, :2] *= 1 - ROUNDING
         return out
@@ -237,14 +245,20 @@ def search(
 
 
 class _Run:
-    """The queue of a search. Entries: (bound, stage of knowledge, number)."""
+    """The queue of a search. Entries: (bound, what is known, number of the group or of the plan).
+
+    Recomputation adds ops and takes none away. So a group that recomputes is bounded by one that
+    recomputes less and has the same ops otherwise, and priced when it comes up.
+    """
 
     def __init__(self, one: Searcher, limit: int | None, progress: Callable[[str], None]) -> None:
         self.one, self.limit, self.progress = one, limit, progress
         self.queue: list[tuple[float, int, int]] = []
+        self.keys: list[Key] = []
+        self.which = np.zeros(0, np.int64)  # [P] group of every plan
         self.bounds: dict[int, Bound] = {}
         self.played: list[Replay] = []
-        self.dropped = self.too_full = self.unplayable = 0
+        self.dropped = self.too_full = self.unplayable = self.screened = 0
         self.screen_s = 0.0
         self.capacity = one.cluster.device.capacity_bytes
 
@@ -264,43 +278,82 @@ class _Run:
             ),
         )
         _, first, which = np.unique(code, return_index=True, return_inverse=True)
-        which = which.ravel()
-        keys = [one.key(int(i)) for i in first]
-        least = np.array([one.may_fit(key) for key in keys])
-        may = one.screened(np.arange(len(space)), which, least)[:, 2] <= self.capacity
-        groups = set(which[may].tolist())
-        priced = [one.groups.group(key) if g in groups else None for g, key in enumerate(keys)]
-        known = np.array([np.full(len(TOTALS), np.inf) if g is None else totals(g) for g in priced])
-        start = time.perf_counter()
-        bounds = one.screened(np.arange(len(space)), which, known)
-        self.screen_s = time.perf_counter() - start
-        fits = bounds[:, 2] <= self.capacity
-        self.dropped += int((~fits).sum())
-        at = np.flatnonzero(fits)
-        values = one.bound_values(bounds[at, 0], bounds[at, 1], at)
-        self.queue = [(v, 0, i) for v, i in zip(values.tolist(), at.tolist(), strict=True)]
+        self.which = which.ravel()
+        self.keys = [one.key(int(i)) for i in first]
+        least = np.array([one.may_fit(key) for key in self.keys])
+        every = np.arange(len(space))
+        may = one.screened(every, self.which, least)[:, 2] <= self.capacity
+        self.dropped += int((~may).sum())
+        base: dict[Key, int] = {}  # of equal ops otherwise, the group that recomputes least
+        for g in np.unique(self.which[may]).tolist():
+            alike = self.keys[g]._replace(recompute="none")
+            again = RECOMPUTE_NAMES.index(self.keys[g].recompute)
+            if alike not in base or again < RECOMPUTE_NAMES.index(self.keys[base[alike]].recompute):
+                base[alike] = g
+        of_time = len(TOTALS) - len(one.groups.held_undivided(1, "none", 1))
+        for g, key in enumerate(self.keys):
+            known = base.get(key._replace(recompute="none"))
+            priced = None if known is None else one.groups.group(self.keys[known])
+            least[g, :of_time] = np.inf if priced is None else totals(priced)[:of_time]
+        at = every[may]
+        values = self._values(at, self._screen(at, self.which, least))
+        bound = np.full(len(self.keys), np.inf)
+        np.minimum.at(bound, self.which[at], values)
+        self.queue = [(v, 0, g) for g, v in enumerate(bound.tolist()) if v < np.inf]
         heapq.heapify(self.queue)
 
+    def _screen(self, at: Ints, which: Ints, known: Floats) -> Floats:
+        """Bound plans by the compiled closed form, and count how long it takes."""
+        start = time.perf_counter()
+        bounds = self.one.screened(at, which[at], known)
+        self.screen_s += time.perf_counter() - start
+        self.screened += len(at)
+        return bounds
+
+    def _values(self, at: Ints, bounds: Floats) -> Floats:
+        """Return the least objective of plans; infinite where they can not fit."""
+        values = self.one.bound_values(bounds[:, 0], bounds[:, 1], at)
+        return np.where(bounds[:, 2] <= self.capacity, values, np.inf)
+
+    def _open(self, g: int) -> None:
+        """Price a group, and queue its plans."""
+        group = self.one.groups.group(self.keys[g])
+        if group is None:
+            return
+        at = np.flatnonzero(self.which == g)
+        values = self._values(at, self._screen(at, np.zeros_like(self.which), totals(group)[None]))
+        self.dropped += int(np.isinf(values).sum())
+        for value, i in zip(values.tolist(), at.tolist(), strict=True):
+            if value < np.inf:
+                heapq.heappush(self.queue, (value, 1, i))
+
+    def _sharpen(self, i: int, value: float) -> None:
+        """Bound a plan by its stages."""
+        one = self.one
+        group = one.groups.group(one.key(i))
+        assert group is not None
+        bound = one.sharpened(group, i)
+        if bound.memory_bytes > self.capacity:
+            self.dropped += 1
+            return
+        self.bounds[i] = bound
+        (sharp,) = one.bound_values(
+            np.array([bound.time_s]), np.array([bound.energy_j]), np.array([i])
+        )
+        heapq.heappush(self.queue, (max(value, float(sharp)), 2, i))
+
     def found(self, began: float) -> Found:
-        """Take the plans in order of their bounds."""
+        """Take groups and plans in order of their bounds."""
         self.fill()
         one = self.one
         while self.queue and not self._done():
-            value, known, i = heapq.heappop(self.queue)
+            value, known, number = heapq.heappop(self.queue)
             if known == 0:
-                group = one.groups.group(one.key(i))
-                assert group is not None
-                bound = one.sharpened(group, i)
-                if bound.memory_bytes > self.capacity:
-                    self.dropped += 1
-                    continue
-                self.bounds[i] = bound
-                (sharp,) = one.bound_values(
-                    np.array([bound.time_s]), np.array([bound.energy_j]), np.array([i])
-                )
-                heapq.heappush(self.queue, (max(value, float(sharp)), 1, i))
+                self._open(number)
+            elif known == 1:
+                self._sharpen(number, value)
             else:
-                self._play(i)
+                self._play(number)
         fitting = sorted((r for r in self.played if r.fits), key=lambda r: r.objective)
         return Found(
             model=one.model.name,
@@ -313,7 +366,7 @@ class _Run:
             n_too_full=self.too_full,
             n_unplayable=self.unplayable,
             open_bound=self.queue[0][0] if self.queue else float("inf"),
-            screen_plans_per_s=len(one.space) / self.screen_s if self.screen_s else 0.0,
+            screen_plans_per_s=self.screened / self.screen_s if self.screen_s else 0.0,
             seconds=time.perf_counter() - began,
         )
 
