@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.hardware.load import load_cluster
 from ridgeline.study.planner import search
 from ridgeline.study.planner.few import Few
 from ridgeline.study.planner.found import Objective, Replay, pareto
@@ -239,3 +240,19 @@ def test_mistakes_are_said() -> None:
     with pytest.raises(ConfigError, match="price"):
         search("mlp", "pcie3-8gpu", 2, 16, objective="cost")
     assert search("mlp", "dgx1-v100", 1, 8, objective="cost").best.objective > 0
+
+
+def test_what_it_would_take_is_said_where_nothing_fits() -> None:
+    cluster = load_cluster("selene-a100", {"device.memory.hbm.capacity": "1 GB"})
+    found = search("gpt2", cluster, 1, 4)
+    assert not found.replays
+    assert found.needs is not None
+    assert found.needs.least.memory_bytes > found.needs.capacity_bytes
+    devices = found.needs.devices
+    assert devices is not None
+    with pytest.raises(RidgelineError, match=f"1 GB a device; {devices} devices would do"):
+        _ = found.best
+    assert search("gpt2", cluster, devices, 4, limit=1).best.memory_bytes <= 1e9
+    cut = search("gpt2", cluster, 1, 4, limit=1, advise=False)
+    with pytest.raises(RidgelineError, match="fit"):
+        _ = cut.best

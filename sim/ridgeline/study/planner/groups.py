@@ -149,8 +149,8 @@ class Groups:
         """[N] bytes a second that can come into every node."""
         ends = [self.topology.node_of[end] for end in (self.topology.source, self.topology.target)]
         comes = (ends[0] != ends[1]) & (ends[1] >= 0)
-        bandwidth = self.topology.bandwidth_bytes_per_s[comes]
-        total: Floats = np.bincount(ends[1][comes], bandwidth, int(self.wires.node.max()) + 1)
+        total = np.zeros(int(self.wires.node.max()) + 1)
+        np.add.at(total, ends[1][comes], self.topology.bandwidth_bytes_per_s[comes])
         return np.where(total > 0, total, np.inf)
 
     def byte_s(self, op: str, data: int, tensor: int, most_bytes: float) -> float:
