@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.workload.execution import COLLECTIVES, FORMATS, Execution, TaskKind
-from ridgeline.workload.trace import chakra, chakra_writer
+from ridgeline.workload.trace import chakra, chakra_files, chakra_writer
 from ridgeline.workload.trace import chakra_wire as wire
 from trace_files import HEAD, node
 
@@ -135,7 +135,7 @@ def executions(draw):
 def _write(execution, folder):
     for index, rank in enumerate(execution.ranks.tolist()):
         (folder / f"x.{rank}.et").write_bytes(chakra_writer.rank_bytes(execution, index))
-    (folder / f"x{chakra.GROUPS_SUFFIX}").write_text(chakra_writer.groups_text(execution))
+    (folder / f"x{chakra_files.GROUPS_SUFFIX}").write_text(chakra_writer.groups_text(execution))
     return folder / "x.0.et"
 
 

@@ -9,31 +9,25 @@ rank gives, an Execution by the whole that is gathered.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ridgeline.errors import ConfigError, nearest
+from ridgeline.errors import ConfigError
 from ridgeline.workload.execution import (
     COLLECTIVES,
     FORMATS,
-    MAX_RANKS,
     Execution,
     Indices,
     Ints,
     TaskKind,
     check_execution,
 )
+from ridgeline.workload.trace import chakra_files, chakra_ids
 from ridgeline.workload.trace import chakra_wire as wire
-from ridgeline.workload.trace.json_files import read_bytes, read_json
 
-MAX_RANK_BYTES = 4 * 2**30
-PORTION_BYTES = 8 * 2**20
-MAX_GROUP_BYTES = 64 * 2**20
-GROUPS_SUFFIX = ".comm_groups.json"
 STREAMS = ("compute", "host", "network", "send", "receive", "memory")
 VERSION = "0.0.4"
 
@@ -73,7 +67,6 @@ COMM_TYPES = {
 OF_ONE_RANK = (COLLECTIVES.index("all-gather"), COLLECTIVES.index("gather"))
 _WORLD_GROUPS = frozenset({"", "default_pg"})
 """Names of the group of all ranks, unless the groups' file says otherwise."""
-_NAME = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d{1,6})\.et")
 
 
 def load(path: str | Path, options: Mapping[str, Any] | None = None) -> Execution:
@@ -92,92 +85,12 @@ def load(path: str | Path, options: Mapping[str, Any] | None = None) -> Executio
         If a file is missing, damaged or says something impossible; with file and byte or node.
     """
     path = Path(path)
-    files = rank_files(path)
-    prefix = _prefix(path)
-    collector = Collector(prefix, groups_of(path, prefix, options or {}), len(files))
-    for some in _portions(files):
+    files = chakra_files.rank_files(path)
+    prefix = chakra_files.prefix_of(path)
+    collector = Collector(prefix, chakra_files.groups_of(path, prefix, options or {}), len(files))
+    for some in chakra_files.portions(files):
         collector.add(*some)
     return collector.execution()
-
-
-def _portions(files: Sequence[Path]) -> Iterator[tuple[wire.Bytes, Ints, list[str]]]:
-    """Read some files at a time: their bytes, where each ends, and their names."""
-    raw, names = [], []
-    for file in files:
-        raw.append(np.frombuffer(read_bytes(file, MAX_RANK_BYTES), np.uint8))
-        if len(raw[-1]) == 0:
-            raise ConfigError("the file is empty", file=str(file))
-        names.append(str(file))
-        if sum(map(len, raw)) > PORTION_BYTES:
-            yield np.concatenate(raw), np.cumsum([len(one) for one in raw]), names
-            raw, names = [], []
-    if raw:
-        yield np.concatenate(raw), np.cumsum([len(one) for one in raw]), names
-
-
-def groups_of(path: Path, prefix: str, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Read the groups from where the options say, or from beside the trace; none if neither."""
-    for name in options:
-        if name != "groups":
-            near = nearest(name, ["groups"])
-            raise ConfigError(f"unknown option{near} (known: groups)", file=str(path), field=name)
-    beside = path.with_name(prefix + GROUPS_SUFFIX)
-    if "groups" in options:
-        return read_groups(str(options["groups"]))
-    return read_groups(beside) if beside.exists() else {}
-
-
-def rank_files(path: Path) -> list[Path]:
-    """Return the files of all ranks, in order, or raise ConfigError if one is missing."""
-    prefix = _prefix(path)
-    if path.exists() and not _NAME.fullmatch(path.name):
-        return [path]
-    found = {}
-    try:
-        for file in path.parent.iterdir():
-            match = _NAME.fullmatch(file.name)
-            if match and match["prefix"] == prefix:
-                found[int(match["rank"])] = file
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", file=str(path.parent)) from error
-    if not found:
-        raise ConfigError("there is no such trace", file=str(path))
-    if len(found) > MAX_RANKS:
-        raise ConfigError(f"more than {MAX_RANKS} ranks", file=str(path))
-    for rank in range(len(found)):
-        if rank not in found:
-            raise ConfigError(
-                f"the trace of rank {rank} is missing ({prefix}.{rank}.et); there are"
-                f" {len(found)} files up to rank {max(found)}",
-                file=str(path),
-            )
-    return [found[rank] for rank in range(len(found))]
-
-
-def _prefix(path: Path) -> str:
-    match = _NAME.fullmatch(path.name)
-    return match["prefix"] if match else path.name.removesuffix(".et")
-
-
-def read_groups(path: str | Path) -> dict[str, tuple[int, ...]]:
-    """Read ``{"name": [ranks], ...}``, or raise ConfigError."""
-    file = str(path)
-    data = read_json(read_bytes(path, MAX_GROUP_BYTES), file)
-    if not isinstance(data, dict):
-        raise ConfigError("expected an object of groups of ranks", file=file)
-    groups = {}
-    for name, ranks in data.items():
-        if (
-            not isinstance(ranks, list)
-            or not ranks
-            or not all(type(rank) is int and 0 <= rank < MAX_RANKS for rank in ranks)
-            or len(set(ranks)) != len(ranks)
-        ):
-            raise ConfigError(
-                f"expected a list of different ranks, found {ranks!r:.60}", file=file, field=name
-            )
-        groups[name] = tuple(ranks)
-    return groups
 
 
 class Names:
@@ -442,23 +355,16 @@ class _Portion:
         raise self.fail(
             node,
             f"it names the group {name!r}, and there is no file of groups"
-            f" ({self.to.name}{GROUPS_SUFFIX}, or the option groups)",
+            f" ({self.to.name}{chakra_files.GROUPS_SUFFIX}, or the option groups)",
         )
 
     def deps(self) -> Indices:
         """Turn the ids of predecessors into numbers of tasks."""
         ids, file_ptr, deps = self.nodes[:, wire.ID], self.read.file_ptr, self.read.deps.copy()
-        file = np.repeat(np.arange(len(file_ptr) - 1), np.diff(file_ptr))
-        rising = ids[1:] > ids[:-1]
-        if bool((rising | (file[1:] != file[:-1])).all()):
-            order = np.arange(len(ids))
-        else:
-            order = np.lexsort((ids, file))
-            ordered = ids[order]
-            twins = np.flatnonzero((ordered[1:] == ordered[:-1]) & (file[1:] == file[:-1]))
-            if len(twins):
-                raise self.fail(int(order[twins[0]]), "another node has the same id")
-        unknown = wire.find_ids(ids, file_ptr, order, self.read.dep_ptr, deps)
+        order, twin = chakra_ids.order_of(ids, file_ptr)
+        if twin >= 0:
+            raise self.fail(twin, "another node has the same id")
+        unknown = chakra_ids.find_ids(ids, file_ptr, order, self.read.dep_ptr, deps)
         if unknown >= 0:
             node = int(np.searchsorted(self.read.dep_ptr, unknown, "right")) - 1
             raise self.fail(node, f"it waits for node {deps[unknown]}, which does not exist")

@@ -1,4 +1,4 @@
-"""The wire format of Chakra execution traces, read and written at compiled speed.
+"""The wire format of Chakra execution traces, read at compiled speed.
 
 A trace is a stream of length-prefixed protobuf messages: one GlobalMetadata, then Nodes (MLCommons
 Chakra, schema/protobuf/et_def.proto; the numbers of fields and enumerations below are facts of that
@@ -378,70 +378,3 @@ def _attribute(
     else:
         return 5
     return 0
-
-
-@kernel
-def find_ids(ids: Ints, file_ptr: Ints, order: Ints, dep_ptr: Ints, deps: Ints) -> int:
-    """Replace the ids in `deps` by numbers of nodes; return the first id's place that is unknown.
-
-    `order` sorts the ids within every file. Returns -1 if all are known.
-    """
-    for file in range(len(file_ptr) - 1):
-        low, high = file_ptr[file], file_ptr[file + 1]
-        for dep in range(dep_ptr[low], dep_ptr[high]):
-            wanted = deps[dep]
-            a, b = low, high
-            guess = low + wanted - ids[order[low]]  # right if the ids are numbered through
-            if low <= guess < high and ids[order[guess]] == wanted:
-                a, b = guess, guess + 1
-            while b - a > 1:
-                middle = (a + b) // 2
-                if ids[order[middle]] <= wanted:
-                    a = middle
-                else:
-                    b = middle
-            if a >= high or ids[order[a]] != wanted:
-                return dep
-            deps[dep] = order[a]
-    return -1
-
-
-def varint(value: int) -> bytes:
-    """Write a number as the wire format does."""
-    value &= 2**64 - 1
-    parts = bytearray()
-    while value >= 128:
-        parts.append(value & 127 | 128)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
-
-
-def field(number: int, payload: bytes | int) -> bytes:
-    """Write one field: a number as a varint, bytes with their length."""
-    if isinstance(payload, int):
-        return varint(number << 3) + varint(payload)
-    return varint(number << 3 | 2) + varint(len(payload)) + payload
-
-
-def attribute(name: str, value: bool | int | float | str) -> bytes:
-    """Write an attribute of a node, as its field."""
-    head = field(1, name.encode())
-    if isinstance(value, bool):
-        head += field(27, int(value))
-    elif isinstance(value, str):
-        head += field(29, value.encode())
-    elif isinstance(value, float):
-        head += varint(3 << 3 | 1) + np.array(value, "<f8").tobytes()
-    else:
-        head += field(_INTEGER_FIELD.get(name, 9), value)
-    return field(10, head)
-
-
-_INTEGER_FIELD: dict[str, Any] = {
-    # What ASTRA-sim's reader expects: uint64 for sizes of tensors, int32 for ends and tags.
-    "tensor_size": 13,
-    "comm_src": 7,
-    "comm_dst": 7,
-    "comm_tag": 7,
-}
