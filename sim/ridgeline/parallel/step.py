@@ -17,7 +17,7 @@ import numpy as np
 from ridgeline.engine.blocks import NOTHING, Block, lengths, port
 from ridgeline.engine.builder import Phase
 from ridgeline.engine.program import Ints
-from ridgeline.parallel.buckets import Bucket, gradient_buckets
+from ridgeline.parallel.buckets import Bucket, copied_bytes, gradient_buckets, held_bytes
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.divide import Divided, roots
 from ridgeline.parallel.endless import is_endless, period_before, steady_orders, under_way
@@ -164,6 +164,7 @@ class Step:
                     accumulated=gradients if later else (),
                     fine=self.fine,
                     together=phase in {BEGIN, END},
+                    moved_bytes=copied_bytes(plan, buckets) if phase == END else 0.0,
                 )
         held = Counter(memory.initial)
         if self.endless:
@@ -230,6 +231,8 @@ class Step:
         for kind in MEMORY_KINDS:
             size = sum(blocks.held.get(kind, 0) for blocks in chunks)
             reserved = round(self.plan.reserved) if kind == "workspace" else 0
+            if kind == "workspace":
+                reserved += sum(held_bytes(self.plan, blocks.buckets) for blocks in chunks)
             for rank in team.ranks:
                 self.builder.set_initial_memory(rank, kind, size + reserved)
 

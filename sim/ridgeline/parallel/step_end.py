@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,11 +90,26 @@ class Ends:
                 ready = [self._ready(copies, chunk, r, bucket) for r in mine]
                 streams = tuple(team.stream(stream_of("data"), r) for r in mine)
                 many = max(1, team.multiplicity * len(mine) // groups.shape[1])
+                if self.plan.cycle and bucket is blocks.buckets[along][-1]:
+                    ready = self._noticed(team, mine, ready, ends, number)
                 deps = tuple(dict.fromkeys([*ready, *previous]))
                 ends.append(End(label, row, streams, deps, many))
                 previous = [number + len(ends) - 1]
             last += previous
         return last
+
+    def _noticed(
+        self, team: Team, mine: Sequence[int], ready: list[int], ends: list[End], number: int
+    ) -> list[int]:
+        """Let the last gradients wait until the coordinator looks: half a cycle on average.
+
+        Those before are waited for beside the backward pass, or while others are reduced.
+        """
+        row = self.builder.add_cost([Phase(self.plan.cycle / 2)])
+        self.wires.dimension_of_row[row] = "data"
+        streams = tuple(team.stream("coordinator", r) for r in mine)
+        ends.append(End("wait for cycle", row, streams, tuple(ready), team.multiplicity))
+        return [number + len(ends) - 1]
 
     def _ready(self, copies: Copies, chunk: int, r: int, bucket: Bucket) -> int:
         """Return the task that completes a bucket, of the last micro-batch."""

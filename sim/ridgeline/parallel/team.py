@@ -151,6 +151,7 @@ class Writer:
         accumulated: Collection[str] = (),
         fine: bool = True,
         together: bool = False,
+        moved_bytes: float = 0.0,
     ) -> Piece:
         """Write what a team does with some ops of a graph.
 
@@ -172,6 +173,8 @@ class Writer:
             Take and give back memory op by op; else for the whole block its fullest moment.
         together
             The host issues all of it at once, as frameworks do with updates.
+        moved_bytes
+            What is read and written by copies before the first op.
         """
         block, size = Block(), len(team)
         chain = [port(r) for r in range(size)]
@@ -183,6 +186,12 @@ class Writer:
         copying = Copying()
         silent = COLLECTIVES | COPIES | {LAYOUT.name}
         final = max((i for i in ops if graph.ops[i].kind not in silent), default=-1)
+        if moved_bytes:
+            row = self.rows.moving(moved_bytes)
+            for r in range(size):
+                needs, op = sorted({chain[r], *before}), graph.ops[ops[0]]
+                chain[r] = self._compute(block, team, r, op, row, needs, (), "bucket copies")
+            before = ()
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
             copying.come_to(op)
