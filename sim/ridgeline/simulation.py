@@ -137,6 +137,10 @@ def simulate(
     timeline = _executor(reference)(lowered.program)
 
     device = cluster.device
+    if plan.contention:
+        from ridgeline.parallel.contention import with_contention
+
+        timeline = with_contention(timeline, lowered, wide, device)
     time = time_account(lowered, timeline, device)
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s

@@ -119,6 +119,9 @@ class Plan(Strict):
     that make them (Megatron-Core's gradient accumulation fusion)."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
+    contention: bool = False
+    """Whether ops that run beside collectives are slowed by what these take of the device's
+    multiprocessors and memory (`parallel.contention`)."""
     overlap_tensor: bool = False
     """Whether ops that need nothing of a collective between tensor-parallel ranks run while that
     goes on; else the next op waits for it, as in Megatron-LM's first versions."""

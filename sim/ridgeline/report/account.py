@@ -76,6 +76,7 @@ def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAc
         limits.setdefault(_limiting(cost, spans), []).append(count * duration)
 
     busy = union(timeline.start_s[mine], timeline.end_s[mine])
+    slowed = math.fsum(timeline.durations_s[mine]) - math.fsum([*compute, *stall, *optimizer])
     network = union(*_collective_intervals(timeline, rank))
     idle = total - math.fsum(busy[:, 1] - busy[:, 0])
     exposed = math.fsum(network[:, 1] - network[:, 0]) - overlap(busy, network)

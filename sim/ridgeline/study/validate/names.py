@@ -156,6 +156,13 @@ def spread() -> float:
     return float(_data()["spread"])
 
 
+@cache
+def contention() -> bool:
+    """Return whether collectives slow what runs beside them (`Plan.contention`)."""
+    import os
+    return os.environ.get("RC","") == "1"
+
+
 def unstated_of(model: str, source: str) -> Mapping[str, Any]:
     """Return what a table leaves out of a network or its plan that the table's source has."""
     text = model.lower()

@@ -17,6 +17,7 @@ from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Framework,
     binned_length,
+    contention,
     convolves_itself,
     find_name,
     fine_tuned,
@@ -191,6 +192,7 @@ def simulated(wanted: Configuration) -> Result:
         issue=wanted.framework.issue_s,
         issue_ahead=wanted.framework.issue_ahead,
         overlap=wanted.framework.overlap,
+        contention=contention(),
         bucket_copies=wanted.framework.bucket_copies,
         cycle=wanted.framework.cycle_s,
         **({"bucket": wanted.framework.bucket} if wanted.framework.bucket else {}),
