@@ -58,6 +58,8 @@ def _delays(timeline: Timeline, taken: Floats, takes: Flags, bound: Ints) -> Flo
             share = np.clip(np.cumsum(change), 0.0, 1.0)[:-1]
             lost = np.concatenate((np.zeros(1), np.cumsum(share * np.diff(at))))
             slowed = mine[bound[mine] == b]
-            until, since = (np.interp(t[slowed], at, lost) for t in (timeline.end_s, timeline.start_s))
+            until, since = (
+                np.interp(t[slowed], at, lost) for t in (timeline.end_s, timeline.start_s)
+            )
             delays[slowed] = until - since
     return delays

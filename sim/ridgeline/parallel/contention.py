@@ -1,14 +1,15 @@
 """What collectives take of the devices whose ops run beside them.
 
-NCCL runs one thread block for each channel, which holds one streaming multiprocessor while the
-collective goes on, and its copies and sums pass the device's memory. Ops that are bound by
-arithmetic go on with the multiprocessors that are left, ops that are bound by memory with what is
-left of its bandwidth (C. Rashidi et al. measure the two in "Enabling Compute-Communication Overlap
-in Distributed Deep Learning Training Platforms", ISCA 2021, Section III).
+NCCL runs one thread block for each channel, which holds one multiprocessor while the collective
+goes on, and what it copies and adds up passes the device's memory. Ops that are bound by arithmetic
+go on with the multiprocessors that are left, ops that are bound by memory with what is left of its
+bandwidth (S. Rashidi et al. measure both in "Enabling Compute-Communication Overlap in Distributed
+Deep Learning Training Platforms", ISCA 2021, Section III).
 
-A channel carries about 10 GB/s: NCCL plans with 20 GB/s a NVLink (``SM70_NVLINK_BW``,
-``SM80_NVLINK_BW``) and doubles the channels that it finds (``ncclTopoCompute``), so that a DGX-1
-with 120 GB/s has 12 and a DGX A100 with 240 GB/s has 24. Below that, fewer are at work.
+A channel carries 10 GB/s: NCCL plans with 20 GB/s a NVLink (`SM70_NVLINK_BW` and `SM80_NVLINK_BW`
+in src/graph/topo.h) and doubles the channels that it finds (`ncclTopoDupChannels` in
+src/graph/search.cc). So it reports 12 on V100s with 120 GB/s, and 24 on A100s with 240 GB/s and on
+H100s. Where links or payloads give less, fewer are at work.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline.engine.contention import contended
+from ridgeline.engine.program import Floats, Ints
 from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.cost import peak_rates
@@ -23,7 +25,8 @@ from ridgeline.parallel.lower import COLLECTIVE, Lowered
 from ridgeline.parallel.plan import Plan
 
 _CHANNEL_BYTES_PER_S = 10e9
-_CHANNELS = 2, 24  # at least and at most: a ring each way; what H100s and A100s have
+_CHANNELS = 2, 24  # at least: a ring each way; at most: those of A100s and H100s
+_MOST = 0.9  # of what bounds an op: something is always left
 _ARITHMETIC, _MEMORY = range(2)
 # Times that a ring passes its bytes on the wire through the memory of a device. It reads its own
 # part and what came, which was written there before; of what is gathered, only the latter two.
@@ -43,28 +46,40 @@ def with_contention(timeline: Timeline, lowered: Lowered, plan: Plan, device: De
         spans = cost.spans(rates)
         longest = max(spans.memory_s.values(), default=0.0)
         bound_of_row[row] = _ARITHMETIC if spans.compute_s >= longest else _MEMORY
-    bandwidth = rates[device.far_memory]
     collective = np.flatnonzero(program.kind == program.kind_names.index(COLLECTIVE))
+    wire, passes = _traffic(timeline, collective, lowered, plan)
+    time_s = timeline.durations_s[collective]
+    speed = np.divide(wire, time_s, out=np.zeros(len(wire)), where=time_s > 0)
+    channels = np.clip(speed / _CHANNEL_BYTES_PER_S, *_CHANNELS) * (speed > 0)
     taken = np.zeros((program.n_tasks, 2))
-    degrees = {"tensor": plan.tensor, "context": plan.context, "expert": plan.expert}
-    labels = program.label_names
-    for task in collective.tolist():
-        row = int(program.cost[task])
-        talk = lowered.talks.get((row, labels[program.label[task]]))
-        time_s = timeline.end_s[task] - timeline.start_s[task]
-        if talk is None or talk.op not in _PASSES or not time_s:
-            continue
-        n = degrees.get(lowered.dimension_of_row.get(row, ""), plan.data)
-        wire = talk.size_bytes * (n - 1) / n * (2 if talk.op == "all-reduce" else 1) / time_s
-        channels = min(max(wire / _CHANNEL_BYTES_PER_S, _CHANNELS[0]), _CHANNELS[1])
-        taken[task] = channels / multiprocessors, _PASSES[talk.op] * wire / bandwidth
+    taken[collective, _ARITHMETIC] = channels / multiprocessors
+    taken[collective, _MEMORY] = passes * speed / rates[device.far_memory]
     bound = bound_of_row[program.cost]
     bound[collective] = -1
-    return contended(timeline, np.minimum(taken, 0.9), bound)
+    return contended(timeline, np.minimum(taken, _MOST), bound)
+
+
+def _traffic(
+    timeline: Timeline, collective: Ints, lowered: Lowered, plan: Plan
+) -> tuple[Floats, Floats]:
+    """Return what each task's devices send, in bytes, and how often that passes their memory."""
+    program = timeline.program
+    keys = np.stack((program.cost[collective], program.label[collective]), axis=1)
+    distinct, which = np.unique(keys, axis=0, return_inverse=True)
+    degrees = {"tensor": plan.tensor, "context": plan.context, "expert": plan.expert}
+    known = np.zeros((len(distinct), 2))
+    for i, (row, label) in enumerate(distinct.tolist()):
+        talk = lowered.talks.get((row, program.label_names[label]))
+        if talk is not None and talk.op in _PASSES:
+            n = degrees.get(lowered.dimension_of_row.get(row, ""), plan.data)
+            twice = 2 if talk.op == "all-reduce" else 1
+            known[i] = twice * talk.size_bytes * (n - 1) / n, _PASSES[talk.op]
+    found = known[which.ravel()]
+    return found[:, 0], found[:, 1]
 
 
 def _multiprocessors(device: Device) -> int:
-    """Number of multiprocessors, each with its register file; 0 where other engines send."""
+    """Return the number of multiprocessors, each with its register file; 0 where other engines send."""
     if any(engine.kind == "systolic" for engine in device.engines.values()):
         return 0
     files = [level.instances.value for level in device.memory.values() if level.kind == "registers"]

@@ -230,11 +230,11 @@ class Step:
         """Say what the ranks of a team hold from the beginning, of all chunks together."""
         for kind in MEMORY_KINDS:
             size = sum(blocks.held.get(kind, 0) for blocks in chunks)
-            reserved = round(self.plan.reserved) if kind == "workspace" else 0
             if kind == "workspace":
-                reserved += sum(held_bytes(self.plan, blocks.buckets) for blocks in chunks)
+                held = sum(held_bytes(self.plan, blocks.buckets) for blocks in chunks)
+                size += held + round(self.plan.reserved)
             for rank in team.ranks:
-                self.builder.set_initial_memory(rank, kind, size + reserved)
+                self.builder.set_initial_memory(rank, kind, size)
 
     def _gathered(self, receipts: Sequence[Receipt]) -> frozenset[str]:
         """Tensors that the ranks of a stage have alike: each sends a part, which is gathered."""

@@ -15,7 +15,7 @@ from ridgeline.parallel.copies import BACKWARD, END, WEIGHTS, Copies
 from ridgeline.parallel.endless import is_endless
 from ridgeline.parallel.partition import Partition, Tie
 from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.team import COLLECTIVE, Writer, stream_of
+from ridgeline.parallel.team import COLLECTIVE, Team, Writer, stream_of
 from ridgeline.parallel.wires import Talk
 
 

@@ -186,12 +186,7 @@ class Writer:
         copying = Copying()
         silent = COLLECTIVES | COPIES | {LAYOUT.name}
         final = max((i for i in ops if graph.ops[i].kind not in silent), default=-1)
-        if moved_bytes:
-            row = self.rows.moving(moved_bytes)
-            for r in range(size):
-                needs, op = sorted({chain[r], *before}), graph.ops[ops[0]]
-                chain[r] = self._compute(block, team, r, op, row, needs, (), "bucket copies")
-            before = ()
+        before = self._bucket_copies(block, team, graph.ops[ops[0]], moved_bytes, chain, before)
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
             copying.come_to(op)
@@ -237,6 +232,24 @@ class Writer:
         if last := copying.end():
             self._join(block, team, graph.ops[ops[-1]], last, chain)
         return Piece(block, made, tuple(chain))
+
+    def _bucket_copies(
+        self,
+        block: Block,
+        team: Team,
+        op: Op,
+        size_bytes: float,
+        chain: list[int],
+        before: tuple[int, ...],
+    ) -> tuple[int, ...]:
+        """Move gradients to and from their buckets before the first op; return what it waits for."""
+        if not size_bytes:
+            return before
+        row = self.rows.moving(size_bytes)
+        for r in range(len(team)):
+            deps = sorted({chain[r], *before})
+            chain[r] = self._compute(block, team, r, op, row, deps, (), "bucket copies")
+        return ()
 
     def _received(
         self,

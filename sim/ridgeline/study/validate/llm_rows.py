@@ -26,7 +26,6 @@ from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Framework,
-    contention,
     find_name,
     framework_of,
     spread,
@@ -272,7 +271,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         known = unstated_of(row.text("model"), row.text("source"))
         fields["pieces"] = known.get("pieces", framework.pieces)
         fields["cut"] = _cut(layers, pipeline * fields.get("chunks", 1))
-    return Plan(**fields, contention=contention())
+    return Plan(**fields)
 
 
 def _cut(layers: int, parts: int) -> str:

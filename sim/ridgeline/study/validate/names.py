@@ -159,8 +159,7 @@ def spread() -> float:
 @cache
 def contention() -> bool:
     """Return whether collectives slow what runs beside them (`Plan.contention`)."""
-    import os
-    return os.environ.get("RC","") == "1"
+    return bool(_data()["contention"])
 
 
 def unstated_of(model: str, source: str) -> Mapping[str, Any]:
