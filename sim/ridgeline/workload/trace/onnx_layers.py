@@ -43,7 +43,9 @@ def _product(n: Node, kind: str, loops: Mapping[str, Any], join: str, axis: int)
     folded = norm is None and n.has(2) and has_norm(*n.node.input[1:3])
     if bias is not None:
         bias = n.weight(bias, (channels,))
-    elif n.has(2) and not folded and (norm is None or n.weights.origin(n.node.input[2]) == "weight"):
+    elif (
+        n.has(2) and not folded and (norm is None or n.weights.origin(n.node.input[2]) == "weight")
+    ):
         bias = n.all[2]
     steps: list[tuple[str, list[str], dict[str, Any]]] = [(kind, n.inputs[:2], dict(loops))]
     if bias is not None:
