@@ -17,6 +17,7 @@ from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Framework,
     binned_length,
+    contention,
     convolves_itself,
     find_name,
     fine_tuned,
@@ -113,7 +114,7 @@ def configuration(row: Row) -> Configuration:
         batch=batch * accumulated,  # tables give what a device holds at a time
         micro_batches=accumulated,
         precision=precision,
-        framework=framework_of(row.text("framework")),
+        framework=framework_of(row.text("framework"), row.text("suite")),
         place=row.text("system"),
         preparing=_preparing(row, model) if devices > 1 else 0.0,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
@@ -197,6 +198,10 @@ def simulated(wanted: Configuration) -> Result:
         issue=wanted.framework.issue_s,
         issue_ahead=wanted.framework.issue_ahead,
         overlap=wanted.framework.overlap,
+        contention=contention(),
+        bucket_copies=wanted.framework.bucket_copies,
+        cycle=wanted.framework.cycle_s,
+        **({"bucket": wanted.framework.bucket} if wanted.framework.bucket else {}),
         layout="channels-last" if wanted.channels_last else "channels-first",
         spread=spread(),
     )
