@@ -314,7 +314,9 @@ class Step:
                             ports = np.unique(np.stack(made, axis=1), axis=1)
                             if self.endless:
                                 ports = period_before(ports)
-                            block = self._message(blocks, receipt, source.team, copies.team, r)
+                            block = self._message(
+                                blocks, receipt, source.team, copies.team, r, ports.shape[1]
+                            )
                             first = number + np.arange(len(ports))
                             messages.append((block, first, ports))
                             came = period_before(first) if self.endless else first
@@ -323,9 +325,12 @@ class Step:
         return messages
 
     def _message(
-        self, blocks: Blocks, receipt: Receipt, source: Team, target: Team, r: int
+        self, blocks: Blocks, receipt: Receipt, source: Team, target: Team, r: int, makers: int
     ) -> Block:
-        """Write one task: what a rank sends to the one at its place in another stage."""
+        """Write one task: what a rank sends to the one at its place in another stage.
+
+        It waits for so many tasks, which may be fewer than tensors: one op can make several.
+        """
         gathered = self._gathered([receipt])
         size = sum(
             blocks.part.graph.tensors[n].bytes / (self.plan.tensor if n in gathered else 1)
@@ -351,7 +356,7 @@ class Step:
             label,
             cost=row,
             stream=source.stream(f"network-to-stage{target.stage}", r),
-            deps=[port(k) for k in range(len(receipt.tensors))],
+            deps=[port(k) for k in range(makers)],
             multiplicity=source.multiplicity,
         )
         return block
