@@ -403,6 +403,13 @@ def _engines(device: Device, work: Work, format_: str, op: Op) -> list[str]:
 
 
 def _no_engine(device: Device, work: Work, format_: str, op: Op) -> RidgelineError:
+    done = {other for engine in device.engines.values() for other in engine.runs}
+    if len(done) == 1:
+        return RidgelineError(
+            f"{device.name} describes engines for {next(iter(done))} work alone, so that no network"
+            f" can run on it (op {op.name!r} is {work} work in {format_}); ridgeline gemm and conv"
+            " price products on it"
+        )
     formats = {f for e in device.engines.values() if work in e.runs for f in e.rates}
     other = format_ == "bf16" and "fp16" in formats
     instead = "; precision fp16-mixed takes as many bytes" if other else ""

@@ -30,6 +30,15 @@ _UNITS = (
     ("_per_s", "1/s", 1.0), ("_bytes", "GiB", 2.0**-30), ("_mm2", "mm²", 1.0),
     ("_s", "ms", 1e3), ("_j", "J", 1.0), ("_w", "W", 1.0), ("_usd", "USD", 1.0),
 )  # fmt: skip
+# Of stacked bars: the usual unit and others, by size in SI; the first with readable numbers is taken.
+_SIZES = MappingProxyType(
+    {
+        "time_s": {"ms": 1e-3, "us": 1e-6, "s": 1.0},
+        "energy_j": {"J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "kJ": 1e3, "MJ": 1e6},
+        "memory_bytes": {"GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10},
+    }
+)
+_READABLE = (0.05, 1e5)
 _PARTS = MappingProxyType(
     {
         "time": ("time_s", "Time of a step"),
@@ -82,6 +91,8 @@ def curve(
         if min(spread) > 0 and max(spread) >= 20 * min(spread):
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        elif all(value.is_integer() for value in spread):
+            axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_ylim(bottom=0)
         axes.set_xlabel(axis_label(x, rows))
         axes.set_ylabel(axis_label(y, rows))
@@ -140,11 +151,11 @@ def bars(rows: Sequence[Row], kind: str, by: str | None = None, ax: Axes | None 
     ]  # fmt: skip
 
     def draw(axes: Axes) -> str:
-        unit, factor = unit_of(group)
+        unit, size = _unit_for(group, max(float(row[f"{group}.total"]) for row in rows))
         below = np.zeros(len(rows))
         shown: list[Artist] = []
         for i, part in enumerate(parts):
-            heights = np.array([float(row[part]) * factor for row in rows])
+            heights = np.array([float(row[part]) / size for row in rows])
             if not heights.any():
                 continue
             name = part.partition(".")[2]
@@ -163,6 +174,15 @@ def bars(rows: Sequence[Row], kind: str, by: str | None = None, ax: Axes | None 
         return f"Parts add up to the total; the axis begins at 0.{of}"
 
     return sheet((2.6 + 0.2 * len(rows), 2.0, 1.0, 1.15), draw, stamp(rows), ax)
+
+
+def _unit_for(group: str, largest: float) -> tuple[str, float]:
+    """Return the unit of a group of columns in which its largest value is a readable number."""
+    least, most = _READABLE
+    sizes = _SIZES[group]
+    fitting = (unit for unit, size in sizes.items() if least <= largest / size < most)
+    unit = next(fitting, next(iter(sizes)))
+    return unit, sizes[unit]
 
 
 def residuals(rows: Sequence[Row], ax: Axes | None = None) -> Axes:
