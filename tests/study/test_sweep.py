@@ -163,7 +163,7 @@ def test_small_machines_have_no_zeros_in_tables_and_units_that_can_be_read(
         {"plan.global_batch": n, "energy_j.dram": n * 1e-5, "energy_j.total": n * 1e-5, "x": n}
         for n in (1, 2, 3)
     ]
-    axes = bars(rows, "energy", "plan.global_batch")
+    axes = bars(rows, "energy", ["plan.global_batch"])
     assert axes.get_xlabel() == "energy (uJ)"
     assert max(patch.get_width() for patch in axes.patches) == pytest.approx(30.0)
     ticks = curve(rows, "plan.global_batch", "energy_j.total").get_xticks()

@@ -26,12 +26,13 @@ FLOP_DEFINITION = (
 )
 
 
+_CONTENTION = "slow-down of compute by overlapping communication"
 _CLOCKS = "clocks under power limits"
 NOT_MODELLED = (
     "input pipeline",
     "accuracy",
     "capacity of caches nearer than the last",
-    "slow-down of compute by overlapping communication",
+    _CONTENTION,
     _CLOCKS,
 )
 
@@ -86,7 +87,10 @@ def manifest(
         "energy_scope": "devices in use and the links between them; host and cooling left out",
         "scaling": "single point",
         "not_modelled": [
-            what for what in NOT_MODELLED if device.power_limit is None or what != _CLOCKS
+            what
+            for what in NOT_MODELLED
+            if (device.power_limit is None or what != _CLOCKS)
+            and not (plan.contention and what == _CONTENTION)
         ]
         + list(device.unpriced),
         "io_modelled": False,
@@ -116,7 +120,9 @@ def narrow_notes(lowered: Lowered, precision: str | None) -> list[str]:
     if not done[False]:
         return []
     share = done[True] / (done[True] + done[False])
-    some, rest = (f"{share:.0%} of the matrix FLOPs are", "the rest") if share else ("none is", "all")
+    some, rest = (
+        (f"{share:.0%} of the matrix FLOPs are", "the rest") if share else ("none is", "all")
+    )
     which = f"products with weights whose sizes are multiples of {NARROW_MULTIPLE}"
     return [f"{precision}: {some} in 8 bits ({which}), {rest} in {numerics.compute}"]
 

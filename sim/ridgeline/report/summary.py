@@ -195,7 +195,9 @@ def _basis(result: Result) -> str:
     share = trust["calibrated_flop_share"]
     words = [f"{share:.0%} of the matrix FLOPs at measured efficiencies, or counted by cycle"]
     if share < 1:
-        words.append("the rest with full tiles at the peak rate, which is a bound and not a prediction")
+        words.append(
+            "the rest with full tiles at the peak rate, which is a bound and not a prediction"
+        )
     device = result.manifest["device"]
     if trust["unsourced_values"]:
         many = len(trust["unsourced_values"])
