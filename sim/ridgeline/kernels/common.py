@@ -94,6 +94,13 @@ def _streamed(
 
 def no_engine(device: Device, work: Work, format_: str, op: Op) -> RidgelineError:
     """Return the error of work that no engine of a device does in a format."""
+    done = {other for engine in device.engines.values() for other in engine.runs}
+    if len(done) == 1:
+        return RidgelineError(
+            f"{device.name} describes engines for {next(iter(done))} work alone, so that no network"
+            f" can run on it (op {op.name!r} is {work} work in {format_}); ridgeline gemm and conv"
+            " price products on it"
+        )
     formats = {f for e in device.engines.values() if work in e.runs for f in e.rates}
     other = format_ == "bf16" and "fp16" in formats
     instead = "; precision fp16-mixed takes as many bytes" if other else ""

@@ -19,7 +19,6 @@ from ridgeline.report.column_axes import (
     column_name,
     number,
     tick_quantities,
-    unit_of,
     valued,
 )
 from ridgeline.report.manifest import digest
@@ -33,6 +32,15 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 _SPACE = (3.4, 0.85, 0.75, 1.0)
 _MAX_BARS = 24
+# Of stacked bars: the usual unit and others, by size in SI; the first that can be read is taken.
+_SIZES = MappingProxyType(
+    {
+        "time_s": {"ms": 1e-3, "us": 1e-6, "s": 1.0},
+        "energy_j": {"J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "kJ": 1e3, "MJ": 1e6},
+        "memory_bytes": {"GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10},
+    }
+)
+_READABLE = (0.05, 1e5)
 _PARTS = MappingProxyType(
     {
         "time": ("time_s", "Time of a step"),
@@ -55,6 +63,8 @@ def curve(
     are joined. The vertical axis begins at zero.
     """
     rows = whole(rows, x, y)
+    from matplotlib.ticker import MaxNLocator
+
     told = [by] if isinstance(by, str) else list(by or ())
 
     def draw(axes: Axes) -> str:
@@ -69,6 +79,8 @@ def curve(
         if min(spread) > 0 and max(spread) >= 20 * min(spread):
             tens = all(math.log10(value).is_integer() for value in spread)
             axes.set_xscale("log", base=10 if tens else 2)
+        elif all(value.is_integer() for value in spread):
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         tick_quantities(axes.xaxis, x, rows)
         axes.set_ylim(bottom=0)
         axes.set_xlabel(axis_label(x, rows))
@@ -177,11 +189,11 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
     ]  # fmt: skip
 
     def draw(axes: Axes) -> str:
-        unit, factor = unit_of(group)
+        unit, size = _unit_for(group, max(float(row[f"{group}.total"]) for row in rows))
         below = np.zeros(len(rows))
         shown: list[Artist] = []
         for i, part in enumerate(parts):
-            heights = np.array([float(row[part]) * factor for row in rows])
+            heights = np.array([float(row[part]) / size for row in rows])
             if not heights.any():
                 continue
             name = part.partition(".")[2]
@@ -200,6 +212,15 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
         return f"Parts add up to the total; the axis begins at 0.{of}"
 
     return sheet((2.6 + 0.2 * len(rows), 2.0, 1.0, 1.15), draw, stamp(rows), ax)
+
+
+def _unit_for(group: str, largest: float) -> tuple[str, float]:
+    """Return the unit of a group of columns in which its largest value is a readable number."""
+    least, most = _READABLE
+    sizes = _SIZES[group]
+    fitting = (unit for unit, size in sizes.items() if least <= largest / size < most)
+    unit = next(fitting, next(iter(sizes)))
+    return unit, sizes[unit]
 
 
 def residuals(rows: Sequence[Row], ax: Axes | None = None) -> Axes:
