@@ -1,9 +1,9 @@
 """Plans in the order of their bounds, until no bound is below the best found.
 
 The queue holds whole groups of plans under their least bound, then plans under the bound of the
-screen, then under the one that knows their stages, and the engine replays those that come up. What
-comes up after the bound has passed the best replay cannot be better, so the answer is the engine's
-optimum.
+screen, then under the one that knows their stages, then with what moves between replicas, which
+takes longest to find. The engine replays those that come up. What comes up after the bound has
+passed the best replay cannot be better, so the answer is the engine's optimum.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ridgeline.study.planner.space import RECOMPUTE_NAMES
 if TYPE_CHECKING:
     from ridgeline.study.planner.search import Searcher
 
+_SHARP = 3  # all is known of a plan but what the engine says
 _MOST_TRIED = 4  # plans for each one that may be replayed: some do not fit after all
 
 
@@ -111,12 +112,12 @@ class Queue:
             if value < np.inf:
                 heapq.heappush(self.queue, (value, 1, i))
 
-    def _sharpen(self, i: int, value: float) -> None:
-        """Bound a plan by its stages."""
+    def _sharpen(self, i: int, value: float, *, wired: bool) -> None:
+        """Bound a plan by its stages, or by what moves between its replicas, too."""
         one = self.one
         group = one.groups.group(one.key(i))
         assert group is not None
-        bound = one.sharpened(group, i)
+        bound = one.sharpened(group, i, wired=wired)
         if bound.memory_bytes > self.capacity:
             self.dropped += 1
             return
@@ -124,7 +125,7 @@ class Queue:
         (sharp,) = one.bound_values(
             np.array([bound.time_s]), np.array([bound.energy_j]), np.array([i])
         )
-        heapq.heappush(self.queue, (max(value, float(sharp)), 2, i))
+        heapq.heappush(self.queue, (max(value, float(sharp)), 2 + wired, i))
 
     def found(self, began: float) -> Found:
         """Take groups and plans in order of their bounds."""
@@ -134,8 +135,8 @@ class Queue:
             value, known, number = heapq.heappop(self.queue)
             if known == 0:
                 self._open(number)
-            elif known == 1:
-                self._sharpen(number, value)
+            elif known < _SHARP:
+                self._sharpen(number, value, wired=known == _SHARP - 1)
             else:
                 self._play(number)
         fitting = sorted((r for r in self.played if r.fits), key=lambda r: r.objective)

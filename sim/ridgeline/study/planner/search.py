@@ -146,8 +146,8 @@ class Searcher:
         least = self.groups.held_undivided(key.micro_batch, key.recompute, key.expert)
         return np.concatenate((np.zeros(len(TOTALS) - len(least)), least / key.tensor))
 
-    def sharpened(self, group: Group, i: int) -> Bound:
-        """Bound one plan, its stages known."""
+    def sharpened(self, group: Group, i: int, *, wired: bool = True) -> Bound:
+        """Bound one plan, its stages known, and (`wired`) what moves between its replicas."""
         s = self.space
         shares = Shares(int(s.data[i]), int(s.expert[i]), int(s.sharding[i]))
         tensor = int(s.tensor[i])
@@ -160,7 +160,7 @@ class Searcher:
             apart = tensor if along == "data" else tensor * shares.expert
             return self.groups.byte_s(op, shares.data * tensor // apart, apart, most)
 
-        return self.cuts[cut].bound(int(s.micro_batches[i]), shares, byte_s)
+        return self.cuts[cut].bound(int(s.micro_batches[i]), shares, byte_s if wired else None)
 
 
 def price_of(cluster: Cluster) -> float:
