@@ -104,6 +104,7 @@ def check_bounds(one: Searcher, data: st.DataObject) -> None:
     assert (totals(less)[:7] <= totals(group)[:7] * (1 + 1e-12)).all(), replay.plan
     values = one.bound_values(np.array([sharp.time_s]), np.array([sharp.energy_j]), np.array([i]))
     energy = sharp.energy_j * replay.plan.data * replay.plan.tensor
+    assert one.sharpened(group, i, wired=False).time_s <= sharp.time_s
     assert sharp.time_s <= replay.step_time_s, replay.plan
     assert coarse[0] <= replay.step_time_s, replay.plan
     assert energy <= replay.energy_j, replay.plan
@@ -116,7 +117,11 @@ def check_bounds(one: Searcher, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     ("case", "objective"),
-    [(("mlp", "selene-a100", 64, 2), "time"), (("mlp", "dgx1-v100", 2, 4), "energy")],
+    [
+        (("mlp", "selene-a100", 64, 2), "time"),
+        (("mlp", "dgx1-v100", 2, 4), "energy"),
+        (("mlp", "dgx1-v100", 4, 4), "cost"),
+    ],
 )
 def test_the_answer_is_the_optimum_of_all_replays(case, objective) -> None:  # type: ignore[no-untyped-def]
     check_optimum(case, objective)
@@ -232,6 +237,13 @@ def test_the_screen_takes_a_hundred_thousand_plans_a_second() -> None:
     start = time.process_time()
     one.screened(at, which, known)
     assert len(at) / (time.process_time() - start) > 1e5
+
+
+def test_what_may_be_computed_again_is_what_there_is() -> None:
+    of_case = {case[0]: prepared(k).groups.recomputations() for k, case in enumerate(CASES)}
+    assert of_case["gpt2"] == ["none", "selective", "full"]
+    assert of_case["t5-small"] == ["none", "selective", "full", "sqrt"]  # two kinds of layers
+    assert of_case["resnet18"] == ["none", "full", "sqrt"]  # no attention
 
 
 def test_mistakes_are_said() -> None:

@@ -24,6 +24,7 @@ from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
+from ridgeline.parallel.recompute_blocks import attention_cores
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
 from ridgeline.parallel.sums import casts, sum_bytes
 from ridgeline.parallel.wires import Wires
@@ -130,6 +131,16 @@ class Groups:
         sent = (op for op in graph.ops if op.kind == "dispatch" and op.pass_ is Pass.FORWARD)
         found = math.gcd(*(graph.tensors[op.outputs[0]].shape[0] for op in sent))
         return divisors(found) if found else [1]
+
+    def recomputations(self) -> list[Mode]:
+        """Return what the model can compute again: scores of attention only where there is any.
+
+        Stretches of layers (sqrt) only where layers are not all alike: how long they are depends on
+        how many layers there are, of which a few would tell nothing.
+        """
+        some = attention_cores(self.few.smallest.training(1, self.precision))
+        modes: list[Mode] = ["none", "selective", "full"] if some else ["none", "full"]
+        return modes if self.few.fewer else [*modes, "sqrt"]
 
     def crossing_byte_s(self, data: int, tensor: int) -> float:
         """Return the least seconds a byte of any collective of `data` ranks, so many apart.

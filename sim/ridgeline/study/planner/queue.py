@@ -32,8 +32,8 @@ _MOST_TRIED = 4  # plans for each one that may be replayed: some do not fit afte
 class Queue:
     """The queue of a search. Entries: (bound, what is known, number of the group or of the plan).
 
-    Recomputation adds ops and takes none away. So a group that recomputes is bounded by one that
-    recomputes less and has the same ops otherwise, and priced when it comes up.
+    Recomputation adds ops and takes none away. So a group that recomputes is bounded by the one
+    that does not and has the same ops otherwise, and priced when it comes up.
     """
 
     def __init__(self, one: Searcher, limit: int | None, progress: Callable[[str], None]) -> None:
@@ -69,17 +69,12 @@ class Queue:
         every = np.arange(len(space))
         may = one.screened(every, self.which, least)[:, 2] <= self.capacity
         self.dropped += int((~may).sum())
-        base: dict[Key, int] = {}  # of equal ops otherwise, the group that recomputes least
-        for g in np.unique(self.which[may]).tolist():
-            alike = self.keys[g]._replace(recompute="none")
-            again = RECOMPUTE_NAMES.index(self.keys[g].recompute)
-            if alike not in base or again < RECOMPUTE_NAMES.index(self.keys[base[alike]].recompute):
-                base[alike] = g
         of_time = len(TOTALS) - len(one.groups.held_undivided(1, "none", 1))
-        for g, key in enumerate(self.keys):
-            known = base.get(key._replace(recompute="none"))
-            priced = None if known is None else one.groups.group(self.keys[known])
-            least[g, :of_time] = np.inf if priced is None else totals(priced)[:of_time]
+        least[:, :of_time] = np.inf
+        for g in np.unique(self.which[may]).tolist():
+            priced = one.groups.group(self.keys[g]._replace(recompute="none"))
+            if priced is not None:
+                least[g, :of_time] = totals(priced)[:of_time]
         at = every[may]
         values = self._values(at, self._screen(at, self.which, least))
         bound = np.full(len(self.keys), np.inf)

@@ -211,6 +211,7 @@ def searcher(
         max_stages=groups.max_stages,
         sequences=model.network.tokens_per_sample > 0,
         experts=groups.expert_degrees(),
+        recomputations=groups.recomputations(),
         precision=groups.precision,
     )
     return Searcher(model, cluster, devices, objective, space, groups)

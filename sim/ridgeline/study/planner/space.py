@@ -21,7 +21,7 @@ SCHEDULE_NAMES: tuple[Literal["1f1b", "gpipe", "interleaved", "zero-bubble"], ..
     "interleaved",
     "zero-bubble",
 )
-RECOMPUTE_NAMES: tuple[Mode, ...] = ("none", "selective", "full")
+RECOMPUTE_NAMES: tuple[Mode, ...] = ("none", "selective", "full", "sqrt")
 MOST_CHUNKS = 8
 """Chunks of an interleaved schedule that are tried: each further one shortens the bubble less than
 it adds messages."""
@@ -112,6 +112,7 @@ def enumerate_plans(
     max_stages: int,
     sequences: bool,
     experts: list[int],
+    recomputations: list[Mode],
     precision: str | None = None,
 ) -> Space:
     """List every plan that `Plan` allows on exactly so many devices.
@@ -126,6 +127,8 @@ def enumerate_plans(
         Whether the samples have positions that sequence parallelism can share.
     experts
         By how many ranks its experts can be shared.
+    recomputations
+        Those of `RECOMPUTE_NAMES` that are tried.
     """
     rows: list[tuple[int, ...]] = []
     for tensor in tensors:
@@ -144,7 +147,7 @@ def enumerate_plans(
                         range(4) if data > 1 else (0,),
                         (0, 1) if sequences and tensor > 1 else (0,),
                     )
-                    for recompute in range(len(RECOMPUTE_NAMES))
+                    for recompute in map(RECOMPUTE_NAMES.index, recomputations)
                 ]
     columns = np.array(rows, np.int64).reshape(-1, 10).T
     return Space(global_batch, precision, *cast("list[Ints]", list(columns)))
