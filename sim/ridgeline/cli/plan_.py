@@ -22,6 +22,7 @@ def plan_(
     batch: Whole,
     objective: Literal["time", "energy", "cost"] = "time",
     precision: Precision = None,
+    context: bool | None = None,
     limit: Limit = 4,
     proof: Annotated[bool, Parameter(negative="")] = False,
     json: Json = False,
@@ -36,6 +37,8 @@ def plan_(
         Samples of one step over all devices.
     objective
         What is least: time of a step, energy of a step, or price of the devices times time.
+    context
+        Let devices share the positions of sequences, too; by default of long ones (16,384).
     proof
         Play as many as it takes to prove the best.
     """
@@ -50,7 +53,7 @@ def plan_(
     found = search(
         model, cluster, devices, batch,
         objective=objective, precision=precision, limit=None if proof else limit,
-        progress=progress,
+        progress=progress, context=context,
     )  # fmt: skip
     progress("")
     if json:

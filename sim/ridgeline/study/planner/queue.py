@@ -19,7 +19,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.planner.found import Found, Replay
 from ridgeline.study.planner.group import Floats, Ints
 from ridgeline.study.planner.groups import Key
-from ridgeline.study.planner.screen import TOTALS, Bound, totals
+from ridgeline.study.planner.screen import HELD, TOTALS, Bound, totals, totals_of_more
 from ridgeline.study.planner.space import RECOMPUTE_NAMES
 
 if TYPE_CHECKING:
@@ -53,9 +53,19 @@ class Queue:
         if not len(space):
             return
         code = np.ravel_multi_index(
-            (space.expert, space.recompute, space.sequence, space.tensor, space.micro_batch),
+            (
+                space.expert,
+                space.context,
+                space.ring,
+                space.recompute,
+                space.sequence,
+                space.tensor,
+                space.micro_batch,
+            ),
             (
                 int(space.expert.max()) + 1,
+                int(space.context.max()) + 1,
+                2,
                 len(RECOMPUTE_NAMES),
                 2,
                 one.devices + 1,
@@ -69,12 +79,12 @@ class Queue:
         every = np.arange(len(space))
         may = one.screened(every, self.which, least)[:, 2] <= self.capacity
         self.dropped += int((~may).sum())
-        of_time = len(TOTALS) - len(one.groups.held_undivided(1, "none", 1))
+        of_time = len(TOTALS) - HELD
         least[:, :of_time] = np.inf
         for g in np.unique(self.which[may]).tolist():
             priced = one.groups.group(self.keys[g]._replace(recompute="none"))
             if priced is not None:
-                least[g, :of_time] = totals(priced)[:of_time]
+                least[g, :of_time] = totals_of_more(priced)
         at = every[may]
         values = self._values(at, self._screen(at, self.which, least))
         bound = np.full(len(self.keys), np.inf)
