@@ -52,7 +52,7 @@ class Group:
     balanced
         [U] time by which stages are balanced.
     waited
-        [U, 2] what of the first two columns of `work` is not ops, but waiting for exchanges of ranks.
+        [U, 2] what of the first two columns of `work` is no op, but waiting for exchanges.
     largest
         Bytes of the largest gradient, or weight that is computed with.
     around

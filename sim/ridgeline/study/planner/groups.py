@@ -256,7 +256,8 @@ class Groups:
         columns = [np.bincount(home, column, len(parts)) for column in per_op.T]
         held = _held(told, home, key.expert)
         around = links(graph, home, per_op[:, :ACCUMULATE].sum(axis=1))
-        waited = np.stack([np.bincount(home, column, len(parts)) for column in both.T], axis=1)
+        waited = np.zeros((len(parts), 2))
+        np.add.at(waited, home, both)
         return np.stack(columns, axis=1), held, balanced, around.swapaxes(0, 1), waited
 
     def _repeats(self, op: Op, graph: Graph) -> bool:
