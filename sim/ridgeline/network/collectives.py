@@ -41,6 +41,7 @@ __all__ = [
 
 Compat = Literal["astrasim", "astrasim-aware"]
 _ASTRASIM_BLOCKS = frozenset({"Ring", "Switch", "FullyConnected"})
+_OF_TORUS = ("torus", "multi-torus")
 _BUS_PASSES = {
     "all-reduce": (2, 2),
     "reduce-scatter": (1, 1),
@@ -123,7 +124,7 @@ def collective(
         (``ring-ll128``, ``tree-simple``, ``nvls``). "auto" takes the fastest that applies of all
         for an inline topology, which is an idealised network; what NCCL would choose
         (`ridgeline.network.nccl`) on a machine with NVLink; the fastest of the rings on any other
-        machine, if the operation has one.
+        machine, if the operation has one, and of those of a torus on one whose nodes are such.
     parts
         Sizes in bytes of the parts of an operation with uneven ones: one per rank, or of an
         all-to-all one row per rank. `size_bytes` remains what bandwidths are reckoned from.
@@ -186,7 +187,8 @@ def fastest_schedule(
     """Return what `collective` takes with ``algorithm="auto"``."""
     names = _algorithms(op)
     if not topology.single_channel and (op, "ring") in ALGORITHMS:
-        names = ["ring"]
+        torus = _OF_TORUS if len(topology.shape) > 2 else ()  # nodes on a torus of their own
+        names = [name for name in names if name in ("ring", *torus)]
     if uneven is None and not topology.single_channel:
         chosen = nccl.choice(op, topology, group, size_bytes)
         if chosen is not None:
