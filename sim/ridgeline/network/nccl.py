@@ -50,6 +50,8 @@ from ridgeline.network.schedule import Loads, Phase, Schedule
 from ridgeline.network.topology import Floats, Topology
 
 _PROTOCOLS = ("ll", "ll128", "simple")
+NAMES = (*(f"{way}-{name}" for way in ("ring", "tree") for name in _PROTOCOLS), "nvls", "nvls-tree")
+"""Algorithms with their protocols, as `candidates` names them."""
 # microseconds: baseLat, hwLat NVLINK, hwLat NET; in the order of _PROTOCOLS
 _BASE = {"ring": (6.6, 14.0, 8.4), "tree": (6.8, 14.0, 8.4)}
 _INTRA = {"ring": (0.6, 1.9, 3.4), "tree": (0.6, 1.25, 4.0)}
