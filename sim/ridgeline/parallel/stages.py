@@ -83,8 +83,8 @@ class Room:
 def units(graph: Graph) -> tuple[Unit, ...]:
     """Return the parts of a graph between the places where a pipeline may cut it, in order.
 
-    An op of the backward pass or of the update is in the unit of the forward ops of its layer; where
-    a layer runs several times, a gradient is in the unit of the op that it is the gradient of.
+    An op of the backward pass or of the update is in the unit of the forward ops of its layer;
+    where a layer runs several times, a gradient is in that of the op whose gradient it is.
     """
     order, places = forward_ops(graph), set(cut_places(graph))
     ends = [at for at, i in enumerate(order) if i in places and at < len(order) - 1]

@@ -314,7 +314,10 @@ class Step:
                             ports = np.unique(np.stack(made, axis=1), axis=1)
                             if self.endless:
                                 ports = period_before(ports)
-                            block = self._message(blocks, receipt, source.team, copies.team, r)
+                            n_ports = ports.shape[1]  # one task may make several tensors
+                            block = self._message(
+                                blocks, receipt, source.team, copies.team, r, n_ports
+                            )
                             first = number + np.arange(len(ports))
                             messages.append((block, first, ports))
                             came = period_before(first) if self.endless else first
@@ -323,7 +326,7 @@ class Step:
         return messages
 
     def _message(
-        self, blocks: Blocks, receipt: Receipt, source: Team, target: Team, r: int
+        self, blocks: Blocks, receipt: Receipt, source: Team, target: Team, r: int, n_ports: int
     ) -> Block:
         """Write one task: what a rank sends to the one at its place in another stage."""
         gathered = self._gathered([receipt])
@@ -351,7 +354,7 @@ class Step:
             label,
             cost=row,
             stream=source.stream(f"network-to-stage{target.stage}", r),
-            deps=[port(k) for k in range(len(receipt.tensors))],
+            deps=[port(k) for k in range(n_ports)],
             multiplicity=source.multiplicity,
         )
         return block

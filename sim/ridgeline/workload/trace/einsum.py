@@ -42,9 +42,7 @@ def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str] | None:
     return written, right.replace("...", widest)
 
 
-def pair(
-    first: str, second: str, keep: set[str], sizes: Mapping[str, int]
-) -> Pair:
+def pair(first: str, second: str, keep: set[str], sizes: Mapping[str, int]) -> Pair:
     """Return the product of two operands; `keep` are the letters that are needed afterwards."""
     a, b = dict.fromkeys(first), dict.fromkeys(second)
 

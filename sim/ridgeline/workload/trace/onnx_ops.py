@@ -61,7 +61,6 @@ class Node:
         self.recorder.step(kind, self.layer, inputs, (made,), self.node.op_type, **attrs)
         return made
 
-
     def weight(self, name: str, shape: Sequence[int], origin: Origin = "weight") -> str:
         """Return a weight of that name; declare it if the file has none."""
         if name not in self.recorder.values:
