@@ -85,7 +85,7 @@ def _einsum(n: Node) -> None:
         if last:
             n.emit(kind, inputs, **attrs)
         else:
-            shape = [sizes[c] for c in letters]
+            shape = tuple(sizes[c] for c in letters)
             name = n.recorder.value(shape, "real", name=f"{n.node.output[0]}.{i}")
             n.recorder.step(kind, n.layer, inputs, (name,), n.node.op_type, **attrs)
             made = name

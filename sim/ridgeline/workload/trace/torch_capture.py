@@ -228,17 +228,11 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
         if name == "detach" and self.tape.places is not None and not self.stops:
             name = "alias"  # by autograd, which saves a result
         in_place = name.endswith("_") and not name.endswith("__")
-        if name == "masked_select":
-            with self:
-                x, mask = torch.broadcast_tensors(*args)
-                return x[mask]
         handler = self.handlers.get(name.rstrip("_") if in_place else name)
-        if handler is None and func._can_decompose():
+        parts = _parts(func, name) if handler is None or name == "masked_select" else None
+        if parts is not None:
             with self:
-                return func.decompose(*args, **kwargs)
-        if handler is None and "backward" in name and func in decomposition_table:
-            with self:
-                return decomposition_table[func](*args, **kwargs)
+                return parts(*args, **kwargs)
         bound = _bound(func, args, kwargs)
         self.where = layer = self.path[-1] if self.path else ""
         before = self.tape.name(args[0], layer) if in_place and args else ""
@@ -293,7 +287,7 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
             return tree_map_only(torch.Tensor, lambda x: torch.empty(x.shape, dtype=x.dtype), real)
 
     def _mode(self, inference: bool) -> AbstractContextManager[Any]:
-        """Return inference mode as asked for; with autograd at work, everything below it as it is."""
+        """Return inference mode as asked for; with autograd at work, no change of modes."""
         return nullcontext() if self.tape.places is not None else torch.inference_mode(inference)
 
     def faked(self, tensor: Any) -> Any:
@@ -331,6 +325,20 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def _parts(func: Any, name: str) -> Callable[..., Any] | None:
+    """Return what an operator consists of, if that is to be recorded in its place."""
+    if name == "masked_select":
+        return _selected
+    if func._can_decompose():
+        return func.decompose  # type: ignore[no-any-return]
+    return decomposition_table.get(func) if "backward" in name else None
+
+
+def _selected(x: Any, mask: Any) -> Any:
+    x, mask = torch.broadcast_tensors(x, mask)
+    return x[mask]
 
 
 _NAMES = {"flex_attention": ("query", "key", "value", "score_mod", "block_mask", "scale")}

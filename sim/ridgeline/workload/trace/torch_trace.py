@@ -30,8 +30,8 @@ from ridgeline.workload.trace.ir import Capture, Origin, resolved
 from ridgeline.workload.trace.network import Attention, TraceWarning, traced_model
 from ridgeline.workload.trace.symbolic import merge
 from ridgeline.workload.trace.torch_capture import Listener, Tape, kind_of
-from ridgeline.workload.trace.torch_known import EVEN, masked
 from ridgeline.workload.trace.torch_gradients import without_gradients
+from ridgeline.workload.trace.torch_known import EVEN, masked
 from ridgeline.workload.trace.torch_layers import LAYERS
 from ridgeline.workload.trace.torch_ops import SIMPLE, unknown
 
