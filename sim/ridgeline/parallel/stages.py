@@ -262,18 +262,65 @@ def _partition(costs: Sequence[Floats], combine: np.ufunc) -> tuple[float, list[
     return float(best[n]), cuts[::-1]
 
 
+def balance_given(
+    time_s: Sequence[float],
+    replicas: Sequence[int],
+    *,
+    send_s: npt.ArrayLike,
+    sync_s: npt.ArrayLike,
+) -> tuple[Stage, ...]:
+    """Cut a chain of N layers into K stages with so many replicas each.
+
+    The recurrence of `balance_replicated` where the replicas are given: the slowest stage,
+    ``max(work, sync) / r``, or link is as fast as can be, and then the others even.
+
+    Parameters
+    ----------
+    time_s
+        [N] forward and backward time of every layer for one micro-batch.
+    replicas
+        [K] of every stage.
+    send_s
+        [N, K - 1] time that a cut behind each layer costs a micro-batch on each link.
+    sync_s
+        [N, K] time in which the replicas of each stage make the gradients of a layer equal.
+
+    Raises
+    ------
+    RidgelineError
+        If there are fewer layers than stages.
+    """
+    n, stages = len(time_s), len(replicas)
+    if not 1 <= stages <= n:
+        raise RidgelineError(f"{n} layers cannot be cut into {stages} stages")
+    work = _between(np.asarray(time_s, np.float64))
+    sync = np.asarray(sync_s, np.float64).reshape(n, stages)
+    send = np.zeros((n + 1, stages))  # behind the last stage nothing is sent
+    send[1:, :-1] = np.asarray(send_s, np.float64).reshape(n, stages - 1)
+    costs = []
+    for stage, count in enumerate(replicas):
+        cost = np.maximum(np.maximum(work, _between(sync[:, stage])) / count, send[:, stage])
+        cost[np.tril_indices(n + 1)] = np.inf
+        costs.append(cost)
+    least, _ = _partition(costs, np.maximum)
+    bound = least * (1 + _EQUAL)
+    _, cuts = _partition([np.where(c <= bound, c**2, np.inf) for c in costs], np.add)
+    return tuple(Stage(i, j, count) for (i, j), count in zip(pairwise(cuts), replicas, strict=True))
+
+
 def balance_replicated(
     time_s: Sequence[float],
     devices: int,
     *,
     send_s: Sequence[float],
     sync_s: npt.ArrayLike,
+    overlap: bool = True,
 ) -> tuple[tuple[Stage, ...], float]:
     """Cut a chain of N layers into stages and give each some of the devices.
 
     The recurrence of PipeDream: the best pipeline of layers 0:j on m devices is the best one of
     layers 0:i on m - r devices, a link, and layers i:j on r devices, which takes
-    ``max(work, sync) / r`` for a micro-batch; O(N^2 M^2).
+    ``max(work, sync) / r`` for a micro-batch, or the sum of both over r; O(N^2 M^2).
 
     Parameters
     ----------
@@ -283,6 +330,8 @@ def balance_replicated(
         [N] time to send what crosses a cut behind each layer, both ways together.
     sync_s
         [N, M] time in which r devices make the gradients of a layer equal, at [layer, r - 1].
+    overlap
+        Whether a stage works on micro-batches while gradients are made equal.
 
     Returns
     -------
@@ -295,7 +344,8 @@ def balance_replicated(
         raise RidgelineError(f"{n} layers cannot be put on {devices} devices")
     work = _between(np.asarray(time_s, np.float64))
     sync = np.asarray(sync_s, np.float64).reshape(n, devices)
-    shared = [np.maximum(work, _between(sync[:, r])) / (r + 1) for r in range(devices)]
+    both = np.maximum if overlap else np.add
+    shared = [both(work, _between(sync[:, r])) / (r + 1) for r in range(devices)]
     send = np.asarray(send_s, np.float64)
     none = np.zeros(n + 1, np.int64)
     best = [_Best(part[0].copy(), none.copy(), none.copy()) for part in shared]
