@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from cyclopts import Parameter
 
@@ -27,6 +27,7 @@ def memory_(
     fit: str | None = None,
     convolutions: str | None = None,
     library: str | None = None,
+    allocation: Literal["liveness", "at-once"] = "liveness",
     out: Annotated[str | None, Parameter(name=("--out", "--output"))] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -56,6 +57,9 @@ def memory_(
         convolution there.
     library
         Of --convolutions, whose algorithms: cudnn5, or cudnn4, which has no Winograd kernels.
+    allocation
+        liveness: each tensor from the op that makes it to the last one that reads it; at-once: all
+        of the step before it begins, as vDNN's baseline does, with what could be offloaded.
     out
         File for a figure of the memory op by op, .svg, .png or .pdf.
     json
@@ -74,6 +78,7 @@ def memory_(
         others = {
             "recompute": recompute, "offload": offload, "convolutions": convolutions,
             "library": library, "out": out,
+            "allocation": None if allocation == "liveness" else allocation,
         }  # fmt: skip
         for name, value in others.items():
             if value is not None:
@@ -91,6 +96,11 @@ def memory_(
         convolutions=None if convolutions is None else load_device(convolutions),
         library=cast("Library | None", library),
     )
+    if allocation == "at-once":
+        if out is not None:
+            raise RidgelineError("--out: --allocation at-once has no moments to draw")
+        _print_at_once(result, json=json)
+        return
     if out is not None:
         from ridgeline.report.figures import save
         from ridgeline.report.figures_memory import held
@@ -102,6 +112,31 @@ def memory_(
         _print(result)
         if out is not None:
             console().print(f"wrote {out}", soft_wrap=True)
+
+
+def _print_at_once(result: Memory, *, json: bool) -> None:
+    """Print what a step takes whose tensors are all allocated before it begins."""
+    from ridgeline.report.summary import plain_table
+    from ridgeline.units import show
+
+    graph, whole = result.graph, result.at_once
+    if json:
+        named = {"model": graph.name, "batch": graph.batch, "precision": graph.precision}
+        print_json({**named, "at_once_bytes": whole.to_dict()})
+        return
+    screen = console()
+    screen.print(f"{graph.name}, batch {graph.batch}, {graph.precision}: all allocated at once")
+    table = plain_table({"for the whole step": "left", "bytes": "right", "share": "right"})
+    parts = ("feature_maps", "gradient_maps", "weights", "weight_gradients", "workspace", "total")
+    for name in parts:
+        size = getattr(whole, name)
+        table.add_row(
+            name.replace("_", " "), show(float(size), "B", 4), f"{size / whole.total:.1%}"
+        )
+    screen.print(table)
+    screen.print(f"{whole.map_share:.1%} are maps and their work space: all but weights")
+    away = show(float(whole.offloadable), "B", 4)
+    screen.print(f"{away} of the feature maps can wait in the host's memory (--offload all)")
 
 
 def _print_fit(model: str, plan: Plan, machine: str, budget: str | None, *, json: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.convolution_algorithms import Library, workspace_bytes
+from ridgeline.parallel.at_once import AtOnce, at_once
 from ridgeline.parallel.offload import Policy, copied_bytes, with_offload
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.zero import with_sharding
@@ -37,10 +38,13 @@ class Memory:
         The ops, with those of recomputation and offload.
     held_bytes
         [T, 5] bytes of each memory kind while each op runs.
+    spaces
+        Work space of convolutions, by op.
     """
 
     graph: Graph
     held_bytes: npt.NDArray[np.int64]
+    spaces: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -69,6 +73,23 @@ class Memory:
             if first <= self.fullest <= last and tensors[name].role is not Role.HOST
         ]
         return tuple(sorted(there, key=lambda pair: (-pair[1], pair[0]))[:_LARGEST])
+
+    @cached_property
+    def at_once(self) -> AtOnce:
+        """What the step would take if everything were allocated before it began (vDNN's baseline).
+
+        Of a step without recomputation and offload.
+
+        Raises
+        ------
+        RidgelineError
+            If the step has one of them.
+        """
+        if any(op.pass_ is Pass.RECOMPUTE for op in self.graph.ops):
+            raise RidgelineError(
+                "memory: allocation at once is of a step without recomputation and offload"
+            )
+        return at_once(self.graph, self.spaces)
 
     @property
     def recompute_share(self) -> float:
@@ -148,10 +169,11 @@ def memory(
     graph = with_sharding(graph, plan.sharding, plan.data, plan.bucket)
     held = held_bytes(graph, gradients_persist=plan.micro_batches > 1)
     held[:, MEMORY_KINDS.index("workspace")] += round(plan.reserved)
+    spaces: Mapping[str, int] = {}
     if convolutions is not None:
         spaces = workspace_bytes(graph, convolutions, library or "cudnn5")
         held[:, MEMORY_KINDS.index("workspace")] += [spaces.get(op.name, 0) for op in graph.ops]
-    return Memory(graph, held)
+    return Memory(graph, held, spaces)
 
 
 def training_graph_of(model: Model, plan: Plan) -> Graph:

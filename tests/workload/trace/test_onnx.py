@@ -169,6 +169,8 @@ def test_sequences_are_their_parts(tmp_path):
 
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-trace")
+from torch import nn
+
 from workload.trace import torch_networks
 
 
@@ -232,7 +234,7 @@ def test_an_exported_network_agrees_with_the_zoo_and_with_pytorch(name, tmp_path
     assert graph.activation_bytes == pytest.approx(traced.activation_bytes, rel=0.02)
 
 
-class Folding(torch.nn.Module):
+class Folding(nn.Module):
     """What exporters compute ahead: norms, lookups by position, masks, copies of a token."""
 
     def __init__(self, width=12, heads=3, side=3):
@@ -284,6 +286,83 @@ def test_an_export_for_inference_has_the_parameters_of_the_module(dynamo, is_new
     assert graph.parameters == traced.parameters
     assert graph.flops() == traced.flops() // 2
     assert any("batch normalisation" in note for note in graph.notes)
+
+
+class Fresh(nn.Module):
+    """As initialised: equal layers, zeros, ones, a scalar; a table that is only looked up."""
+
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.stem, self.norm = nn.Conv1d(4, 16, 3, padding=1), nn.BatchNorm1d(16)
+        self.token = nn.Embedding(7, 16)
+        self.head = nn.Linear(16, 7, bias=False)
+        self.head.weight = self.token.weight
+        self.scale = nn.Parameter(torch.tensor(1.5))
+        self.zero = nn.Linear(16, 16)
+        nn.init.zeros_(self.zero.bias)
+        self.register_buffer("window", torch.linspace(0, 1, 16))
+
+    def forward(self, x, ids):
+        x = self.norm(self.stem(x)).transpose(1, 2) + self.token(ids)
+        x = self.layers(x * self.window + torch.arange(16.0))
+        return self.head(self.zero(x)) * self.scale.exp()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_newer_exporter_states_its_parameters(tmp_path):
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    torch.manual_seed(0)
+    module, path = Fresh().eval(), tmp_path / "x.onnx"
+    inputs = torch.randn(4, 4, 6), torch.zeros(4, 6, dtype=torch.int64)
+    torch.onnx.export(module, inputs, path, dynamo=True, external_data=False, verbose=False)
+    graph, traced = rl.load_model(path).training(4), rl.trace(module, *inputs).training(4)
+    assert graph.parameters == traced.parameters == sum(p.numel() for p in module.parameters())
+    assert graph.flops() == traced.flops()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_copied_modules_are_as_many_in_the_older_exporter(tmp_path):
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    module = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    x, path = torch.randn(4, 6, 16), tmp_path / "x.onnx"
+    torch.onnx.export(module, (x,), path, dynamo=False)
+    assert rl.load_model(path).training(4).parameters == sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "flops"),
+    [
+        ("bld,dke,ble->blk", [(3, 6, 8), (8, 5, 8), (3, 6, 8)], 2 * 18 * 8 * 40 + 2 * 18 * 40),
+        ("...d,kd->...k", [(3, 6, 8), (4, 8)], 2 * 18 * 32),
+        ("bii->bi", [(3, 5, 5)], 0),
+        ("bi,bj->bij", [(3, 5), (3, 4)], 2 * 3 * 20),
+    ],
+)
+def test_einstein_sums_are_products_of_pairs(equation, shapes, flops, tmp_path):
+    names = [f"x{i}" for i in range(len(shapes))]
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["h"]),
+        helper.make_node("ReduceSum", ["h"], ["s"], keepdims=0),
+        helper.make_node("Einsum", names, ["e"], equation=equation),
+        helper.make_node("Mul", ["e", "s"], ["y"]),
+    ]
+    inputs = {"x": (FLOAT, [3, 2])} | {n: (FLOAT, s) for n, s in zip(names, shapes, strict=True)}
+    shape = np.einsum(equation, *(np.zeros(s) for s in shapes)).shape
+    path = write(tmp_path / "x.onnx", nodes, inputs, {"y": (FLOAT, shape)}, [weight("w", 2, 2)])
+    graph = rl.load_model(path, {"loss": "mse"}).training(3)
+    assert graph.flops(Pass.FORWARD) == flops + 2 * 3 * 4
+
+
+@pytest.mark.parametrize("attribute", [{"keepdims": "x"}, {"axes": "no"}, {"odd": 3}])
+def test_attributes_of_wrong_types_are_one_error(attribute, tmp_path, capsys):
+    path = perceptron(
+        tmp_path / "x.onnx", middle=[helper.make_node("Squeeze", ["h"], ["m"], **attribute)]
+    )
+    code = execute(["run", str(path), "dgx1-v100", "--batch", "8"])
+    assert code == 2
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def made_up(values, name="val_1"):

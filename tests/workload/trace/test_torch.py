@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import ridgeline as rl
 from ridgeline.errors import RidgelineError
+from ridgeline.parallel.partition import partition
 from ridgeline.workload import Pass, Role
 from ridgeline.workload.trace.network import TraceWarning
 from workload.trace import torch_networks, torch_oddities
@@ -238,12 +239,53 @@ def test_unknown_operators_warn_or_are_refused():
             self.a = nn.Linear(16, 16)
 
         def forward(self, x):
-            return torch.fft.irfft(torch.fft.rfft(self.a(x)), n=16)
+            return torch.linalg.matrix_exp(self.a(x))
 
-    with pytest.warns(TraceWarning, match=r"aten\._fft_r2c \(1 x, .*%"):
-        rl.trace(Net(), torch.empty(2, 16))
+    with pytest.warns(TraceWarning, match=r"aten\.linalg_matrix_exp \(1 x, .*%"):
+        rl.trace(Net(), torch.empty(2, 16, 16))
     with pytest.raises(RidgelineError, match="unknown operations"):
-        rl.trace(Net(), torch.empty(2, 16), strict=True)
+        rl.trace(Net(), torch.empty(2, 16, 16), strict=True)
+
+
+class Loop(nn.Module):
+    """A cell that runs for each step of time, and makes several tensors in one op."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.head = nn.LSTMCell(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        h = c = x.new_zeros(x.shape[0], 16)
+        states = []
+        for t in range(x.shape[1]):
+            h, c = self.cell(x[:, t], (h, c))
+            states.append(h)
+        return self.head(torch.stack(states, 1))
+
+
+class Twice(nn.Module):
+    """Layers that run at the beginning and at the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Sequential(*[nn.Linear(8, 8) for _ in range(3)])
+
+    def forward(self, x):
+        return self.a(torch.relu(self.b(torch.relu(self.a(x)))))
+
+
+@pytest.mark.parametrize(("make", "shape"), [(Loop, (4, 5, 8)), (Twice, (4, 8))])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_a_pipeline_cuts_networks_whose_layers_run_again(make, shape, stages):
+    model = rl.trace(make(), torch.empty(shape))
+    graph = model.training(4, "fp16-mixed")
+    parts = partition(graph, [float(op.matrix_flops) for op in graph.ops], stages).parts
+    assert sum(part.graph.flops() for part in parts) == graph.flops()
+    for number, part in enumerate(parts):
+        assert all((r.source < number) == r.forward for r in part.receipts)
+    plan = rl.Plan(pipeline=stages, micro_batch=4, global_batch=4 * stages, precision="fp16-mixed")
+    result = rl.simulate(model, "dgx1-v100", plan)
+    assert result.flops_per_step == stages * graph.flops()
 
 
 def test_tracing_changes_nothing_about_the_module():

@@ -1,11 +1,14 @@
 """What PyTorch code asks of values: routing, lengths, masks, flags. Answers and refusals."""
 
+from dataclasses import dataclass
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make test-trace")
 
 from torch import nn
 from torch.nn import functional
+from torch.utils import flop_counter
 
 import ridgeline as rl
 from ridgeline.errors import RidgelineError
@@ -192,10 +195,12 @@ def test_ctc_is_a_loss():
     assert rl.trace(Speech(), *inputs).training(6, "fp32").flops(Pass.FORWARD) == 2 * 72 * 8 * 5
 
 
-class Refused(nn.Module):
+class Masked(nn.Module):
+    """Rows chosen by values, written in several ways."""
+
     def __init__(self, how):
         super().__init__()
-        self.how, self.inner = how, nn.Linear(8, 1)
+        self.how, self.inner = how, nn.Linear(8, 8)
 
     def forward(self, x):
         return getattr(self, self.how)(x)
@@ -203,14 +208,133 @@ class Refused(nn.Module):
     def rows(self, x):
         return self.inner(x[x.sum(-1) > 0])
 
-    def slope(self, x):
-        y = self.inner(x.requires_grad_())
-        return y.mean() + torch.autograd.grad(y.sum(), x, create_graph=True)[0].norm()
+    def places(self, x):
+        return self.inner(x.index_select(0, (x[:, 0] > 0).nonzero().squeeze(1)))
+
+    def written(self, x):
+        out, mask = torch.zeros_like(x), torch.where(x[:, 0] > 0)[0]
+        out[mask] = self.inner(x[mask])
+        return out
+
+    def selected(self, x):
+        return self.inner(torch.masked_select(x, x > 0).view(-1, 8))
+
+    def checked(self, x):
+        if torch.isnan(x).any() or not torch.isfinite(x).all():
+            raise ValueError("not finite")
+        mask = x.sum(-1) > 0
+        return self.inner(x[mask]) if mask.any() else self.inner(x)
 
 
-@pytest.mark.parametrize(
-    ("how", "message"), [("rows", "no values"), ("slope", "asks for gradients while it runs")]
-)
-def test_what_cannot_be_known_is_refused(how, message):
-    with pytest.raises(RidgelineError, match=message):
-        rl.trace(Refused(how), torch.empty(4, 8))
+@pytest.mark.parametrize("how", ["rows", "places", "written", "selected", "checked"])
+@pytest.mark.parametrize("share", [0.5, 0.25, 1.0])
+def test_of_rows_behind_a_mask_a_stated_share_is_computed(how, share):
+    with pytest.warns(TraceWarning, match=f"{share:.0%} of their elements"):
+        model = rl.trace(Masked(how), torch.empty(16, 8), loss="mse", mask_share=share)
+    for batch in (16, 48):
+        assert model.training(batch).flops(Pass.FORWARD) == 2 * share * batch * 64
+
+
+class Differentiates(nn.Module):
+    """Gradients with respect to inputs or weights as a part of the loss."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.inner = how, nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+
+    def forward(self, x):
+        return getattr(self, self.how)(x)
+
+    def penalty(self, x):
+        x = x.detach().requires_grad_(True)
+        y = self.inner(x)
+        (slope,) = torch.autograd.grad(y, x, torch.ones_like(y), create_graph=True)
+        return y.mean() + (slope.norm(2, 1) - 1).square().mean()
+
+    def adapted(self, x):
+        layer = self.inner[0]
+        loss = layer(x).square().mean()
+        slope, shift = torch.autograd.grad(loss, [layer.weight, layer.bias], create_graph=True)
+        return functional.linear(x, layer.weight - slope, layer.bias - shift).square().mean()
+
+
+class Counter(torch.utils._python_dispatch.TorchDispatchMode):
+    """PyTorch's FLOP formulas without its tracker of modules, which `autograd.grad` upsets."""
+
+    total = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        formula = flop_counter.flop_registry.get(func._overloadpacket)
+        self.total += formula(*args, **(kwargs or {}), out_val=out) if formula else 0
+        return out
+
+
+@pytest.mark.parametrize("how", ["penalty", "adapted"])
+def test_gradients_that_a_forward_pass_asks_for_are_part_of_it(how):
+    module = Differentiates(how)
+    graph = rl.trace(module, torch.empty(8, 8)).training(6, "fp32")
+    with Counter() as counter:
+        loss = module(torch.randn(6, 8))
+        assert graph.flops(Pass.FORWARD) == counter.total
+        loss.backward()
+    # PyTorch forms the gradient of the loss with respect to the penalty's x, too, which nobody asks
+    unasked = 2 * 6 * 8 * 16 if how == "penalty" else 0
+    assert graph.flops() == counter.total - unasked
+
+
+class Target(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.online, self.target = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        with torch.no_grad():
+            aim = self.target(x)
+        return (self.online(x) - aim).square().mean()
+
+
+def test_code_without_gradients_has_no_backward_pass():
+    graph = rl.trace(Target(), torch.empty(4, 8)).training(4, "fp32")
+    assert graph.parameters == 2 * 72
+    assert graph.flops(Pass.FORWARD) == 2 * 2 * 4 * 64
+    assert graph.flops(Pass.WEIGHT_GRADIENT) == 2 * 4 * 64
+
+
+@dataclass
+class Answer:
+    logits: torch.Tensor
+    hidden: torch.Tensor
+
+
+class Forms(nn.Module):
+    """Bilinear forms, weight norm, Fourier transforms; a data class as output."""
+
+    def __init__(self):
+        super().__init__()
+        self.pairs = nn.Bilinear(8, 6, 5)
+        self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(5, 4))
+
+    def forward(self, x):
+        spectrum = torch.fft.rfft(x, dim=-1).abs()
+        return Answer(self.normed(self.pairs(x[..., :8], spectrum[..., :6])), x)
+
+
+def test_bilinear_forms_weight_norm_and_transforms_are_known():
+    graph = rl.trace(Forms(), torch.empty(4, 3, 10), strict=True).training(4, "fp32")
+    assert graph.flops(Pass.FORWARD) == 2 * 12 * (8 * 6 * 5 + 5 * 4)
+    assert graph.parameters == sum(p.numel() for p in Forms().parameters())
+
+
+class Decides(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.inner(x) * (2 if x.sum() > 0 else 3)
+
+
+def test_a_sum_that_decides_is_refused():
+    with pytest.raises(RidgelineError, match="no values"):
+        rl.trace(Decides(), torch.empty(4, 8))

@@ -8,9 +8,10 @@ from importlib import resources
 
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.convolution_algorithms import Library, workspace_bytes
-from ridgeline.parallel.offload import copied_bytes, with_offload
+from ridgeline.parallel.at_once import AtOnce, at_once
+from ridgeline.parallel.offload import with_offload
 from ridgeline.study.reproduce.table import Reproduction, Row
-from ridgeline.workload.graph import Graph, Pass, Role
+from ridgeline.workload.graph import Graph
 from ridgeline.workload.liveness import peak
 from ridgeline.workload.model import load_model
 from ridgeline.workload.optimizers import find
@@ -77,55 +78,38 @@ def _vgg16(paper: dict[tuple[str, str], float]) -> Iterator[Row]:
     for batch in (256, 128):
         group, needed = f"VGG-16, batch {batch}", paper[f"VGG-16 {batch}", "needed_gb"]
         graph = load_model("vgg16").training(batch, "fp32", find("sgd"))
-        maps, weights = baseline_bytes(graph)
-        whole = maps + weights + shared_workspace(graph)
+        baseline = _baseline(graph)
         promised = 0.05 if batch == 256 else None
-        yield _row(group, "needed, at once, GB", needed, whole / _GB, promised)
-        yield _row(group, "needed, at once, no work space, GB", needed, (maps + weights) / _GB)
+        yield _row(group, "needed, at once, GB", needed, baseline.total / _GB, promised)
+        bare = baseline.total - baseline.workspace
+        yield _row(group, "needed, at once, no work space, GB", needed, bare / _GB)
         live = peak(graph)
         yield _row(group, "needed, by liveness, GB", needed, live.total / _GB)
         if batch == 256:
             moving = live.bytes_by_kind["activations"] + live.bytes_by_kind["workspace"]
-            shares = {"at once": 1 - weights / whole, "by liveness": moving / live.total}
+            shares = {"at once": baseline.map_share, "by liveness": moving / live.total}
             for how, share in shares.items():
                 printed = paper["VGG-16 256", "share"]
                 quantity = f"share of feature maps, {how}"
                 yield _row(group, quantity, printed, share, 0.03, points=True)
-            away = copied_bytes(with_offload(graph, "all")) / _GB
+            away = baseline.offloadable / _GB
             yield _row(group, "offloaded, GB", paper["VGG-16 256", "offloaded_gb"], away, 0.05)
 
 
 def _vgg416(paper: dict[tuple[str, str], float]) -> Iterator[Row]:
     group, needed = "VGG-416, batch 32", paper["VGG-416 32", "needed_gb"]
     graph = load_model("vgg416").training(32, "fp32", find("sgd"))
-    at_once = sum(baseline_bytes(graph))
+    baseline = _baseline(graph)
+    bare = baseline.total - baseline.workspace
     yield _row(group, "needed, by liveness, GB", needed, peak(graph).total / _GB, 0.03)
-    yield _row(group, "needed, at once, no work space, GB", needed, at_once / _GB)
-    whole = at_once + shared_workspace(graph)
-    yield _row(group, "needed, at once, GB", needed, whole / _GB)
+    yield _row(group, "needed, at once, no work space, GB", needed, bare / _GB)
+    yield _row(group, "needed, at once, GB", needed, baseline.total / _GB)
     on_device = peak(with_offload(graph, "all")).total / _GB
     yield _row(
         group, "on the device once offloaded, GB", paper["VGG-416 32", "on_device_gb"], on_device
     )
 
 
-def shared_workspace(graph: Graph) -> int:
-    """Bytes of the one buffer in which the paper's convolutions work, one after the other."""
-    return max(workspace_bytes(graph, load_device(_DEVICE), _LIBRARY).values(), default=0)
-
-
-def baseline_bytes(graph: Graph) -> tuple[int, int]:
-    """Bytes of feature and gradient maps, and of weights and their gradients, all at once.
-
-    Ops that can do so work in place; masks and indices are left out.
-    """
-    shared = {op.outputs[0] for op in graph.ops if op.in_place}
-    made = {n for op in graph.ops if op.pass_ is Pass.FORWARD for n in (*op.inputs, *op.outputs)}
-    sizes = [
-        graph.tensors[n].bytes
-        for n in made - shared
-        if graph.tensors[n].role in {Role.INPUT, Role.ACTIVATION}
-        and not graph.tensors[n].format.startswith("int")
-    ]
-    weights = sum(t.bytes for t in graph.tensors.values() if t.role is Role.WEIGHT)
-    return sum(sizes) + 2 * max(sizes), 2 * weights
+def _baseline(graph: Graph) -> AtOnce:
+    """Return the paper's baseline: all at once, with one work space for all convolutions."""
+    return at_once(graph, workspace_bytes(graph, load_device(_DEVICE), _LIBRARY))

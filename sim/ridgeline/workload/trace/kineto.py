@@ -13,9 +13,7 @@ later, ``Collective name`` ...); others are replayed as kernels, and a note coun
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,13 +23,8 @@ import numpy as np
 from ridgeline.errors import ConfigError
 from ridgeline.workload.execution import COLLECTIVES, Execution, TaskKind, check_execution
 from ridgeline.workload.trace.chakra import Names
-from ridgeline.workload.trace.json_stream import MAX_HEAD, open_json
+from ridgeline.workload.trace.kineto_file import WAITS, Kernel, Trace, ranks_of, read
 
-MAX_EVENTS = 50_000_000
-_KERNELS = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-_CALLS = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "runtime", "driver"})
-_WAITS = re.compile(r"(cuda|hip)(Device|Stream|Event)Synchronize")
-_LAUNCH = re.compile(r"Launch|Memcpy|Memset", re.IGNORECASE)
 _OPS = {
     "allreduce": "all-reduce",
     "allreduce_coalesced": "all-reduce",
@@ -54,30 +47,6 @@ _BYTES = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2
           "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1}  # fmt: skip
 
 
-@dataclass(slots=True)
-class _Kernel:
-    name: str
-    category: str
-    stream: int
-    start: float  # microseconds, from the first event
-    end: float
-    correlation: int
-    args: Mapping[str, Any]
-
-
-@dataclass
-class _Trace:
-    """What is kept of one file."""
-
-    file: str
-    rank: int = 0
-    world: int = 1
-    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    kernels: list[_Kernel] = field(default_factory=list)
-    calls: list[tuple[float, float, str, int]] = field(default_factory=list)
-    waits: list[tuple[float, int, int]] = field(default_factory=list)
-
-
 def load(path: str | Path) -> Execution:
     """Read the trace of one rank.
 
@@ -91,7 +60,7 @@ def load(path: str | Path) -> Execution:
 
 def load_ranks(paths: Iterable[str | Path]) -> Execution:
     """Read traces of several ranks of one job; collectives of traced ranks meet."""
-    traces = [_read(Path(path)) for path in paths]
+    traces = [read(Path(path)) for path in paths]
     traces.sort(key=lambda trace: trace.rank)
     for one, two in pairwise(traces):
         if one.rank == two.rank:
@@ -99,92 +68,10 @@ def load_ranks(paths: Iterable[str | Path]) -> Execution:
     return _Builder(traces).execution()
 
 
-def _read(path: Path) -> _Trace:
-    stream, raw = open_json(path)
-    trace = _Trace(str(path))
-    events = 0
-    with raw:
-        for key in stream.object():
-            if key == "traceEvents":
-                for event in stream.items():
-                    events += 1
-                    if events > MAX_EVENTS:
-                        raise stream.fail(f"more than {MAX_EVENTS} events")
-                    if isinstance(event, dict) and event.get("ph") == "X":
-                        try:
-                            _keep(trace, event)
-                        except (KeyError, TypeError, ValueError, OverflowError) as error:
-                            raise stream.fail(
-                                f"an event {str(event.get('name'))!r:.60} lacks or misstates"
-                                f" {error!s:.60}"
-                            ) from error
-            else:
-                value = stream.value(MAX_HEAD)
-                if key == "distributedInfo" and isinstance(value, dict):
-                    _distributed(trace, value)
-    if not trace.kernels:
-        raise ConfigError(
-            f"no kernels among {events} events: profile with ProfilerActivity.CUDA", file=str(path)
-        )
-    return trace
-
-
-def _distributed(trace: _Trace, info: Mapping[str, Any]) -> None:
-    rank, world = info.get("rank", 0), info.get("world_size", 1)
-    if not (type(rank) is int and type(world) is int and 0 <= rank < world <= 10**6):
-        raise ConfigError(f"rank {rank!r} of {world!r}", file=trace.file, field="distributedInfo")
-    trace.rank, trace.world = rank, world
-    configs = info.get("pg_config")
-    for one in configs if isinstance(configs, list) else ():
-        if isinstance(one, dict) and (ranks := _ranks(one.get("ranks"))):
-            trace.groups[str(one.get("pg_name"))] = ranks
-
-
-def _ranks(value: object) -> tuple[int, ...]:
-    """Read "[0, 1]" or a list; empty if it is neither or was cut short."""
-    if isinstance(value, str):
-        if not re.fullmatch(r"\[[\d,\s]*\]", value):
-            return ()
-        value = [int(part) for part in re.findall(r"\d+", value)]
-    if isinstance(value, list) and all(type(rank) is int for rank in value):
-        return tuple(value)
-    return ()
-
-
-def _keep(trace: _Trace, event: Mapping[str, Any]) -> None:
-    category = str(event.get("cat", "")).lower()
-    args = event.get("args") or {}
-    if category in _KERNELS:
-        start, duration = float(event["ts"]), float(event["dur"])
-        if not (np.isfinite(start) and np.isfinite(duration) and duration >= 0):
-            raise ValueError("its time")
-        stream = int(args["stream"])
-        trace.kernels.append(
-            _Kernel(
-                str(event["name"]),
-                category,
-                stream,
-                start,
-                start + duration,
-                int(args.get("correlation", -1)),
-                args,
-            )
-        )
-    elif category in _CALLS:
-        name = str(event["name"])
-        if _WAITS.fullmatch(name) or _LAUNCH.search(name):
-            start = float(event["ts"])
-            trace.calls.append(
-                (start, start + float(event["dur"]), name, int(args.get("correlation", -1)))
-            )
-    elif category == "cuda_sync" and "wait_on_stream" in args and "stream" in args:
-        trace.waits.append((float(event["ts"]), int(args["stream"]), int(args["wait_on_stream"])))
-
-
 class _Builder:
     """Collects the tasks of all ranks."""
 
-    def __init__(self, traces: Sequence[_Trace]) -> None:
+    def __init__(self, traces: Sequence[Trace]) -> None:
         self.traces = traces
         self.world = max(trace.world for trace in traces)
         self.labels, self.streams = Names(), Names()
@@ -219,7 +106,7 @@ class _Builder:
         self.deps.append(sorted(set(deps)))
         return number
 
-    def add(self, trace: _Trace) -> None:
+    def add(self, trace: Trace) -> None:
         """Add the tasks of one rank, host and kernels in the order in which they began."""
         origin = min(kernel.start for kernel in trace.kernels)
         origin = min([origin, *(start for start, *_ in trace.calls)])
@@ -227,7 +114,7 @@ class _Builder:
         calls = sorted(
             (start - origin, end - origin, name, correlation)
             for start, end, name, correlation in trace.calls
-            if correlation in launched or _WAITS.fullmatch(name)
+            if correlation in launched or WAITS.fullmatch(name)
         )
         kernels = sorted(trace.kernels, key=lambda k: (k.start, k.stream))
         for kernel in kernels:
@@ -290,8 +177,8 @@ class _Rank:
     def __init__(
         self,
         to: _Builder,
-        trace: _Trace,
-        kernels: Sequence[_Kernel],
+        trace: Trace,
+        kernels: Sequence[Kernel],
         calls: Sequence[tuple[float, float, str, int]],
         waits: Sequence[tuple[float, int, int]],
     ) -> None:
@@ -314,7 +201,7 @@ class _Rank:
         for _, what, i in sorted(moments):
             if what == 1:
                 start, end, name, correlation = self.calls[i]
-                if _WAITS.fullmatch(name):
+                if WAITS.fullmatch(name):
                     bisect.insort(pending, (end, i))
                 else:
                     self._return(pending, start)
@@ -350,7 +237,7 @@ class _Rank:
         c = self.to.columns
         return float(c["start_s"][task] + c["duration_s"][task]) * 1e6
 
-    def _kernel(self, kernel: _Kernel) -> None:
+    def _kernel(self, kernel: Kernel) -> None:
         deps = set(self.awaited.pop(kernel.stream, ()))
         ready = [0.0]
         if kernel.correlation in self.launch:
@@ -379,7 +266,7 @@ class _Rank:
         if len(self.ended) > 4096:  # the host is never that far ahead of what it waits for
             del self.ended[:2048]
 
-    def _described(self, kernel: _Kernel, deps: Iterable[int]) -> int:
+    def _described(self, kernel: Kernel, deps: Iterable[int]) -> int:
         """Add a kernel as what it is."""
         args, to = kernel.args, self.to
         stream, times = f"stream {kernel.stream}", (kernel.start, kernel.end)
@@ -390,7 +277,7 @@ class _Rank:
             return to.task(kind, stream, kernel.name, times, deps, size if across else 2 * size)
         name = str(args.get("Collective name", "")).lower()
         if name or "nccl" in kernel.name.lower():
-            ranks = _ranks(args.get("Process Group Ranks")) or self.trace.groups.get(
+            ranks = ranks_of(args.get("Process Group Ranks")) or self.trace.groups.get(
                 str(args.get("Process Group Name")), ()
             )
             if not ranks and args.get("Group size") == to.world:

@@ -13,7 +13,7 @@ from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Network
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import Model
-from ridgeline.workload.trace import emit_layers  # noqa: F401 (registers its kinds of steps)
+from ridgeline.workload.trace import emit_layers, emit_steps  # noqa: F401 (register their kinds)
 from ridgeline.workload.trace.emit import emit
 from ridgeline.workload.trace.ir import Capture, resolved
 from ridgeline.workload.trace.patterns import fused, trained

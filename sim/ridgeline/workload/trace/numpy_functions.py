@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ridgeline.errors import RidgelineError
+from ridgeline.workload.trace.numpy_views import (
+    Handler,
+    astype,
+    axes_of,
+    copied,
+    getitem,
+    ravel,
+    reshape,
+    taken,
+    transpose,
+    view_of,
+)
 
 if TYPE_CHECKING:
     from ridgeline.workload.trace.numpy_tracer import Tape, TracedArray
 
 Shape = tuple[int, ...]
-Handler = Callable[..., Any]
 _REAL = np.dtype(np.float64)
 
 _UNARY = {
@@ -168,13 +179,6 @@ def _einsum(tape: Tape, subscripts: str, *operands: Any, **_: Any) -> TracedArra
     return tape.emit("matmul", [x, y], shape, dtype, m=m, n=n, k=k, batch=batch)
 
 
-def _axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    if axis is None:
-        return tuple(range(ndim))
-    given = axis if isinstance(axis, tuple | list) else (axis,)
-    return tuple(np.lib.array_utils.normalize_axis_index(int(one), ndim) for one in given)
-
-
 def reduced(
     tape: Tape, kind: str, x: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False,
     **more: Any,
@@ -184,7 +188,7 @@ def reduced(
     if refused or more.get("out") is not None:
         raise RidgelineError(f"arguments {sorted(more)} of a reduction are not known")
     array = tape.taken(x)
-    axes = _axes(axis, array.ndim)
+    axes = axes_of(axis, array.ndim)
     keep = keepdims is True
     shape = [1 if i in axes else n for i, n in enumerate(array.shape) if keep or i not in axes]
     result = np.dtype(np.int64) if kind == "position" else array.dtype
@@ -197,120 +201,9 @@ def _reduction(kind: str) -> Handler:
     return lambda tape, x, *args, **kwargs: reduced(tape, kind, x, *args, **kwargs)
 
 
-def _viewed(tape: Tape, x: TracedArray, view: Callable[[Any], Any]) -> TracedArray:
-    """Record a view whose shape NumPy finds on an array without memory."""
-    empty = np.broadcast_to(np.zeros((), np.int8), x.shape)
-    return tape.emit("view", [x], view(empty).shape, x.dtype)
-
-
-def _view(name: str) -> Handler:
-    def handle(tape: Tape, x: Any, *args: Any, **kwargs: Any) -> TracedArray:
-        return _viewed(tape, tape.taken(x), lambda a: getattr(np, name)(a, *args, **kwargs))
-
-    return handle
-
-
-def _transpose(tape: Tape, x: Any, *axes: Any) -> TracedArray:
-    given = axes[0] if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0])) else axes or None
-    return _viewed(tape, tape.taken(x), lambda a: np.transpose(a, given))
-
-
-def _reshape(tape: Tape, x: Any, *shape: Any, **kwargs: Any) -> TracedArray:
-    array = tape.taken(x)
-    given = kwargs.get("shape", kwargs.get("newshape", shape))
-    while len(given) == 1 and np.ndim(given[0]):
-        given = given[0]
-    sizes = [int(n) for n in (given if np.ndim(given) else (given,))]
-    if sizes.count(-1) == 1:
-        rest = math.prod(n for n in sizes if n != -1)
-        sizes[sizes.index(-1)] = array.size // rest if rest else 0
-    if math.prod(sizes) != array.size:
-        raise ValueError(f"cannot reshape {list(array.shape)} into {sizes}")
-    return tape.emit("view", [array], sizes, array.dtype)
-
-
-def _ravel(tape: Tape, x: Any, *_: Any) -> TracedArray:
-    array = tape.taken(x)
-    return tape.emit("view", [array], (array.size,), array.dtype)
-
-
-def _astype(tape: Tape, x: TracedArray, dtype: Any, **_: Any) -> TracedArray:
-    return tape.emit("view", [x], x.shape, np.dtype(dtype))
-
-
-def _copy(tape: Tape, x: TracedArray, *_: Any, **__: Any) -> TracedArray:
-    return tape.emit("view", [x], x.shape, x.dtype)
-
-
-def _getitem(tape: Tape, x: TracedArray, key: Any) -> TracedArray:
-    """Slices of one axis, views, and rows taken by indices."""
-    keys = key if isinstance(key, tuple) else (key,)
-    arrays = [k for k in keys if hasattr(k, "tape") or isinstance(k, np.ndarray | list)]
-    if arrays:
-        return _taken_rows(tape, x, keys)
-    empty = np.broadcast_to(np.zeros((), np.int8), x.shape)
-    shape = empty[key].shape
-    if math.prod(shape) == x.size:
-        return tape.emit("view", [x], shape, x.dtype)
-    cuts = _cuts(keys, x)
-    if len(cuts) != 1:
-        return tape.emit("rearrange", [x], shape, x.dtype)
-    ((axis, (start, length)),) = cuts.items()
-    cut = list(x.shape)
-    cut[axis] = length
-    part = tape.emit("slice", [x], cut, x.dtype, axis=axis, start=start, length=length)
-    return part if part.shape == shape else tape.emit("view", [part], shape, x.dtype)
-
-
-def _cuts(keys: Sequence[Any], x: TracedArray) -> dict[int, tuple[int, int]]:
-    """Axis -> start and length, of the axes that are cut without steps; else empty."""
-    used = sum(k is not None and k is not Ellipsis for k in keys)
-    cuts, axis = {}, 0
-    for k in keys:
-        if k is None:
-            continue
-        if k is Ellipsis:
-            axis += x.ndim - used
-            continue
-        if isinstance(k, slice):
-            start, stop, step = k.indices(x.shape[axis])
-            if step != 1:
-                return {}
-            if stop - start != x.shape[axis]:
-                cuts[axis] = (start, max(stop - start, 0))
-        else:
-            cuts[axis] = (int(k) % max(x.shape[axis], 1), 1)
-        axis += 1
-    return cuts
-
-
-def _taken_rows(tape: Tape, x: TracedArray, keys: Sequence[Any]) -> TracedArray:
-    indices = [tape.taken(k) for k in keys if not isinstance(k, slice) and k is not None]
-    if len(keys) == 1 and indices[0].dtype.kind != "b":
-        if x.ndim == 2:
-            shape = (*indices[0].shape, x.shape[1])
-            return tape.emit("embedding", [indices[0], x], shape, x.dtype, sparse=0)
-        return tape.emit(
-            "gather-elements", [x, indices[0]], (*indices[0].shape, *x.shape[1:]), x.dtype
-        )
-    if any(i.dtype.kind == "b" for i in indices) or any(not hasattr(k, "shape") for k in keys):
-        raise RidgelineError("indexing by masks, or by arrays and slices together, is not known")
-    lead = np.broadcast_shapes(*(i.shape for i in indices))
-    return tape.emit("gather-elements", [x, *indices], (*lead, *x.shape[len(keys) :]), x.dtype)
-
-
-def _take(tape: Tape, x: Any, indices: Any, axis: Any = None, **_: Any) -> TracedArray:
-    array, i = tape.taken(x), tape.taken(indices)
-    if axis == 0:
-        return _taken_rows(tape, array, (i,))
-    axis = 0 if axis is None else _axes(axis, array.ndim)[0]
-    shape = (*array.shape[:axis], *i.shape, *array.shape[axis + 1 :])
-    return tape.emit("gather-elements", [array, i], shape, array.dtype)
-
-
 def _concatenate(tape: Tape, arrays: Sequence[Any], axis: int = 0, **_: Any) -> TracedArray:
     xs = [tape.taken(x) for x in arrays]
-    axis = _axes(axis, xs[0].ndim)[0]
+    axis = axes_of(axis, xs[0].ndim)[0]
     sizes = [x.shape[axis] for x in xs]
     shape = (*xs[0].shape[:axis], sum(sizes), *xs[0].shape[axis + 1 :])
     dtype = np.result_type(*(x.dtype for x in xs))
@@ -319,7 +212,7 @@ def _concatenate(tape: Tape, arrays: Sequence[Any], axis: int = 0, **_: Any) -> 
 
 def _stack(tape: Tape, arrays: Sequence[Any], axis: int = 0, **_: Any) -> TracedArray:
     xs = [tape.taken(x) for x in arrays]
-    axis = _axes(axis, xs[0].ndim + 1)[0]
+    axis = axes_of(axis, xs[0].ndim + 1)[0]
     shape = (*xs[0].shape[:axis], len(xs), *xs[0].shape[axis:])
     dtype = np.result_type(*(x.dtype for x in xs))
     return tape.emit("concat", xs, shape, dtype, axis=axis, sizes=(1,) * len(xs))
@@ -327,7 +220,7 @@ def _stack(tape: Tape, arrays: Sequence[Any], axis: int = 0, **_: Any) -> Traced
 
 def _split(tape: Tape, x: Any, parts: Any, axis: int = 0) -> list[TracedArray]:
     array = tape.taken(x)
-    axis = _axes(axis, array.ndim)[0]
+    axis = axes_of(axis, array.ndim)[0]
     empty = np.broadcast_to(np.zeros((), np.int8), array.shape)
     made = [tape.array(p.shape, array.dtype) for p in np.array_split(empty, parts, axis)]
     tape.step("split", "", [array.name], [one.name for one in made], "split", axis=axis)
@@ -397,7 +290,7 @@ UFUNCS: dict[str, Handler] = {
 """NumPy's universal functions by name."""
 
 FUNCTIONS: dict[str, Handler] = {
-    **{name: _view(name) for name in ("swapaxes", "moveaxis", "expand_dims", "squeeze",
+    **{name: view_of(name) for name in ("swapaxes", "moveaxis", "expand_dims", "squeeze",
                                       "broadcast_to", "atleast_1d", "atleast_2d", "rollaxis")},
     **{name: _repeated(name) for name in ("repeat", "tile")},
     "sum": _reduction("sum"),
@@ -420,16 +313,16 @@ FUNCTIONS: dict[str, Handler] = {
     "tril": _same("triangle"),
     "triu": _same("triangle"),
     "dot": _dot,
-    "inner": lambda tape, a, b: _dot(tape, a, _transpose(tape, b)),
+    "inner": lambda tape, a, b: _dot(tape, a, transpose(tape, b)),
     "einsum": _einsum,
-    "transpose": _transpose,
-    "reshape": _reshape,
-    "ravel": _ravel,
-    "flatten": _ravel,
-    "astype": _astype,
-    "copy": _copy,
-    "getitem": _getitem,
-    "take": _take,
+    "transpose": transpose,
+    "reshape": reshape,
+    "ravel": ravel,
+    "flatten": ravel,
+    "astype": astype,
+    "copy": copied,
+    "getitem": getitem,
+    "take": taken,
     "concatenate": _concatenate,
     "stack": _stack,
     "split": _split,

@@ -1,7 +1,7 @@
-"""What PyTorch's newer exporter says of a network: its parameters, and which operator reads which.
+"""What PyTorch's newer exporter says of a network: parameters, and who reads them.
 
-An exporter that optimises a file stores equal data once, turns matrices round, multiplies norms into
-convolutions and drops sums with zero, so that initializers alone are not the parameters. Files of
+An exporter that optimises a file stores equal data once, turns matrices round, multiplies norms
+into convolutions and drops sums with zero: initializers alone are not the parameters. Files of
 ``torch.onnx.export(..., dynamo=True)`` keep, as metadata, the list of parameters (the signature of
 the exported program), from which initializers a tensor was computed (``folded_from``), and the call
 of PyTorch that a node comes from (``fx_node``), with its arguments by name. Two parameters of equal
@@ -33,7 +33,7 @@ _ADDS_BIAS = frozenset(["linear", "addmm", "convolution", "conv1d", "conv2d", "c
 
 
 class Call(NamedTuple):
-    """A call of PyTorch: its name in the exported program, its operator, the parameters it reads."""
+    """A call of PyTorch: name in the exported program, operator, the parameters that it reads."""
 
     name: str
     operator: str
@@ -90,9 +90,9 @@ class Exported:
         return None
 
     def _find_roots(self, model: Any) -> dict[str, tuple[str, ...]]:
-        """Parameters that every initializer is computed from: itself, or those it was folded from."""
+        """Return the parameters that every initializer is, or was computed from."""
         held = {t.name for t in model.graph.initializer if t.data_type in _REAL_TYPES}
-        roots = {name: (name,) for name in held & self.parameters}
+        roots: dict[str, tuple[str, ...]] = {name: (name,) for name in held & self.parameters}
         for value in model.graph.value_info:
             text = _field(value.metadata_props, _FOLDED)
             if text is not None and value.name in held and value.name not in roots:

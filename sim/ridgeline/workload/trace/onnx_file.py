@@ -27,6 +27,8 @@ _OPTIONS = {
 }
 _LOSSES = ("cross-entropy", "mse", "bce", "smooth-l1")
 MAX_NODES = 500_000
+_DAMAGE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError)
+"""What attributes and names of wrong types and sizes end in; no schema checks them all."""
 
 
 def load_onnx(path: Path, options: Mapping[str, Any]) -> Model:
@@ -45,10 +47,17 @@ def load_onnx(path: Path, options: Mapping[str, Any]) -> Model:
     """
     chosen, dims = _read_options(options)
     model, places = _parsed(path)
+    from onnx.checker import ValidationError
+
     from ridgeline.workload.trace.onnx_graph import OnnxGraph
 
-    graph = OnnxGraph(model, places, path, dims)
-    captures = _captures(graph, chosen["loss"])
+    try:
+        graph = OnnxGraph(model, places, path, dims)
+        captures = _captures(graph, chosen["loss"])
+    except (ValidationError, *_DAMAGE) as error:
+        raise ConfigError(
+            f"a node cannot be read: {type(error).__name__}: {str(error)[:200]}", file=str(path)
+        ) from error
     for doubt in graph.weights.doubts():
         warnings.warn(f"{path.stem}: {doubt}", TraceWarning, stacklevel=3)
     return traced_model(
@@ -67,7 +76,7 @@ def _captures(graph: Any, loss: str) -> list[Any]:
     batch = graph.batch
     try:
         return [graph.capture(size, loss) for size in _sizes(batch)]
-    except RidgelineError:
+    except (RidgelineError, *_DAMAGE):
         return [graph.capture(batch, loss)]  # tells what is wrong if this fails, too
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.trace import einsum, windows
-from ridgeline.workload.trace.ir import Origin
 from ridgeline.workload.trace.onnx_folded import has_norm
 from ridgeline.workload.trace.onnx_ops import Handler, Node
 
@@ -43,9 +42,7 @@ def _product(n: Node, kind: str, loops: Mapping[str, Any], join: str, axis: int)
     folded = norm is None and n.has(2) and has_norm(*n.node.input[1:3])
     if bias is not None:
         bias = n.weight(bias, (channels,))
-    elif (
-        n.has(2) and not folded and (norm is None or n.weights.origin(n.node.input[2]) == "weight")
-    ):
+    elif n.has(2) and not folded and (norm is None or n.weights.is_trained(n.node.input[2])):
         bias = n.all[2]
     steps: list[tuple[str, list[str], dict[str, Any]]] = [(kind, n.inputs[:2], dict(loops))]
     if bias is not None:
@@ -88,7 +85,7 @@ def _einsum(n: Node) -> None:
         if last:
             n.emit(kind, inputs, **attrs)
         else:
-            shape = [sizes[c] for c in letters]
+            shape = tuple(sizes[c] for c in letters)
             name = n.recorder.value(shape, "real", name=f"{n.node.output[0]}.{i}")
             n.recorder.step(kind, n.layer, inputs, (name,), n.node.op_type, **attrs)
             made = name

@@ -89,6 +89,10 @@ class Weights:
             return "made"
         return "weight" if name in self._trained and name not in self.tied else "constant"
 
+    def is_trained(self, name: str) -> bool:
+        """Tell whether an initializer is a parameter, or made of some."""
+        return name in self._trained
+
     def own(self, node: Any) -> dict[str, str]:
         """Names of vectors that this node has to itself, though the file stores them once.
 
@@ -117,8 +121,8 @@ class Weights:
         seen = [name for name in self.tables if name not in self._blank]
         if seen:
             said.append(
-                f"{_listed(seen)} are lookups that the exporter computed ahead: of their tables only"
-                " the rows that were taken are counted"
+                f"{_listed(seen)} are lookups that the exporter computed ahead: of their tables"
+                " only the rows that were taken are counted"
             )
         if self._blank:
             said.append(
@@ -144,7 +148,7 @@ class Weights:
         return f"{parameter}.{name}"
 
     def _find_stood(self, nodes: Sequence[Any]) -> set[str]:
-        """Initializers that are nowhere what their names say; find the shapes of parameters, too."""
+        """Find the shapes of parameters, and initializers that are nowhere what they are named."""
         assert self.stated is not None
         used: set[str] = set()
         stood: set[str] = set()

@@ -10,10 +10,11 @@ known ones or primitives are left. `Tape` names the tensors, and follows writes 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
+from torch._decomp import decomposition_table
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -62,6 +63,8 @@ class Tape(Recorder):
         self._held: list[Any] = []  # so that no other tensor gets the same id
         self._writes: dict[int, list[_Write]] = {}
         self._serial = 0
+        self.places: dict[Any, Any] | None = None
+        """Tensors by where they lie, for autograd, which hands out others of the same data."""
 
     def declare(self, tensor: Any, origin: Origin, name: str = "") -> str:
         """Give a tensor that the trace starts from a name."""
@@ -73,6 +76,10 @@ class Tape(Recorder):
 
     def name(self, tensor: Any, layer: str = "") -> str:
         """Name of a tensor as it is now; one that nobody declared is a constant."""
+        if id(tensor) not in self._names and self.places is not None:
+            twin = self.places.get(_place(tensor))
+            if twin is not None:
+                self._bind(tensor, self.name(twin, layer))
         if id(tensor) not in self._names:
             return self.declare(tensor, "constant")
         name, stamp = self._names[id(tensor)]
@@ -101,8 +108,14 @@ class Tape(Recorder):
     def _bind(self, tensor: Any, name: str) -> str:
         if id(tensor) not in self._names:
             self._held.append(tensor)
+            if self.places is not None:
+                self.places[_place(tensor)] = tensor
         self._names[id(tensor)] = (name, self._serial)
         return name
+
+
+def _place(tensor: Any) -> Any:
+    return (_storage(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
 
 
 def _storage(tensor: Any) -> int:
@@ -155,6 +168,15 @@ class Call:
         for tensor in _tensors(self.out):
             self.result = self.tape.declare(tensor, "constant")
 
+    def stop(self) -> None:
+        """Let no gradient pass what was made."""
+        for tensor in _tensors(self.out):
+            made = self.tape.values[self.tape.name(tensor, self.layer)]
+            if made.origin == "made" and made.kind == "real":
+                self.result = self.tape.like(made.name)
+                self.tape.step("stop", self.layer, (made.name,), (self.result,), "no_grad")
+                self.tape._bind(tensor, self.result)
+
     def _output(self, tensor: Any) -> str:
         self.result = self.tape.value(shape_of(tensor), kind_of(tensor))
         return self.tape._bind(tensor, self.result)
@@ -187,6 +209,8 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
         self.supports_higher_order_operators = True
         self.tape, self.fake = tape, fake
         self.handlers, self.fallback = handlers, fallback
+        self.stops = 0
+        """Depth of code without gradients: what it makes, no gradient passes."""
         self.path: list[str] = []
         self.where = ""
         """Path of the module that ran last: where something went wrong."""
@@ -201,23 +225,21 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
         if func.namespace == "prim":
             return func(*args, **kwargs)
         name = func._schema.name.rpartition("::")[2]
+        if name == "detach" and self.tape.places is not None and not self.stops:
+            name = "alias"  # by autograd, which saves a result
         in_place = name.endswith("_") and not name.endswith("__")
-        if name == "masked_select":
-            with self:
-                x, mask = torch.broadcast_tensors(*args)
-                return x[mask]
         handler = self.handlers.get(name.rstrip("_") if in_place else name)
-        if handler is None and func._can_decompose():
+        parts = _parts(func, name) if handler is None or name == "masked_select" else None
+        if parts is not None:
             with self:
-                return func.decompose(*args, **kwargs)
+                return parts(*args, **kwargs)
         bound = _bound(func, args, kwargs)
         self.where = layer = self.path[-1] if self.path else ""
         before = self.tape.name(args[0], layer) if in_place and args else ""
         known, real = self.known.run(func, name, args, kwargs)
         if known and not isinstance(real, torch.Tensor | list | tuple):
             return real
-        inference = all(x.is_inference() for x in given)  # views of other tensors must be such, too
-        with torch.inference_mode(inference):
+        with self._mode(all(x.is_inference() for x in given)):  # views are what their tensors are
             out = self._faked_result(func, name, args, kwargs, real if known else None)
         self.known.learn(out, real)
         self.known.suppose(name, bound, out)
@@ -225,6 +247,8 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
         if before:
             self.tape._bind(args[0], before)
         (handler or self.fallback)(call)
+        if self.stops:
+            call.stop()
         if in_place and call.result is not None:
             self.tape.written(args[0], call.result)
         return out
@@ -262,12 +286,16 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
             self.known.decided()
             return tree_map_only(torch.Tensor, lambda x: torch.empty(x.shape, dtype=x.dtype), real)
 
+    def _mode(self, inference: bool) -> AbstractContextManager[Any]:
+        """Return inference mode as asked for; with autograd at work, no change of modes."""
+        return nullcontext() if self.tape.places is not None else torch.inference_mode(inference)
+
     def faked(self, tensor: Any) -> Any:
         """Return a fake tensor in place of one that is real or on the meta device."""
         if isinstance(tensor, FakeTensor):
             return tensor
         if id(tensor) not in self._faked:
-            with self.fake, torch.inference_mode(tensor.is_inference()):
+            with self.fake, self._mode(tensor.is_inference()):
                 fake = torch.empty(tensor.shape, dtype=tensor.dtype)
             if not tensor.is_meta:
                 self.known.learn(fake, tensor)
@@ -297,6 +325,20 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def _parts(func: Any, name: str) -> Callable[..., Any] | None:
+    """Return what an operator consists of, if that is to be recorded in its place."""
+    if name == "masked_select":
+        return _selected
+    if func._can_decompose():
+        return func.decompose  # type: ignore[no-any-return]
+    return decomposition_table.get(func) if "backward" in name else None
+
+
+def _selected(x: Any, mask: Any) -> Any:
+    x, mask = torch.broadcast_tensors(x, mask)
+    return x[mask]
 
 
 _NAMES = {"flex_attention": ("query", "key", "value", "score_mod", "block_mask", "scale")}

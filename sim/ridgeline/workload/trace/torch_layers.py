@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ridgeline.errors import RidgelineError
 from ridgeline.workload.trace import windows
 from ridgeline.workload.trace.torch_capture import Call, Handler, kind_of, shape_of
 
@@ -120,6 +121,24 @@ def _conv_transpose(c: Call) -> None:
     pixels = batch * math.prod(x[-(len(w) - 2) :])
     attrs = {"m": pixels, "n": math.prod(w[1:]), "k": w[0] // groups, "batch": groups}
     _with_channel_bias(c, "conv-transpose", attrs)
+
+
+def _conv_backward(c: Call) -> None:
+    """Gradients of a convolution's input, weight and bias, which code has asked for."""
+    if c.get("transposed", False):
+        raise RidgelineError(f"{c.layer}: gradients of transposed convolutions within a step")
+    dy, x, w = (str(c.tensor(name)) for name in ("grad_output", "input", "weight"))
+    out, filters, groups = c.shape("grad_output"), c.shape("weight"), int(c.get("groups", 1))
+    loops = {"m": out[0] * math.prod(out[2:]), "n": math.prod(filters[1:]),
+             "k": filters[0] // groups, "batch": groups}  # fmt: skip
+    kinds: list[tuple[str, list[str], dict[str, int]]] = [
+        ("conv-transpose", [dy, w], loops),
+        ("matmul", [dy, x], {**loops, "m": loops["k"], "k": loops["m"]}),
+        ("sum", [dy], {}),
+    ]
+    for tensor, (kind, inputs, attrs) in zip(c.out, kinds, strict=True):
+        if tensor is not None:
+            c.tape.step(kind, c.layer, inputs, (c.tape.made(tensor),), c.source, **attrs)
 
 
 def _with_channel_bias(c: Call, kind: str, attrs: dict[str, Any]) -> None:
@@ -286,6 +305,7 @@ LAYERS: dict[str, Handler] = {
     "outer": _outer,
     "ger": _outer,
     **dict.fromkeys(["conv1d", "conv2d", "conv3d", "convolution", "_convolution"], _conv),
+    "convolution_backward": _conv_backward,
     **dict.fromkeys(["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"], _conv_transpose),
     "batch_norm": _batch_norm,
     "native_batch_norm": _batch_norm,

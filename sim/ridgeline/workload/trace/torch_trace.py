@@ -30,6 +30,7 @@ from ridgeline.workload.trace.ir import Capture, Origin, resolved
 from ridgeline.workload.trace.network import Attention, TraceWarning, traced_model
 from ridgeline.workload.trace.symbolic import merge
 from ridgeline.workload.trace.torch_capture import Listener, Tape, kind_of
+from ridgeline.workload.trace.torch_gradients import without_gradients
 from ridgeline.workload.trace.torch_known import EVEN, masked
 from ridgeline.workload.trace.torch_layers import LAYERS
 from ridgeline.workload.trace.torch_ops import SIMPLE, unknown
@@ -64,6 +65,10 @@ def built(module: Any) -> Any:
             return transformers.AutoModel.from_config(module)
 
 
+class AsksForGradientsError(Exception):
+    """The forward pass asks autograd for gradients, which was not at work."""
+
+
 class Example:
     """The example inputs, at any batch size."""
 
@@ -76,6 +81,8 @@ class Example:
         mask_share: float = 0.5,
     ) -> None:
         self.module, self.mask_share = module, mask_share
+        self.differentiates = False
+        """Whether the forward pass asks for gradients itself (`torch.autograd.grad`)."""
         self.leaves, self.form = tree_flatten((tuple(args), dict(kwargs)))
         tensors = [i for i, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
         if not tensors:
@@ -142,14 +149,28 @@ class Example:
         return captures
 
     def capture(self, loss: Any, name: str, batch: int) -> Capture:
-        """Record one forward pass with loss."""
+        """Record one forward pass with loss; with autograd at work if the pass asks for gradients.
+
+        Autograd takes operators apart before they can be recorded, so that it works only then.
+        """
+        if not self.differentiates:
+            try:
+                return self._capture(loss, name, batch)
+            except AsksForGradientsError:
+                self.differentiates = True
+        return self._capture(loss, name, batch)
+
+    def _capture(self, loss: Any, name: str, batch: int) -> Capture:
         tape, fake = Tape(), FakeTensorMode(allow_non_fake_inputs=True)
         listener = Listener(tape, fake, HANDLERS, unknown, self.mask_share)
-        with _training(self.module), _as_written(), _quiet(), fake, torch.inference_mode():
-            state = _fake_state(self.module, tape, listener)
+        mode = torch.enable_grad() if self.differentiates else torch.inference_mode()
+        if self.differentiates:
+            tape.places = {}
+        with _training(self.module), _as_written(), _quiet(), fake, mode:
+            state = _fake_state(self.module, tape, listener, self.differentiates)
             args, kwargs = self._fake_inputs(tape, batch)
             try:
-                with listener, listener.inside(self.module):
+                with without_gradients(listener), listener, listener.inside(self.module):
                     output = torch.func.functional_call(self.module, state, args, kwargs)
                     listener.path.append("loss")
                     scalar = _loss_of(output, loss, tape)
@@ -158,12 +179,8 @@ class Example:
             except RidgelineError:
                 raise
             except Exception as error:
-                if "does not require grad" in str(error):
-                    raise RidgelineError(
-                        f"{name}: {listener.where or 'forward'!r} asks for gradients while it runs"
-                        " (torch.autograd.grad, backward): only the forward pass is recorded, and"
-                        " the gradients of gradients are not derived"
-                    ) from error
+                if "does not require grad" in str(error) and not self.differentiates:
+                    raise AsksForGradientsError from error
                 where = f" in {listener.where!r}" if listener.where else ""
                 raise RidgelineError(
                     f"{name} fails{where} on example inputs of batch {batch}:"
@@ -236,7 +253,9 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _fake_state(module: Any, tape: Tape, listener: Listener) -> dict[str, Any]:
+def _fake_state(
+    module: Any, tape: Tape, listener: Listener, differentiates: bool
+) -> dict[str, Any]:
     """Fake parameters and buffers; shared ones are shared, and have their first name."""
     state: dict[str, Any] = {}
     made: dict[int, Any] = {}
@@ -247,6 +266,8 @@ def _fake_state(module: Any, tape: Tape, listener: Listener) -> dict[str, Any]:
                 if not trains and not tensor.is_meta:
                     with _disable_current_modes():
                         listener.known.learn(made[id(tensor)], tensor.detach().clone())
+                if differentiates and trains:
+                    made[id(tensor)].requires_grad_(tensor.requires_grad)
                 held: Origin = "frozen" if trains else "buffer"
                 tape.declare(
                     made[id(tensor)], "weight" if trains and tensor.requires_grad else held, name
