@@ -105,6 +105,16 @@ def keeps_channels_last(framework: str, network: str, precision: str) -> bool:
     )
 
 
+def widens(framework: str, network: str) -> bool:
+    """Tell whether a framework's programs for a network let torch.amp widen softmax and norms."""
+    rows: list[Mapping[str, Any]] = _data()["autocast"]
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and not network.startswith(tuple(row["but"]))
+        for row in rows
+    )
+
+
 def model_of(model: str, variant: str, source: str) -> str | None:
     """Return the catalogue's name of a network, which may depend on where a table was read."""
     rows: list[Mapping[str, Any]] = _data()["by_source"]

@@ -28,6 +28,7 @@ from ridgeline.study.validate.names import (
     spread,
     tokens_of,
     unknown,
+    widens,
 )
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.dataset import DataSet, load_dataset
@@ -41,6 +42,7 @@ SHIPPED = "steps.csv"
 _SAMPLES = frozenset({"images/s", "sequences/s", "samples/s", "volumes/s", "users/s"})
 _NO_UPDATE = "no update"
 _PHOTOGRAPHS = "imagenet"  # the data set whose decoding is modelled
+_MIXED, _AUTOCAST = "-mixed", "-autocast"
 _FEW = 8  # micro-batches that are simulated of a step that accumulates more
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 
@@ -91,6 +93,8 @@ def configuration(row: Row) -> Configuration:
     precision = find_name("precisions", row.text("precision"))
     if precision is None:
         raise RidgelineError(unknown("precisions", row.text("precision")))
+    if precision.endswith(_MIXED) and widens(row.text("framework"), model):
+        precision = precision.replace(_MIXED, _AUTOCAST)
     devices, batch = row.whole("n_accel"), row.whole("batch_per_accel")
     if not devices or not batch:
         raise RidgelineError("the number of devices or the batch is not given")
