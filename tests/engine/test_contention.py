@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.programs import programs
-from ridgeline.engine.contention import _delays, contended
+from ridgeline.engine.contention import _Beside, contended
 from ridgeline.engine.executor import run
 from ridgeline.engine.program import Floats, Ints, Program
 from ridgeline.engine.timeline import Timeline
@@ -57,7 +57,9 @@ def lost(timeline: Timeline, task: int, taken: Floats, thing: int) -> dict[int, 
 def test_a_task_ends_later_by_what_was_taken_while_it_ran(program: Program, seed: int) -> None:
     timeline = run(program)
     taken, bound = shares(program, seed)
-    delays = _delays(timeline, taken, taken.max(axis=1, initial=0.0) > 0, bound)
+    delays = np.zeros(program.n_tasks)
+    for rank in _Beside.of_ranks(timeline, taken.max(axis=1, initial=0.0) > 0):
+        rank.delay(timeline.start_s, timeline.end_s, taken, bound, delays)
     for task in range(program.n_tasks):
         if bound[task] < 0:
             assert delays[task] == 0.0

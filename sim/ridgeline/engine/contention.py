@@ -8,15 +8,16 @@ that this is done a few times over, always from the durations as they were playe
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ridgeline.engine.program import Flags, Floats, Ints
-from ridgeline.engine.replay import ends_s
+from ridgeline.engine.replay import Ends
 from ridgeline.engine.timeline import Timeline
 
 _ROUNDS = 3
+_SETTLED = 1e-3  # of all delays: what may still change
 
 
 def contended(timeline: Timeline, taken: Floats, bound: Ints) -> Timeline:
@@ -32,34 +33,47 @@ def contended(timeline: Timeline, taken: Floats, bound: Ints) -> Timeline:
     takes = taken.max(axis=1, initial=0.0) > 0
     if not takes.any():
         return timeline
-    played = timeline.durations_s
-    found = timeline
+    played, ends = timeline.durations_s, Ends(timeline)
+    ranks, before = _Beside.of_ranks(timeline, takes), np.zeros(0)
+    start_s, end_s = timeline.start_s, timeline.end_s
     for _ in range(_ROUNDS):
-        durations = played + _delays(found, taken, takes, bound)
-        end_s = ends_s(timeline, durations)
-        found = replace(timeline, start_s=end_s - durations, end_s=end_s)
-    return found
+        delays = np.zeros(len(played))
+        for rank in ranks:
+            rank.delay(start_s, end_s, taken, bound, delays)
+        if len(before) and np.abs(delays - before).sum() <= _SETTLED * delays.sum():
+            break
+        before, durations = delays, played + delays
+        end_s = ends.of(durations)
+        start_s = end_s - durations
+    return replace(timeline, start_s=start_s, end_s=end_s)
 
 
-def _delays(timeline: Timeline, taken: Floats, takes: Flags, bound: Ints) -> Floats:
-    """Return [T] the seconds by which each task ends later: the integral of what is taken."""
-    program = timeline.program
-    ptr, tasks = timeline.tasks_by_stream
-    rank_of = np.repeat(program.stream_rank, np.diff(ptr))
-    delays = np.zeros(program.n_tasks)
-    for rank in np.unique(rank_of[takes[tasks]]):
-        mine = np.unique(tasks[rank_of == rank])
-        beside = mine[takes[mine]]
-        times = np.concatenate((timeline.start_s[beside], timeline.end_s[beside]))
+@dataclass(frozen=True)
+class _Beside:
+    """The tasks of one rank, and those of them that take something of it."""
+
+    tasks: Ints
+    takers: Ints
+
+    @classmethod
+    def of_ranks(cls, timeline: Timeline, takes: Flags) -> list[_Beside]:
+        """Return those of every rank where something is taken."""
+        ptr, tasks = timeline.tasks_by_stream
+        rank_of = np.repeat(timeline.program.stream_rank, np.diff(ptr))
+        each = (np.unique(tasks[rank_of == r]) for r in np.unique(rank_of[takes[tasks]]))
+        return [cls(mine, mine[takes[mine]]) for mine in each]
+
+    def delay(
+        self, start_s: Floats, end_s: Floats, taken: Floats, bound: Ints, delays: Floats
+    ) -> None:
+        """Set the seconds by which each task ends later: the integral of what is taken."""
+        times = np.concatenate((start_s[self.takers], end_s[self.takers]))
         order = np.argsort(times, kind="stable")
         at = times[order]
         for b in range(taken.shape[1]):
-            change = np.concatenate((taken[beside, b], -taken[beside, b]))[order]
+            change = np.concatenate((taken[self.takers, b], -taken[self.takers, b]))[order]
             share = np.clip(np.cumsum(change), 0.0, 1.0)[:-1]
             lost = np.concatenate((np.zeros(1), np.cumsum(share * np.diff(at))))
-            slowed = mine[bound[mine] == b]
-            until, since = (
-                np.interp(t[slowed], at, lost) for t in (timeline.end_s, timeline.start_s)
-            )
+            slowed = self.tasks[bound[self.tasks] == b]
+            since, until = np.interp(start_s[slowed], at, lost), np.interp(end_s[slowed], at, lost)
             delays[slowed] = until - since
-    return delays

@@ -48,15 +48,21 @@ def replay_s(timeline: Timeline, ratios: Floats) -> Floats:
     return last
 
 
-def ends_s(timeline: Timeline, durations_s: Floats) -> Floats:
-    """Return [T] when each task ends if each takes [T] another time."""
-    n_tasks = timeline.program.n_tasks
-    order, known, again = _order(timeline)
-    ends, ratios = np.zeros((n_tasks, _TOGETHER)), np.ones((1, _TOGETHER))
-    rows = np.zeros(n_tasks, np.int64)
-    while _find_ends(order, durations_s, rows, ratios, *known, ends) and again:
-        pass
-    return ends[:, 0].copy()
+class Ends:
+    """Ends of all tasks of a timeline for other durations, the order on its streams kept."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.n_tasks = timeline.program.n_tasks
+        self._order, self._known, self._again = _order(timeline)
+
+    def of(self, durations_s: Floats) -> Floats:
+        """Return [T] when each task ends if each takes [T] another time."""
+        ends, ratios = np.zeros((self.n_tasks, _TOGETHER)), np.ones((1, _TOGETHER))
+        rows = np.zeros(self.n_tasks, np.int64)
+        while _find_ends(self._order, durations_s, rows, ratios, *self._known, ends):
+            if not self._again:
+                break
+        return ends[:, 0].copy()
 
 
 def _order(timeline: Timeline) -> tuple[Ints, tuple[Ints, Ints, Ints, Ints], bool]:

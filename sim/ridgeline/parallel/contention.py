@@ -79,7 +79,7 @@ def _traffic(
 
 
 def _multiprocessors(device: Device) -> int:
-    """Return the number of multiprocessors, each with its register file; 0 where other engines send."""
+    """Return the number of multiprocessors; 0 where the engines that compute send nothing."""
     if any(engine.kind == "systolic" for engine in device.engines.values()):
         return 0
     files = [level.instances.value for level in device.memory.values() if level.kind == "registers"]

@@ -152,7 +152,7 @@ class Writer:
         chain: list[int],
         before: tuple[int, ...],
     ) -> tuple[int, ...]:
-        """Move gradients to and from their buckets before the first op; return what it waits for."""
+        """Move gradients to their buckets and back before an op; return what it waits for yet."""
         if not size_bytes:
             return before
         row = self.rows.moving(size_bytes)

@@ -239,3 +239,34 @@ def test_what_stands_for_most_of_the_rows_is_not_left_out() -> None:
 
 def test_new_suites_are_listed() -> None:
     assert {"energy", "convergence", "imagenet"} <= set(SUITES)
+
+
+def test_a_row_of_nothing_but_an_efficiency_is_predicted_as_one(tmp_path: Path) -> None:
+    header = IMAGENET.replace(",source", ",scaling_efficiency_pct,efficiency_basis,source")
+    rows = (
+        "a,alexnet,V100,16,4,EDR,1024,,fp32,,,90,vs 1 node,s\n"
+        "b,alexnet,V100,16,4,EDR,1024,,fp32,,,80,14x over 1 GPU,s\n"
+        'c,alexnet,V100,16,4,EDR,1024,,fp32,,,50,"8x speedup, STRONG scaling",s\n'
+        "d,alexnet,V100,16,4,EDR,1024,,fp32,,,50,,s\n"
+    )
+    result = made(tmp_path, "imagenet", header, rows)
+    node, one, strong = (o.predicted for o in result.outcomes)
+    assert [o.measured for o in result.outcomes] == [0.9, 0.8, 0.5]
+    assert 0.1 < strong < one < node <= 1.0 + 1e-9
+    assert "relative to" in result.skipped[0].reason
+
+
+def test_a_step_that_contradicts_its_source_is_no_baseline(tmp_path: Path) -> None:
+    header = (
+        "suite,framework,model,variant,accelerator,system,n_accel,nodes,batch_per_accel,grad_accum,"
+        "seq_len,precision,xla,data,throughput,unit,note,source\n"
+    )
+    rows = "".join(
+        f"x,PyTorch,resnet-18,,V100,,{n},1,{batch},,,fp32,,synthetic,{rate},images/s,{note},s\n"
+        for n, batch, rate, note in (
+            (1, 64, 900, ""), (8, 64, 7000, ""), (1, 32, 40, "SOURCE ANOMALY: x"), (8, 32, 6800, "")
+        )
+    )  # fmt: skip
+    result = made(tmp_path, "multi-device", header, rows)
+    assert len(result.outcomes) == 1
+    assert "contradicts itself" in result.skipped[0].reason

@@ -26,6 +26,7 @@ from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Framework,
+    contention,
     find_name,
     framework_of,
     spread,
@@ -261,6 +262,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "adding": framework.adding,
         "issue": framework.issue_s,
         "spread": spread(),
+        "contention": contention(),
         "sequence": tensor if framework.sequence or "sequence parallel" in again else 1,
         "precision": (
             "fp8-mixed" if "fp8" in precision or "float8" in precision
