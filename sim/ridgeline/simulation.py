@@ -132,12 +132,16 @@ def simulate(
     plan = plan.model_copy(update={"precision": precision})
     wide = plan.widest()
     graph = model.training(wide.micro_batch_size, precision, optimizer)
-    topology = _topology(_Network(cluster, plan.devices))
+    topology = shared_topology(cluster, plan.devices)
     lowered = lower(graph, wide, cluster, topology, fold=fold)
     timeline = _executor(reference)(lowered.program)
 
     device = cluster.device
-    time = time_account(lowered, timeline, device)
+    if plan.contention:
+        from ridgeline.parallel.contention import with_contention
+
+        timeline = with_contention(timeline, lowered, wide, device)
+    time = time_account(lowered, timeline, device, contention=plan.contention)
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s
     useful = graph.useful_flops * wide.micro_batches * wide.data
@@ -245,9 +249,13 @@ def _same(a: BaseModel, b: BaseModel, but: set[str]) -> bool:
     return all(getattr(a, f) == getattr(b, f) for f in type(a).model_fields if f not in but)
 
 
+def shared_topology(cluster: Cluster, n_devices: int) -> Topology:
+    """Draw the devices in use; the same network is drawn once."""
+    return _topology(_Network(cluster, n_devices))
+
+
 @lru_cache(maxsize=4)
 def _topology(key: _Network) -> Topology:
-    """Draw the devices in use; the same network is drawn once."""
     return from_cluster(key.cluster, key.n_devices)
 
 

@@ -174,6 +174,16 @@ def show(value: float, unit: str, digits: int = 3) -> str:
     return f"{text} {prefix}{unit}"
 
 
+def unprefixed(unit: str) -> str:
+    """Return a unit without its prefix: ``unprefixed("GB/s") == "B/s"``."""
+    match = _FACTOR.match(unit)
+    if match is not None and match[1] not in _SYMBOLS:
+        for length in (2, 1):
+            if unit[:length] in _PREFIXES and match[1][length:] in _SYMBOLS:
+                return unit[length:]
+    return unit
+
+
 def _first_power(unit: str) -> int:
     match = _FACTOR.match(unit)
     return int(match[2] or 1) if match else 1

@@ -30,6 +30,14 @@ STUDY = (
     HEAD + "plan: {data: 2}\nvary:\n  plan.global_batch: {from: 64, to: 1024, steps: 31}\n"
     "  cluster.device.memory.hbm.bandwidth: {from: 450 GB/s, to: 1800 GB/s, steps: 3, scale: log}\n"
 )
+COLLECTIVES = """kind: study
+name: s
+cluster: Torus(8x8, 12 GB/s, 500 ns)
+collective: {operation: all-reduce}
+vary:
+  collective.size: {from: 1 kB, to: 1 GB, steps: 31, scale: log}
+  collective.ranks: [16, 32, 64]
+"""
 
 
 def write(folder: Path, text: str) -> Path:
@@ -42,8 +50,9 @@ def lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_a_killed_sweep_goes_on_and_loses_and_repeats_no_row(tmp_path: Path) -> None:
-    study = write(tmp_path, STUDY)
+@pytest.mark.parametrize("text", [STUDY, COLLECTIVES], ids=["steps", "collectives"])
+def test_a_killed_sweep_goes_on_and_loses_and_repeats_no_row(tmp_path: Path, text: str) -> None:
+    study = write(tmp_path, text)
     whole, out = tmp_path / "whole.csv", tmp_path / "rows.csv"
     working = working_file(out)
     running = subprocess.Popen(

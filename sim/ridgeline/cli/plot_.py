@@ -35,8 +35,8 @@ def plot_(
     kind
         Of one result: roofline, timeline, time, energy, memory, tornado, utilisation or topology;
         it is simulated again from its manifest. Of rows: time, energy or memory (bars), curve,
-        pareto or residuals. Of a scaling study: scaling or distributed-roofline. Of a network:
-        topology.
+        pareto, choice or residuals. Of a scaling study: scaling or distributed-roofline. Of a
+        network: topology.
     file
         Rows of a sweep (.csv, .parquet), or JSON of ``ridgeline run --json``, ``ridgeline scaling
         --json`` or ``ridgeline validate --json --rows``; of a topology also what ``ridgeline
@@ -44,9 +44,11 @@ def plot_(
     out
         The figure: .png, .svg or .pdf.
     x, y
-        Columns of the axes of a curve or a Pareto front, where both are best when small.
+        Columns of the axes of a curve, of a Pareto front, where both are best when small, or of a
+        choice, where y is best when small unless it is a rate.
     by
-        Column that tells lines or bars apart, or several with commas between them.
+        Column that tells lines or bars apart, or several with commas between them; of a choice
+        first what is chosen between.
     model, cluster
         Files of the network and the machine of a result that are not in the catalogue.
     load
@@ -101,7 +103,7 @@ def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: s
     """Draw a figure of rows."""
     from ridgeline.errors import ConfigError, nearest
     from ridgeline.report.figures import FIGURES
-    from ridgeline.report.figures_study import ROW_FIGURES
+    from ridgeline.report.figures_rows import ROW_FIGURES
     from ridgeline.study.columns import resolve
     from ridgeline.study.ranking import candidates, pareto
     from ridgeline.study.scaling_figures import KINDS
@@ -117,28 +119,24 @@ def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: s
     if not rows:
         raise ConfigError("there is no row to draw: all have errors", file=file)
     several = [resolve(name.strip(), rows[0]) for name in by.split(",")] if by else []
-    axes["by"] = several[0] if several else None
     names = {key: resolve(name, rows[0]) for key, name in axes.items() if name is not None}
-    if by is not None and len(several) > 1:
-        *first, last = (part.rpartition(".")[2] for part in several)
-        names["by"] = f"{', '.join(first)} and {last}"
-        rows = [{**row, names["by"]: ", ".join(str(row[c]) for c in several)} for row in rows]
+    if kind in {"curve", "pareto", "choice"} and not {"x", "y"} <= names.keys():
+        raise ConfigError(f"a {kind} needs --x and --y", field="plot")
+    if kind == "choice" and not several:
+        raise ConfigError("a choice needs --by, what is chosen between", field="plot")
     draw = ROW_FIGURES[kind]
     drawn: Axes
-    if kind in {"curve", "pareto"}:
-        if "x" not in names or "y" not in names:
-            raise ConfigError(f"a {kind} needs --x and --y", field="plot")
-        if kind == "curve":
-            drawn = draw(rows, names["x"], names["y"], names.get("by"))
-        else:
-            front = pareto(rows, [names["x"], names["y"]])
-            drawn = draw(rows, front, names["x"], names["y"])
+    if kind in {"curve", "choice"}:
+        drawn = draw(rows, names["x"], names["y"], several)
+    elif kind == "pareto":
+        front = pareto(rows, [names["x"], names["y"]])
+        drawn = draw(rows, front, names["x"], names["y"])
     elif kind == "residuals":
         if not {"measured", "predicted"} <= rows[0].keys():
             raise ConfigError("the rows have no columns measured and predicted", file=file)
         drawn = draw(rows)
     else:
-        drawn = draw(rows, kind, names.get("by"))
+        drawn = draw(rows, kind, several)
     return drawn
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 FAILED_STATUS, INTERRUPTED_STATUS = 1, 130
 _WORTH_A_PROCESS = 50  # points; a new process takes a second or two before its first
 _SHOWN_ROWS = 40
-_SHOWN: dict[str, tuple[str, Callable[[Any], str]]] = {
+Shown = dict[str, tuple[str, Callable[[Any], str]]]
+_OF_STEPS: Shown = {
     "step_time_s": ("step ms", lambda value: f"{value * 1e3:,.2f}"),
     "samples_per_s": ("samples/s", lambda value: f"{value:,.0f}"),
     "mfu": ("MFU", lambda value: f"{value:.1%}"),
@@ -29,6 +30,14 @@ _SHOWN: dict[str, tuple[str, Callable[[Any], str]]] = {
     "fits": ("fits", lambda value: "yes" if value else "no"),
     "bound": ("bound by", str),
 }
+_OF_COLLECTIVES: Shown = {
+    "time_s": ("time us", lambda value: f"{value * 1e6:,.2f}"),
+    "busbw_bytes_per_s": (
+        "bus GB/s", lambda value: "" if value is None else f"{value / 1e9:,.3g}"
+    ),
+    "algorithm": ("done by", str),
+    "busiest_link": ("busiest link", lambda value: value or ""),
+}  # fmt: skip
 
 
 def sweep_(
@@ -131,10 +140,12 @@ def _run(sweep: Sweep, store: Store, processes: int, cluster_address: str | None
 def _print_rows(rows: list[dict[str, Any]], fields: list[str], output: str | None) -> None:
     from ridgeline.report.summary import plain_table
 
+    of_steps = all("step_time_s" in row for row in rows if not row["error"])
+    results = _OF_STEPS if of_steps else _OF_COLLECTIVES
     table = plain_table(
         {
             **dict.fromkeys(headings(fields), "left"),
-            **{heading: "right" for heading, _ in _SHOWN.values()},
+            **{heading: "right" for heading, _ in results.values()},
         }
     )
     table.collapse_padding = True
@@ -143,7 +154,7 @@ def _print_rows(rows: list[dict[str, Any]], fields: list[str], output: str | Non
         if row["error"]:
             table.add_row(*varied, "failed", style="red")
         else:
-            table.add_row(*varied, *(show(row[name]) for name, (_, show) in _SHOWN.items()))
+            table.add_row(*varied, *(show(row[name]) for name, (_, show) in results.items()))
     console().print(table)
     if len(rows) > _SHOWN_ROWS:
         console().print(f"and {len(rows) - _SHOWN_ROWS} more rows")

@@ -9,6 +9,8 @@ from cyclopts import Parameter
 from ridgeline.cli.output import brief, console, headings, print_json
 from ridgeline.cli.whole import Whole
 
+_FIRST_RESULTS = frozenset({"step_time_s", "time_s"})  # of a step, of a collective
+
 
 def top_(
     file: str,
@@ -62,5 +64,5 @@ def print_best(best: list[dict[str, Any]], rows: list[dict[str, Any]], by: list[
 def varied_columns(rows: list[dict[str, Any]]) -> list[str]:
     """Return the columns before the results that differ between rows: the study's fields."""
     names = list(rows[0]) if rows else []
-    varied = names[: names.index("step_time_s")] if "step_time_s" in names else []
-    return [name for name in varied if len({row.get(name) for row in rows}) > 1]
+    first = next((i for i, name in enumerate(names) if name in _FIRST_RESULTS), 0)
+    return [name for name in names[:first] if len({row.get(name) for row in rows}) > 1]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
     from ridgeline.study.validate import Validation
@@ -26,6 +28,7 @@ def validate_(
     device: str = "cpu",
     seconds: float = 30.0,
     quick: Annotated[bool, Parameter(negative="")] = False,
+    processes: Whole | None = None,
 ) -> None:
     """Predict measurements, and say how far the predictions are off.
 
@@ -53,10 +56,16 @@ def validate_(
         With --live: about how long the calibration may take.
     quick
         With --live: few shapes, and one batch of each network.
+    processes
+        Processes that the suites are shared between; without it, one for each core.
     """
     from ridgeline.errors import RidgelineError
-    from ridgeline.study.validate import SUITES, validate
+    from ridgeline.study.validate import SUITES, validate, validate_suites
 
+    if processes is not None and (live or suite is not None):
+        raise RidgelineError("--processes shares suites: leave out the suite and --live")
+    if processes is not None and processes < 1:
+        raise RidgelineError(f"--processes must be at least 1, found {processes}")
     if live:
         if suite is not None or data is not None:
             raise RidgelineError("--live measures its own rows: leave out the suite and --data")
@@ -68,8 +77,10 @@ def validate_(
         )
     elif suite is None and data is not None:
         raise RidgelineError(f"say which suite the file is for (one of: {', '.join(SUITES)})")
+    elif suite is None:
+        made = validate_suites(list(SUITES), processes or os.cpu_count() or 1)
     else:
-        made = [validate(name, data) for name in (SUITES if suite is None else [suite])]
+        made = [validate(suite, data)]
     if plot is not None:
         from ridgeline.report.figures import save
         from ridgeline.study.validate.residuals import residuals

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from ridgeline import units
-from ridgeline.config import FieldError, Strict, load
+from ridgeline.config import FieldError, Strict, overridden, read_yaml, validate
 from ridgeline.errors import nearest
 from ridgeline.network.topology import DEVICE, Drawing, LinkKind, Topology
 
@@ -72,8 +73,8 @@ class _Graph(Strict):
         return self
 
 
-def from_file(path: str | Path) -> Topology:
-    """Read a topology from a YAML file.
+def from_file(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Topology:
+    """Read a topology from a YAML file, with the fields at dotted paths replaced.
 
     The file has ``kind: topology``, a name, ``devices`` and ``switches`` by name, ``link_types``
     (bandwidth, latency and, if wanted, energy of one link and direction, and cost and power of one
@@ -85,7 +86,7 @@ def from_file(path: str | Path) -> Topology:
     ConfigError
         With file, line and field of the first mistake.
     """
-    graph = load(path, _Graph)
+    graph = validate(overridden(read_yaml(path), overrides or {}), _Graph)
     drawing = Drawing()
     vertex = {name: drawing.vertex(name, DEVICE, node=0) for name in graph.devices}
     vertex |= {name: drawing.vertex(name, "switch", node=0) for name in graph.switches}

@@ -123,11 +123,20 @@ class Plan(Strict):
     that make them (Megatron-Core's gradient accumulation fusion)."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
+    contention: bool = False
+    """Whether ops that run beside collectives are slowed by what these take of the device's
+    multiprocessors and memory (`parallel.contention`)."""
     overlap_tensor: bool = False
     """Whether ops that need nothing of a collective between tensor-parallel ranks run while that
     goes on; else the next op waits for it, as in Megatron-LM's first versions."""
     bucket: Annotated[units.Bytes, BeforeValidator(_si_bytes)] = 25 * 2.0**20
     """Gradients are reduced in buckets of at least this size (PyTorch DDP: 25 MiB)."""
+    bucket_copies: bool = False
+    """Whether gradients are copied into their buckets and back (PyTorch DDP without
+    gradient_as_bucket_view, Horovod's fusion buffer); else they are made where they are reduced."""
+    cycle: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
+    """How often a coordinator looks for gradients that all ranks have (Horovod's cycle time): the
+    last of a step wait half as long, on average; 0: their reduction is issued behind them."""
     issue: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
     """Time of the host to issue one op of the forward or backward pass; 0: its ops are recorded or
     compiled (CUDA graphs, XLA), so that the host is never waited for."""

@@ -6,7 +6,7 @@ stage, or the slowest link between two, bounds the rate of a pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,7 +21,7 @@ from ridgeline.parallel.recompute_blocks import (
     forward_ops,
 )
 from ridgeline.units import show
-from ridgeline.workload.graph import Graph, Pass, Role
+from ridgeline.workload.graph import Graph, Op, Pass, Role
 
 Floats = npt.NDArray[np.float64]
 
@@ -83,30 +83,49 @@ class Room:
 def units(graph: Graph) -> tuple[Unit, ...]:
     """Return the parts of a graph between the places where a pipeline may cut it, in order.
 
-    An op of the backward pass or of the update is in the unit of the forward ops of its layer.
+    An op of the backward pass or of the update is in the unit of the forward ops of its layer; where
+    a layer runs several times, a gradient is in the unit of the op that it is the gradient of.
     """
     order, places = forward_ops(graph), set(cut_places(graph))
     ends = [at for at, i in enumerate(order) if i in places and at < len(order) - 1]
     ends.append(len(order) - 1)
-    home: dict[str, int] = {}
+    home: dict[str, list[int]] = {}  # units of a layer: several where it runs several times
+    unit_of: dict[str, int] = {}
     ops: list[list[int]] = [[] for _ in ends]
     unit = 0
     for at, i in enumerate(order):
         unit += at > ends[unit]
         ops[unit].append(i)
+        unit_of[graph.ops[i].name] = unit
         made = graph.tensors[graph.ops[i].outputs[0]] if graph.ops[i].outputs else None
         if made is None or made.role is not Role.WEIGHT_COPY:  # a copy is made wherever it is read
-            home.setdefault(graph.ops[i].layer, unit)
+            home.setdefault(graph.ops[i].layer, []).append(unit)
+    made_in: dict[str, int] = {}
     for i, op in enumerate(graph.ops):
         if op.pass_ is not Pass.FORWARD:
             if op.layer not in home:
                 raise RidgelineError(f"{op.name}: its layer {op.layer!r} has no forward op")
-            ops[home[op.layer]].append(i)
+            its = home[op.layer]
+            unit = its[0] if len(set(its)) == 1 else _unit_of(op, unit_of, made_in, its[0])
+            ops[unit].append(i)
+            made_in.update(dict.fromkeys(op.outputs, unit))
     crossing = crossing_bytes(graph)
     return tuple(
         Unit(tuple(sorted(part)), crossing[end] if end < len(order) - 1 else 0)
         for part, end in zip(ops, ends, strict=True)
     )
+
+
+def _unit_of(op: Op, forward: Mapping[str, int], made: Mapping[str, int], other: int) -> int:
+    """Return the unit of a backward op whose layer is in several.
+
+    It is that of the op that it is the gradient of (named so by `GradientBuilder.derive`); a sum of
+    gradients is where the last of them arrives, in the first unit.
+    """
+    named = forward.get(op.name.rpartition(f".{op.pass_}")[0])
+    if named is not None:
+        return named
+    return min((made[name] for name in op.inputs if name in made), default=other)
 
 
 def layers(graph: Graph, found: Sequence[Unit], *, ends: bool) -> list[tuple[int, ...]]:

@@ -15,7 +15,7 @@ import numpy as np
 from ridgeline.engine.blocks import NOTHING, lengths
 from ridgeline.engine.program import Ints
 from ridgeline.parallel.alike import slowest
-from ridgeline.parallel.buckets import Bucket, gradient_buckets
+from ridgeline.parallel.buckets import Bucket, copied_bytes, gradient_buckets, held_bytes
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.divide import Divided, roots
 from ridgeline.parallel.endless import is_endless, steady_orders, under_way
@@ -168,6 +168,7 @@ class Step:
                     accumulated=gradients if later else (),
                     fine=self.fine,
                     together=phase in {BEGIN, END},
+                    moved_bytes=copied_bytes(plan, buckets) if phase == END else 0.0,
                 )
         held = Counter(memory.initial)
         if self.endless:
@@ -234,9 +235,11 @@ class Step:
         """Say what the ranks of a team hold from the beginning, of all chunks together."""
         for kind in MEMORY_KINDS:
             size = sum(blocks.held.get(kind, 0) for blocks in chunks)
-            reserved = round(self.plan.reserved) if kind == "workspace" else 0
+            if kind == "workspace":
+                held = sum(held_bytes(self.plan, blocks.buckets) for blocks in chunks)
+                size += held + round(self.plan.reserved)
             for rank in team.ranks:
-                self.builder.set_initial_memory(rank, kind, size + reserved)
+                self.builder.set_initial_memory(rank, kind, size)
 
     # Copies
 

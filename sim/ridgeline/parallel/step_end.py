@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,11 +98,32 @@ class Ends:
                     ready = [self._ready(played[k], chunk, r, bucket) for k, r in members]
                     streams = tuple(played[k].team.stream(stream_of("data"), r) for k, r in members)
                     many = max(1, teams[0].multiplicity * len(members) // groups.shape[1])
+                    if self.plan.cycle and bucket is buckets[along][-1]:
+                        ready = self._noticed(played, members, ready, ends, number)
                     deps = tuple(dict.fromkeys([*ready, *previous]))
                     ends.append(End(label, row, streams, deps, many))
                     previous = [number + len(ends) - 1]
                 for k in dict.fromkeys(k for k, _ in members):
                     waits[k, chunk] += previous
+
+    def _noticed(
+        self,
+        played: dict[int, Copies],
+        members: Sequence[tuple[int, int]],
+        ready: list[int],
+        ends: list[End],
+        number: int,
+    ) -> list[int]:
+        """Let the last gradients wait until the coordinator looks: half a cycle on average.
+
+        Those before are waited for beside the backward pass, or while others are reduced.
+        """
+        row = self.builder.add_cost([Phase(self.plan.cycle / 2)])
+        self.wires.dimension_of_row[row] = "data"
+        teams = [(played[k].team, r) for k, r in members]
+        streams = tuple(team.stream("coordinator", r) for team, r in teams)
+        ends.append(End("wait for cycle", row, streams, tuple(ready), teams[0][0].multiplicity))
+        return [number + len(ends) - 1]
 
     def _rounds(self, team: Team) -> int:
         """Return how many updates of a stage are played: replicas that take turns update apart."""

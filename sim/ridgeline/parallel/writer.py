@@ -61,6 +61,7 @@ class Writer:
         accumulated: Collection[str] = (),
         fine: bool = True,
         together: bool = False,
+        moved_bytes: float = 0.0,
     ) -> Piece:
         """Write what a team does with some ops of a graph.
 
@@ -82,6 +83,8 @@ class Writer:
             Take and give back memory op by op; else for the whole block its fullest moment.
         together
             The host issues all of it at once, as frameworks do with updates.
+        moved_bytes
+            What is read and written by copies before the first op.
         """
         block, size = Block(), len(team)
         chain = [port(r) for r in range(size)]
@@ -93,6 +96,7 @@ class Writer:
         copying = Copying()
         silent = COLLECTIVES | COPIES | {LAYOUT.name}
         final = max((i for i in ops if graph.ops[i].kind not in silent), default=-1)
+        before = self._bucket_copies(block, team, graph.ops[ops[0]], moved_bytes, chain, before)
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
             copying.come_to(op)
@@ -138,6 +142,24 @@ class Writer:
         if last := copying.end():
             self._join(block, team, graph.ops[ops[-1]], last, chain)
         return Piece(block, made, tuple(chain))
+
+    def _bucket_copies(
+        self,
+        block: Block,
+        team: Team,
+        op: Op,
+        size_bytes: float,
+        chain: list[int],
+        before: tuple[int, ...],
+    ) -> tuple[int, ...]:
+        """Move gradients to and from their buckets before the first op; return what it waits for."""
+        if not size_bytes:
+            return before
+        row = self.rows.moving(size_bytes)
+        for r in range(len(team)):
+            deps = sorted({chain[r], *before})
+            chain[r] = self._compute(block, team, r, op, row, deps, (), "bucket copies")
+        return ()
 
     def _received(
         self,

@@ -14,6 +14,7 @@ from ridgeline.report.style import (
     figure,
     head,
     percent,
+    prefixed,
     text_pt,
     words,
 )
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from ridgeline.report.result import Result
-
-
-_PREFIXES = ((1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u"))
 
 
 @figure(height_in=3.3, left_in=1.62, top_in=0.4, bottom_in=1.05)
@@ -48,7 +46,7 @@ def _bars(ax: Axes, parts: Mapping[str, float], unit: str, label: str) -> None:
     """Draw every part but the total as a bar from zero, with its value and its share."""
     names = [name for name in parts if name != "total"]
     total = parts["total"]
-    scale, prefix = next(((s, p) for s, p in _PREFIXES if total >= s), (1.0, ""))
+    prefix, scale = prefixed(total)
     values = [parts[name] / scale for name in names]
     bars = ax.barh(
         [words(name) for name in names],

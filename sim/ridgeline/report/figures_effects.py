@@ -9,8 +9,18 @@ import numpy as np
 
 from ridgeline.engine.program import Floats
 from ridgeline.kernels.cost import engine_rate
-from ridgeline.report.sensitivity import sensitivity
-from ridgeline.report.style import COLOURS, GRID, INK, SMALL, figure, head, words
+from ridgeline.report.sensitivity import LATENCIES, sensitivity
+from ridgeline.report.style import (
+    COLOURS,
+    GRID,
+    INK,
+    SMALL,
+    figure,
+    head,
+    text_pt,
+    time_axis,
+    words,
+)
 from ridgeline.units import show
 from ridgeline.workload.graph import Pass
 
@@ -29,9 +39,11 @@ def tornado(result: Result, ax: Axes) -> str:
     """Draw how a step's time changes with twice and with half of each resource."""
     found = sensitivity(result)[:_SHOWN]
     base_s = result.step_time_s
+    changes = [abs(time_s - base_s) for one in found for time_s in (one.more_s, one.less_s)]
+    unit, unit_s = time_axis(max(changes, default=base_s))
     for i, one in enumerate(found):
         for time_s, colour in ((one.more_s, COLOURS["compute"]), (one.less_s, COLOURS["dram"])):
-            ax.barh(i, (time_s - base_s) * 1e3, 0.66, color=colour, linewidth=0)
+            ax.barh(i, (time_s - base_s) / unit_s, 0.66, color=colour, linewidth=0)
     from matplotlib.patches import Patch
 
     head(
@@ -48,12 +60,17 @@ def tornado(result: Result, ax: Axes) -> str:
     ax.invert_yaxis()
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x", color=GRID, linewidth=0.6)
-    ax.set_xlabel("change of the step's time (ms)")
+    ax.set_xlabel(f"change of the step's time ({unit})")
     best = min(found, key=lambda one: one.more_s)
     return (
-        f"Twice the {best.resource}: {show(best.more_s, 's')} a step. The same program is "
+        f"{_more_of(best.resource)}: {show(best.more_s, 's')} a step. The same program is "
         "replayed: tilings, algorithms and the plan stay."
     )
+
+
+def _more_of(resource: str) -> str:
+    what = f"the latency of {resource}" if resource == LATENCIES else f"the {resource}"
+    return f"{'Half' if resource == LATENCIES else 'Twice'} {what}"
 
 
 class Busy(NamedTuple):
@@ -108,7 +125,9 @@ def utilisation(result: Result, ax: Axes) -> str:
     )  # fmt: skip
     ax.invert_yaxis()
     ax.set_yticks(np.arange(3) + 0.5, [words(pass_.value) for pass_ in _PASSES], fontsize=SMALL)
-    step = max(1, -(-columns // _LABELLED))
+    width_pt = ax.bbox.width / ax.figure.dpi * 72
+    room = int(width_pt / text_pt(f"{columns}  ", SMALL - 1))
+    step = max(1, -(-columns // min(room, _LABELLED)))
     at = np.arange(0, columns, step)
     ax.set_xticks(at + 0.5, [str(i + 1) for i in at], fontsize=SMALL - 1)
     ax.set_xlabel("layer with matrix work (number, in the order of the network)")

@@ -6,16 +6,24 @@ some, and returns them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ridgeline.errors import RidgelineError
+from ridgeline.report.column_axes import (
+    axis_label,
+    column_name,
+    number,
+    tick_quantities,
+    unit_of,
+    valued,
+)
 from ridgeline.report.manifest import digest
 from ridgeline.report.style import COLOURS, FAINT, INK, SERIES, SMALL, head, sheet, words
-from ridgeline.units import quantity
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
@@ -25,11 +33,6 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 _SPACE = (3.4, 0.85, 0.75, 1.0)
 _MAX_BARS = 24
-# What a column's last letters say of its unit: unit, and how many of it the SI value is.
-_UNITS = (
-    ("_per_s", "1/s", 1.0), ("_bytes", "GiB", 2.0**-30), ("_mm2", "mm²", 1.0),
-    ("_s", "ms", 1e3), ("_j", "J", 1.0), ("_w", "W", 1.0), ("_usd", "USD", 1.0),
-)  # fmt: skip
 _PARTS = MappingProxyType(
     {
         "time": ("time_s", "Time of a step"),
@@ -39,73 +42,107 @@ _PARTS = MappingProxyType(
 )
 
 
-def unit_of(column: str) -> tuple[str, float]:
-    """Return the unit that a column is drawn in, and its size against the SI unit."""
-    for part in column.split("."):
-        for ending, unit, factor in _UNITS:
-            if part.endswith(ending):
-                return unit, factor
-    return "", 1.0
-
-
-def axis_label(column: str, rows: Sequence[Row]) -> str:
-    """Return the name of a column with its unit, as it stands at an axis."""
-    unit, _ = unit_of(column)
-    if column.endswith("_per_s"):
-        unit = f"{words(column.rpartition('.')[2].removesuffix('_per_s'))}/s"
-    elif not unit and isinstance(first := rows[0].get(column), str):
-        unit = _si_unit(first)
-    return f"{_name(column)} ({unit})" if unit else _name(column)
-
-
 def curve(
-    rows: Sequence[Row], x: str, y: str, by: str | None = None, ax: Axes | None = None
+    rows: Sequence[Row],
+    x: str,
+    y: str,
+    by: str | Sequence[str] | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw one column over another, a line for each value of a third (batch size against time).
 
-    The vertical axis begins at zero.
+    Of two columns in `by` the first is told by colours and the second by dashes; the values of more
+    are joined. The vertical axis begins at zero.
     """
-    rows = _whole(rows, x, y)
+    rows = whole(rows, x, y)
+    told = [by] if isinstance(by, str) else list(by or ())
 
     def draw(axes: Axes) -> str:
-        groups: dict[str, list[Row]] = {}
-        for row in rows:
-            groups.setdefault("" if by is None else str(row[by]), []).append(row)
-        for i, (name, members) in enumerate(groups.items()):
-            points = sorted((_number(row, x), _number(row, y)) for row in members)
+        colours, dashes, lines = _told_apart(rows, told)
+        for names, members in lines.items():
+            points = sorted((number(row, x, rows), number(row, y, rows)) for row in members)
             axes.plot(
                 *zip(*points, strict=True), marker="o", markersize=3.5, linewidth=1.2,
-                color=SERIES[i % len(SERIES)], linestyle=("-", "--", ":")[i // len(SERIES) % 3],
-                label=name,
+                color=colours[names[0]], linestyle=dashes[names[-1]], label=", ".join(names),
             )  # fmt: skip
-        spread = [_number(row, x) for row in rows]
+        spread = [number(row, x, rows) for row in rows]
         if min(spread) > 0 and max(spread) >= 20 * min(spread):
-            axes.set_xscale("log", base=2)
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+            tens = all(math.log10(value).is_integer() for value in spread)
+            axes.set_xscale("log", base=10 if tens else 2)
+        tick_quantities(axes.xaxis, x, rows)
         axes.set_ylim(bottom=0)
         axes.set_xlabel(axis_label(x, rows))
         axes.set_ylabel(axis_label(y, rows))
-        handles = axes.get_lines() if by is not None else []
-        head(axes, f"{_name(y).capitalize()} over {_name(x)}", list(handles), columns=4)
-        lines = "" if by is None else f"A line for each {_name(by)}. "
-        return f"{lines}{len(rows)} points; the vertical axis begins at 0."
+        handles = _keys(colours, dashes) if told else []
+        head(axes, f"{column_name(y).capitalize()} over {column_name(x)}", handles, columns=4)
+        each = f"A line for each {' and '.join(map(column_name, told))}. " if told else ""
+        return f"{each}{len(rows)} points; the vertical axis begins at 0."
 
     return sheet(_SPACE, draw, stamp(rows), ax)
+
+
+_Names = tuple[str, ...]
+_Dash = Literal["-", "--", ":", "-."]
+_DASHES: tuple[_Dash, ...] = ("-", "--", ":", "-.")
+
+
+def _told_apart(
+    rows: Sequence[Row], told: Sequence[str]
+) -> tuple[dict[str, str], dict[str, _Dash], dict[_Names, list[Row]]]:
+    """Return colours and dashes by name, and the rows of every line by its names."""
+    lines: dict[_Names, list[Row]] = {}
+    for row in rows:
+        names = tuple(valued(column, row[column]) for column in told) or ("",)
+        if len(names) > 2:
+            names = (", ".join(names),)
+        lines.setdefault(names, []).append(row)
+    firsts = list(dict.fromkeys(names[0] for names in lines))
+    lasts = list(dict.fromkeys(names[-1] for names in lines))
+    n = len(SERIES)
+    colours = {name: SERIES[i % n] for i, name in enumerate(firsts)}
+    if len(told) == 2 and len(lasts) <= len(_DASHES):
+        return colours, dict(zip(lasts, _DASHES, strict=False)), lines
+    joined: dict[_Names, list[Row]] = {(", ".join(names),): of for names, of in lines.items()}
+    each = [name for (name,) in joined]
+    return (
+        {name: SERIES[i % n] for i, name in enumerate(each)},
+        {name: _DASHES[i // n % len(_DASHES)] for i, name in enumerate(each)},
+        joined,
+    )
+
+
+def _keys(colours: Mapping[str, str], dashes: Mapping[str, _Dash]) -> list[Artist]:
+    """Return the entries of a legend: of lines, or of colours and then of dashes."""
+    from matplotlib.lines import Line2D
+
+    if colours.keys() == dashes.keys():
+        return [
+            Line2D([], [], color=colours[name], linestyle=dashes[name], marker="o", markersize=3.5,
+                   label=name)
+            for name in colours
+        ]  # fmt: skip
+    return [
+        *(
+            Line2D([], [], color=colour, linewidth=3, label=name)
+            for name, colour in colours.items()
+        ),
+        *(Line2D([], [], color=INK, linestyle=dash, label=name) for name, dash in dashes.items()),
+    ]
 
 
 def pareto_front(
     rows: Sequence[Row], front: Sequence[Row], x: str, y: str, ax: Axes | None = None
 ) -> Axes:
     """Draw all rows over two columns, and those that no other row beats joined by a line."""
-    rows = _whole(rows, x, y)
+    rows = whole(rows, x, y)
 
     def draw(axes: Axes) -> str:
-        both = [(_number(row, x), _number(row, y)) for row in rows]
+        both = [(number(row, x, rows), number(row, y, rows)) for row in rows]
         axes.plot(
             *zip(*both, strict=True), linestyle="", marker="o", markersize=3, color=FAINT,
             alpha=0.5, gid="rows", label="beaten by another row",
         )  # fmt: skip
-        best = sorted((_number(row, x), _number(row, y)) for row in front)
+        best = sorted((number(row, x, rows), number(row, y, rows)) for row in front)
         axes.plot(
             *zip(*best, strict=True), marker="o", markersize=4.5, linewidth=1.2, color=SERIES[0],
             gid="front", label="front",
@@ -120,7 +157,7 @@ def pareto_front(
     return sheet(_SPACE, draw, stamp(rows), ax)
 
 
-def bars(rows: Sequence[Row], kind: str, by: str | None = None, ax: Axes | None = None) -> Axes:
+def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None = None) -> Axes:
     """Draw the parts of time, energy or memory of every row, one bar on the other.
 
     Parameters
@@ -128,10 +165,10 @@ def bars(rows: Sequence[Row], kind: str, by: str | None = None, ax: Axes | None 
     kind
         "time", "energy" or "memory".
     by
-        The column that names the bars.
+        The columns that name the bars.
     """
     group, title = _PARTS[kind]
-    rows = _whole(rows, f"{group}.total")
+    rows = whole(rows, f"{group}.total")
     if len(rows) > _MAX_BARS:
         raise RidgelineError(f"{len(rows)} bars are too many to read; at most {_MAX_BARS} rows")
     parts = [
@@ -153,13 +190,13 @@ def bars(rows: Sequence[Row], kind: str, by: str | None = None, ax: Axes | None 
             shown.append(made.patches[0])
             made.patches[0].set_label(words(name))
             below += heights
-        names = [str(row[by]) if by is not None else "" for row in rows]
+        names = [", ".join(valued(column, row[column]) for column in by) for row in rows]
         axes.set_yticks(range(len(rows)), names, fontsize=SMALL)
         axes.invert_yaxis()
         axes.set_xlim(left=0)
         axes.set_xlabel(f"{group.partition('_')[0]} ({unit})")
         head(axes, title, shown, columns=2)
-        of = "" if by is None else f" A bar for each {_name(by)}."
+        of = f" A bar for each {' and '.join(map(column_name, by))}." if by else ""
         return f"Parts add up to the total; the axis begins at 0.{of}"
 
     return sheet((2.6 + 0.2 * len(rows), 2.0, 1.0, 1.15), draw, stamp(rows), ax)
@@ -170,7 +207,7 @@ def residuals(rows: Sequence[Row], ax: Axes | None = None) -> Axes:
 
     Every row has ``predicted`` and ``measured``, in one unit for all rows.
     """
-    rows = _whole(rows, "measured", "predicted")
+    rows = whole(rows, "measured", "predicted")
 
     def draw(axes: Axes) -> str:
         measured = np.array([float(row["measured"]) for row in rows])
@@ -198,11 +235,6 @@ def residuals(rows: Sequence[Row], ax: Axes | None = None) -> Axes:
     return sheet(_SPACE, draw, stamp(rows), ax)
 
 
-ROW_FIGURES: Mapping[str, Callable[..., Axes]] = MappingProxyType(
-    {"curve": curve, "pareto": pareto_front, "residuals": residuals, **dict.fromkeys(_PARTS, bars)}
-)
-
-
 def stamp(rows: Sequence[Row]) -> str:
     """Say that rows were simulated, how many, and from which content."""
     hashes = [row.get("manifest_hash") or digest(dict(row)) for row in rows]
@@ -210,33 +242,9 @@ def stamp(rows: Sequence[Row]) -> str:
     return f"simulated, not measured: {len(rows)} points; ridgeline {__version__}, {what}"
 
 
-def _whole(rows: Sequence[Row], *columns: str) -> list[Row]:
+def whole(rows: Sequence[Row], *columns: str) -> list[Row]:
     """Return the rows that have a value in each column, or raise RidgelineError."""
     kept = [row for row in rows if all(row.get(name) not in {None, ""} for name in columns)]
     if not kept:
         raise RidgelineError(f"no row has a value in {' and '.join(columns)}")
     return kept
-
-
-def _number(row: Row, column: str) -> float:
-    value = row[column]
-    if not isinstance(value, str):
-        return float(value) * unit_of(column)[1]
-    text, _, unit = value.partition(" ")
-    return float(text) if unit else quantity(text)
-
-
-def _name(column: str) -> str:
-    """Return what a column is, without the letters that stand for its unit."""
-    if column.endswith("_per_s"):
-        return "throughput"
-    parts = column.removeprefix("plan.").split(".")[-2:]
-    return words(" ".join(_without_unit(part) for part in parts))
-
-
-def _without_unit(part: str) -> str:
-    return part.removesuffix(next((end for end, _, _ in _UNITS if part.endswith(end)), ""))
-
-
-def _si_unit(text: str) -> str:
-    return text.partition(" ")[2]

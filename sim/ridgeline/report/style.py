@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -157,13 +158,27 @@ def sheet(
     import matplotlib
 
     with matplotlib.rc_context(dict(_RC)):
-        made = ax is None
-        ax = _new_axes(*space_in) if ax is None else ax
-        _dress(ax)
-        down_pt = _foot(ax, draw(ax), stamp)
-        if made:
-            _make_room(ax, _above_in(ax), down_pt / 72 - space_in[-1])
-    return ax
+        if ax is not None:
+            _dress(ax)
+            _foot(ax, draw(ax), stamp)
+            return ax
+        height_in, left_in, top_in, bottom_in = space_in
+        while True:
+            made = _new_axes(height_in, left_in, top_in, bottom_in)
+            _dress(made)
+            down_pt = _foot(made, draw(made), stamp)
+            more_in = _left_of_figure_in(made)
+            if more_in <= 0 or left_in > space_in[1]:
+                break
+            left_in = min(left_in + more_in, chosen().width_in / 2)  # names at the left need it
+        _make_room(made, _above_in(made), down_pt / 72 - bottom_in)
+    return made
+
+
+def _left_of_figure_in(ax: Axes) -> float:
+    """Inches by which what stands at the left of the axes is outside of the figure."""
+    box = ax.yaxis.get_tightbbox()
+    return 0.0 if box is None else float(0.04 - box.x0 / ax.figure.dpi)
 
 
 def saving() -> Any:
@@ -176,6 +191,20 @@ def saving() -> Any:
 def words(name: str) -> str:
     """Return the name of a part as a person would write it."""
     return name.replace("_", " ")
+
+
+def prefixed(largest: float) -> tuple[str, float]:
+    """Return the prefix of the unit that values up to the largest are drawn in, and its size."""
+    return next((one for one in _PREFIXES if largest >= one[1]), ("", 1.0))
+
+
+_PREFIXES = (("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("u", 1e-6))
+
+
+def time_axis(largest_s: float) -> tuple[str, float]:
+    """Return the unit that times up to the largest are drawn in, and its seconds: s, ms or us."""
+    prefix, seconds = prefixed(min(largest_s, 1.0))
+    return f"{prefix}s", seconds
 
 
 def stamp_text(result: Result) -> str:
@@ -221,8 +250,9 @@ def _columns(handles: Sequence[Artist], most: int, width_pt: float) -> int:
     """Return how many columns of a legend have room beside each other, at most so many."""
     widths = [_HANDLE * SMALL + text_pt(str(one.get_label()), SMALL) for one in handles]
     for columns in range(min(most, max(1, len(widths))), 1, -1):
-        rows = -(-len(widths) // columns)
-        used = sum(max(widths[i : i + rows]) for i in range(0, len(widths), rows))
+        held, longer = divmod(len(widths), columns)  # the first columns have one entry more
+        ends = [(held + 1) * min(i, longer) + held * max(i - longer, 0) for i in range(columns + 1)]
+        used = sum(max(widths[a:b]) for a, b in pairwise(ends))
         if used + (columns - 1) * _SPACING * SMALL <= width_pt:
             return columns
     return 1

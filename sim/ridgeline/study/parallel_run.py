@@ -10,14 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.study.point import Point
+from ridgeline.study.collective_point import AnyPoint
 from ridgeline.version import __version__
 
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
 Row = dict[str, Any]
-Job = tuple[str, Point]
+Job = tuple[str, AnyPoint]
 Done = tuple[str, Row]
 CHUNK = 16
 _AHEAD = 3  # chunks that wait for each process
@@ -25,22 +28,14 @@ _GARBAGE = 50_000  # objects between two looks for garbage in circles
 _MAX_DEATHS = 3  # of workers in a row, without a finished chunk between
 
 
-def row_of(point: Point) -> Row:
+def row_of(point: AnyPoint) -> Row:
     """Simulate a point; a failure is a row with its error and nothing else."""
     try:
-        result = point.simulate()
+        return {**point.row(), "error": ""}
     except RidgelineError as error:
         return {"error": str(error)}
     except Exception as error:  # one point that meets a bug must not cost the others
         return {"error": f"internal error: {type(error).__name__}: {error}"}
-    device = result.manifest["device"]
-    described = {name: device[name] for name in ("area_mm2", "tdp_w", "price_usd")}
-    return {
-        **result.to_row(),
-        "devices": result.manifest["plan"]["devices"],
-        **described,
-        "error": "",
-    }
 
 
 def run_jobs(
@@ -74,19 +69,13 @@ def _run_chunk(chunk: Sequence[Job]) -> list[Done]:
 
 def _in_processes(chunks: Iterator[list[Job]], processes: int) -> Iterator[Done]:
     """Run chunks in new processes; the chunks of a worker that dies are run again."""
-    import multiprocessing
-    from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+    from concurrent.futures import FIRST_COMPLETED, Future, wait
     from concurrent.futures.process import BrokenProcessPool
 
     again: list[list[Job]] = []
     deaths = 0
     while True:
-        pool = ProcessPoolExecutor(
-            processes,
-            multiprocessing.get_context("spawn"),  # a fork would copy the locks of numba's threads
-            _start_worker,
-            (os.getpid(),),
-        )
+        pool = workers(processes)
         waiting: dict[Future[list[Done]], list[Job]] = {}
         try:
             while True:
@@ -114,6 +103,19 @@ def _in_processes(chunks: Iterator[list[Job]], processes: int) -> Iterator[Done]
                 ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def workers(processes: int) -> ProcessPoolExecutor:
+    """Return a pool of new processes, which end with this one."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    return ProcessPoolExecutor(
+        processes,
+        multiprocessing.get_context("spawn"),  # a fork would copy the locks of numba's threads
+        _start_worker,
+        (os.getpid(),),
+    )
 
 
 def _start_worker(parent: int) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 from ridgeline import catalog
 from ridgeline.errors import ConfigError, nearest
@@ -19,8 +20,48 @@ from ridgeline.workload.model import Model, load_model
 ROOTS = ("model", "cluster", "plan")
 
 
+class Replaceable:
+    """What a point of any study is: things by name or path, and fields of them replaced.
+
+    A kind of point is a data class, with a field for each of its things, in `NAMES`, and
+    `overrides`, whose dotted paths begin with one of `HEADS`. Those in `REQUIRED` have no default.
+    """
+
+    NAMES: ClassVar[tuple[str, ...]]
+    HEADS: ClassVar[tuple[str, ...]]
+
+    REQUIRED: ClassVar[tuple[str, ...]]
+
+    overrides: Mapping[str, Any]
+
+    def with_values(self, values: Mapping[str, Any]) -> Self:
+        """Return this point with more fields replaced: names of things, or dotted paths.
+
+        Raises
+        ------
+        ConfigError
+            If a path begins with something else, or a thing's name is not a text.
+        """
+        named = {}
+        overrides = dict(self.overrides)
+        for path, value in values.items():
+            if path in self.NAMES:
+                if not isinstance(value, str):
+                    raise ConfigError(f"expected a name, found {value!r}", field=path)
+                named[path] = value
+            else:
+                check_path(path, self.HEADS)
+                overrides[path] = value
+        return type(self)(**{**vars(self), **named, "overrides": overrides})
+
+    def replaced(self, head: str) -> dict[str, Any]:
+        """Return the fields below one head that are replaced, by the rest of their paths."""
+        parted = ((*check_path(path, self.HEADS), value) for path, value in self.overrides.items())
+        return {rest: value for found, rest, value in parted if found == head}
+
+
 @dataclass(frozen=True)
-class Point:
+class Point(Replaceable):
     """Everything that `simulate` needs, by name.
 
     Attributes
@@ -33,6 +74,10 @@ class Point:
         Dotted path -> new value. Paths begin with ``model.``, ``cluster.`` (``cluster.node.…``,
         ``cluster.device.…``, ``cluster.device.energy_table.…``) or ``plan.``.
     """
+
+    NAMES = ("model", "cluster")
+    HEADS = ROOTS
+    REQUIRED = ("plan.global_batch",)
 
     model: str
     cluster: str
@@ -51,26 +96,6 @@ class Point:
         """Make a point of the words of a command line; `more` holds plan fields or None."""
         return cls(model, cluster, plan_fields(plan, more), overrides)
 
-    def with_values(self, values: Mapping[str, Any]) -> Point:
-        """Return this point with more fields replaced: ``model``, ``cluster`` or dotted paths.
-
-        Raises
-        ------
-        ConfigError
-            If a path does not begin with model, cluster or plan.
-        """
-        names = {"model": self.model, "cluster": self.cluster}
-        overrides = dict(self.overrides)
-        for path, value in values.items():
-            if path in names:
-                if not isinstance(value, str):
-                    raise ConfigError(f"expected a name, found {value!r}", field=path)
-                names[path] = value
-            else:
-                check_path(path)
-                overrides[path] = value
-        return Point(names["model"], names["cluster"], self.plan, overrides)
-
     def simulate(self, dataset: str | None = None, *, fold: bool = True) -> Result:
         """Load everything and simulate it, fed from a data set if one is named."""
         return simulate(
@@ -79,11 +104,7 @@ class Point:
 
     def load(self, root: str) -> Any:
         """Load the model, the cluster or the plan, with its fields replaced."""
-        replaced = {}
-        for path, value in self.overrides.items():
-            head, rest = check_path(path)
-            if head == root:
-                replaced[rest] = value
+        replaced = self.replaced(root)
         if root == "model":
             return shared_model(
                 self.model, json.dumps(replaced, sort_keys=True), _state(self.model)
@@ -91,6 +112,20 @@ class Point:
         if root == "cluster":
             return load_cluster(self.cluster, replaced)
         return make_plan({**self.plan, **replaced})
+
+    def row(self) -> dict[str, Any]:
+        """Simulate the step, and return its numbers and those of the device."""
+        result = self.simulate()
+        device = result.manifest["device"]
+        return {
+            **result.to_row(),
+            "devices": result.manifest["plan"]["devices"],
+            **{name: device[name] for name in ("area_mm2", "tdp_w", "price_usd")},
+        }
+
+    def content(self) -> list[Any]:
+        """Return all that tells this point from others, as plain values."""
+        return [self.model, self.cluster, dict(self.plan), dict(self.overrides)]
 
 
 @lru_cache(maxsize=16)
@@ -102,19 +137,24 @@ def shared_model(name: str, replaced: str, state: tuple[int, int]) -> Model:
 def _state(name: str) -> tuple[int, int]:
     """Return what changes when a model's file is written anew."""
     try:
-        there = catalog.find("models", name).stat()
+        return state_of(catalog.find("models", name))
     except OSError:
         return 0, 0  # loading says what is wrong
+
+
+def state_of(file: Path) -> tuple[int, int]:
+    """Return what changes when a file is written anew; OSError if it is not there."""
+    there = file.stat()
     return there.st_mtime_ns, there.st_size
 
 
-def check_path(path: str) -> tuple[str, str]:
+def check_path(path: str, roots: Sequence[str] = ROOTS) -> tuple[str, str]:
     """Part a dotted path into its root and the rest, or raise ConfigError."""
     root, _, rest = path.partition(".")
-    if root not in ROOTS or not rest:
+    if root not in roots or not rest:
         raise ConfigError(
-            f"a path begins with {', '.join(f'{r}.' for r in ROOTS)} and goes on with a field"
-            f"{nearest(root, ROOTS) if root not in ROOTS else ''}",
+            f"a path begins with {', '.join(f'{r}.' for r in roots)} and goes on with a field"
+            f"{nearest(root, roots) if root not in roots else ''}",
             field=path,
         )
     return root, rest

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ridgeline.config import Document, read_yaml
 from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.study.collective_point import AnyPoint
 from ridgeline.study.columns import parse_formula, resolve
 from ridgeline.study.parallel_run import row_of
-from ridgeline.study.point import Point
 from ridgeline.study.study_file import Span, Study, axes_of
 
 MAX_CHECKED = 500
@@ -30,7 +30,7 @@ def check_values(path: str | Path, study: Study) -> None:
             raise ConfigError("these conditions leave no point")
     except ConfigError as error:
         raise document.error(error.message, ("where",)) from error
-    base = Point(study.model, study.cluster, study.plan, study.set)
+    base = study.base
     for place, name, values in axes_of(study):
         if isinstance(values, Span):
             for end, value in (("from", values.at(0.0)), ("to", values.at(1.0))):
@@ -38,13 +38,20 @@ def check_values(path: str | Path, study: Study) -> None:
             continue
         for i, value in enumerate(values[:MAX_CHECKED]):
             _check(document, (*place, i), base.with_values({**first, name: value}), name)
-    for name in ("model", "cluster"):
+    for name in base.NAMES:
         if name not in first:
             _check(document, (name,), base.with_values(first), name)
     for name in study.set:
         _check(document, ("set", name), base.with_values(first), name)
-    for name in study.plan:
-        _check(document, ("plan", name), base.with_values(first), f"plan.{name}")
+    for head, given in (("plan", study.plan), ("collective", study.collective)):
+        for name in given:
+            _check(document, (head, name), base.with_values(first), f"{head}.{name}")
+    for wanted in base.REQUIRED:
+        if wanted not in study.fixed and wanted not in study.fields:
+            raise document.error(
+                f"the field {wanted!r} is missing, and is not varied either",
+                (wanted.partition(".")[0],),
+            )
 
 
 def check_columns(path: str | Path, study: Study) -> None:
@@ -74,7 +81,7 @@ def check_columns(path: str | Path, study: Study) -> None:
             known.append(column)
 
 
-def _check(document: Document, place: tuple[str | int, ...], point: Point, name: str) -> None:
+def _check(document: Document, place: tuple[str | int, ...], point: AnyPoint, name: str) -> None:
     root = name.partition(".")[0]
     if name == root:  # whether fields of it can be replaced is theirs to say
         point = replace(point, overrides={})

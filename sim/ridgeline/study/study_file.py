@@ -16,6 +16,7 @@ from pydantic import Discriminator, Field, Tag
 from ridgeline import units
 from ridgeline.config import Document, Strict, read_yaml, validate
 from ridgeline.errors import ConfigError
+from ridgeline.study.collective_point import AnyPoint, CollectivePoint
 from ridgeline.study.columns import Formula, parse_formula, resolve
 from ridgeline.study.point import Point, check_path
 from ridgeline.study.samples import MAX_SOBOL, latin_hypercube, sobol
@@ -32,7 +33,7 @@ class Span(Strict):
     start: int | float | str = Field(alias="from")
     """First value: a number, or a quantity with its unit."""
     end: int | float | str = Field(alias="to")
-    """Last value, in the unit of the first."""
+    """Last value, of the same dimension; values are in the unit of the first."""
     steps: int = Field(default=0, ge=0, le=MAX_POINTS)
     """How many values; not for samples."""
     scale: Literal["linear", "log"] = "linear"
@@ -41,7 +42,9 @@ class Span(Strict):
         """Return the value that lies so far along the span; whole numbers stay whole."""
         (a, unit), (b, other) = _parted(self.start), _parted(self.end)
         if unit != other:
-            raise ConfigError(f"from has the unit {unit!r}, to {other!r}: use one")
+            if not unit or not other:
+                raise ConfigError(f"from has the unit {unit!r}, to {other!r}")
+            b = units.parse(str(self.end), unit) / units.quantity(f"1 {unit}")
         if self.scale == "log" and min(a, b) <= 0:
             raise ConfigError("a logarithmic span goes from and to more than 0")
         if share in (0.0, 1.0):
@@ -80,7 +83,10 @@ class Sample(Strict):
 
 
 class Study(Strict):
-    """What to simulate: a point, and the fields of it to vary."""
+    """What to simulate: a point, and the fields of it to vary.
+
+    A point is a training step (model, cluster, plan), or a collective on a cluster.
+    """
 
     kind: Literal["study"]
     name: str
@@ -91,6 +97,8 @@ class Study(Strict):
     """Name or path; may be left out if it is varied."""
     plan: dict[str, Scalar] = Field(default_factory=dict)
     """Fields of the plan."""
+    collective: dict[str, Scalar] = Field(default_factory=dict)
+    """Fields of a collective: the study is then of collectives, not of training steps."""
     set: dict[str, Any] = Field(default_factory=dict)
     """Dotted path -> value, for all points."""
     vary: dict[str, Values] = Field(default_factory=dict)
@@ -115,7 +123,17 @@ class Study(Strict):
     @cached_property
     def fixed(self) -> Row:
         """Fields that are the same for all points, which formulas may name too."""
-        return {**{f"plan.{name}": value for name, value in self.plan.items()}, **self.set}
+        given = {"plan": self.plan, "collective": self.collective}
+        fields = {f"{head}.{n}": value for head, of in given.items() for n, value in of.items()}
+        return {**fields, **self.set}
+
+    @property
+    def base(self) -> AnyPoint:
+        """The point without its varied fields: of a collective if any field of one is named."""
+        paths = (*self.fields, *self.set)
+        if self.collective or any(path.startswith("collective.") for path in paths):
+            return CollectivePoint(self.cluster, self.collective, self.set)
+        return Point(self.model, self.cluster, self.plan, self.set)
 
     @property
     def grid_size(self) -> int:
@@ -142,9 +160,9 @@ class Study(Strict):
         for parts in itertools.product(*axes):
             yield {name: value for part in parts for name, value in part.items()}
 
-    def points(self) -> Iterator[tuple[Row, Point]]:
+    def points(self) -> Iterator[tuple[Row, AnyPoint]]:
         """Yield the varied values and the point of every combination that `where` lets pass."""
-        base = Point(self.model, self.cluster, self.plan, self.set)
+        base = self.base
         conditions = [parse_formula(text) for text in self.where]
         for values in self.combinations():
             if all(condition.value({**self.fixed, **values}) for condition in conditions):
@@ -199,10 +217,14 @@ def load_study(path: str | Path) -> Study:
     """
     document = read_yaml(path)
     study = validate(document, Study)
-    _check_axes(document, study)
+    point = study.base
+    _check_axes(document, study, point)
     for name in study.set:
-        _check_field(document, ("set", name), name)
-    for name in ("model", "cluster"):
+        _check_field(document, ("set", name), name, point)
+    for name in ("model", "plan"):
+        if name not in point.HEADS and getattr(study, name):
+            raise document.error(f"a study of collectives has no {name}", (name,))
+    for name in point.NAMES:
         if not getattr(study, name) and name not in study.fields:
             raise document.error(f"the field {name!r} is missing, and is not varied either")
     if study.grid_size > MAX_POINTS:
@@ -244,10 +266,10 @@ def _chosen(values: Span | list[Any], share: float) -> Any:
     return values[min(int(share * len(values)), len(values) - 1)]
 
 
-def _check_axes(document: Document, study: Study) -> None:
+def _check_axes(document: Document, study: Study, point: AnyPoint) -> None:
     seen: set[str] = set()
     for place, name, values in axes_of(study):
-        _check_field(document, place, name)
+        _check_field(document, place, name, point)
         if name in seen:
             raise document.error(f"the field {name!r} is varied twice", place)
         if name in study.set:
@@ -295,11 +317,13 @@ def _check_formula(document: Document, place: tuple[str | int, ...], text: str) 
         raise document.error(error.message, place) from error
 
 
-def _check_field(document: Document, place: tuple[str | int, ...], path: str) -> None:
-    if path in {"model", "cluster"} and place[0] != "set":
+def _check_field(
+    document: Document, place: tuple[str | int, ...], path: str, point: AnyPoint
+) -> None:
+    if path in point.NAMES and place[0] != "set":
         return
     try:
-        check_path(path)
+        check_path(path, point.HEADS)
     except ConfigError as error:
         raise document.error(error.message, place) from error
 

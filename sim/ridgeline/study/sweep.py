@@ -15,8 +15,9 @@ from typing import Any
 from ridgeline import config
 from ridgeline.errors import ConfigError
 from ridgeline.report.files import replacing
+from ridgeline.study.collective_point import AnyPoint, shared_network
 from ridgeline.study.parallel_run import Row, run_jobs
-from ridgeline.study.point import Point, shared_model
+from ridgeline.study.point import shared_model
 from ridgeline.study.store import Store
 from ridgeline.study.study_check import check_columns, check_values
 from ridgeline.study.study_file import Judge, Study, load_study
@@ -40,13 +41,10 @@ class Sweep:
         """Number of points."""
         return self.study.size
 
-    def keyed(self) -> Iterator[tuple[str, Row, Point]]:
+    def keyed(self) -> Iterator[tuple[str, Row, AnyPoint]]:
         """Yield every point with its key and its varied values; equal points have equal keys."""
         for values, point in self.study.points():
-            content = [
-                __version__, self.files, point.model, point.cluster,
-                dict(point.plan), dict(point.overrides),
-            ]  # fmt: skip
+            content = [__version__, self.files, *point.content()]
             text = json.dumps(content, sort_keys=True, separators=(",", ":"))
             yield hashlib.sha256(text.encode()).hexdigest()[:24], values, point
 
@@ -66,7 +64,7 @@ class Sweep:
         """
         waiting: dict[str, int] = {}
         found = 0
-        todo: list[tuple[str, Point]] = []
+        todo: list[tuple[str, AnyPoint]] = []
         for key, _, point in self.keyed():
             if key in store:
                 found += 1
@@ -94,7 +92,8 @@ def prepare(path: str | Path) -> Sweep:
     ConfigError
         With file, line, column and field of the first mistake.
     """
-    shared_model.cache_clear()  # every file that a key depends on is to be read now
+    for shared in (shared_model, shared_network):
+        shared.cache_clear()  # every file that a key depends on is to be read now
     with config.recording() as files:
         study = load_study(path)
         study_text = str(path)

@@ -172,12 +172,12 @@ def test_the_compiled_reader_reads_what_an_obvious_one_does(execution):
         read, problem, _ = wire.parse(np.frombuffer(raw, np.uint8), np.array([len(raw)]))
         assert problem == 0
         for i, one in enumerate(plain_nodes(raw)):
-            assert read.nodes[i, wire.ID] == one["id"]
-            assert read.nodes[i, wire.TYPE] == one["type"]
+            assert read.nodes[wire.ID, i] == one["id"]
+            assert read.nodes[wire.TYPE, i] == one["type"]
             assert read.deps[read.dep_ptr[i] : read.dep_ptr[i + 1]].tolist() == one["deps"]
             for name, value in one["attr"].items():
                 if name in wire.NUMBERS and name != "comm_tag":
-                    assert read.numbers[i, wire.NUMBERS.index(name)] == float(value)
+                    assert read.numbers[wire.NUMBERS.index(name), i] == float(value)
 
 
 def _file(folder, *nodes, rank=0):

@@ -8,7 +8,7 @@ the file of its name in ``data/``; any other file with these columns is taken as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module, resources
 from pathlib import Path
@@ -34,7 +34,15 @@ SUITES = {
     "imagenet": "Whole runs on ImageNet: time to train",
 }
 
-__all__ = ["SUITES", "Outcome", "Skipped", "Validation", "find_suite", "validate"]
+__all__ = [
+    "SUITES",
+    "Outcome",
+    "Skipped",
+    "Validation",
+    "find_suite",
+    "validate",
+    "validate_suites",
+]
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,32 @@ def validate(suite: str, data: str | Path | None = None) -> Validation:
         tuple(row for row in made if isinstance(row, Outcome)),
         tuple(row for row in made if isinstance(row, Skipped)),
     )
+
+
+def validate_suites(names: Sequence[str], processes: int) -> list[Validation]:
+    """Predict what ships for several suites, each in one of some processes; in the order given.
+
+    Raises
+    ------
+    RidgelineError
+        As `validate`, or if a process was killed.
+    """
+    if processes == 1 or len(names) < 2:
+        return [validate(name) for name in names]
+    from concurrent.futures.process import BrokenProcessPool
+
+    from ridgeline.study.parallel_run import workers
+
+    # The largest begin first, so that no process waits for one that began last.
+    longest = sorted(names, key=lambda name: -shipped(name).stat().st_size)
+    with workers(min(processes, len(names))) as pool:
+        try:
+            running = {name: pool.submit(validate, name) for name in longest}
+            return [running[name].result() for name in names]
+        except BrokenProcessPool as error:
+            raise RidgelineError(
+                "a process was killed (out of memory?); try --processes 1"
+            ) from error
 
 
 def shipped(suite: str) -> Path:

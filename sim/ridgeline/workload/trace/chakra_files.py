@@ -23,17 +23,20 @@ _NAME = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d{1,6})\.et")
 
 def portions(files: Sequence[Path]) -> Iterator[tuple[wire.Bytes, Ints, list[str]]]:
     """Read some files at a time: their bytes, where each ends, and their names."""
-    raw, names = [], []
+    raw: list[bytes] = []
+    ends: list[int] = []
+    names: list[str] = []
     for file in files:
-        raw.append(np.frombuffer(read_bytes(file, MAX_RANK_BYTES), np.uint8))
+        raw.append(read_bytes(file, MAX_RANK_BYTES))
         if len(raw[-1]) == 0:
             raise ConfigError("the file is empty", file=str(file))
         names.append(str(file))
-        if sum(map(len, raw)) > PORTION_BYTES:
-            yield np.concatenate(raw), np.cumsum([len(one) for one in raw]), names
-            raw, names = [], []
+        ends.append(len(raw[-1]) + (ends[-1] if ends else 0))
+        if ends[-1] > PORTION_BYTES:
+            yield np.frombuffer(b"".join(raw), np.uint8), np.array(ends), names
+            raw, ends, names = [], [], []
     if raw:
-        yield np.concatenate(raw), np.cumsum([len(one) for one in raw]), names
+        yield np.frombuffer(b"".join(raw), np.uint8), np.array(ends), names
 
 
 def groups_of(path: Path, prefix: str, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""From the ids that nodes of Chakra traces wait for to numbers of tasks."""
+"""Numbers out of Chakra traces: the tasks that nodes wait for, different texts, whole numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ridgeline._jit import kernel
-from ridgeline.workload.execution import Ints
+from ridgeline.workload.execution import Indices, Ints
 
 
 def order_of(ids: Ints, file_ptr: Ints) -> tuple[Any, int]:
@@ -45,4 +45,50 @@ def find_ids(ids: Ints, file_ptr: Ints, order: Ints, dep_ptr: Ints, deps: Ints) 
             if a >= high or ids[order[a]] != wanted:
                 return dep
             deps[dep] = order[a]
+    return -1
+
+
+def distinct(values: Ints) -> tuple[Ints, Ints]:
+    """Return which of the different values each one is, and where each first appears.
+
+    They are numbered in the order of their first appearance. `values` are hashes: their last bits
+    are as good as any.
+    """
+    which, first = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
+    slots = np.full(2 << max(len(values), 8).bit_length(), -1, np.int64)
+    n = _distinct(np.ascontiguousarray(values), slots, which, first)
+    return which, first[:n].copy()
+
+
+@kernel
+def _distinct(values: Ints, slots: Ints, which: Ints, first: Ints) -> int:
+    """Return how many there are; a table with open addresses, at most half full, knows them."""
+    n, mask = 0, len(slots) - 1
+    for i in range(len(values)):
+        slot = values[i] & mask
+        while slots[slot] >= 0 and values[first[slots[slot]]] != values[i]:
+            slot = (slot + 1) & mask
+        if slots[slot] < 0:
+            slots[slot], first[n] = n, i
+            n += 1
+        which[i] = slots[slot]
+    return n
+
+
+def whole_numbers(values: Any, absent: int) -> tuple[Indices, int]:
+    """Return numbers of 32 bits, `absent` for NaN, and the first that is none or -1."""
+    whole = np.empty(len(values), np.int32)
+    return whole, _whole_numbers(values, absent, whole)
+
+
+@kernel
+def _whole_numbers(values: Any, absent: int, whole: Indices) -> int:
+    for i in range(len(values)):
+        value = values[i]
+        if np.isnan(value):
+            whole[i] = absent
+        elif value == np.floor(value) and abs(value) < 2**31:
+            whole[i] = np.int32(value)
+        else:
+            return i
     return -1

@@ -1,0 +1,167 @@
+"""A collective as a point of a design study: an operation of some size on a machine's links."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from ridgeline import units
+from ridgeline.config import Document, Strict, validate
+from ridgeline.errors import ConfigError, nearest
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.network.collectives import ALGORITHMS, CollectiveResult, collective
+from ridgeline.network.costs import cost_of
+from ridgeline.network.nccl import NAMES as NCCL_NAMES
+from ridgeline.network.sparse import compression_of
+from ridgeline.network.topology import Topology
+from ridgeline.network.where import network_of
+from ridgeline.report.manifest import digest
+from ridgeline.simulation import shared_topology
+from ridgeline.study.point import Point, Replaceable, state_of
+from ridgeline.version import __version__
+
+
+class Settings(Strict):
+    """What is done, as ``ridgeline collective`` takes it."""
+
+    operation: str
+    """all-reduce, all-gather, ..."""
+    size: units.Bytes
+    """As nccl-tests counts it."""
+    ranks: int | None = Field(default=None, ge=1)
+    """How many devices take part; without it, all."""
+    algorithm: str = "auto"
+    cost: str | None = None
+    """Of messages: LogGP or BSP."""
+    compression: str | None = None
+    compat: Literal["astrasim", "astrasim-aware"] | None = None
+
+
+@dataclass(frozen=True)
+class CollectivePoint(Replaceable):
+    """Everything that `collective` needs, by name.
+
+    Attributes
+    ----------
+    cluster
+        A name in the catalogue, a path, or an inline topology.
+    collective
+        Fields of `Settings`.
+    overrides
+        Dotted path -> new value. Paths begin with ``cluster.`` or ``collective.``.
+    """
+
+    NAMES = ("cluster",)
+    HEADS = ("cluster", "collective")
+    REQUIRED = ("collective.operation", "collective.size")
+
+    cluster: str
+    collective: Mapping[str, Any]
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def load(self, root: str) -> Any:
+        """Load the network or the settings, with their fields replaced."""
+        replaced = self.replaced(root)
+        if root == "cluster":
+            return shared_network(
+                self.cluster, json.dumps(replaced, sort_keys=True), _state(self.cluster)
+            )
+        fields = {**self.collective, **replaced}
+        settings = validate(Document(root, fields, {}, tuple(fields)), Settings)
+        _check_names(settings)
+        for name, read in (("cost", cost_of), ("compression", compression_of)):
+            if (text := getattr(settings, name)) is not None:
+                read(text)
+        return settings
+
+    def simulate(self) -> tuple[CollectiveResult, Topology]:
+        """Load everything and price the collective."""
+        network, asked = self.load("cluster"), self.load("collective")
+        if isinstance(network, Cluster):
+            network = shared_topology(network, asked.ranks or network.max_devices)
+        answer = collective(
+            asked.operation,
+            asked.size,
+            network,
+            ranks=asked.ranks,
+            algorithm=asked.algorithm,
+            cost=None if asked.cost is None else cost_of(asked.cost),
+            compression=None if asked.compression is None else compression_of(asked.compression),
+            compat=asked.compat,
+        )
+        return answer, network
+
+    def row(self) -> dict[str, Any]:
+        """Price the collective, and return its numbers and those of the network."""
+        answer, topology = self.simulate()
+        used = answer.link_utilisation
+        busiest = max(used, key=lambda link: (used[link], link), default=None)
+        priced = answer.energy_j > 0 or not used
+        return {
+            "time_s": answer.time_s,
+            "algbw_bytes_per_s": answer.algbw_bytes_per_s,
+            "busbw_bytes_per_s": answer.busbw_bytes_per_s,
+            "energy_j": answer.energy_j if priced else None,
+            "algorithm": answer.algorithm,
+            "n_ranks": answer.n_ranks,
+            "size_bytes": answer.size_bytes,
+            "busiest_link": busiest,
+            "busiest_link_utilisation": None if busiest is None else used[busiest],
+            "network_price_usd": topology.cost_dollars,
+            "network_power_w": topology.power_w,
+            "manifest_hash": self._hash(topology),
+        }
+
+    def content(self) -> list[Any]:
+        """Return all that tells this point from others, as plain values."""
+        return ["collective", self.cluster, dict(self.collective), dict(self.overrides)]
+
+    def _hash(self, topology: Topology) -> str:
+        """Hash the settings and the network itself, so that it does not matter where it stood."""
+        network = hashlib.sha256()
+        for values in (
+            topology.source, topology.target, topology.bandwidth_bytes_per_s, topology.latency_s,
+            topology.energy_j_per_byte, topology.devices,
+        ):  # fmt: skip
+            network.update(np.ascontiguousarray(values).tobytes())
+        settings = self.load("collective").model_dump()
+        return digest([__version__, topology.name, network.hexdigest(), settings])
+
+
+AnyPoint = Point | CollectivePoint
+
+
+@lru_cache(maxsize=16)
+def shared_network(name: str, replaced: str, state: tuple[int, int]) -> Topology | Cluster:
+    """Load a network; points on the same one share it, and so its routes."""
+    return network_of(name, json.loads(replaced))
+
+
+def _state(name: str) -> tuple[int, int]:
+    """Return what changes when the file of a network is written anew."""
+    try:
+        return state_of(Path(name))
+    except OSError:
+        return 0, 0  # inline, of the catalogue, or loading says what is wrong
+
+
+def _check_names(settings: Settings) -> None:
+    """Raise ConfigError at an operation or an algorithm that there is nowhere."""
+    operations = sorted({op for op, _ in ALGORITHMS})
+    algorithms = sorted({"auto", *(name for _, name in ALGORITHMS), *NCCL_NAMES})
+    for name, known in (("operation", operations), ("algorithm", algorithms)):
+        found = getattr(settings, name)
+        if found not in known:
+            raise ConfigError(
+                f"no {name} is called {found!r}{nearest(found, known)} (known: {', '.join(known)})",
+                file="override of collective",
+                field=name,
+            )
