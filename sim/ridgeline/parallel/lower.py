@@ -24,6 +24,7 @@ from ridgeline.kernels import OpCost
 from ridgeline.kernels.cost import peak_rates
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.alike import are_alike
 from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.endless import is_endless
@@ -42,6 +43,9 @@ from ridgeline.parallel.team import COLLECTIVE
 from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
 from ridgeline.parallel.writer import Writer
 from ridgeline.workload.graph import Graph, Op, Same
+
+_FEW = 64  # devices of which all are simulated where they are not wired alike,
+_SHORT = 400_000  # if their tasks are no more than so many
 
 __all__ = ["COLLECTIVE", "Lowered", "lower"]
 
@@ -101,7 +105,8 @@ def lower(
     graph
         Training graph of one micro-batch.
     fold
-        Simulate one of each class of equivalent ranks (True), or every rank.
+        Simulate one of each class of equivalent ranks (True), or every rank. Where ranks are few
+        and not wired alike, every rank is simulated in either case.
 
     Raises
     ------
@@ -112,8 +117,8 @@ def lower(
     prices = Prices(cluster.device, slowest(plan.devices, plan.spread), idle_s)
     prices.add_to(builder)
     fold = fold and not plan.replicas  # each replica has messages of its own
-    wires = Wires(builder, topology, prices.accounts[cluster.device.far_memory], merge=fold)
-    mesh = Mesh.of(plan)
+    far, mesh = prices.accounts[cluster.device.far_memory], Mesh.of(plan)
+    wires = Wires(builder, topology, far, merge=fold)
     flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
     division = Division(
         plan.expert,
@@ -124,6 +129,9 @@ def lower(
         plan.layers,
         plan.context_mode == "ring",
     )
+    n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
+    if fold and plan.devices <= _FEW and n_tasks <= _SHORT and not are_alike(wires, mesh):
+        fold, wires = False, Wires(builder, topology, far, merge=False)
     copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
     sharded, local = _local(Same(graph), division, plan.recompute, copied)
     if plan.adding == "products":

@@ -14,6 +14,7 @@ import numpy as np
 
 from ridgeline.engine.blocks import NOTHING, lengths
 from ridgeline.engine.program import Ints
+from ridgeline.parallel.alike import slowest
 from ridgeline.parallel.buckets import Bucket, copied_bytes, gradient_buckets, held_bytes
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.divide import Divided, roots
@@ -84,24 +85,9 @@ class Step:
         ranks = self.mesh.stage(stage).tolist()
         if not fold:
             return tuple((rank,) for rank in ranks)
-        first = self._slowest(stage)
+        first, is_unlike = slowest(self.wires, self.mesh, stage)
+        self.unlike = self.unlike or is_unlike
         return ((first, *(rank for rank in ranks if rank != first)),)
-
-    def _slowest(self, stage: int) -> int:
-        """Return a rank whose groups inside a node are the slowest, which all others wait for.
-
-        On most machines all are alike; where they are not (cube meshes), the rank stands for the
-        others as an upper bound, and the step says so (`unlike`).
-        """
-        ranks = self.mesh.stage(stage)
-        total_s = dict.fromkeys(ranks.tolist(), 0.0)
-        for dimension in ("tensor", "context", "data"):
-            for time_s, group in self.wires.inside_times(self.mesh.groups(stage, dimension)):
-                for rank in group:
-                    total_s[rank] += time_s
-        slowest: int = max(total_s, key=lambda rank: (total_s[rank], -rank))
-        self.unlike = self.unlike or total_s[slowest] > min(total_s.values()) * (1 + 1e-9)
-        return slowest
 
     def write(self) -> None:
         """Write the whole step."""

@@ -4,9 +4,8 @@ All groups of one kind (the eight data-parallel groups of a node whose devices a
 parallel ranks) communicate at the same time. Where one of them is simulated for all, its cost row
 carries the bytes that all of them together put on the links of its first member's node; links
 elsewhere carry the same by symmetry, and where one of them is fuller, it bounds the time. Where
-such flows compete on a link, each stands for as many as there are devices behind the link, so that
-they share it evenly. Groups
-whose devices lie alike in their nodes cost the same, so each such pattern is priced once.
+such flows compete on a link, they share it evenly: each stands for as many (`alike` looks at that).
+Groups whose devices lie alike in their nodes cost the same, so each such pattern is priced once.
 """
 
 from __future__ import annotations
@@ -229,7 +228,7 @@ class Wires:
     def _pattern(self, groups: Ranks, nodes: Ranks) -> tuple[object, ...]:
         """Say how groups lie in nodes, whichever nodes these are."""
         if self.keeps_all:
-            return (groups.tobytes(),)
+            return (groups.shape, groups.tobytes())
         order = np.zeros(int(self.node.max(initial=0)) + 1, np.int64)
         order[nodes] = np.arange(len(nodes))
         return (groups.shape, self.place[groups].tobytes(), order[self.node[groups]].tobytes())

@@ -1,0 +1,78 @@
+"""Machines whose devices are wired unlike: one rank for all, or every rank, gives the same step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ridgeline.engine.builder import ProgramBuilder
+from ridgeline.hardware import load_cluster
+from ridgeline.network.topology import from_cluster
+from ridgeline.parallel.alike import are_alike
+from ridgeline.parallel.mesh import Mesh
+from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.wires import Wires
+from ridgeline.simulation import simulate
+from ridgeline.workload.model import load_model
+
+
+def wires_of(machine: str, devices: int) -> Wires:
+    return Wires(ProgramBuilder(), from_cluster(load_cluster(machine), devices), 0, merge=True)
+
+
+def alike(machine: str, **degrees: Any) -> bool:
+    plan = Plan(**{"global_batch": degrees.get("data", 1), **degrees})
+    return are_alike(wires_of(machine, plan.devices), Mesh.of(plan))
+
+
+def test_cube_meshes_roots_and_dragonflies_are_told_from_switches() -> None:
+    assert not alike("dgx1-v100", data=2, tensor=2)  # pairs of one link, and of two
+    assert not alike("cori-haswell-aries", tensor=4, pipeline=4)  # messages meet between groups
+    assert alike("dgx1-v100", data=8)
+    assert alike("dgx-a100", data=2, tensor=4)
+    assert alike("v100-4gpu", data=2, tensor=2)
+    assert alike("selene-a100", data=2, tensor=8)
+
+
+def test_groups_of_other_sizes_are_priced_apart() -> None:
+    """Four ranks in pairs, and together, have the same numbers in the same order."""
+    wires = wires_of("v100-4gpu", 4)
+    pairs, four = np.arange(4).reshape(2, 2), np.arange(4).reshape(1, 4)
+    alone = {
+        size: wires_of("v100-4gpu", 4).together_s("all-reduce", groups, 4e6)
+        for size, groups in ((2, pairs), (4, four))
+    }
+    for size, groups in ((4, four), (2, pairs), (4, four)):
+        wires.collective("all-reduce", groups, 0, 4e6, "tensor")
+        assert wires.together_s("all-reduce", groups, 4e6) == alone[size]
+    rows = {wires.collective("all-reduce", groups, 0, 4e6, "data")[0] for groups in (pairs, four)}
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("machine", "model", "fields"),
+    [
+        ("dgx1-v100", "resnet18", {"data": 2, "tensor": 2, "pipeline": 2, "sharding": 3}),
+        ("dgx1-v100", "mlp", {"data": 4, "tensor": 2}),
+        ("dgx1-p100", "gpt2", {"data": 4, "pipeline": 2, "sharding": 3, "precision": "fp32"}),
+        ("pcie3-8gpu-root", "mlp", {"data": 2, "tensor": 2, "pipeline": 2, "overlap": False}),
+        ("aws-p3dn-efa", "gpt2", {"data": 2, "context": 2, "pipeline": 2, "sharding": 3}),
+        ("cori-haswell-aries", "mlp", {"tensor": 4, "pipeline": 4, "sequence": 4}),
+        ("v100-4gpu", "resnet18", {"data": 4, "sharding": 1, "layers": "*1*:tensor=2"}),
+        ("dgx1-v100-edr", "mlp", {"data": 8, "tensor": 2, "order": "data-tensor-context-pipeline"}),
+        ("pcie3-8gpu-10gbe", "resnet18", {"data": 4, "tensor": 2, "pipeline": 2}),
+    ],
+)
+def test_folded_equals_unfolded(machine: str, model: str, fields: dict[str, Any]) -> None:
+    plan = Plan(**{
+        "precision": "fp32", "micro_batch": 1, "global_batch": 2 * fields.get("data", 1), **fields
+    })  # fmt: skip
+    network, cluster = load_model(model), load_cluster(machine)
+    folded, whole = (simulate(network, cluster, plan, fold=fold) for fold in (True, False))
+    assert folded.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
+    for part, joules in whole.energy_j.items():
+        assert folded.energy_j[part] == pytest.approx(joules, rel=1e-9)
+    assert folded.traffic_bytes == pytest.approx(whole.traffic_bytes, rel=1e-9)
+    assert folded.memory_bytes == whole.memory_bytes
