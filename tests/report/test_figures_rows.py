@@ -91,7 +91,7 @@ def test_no_choice_beats_the_one_drawn(table: dict[tuple[str, int, str], float])
 
 def test_more_than_can_be_read_is_refused() -> None:
     rows = [{**ROWS[0], "collective.size": f"{n} kB"} for n in range(1, 20)]
-    with pytest.raises(RidgelineError, match="19 values of .* are too many"):
+    with pytest.raises(RidgelineError, match=r"19 values of .* are too many"):
         choice(rows, "collective.size", "time_s", ["algorithm"])
     rows = [{**ROWS[0], "collective.size": f"{n} kB", "algorithm": f"a{n}"} for n in range(1, 9)]
     with pytest.raises(RidgelineError, match="8 choices"):
