@@ -82,6 +82,10 @@ def test_formulas_may_name_what_is_the_same_for_all_points(tmp_path: Path) -> No
     ("text", "message"),
     [
         ("vary: {plan.precision: [fp32, fp23]}", r"6:31: .*did you mean 'fp32'.*known: fp32"),
+        (
+            "vary: {cluster.device.energy_table: [horowitz-45nm, tsmc-7nm]}",
+            r"6:53: .*energy_table\.1: no energy table is called 'tsmc-7nm'; did you mean",
+        ),
         ("vary: {cluster: [tpu-v2, 3]}", r"6:26: vary\.cluster\.1: expected a name, found 3"),
         ("vary: {model: {from: 1, to: 3, steps: 2}}", r"6:8: .*write a list"),
         ("vary: {cluster.device.: [1]}", r"6:8: .*two dots"),
