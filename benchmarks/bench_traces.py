@@ -20,8 +20,8 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import from_cluster
 from ridgeline.parallel.execution import lower_execution
 from ridgeline.report.execution import execution_result
-from ridgeline.workload.trace import chakra
-from ridgeline.workload.trace import chakra_wire as wire
+from ridgeline.workload.trace import chakra, chakra_files
+from ridgeline.workload.trace import chakra_encode as encode
 
 ASTRA_SIM_S, ASTRA_SIM_MB = 64.0, 1085
 SEND, RECEIVE, COLLECTIVE, COMPUTE = 5, 6, 7, 4
@@ -35,19 +35,19 @@ class Rank:
 
     def add(self, name: str, kind: int, deps: list[int], **attributes: int | str) -> int:
         number = len(self.nodes)
-        node = wire.field(1, number) if number else b""
-        node += wire.field(2, name.encode()) + wire.field(3, kind)
+        node = encode.field(1, number) if number else b""
+        node += encode.field(2, name.encode()) + encode.field(3, kind)
         if deps:
-            node += wire.field(5, b"".join(map(wire.varint, deps)))
-        node += wire.attribute("is_cpu_op", False)
+            node += encode.field(5, b"".join(map(encode.varint, deps)))
+        node += encode.attribute("is_cpu_op", False)
         for key, value in attributes.items():
-            node += wire.attribute(key, value)
-        self.nodes.append(wire.varint(len(node)) + node)
+            node += encode.attribute(key, value)
+        self.nodes.append(encode.varint(len(node)) + node)
         return number
 
     def write(self, path: Path) -> None:
-        head = wire.field(1, b"0.0.4")
-        path.write_bytes(wire.varint(len(head)) + head + b"".join(self.nodes))
+        head = encode.field(1, b"0.0.4")
+        path.write_bytes(encode.varint(len(head)) + head + b"".join(self.nodes))
 
 
 def schedule(stage: int, stages: int, micro_batches: int) -> list[tuple[str, int]]:
@@ -74,7 +74,7 @@ def gpt_trace(
             groups[f"tensor.{stage}.{d}"] = list(range(first, first + tensor))
         for t in range(tensor):
             groups[f"data.{stage}.{t}"] = [(stage * data + d) * tensor + t for d in range(data)]
-    (folder / f"gpt{chakra.GROUPS_SUFFIX}").write_text(json.dumps(groups))
+    (folder / f"gpt{chakra_files.GROUPS_SUFFIX}").write_text(json.dumps(groups))
     flops, parameters = (
         24 * tokens * hidden * hidden // tensor,
         12 * hidden * hidden * own // tensor,

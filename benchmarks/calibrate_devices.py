@@ -14,6 +14,15 @@ over the kernels of the class that do more than `LARGE` FLOP and whose traffic a
 explain the measured time. With it the weighted median of predicted over measured time is 1.
 Weighted by FLOP, because a training step is dominated by its large products; a median, because some
 kernels of every class run far below the rest.
+
+A convolution is more than one kernel (offsets are computed first, sums cleared, parts added up):
+the fixed time of each pass is the one that leaves the smallest mean error (of logarithms) with the
+fractions that follow from it.
+
+Filters of 3 x 3 at stride 1 are priced in two ways: as one kind of kernels, or as Winograd's, which
+fill blocks of outputs, beside direct ones at the share of larger filters (`kernels.filtering`).
+Where the share exceeds the peak, the way that leaves the smaller mean error (of logarithms) over
+all kernels of the class is printed.
 """
 
 from __future__ import annotations
@@ -22,9 +31,10 @@ import argparse
 import bisect
 import csv
 import itertools
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price
@@ -33,6 +43,10 @@ from ridgeline.study.validate import shipped
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
 
 LARGE = 1e9
+# The tiles of a block in the names of cuDNN's kernels, as its profiles show them
+# (maxwell_scudnn_winograd_128x128_..._tile148n): 1 image, 4 x 8 tiles of 2 x 2 outputs.
+BLOCK = {"rows": 8, "columns": 16, "source": "cudnn-names"}
+MOST_FIXED = 61  # microseconds
 MIN_ROWS = 3  # a class with fewer rows falls back to the class of any pass
 FORMATS = {
     "fp32": "fp32",
@@ -83,6 +97,8 @@ class Kernel:
         Time of the arithmetic at the peak, of the slowest memory level, and the fixed time.
     measured_s
         Published time.
+    blocked
+        The same by Winograd's kernels, where there can be any.
     """
 
     engine: str
@@ -95,10 +111,19 @@ class Kernel:
     memory_s: float
     latency_s: float
     measured_s: float
+    blocked: Kernel | None = None
 
     def predicted_s(self, fraction: float) -> float:
         """Time that the model predicts with this fraction of the peak."""
         return self.latency_s + max(self.arithmetic_s / fraction, self.memory_s)
+
+    def later(self, more_s: float) -> Kernel:
+        """Return the same kernel with so much more fixed time."""
+        return replace(
+            self,
+            latency_s=self.latency_s + more_s,
+            blocked=None if self.blocked is None else self.blocked.later(more_s),
+        )
 
     @property
     def achieved(self) -> float:
@@ -113,7 +138,17 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Fraction:
-    """The result for one class; errors are of predicted over measured time, less one."""
+    """The result for one class; errors are of predicted over measured time, less one.
+
+    Attributes
+    ----------
+    mean_error
+        Mean of the logarithms' absolute values, over all kernels of the class.
+    blocked
+        Whether the share is of Winograd's kernels.
+    more_s
+        Fixed time besides the launch.
+    """
 
     engine: str
     format: str
@@ -127,18 +162,24 @@ class Fraction:
     median_abs_error: float
     p10_error: float
     p90_error: float
+    mean_error: float
+    blocked: bool = False
+    more_s: float | None = None
 
 
 def read_kernels(device_name: str) -> list[Kernel]:
     """Read the published measurements of a device and price each kernel at the peak rate."""
     measured = SOURCES[device_name]
     device = load_device(device_name, measured.overrides)
-    device = load_device(device_name, {**measured.overrides, "achievable": _at_the_peak(device)})
+    device, blocks = (
+        load_device(device_name, {**measured.overrides, "achievable": rows})
+        for rows in (_at_the_peak(device), _in_blocks(device))
+    )
     with shipped("gemm").open(newline="", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["device"] == measured.device]
     shapes = {"gemm": "MNK", "conv": ("Kout", "R", "S")}  # some rows of the source lack the shape
     return [
-        _kernel(row, device)
+        _kernel(row, device, blocks)
         for row in rows
         if row["kind"] in shapes and all(row[name] for name in shapes[row["kind"]])
     ]
@@ -162,8 +203,27 @@ def _at_the_peak(device: Device) -> list[dict[str, object]]:
     ]
 
 
-def _kernel(row: Mapping[str, str], device: Device) -> Kernel:
+def _in_blocks(device: Device) -> list[dict[str, object]]:
+    """As `_at_the_peak`, with kernels of Winograd's that no direct kernel is faster than."""
+    never = {"value": 1e-9, "source": "peak", "basis": "measured"}
+    rows = _at_the_peak(device)
+    convolutions = [row for row in rows if row["op"] == "conv2d"]
+    return [
+        *({**row, "filter": "3x3", "block": BLOCK} for row in convolutions),
+        *({**row, "filter": "larger", "fraction": never} for row in convolutions),
+        *rows,
+    ]
+
+
+def _kernel(row: Mapping[str, str], device: Device, blocks: Device) -> Kernel:
     op, graph = _conv(row) if row["kind"] == "conv" else _gemm(row)
+    alone = _priced(row, op, graph, device)
+    return (
+        replace(alone, blocked=_priced(row, op, graph, blocks)) if alone.filter == "3x3" else alone
+    )
+
+
+def _priced(row: Mapping[str, str], op: Op, graph: Graph, device: Device) -> Kernel:
     cost = price(op, graph, device)
     (engine,) = cost.engine_work
     is_conv = isinstance(op.loops, Conv)
@@ -242,12 +302,65 @@ def _fractions(kernels: Sequence[Kernel]) -> Iterator[Fraction]:
         yield _fraction(gemms, None, None)
         convs = [kernel for kernel in same if kernel.op == "conv2d"]
         for pass_ in ("forward", "input-gradient", "weight-gradient"):
-            for filter_ in ("1x1", "3x3", "larger"):
-                members = [k for k in convs if (k.pass_, k.filter) == (pass_, filter_)]
-                if sum(kernel.counts for kernel in members) >= MIN_ROWS:
-                    yield _fraction(members, pass_, filter_)
+            yield from _fixed_and_proportional([k for k in convs if k.pass_ == pass_])
         if any(kernel.counts for kernel in convs):
             yield _fraction(convs, None, None)
+
+
+def _fixed_and_proportional(convs: Sequence[Kernel]) -> list[Fraction]:
+    """Return the shares of one pass, with the fixed time that leaves the smallest mean error."""
+    found: list[tuple[float, list[Fraction]]] = []
+    for microseconds in range(MOST_FIXED):
+        more_s = microseconds * 1e-6
+        later = [kernel.later(more_s) for kernel in convs]
+        classes = _by_filter(later)
+        if classes and (not found or len(classes) == len(found[0][1])):  # enough kernels of each
+            size = statistics.fmean(row.mean_error for row in classes for _ in range(row.n_rows))
+            found.append((size, [replace(row, more_s=more_s) for row in classes]))
+    return min(found, key=lambda one: one[0])[1] if found else []
+
+
+def _by_filter(convs: Sequence[Kernel]) -> list[Fraction]:
+    found: dict[str, Fraction] = {}
+    for filter_ in ("larger", "1x1", "3x3"):
+        members = [kernel for kernel in convs if kernel.filter == filter_]
+        if sum(kernel.counts for kernel in members) >= MIN_ROWS:
+            found[filter_] = _fraction(members, members[0].pass_, filter_)
+    if "3x3" in found and "larger" in found:
+        members = [kernel for kernel in convs if kernel.filter == "3x3"]
+        found["3x3"] = _in_the_better_way(members, found["3x3"], found["larger"])
+    return [found[filter_] for filter_ in ("1x1", "3x3", "larger") if filter_ in found]
+
+
+def _in_the_better_way(members: Sequence[Kernel], alone: Fraction, larger: Fraction) -> Fraction:
+    """Return the share of 3 x 3 filters as one kind of kernels, or as Winograd's beside direct."""
+    blocks = [kernel.blocked for kernel in members if kernel.blocked is not None]
+    counted = [kernel for kernel in blocks if kernel.counts]
+    if alone.value <= 1 or len(counted) < MIN_ROWS:  # only Winograd's kernels exceed the peak
+        return alone
+    value = weighted_median([(kernel.achieved, kernel.flops) for kernel in counted])
+    errors = [
+        min(other.predicted_s(value), kernel.predicted_s(larger.value)) / kernel.measured_s - 1
+        for kernel, other in zip(members, blocks, strict=True)
+    ]
+    if _size(errors) >= alone.mean_error:
+        return alone
+    deciles = statistics.quantiles(errors, n=10, method="inclusive")
+    return replace(
+        alone,
+        value=value,
+        n_counted=len(counted),
+        median_error=statistics.median(errors),
+        median_abs_error=statistics.median(map(abs, errors)),
+        p10_error=deciles[0],
+        p90_error=deciles[-1],
+        mean_error=_size(errors),
+        blocked=True,
+    )
+
+
+def _size(errors: Iterable[float]) -> float:
+    return statistics.fmean(abs(math.log1p(error)) for error in errors)
 
 
 def _fraction(members: Sequence[Kernel], pass_: str | None, filter_: str | None) -> Fraction:
@@ -269,12 +382,13 @@ def _fraction(members: Sequence[Kernel], pass_: str | None, filter_: str | None)
         median_abs_error=statistics.median(map(abs, errors)),
         p10_error=deciles[0],
         p90_error=deciles[-1],
+        mean_error=_size(k.predicted_s(value) / k.measured_s - 1 for k in members),
     )
 
 
-def yaml_block(fractions: Iterable[Fraction]) -> str:
+def yaml_block(fractions: Iterable[Fraction], launch_s: float) -> str:
     """Write the ``achievable:`` block of a device file."""
-    lines = ["achievable:"]
+    lines, block = ["achievable:"], ", ".join(f"{name}: {value}" for name, value in BLOCK.items())
     for row in fractions:
         lines += [
             f"  - engine: {row.engine}",
@@ -283,6 +397,10 @@ def yaml_block(fractions: Iterable[Fraction]) -> str:
         ]
         lines += [f"    pass: {row.pass_}"] if row.pass_ else []
         lines += [f'    filter: "{row.filter}"'] if row.filter else []
+        lines += [f"    block: {{{block}}}"] if row.blocked else []
+        if row.more_s:
+            fixed = f"{(launch_s + row.more_s) * 1e6:.2f} us"
+            lines.append(f"    latency: {{value: {fixed}, source: deepbench, basis: measured}}")
         lines += [
             "    fraction:",
             f"      value: {row.value:.3f}",
@@ -331,7 +449,8 @@ def main() -> None:
     if arguments.residuals:
         print(table(fractions, read_kernels(arguments.device)))
     else:
-        print(yaml_block(fractions), end="")
+        launch_s = load_device(arguments.device).launch_latency.value
+        print(yaml_block(fractions, launch_s), end="")
 
 
 if __name__ == "__main__":

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ridgeline.workload.trace import chakra_wire as wire
+from ridgeline.workload.trace import chakra_encode as encode
 
-HEAD = wire.varint(7) + wire.field(1, b"0.0.4")
+HEAD = encode.varint(7) + encode.field(1, b"0.0.4")
 
 
 def node(number, kind, deps=(), name="n", **attributes):
-    content = wire.field(1, number) if number else b""
-    content += wire.field(2, name.encode()) + wire.field(3, kind)
+    content = encode.field(1, number) if number else b""
+    content += encode.field(2, name.encode()) + encode.field(3, kind)
     if deps:
-        content += wire.field(5, b"".join(map(wire.varint, deps)))
+        content += encode.field(5, b"".join(map(encode.varint, deps)))
     for key, value in attributes.items():
-        content += wire.attribute(key, value)
-    return wire.varint(len(content)) + content
+        content += encode.attribute(key, value)
+    return encode.varint(len(content)) + content

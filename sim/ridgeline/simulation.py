@@ -137,7 +137,11 @@ def simulate(
     timeline = _executor(reference)(lowered.program)
 
     device = cluster.device
-    time = time_account(lowered, timeline, device)
+    if plan.contention:
+        from ridgeline.parallel.contention import with_contention
+
+        timeline = with_contention(timeline, lowered, wide, device)
+    time = time_account(lowered, timeline, device, contention=plan.contention)
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s
     useful = graph.useful_flops * wide.micro_batches * wide.data

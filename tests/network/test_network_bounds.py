@@ -90,9 +90,13 @@ def inline(draw: st.DrawFn) -> str:
 
     family = draw(st.sampled_from(["product", "Torus", "Mesh", "HyperX", "switched"]))
     if family == "product":
-        names = st.sampled_from(["Ring", "Switch", "FullyConnected", "Line"])
+        names = st.sampled_from(["Ring", "Switch", "FullyConnected", "Line", "FatTree"])
         n = draw(st.integers(2, 3))
-        return "_".join(f"{draw(names)}({draw(st.integers(2, 5))}, {link()})" for _ in range(n))
+        parts = []
+        for name in draw(st.lists(names, min_size=n, max_size=n)):
+            extent = 2 if name == "FatTree" else draw(st.integers(2, 5))
+            parts.append(f"{name}({extent}, {link()})")
+        return "_".join(parts)
     if family != "switched":
         extents = draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
         return f"{family}({'x'.join(map(str, extents))}, {link()})"

@@ -13,7 +13,9 @@ from network_machines import CUBE_MESH, cluster, dgx1, node, single, switched
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.network import Topology, from_cluster, from_text
-from ridgeline.network.inline import INLINE
+from ridgeline.network.inline import INLINE, with_links
+from ridgeline.network.measures import measure
+from ridgeline.network.routing import route
 from ridgeline.network.where import topology_of
 
 
@@ -205,13 +207,74 @@ def test_names_that_say_their_dimensions(short: str, plain: str) -> None:
     [
         ("Torus3D(3x5, 25 GB/s, 1 us)", "Torus3D has 3 extents, found '3x5'"),
         ("Ring(7, 25 GB/s, 1 us", "is not an inline topology"),
-        ("Ring(8)_Switch(16)", "found 1 argument"),
+        ("Ring(8)_Switch(16)", "write for example 'Ring(8, 50 GB/s, 500 ns)_Switch(16, 50 GB/s, "),
+        ("Ring(8)_Switch(16)", "--bandwidth 50GB/s,50GB/s --latency 500ns"),
+        ("Ring(8, 1 GB/s, 1 us)_Switch(16)", "Switch has no links: write for example 'Ring(8, 1"),
+        ("Ring(8)_Swich(16)", "did you mean 'Switch'"),
+        ("Tree(8, 4, 2, 1 GB/s, 1 us)_Ring(2, 1 GB/s, 1 us)", "no dimension of a product"),
+        ("FatTree(3, 1 GB/s, 1 us)_Ring(2, 1 GB/s, 1 us)", "k must be even"),
+        ("Ring()", "found 0 arguments"),
+        ("Torus2D()", "Torus2D has 2 extents"),
+        ("Hypercube(0, 1 GB/s, 1 us)", "the number of dimensions must be 1 to 16"),
         ("Torus2E(3, 5, 25 GB/s, 1 us)", "no inline topology is called 'Torus2E'"),
     ],
 )
 def test_inline_text_that_is_wrong_is_not_taken_for_a_file(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         topology_of(text)
+
+
+def test_links_of_a_product_may_stand_apart() -> None:
+    apart = with_links("Ring(8)_Switch(16)", "200 GB/s, 25GB/s", "500 ns")
+    assert apart == "Ring(8, 200 GB/s, 500 ns)_Switch(16, 25GB/s, 500 ns)"
+    assert from_text(apart).n_devices == 128
+    assert with_links("Tree(8, 4, 2)", "1 GB/s", "1 us") == "Tree(8, 4, 2, 1 GB/s, 1 us)"
+    assert with_links("dgx-a100", None, None) == "dgx-a100"
+    for text, bandwidth, latency, words in (
+        ("Ring(8)", "1 GB/s", None, "latency is missing"),
+        ("Ring(8)", None, "1 us", "bandwidth is missing"),
+        ("Ring(8)_Ring(4)_Ring(2)", "1 GB/s,2 GB/s", "1 us", "one for each of 3 parts"),
+        ("Ring(8, 1 GB/s, 1 us)", "1 GB/s", "1 us", "has links"),
+        ("dgx-a100", "1 GB/s", "1 us", "'dgx-a100' is none"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(words)):
+            with_links(text, bandwidth, latency)
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        (
+            "Torus(3x4, 9 GB/s, 1 us)_Switch(2, 1 GB/s, 2 us)",
+            "Ring(3, 9 GB/s, 1 us)_Ring(4, 9 GB/s, 1 us)_Switch(2, 1 GB/s, 2 us)",
+        ),
+        (
+            "Switch(3, 9 GB/s, 1 us)_Mesh(2x5, 1 GB/s, 2 us)",
+            "Switch(3, 9 GB/s, 1 us)_Line(2, 1 GB/s, 2 us)_Line(5, 1 GB/s, 2 us)",
+        ),
+        (
+            "Hypercube(2, 9 GB/s, 1 us)_HyperX(3, 1 GB/s, 2 us)",
+            "Ring(2, 9 GB/s, 1 us)_Ring(2, 9 GB/s, 1 us)_FullyConnected(3, 1 GB/s, 2 us)",
+        ),
+    ],
+)
+def test_a_product_may_have_grids(short: str, long: str) -> None:
+    one, other = from_text(short), from_text(long)
+    assert one.shape == other.shape
+    assert (one.source == other.source).all()
+    assert (one.bandwidth_bytes_per_s == other.bandwidth_bytes_per_s).all()
+
+
+def test_a_fat_tree_for_each_place_of_a_node() -> None:
+    topology = from_text("Switch(3, 100 GB/s, 1 us)_FatTree(4, 10 GB/s, 2 us)")
+    check_arrays(topology)
+    assert topology.shape == (3, 16)
+    assert len(topology.vertex_names) == len(set(topology.vertex_names)) == 48 + 16 + 3 * 20
+    # in the node first, then up to a core and down again
+    way = route(topology, int(topology.devices[0]), int(topology.devices[47]))
+    latencies = [round(float(topology.latency_s[i]) * 1e6) for i in way]
+    assert latencies == [1, 1, 2, 2, 2, 2, 2, 2]
+    assert measure(topology).bisection_bytes_per_s <= 24 * 10e9
 
 
 def test_a_file_may_have_parentheses_in_its_name(tmp_path: Path) -> None:

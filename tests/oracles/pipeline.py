@@ -14,21 +14,29 @@ from ridgeline.parallel.schedules import Orders, Slot
 Ends = dict[tuple[int, Slot], Fraction]
 
 
-def source(stage: int, slot: Slot, stages: int, chunks: int) -> tuple[int, Slot] | None:
-    """The slot, and its stage, that must have ended; None at the beginning of the model."""
+def source(
+    stage: int, slot: Slot, stages: int, chunks: int, turns: bool = False
+) -> tuple[int, Slot] | None:
+    """The slot, and its stage, that must have ended; None at the beginning of the model.
+
+    Where a micro-batch `turns`, its second chunks go from the last stage to the first.
+    """
     phase, micro_batch, chunk = slot
     if phase == "W":
         return stage, Slot("B", micro_batch, chunk)
     step = 1 if phase == "B" else -1
-    place = chunk * stages + stage + step
+    way = [(c, k) for c in range(chunks) for k in range(stages)[:: -1 if turns and c else 1]]
+    place = way.index((chunk, stage)) + step
     if place < 0:
         return None
     if place == stages * chunks:
         return stage, Slot("F", micro_batch, chunk)
-    return place % stages, Slot(phase, micro_batch, place // stages)
+    return way[place][1], Slot(phase, micro_batch, way[place][0])
 
 
-def play(orders: Orders, durations: Mapping[str, Fraction], chunks: int = 1) -> Ends:
+def play(
+    orders: Orders, durations: Mapping[str, Fraction], chunks: int = 1, turns: bool = False
+) -> Ends:
     """End of every slot; `durations` are of a slot, by phase."""
     stages = len(orders)
     ends: Ends = {}
@@ -38,7 +46,7 @@ def play(orders: Orders, durations: Mapping[str, Fraction], chunks: int = 1) -> 
         for k in range(stages):
             while at[k] < len(orders[k]):
                 slot = orders[k][at[k]]
-                waits = source(k, slot, stages, chunks)
+                waits = source(k, slot, stages, chunks, turns)
                 if waits is not None and waits not in ends:
                     break
                 ready = max(clock[k], ends[waits] if waits else Fraction(0))

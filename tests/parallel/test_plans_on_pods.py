@@ -56,6 +56,7 @@ def step(model: str, fold: bool = True, reference: bool = False, **fields: Any) 
         ("gpt2", {"data": 2, "tensor": 2, "pipeline": 2, "order": "data-tensor-context-pipeline"}),
         ("gpt2", {"pipeline": 2, "tensor": 2, "micro_batch": 4, "schedule": "zero-bubble"}),
         ("gpt2", {"pipeline": 2, "chunks": 2, "micro_batch": 4, "schedule": "interleaved"}),
+        ("gpt2", {"pipeline": 4, "tensor": 2, "micro_batch": 4, "schedule": "zero-bubble-v"}),
         ("t5-small", {"data": 2, "pipeline": 4, "micro_batch": 4}),
         ("gpt2", {"context": 2, "tensor": 2, "data": 2, "sequence": 2}),
         ("gpt2", {"context": 4, "pipeline": 2, "micro_batch": 8}),

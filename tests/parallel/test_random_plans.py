@@ -80,12 +80,17 @@ def fields(draw: st.DrawFn) -> dict[str, Any]:
     schedules = Plan.model_fields["schedule"].annotation.__args__  # type: ignore[union-attr]
     layers = draw(rules(data * tensor))
     schedule = draw(st.sampled_from(schedules if pipeline > 1 else ("1f1b", "gpipe")))
+    replicas = draw(st.sampled_from(("",) * 5 + ("2-1", "1-3", "3-1-2")))
+    if replicas:
+        data = pipeline = 1
+        layers, micro_batches = "", 6 * micro_batches
     return {
         "data": data,
         "tensor": tensor,
         "context": context,
         "context_mode": draw(st.sampled_from(("gather", "ring"))) if context > 1 else "gather",
         "pipeline": pipeline,
+        "replicas": replicas,
         "micro_batch": micro_batch,
         "global_batch": data * micro_batch * micro_batches,
         "schedule": schedule,
@@ -94,13 +99,13 @@ def fields(draw: st.DrawFn) -> dict[str, Any]:
         if not layers
         else 1,
         "sequence": draw(st.sampled_from((1, tensor))),
-        "sharding": draw(st.integers(0, 3)),
+        "sharding": 0 if replicas else draw(st.integers(0, 3)),
         "recompute": draw(st.sampled_from(("none", "full", "selective", "sqrt", "optimal"))),
         "overlap": draw(st.booleans()),
         "overlap_tensor": draw(st.booleans()),
         "bucket": draw(st.sampled_from((1e4, 1e6, 1e9))),
         "precision": draw(st.sampled_from(("fp32", "fp16-mixed"))),
-        "order": "-".join(draw(st.permutations(DIMENSIONS))),
+        "order": "-".join(DIMENSIONS if replicas else draw(st.permutations(DIMENSIONS))),
         "layers": layers,
     }
 

@@ -9,15 +9,23 @@ from hypothesis import strategies as st
 
 from oracles.pipeline import held, play, source
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.schedules import PHASES, SCHEDULES, Slot, find, slot_arrays
+from ridgeline.parallel.schedules import (
+    PHASES,
+    SCHEDULES,
+    Slot,
+    find,
+    slot_arrays,
+    zero_bubble_2p,
+)
+from ridgeline.parallel.schedules.player import Times
 
 CASES = [
     (name, stages, micro_batches, chunks)
     for name in SCHEDULES
     for stages in (1, 2, 3, 4, 8)
     for micro_batches in (1, 2, 3, 4, 8, 16, 24)
-    for chunks in ((2, 3, 4) if SCHEDULES[name].interleaves else (1,))
-    if not SCHEDULES[name].interleaves or micro_batches % stages == 0
+    for chunks in ((2, 3, 4) if name == "interleaved" else (1 + SCHEDULES[name].turns,))
+    if name != "interleaved" or micro_batches % stages == 0
 ]
 
 
@@ -39,10 +47,11 @@ def test_every_piece_of_work_is_done_once_and_in_an_order_that_can_be_played(
     assert len(orders) == stages
     for order in orders:
         assert Counter(order) == dict.fromkeys(every, 1)
-    ends = play(orders, durations(name, chunks), chunks)
+    turns = SCHEDULES[name].turns
+    ends = play(orders, durations(name, chunks), chunks, turns)
     assert len(ends) == stages * len(every)
     for stage, slot in ends:
-        waits = source(stage, slot, stages, chunks)
+        waits = source(stage, slot, stages, chunks, turns)
         assert waits is None or ends[waits] < ends[stage, slot]
 
 
@@ -50,10 +59,12 @@ def test_every_piece_of_work_is_done_once_and_in_an_order_that_can_be_played(
 @pytest.mark.parametrize("times", [(1, 1, 1), (2, 3, 1), (3, 3, 2), (1, 2, 4), (5, 1, 2)])
 def test_bubble_is_the_published_one(name, stages, micro_batches, chunks, times):
     schedule = SCHEDULES[name]
-    ends = play(schedule(stages, micro_batches, chunks), durations(name, chunks, *times), chunks)
+    orders = schedule(stages, micro_batches, chunks)
+    ends = play(orders, durations(name, chunks, *times), chunks, schedule.turns)
     idle = max(ends.values()) - micro_batches * sum(times)
     published = Fraction(schedule.bubble_s(stages, chunks, *map(Fraction, times)))
-    if name == "zero-bubble" and micro_batches < stages:  # published for a full pipeline
+    full = micro_batches >= stages and (name != "zero-bubble-v" or len(set(times)) == 1)
+    if schedule.splits_backward and not full:  # published for a full pipeline, or equal passes
         assert published <= idle <= (stages - 1) * sum(times)
     else:
         assert idle == published
@@ -111,6 +122,65 @@ def test_no_schedule_beats_the_work_of_a_stage_and_the_way_through_the_pipeline(
     assert span <= micro_batches * sum(times) + (stages - 1) * sum(times)
 
 
+passes = st.lists(st.integers(1, 9), min_size=3, max_size=3)
+
+
+def fullest(order, share):
+    """Most activations that a stage holds, of which a share is left between B and W."""
+    held = most = 0.0
+    for slot in order:
+        held += {"F": 1.0, "B": share - 1.0, "W": -share}[slot.phase]
+        most = max(most, held)
+    return most
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 20), passes, st.integers(0, 3), st.floats(0.1, 1))
+def test_zb_2p_keeps_twice_the_memory_and_waits_no_longer_than_zb_h1(
+    stages, micro_batches, times, message, share
+):
+    orders = zero_bubble_2p.order(stages, micro_batches, Times(*times, message), share)
+    every = {Slot(p, i) for p in PHASES for i in range(micro_batches)}
+    ends = play(orders, durations("zero-bubble", 1, *times))
+    for order in orders:
+        assert Counter(order) == dict.fromkeys(every, 1)
+        assert fullest(order, share) <= 2 * stages + 1e-9
+    if message:
+        return  # the oracle plays without
+    spans = [
+        max(ends[stage, slot] for slot in order) - ends[stage, order[0]] + times[0]
+        for stage, order in enumerate(orders)
+    ]
+    first = SCHEDULES["zero-bubble"](stages, micro_batches)
+    assert max(spans) <= max(play(first, durations("zero-bubble", 1, *times)).values())
+
+
+@pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 9), (8, 24), (16, 48)])
+def test_zb_2p_has_no_bubble_where_passes_are_equal(stages, micro_batches):
+    """Table 1 of the paper: for F = B = W, in twice the activations of 1F1B."""
+    orders = zero_bubble_2p.order(stages, micro_batches, Times(), 1.0)
+    ends = play(orders, durations("zero-bubble", 1))
+    for stage, order in enumerate(orders):
+        assert ends[stage, order[-1]] - ends[stage, order[0]] + 1 == 3 * micro_batches
+    assert max(fullest(order, 1.0) for order in orders) == 2 * stages
+
+
+def test_what_weight_gradients_need_is_the_papers():
+    """Table 2 of the paper: 32 s b h of s b h (34 + 5 a s / h)."""
+    assert zero_bubble_2p.weight_share(24, 1024, 2304) == pytest.approx(32 / (34 + 53.33), rel=1e-3)
+
+
+def test_a_v_comes_back_through_the_stages():
+    schedule = SCHEDULES["zero-bubble-v"]
+    assert [schedule.place(part, 3) for part in range(6)] == [
+        (0, 0), (0, 1), (0, 2), (1, 2), (1, 1), (1, 0),
+    ]  # fmt: skip
+    for name in ("zero-bubble-v", "interleaved"):
+        for part in range(6):
+            chunk, stage = SCHEDULES[name].place(part, 3)
+            assert SCHEDULES[name].part(chunk, stage, 3) == part
+
+
 def test_slots_as_arrays():
     orders = SCHEDULES["zero-bubble"](3, 5)
     arrays = slot_arrays(orders)
@@ -128,6 +198,7 @@ def test_slots_as_arrays():
         ("gpipe", (2, 4, 2), "interleaved"),
         ("interleaved", (4, 6, 2), "4 or 8"),
         ("interleaved", (4, 8, 1), "1f1b"),
+        ("zero-bubble-v", (4, 8, 3), "two chunks"),
     ],
 )
 def test_impossible_schedules_are_refused(name, numbers, says):

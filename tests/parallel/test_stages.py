@@ -91,28 +91,32 @@ def every_pipeline(first, n, devices):
                     yield [stage, *rest]
 
 
-def pipeline_time(stages, time, send, sync):
+def pipeline_time(stages, time, send, sync, overlap=True):
     slowest = 0.0
     for stage in stages:
         part = slice(stage.first, stage.stop)
         equal = sum(row[stage.replicas - 1] for row in sync[part])
-        slowest = max(slowest, max(sum(time[part]), equal) / stage.replicas)
+        both = max(sum(time[part]), equal) if overlap else sum(time[part]) + equal
+        slowest = max(slowest, both / stage.replicas)
         if stage.stop < len(time):
             slowest = max(slowest, send[stage.stop - 1])
     return slowest
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.data(), st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 5))
-def test_replicated_stages_equal_exhaustive_search(data, time, devices):
+@given(
+    st.data(), st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 5), st.booleans()
+)
+def test_replicated_stages_equal_exhaustive_search(data, time, devices, overlap):
     n = len(time)
     send = data.draw(st.lists(st.integers(0, 9), min_size=n, max_size=n))
     weights = data.draw(st.lists(st.integers(0, 9), min_size=n, max_size=n))
     sync = [[4 * w * (r - 1) / r for r in range(1, devices + 1)] for w in weights]
-    found, time_s = balance_replicated(time, devices, send_s=send, sync_s=sync)
-    least = min(pipeline_time(p, time, send, sync) for p in every_pipeline(0, n, devices))
+    found, time_s = balance_replicated(time, devices, send_s=send, sync_s=sync, overlap=overlap)
+    every = every_pipeline(0, n, devices)
+    least = min(pipeline_time(p, time, send, sync, overlap) for p in every)
     assert time_s == pytest.approx(least, rel=1e-9)
-    assert pipeline_time(found, time, send, sync) == pytest.approx(least, rel=1e-9)
+    assert pipeline_time(found, time, send, sync, overlap) == pytest.approx(least, rel=1e-9)
     assert sum(stage.replicas for stage in found) == devices
     assert [found[0].first, found[-1].stop] == [0, n]
     assert all(a.stop == b.first for a, b in pairwise(found))

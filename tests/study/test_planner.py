@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.hardware.load import load_cluster
 from ridgeline.study.planner import search
+from ridgeline.study.planner.few import Few
 from ridgeline.study.planner.found import Objective, Replay, pareto
 from ridgeline.study.planner.group import BACKWARD, FORWARD
 from ridgeline.study.planner.groups import Key
@@ -44,6 +46,7 @@ MIXTURES = {
     "alone": "layers: 7\nmixture: {experts: 12, top_k: 2, width: 1024}\n",
     "small": "layers: 1\nmixture: {experts: 6, top_k: 2, width: 4096}\n",
     "beside": "layers: 3\nmixture: {experts: 8, top_k: 3, width: 256, shared: 1}\n",
+    "dense first": "layers: 9\nmixture: {experts: 4, top_k: 2, width: 256, first_dense: 2}\n",
 }
 MIXED = (
     ("alone", "superpod-h100", 24, 48),
@@ -96,6 +99,9 @@ def check_bounds(one: Searcher, data: st.DataObject) -> None:
         return
     sharp = one.sharpened(group, i)
     coarse = one.screened(np.array([i]), np.array([0]), totals(group)[None, :])[0]
+    less = one.groups.group(one.key(i)._replace(recompute="none"))
+    assert less is not None
+    assert (totals(less)[:7] <= totals(group)[:7] * (1 + 1e-12)).all(), replay.plan
     values = one.bound_values(np.array([sharp.time_s]), np.array([sharp.energy_j]), np.array([i]))
     energy = sharp.energy_j * replay.plan.data * replay.plan.tensor
     assert sharp.time_s <= replay.step_time_s, replay.plan
@@ -166,17 +172,25 @@ def test_no_plan_that_fits_is_dropped() -> None:
     assert found > 0
 
 
-@pytest.mark.parametrize("case", [("gpt2", "selene-a100", 4, 8), ("alone", "selene-a100", 8, 8)])
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("gpt2", "selene-a100", 4, 8),
+        ("alone", "selene-a100", 8, 8),
+        ("dense first", "selene-a100", 8, 8),
+    ],
+)
 def test_few_layers_price_the_whole(case) -> None:  # type: ignore[no-untyped-def]
     name, *more = case
     model = mixture(name) if name in MIXTURES else name
     few, whole = searcher(model, *more), searcher(model, *more)
-    assert few.groups.few is not None
-    whole.groups.few = None
+    assert few.groups.few.fewer
+    whole.groups.few = Few(whole.model, ())
     for key in sorted({few.key(i) for i in range(len(few.space))})[3::24]:
         a, b = few.groups.group(key), whole.groups.group(key)
         assert a is not None
         assert b is not None
+        assert not any(model == few.model for _, model in few.groups._sharded)
         np.testing.assert_allclose(a.work, b.work, rtol=1e-12)
         np.testing.assert_array_equal(a.held, b.held)
         np.testing.assert_allclose(a.around, b.around, rtol=1e-12)
@@ -226,3 +240,19 @@ def test_mistakes_are_said() -> None:
     with pytest.raises(ConfigError, match="price"):
         search("mlp", "pcie3-8gpu", 2, 16, objective="cost")
     assert search("mlp", "dgx1-v100", 1, 8, objective="cost").best.objective > 0
+
+
+def test_what_it_would_take_is_said_where_nothing_fits() -> None:
+    cluster = load_cluster("selene-a100", {"device.memory.hbm.capacity": "1 GB"})
+    found = search("gpt2", cluster, 1, 4)
+    assert not found.replays
+    assert found.needs is not None
+    assert found.needs.least.memory_bytes > found.needs.capacity_bytes
+    devices = found.needs.devices
+    assert devices is not None
+    with pytest.raises(RidgelineError, match=f"1 GB a device; {devices} devices would do"):
+        _ = found.best
+    assert search("gpt2", cluster, devices, 4, limit=1).best.memory_bytes <= 1e9
+    cut = search("gpt2", cluster, 1, 4, limit=1, advise=False)
+    with pytest.raises(RidgelineError, match="fit"):
+        _ = cut.best

@@ -22,6 +22,8 @@ def collective_(
     compression: str | None = None,
     compat: Literal["astrasim", "astrasim-aware"] | None = None,
     system: str | None = None,
+    bandwidth: str | None = None,
+    latency: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Time one collective that has the links of a machine to itself.
@@ -49,10 +51,14 @@ def collective_(
         astrasim-aware: with its congestion-aware backend, in one dimension.
     system
         With it, an ASTRA-sim system file (JSON).
+    bandwidth, latency
+        Of the links of an inline topology without any, "Ring(8)_Switch(16)": one for all or one
+        for each part, innermost first: "200GB/s,25GB/s", "500ns".
     json
         Print the answer as JSON.
     """
     from ridgeline.network.collectives import collective
+    from ridgeline.network.inline import with_links
     from ridgeline.report.summary import plain_table
     from ridgeline.units import parse, show
 
@@ -74,7 +80,7 @@ def collective_(
     answer = collective(
         operation,
         parse(size, "B"),
-        where,
+        with_links(where, bandwidth, latency),
         ranks=ranks,
         algorithm=algorithm,
         cost=model,

@@ -98,7 +98,12 @@ def run_(
     if ledger is not None:
         result.ledger().write(ledger)
     if json:
-        print_json(result.to_dict())
+        said = result.to_dict()
+        if not result.fits:
+            from ridgeline.study.fit import what_would_fit
+
+            said |= what_would_fit(result).to_dict()
+        print_json(said)
     else:
         from ridgeline.report.summary import print_summary
         from ridgeline.study.published import print_residuals
@@ -106,9 +111,9 @@ def run_(
         screen = console()
         print_summary(result, screen)
         if not result.fits:
-            from ridgeline.study.fit import print_fitting_plan
+            from ridgeline.study.fit import print_advice, what_would_fit
 
-            print_fitting_plan(point, result, screen)
+            print_advice(what_would_fit(result), screen)
         print_residuals(result, screen)
         if ledger is not None:
             from ridgeline.report.summary import print_ledger

@@ -21,6 +21,8 @@ def topology_(
     devices: Whole | None = None,
     load: str | None = None,
     plot: str | None = None,
+    bandwidth: str | None = None,
+    latency: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Count, measure and draw a network.
@@ -36,14 +38,18 @@ def topology_(
         algorithm), or messages all at once, "stride:4 1MB", "permutation:SEED 1MB", "incast 1MB".
     plot
         File of the picture: .png, .svg or .pdf.
+    bandwidth, latency
+        Of the links of an inline topology without any, "Ring(8)_Switch(16)": one for all or one
+        for each part, innermost first: "200GB/s,25GB/s", "500ns".
     json
         Print the answer as JSON.
     """
+    from ridgeline.network.inline import with_links
     from ridgeline.network.load import link_load
     from ridgeline.network.measures import measure
     from ridgeline.network.where import topology_of
 
-    topology = topology_of(where, devices)
+    topology = topology_of(with_links(where, bandwidth, latency), devices)
     measures = measure(topology)
     loaded = None if load is None else link_load(topology, load)
     if plot is not None:

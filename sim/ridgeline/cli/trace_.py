@@ -94,7 +94,7 @@ def _write_model(model: Model, output: str, batch: int | None, precision: str | 
 
 def _write_execution(execution: Execution, output: Path) -> None:
     from ridgeline.report.files import replacing, write_text
-    from ridgeline.workload.trace import chakra, chakra_writer
+    from ridgeline.workload.trace import chakra_files, chakra_writer
 
     if output.suffix != ".et":
         raise ConfigError("an execution is written to .et files", file=str(output))
@@ -103,7 +103,7 @@ def _write_execution(execution: Execution, output: Path) -> None:
         with replacing(output.with_name(f"{prefix}.{rank}.et")) as temporary:
             temporary.write_bytes(chakra_writer.rank_bytes(execution, index))
     if execution.group_names:
-        path = output.with_name(prefix + chakra.GROUPS_SUFFIX)
+        path = output.with_name(prefix + chakra_files.GROUPS_SUFFIX)
         write_text(path, chakra_writer.groups_text(execution))
 
 

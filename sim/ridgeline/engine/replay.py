@@ -33,12 +33,7 @@ def replay_s(timeline: Timeline, ratios: Floats) -> Floats:
     """
     p = timeline.program
     n_samples = ratios.shape[1]
-    ptr, tasks = timeline.tasks_by_stream
-    before_ptr, before = previous_on_streams(ptr, tasks, p.n_tasks)
-    order = np.lexsort((np.arange(p.n_tasks), timeline.end_s, timeline.start_s))
-    known = (p.dep_ptr, p.dep_index.astype(np.int64), before_ptr, before)
-    # Once is enough, but for tasks of no length at one moment that wait for later numbers.
-    again = _waits_for_later(order, p.dep_ptr, known[1]) or _waits_for_later(order, *known[2:])
+    order, known, again = _order(timeline)
     rows = p.cost.astype(np.int64)
     last = np.zeros(n_samples)
     ends = np.zeros((p.n_tasks, _TOGETHER))
@@ -51,6 +46,29 @@ def replay_s(timeline: Timeline, ratios: Floats) -> Floats:
             pass
         last[first : first + width] = ends[:, :width].max(axis=0, initial=0.0)
     return last
+
+
+def ends_s(timeline: Timeline, durations_s: Floats) -> Floats:
+    """Return [T] when each task ends if each takes [T] another time."""
+    n_tasks = timeline.program.n_tasks
+    order, known, again = _order(timeline)
+    ends, ratios = np.zeros((n_tasks, _TOGETHER)), np.ones((1, _TOGETHER))
+    rows = np.zeros(n_tasks, np.int64)
+    while _find_ends(order, durations_s, rows, ratios, *known, ends) and again:
+        pass
+    return ends[:, 0].copy()
+
+
+def _order(timeline: Timeline) -> tuple[Ints, tuple[Ints, Ints, Ints, Ints], bool]:
+    """Return tasks as they were played, what each waited for, and whether one pass may not do."""
+    p = timeline.program
+    ptr, tasks = timeline.tasks_by_stream
+    before_ptr, before = previous_on_streams(ptr, tasks, p.n_tasks)
+    order = np.lexsort((np.arange(p.n_tasks), timeline.end_s, timeline.start_s))
+    known = (p.dep_ptr, p.dep_index.astype(np.int64), before_ptr, before)
+    # Once is enough, but for tasks of no length at one moment that wait for later numbers.
+    again = _waits_for_later(order, p.dep_ptr, known[1]) or _waits_for_later(order, *known[2:])
+    return order, known, again
 
 
 def _waits_for_later(order: Ints, ptr: Ints, index: Ints) -> bool:

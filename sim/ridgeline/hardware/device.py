@@ -140,6 +140,14 @@ class MemoryLevel(Strict):
     been touched as the level holds: the caches of a processor. The last level always keeps."""
 
 
+class OutputBlock(Strict):
+    """Outputs of one image that a block of Winograd's kernels computes together."""
+
+    rows: int = Field(ge=1)
+    columns: int = Field(ge=1)
+    source: str
+
+
 class Achievable(Strict):
     """The share of an engine's peak that kernels of one class reach, from microbenchmarks."""
 
@@ -154,6 +162,9 @@ class Achievable(Strict):
     """None: any pass."""
     filter: Literal["1x1", "3x3", "larger"] | None = None
     """Class of a convolution: 3x3 at stride 1, where Winograd's algorithm can be; None: any."""
+    block: OutputBlock | None = None
+    """Of 3x3: that Winograd's kernels reach this share, where images fill such blocks; direct ones
+    reach that of larger filters (`kernels.filtering`). None: one kind of kernels does all."""
     at_least: Sourced[units.Flop] | None = None
     """FLOPs from which on an op belongs to this row; None: any."""
     step_latency: Sourced[units.Seconds] | None = None
@@ -281,6 +292,8 @@ class Device(Described):
                 )
             if row.op != "conv2d" and row.filter is not None:
                 raise FieldError("only a convolution has a filter", *place, "filter")
+            if row.filter != "3x3" and row.block is not None:
+                raise FieldError("only filters of 3x3 are computed in blocks", *place, "block")
             if row.op != "recurrence" and row.step_latency is not None:
                 raise FieldError("only a recurrence has steps", *place, "step_latency")
             if row.fraction.value <= 0:

@@ -97,7 +97,7 @@ def _rows(
             continue
         figures = {
             field: _extrapolated(row[field], name, share if field == "fraction" else 1.0)
-            for field in ("fraction", "step_latency")
+            for field in ("fraction", "step_latency", "latency")
             if isinstance(row.get(field), dict)
         }
         alike = [here for here, there in formats.items() if there == row.get("format")]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.busy import Busy, Job
+from ridgeline.kernels.filtering import variants
 from ridgeline.kernels.shares import achievable_shares
 from ridgeline.kernels.traffic import FAST, Operands, Search, near_levels
 from ridgeline.kernels.waves import TILES, Machine, best_blockings
@@ -49,34 +50,48 @@ def in_waves(
     processors = next(iter(device.memory.values())).instances.value
     round_latency_s = 2 * far.latency.value if far.latency is not None else 0.0
     launch_s, menu = device.launch_latency.value, device.engines[engine].tiles
-    rows = achievable_shares([op for op, _ in jobs], device, engine, format_)
-    kernels = []
-    for (op, operands), row in zip(jobs, rows, strict=True):
-        share = 1.0 if row is None else row.fraction.value
+    ops = [op for op, _ in jobs]
+    rows = achievable_shares(ops, device, engine, format_)
+    direct = achievable_shares(ops, device, engine, format_, as_filter="larger")
+    kernels, tried = [], []
+    for (op, operands), row, other in zip(jobs, rows, direct, strict=True):
+        fill = 1.0
         if device.engines[engine].kind == "tensor-core" and isinstance(op.loops, Conv):
-            share /= padding(op.loops)
+            fill = padding(op.loops)
         tiles = TILES if menu is None or isinstance(op.loops, Conv) else menu.value
-        machine = Machine(processors, peak * share, near_rate, round_latency_s, launch_s, tiles)
         steps = _steps(op, operands)
-        step = operands.gemm
-        if steps > 1:
-            step = replace(step, batch=step.batch // steps)
         a, b = operands.a_bytes / steps, operands.b_bytes  # each product reads all of the weights
-        kernels.append(Kernel(step, a, b, operands.far.total / far_rate / steps, machine))
-    done = []
-    for (op, operands), row, best in zip(jobs, rows, best_blockings(kernels), strict=True):
-        steps = _steps(op, operands)
+        for variant in variants(op, operands, row, other):
+            rate = peak * variant.share / fill
+            machine = Machine(processors, rate, near_rate, round_latency_s, launch_s, tiles)
+            step = variant.gemm
+            if steps > 1:
+                step = replace(step, batch=step.batch // steps)
+            far_bytes = operands.far.total + variant.more_bytes
+            kernels.append(Kernel(step, a, b, far_bytes / far_rate / steps, machine))
+            tried.append((op, operands, variant))
+    done: dict[int, tuple[float, Busy]] = {}
+    for (op, operands, variant), kernel, best in zip(
+        tried, kernels, best_blockings(kernels), strict=True
+    ):
+        steps, row = _steps(op, operands), variant.row
         more_s = row.step_latency.value if row is not None and row.step_latency is not None else 0.0
-        near = operands.through(best.rows, best.columns, steps * best.partial_bytes)
-        done.append(
-            Busy(
-                peak_flops=steps * best.arithmetic_s * peak,
-                calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
-                latency_s=steps * (best.latency_s + more_s) + (steps - 1) * launch_s,
-                near=near._replace(b=steps * near.b) if steps > 1 else near,
-            )
+        near = replace(operands, gemm=variant.gemm).through(
+            best.rows, best.columns, steps * best.partial_bytes
         )
-    return done
+        latency_s = steps * (best.latency_s + more_s) + (steps - 1) * launch_s
+        arithmetic_s = steps * best.arithmetic_s
+        busy = Busy(
+            peak_flops=arithmetic_s * peak,
+            calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
+            latency_s=latency_s,
+            near=near._replace(b=steps * near.b) if steps > 1 else near,
+            far=operands.far._replace(partial=variant.more_bytes) if variant.more_bytes else None,
+        )
+        time_s = latency_s + max(arithmetic_s, near.total / near_rate, steps * kernel.floor_s)
+        if id(operands) not in done or time_s < done[id(operands)][0]:
+            done[id(operands)] = time_s, busy
+    return [done[id(operands)][1] for _, operands in jobs]
 
 
 def _steps(op: Op, operands: Operands) -> int:

@@ -30,13 +30,19 @@ def achievable_share(op: Op, device: Device, engine: str, format_: str) -> Achie
 
 
 def achievable_shares(
-    ops: Sequence[Op], device: Device, engine: str, format_: str
+    ops: Sequence[Op], device: Device, engine: str, format_: str, *, as_filter: str = ""
 ) -> list[Achievable | None]:
-    """Find the calibration row of each op; the table is searched once for each class of ops."""
+    """Find the calibration row of each op; the table is searched once for each class of ops.
+
+    Parameters
+    ----------
+    as_filter
+        The class of filters that convolutions are taken to be of; "": their own.
+    """
     known: dict[tuple[tuple[str, ...], Pass, str], list[Achievable]] = {}
     found = []
     for op in ops:
-        filter_ = filter_class(op.loops) if isinstance(op.loops, Conv) else ""
+        filter_ = (as_filter or filter_class(op.loops)) if isinstance(op.loops, Conv) else ""
         class_ = _names(op), op.priced_as, filter_
         if class_ not in known:
             known[class_] = [

@@ -5,7 +5,10 @@ cost besides these: energy and the time of starting a collective are zero by def
 
 A product is written as ASTRA-sim does, innermost dimension first and each with its own links:
 ``"Ring(8, 200 GB/s, 500 ns)_Switch(16, 25 GB/s, 1 us)"``. Rank i + 8j is device i of ring j; the 16
-devices of equal i are joined by a switch. The same holds for any blocks (`BLOCKS`).
+devices of equal i are joined by a switch. The same holds for any blocks (`BLOCKS`), and for what
+consists of them: ``"Torus(4x4, 50 GB/s, 1 us)_FatTree(4, 25 GB/s, 1 us)"``.
+
+ASTRA-sim's short form ``"Ring(8)_Switch(16)"`` takes its links apart (`with_links`).
 
 Names may say the number of dimensions, and a grid's extents may stand apart:
 ``"Torus2D(4, 8, 50 GB/s, 1 us)"``; ``Dragonfly+`` is ``DragonflyPlus``.
@@ -36,10 +39,34 @@ BLOCKS: Registry[str, Callable[[Drawing, Sequence[int], LinkKind], float]] = Reg
 Returns how many links, one way, the narrowest cut of the block into two halves crosses.
 """
 
+Blocks = Sequence[tuple[str, int, LinkKind]]
+"""Name in `BLOCKS`, extent and link of every dimension, the innermost first."""
+
+DIMENSIONS: Registry[str, Callable[[Sequence[str]], Blocks]] = Registry(
+    "dimension of a product", "ridgeline.network.topologies"
+)
+"""Reads the arguments of what can stand in a product; by its name in inline text."""
+
 _PART = re.compile(r"\s*([A-Za-z][\w-]*?\+?)\s*\(([^()]*)\)\s*")
 _TEXT = re.compile(rf"{_PART.pattern}(?:_{_PART.pattern})*")
 _BEGIN = re.compile(r"\s*[A-Za-z][\w+-]*\s*\(")
 _DIMENSIONS = re.compile(r"(.+?)([1-6])[dD]")
+_EXTENT = re.compile(r"[\d.x ]+")
+
+
+def dimensions(
+    name: str,
+) -> Callable[[Callable[[Sequence[str]], Blocks]], Callable[[Sequence[str]], Blocks]]:
+    """Register what reads the dimensions of a topology that stands alone or in products."""
+
+    def put(read: Callable[[Sequence[str]], Blocks]) -> Callable[[Sequence[str]], Blocks]:
+        def alone(arguments: Sequence[str]) -> Topology:
+            return product_of(f"{name}({', '.join(arguments)})", read(arguments))
+
+        INLINE.register(name)(alone)
+        return DIMENSIONS.register(name)(read)
+
+    return put
 
 
 def is_inline(text: str) -> bool:
@@ -60,18 +87,93 @@ def from_text(text: str) -> Topology:
             f"{text!r} is not an inline topology; write for example 'Ring(16, 50 GB/s, 500 ns)', "
             "or of several dimensions 'Ring(8, 200 GB/s, 500 ns)_Switch(16, 25 GB/s, 1 us)'"
         )
-    parts = [
-        _plain(name, [part.strip() for part in arguments.split(",")])
-        for name, arguments in _PART.findall(text)
-    ]
+    parts = [_plain(name, arguments) for name, arguments in _split(text)]
+    known = DIMENSIONS if len(parts) > 1 else INLINE
+    for name, _ in parts:
+        known[name]  # the nearest name, if there is none, before anything else is said
+    for name, arguments in parts:
+        if _linkless(arguments):
+            raise ConfigError(f"{name} has no links: {_how_to_write(parts)}")
     if len(parts) == 1:
         return INLINE[parts[0][0]](parts[0][1])
-    blocks = []
-    for name, arguments in parts:
-        BLOCKS[name]  # the nearest name, if there is none, before anything else is said
-        n, link = read_inline(name, arguments)
-        blocks.append((name, n, link))
+    blocks = [block for name, arguments in parts for block in DIMENSIONS[name](arguments)]
     return product_of(text.strip(), blocks)
+
+
+def with_links(text: str, bandwidth: str | None, latency: str | None) -> str:
+    """Put links into inline text without any: ``"Ring(8)_Switch(16)"``, as ASTRA-sim writes it.
+
+    Parameters
+    ----------
+    text
+        Anything that names a topology; returned as it is if neither of the others is given.
+    bandwidth, latency
+        Of one link and one direction, for all parts or one for each, innermost first:
+        ``"200 GB/s, 25 GB/s"``, ``"500 ns"``.
+
+    Raises
+    ------
+    ConfigError
+        If only one of them is given, `text` is not inline or has links, or their number is another.
+    """
+    if bandwidth is None and latency is None:
+        return text
+    if bandwidth is None or latency is None:
+        missing = "bandwidth" if bandwidth is None else "latency"
+        raise ConfigError(f"bandwidth and latency go together; {missing} is missing")
+    if not is_inline(text) or not _TEXT.fullmatch(text):
+        raise ConfigError(
+            "bandwidth and latency are those of inline topologies without links, as "
+            f"'Ring(8)_Switch(16)'; {text!r} is none"
+        )
+    parts = _split(text)
+    columns = []
+    for what, values in (("bandwidth", bandwidth), ("latency", latency)):
+        found = [value.strip() for value in values.split(",")]
+        if len(found) not in {1, len(parts)}:
+            raise ConfigError(
+                f"{what}: one for all or one for each of {len(parts)} parts of {text!r}; found "
+                f"{len(found)}: {values!r}"
+            )
+        columns.append(found * len(parts) if len(found) == 1 else found)
+    for name, arguments in parts:
+        if not _linkless(arguments):
+            raise ConfigError(
+                f"{name}({', '.join(arguments)}) has links; give bandwidth and latency there or "
+                "apart, not both"
+            )
+    return "_".join(
+        f"{name}({', '.join([*arguments, one, other])})"
+        for (name, arguments), one, other in zip(parts, *columns, strict=True)
+    )
+
+
+def _split(text: str) -> list[tuple[str, list[str]]]:
+    """Return names and arguments of the parts of a product."""
+    return [
+        (name, [part.strip() for part in arguments.split(",")] if arguments.strip() else [])
+        for name, arguments in _PART.findall(text)
+    ]
+
+
+def _linkless(arguments: Sequence[str]) -> bool:
+    """Tell whether there are extents and nothing else."""
+    return bool(arguments) and all(_EXTENT.fullmatch(argument) for argument in arguments)
+
+
+def _how_to_write(parts: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """Say how the links of a whole product are given."""
+    whole = "_".join(
+        f"{name}({', '.join([*arguments, '50 GB/s', '500 ns'])})"
+        if _linkless(arguments)
+        else f"{name}({', '.join(arguments)})"
+        for name, arguments in parts
+    )
+    said = f"write for example '{whole}'"
+    if all(_linkless(arguments) for _, arguments in parts):
+        each = ",".join(["50GB/s"] * len(parts))
+        said += f", or give them apart: --bandwidth {each} --latency 500ns"
+    return said
 
 
 def _plain(name: str, arguments: list[str]) -> tuple[str, list[str]]:
@@ -84,18 +186,20 @@ def _plain(name: str, arguments: list[str]) -> tuple[str, list[str]]:
     extents = list(takewhile(lambda argument: argument.isdecimal(), arguments))
     if len(extents) > 1:
         arguments = ["x".join(extents), *arguments[len(extents) :]]
-    found = arguments[0].count("x") + 1
+    found = arguments[0].count("x") + 1 if arguments else 0
     if found != number and name in INLINE:
-        raise ConfigError(f"{name}{number}D has {number} extents, found {arguments[0]!r}")
+        raise ConfigError(f"{name}{number}D has {number} extents, found {''.join(arguments[:1])!r}")
     return name, arguments
 
 
-def read_inline(name: str, arguments: Sequence[str]) -> tuple[int, LinkKind]:
+def read_inline(
+    name: str, arguments: Sequence[str], what: str = "devices", most: int = MAX_DEVICES
+) -> tuple[int, LinkKind]:
     """Read the arguments (devices, bandwidth, latency) that most inline topologies take."""
-    _expect(name, arguments, "devices, bandwidth and latency", f"{name}(16, 50 GB/s, 500 ns)")
-    if not (arguments[0].isdecimal() and 1 <= int(arguments[0]) <= MAX_DEVICES):
+    _expect(name, arguments, f"{what}, bandwidth and latency", f"{name}(16, 50 GB/s, 500 ns)")
+    if not (arguments[0].isdecimal() and 1 <= int(arguments[0]) <= most):
         raise ConfigError(
-            f"{name}: the number of devices must be 1 to {MAX_DEVICES}, found {arguments[0]!r}"
+            f"{name}: the number of {what} must be 1 to {most}, found {arguments[0]!r}"
         )
     return int(arguments[0]), read_link(name, arguments[1:])
 
@@ -131,13 +235,13 @@ def _expect(name: str, arguments: Sequence[str], what: str, example: str) -> Non
         )
 
 
-def product_of(name: str, blocks: Sequence[tuple[str, int, LinkKind]]) -> Topology:
+def product_of(name: str, blocks: Blocks) -> Topology:
     """Join devices along every dimension of a grid by a copy of that dimension's block.
 
     Parameters
     ----------
     blocks
-        Name in `BLOCKS`, extent and link of every dimension, the innermost first.
+        One for every dimension.
     """
     shape = tuple(n for _, n, _ in blocks)
     n_devices = math.prod(shape)

@@ -10,8 +10,9 @@ these.
 protocol   latency                                       of the link's bandwidth
 =========  ============================================  ==========================
 Simple     the machine's own                             all
-LL128      1.9/3.4 of a hop in a node, 5.6 us more to    92 %; tree 7/9 (120/128)
-           start
+LL128      1.9/3.4 of a hop in a node, 5.6 us more to    92 %, of NVLink 3 at most
+           start                                         ``_LL128_MOST``; tree 7/9
+                                                         (120/128)
 LL         0.6/3.4 of a hop in a node, 1.8 us less to    50 %; tree 1/3.8; at most
            start                                         ``_LL_MOST`` in all
 =========  ============================================  ==========================
@@ -42,6 +43,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.errors import RidgelineError
 from ridgeline.network.algorithms.pipelines import double_tree_sent
 from ridgeline.network.rings import Channels, ring_channels
 from ridgeline.network.schedule import Loads, Phase, Schedule
@@ -66,6 +68,11 @@ _NVLS_TREE_MOST = {"nvlink4": (57.7, 45.5), "nvlink5": (96.0, 80.0)}
 _LL128_REACHED = {"nvlink2": 0.65}
 """nccl-tests on eight V100, 1 to 4 MiB (published with vTrain): 80 of 134 GB/s, and 60 of 85 on
 four; NCCL chooses by 0.92."""
+_LL128_CHANNELS = {"nvlink3": 12}  # rings of one node before each is doubled
+_LL128_MOST = {"broadcast": 18.8, "reduce": 12.0, "all-gather": 18.3, "reduce-scatter": 15.2,
+               "all-reduce": 16.9}  # fmt: skip
+"""GB/s a channel that NCCL 2.8 expects of LL128 (ll128MaxBwPerCh). Two machines of A100 took Simple
+for 16 MiB on 8 GPUs, as these constants say; those of 2.30.7 (20 GB/s) say LL128."""
 _LL_MOST = {  # llMaxBw, GB/s: one node, two nodes, more
     "nvlink2": (39.0, 39.0, 20.4),
     "nvlink3": (87.7, 22.5, 19.0),
@@ -73,7 +80,9 @@ _LL_MOST = {  # llMaxBw, GB/s: one node, two nodes, more
     "nvlink5": (282.0, 90.0, 70.0),
 }
 _CHANNELS = {"nvlink2": 12, "nvlink3": 24, "nvlink4": 24, "nvlink5": 24}  # of one node's rings
-_SLICE_BYTES = 2**20  # of a channel: two of eight steps of a buffer of 4 MiB; a chunk has two
+_SLICES = 2  # of a chunk
+_SLICE_BYTES = 2**20  # of a channel: two of eight steps of a buffer of 4 MiB
+_LEAST_SLICE_BYTES = 2**15  # a 32nd of it
 _RING_SHARE = (0.5, 0.92, 1.0)
 _TREE_SHARE = 0.92
 _TREE_LL, _TREE_LL128 = 1 / 3.8, (7 / 9, 120 / 128)
@@ -105,6 +114,57 @@ def choice(op: str, topology: Topology, ranks: Sequence[int], size_bytes: float)
     return min(found, key=lambda one: (one.expected_s, one.schedule.algorithm)).schedule
 
 
+class RingParts(NamedTuple):
+    """What a ring with the protocol Simple does, apart from how long it takes.
+
+    Attributes
+    ----------
+    slices
+        Sent by a rank one after the other: two a round, one where a chunk is too small for two.
+    wire_s
+        Time of all bytes on the links at full bandwidth.
+    copied_bytes
+        The part that comes last and is copied to its place.
+    buffered_bytes
+        Of the ring's buffers, all channels: two chunks.
+    full_slices
+        Whether a chunk of a channel fills two slices of the least size.
+    """
+
+    slices: int
+    wire_s: float
+    copied_bytes: float
+    buffered_bytes: float
+    full_slices: bool
+
+
+def ring_parts(op: str, topology: Topology, ranks: Sequence[int], size_bytes: float) -> RingParts:
+    """Return what a ring of these ranks does for a collective.
+
+    Raises
+    ------
+    RidgelineError
+        If there is no such ring, or two ranks have no route between them.
+    """
+    link = _fast_link(topology)
+    if op not in _PASSES or op in _WHOLE or len(ranks) < 2 or link is None:
+        raise RidgelineError(
+            f"the parts of a ring are those of all-reduce, reduce-scatter or all-gather on two "
+            f"ranks or more with NVLink; found {op!r} on {len(ranks)}"
+        )
+    machine = _Machine.of(topology, tuple(ranks), link)
+    n, channels = len(ranks), _CHANNELS[link]
+    rounds, part = _PASSES[op] * (n - 1), size_bytes / n
+    per_round = max(1, min(_SLICES, math.ceil(part / channels / _LEAST_SLICE_BYTES)))
+    return RingParts(
+        slices=rounds * per_round,
+        wire_s=rounds * part / machine.channels.bandwidth_bytes_per_s,
+        copied_bytes=part,
+        buffered_bytes=_SLICES * min(part, _SLICES * channels * _SLICE_BYTES),
+        full_slices=part >= _SLICES * channels * _LEAST_SLICE_BYTES,
+    )
+
+
 def candidates(
     op: str, topology: Topology, ranks: Sequence[int], size_bytes: float
 ) -> list[Schedule]:
@@ -128,7 +188,7 @@ class _Option(NamedTuple):
 def _options(op: str, topology: Topology, ranks: Sequence[int], size_bytes: float) -> list[_Option]:
     if op not in _PASSES or len(ranks) < 2:
         return []
-    link = next((name for name in _LL_MOST if name in topology.link_class), None)
+    link = _fast_link(topology)
     if link is None:
         return []
     machine = _Machine.of(topology, tuple(ranks), link)
@@ -138,6 +198,11 @@ def _options(op: str, topology: Topology, ranks: Sequence[int], size_bytes: floa
         if link in topology.in_switch and len(ranks) > 2 * machine.nodes:
             found.append(machine.in_switch(size_bytes))
     return found
+
+
+def _fast_link(topology: Topology) -> str | None:
+    """Return the generation of NVLink in a topology."""
+    return next((name for name in _LL_MOST if name in topology.link_class), None)
 
 
 @dataclass(frozen=True)
@@ -185,6 +250,7 @@ class _Machine:
             share = reached = min(share, self._ll_most())
         elif name == "ll128":
             reached = _LL128_REACHED.get(self.link, share)
+            share = min(share, self._ll128_most(op))
         sent = size_bytes if op in _WHOLE else passes * (n - 1) / n * size_bytes
         expected_s = latency_s + sent / (share * self.channels.bandwidth_bytes_per_s)
         if op not in _WHOLE:
@@ -293,6 +359,11 @@ class _Machine:
         """Share of the channels' bandwidth that LL reaches at most."""
         most = _LL_MOST[self.link][min(self.nodes, 3) - 1] * 1e9
         return most / self.channels.bandwidth_bytes_per_s
+
+    def _ll128_most(self, op: str) -> float:
+        """Share of the channels' bandwidth that NCCL expects of LL128 at most."""
+        channels = _LL128_CHANNELS.get(self.link, math.inf)
+        return channels * _LL128_MOST[op] * 1e9 / self.channels.bandwidth_bytes_per_s
 
     def _option(
         self,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from ridgeline.parallel.plan import Plan
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph
 
@@ -57,3 +58,22 @@ def gradient_buckets(
     if names:
         buckets.append(Bucket(tuple(names), size, ready))
     return tuple(buckets)
+
+
+def copied_bytes(plan: Plan, buckets: Mapping[str, tuple[Bucket, ...]]) -> float:
+    """Return what copies of all gradients into their buckets, and back, read and write.
+
+    Each copy reads every byte once and writes it once.
+    """
+    return 4.0 * _bytes(buckets) if plan.bucket_copies else 0.0
+
+
+def held_bytes(plan: Plan, buckets: Mapping[str, tuple[Bucket, ...]]) -> int:
+    """Return the memory of buckets that are copied into: all of them, or Horovod's one buffer."""
+    if not plan.bucket_copies:
+        return 0
+    return min(_bytes(buckets), round(plan.bucket)) if plan.cycle else _bytes(buckets)
+
+
+def _bytes(buckets: Mapping[str, tuple[Bucket, ...]]) -> int:
+    return sum(bucket.size_bytes for along in buckets.values() for bucket in along)

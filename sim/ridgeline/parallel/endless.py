@@ -33,10 +33,13 @@ def is_endless(schedule: str, stages: int) -> bool:
     return stages > 1 and not SCHEDULES[schedule].flushes
 
 
-def steady_orders(stages: int, micro_batches: int) -> Orders:
-    """Return a forward and a backward pass in turn, on every stage."""
-    order = [Slot(phase, i) for i in range(micro_batches) for phase in ("F", "B")]
-    return [order for _ in range(stages)]
+def steady_orders(counts: Sequence[int], micro_batches: int) -> Orders:
+    """Return a forward and a backward pass in turn, on every replica of every stage."""
+    return [
+        [Slot(phase, i) for i in range(replica, micro_batches, count) for phase in ("F", "B")]
+        for count in counts
+        for replica in range(count)
+    ]
 
 
 def period_before(tasks: Ints) -> Ints:
@@ -47,22 +50,25 @@ def period_before(tasks: Ints) -> Ints:
 
 
 def under_way(
-    schedule: str, stage: int, stages: int, graph: Graph, forward: Sequence[Sequence[MemoryEntry]]
+    schedule: str, depth: int, graph: Graph, forward: Sequence[Sequence[MemoryEntry]]
 ) -> Mapping[str, int]:
     """Return the bytes by kind that a stage holds of micro-batches under way when a period begins.
 
     Parameters
     ----------
+    depth
+        Micro-batches under way on the stage; as many as there are stages from it on, where all have
+        as many replicas.
     forward
         What each op of the forward pass of a micro-batch takes and gives back.
     """
     how = SCHEDULES[schedule]
-    others = how.in_flight(stage, stages, _MANY, 1) - 1
+    others = how.in_flight(0, depth, _MANY, 1) - 1
     left: Counter[str] = Counter()
     for entries in forward:
         for entry in entries:
             left[entry.kind] += others * (entry.start_bytes + entry.end_bytes)
-    older = how.weight_versions(stage, stages, _MANY, 1) - 1
+    older = how.weight_versions(0, depth, _MANY, 1) - 1
     left["weights"] += older * sum(graph.tensors[name].bytes for name in _met(graph))
     return left
 

@@ -367,7 +367,8 @@ class _Lowering:
         before = units.of_task[e.dep_index]
         if bool((units.size > 1).any()):
             n = len(self.lead)
-            pairs = np.unique(after * n + before)
+            pairs = np.sort(after * n + before)  # several times as fast here as np.unique
+            pairs = pairs[np.diff(pairs, prepend=-1) > 0]
             after, before = pairs // n, pairs % n
         else:
             order = np.argsort(after, kind="stable")

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
 
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.engine.program import Program
@@ -23,18 +26,21 @@ from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.draft import Draft, Subject, draft_of
+from ridgeline.parallel.endless import is_endless
 from ridgeline.parallel.host import Host
 from ridgeline.parallel.layout import copied_formats, with_copies
 from ridgeline.parallel.mesh import Mesh
-from ridgeline.parallel.partition import Cut, Partition, partition
+from ridgeline.parallel.partition import Cut, Partition, Shares, partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
+from ridgeline.parallel.replicas import counts_of
 from ridgeline.parallel.spread import slowest
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.sums import with_summing_products
-from ridgeline.parallel.team import COLLECTIVE, Writer
+from ridgeline.parallel.team import COLLECTIVE
 from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
+from ridgeline.parallel.writer import Writer
 from ridgeline.workload.graph import Graph, Op, Same
 
 __all__ = ["COLLECTIVE", "Lowered", "lower"]
@@ -105,6 +111,7 @@ def lower(
     builder, idle_s = ProgramBuilder(), 0.0 if plan.issue_ahead else plan.issue
     prices = Prices(cluster.device, slowest(plan.devices, plan.spread), idle_s)
     prices.add_to(builder)
+    fold = fold and not plan.replicas  # each replica has messages of its own
     wires = Wires(builder, topology, prices.accounts[cluster.device.far_memory], merge=fold)
     mesh = Mesh.of(plan)
     flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
@@ -125,7 +132,8 @@ def lower(
     n_parts = plan.pipeline * plan.chunks
     rates = peak_rates(cluster.device)
     times = [cost.spans(rates).time_s for cost in costs] if n_parts > 1 else []
-    cut = _cut(Same(local), tuple(times), n_parts, plan.cut)
+    shares = _shares(plan, wires, mesh) if plan.replicas else None
+    cut = _cut(Same(local), tuple(times), n_parts, plan.cut, shares)
 
     def write() -> Draft:
         return _written(builder, wires, mesh, plan, cut, sharded, cluster.device, fold=fold)
@@ -186,9 +194,27 @@ def _local(
 
 
 @lru_cache(maxsize=8)
-def _cut(key: Same, times: tuple[float, ...], n_stages: int, where: Cut) -> Partition:
+def _cut(
+    key: Same, times: tuple[float, ...], n_stages: int, where: Cut, shares: Shares | None
+) -> Partition:
     """Cut a graph into stages; the same graph with the same times is cut once."""
-    return partition(key.graph, times, n_stages, where)
+    return partition(key.graph, times, n_stages, where, shares)
+
+
+def _shares(plan: Plan, wires: Wires, mesh: Mesh) -> Shares:
+    """Price what replicas of unlike stages send, by the byte; a flush pays for sums once a step."""
+    counts = counts_of(plan.replicas)
+    sums = 1.0 if is_endless(plan.schedule, plan.pipeline) else 0.0
+    sync = [
+        sums * wires.time_s("all-reduce", mesh.groups(k, "data")[0], PROBE_BYTES) / PROBE_BYTES
+        for k in range(len(counts))
+    ]
+    ends = [(mesh.replica(k)[0], mesh.replica(k + 1)[0]) for k in range(len(counts) - 1)]
+    send = [
+        wires.time_s("send", np.array(pair), PROBE_BYTES) / PROBE_BYTES / min(few)
+        for pair, few in zip(ends, pairwise(counts), strict=True)
+    ]
+    return Shares(counts, tuple(sync), tuple(send))
 
 
 def _flops_per_byte(plan: Plan, cluster: Cluster, wires: Wires, mesh: Mesh) -> float:

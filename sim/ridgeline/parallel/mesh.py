@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +11,7 @@ import numpy.typing as npt
 
 from ridgeline.parallel.layers import kind_of, levels
 from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.replicas import counts_of
 
 Ranks = npt.NDArray[np.int64]
 
@@ -21,8 +24,9 @@ class Mesh:
     ----------
     order
         Names of the dimensions, the innermost first.
-    ranks
-        Rank at every place, with one axis for each dimension in that order.
+    stages
+        Of every stage the rank at each place, with one axis for each dimension in that order;
+        that of "pipeline" has length 1.
     expert
         Neighbours along "data" that share experts: dimension "expert" of a group; "beyond" goes
         over the ranks that have the same experts.
@@ -33,7 +37,7 @@ class Mesh:
     """
 
     order: tuple[str, ...]
-    ranks: Ranks
+    stages: tuple[Ranks, ...]
     expert: int = 1
     levels: tuple[int, ...] = ()
     _groups: dict[tuple[int, tuple[str, ...], int], Ranks] = field(default_factory=dict)
@@ -42,10 +46,25 @@ class Mesh:
     def of(cls, plan: Plan) -> Mesh:
         """Return the ranks of a plan."""
         order = tuple(plan.order.split("-"))
-        shape = [getattr(plan, name) for name in order]
-        ranks = np.arange(plan.devices).reshape(shape[::-1]).transpose()
         inside = levels(plan.layers, plan.tensor) if plan.layers else ()
-        return cls(order, ranks, plan.expert, inside)
+        shape = {name: int(getattr(plan, name)) for name in order}
+        if plan.replicas:
+            stages, first = [], 0
+            for count in counts_of(plan.replicas):
+                here = {**shape, "data": count, "pipeline": 1}
+                stages.append(first + _counted([here[name] for name in order]))
+                first += stages[-1].size
+        else:
+            ranks, axis = _counted([shape[name] for name in order]), order.index("pipeline")
+            stages = np.split(ranks, plan.pipeline, axis)
+        return cls(order, tuple(stages), plan.expert, inside)
+
+    def replica(self, stage: int, number: int | None = None) -> Ranks:
+        """Ranks of one replica of a stage, or of all: in the same order for every stage."""
+        ranks = self.stages[stage]
+        if number is not None:
+            ranks = np.take(ranks, number, axis=self.order.index("data"))
+        return ranks.ravel()
 
     def along(self, dimension: str) -> tuple[str, ...]:
         """Return the dimensions that the groups of a collective extend along.
@@ -74,11 +93,10 @@ class Mesh:
         return self._groups[key]
 
     def _grouped(self, stage: int, dimensions: tuple[str, ...]) -> Ranks:
-        at_stage = np.take(self.ranks, [stage], axis=self.order.index("pipeline"))
-        order = self.order
+        at_stage, order = self.stages[stage], self.order
         split: dict[str, dict[str, int]] = {}  # a dimension: its parts, innermost first
         if self.expert > 1 and "data" not in dimensions:  # neighbours along data share experts
-            beyond = self.ranks.shape[order.index("data")] // self.expert
+            beyond = at_stage.shape[order.index("data")] // self.expert
             split["data"] = {"expert": self.expert, "beyond": beyond}
         if self.levels and "tensor" not in dimensions:
             split["tensor"] = {f"tensor.{i}": size for i, size in enumerate(self.levels)}
@@ -96,4 +114,9 @@ class Mesh:
 
     def stage(self, stage: int) -> Ranks:
         """Ranks of a stage, ascending."""
-        return np.sort(np.take(self.ranks, stage, axis=self.order.index("pipeline")).ravel())
+        return np.sort(self.stages[stage].ravel())
+
+
+def _counted(shape: Sequence[int]) -> Ranks:
+    """Return ranks at all places, the first dimension numbering neighbours."""
+    return np.arange(math.prod(shape)).reshape(shape[::-1]).transpose()

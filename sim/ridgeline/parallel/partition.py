@@ -13,9 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.recompute_ops import once
-from ridgeline.parallel.stages import balance, layers, units
+from ridgeline.parallel.stages import Stage, Unit, balance, balance_given, layers, units
+from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 
 Cut = Literal["even", "layers", "ends"]
@@ -75,7 +78,32 @@ class Partition:
     ties: tuple[Tie, ...] = ()
 
 
-def partition(graph: Graph, time_s: Sequence[float], n_stages: int, cut: Cut = "even") -> Partition:
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Stages with different numbers of replicas, and what their network costs.
+
+    Attributes
+    ----------
+    replicas
+        [K] of every stage.
+    sync_s_per_byte
+        [K] time of a stage's replicas to make gradients equal, once for each micro-batch of one.
+    send_s_per_byte
+        [K - 1] time that a byte of each micro-batch takes between two stages.
+    """
+
+    replicas: tuple[int, ...]
+    sync_s_per_byte: tuple[float, ...]
+    send_s_per_byte: tuple[float, ...]
+
+
+def partition(
+    graph: Graph,
+    time_s: Sequence[float],
+    n_stages: int,
+    cut: Cut = "even",
+    shares: Shares | None = None,
+) -> Partition:
     """Cut a graph into stages.
 
     Parameters
@@ -84,11 +112,14 @@ def partition(graph: Graph, time_s: Sequence[float], n_stages: int, cut: Cut = "
         Of every op.
     cut
         Where (`Plan.cut`).
+    shares
+        Of stages with different numbers of replicas.
 
     Raises
     ------
     ConfigError
-        If there are more stages than places to cut.
+        If there are more stages than places to cut, or stages with different numbers of replicas
+        would share weights.
     """
     if n_stages == 1:
         return Partition((Part(graph),))
@@ -107,11 +138,47 @@ def partition(graph: Graph, time_s: Sequence[float], n_stages: int, cut: Cut = "
             field="plan.pipeline",
         )
     home = [0] * len(graph.ops)
-    for number, stage in enumerate(balance(weights, n_stages)):
+    for number, stage in enumerate(_balanced(graph, found, parts, weights, n_stages, cut, shares)):
         for part in parts[stage.first : stage.stop]:
             for i in part:
                 home[i] = number
-    return _Cutter(graph, home, n_stages).cut()
+    made = _Cutter(graph, home, n_stages).cut()
+    if shares is not None and made.ties:
+        both = ", ".join(str(k) for k in sorted(made.ties[0].gradients))
+        raise ConfigError(
+            f"{graph.name}: stages {both} share"
+            f" the weights {made.ties[0].weight!r}, whose gradients are not summed between stages"
+            " with different numbers of replicas",
+            field="plan.replicas",
+        )
+    return made
+
+
+def _balanced(
+    graph: Graph,
+    found: Sequence[Unit],
+    parts: Sequence[tuple[int, ...]],
+    weights: Sequence[float],
+    n_stages: int,
+    cut: Cut,
+    shares: Shares | None,
+) -> tuple[Stage, ...]:
+    if shares is None:
+        return balance(weights, n_stages)
+    if cut != "even":  # so many layers of every stage's replicas together
+        none = np.zeros((len(parts), n_stages))
+        return balance_given(weights, shares.replicas, send_s=none[:, 1:], sync_s=none)
+    gradients = weight_gradients(graph).values()
+    made = {name: graph.tensors[name].bytes for name in gradients}
+    summed = [
+        sum(made.get(name, 0) for i in unit.ops for name in graph.ops[i].outputs) for unit in found
+    ]
+    return balance_given(
+        weights,
+        shares.replicas,
+        send_s=np.outer([unit.send_bytes for unit in found], shares.send_s_per_byte),
+        sync_s=np.outer(summed, shares.sync_s_per_byte),
+    )
 
 
 def _repeats(op: Op) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import types
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from ridgeline import units, views
 from ridgeline.config import Strict, read_yaml
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.parallel.layers import LayerRule, parse_rules, settled
+from ridgeline.parallel.replicas import SCHEDULES_WITH_REPLICAS, counts_of, written_counts
 from ridgeline.parallel.schedules import SCHEDULES
 
 _SUGGESTED_BATCH = 32
@@ -75,6 +77,8 @@ class Plan(Strict):
     block by block while it computes with another (ring attention, `parallel.ring`)."""
     pipeline: int = Field(default=1, ge=1, le=10**6)
     """Stages that the layers are cut into."""
+    replicas: Annotated[str, BeforeValidator(written_counts)] = ""
+    """Replicas of every stage, where stages differ: ``9-5-1-1``; `data` and `pipeline` follow."""
     chunks: int = Field(default=1, ge=1, le=10**4)
     """Parts of the model on each stage, of an interleaved schedule."""
     expert: int = Field(default=1, ge=1, le=10**6)
@@ -85,9 +89,9 @@ class Plan(Strict):
     """fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed, int8-mixed or flex16+5; None: the model's."""
     optimizer: str | None = None
     """None: the model's own."""
-    schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble", "pipedream", "continuous"] = (
-        "1f1b"
-    )
+    schedule: Literal[
+        "1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-v", "pipedream", "continuous"
+    ] = "1f1b"
     """In which order the stages of a pipeline work; pipedream and continuous never flush, so that a
     step is one update's share of a stream, and weights are as old as their micro-batches."""
     cut: Literal["even", "layers", "ends"] = "even"
@@ -119,11 +123,20 @@ class Plan(Strict):
     that make them (Megatron-Core's gradient accumulation fusion)."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
+    contention: bool = False
+    """Whether ops that run beside collectives are slowed by what these take of the device's
+    multiprocessors and memory (`parallel.contention`)."""
     overlap_tensor: bool = False
     """Whether ops that need nothing of a collective between tensor-parallel ranks run while that
     goes on; else the next op waits for it, as in Megatron-LM's first versions."""
     bucket: Annotated[units.Bytes, BeforeValidator(_si_bytes)] = 25 * 2.0**20
     """Gradients are reduced in buckets of at least this size (PyTorch DDP: 25 MiB)."""
+    bucket_copies: bool = False
+    """Whether gradients are copied into their buckets and back (PyTorch DDP without
+    gradient_as_bucket_view, Horovod's fusion buffer); else they are made where they are reduced."""
+    cycle: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
+    """How often a coordinator looks for gradients that all ranks have (Horovod's cycle time): the
+    last of a step wait half as long, on average; 0: their reduction is issued behind them."""
     issue: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
     """Time of the host to issue one op of the forward or backward pass; 0: its ops are recorded or
     compiled (CUDA graphs, XLA), so that the host is never waited for."""
@@ -150,6 +163,8 @@ class Plan(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Plan:
+        if self.replicas:
+            self._check_replicas()
         if self.global_batch % self.data:
             lower = self.global_batch - self.global_batch % self.data
             near = f"{lower} or {lower + self.data}" if lower else str(self.data)
@@ -182,6 +197,45 @@ class Plan(Strict):
         self._check_schedule()
         return self
 
+    def _check_replicas(self) -> None:
+        counts = counts_of(self.replicas)
+        if self.data != 1 or self.pipeline not in {1, len(counts)}:
+            raise ValueError(
+                f"replicas={self.replicas} says how many devices share the samples of each of"
+                f" {len(counts)} stages; found data={self.data}, pipeline={self.pipeline}, which"
+                " are better left out"
+            )
+        object.__setattr__(self, "pipeline", len(counts))
+        if len(set(counts)) == 1:  # a plan like any other
+            object.__setattr__(self, "data", counts[0])
+            object.__setattr__(self, "replicas", "")
+            return
+        if self.schedule not in SCHEDULES_WITH_REPLICAS:
+            raise ValueError(
+                f"schedule={self.schedule} is not known for stages with different numbers of"
+                f" replicas; allowed: {', '.join(SCHEDULES_WITH_REPLICAS)}"
+            )
+        for name, without in (("expert", 1), ("sharding", 0), ("layers", "")):
+            if getattr(self, name) != without:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} is not modelled with stages that have different"
+                    f" numbers of replicas ({self.replicas})"
+                )
+        if not self.order.endswith("-pipeline"):
+            raise ValueError(
+                f"order {self.order!r}: stages with different numbers of replicas are numbered one"
+                " after the other; allowed: an order that ends in pipeline"
+            )
+        round_ = math.lcm(*counts) * self.micro_batch_size
+        if self.global_batch % round_:
+            below = self.global_batch - self.global_batch % round_
+            near = f"{below} or {below + round_}" if below else str(round_)
+            raise ValueError(
+                f"global_batch {self.global_batch} does not give every replica of {self.replicas}"
+                f" equally many micro-batches of {self.micro_batch_size}; the nearest that does:"
+                f" {near}"
+            )
+
     def _check_layers(self) -> None:
         if self.expert > 1:
             raise ValueError(f"expert={self.expert} is not modelled together with layers")
@@ -189,13 +243,15 @@ class Plan(Strict):
         object.__setattr__(self, "layers", text)
 
     def _check_schedule(self) -> None:
-        interleaved = self.schedule == "interleaved"
-        if interleaved and (self.pipeline < 2 or self.chunks < 2):
+        how = SCHEDULES[self.schedule]
+        if how.turns and self.chunks == 1:
+            object.__setattr__(self, "chunks", 2)
+        if how.interleaves and (self.pipeline < 2 or self.chunks < 2):
             raise ValueError(
-                "schedule=interleaved needs pipeline of at least 2 and chunks of at least 2, found "
-                f"pipeline={self.pipeline}, chunks={self.chunks}"
+                f"schedule={self.schedule} needs pipeline of at least 2 and chunks of at least 2,"
+                f" found pipeline={self.pipeline}, chunks={self.chunks}"
             )
-        if self.chunks > 1 and not interleaved:
+        if self.chunks > 1 and not how.interleaves:
             raise ValueError(
                 f"chunks={self.chunks} needs schedule=interleaved, found {self.schedule}"
             )
@@ -228,6 +284,8 @@ class Plan(Strict):
     @property
     def devices(self) -> int:
         """Number of devices that the plan uses."""
+        if self.replicas:
+            return sum(counts_of(self.replicas)) * self.tensor * self.context
         return self.data * self.tensor * self.context * self.pipeline
 
     @property

@@ -6,7 +6,7 @@ stage, or the slowest link between two, bounds the rate of a pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,7 +21,7 @@ from ridgeline.parallel.recompute_blocks import (
     forward_ops,
 )
 from ridgeline.units import show
-from ridgeline.workload.graph import Graph, Pass, Role
+from ridgeline.workload.graph import Graph, Op, Pass, Role
 
 Floats = npt.NDArray[np.float64]
 
@@ -83,30 +83,49 @@ class Room:
 def units(graph: Graph) -> tuple[Unit, ...]:
     """Return the parts of a graph between the places where a pipeline may cut it, in order.
 
-    An op of the backward pass or of the update is in the unit of the forward ops of its layer.
+    An op of the backward pass or of the update is in the unit of the forward ops of its layer; where
+    a layer runs several times, a gradient is in the unit of the op that it is the gradient of.
     """
     order, places = forward_ops(graph), set(cut_places(graph))
     ends = [at for at, i in enumerate(order) if i in places and at < len(order) - 1]
     ends.append(len(order) - 1)
-    home: dict[str, int] = {}
+    home: dict[str, list[int]] = {}  # units of a layer: several where it runs several times
+    unit_of: dict[str, int] = {}
     ops: list[list[int]] = [[] for _ in ends]
     unit = 0
     for at, i in enumerate(order):
         unit += at > ends[unit]
         ops[unit].append(i)
+        unit_of[graph.ops[i].name] = unit
         made = graph.tensors[graph.ops[i].outputs[0]] if graph.ops[i].outputs else None
         if made is None or made.role is not Role.WEIGHT_COPY:  # a copy is made wherever it is read
-            home.setdefault(graph.ops[i].layer, unit)
+            home.setdefault(graph.ops[i].layer, []).append(unit)
+    made_in: dict[str, int] = {}
     for i, op in enumerate(graph.ops):
         if op.pass_ is not Pass.FORWARD:
             if op.layer not in home:
                 raise RidgelineError(f"{op.name}: its layer {op.layer!r} has no forward op")
-            ops[home[op.layer]].append(i)
+            its = home[op.layer]
+            unit = its[0] if len(set(its)) == 1 else _unit_of(op, unit_of, made_in, its[0])
+            ops[unit].append(i)
+            made_in.update(dict.fromkeys(op.outputs, unit))
     crossing = crossing_bytes(graph)
     return tuple(
         Unit(tuple(sorted(part)), crossing[end] if end < len(order) - 1 else 0)
         for part, end in zip(ops, ends, strict=True)
     )
+
+
+def _unit_of(op: Op, forward: Mapping[str, int], made: Mapping[str, int], other: int) -> int:
+    """Return the unit of a backward op whose layer is in several.
+
+    It is that of the op that it is the gradient of (named so by `GradientBuilder.derive`); a sum of
+    gradients is where the last of them arrives, in the first unit.
+    """
+    named = forward.get(op.name.rpartition(f".{op.pass_}")[0])
+    if named is not None:
+        return named
+    return min((made[name] for name in op.inputs if name in made), default=other)
 
 
 def layers(graph: Graph, found: Sequence[Unit], *, ends: bool) -> list[tuple[int, ...]]:
@@ -243,18 +262,65 @@ def _partition(costs: Sequence[Floats], combine: np.ufunc) -> tuple[float, list[
     return float(best[n]), cuts[::-1]
 
 
+def balance_given(
+    time_s: Sequence[float],
+    replicas: Sequence[int],
+    *,
+    send_s: npt.ArrayLike,
+    sync_s: npt.ArrayLike,
+) -> tuple[Stage, ...]:
+    """Cut a chain of N layers into K stages with so many replicas each.
+
+    The recurrence of `balance_replicated` where the replicas are given: the slowest stage,
+    ``max(work, sync) / r``, or link is as fast as can be, and then the others even.
+
+    Parameters
+    ----------
+    time_s
+        [N] forward and backward time of every layer for one micro-batch.
+    replicas
+        [K] of every stage.
+    send_s
+        [N, K - 1] time that a cut behind each layer costs a micro-batch on each link.
+    sync_s
+        [N, K] time in which the replicas of each stage make the gradients of a layer equal.
+
+    Raises
+    ------
+    RidgelineError
+        If there are fewer layers than stages.
+    """
+    n, stages = len(time_s), len(replicas)
+    if not 1 <= stages <= n:
+        raise RidgelineError(f"{n} layers cannot be cut into {stages} stages")
+    work = _between(np.asarray(time_s, np.float64))
+    sync = np.asarray(sync_s, np.float64).reshape(n, stages)
+    send = np.zeros((n + 1, stages))  # behind the last stage nothing is sent
+    send[1:, :-1] = np.asarray(send_s, np.float64).reshape(n, stages - 1)
+    costs = []
+    for stage, count in enumerate(replicas):
+        cost = np.maximum(np.maximum(work, _between(sync[:, stage])) / count, send[:, stage])
+        cost[np.tril_indices(n + 1)] = np.inf
+        costs.append(cost)
+    least, _ = _partition(costs, np.maximum)
+    bound = least * (1 + _EQUAL)
+    _, cuts = _partition([np.where(c <= bound, c**2, np.inf) for c in costs], np.add)
+    return tuple(Stage(i, j, count) for (i, j), count in zip(pairwise(cuts), replicas, strict=True))
+
+
 def balance_replicated(
     time_s: Sequence[float],
     devices: int,
     *,
     send_s: Sequence[float],
     sync_s: npt.ArrayLike,
+    overlap: bool = True,
 ) -> tuple[tuple[Stage, ...], float]:
     """Cut a chain of N layers into stages and give each some of the devices.
 
     The recurrence of PipeDream: the best pipeline of layers 0:j on m devices is the best one of
     layers 0:i on m - r devices, a link, and layers i:j on r devices, which takes
-    ``max(work, sync) / r`` for a micro-batch; O(N^2 M^2).
+    ``max(work, sync) / r`` for a micro-batch, or the sum of both over r; O(N^2 M^2).
 
     Parameters
     ----------
@@ -264,6 +330,8 @@ def balance_replicated(
         [N] time to send what crosses a cut behind each layer, both ways together.
     sync_s
         [N, M] time in which r devices make the gradients of a layer equal, at [layer, r - 1].
+    overlap
+        Whether a stage works on micro-batches while gradients are made equal.
 
     Returns
     -------
@@ -276,7 +344,8 @@ def balance_replicated(
         raise RidgelineError(f"{n} layers cannot be put on {devices} devices")
     work = _between(np.asarray(time_s, np.float64))
     sync = np.asarray(sync_s, np.float64).reshape(n, devices)
-    shared = [np.maximum(work, _between(sync[:, r])) / (r + 1) for r in range(devices)]
+    both = np.maximum if overlap else np.add
+    shared = [both(work, _between(sync[:, r])) / (r + 1) for r in range(devices)]
     send = np.asarray(send_s, np.float64)
     none = np.zeros(n + 1, np.int64)
     best = [_Best(part[0].copy(), none.copy(), none.copy()) for part in shared]

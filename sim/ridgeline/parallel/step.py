@@ -8,32 +8,31 @@ block may wait for what has a higher number.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
-from ridgeline.engine.blocks import NOTHING, Block, lengths, port
-from ridgeline.engine.builder import Phase
+from ridgeline.engine.blocks import NOTHING, lengths
 from ridgeline.engine.program import Ints
-from ridgeline.parallel.buckets import Bucket, gradient_buckets
+from ridgeline.parallel.buckets import Bucket, copied_bytes, gradient_buckets, held_bytes
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.divide import Divided, roots
-from ridgeline.parallel.endless import is_endless, period_before, steady_orders, under_way
+from ridgeline.parallel.endless import is_endless, steady_orders, under_way
 from ridgeline.parallel.experts import expert_weights
 from ridgeline.parallel.labels import base
+from ridgeline.parallel.messages import Messages
 from ridgeline.parallel.offload import with_offload
-from ridgeline.parallel.partition import Partition, Receipt
+from ridgeline.parallel.partition import Partition
+from ridgeline.parallel.phases import as_played, phases_of, sends
 from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.schedules import SCHEDULES, SlotArrays, slot_arrays
-from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.parallel.replicas import counts_of, in_flight, replica_orders
+from ridgeline.parallel.schedules import PHASES, SCHEDULES, SlotArrays, slot_arrays
 from ridgeline.parallel.step_end import Ends
-from ridgeline.parallel.team import COLLECTIVE, Piece, Team, Writer
-from ridgeline.parallel.wires import Talk
-from ridgeline.parallel.zero import SHARD, with_sharding
+from ridgeline.parallel.team import Piece, Team
+from ridgeline.parallel.writer import Writer
+from ridgeline.parallel.zero import with_sharding
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Op, Pass, Role, Same
+from ridgeline.workload.graph import Graph, Role, Same
 from ridgeline.workload.liveness import MEMORY_KINDS, memory_entries
 
 _FINE = 100_000  # tasks up to which memory is followed op by op, not block by block
@@ -58,12 +57,27 @@ class Step:
         self.ends = Ends(plan, writer, cut)
         self.unlike = False
         self.endless = is_endless(plan.schedule, plan.pipeline)
+        self.messages = Messages(plan, writer, sharded, endless=self.endless)
+        self.counts = counts_of(plan.replicas)
+        self.rounds = self.endless and bool(self.counts)  # an update after each of a replica's own
         self.splits = plan.pipeline > 1 and SCHEDULES[plan.schedule].splits_backward
         n_tasks = sum(len(part.graph.ops) for part in cut.parts) * plan.micro_batches
         self.fine = n_tasks <= _FINE
-        self.teams = [
-            Team(self.builder, stage, self._members(stage, fold)) for stage in range(plan.pipeline)
-        ]
+        self.teams = self._teams(fold)
+
+    def _teams(self, fold: bool) -> list[Team]:
+        """Return what is simulated: a team a stage, or a replica of one where stages are unlike."""
+        if not self.counts:
+            stages = range(self.plan.pipeline)
+            return [Team(self.builder, stage, self._members(stage, fold)) for stage in stages]
+        return [
+            Team(
+                self.builder, stage, tuple((int(r),) for r in self.mesh.replica(stage, replica)),
+                replica, count,
+            )
+            for stage, count in enumerate(self.counts)
+            for replica in range(count)
+        ]  # fmt: skip
 
     def _members(self, stage: int, fold: bool) -> tuple[tuple[int, ...], ...]:
         """Return the ranks that each simulated rank of a stage stands for."""
@@ -94,13 +108,13 @@ class Step:
         slots = self._slots()
         played: list[Copies] = []
         number = self.builder.n_tasks
-        for team in self.teams:
+        for k, team in enumerate(self.teams):
             chunks = [self._blocks(team, chunk) for chunk in range(self.plan.chunks)]
             self._hold(team, chunks)
-            played.append(self._arrange(team, chunks, slots, number))
+            played.append(self._arrange(k, chunks, slots, number))
             sizes = lengths([piece.block for piece in played[-1].pieces])
             number += int(sizes[played[-1].order].sum())
-        messages = self._messages(played, number)
+        messages = self.messages.write(played, number)
         number += sum(len(first) for _, first, _ in messages)
         ends = self.ends.collect(played, number)
         if self.endless:  # sums of the period before, in order
@@ -116,7 +130,10 @@ class Step:
     def _slots(self) -> SlotArrays:
         plan = self.plan
         if self.endless:
-            return slot_arrays(steady_orders(plan.pipeline, plan.micro_batches))
+            counts = self.counts or (1,) * plan.pipeline
+            return slot_arrays(steady_orders(counts, plan.micro_batches))
+        if self.counts:
+            return slot_arrays(replica_orders(plan.schedule, self.counts, plan.micro_batches))
         name = plan.schedule if plan.pipeline > 1 or plan.schedule == "gpipe" else "1f1b"
         return slot_arrays(SCHEDULES[name](plan.pipeline, plan.micro_batches, plan.chunks))
 
@@ -124,29 +141,30 @@ class Step:
 
     def _blocks(self, team: Team, chunk: int) -> Blocks:
         """Write the blocks of one part of the model."""
-        number = chunk * self.plan.pipeline + team.stage
-        plan, part = self.plan, self.cut.parts[number]
+        plan = self.plan
+        number = SCHEDULES[plan.schedule].part(chunk, team.stage, plan.pipeline)
+        part = self.cut.parts[number]
         graph = with_offload(part.graph, plan.offload)
         holders = self._holders(graph)
-        graph = self._shared(graph, holders)
+        graph = self._shared(team.stage, graph, holders)
         if self.splits:
-            graph = _as_played(Same(graph))
+            graph = as_played(Same(graph))
         part = replace(part, graph=graph)
-        persist = plan.micro_batches > 1
+        persist = plan.micro_batches > team.replicas and not self.rounds
         kept = self._sent(number) if plan.keep_outputs else frozenset()
         memory = memory_entries(graph, gradients_persist=persist, kept=kept)
-        phases = _phases(graph, self.splits)
+        phases = phases_of(graph, self.splits)
         receipts = {
             FORWARD: [receipt for receipt in part.receipts if receipt.forward],
             BACKWARD: [receipt for receipt in part.receipts if not receipt.forward],
         }
-        buckets = self._buckets(graph, holders) if plan.sharding < 2 else {}
+        buckets = self._buckets(team.stage, graph, holders) if plan.sharding < 2 else {}
         ties = [tie for tie in self.cut.ties if number in tie.gradients]
         n_waits = len(ties) * len(team) + sum(
             len(list(team.of_groups(self.writer.groups(team, along)))) for along in buckets
         )
         gradients = frozenset(weight_gradients(graph).values()) if persist else frozenset()
-        once = [graph.ops[i].outputs for i in phases.get(BEGIN, ()) if _sends(graph.ops[i])]
+        once = [graph.ops[i].outputs for i in phases.get(BEGIN, ()) if sends(graph.ops[i])]
         pieces: dict[tuple[int, bool], Piece] = {}
         for phase, ops in phases.items():
             begun = once if phase == FORWARD else []
@@ -159,16 +177,18 @@ class Step:
                     ops,
                     memory,
                     receipts=came if later else [*came, *begun],
-                    gathered=self._gathered(receipts.get(phase, ())),
+                    gathered=self.messages.gathered(receipts.get(phase, ())),
                     waits=n_waits if phase == END else 0,
                     accumulated=gradients if later else (),
                     fine=self.fine,
                     together=phase in {BEGIN, END},
+                    moved_bytes=copied_bytes(plan, buckets) if phase == END else 0.0,
                 )
         held = Counter(memory.initial)
         if self.endless:
             forward = [memory.entries[i] for i in phases.get(FORWARD, ())]
-            held.update(under_way(plan.schedule, team.stage, plan.pipeline, graph, forward))
+            depth = in_flight(self.counts or (1,) * plan.pipeline, team.stage)
+            held.update(under_way(plan.schedule, depth, graph, forward))
         return Blocks(part, pieces, receipts, once, buckets, n_waits, held)
 
     def _sent(self, number: int) -> frozenset[str]:
@@ -195,22 +215,22 @@ class Step:
         found = {along: weights for along, weights in found.items() if weights}
         return {**found, "data": rest.difference(*found.values())}
 
-    def _replicas(self, along: str) -> int:
-        """Ranks that hold the same weights along a dimension."""
-        return int(self.mesh.groups(0, *self.mesh.along(along)).shape[1])
+    def _replicas(self, stage: int, along: str) -> int:
+        """Ranks of a stage that hold the same weights along a dimension."""
+        return int(self.mesh.groups(stage, *self.mesh.along(along)).shape[1])
 
-    def _shared(self, graph: Graph, holders: dict[str, frozenset[str]]) -> Graph:
+    def _shared(self, stage: int, graph: Graph, holders: dict[str, frozenset[str]]) -> Graph:
         """Let the ranks that hold the same weights share them, as the plan says."""
         for along, weights in holders.items():
             others = frozenset().union(*holders.values()) - weights
             graph = with_sharding(
-                graph, self.plan.sharding, self._replicas(along), self.plan.bucket,
+                graph, self.plan.sharding, self._replicas(stage, along), self.plan.bucket,
                 dimension=along, without=others,
             )  # fmt: skip
         return graph
 
     def _buckets(
-        self, graph: Graph, holders: dict[str, frozenset[str]]
+        self, stage: int, graph: Graph, holders: dict[str, frozenset[str]]
     ) -> dict[str, tuple[Bucket, ...]]:
         """Gradients to be reduced at the end, by the dimension whose ranks hold the weight."""
         of = {weight: along for along, weights in holders.items() for weight in weights}
@@ -221,7 +241,7 @@ class Step:
         found = {}
         for along in holders:
             others = frozenset(g for g, other in along_of.items() if other != along)
-            if self._replicas(along) > 1:
+            if self._replicas(stage, along) > 1:
                 found[along] = gradient_buckets(graph, self.plan.bucket, others)
         return {along: buckets for along, buckets in found.items() if buckets}
 
@@ -229,42 +249,25 @@ class Step:
         """Say what the ranks of a team hold from the beginning, of all chunks together."""
         for kind in MEMORY_KINDS:
             size = sum(blocks.held.get(kind, 0) for blocks in chunks)
-            reserved = round(self.plan.reserved) if kind == "workspace" else 0
+            if kind == "workspace":
+                held = sum(held_bytes(self.plan, blocks.buckets) for blocks in chunks)
+                size += held + round(self.plan.reserved)
             for rank in team.ranks:
-                self.builder.set_initial_memory(rank, kind, size + reserved)
-
-    def _gathered(self, receipts: Sequence[Receipt]) -> frozenset[str]:
-        """Tensors that the ranks of a stage have alike: each sends a part, which is gathered."""
-        if self.plan.tensor == 1:
-            return frozenset()
-        pieces = self.plan.pieces
-        names = (
-            name
-            for receipt in receipts
-            if pieces == "both" or (pieces == "forward" and receipt.forward)
-            for name in receipt.tensors
-        )
-        return frozenset(name for name in names if name not in self.sharded.divided)
+                self.builder.set_initial_memory(rank, kind, size)
 
     # Copies
 
-    def _arrange(self, team: Team, chunks: list[Blocks], slots: SlotArrays, number: int) -> Copies:
+    def _arrange(self, k: int, chunks: list[Blocks], slots: SlotArrays, number: int) -> Copies:
         """Put the blocks of a team in the order of the schedule, and number their tasks."""
+        team = self.teams[k]
         pieces: list[Piece] = []
         index = np.full((END + 1, len(chunks), 2), NOTHING, np.int64)
         for c, blocks in enumerate(chunks):
             for (kind, later), piece in blocks.pieces.items():
                 index[kind, c, int(later) :] = len(pieces)
                 pieces.append(piece)
-        of_stage = slice(int(slots.stage_ptr[team.stage]), int(slots.stage_ptr[team.stage + 1]))
-        once = np.arange(len(chunks))
-        phase = np.concatenate(
-            (np.full(len(once), BEGIN), slots.phase[of_stage], np.full(len(once), END))
-        ).astype(np.int64)
-        chunk = np.concatenate((once, slots.chunk[of_stage], once)).astype(np.int64)
-        zero = np.zeros(len(once), np.int64)
-        micro_batch = np.concatenate((zero, slots.micro_batch[of_stage], zero)).astype(np.int64)
-        order = index[phase, chunk, (micro_batch > 0).astype(np.int64)]
+        phase, chunk, micro_batch = self._in_order(k, slots)
+        order = index[phase, chunk, (micro_batch >= team.replicas).astype(np.int64)]
         there = order != NOTHING
         order, phase, chunk, micro_batch = (a[there] for a in (order, phase, chunk, micro_batch))
         sizes = lengths([piece.block for piece in pieces])[order]
@@ -278,6 +281,19 @@ class Step:
         for c, blocks in enumerate(chunks):
             self._connect_beginning(copies, c, blocks)
         return copies
+
+    def _in_order(self, k: int, slots: SlotArrays) -> tuple[Ints, Ints, Ints]:
+        """Return phase, chunk and micro-batch of what a team does, with beginnings and ends."""
+        at = slice(int(slots.stage_ptr[k]), int(slots.stage_ptr[k + 1]))
+        slot = np.stack((slots.phase[at], slots.chunk[at], slots.micro_batch[at])).astype(np.int64)
+        once = np.arange(self.plan.chunks)
+        begin, end = (np.stack((np.full(len(once), p), once, 0 * once)) for p in (BEGIN, END))
+        each = len(PHASES) - 1  # forward and backward
+        parts = np.split(slot, range(each, slot.shape[1], each), axis=1) if self.rounds else [slot]
+        phase, chunk, micro_batch = np.concatenate(
+            [piece for part in parts for piece in (begin, part, end)], axis=1
+        )
+        return phase, chunk, micro_batch
 
     def _connect_beginning(self, copies: Copies, chunk: int, blocks: Blocks) -> None:
         """Let the first forward block wait for what is gathered at the beginning of the step."""
@@ -295,105 +311,3 @@ class Step:
         )
         waits = max(blocks.n_waits for blocks in chunks)
         return len(team) * (most + 2) + waits
-
-    # Messages
-
-    def _messages(self, played: list[Copies], number: int) -> list[tuple[Block, Ints, Ints]]:
-        """Write the messages between stages: (block, first tasks, ports) of each kind."""
-        messages = []
-        for copies in played:
-            size = len(copies.team)
-            for chunk, blocks in enumerate(copies.chunks):
-                for phase, receipts in blocks.receipts.items():
-                    rows = copies.rows(phase, chunk)
-                    for q, receipt in enumerate(receipts):
-                        from_chunk, stage = divmod(receipt.source, self.plan.pipeline)
-                        source = played[stage]
-                        for r in range(size):
-                            made = [source.task(n, from_chunk, r) for n in receipt.tensors]
-                            ports = np.unique(np.stack(made, axis=1), axis=1)
-                            if self.endless:
-                                ports = period_before(ports)
-                            block = self._message(blocks, receipt, source.team, copies.team, r)
-                            first = number + np.arange(len(ports))
-                            messages.append((block, first, ports))
-                            came = period_before(first) if self.endless else first
-                            copies.ports[rows, (q + 1) * size + r] = came[copies.micro_batch[rows]]
-                            number += len(ports)
-        return messages
-
-    def _message(
-        self, blocks: Blocks, receipt: Receipt, source: Team, target: Team, r: int
-    ) -> Block:
-        """Write one task: what a rank sends to the one at its place in another stage."""
-        gathered = self._gathered([receipt])
-        size = sum(
-            blocks.part.graph.tensors[n].bytes / (self.plan.tensor if n in gathered else 1)
-            for n in receipt.tensors
-        )
-        pipeline = self.mesh.order.index("pipeline")
-        ends = [
-            np.take(self.mesh.ranks, team.stage, axis=pipeline).ravel() for team in (source, target)
-        ]
-        which = int(np.flatnonzero(ends[0] == source.members[r][0])[0])
-        if source.stage == target.stage:
-            row = self.builder.add_cost([Phase()])
-        else:
-            row = self.wires.message(ends[0], ends[1], which, size)
-        block = Block()
-        more = f" +{len(receipt.tensors) - 1}" if len(receipt.tensors) > 1 else ""
-        label = f"send {receipt.tensors[0]}{more}"
-        if source.stage != target.stage:
-            self.wires.talks[row, label] = Talk("send", size)
-        self.builder.add_to_block(
-            block,
-            COLLECTIVE,
-            label,
-            cost=row,
-            stream=source.stream(f"network-to-stage{target.stage}", r),
-            deps=[port(k) for k in range(len(receipt.tensors))],
-            multiplicity=source.multiplicity,
-        )
-        return block
-
-
-def _phases(graph: Graph, splits: bool) -> dict[int, list[int]]:
-    """Ops of a part by phase, in order.
-
-    Where the backward pass is split, what it reads of the gradients of weights is made in it.
-    """
-    phase_of = [END] * len(graph.ops)
-    read: set[str] = set()  # by the ops of the backward pass that follow
-    for i in reversed(range(len(graph.ops))):
-        op = graph.ops[i]
-        if op.pass_ is Pass.FORWARD:
-            phase_of[i] = BEGIN if _begins(op, graph) else FORWARD
-        elif op.pass_ is not Pass.UPDATE:
-            waits = splits and op.pass_ is Pass.WEIGHT_GRADIENT and read.isdisjoint(op.outputs)
-            phase_of[i] = WEIGHTS if waits else BACKWARD
-            if not waits:
-                read.update(op.inputs)
-    phases: dict[int, list[int]] = {p: [] for p in (BEGIN, FORWARD, BACKWARD, WEIGHTS, END)}
-    for i, phase in enumerate(phase_of):
-        phases[phase].append(i)
-    return {phase: ops for phase, ops in phases.items() if ops}
-
-
-@lru_cache(maxsize=64)
-def _as_played(same: Same) -> Graph:
-    """Put the gradients of weights behind the backward pass: so long does what they read live."""
-    graph = same.graph
-    order = [i for ops in _phases(graph, True).values() for i in ops]
-    return replace(graph, ops=tuple(graph.ops[i] for i in order))
-
-
-def _sends(op: Op) -> bool:
-    return op.kind in COLLECTIVES
-
-
-def _begins(op: Op, graph: Graph) -> bool:
-    """Whether an op of the forward pass makes or gathers weights: done once a step."""
-    if not op.outputs:
-        return False
-    made = graph.tensors[op.outputs[0]]
-    return made.role in {Role.WEIGHT, Role.WEIGHT_COPY} or made.name.endswith(SHARD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +15,10 @@ from ridgeline.parallel.copies import BACKWARD, END, WEIGHTS, Copies
 from ridgeline.parallel.endless import is_endless
 from ridgeline.parallel.partition import Partition, Tie
 from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.team import COLLECTIVE, Writer, stream_of
+from ridgeline.parallel.schedules import SCHEDULES
+from ridgeline.parallel.team import COLLECTIVE, Team, stream_of
 from ridgeline.parallel.wires import Talk
+from ridgeline.parallel.writer import Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,53 +50,85 @@ class Ends:
         """List the collectives of the gradients, and tell the updates what to wait for."""
         ends: list[End] = []
         waits: dict[tuple[int, int], list[int]] = {}
-        for copies in played:
+        for stage in range(self.plan.pipeline):
+            of_stage = [k for k, copies in enumerate(played) if copies.team.stage == stage]
             for chunk in reversed(range(self.plan.chunks)):
-                last = self._reduce(copies, chunk, ends, number)
-                waits[copies.team.stage, chunk] = last
+                self._reduce({k: played[k] for k in of_stage}, chunk, ends, number, waits)
         for tie in self.cut.ties:
             self._tie(tie, played, ends, number, waits)
         if is_endless(self.plan.schedule, self.plan.pipeline):
             return ends  # updates take what was summed in the period before
-        for (stage, chunk), tasks in waits.items():
-            copies = played[stage]
+        for (k, chunk), tasks in waits.items():
+            copies = played[k]
             rows = copies.rows(END, chunk)
-            for k, task in enumerate(tasks):
-                copies.ports[rows, len(copies.team) + k] = task
+            for place, task in enumerate(tasks):
+                copies.ports[rows, len(copies.team) + place] = task
         return ends
 
-    def _reduce(self, copies: Copies, chunk: int, ends: list[End], number: int) -> list[int]:
-        """Reduce the gradients of one part over its replicas; return the last collectives."""
-        blocks, team = copies.chunks[chunk], copies.team
-        if not blocks.buckets:
-            return []
+    def _reduce(
+        self,
+        played: dict[int, Copies],
+        chunk: int,
+        ends: list[End],
+        number: int,
+        waits: dict[tuple[int, int], list[int]],
+    ) -> None:
+        """Reduce the gradients of one part over its replicas; say what each team waits for."""
         op = "reduce-scatter" if self.plan.sharding else "all-reduce"
-        last = []
-        each = [
-            (along, groups, which, mine)
-            for along in blocks.buckets
-            for groups in [self.writer.groups(team, along)]
-            for which, mine in team.of_groups(groups)
-        ]
-        for along, groups, which, mine in each:
-            previous: list[int] = []
-            for bucket in blocks.buckets[along]:
-                row, schedule = self.wires.collective(
-                    op, groups, which, float(bucket.size_bytes), along
-                )
-                self.schedules.append(schedule)
-                label = f"{op} {bucket.tensors[0]}"
-                if len(bucket.tensors) > 1:
-                    label += f" +{len(bucket.tensors) - 1}"
-                self.wires.talks[row, label] = Talk(op, float(bucket.size_bytes))
-                ready = [self._ready(copies, chunk, r, bucket) for r in mine]
-                streams = tuple(team.stream(stream_of("data"), r) for r in mine)
-                many = max(1, team.multiplicity * len(mine) // groups.shape[1])
-                deps = tuple(dict.fromkeys([*ready, *previous]))
-                ends.append(End(label, row, streams, deps, many))
-                previous = [number + len(ends) - 1]
-            last += previous
-        return last
+        waits.update({(k, chunk): [] for k in played})
+        teams = [copies.team for copies in played.values()]
+        buckets = next(iter(played.values())).chunks[chunk].buckets
+        for along in buckets:
+            groups = self.writer.groups(teams[0], along)
+            found: dict[int, list[tuple[int, int]]] = {}
+            for k, copies in played.items():
+                for which, mine in copies.team.of_groups(groups):
+                    found.setdefault(which, []).extend((k, r) for r in mine)
+            for which, members in sorted(found.items()):
+                previous: list[int] = []
+                for bucket in buckets[along] * self._rounds(teams[0]):
+                    row, schedule = self.wires.collective(
+                        op, groups, which, float(bucket.size_bytes), along
+                    )
+                    self.schedules.append(schedule)
+                    label = f"{op} {bucket.tensors[0]}"
+                    if len(bucket.tensors) > 1:
+                        label += f" +{len(bucket.tensors) - 1}"
+                    self.wires.talks[row, label] = Talk(op, float(bucket.size_bytes))
+                    ready = [self._ready(played[k], chunk, r, bucket) for k, r in members]
+                    streams = tuple(played[k].team.stream(stream_of("data"), r) for k, r in members)
+                    many = max(1, teams[0].multiplicity * len(members) // groups.shape[1])
+                    if self.plan.cycle and bucket is buckets[along][-1]:
+                        ready = self._noticed(played, members, ready, ends, number)
+                    deps = tuple(dict.fromkeys([*ready, *previous]))
+                    ends.append(End(label, row, streams, deps, many))
+                    previous = [number + len(ends) - 1]
+                for k in dict.fromkeys(k for k, _ in members):
+                    waits[k, chunk] += previous
+
+    def _noticed(
+        self,
+        played: dict[int, Copies],
+        members: Sequence[tuple[int, int]],
+        ready: list[int],
+        ends: list[End],
+        number: int,
+    ) -> list[int]:
+        """Let the last gradients wait until the coordinator looks: half a cycle on average.
+
+        Those before are waited for beside the backward pass, or while others are reduced.
+        """
+        row = self.builder.add_cost([Phase(self.plan.cycle / 2)])
+        self.wires.dimension_of_row[row] = "data"
+        teams = [(played[k].team, r) for k, r in members]
+        streams = tuple(team.stream("coordinator", r) for team, r in teams)
+        ends.append(End("wait for cycle", row, streams, tuple(ready), teams[0][0].multiplicity))
+        return [number + len(ends) - 1]
+
+    def _rounds(self, team: Team) -> int:
+        """Return how many updates of a stage are played: replicas that take turns update apart."""
+        endless = is_endless(self.plan.schedule, self.plan.pipeline)
+        return self.plan.micro_batches // team.replicas if endless and self.plan.replicas else 1
 
     def _ready(self, copies: Copies, chunk: int, r: int, bucket: Bucket) -> int:
         """Return the task that completes a bucket, of the last micro-batch."""
@@ -102,7 +137,7 @@ class Ends:
             return copies.last(r, (BACKWARD, WEIGHTS), chunk)
         made = blocks.part.graph.ops[bucket.ready].outputs
         tensor = next(name for name in made if name in bucket.tensors)
-        return int(copies.task(tensor, chunk, r)[-1])
+        return int(copies.task(tensor, chunk, r)[copies.team.share(self.plan.micro_batches)][-1])
 
     def _tie(
         self,
@@ -113,12 +148,10 @@ class Ends:
         waits: dict[tuple[int, int], list[int]],
     ) -> None:
         """Add up the gradients of a weight that several stages hold."""
-        parts = [divmod(part, self.plan.pipeline) for part in sorted(tie.gradients)]
+        schedule, stages_ = SCHEDULES[self.plan.schedule], self.plan.pipeline
+        parts = [schedule.place(part, stages_) for part in sorted(tie.gradients)]
         stages = sorted({stage for _, stage in parts})
-        pipeline = self.mesh.order.index("pipeline")
-        groups = np.stack(
-            [np.take(self.mesh.ranks, stage, axis=pipeline).ravel() for stage in stages], axis=1
-        )
+        groups = np.stack([self.mesh.replica(stage) for stage in stages], axis=1)
         last = (BACKWARD, WEIGHTS)
         for r in range(len(played[0].team)):
             holders = [played[stage] for stage in stages]

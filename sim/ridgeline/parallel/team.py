@@ -1,35 +1,22 @@
 """Devices that are simulated together, and the blocks of tasks that they play.
 
 A team is the devices of one pipeline stage that go in lock step because every op is divided between
-them; where equal devices are simulated once, it is one simulated rank that stands for all of them.
-What a team does for one micro-batch is a block (`ridgeline.engine.blocks`): compute tasks one after
-the other, collectives beside them. Ports 0 ... R-1 of a block are the last compute tasks of the R
-ranks before it; R further ports for everything that it receives follow.
+them; where equal devices are simulated once, it is one simulated rank that stands for all of them,
+and where stages have unlike numbers of replicas, a replica.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ridgeline.engine.blocks import Block, port
+from ridgeline.engine.blocks import Block
 from ridgeline.engine.builder import ProgramBuilder
-from ridgeline.parallel.head_copies import NEIGHBOURS
-from ridgeline.parallel.held import block_entries
-from ridgeline.parallel.host import HOST, Host, Issuing
+from ridgeline.engine.program import Ints
 from ridgeline.parallel.layers import kind_of
-from ridgeline.parallel.mesh import Mesh, Ranks
-from ridgeline.parallel.offload import COPIES, Copying
-from ridgeline.parallel.prices import OpenRows
-from ridgeline.parallel.ring import HOP
-from ridgeline.parallel.shard import COLLECTIVES
-from ridgeline.parallel.sums import adds, casts, sum_bytes
-from ridgeline.parallel.wires import Talk, Wires
-from ridgeline.workload.graph import Graph, Op
-from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
-from ridgeline.workload.ops.shape import LAYOUT
+from ridgeline.parallel.mesh import Ranks
 
 COLLECTIVE = "collective"
 
@@ -50,6 +37,9 @@ class Team:
         Number of the pipeline stage.
     members
         For every simulated rank the real ones that it stands for, itself first.
+    replica, replicas
+        Which of so many replicas of the stage it is, whose turn is every so many micro-batches;
+        None: all replicas go in lock step, each with micro-batches of its own.
     ranks
         Numbers of the simulated ranks in the program.
     """
@@ -57,6 +47,8 @@ class Team:
     builder: ProgramBuilder
     stage: int
     members: tuple[tuple[int, ...], ...]
+    replica: int | None = None
+    replicas: int = 1
     ranks: list[int] = field(default_factory=list)
     _streams: dict[tuple[str, int], int] = field(default_factory=dict)
     _groups: dict[int, tuple[Ranks, list[tuple[int, list[int]]]]] = field(default_factory=dict)
@@ -66,6 +58,10 @@ class Team:
             self.ranks.append(self.builder.add_rank(len(members)))
         for r in range(len(self.members)):
             self.stream("compute", r)
+
+    def share(self, micro_batches: int) -> Ints:
+        """Return which micro-batches the team works on."""
+        return np.arange(self.replica or 0, micro_batches, self.replicas)
 
     def __len__(self) -> int:
         return len(self.members)
@@ -117,286 +113,3 @@ class Piece:
     block: Block
     made: dict[str, tuple[int, ...]]
     tail: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Writer:
-    """Writes blocks of a team.
-
-    Attributes
-    ----------
-    blocking
-        Dimensions of the plan whose collectives no op runs beside.
-    host
-        Issues the ops; None: is never waited for.
-    """
-
-    builder: ProgramBuilder
-    rows: OpenRows
-    wires: Wires
-    mesh: Mesh
-    blocking: frozenset[str]
-    host: Host | None = None
-
-    def write(
-        self,
-        team: Team,
-        graph: Graph,
-        ops: Sequence[int],
-        memory: MemoryPlan,
-        *,
-        receipts: Sequence[Sequence[str]] = (),
-        gathered: Collection[str] = (),
-        waits: int = 0,
-        accumulated: Collection[str] = (),
-        fine: bool = True,
-        together: bool = False,
-    ) -> Piece:
-        """Write what a team does with some ops of a graph.
-
-        Parameters
-        ----------
-        ops
-            Indices of the ops, in order.
-        memory
-            Of the whole graph, op by op.
-        receipts
-            Tensors that come by each group of ports.
-        gathered
-            Those of them that every rank has only a part of, and needs whole.
-        waits
-            Further ports that the first compute task waits for.
-        accumulated
-            Gradients that are added to what earlier micro-batches have made of them.
-        fine
-            Take and give back memory op by op; else for the whole block its fullest moment.
-        together
-            The host issues all of it at once, as frameworks do with updates.
-        """
-        block, size = Block(), len(team)
-        chain = [port(r) for r in range(size)]
-        made = self._received(block, team, graph, receipts, gathered)
-        before = tuple(port((len(receipts) + 1) * size + k) for k in range(waits))
-        inner: list[tuple[int, ...]] = []
-        entries = block_entries(memory, ops, fine)
-        issuing = None if together else self._issuing(block, team)
-        copying = Copying()
-        silent = COLLECTIVES | COPIES | {LAYOUT.name}
-        final = max((i for i in ops if graph.ops[i].kind not in silent), default=-1)
-        for i, changes in zip(ops, entries, strict=True):
-            op = graph.ops[i]
-            copying.come_to(op)
-            if op.kind in COPIES:
-                after = [*(made[name] for name in op.inputs if name in made), chain]
-                there = self._copy(block, team, op, graph, [*after, *copying.pending], changes)
-                made.update(dict.fromkeys(op.outputs, there))
-                copying.beside.append(there)
-                continue
-            if op.kind in COLLECTIVES:
-                sources = [made[name] for name in op.inputs if name in made] or [tuple(chain)]
-                blocks = kind_of(str(dict(op.attrs)["dimension"])) in self.blocking
-                if blocks or op.kind == HOP:  # which fills the buffer of the step before
-                    sources.append(tuple(chain))
-                sources += [(place,) * size for place in before]
-                there = self._collective_op(block, team, op, sources, changes)
-                made.update(dict.fromkeys(op.outputs, there))
-                if not op.outputs:
-                    inner.append(there)
-                if blocks:
-                    chain = list(there)
-                continue
-            issued = (
-                issuing.add(op.name, last=i == final)
-                if issuing and op.kind != LAYOUT.name  # which the library launches
-                else [()] * size
-            )
-            awaited = [made[name] for name in op.inputs if name in made]
-            awaited += [*inner, *copying.pending]
-            kept = [name for name in op.outputs if name in accumulated and not adds(op)]
-            row, label = self.rows.op(op, graph), ""
-            if kept and casts(op):
-                row = self.rows.moving(sum_bytes(op, graph, kept))
-                label, kept = f"{op.name}.accumulate", []
-            for r in range(size):
-                needs = {chain[r], *before, *(there[r] for there in awaited), *issued[r]}
-                chain[r] = self._compute(block, team, r, op, row, sorted(needs), changes, label)
-            before, inner, copying.pending = (), [], []
-            made.update(dict.fromkeys(op.outputs, tuple(chain)))
-            if kept:
-                self._accumulate(block, team, op, graph, kept, chain)
-                made.update(dict.fromkeys(kept, tuple(chain)))
-        if last := copying.end():
-            self._join(block, team, graph.ops[ops[-1]], last, chain)
-        return Piece(block, made, tuple(chain))
-
-    def _received(
-        self,
-        block: Block,
-        team: Team,
-        graph: Graph,
-        receipts: Sequence[Sequence[str]],
-        gathered: Collection[str],
-    ) -> dict[str, tuple[int, ...]]:
-        """Return where what a block receives comes from, by rank; gather what came in parts."""
-        made: dict[str, tuple[int, ...]] = {}
-        size = len(team)
-        for q, names in enumerate(receipts):
-            came = tuple(port((q + 1) * size + r) for r in range(size))
-            made.update(dict.fromkeys(names, came))
-            whole = [name for name in names if name in gathered]
-            if whole:
-                total = sum(graph.tensors[name].bytes for name in whole)
-                there = self._collective(
-                    block, team, "all-gather", "tensor", total, 1, f"gather {whole[0]}", [came]
-                )
-                made.update(dict.fromkeys(whole, there))
-        return made
-
-    def _issuing(self, block: Block, team: Team) -> Issuing | None:
-        """Begin to issue a block: at once, or when the device has nothing left to do."""
-        if self.host is None:
-            return None
-        ranks = range(len(team))
-        after = [(port(r),) if self.host.waits else () for r in ranks]
-        streams = [team.stream(HOST, r) for r in ranks]
-        return Issuing(self.host, block, streams, team.multiplicity, after)
-
-    def _compute(
-        self,
-        block: Block,
-        team: Team,
-        r: int,
-        op: Op,
-        row: int,
-        deps: Sequence[int],
-        changes: Iterable[MemoryEntry],
-        label: str = "",
-    ) -> int:
-        return self.builder.add_to_block(
-            block,
-            op.pass_.value,
-            label or op.name,
-            cost=row,
-            stream=team.stream("compute", r),
-            deps=deps,
-            multiplicity=team.multiplicity,
-            memory=[(team.ranks[r], *change) for change in changes],
-        )
-
-    def _collective_op(
-        self,
-        block: Block,
-        team: Team,
-        op: Op,
-        deps: Sequence[Sequence[int]],
-        changes: Iterable[MemoryEntry],
-    ) -> tuple[int, ...]:
-        """Add the collective that an op of a divided graph stands for."""
-        attrs = dict(op.attrs)
-        return self._collective(
-            block,
-            team,
-            op.kind,
-            str(attrs["dimension"]),
-            int(attrs["size_bytes"]),
-            int(attrs["repeat"]),
-            op.name,
-            deps,
-            changes,
-            int(attrs.get(NEIGHBOURS, 0)),
-        )
-
-    def _copy(
-        self,
-        block: Block,
-        team: Team,
-        op: Op,
-        graph: Graph,
-        deps: Sequence[Sequence[int]],
-        changes: Iterable[MemoryEntry],
-    ) -> tuple[int, ...]:
-        """Add a copy to the host or back: each device has one engine for both."""
-        size_bytes = float(graph.tensors[op.inputs[0]].bytes)
-        places = []
-        for r, members in enumerate(team.members):
-            row = self.wires.copy(members[0], size_bytes, out=op.kind == "offload")
-            self.wires.talks[row, op.name] = Talk("copy", size_bytes)
-            place = self.builder.add_to_block(
-                block,
-                COLLECTIVE,
-                op.name,
-                cost=row,
-                stream=team.stream("copy", r),
-                deps=tuple(dict.fromkeys(before[r] for before in deps)),
-                multiplicity=team.multiplicity,
-                memory=[(team.ranks[r], *change) for change in changes],
-            )
-            places.append(place)
-        return tuple(places)
-
-    def _join(
-        self, block: Block, team: Team, op: Op, copies: list[tuple[int, ...]], chain: list[int]
-    ) -> None:
-        """Let what follows the block wait for copies that its last layer has begun."""
-        row = self.rows.nothing()
-        for r in range(len(team)):
-            needs = sorted({chain[r], *(there[r] for there in copies)})
-            chain[r] = self._compute(block, team, r, op, row, needs, (), "copies end")
-
-    def _accumulate(
-        self, block: Block, team: Team, op: Op, graph: Graph, kept: list[str], chain: list[int]
-    ) -> None:
-        """Add gradients to those of the micro-batches before."""
-        row = self.rows.moving(sum_bytes(op, graph, kept))
-        for r in range(len(team)):
-            chain[r] = self._compute(
-                block, team, r, op, row, (chain[r],), (), f"{op.name}.accumulate"
-            )
-
-    def _collective(
-        self,
-        block: Block,
-        team: Team,
-        op: str,
-        dimension: str,
-        size_bytes: int,
-        repeat: int,
-        label: str,
-        deps: Sequence[Sequence[int]],
-        changes: Iterable[MemoryEntry] = (),
-        neighbours: int = 0,
-    ) -> tuple[int, ...]:
-        """Add a collective of each group of a team's devices; return its place for every rank.
-
-        Parameters
-        ----------
-        deps
-            Places that it waits for, each by rank.
-        neighbours
-            Size of the parts of each group that it goes on in; 0: the whole group.
-        """
-        groups = self.groups(team, dimension, neighbours)
-        places = [0] * len(team)
-        for which, mine in team.of_groups(groups):
-            row, _ = self.wires.collective(op, groups, which, float(size_bytes), dimension, repeat)
-            self.wires.talks[row, label] = Talk(op, float(size_bytes) * repeat)
-            streams = [team.stream(stream_of(dimension), r) for r in mine]
-            alone = len(streams) == 1
-            place = self.builder.add_to_block(
-                block,
-                COLLECTIVE,
-                label,
-                cost=row,
-                stream=streams[0] if alone else -1,
-                group=-1 if alone else self.builder.add_group(streams),
-                deps=tuple(dict.fromkeys(before[r] for before in deps for r in mine)),
-                multiplicity=max(1, team.multiplicity * len(mine) // groups.shape[1]),
-                memory=[(team.ranks[r], *change) for r in mine for change in changes],
-            )
-            for r in mine:
-                places[r] = place
-        return tuple(places)
-
-    def groups(self, team: Team, dimension: str, neighbours: int = 0) -> Ranks:
-        """Return the groups of a team's stage along a dimension of the plan, or parts of them."""
-        return self.mesh.groups(team.stage, *self.mesh.along(dimension), neighbours=neighbours)

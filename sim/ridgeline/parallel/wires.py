@@ -21,7 +21,7 @@ from ridgeline.engine.builder import Phase, ProgramBuilder
 from ridgeline.network.schedule import Loads, Schedule, closed_form_time_s
 from ridgeline.network.schedule import Phase as Rounds
 from ridgeline.network.topology import Floats, Topology
-from ridgeline.parallel.chosen import best_schedule, schedule_of
+from ridgeline.parallel.chosen import schedule_of
 from ridgeline.parallel.layers import kind_of
 from ridgeline.parallel.mesh import Ranks
 from ridgeline.parallel.offload import way_to_host
@@ -183,8 +183,11 @@ class Wires:
         return row
 
     def time_s(self, op: str, group: Ranks, size_bytes: float) -> float:
-        """Return the seconds of a collective of one group that has the network to itself."""
-        schedule = best_schedule(op, self.topology, tuple(group.tolist()), size_bytes)
+        """Return the seconds of a collective of one group that has the network to itself.
+
+        "send" is a message from the first of two ranks to the second.
+        """
+        schedule = schedule_of(op, self.topology, group, size_bytes)
         return closed_form_time_s(schedule, self.topology)
 
     def together_s(self, op: str, groups: Ranks, size_bytes: float) -> tuple[float, float]:

@@ -22,6 +22,7 @@ EXPOSED = "exposed communication"
 _KINDS = (("tensor",), ("context",), ("expert",), ("data", "beyond"), ("pipeline",), ("host",))
 BUBBLE = "bubble"
 ISSUING = "host issue"
+CONTENTION = "collectives beside"
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,16 @@ class TimeAccount:
     limits_s: dict[str, float]
 
 
-def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAccount:
+def time_account(
+    lowered: Lowered, timeline: Timeline, device: Device, *, contention: bool = False
+) -> TimeAccount:
     """Split the step time of the rank that finishes last.
 
     A compute op's time is its arithmetic and launch (``compute``) and what memory adds to that
     (``memory_stall``); updates are ``optimizer`` altogether. When the compute stream is idle, the
     time is ``exposed_communication`` while the rank's network stream is busy; else it is counted as
-    launch while the host issues ops, else ``bubble``.
+    launch while the host issues ops, else ``bubble``. With `contention`, by which collectives
+    slow ops (`Plan.contention`), the time that this adds counts as ``memory_stall``.
     """
     program = lowered.program
     rank = critical_rank(timeline)
@@ -76,6 +80,10 @@ def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAc
         limits.setdefault(_limiting(cost, spans), []).append(count * duration)
 
     busy = union(timeline.start_s[mine], timeline.end_s[mine])
+    if contention:  # what collectives take of the engines and the memory: waiting, for either
+        slowed = math.fsum(timeline.durations_s[mine]) - math.fsum([*compute, *stall, *optimizer])
+        stall.append(max(slowed, 0.0))
+        limits[CONTENTION] = [max(slowed, 0.0)]
     network = union(*_collective_intervals(timeline, rank))
     idle = total - math.fsum(busy[:, 1] - busy[:, 0])
     exposed = math.fsum(network[:, 1] - network[:, 0]) - overlap(busy, network)

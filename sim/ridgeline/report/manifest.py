@@ -25,12 +25,13 @@ FLOP_DEFINITION = (
 )
 
 
+_CONTENTION = "slow-down of compute by overlapping communication"
 _CLOCKS = "clocks under power limits"
 NOT_MODELLED = (
     "input pipeline",
     "accuracy",
     "capacity of caches nearer than the last",
-    "slow-down of compute by overlapping communication",
+    _CONTENTION,
     _CLOCKS,
 )
 
@@ -85,7 +86,10 @@ def manifest(
         "energy_scope": "devices in use and the links between them; host and cooling left out",
         "scaling": "single point",
         "not_modelled": [
-            what for what in NOT_MODELLED if device.power_limit is None or what != _CLOCKS
+            what
+            for what in NOT_MODELLED
+            if (device.power_limit is None or what != _CLOCKS)
+            and not (plan.contention and what == _CONTENTION)
         ]
         + list(device.unpriced),
         "io_modelled": False,

@@ -242,8 +242,9 @@ def _point(
     alone = None if strategy == "hybrid" else strategy
     try:
         found = search(
-            model, cluster, devices, batch, precision=precision, limit=limit, alone=alone
-        )
+            model, cluster, devices, batch,
+            precision=precision, limit=limit, alone=alone, advise=False,
+        )  # fmt: skip
         if not found.n_plans:
             reason = (
                 f"no plan divides the network and a batch of {batch} over {devices} devices by"

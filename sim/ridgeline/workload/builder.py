@@ -160,6 +160,10 @@ class GraphBuilder:
             self._casts[tensor, format_] = copy
         return self._casts[tensor, format_]
 
+    def widened(self, tensor: str, layer: str) -> str:
+        """Return what softmax and norms read: the tensor, in fp32 where the precision widens."""
+        return self.cast(tensor, MASTER, layer) if self.numerics.widens else tensor
+
     def quantise(self, tensor: str, layer: str) -> str:
         """Return the tensor in the narrow format of matrix products, with a scale of its own."""
         assert self.numerics.narrow is not None
@@ -365,9 +369,14 @@ def _cast_gradient(g: GradientBuilder, op: Op) -> None:
 
 
 def _add_gradient(g: GradientBuilder, op: Op) -> None:
+    dy = g.gradient(op.outputs[0])
     for x in op.inputs:
-        if g.wants(x):
-            g.give(x, g.gradient(op.outputs[0]), op.layer)
+        if not g.wants(x):
+            continue
+        if precisions.same_in_memory(g.format(dy), g.format(x)):
+            g.give(x, dy, op.layer)
+        else:  # of a sum of two formats
+            g.derive(CAST, op, (x,), (dy,), flops=CAST.gradient.of(g.elements(x)))
 
 
 # The kinds that the builders themselves emit.

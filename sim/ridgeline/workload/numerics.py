@@ -30,6 +30,12 @@ reads rows of the fp32 table and gives them in the compute format.
 "tf32" is stored as fp32 in 4 bytes; the name says that tensor cores may round it when they
 multiply. The first input of a contraction has the format that it multiplies in.
 
+**fp16-autocast, bf16-autocast** widen as torch.amp does: lookups stay in fp32; softmax, layer norm
+and group norm (not batch and instance norm) cast what they read to fp32 and give fp32; sums of both
+formats are fp32 (PyTorch, "Automatic Mixed Precision package", ops that autocast to float32 and ops
+that promote to the widest type). So a residual stream is fp32 from its embedding on. Programs that
+convert the network itself (apex O2, Megatron) are "mixed".
+
 **Narrow products.** "fp8-mixed" and "int8-mixed" are bf16-mixed but for the matrix products with
 weights whose three sizes are multiples of 16: their operands are quantised to 8 bits, their results
 are bf16. Convolutions, attention scores and recurrences stay in bf16. Quantising reads a tensor,
@@ -95,6 +101,8 @@ class Numerics:
         Format of weights and optimizer state.
     narrow
         Formats of the operands of matrix products, if they are not in `compute`.
+    widens
+        Whether lookups, softmax and layer norm give `master` rather than their input's format.
     """
 
     name: str
@@ -102,6 +110,7 @@ class Numerics:
     loss_scale: float | None = None
     master: str = MASTER
     narrow: Narrow | None = None
+    widens: bool = False
 
     @property
     def delivered(self) -> str:
@@ -118,6 +127,8 @@ PRECISIONS: Mapping[str, Numerics] = MappingProxyType(
             # 2**16 is where torch.amp.GradScaler starts; the value changes no cost.
             Numerics("fp16-mixed", "fp16", loss_scale=65536.0),
             Numerics("bf16-mixed", "bf16"),
+            Numerics("fp16-autocast", "fp16", loss_scale=65536.0, widens=True),
+            Numerics("bf16-autocast", "bf16", widens=True),
             Numerics("fp8-mixed", "bf16", narrow=Narrow("fp8-e4m3", "fp8-e5m2", reads=1)),
             Numerics("int8-mixed", "bf16", narrow=Narrow("int8", "int8", reads=2)),
             Numerics("flex16+5", "flex16+5", master="flex16+5"),

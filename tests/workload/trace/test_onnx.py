@@ -290,6 +290,7 @@ def made_up(values, name="val_1"):
     return numpy_helper.from_array(np.asarray(values, np.float32), name)
 
 
+@pytest.mark.filterwarnings("ignore::ridgeline.workload.trace.network.TraceWarning")
 @pytest.mark.parametrize(
     ("values", "parameters"),
     [

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.workload.execution import COLLECTIVES, FORMATS, Execution, TaskKind
-from ridgeline.workload.trace import chakra, chakra_writer
+from ridgeline.workload.trace import chakra, chakra_files, chakra_writer
 from ridgeline.workload.trace import chakra_wire as wire
 from trace_files import HEAD, node
 
@@ -135,7 +135,7 @@ def executions(draw):
 def _write(execution, folder):
     for index, rank in enumerate(execution.ranks.tolist()):
         (folder / f"x.{rank}.et").write_bytes(chakra_writer.rank_bytes(execution, index))
-    (folder / f"x{chakra.GROUPS_SUFFIX}").write_text(chakra_writer.groups_text(execution))
+    (folder / f"x{chakra_files.GROUPS_SUFFIX}").write_text(chakra_writer.groups_text(execution))
     return folder / "x.0.et"
 
 
@@ -172,12 +172,12 @@ def test_the_compiled_reader_reads_what_an_obvious_one_does(execution):
         read, problem, _ = wire.parse(np.frombuffer(raw, np.uint8), np.array([len(raw)]))
         assert problem == 0
         for i, one in enumerate(plain_nodes(raw)):
-            assert read.nodes[i, wire.ID] == one["id"]
-            assert read.nodes[i, wire.TYPE] == one["type"]
+            assert read.nodes[wire.ID, i] == one["id"]
+            assert read.nodes[wire.TYPE, i] == one["type"]
             assert read.deps[read.dep_ptr[i] : read.dep_ptr[i + 1]].tolist() == one["deps"]
             for name, value in one["attr"].items():
                 if name in wire.NUMBERS and name != "comm_tag":
-                    assert read.numbers[i, wire.NUMBERS.index(name)] == float(value)
+                    assert read.numbers[wire.NUMBERS.index(name), i] == float(value)
 
 
 def _file(folder, *nodes, rank=0):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Fabric
-from ridgeline.network.inline import INLINE, read_inline
+from ridgeline.network.inline import BLOCKS, DIMENSIONS, INLINE, Blocks, read_inline
 from ridgeline.network.topology import DEVICE, FABRICS, Drawing, LinkKind, Topology
 
 
@@ -119,26 +119,45 @@ def k_ary_fat_tree(arguments: Sequence[str]) -> Topology:
 
     k³/4 hosts, 5k²/4 switches and (k/2)² shortest paths between hosts of different pods.
     """
-    k, link = read_inline("FatTree", arguments)
-    if k % 2 or k > 62:
-        raise ConfigError(f"FatTree: k must be even and at most 62, found {k}")
-    half = k // 2
+    ((_, n, link),) = fat_tree_dimension(arguments)
     drawing = Drawing()
-    hosts = [drawing.vertex(f"host{i}", DEVICE) for i in range(k * half * half)]
-    edges, aggregations = (
-        [[drawing.vertex(f"pod{p}.{name}{i}", "switch") for i in range(half)] for p in range(k)]
-        for name in ("edge", "aggregation")
-    )
-    cores = [drawing.vertex(f"core{i}", "switch") for i in range(half * half)]
-    for pod in range(k):
-        for i in range(half):
-            for j in range(half):
-                drawing.join(hosts[(pod * half + i) * half + j], edges[pod][i], link)
-                drawing.join(edges[pod][i], aggregations[pod][j], link)
-                drawing.join(aggregations[pod][i], cores[i * half + j], link)
+    hosts = [drawing.vertex(f"host{i}", DEVICE) for i in range(n)]
+    across = fat_tree_block(drawing, hosts, link)
     return drawing.finish(
         f"FatTree({', '.join(arguments)})",
         hosts,
         single_channel=True,
-        bisection_bytes_per_s=len(hosts) / 2 * link.bandwidth_bytes_per_s,
+        bisection_bytes_per_s=across * link.bandwidth_bytes_per_s,
     )
+
+
+@DIMENSIONS.register("FatTree")
+def fat_tree_dimension(arguments: Sequence[str]) -> Blocks:
+    """Read k; the extent is that of the hosts."""
+    k, link = read_inline("FatTree", arguments, what="ports (k)", most=62)
+    if k % 2:
+        raise ConfigError(f"FatTree: k must be even and at most 62, found {k}")
+    return [("FatTree", k**3 // 4, link)]
+
+
+@BLOCKS.register("FatTree")
+def fat_tree_block(drawing: Drawing, members: Sequence[int], link: LinkKind) -> float:
+    """Join k³/4 vertices by a k-ary fat tree."""
+    k = round((4 * len(members)) ** (1 / 3))
+    half = k // 2
+    first = f"tree{len(drawing.names)}." if len(drawing.names) > len(members) else ""
+    edges, aggregations = (
+        [
+            [drawing.vertex(f"{first}pod{p}.{name}{i}", "switch") for i in range(half)]
+            for p in range(k)
+        ]
+        for name in ("edge", "aggregation")
+    )
+    cores = [drawing.vertex(f"{first}core{i}", "switch") for i in range(half * half)]
+    for pod in range(k):
+        for i in range(half):
+            for j in range(half):
+                drawing.join(members[(pod * half + i) * half + j], edges[pod][i], link)
+                drawing.join(edges[pod][i], aggregations[pod][j], link)
+                drawing.join(aggregations[pod][i], cores[i * half + j], link)
+    return len(members) // 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from ridgeline.network.inline import BLOCKS, INLINE, product_of, read_inline
-from ridgeline.network.topology import Drawing, LinkKind, Topology
+from ridgeline.network.inline import BLOCKS, Blocks, dimensions, read_inline
+from ridgeline.network.topology import Drawing, LinkKind
 
 
 @BLOCKS.register("FullyConnected")
@@ -18,8 +18,7 @@ def fully_connected_block(drawing: Drawing, members: Sequence[int], link: LinkKi
     return half * (len(members) - half)
 
 
-@INLINE.register("FullyConnected")
-def fully_connected(arguments: Sequence[str]) -> Topology:
-    """Make a complete graph."""
-    n, link = read_inline("FullyConnected", arguments)
-    return product_of(f"FullyConnected({', '.join(arguments)})", [("FullyConnected", n, link)])
+@dimensions("FullyConnected")
+def fully_connected(arguments: Sequence[str]) -> Blocks:
+    """Read the one dimension of a complete graph."""
+    return [("FullyConnected", *read_inline("FullyConnected", arguments))]

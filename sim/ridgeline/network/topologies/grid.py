@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ridgeline.errors import ConfigError
-from ridgeline.network.inline import BLOCKS, INLINE, product_of, read_inline, read_shape
-from ridgeline.network.topology import Drawing, LinkKind, Topology
+from ridgeline.network.inline import BLOCKS, Blocks, dimensions, read_inline, read_shape
+from ridgeline.network.topology import Drawing, LinkKind
 
 
 @BLOCKS.register("Line")
@@ -22,33 +21,37 @@ def line_block(drawing: Drawing, members: Sequence[int], link: LinkKind) -> floa
     return min(1, len(members) - 1)
 
 
-def _grid(name: str, block: str, arguments: Sequence[str]) -> Topology:
-    shape, link = read_shape(name, arguments)
-    return product_of(f"{name}({', '.join(arguments)})", [(block, n, link) for n in shape])
+@dimensions("Line")
+def line(arguments: Sequence[str]) -> Blocks:
+    """Read the one dimension of a line."""
+    return [("Line", *read_inline("Line", arguments))]
 
 
-@INLINE.register("Mesh")
-def mesh(arguments: Sequence[str]) -> Topology:
-    """Make a mesh of some dimensions, as on a wafer."""
+@dimensions("Mesh")
+def mesh(arguments: Sequence[str]) -> Blocks:
+    """Read the lines of a mesh of some dimensions, as on a wafer."""
     return _grid("Mesh", "Line", arguments)
 
 
-@INLINE.register("Torus")
-def torus(arguments: Sequence[str]) -> Topology:
-    """Make a torus of some dimensions."""
+@dimensions("Torus")
+def torus(arguments: Sequence[str]) -> Blocks:
+    """Read the rings of a torus of some dimensions."""
     return _grid("Torus", "Ring", arguments)
 
 
-@INLINE.register("HyperX")
-def hyperx(arguments: Sequence[str]) -> Topology:
-    """Make a HyperX: any two devices that differ in one coordinate are linked."""
+@dimensions("HyperX")
+def hyperx(arguments: Sequence[str]) -> Blocks:
+    """Read a HyperX: any two devices that differ in one coordinate are linked."""
     return _grid("HyperX", "FullyConnected", arguments)
 
 
-@INLINE.register("Hypercube")
-def hypercube(arguments: Sequence[str]) -> Topology:
-    """Make a hypercube of 2^d devices; the first argument is d."""
-    d, link = read_inline("Hypercube", arguments)
-    if d > 16:
-        raise ConfigError(f"Hypercube: the dimension must be 1 to 16, found {d}")
-    return product_of(f"Hypercube({', '.join(arguments)})", [("Ring", 2, link)] * d)
+@dimensions("Hypercube")
+def hypercube(arguments: Sequence[str]) -> Blocks:
+    """Read the pairs of a hypercube of 2^d devices; the first argument is d."""
+    d, link = read_inline("Hypercube", arguments, what="dimensions", most=16)
+    return [("Ring", 2, link)] * d
+
+
+def _grid(name: str, block: str, arguments: Sequence[str]) -> Blocks:
+    shape, link = read_shape(name, arguments)
+    return [(block, n, link) for n in shape]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ridgeline.network.inline import BLOCKS, INLINE, product_of, read_inline
-from ridgeline.network.topology import Drawing, LinkKind, Topology
+from ridgeline.network.inline import BLOCKS, Blocks, dimensions, read_inline
+from ridgeline.network.topology import Drawing, LinkKind
 
 
 @BLOCKS.register("Ring")
@@ -18,8 +18,7 @@ def ring_block(drawing: Drawing, members: Sequence[int], link: LinkKind) -> floa
     return min(2, n - 1)
 
 
-@INLINE.register("Ring")
-def ring(arguments: Sequence[str]) -> Topology:
-    """Make a ring."""
-    n, link = read_inline("Ring", arguments)
-    return product_of(f"Ring({', '.join(arguments)})", [("Ring", n, link)])
+@dimensions("Ring")
+def ring(arguments: Sequence[str]) -> Blocks:
+    """Read the one dimension of a ring."""
+    return [("Ring", *read_inline("Ring", arguments))]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ridgeline.network.inline import BLOCKS, INLINE, product_of, read_inline
-from ridgeline.network.topology import Drawing, LinkKind, Topology
+from ridgeline.network.inline import BLOCKS, Blocks, dimensions, read_inline
+from ridgeline.network.topology import Drawing, LinkKind
 
 
 @BLOCKS.register("Switch")
@@ -17,8 +17,7 @@ def switch_block(drawing: Drawing, members: Sequence[int], link: LinkKind) -> fl
     return len(members) // 2
 
 
-@INLINE.register("Switch")
-def switch(arguments: Sequence[str]) -> Topology:
-    """Make a star."""
-    n, link = read_inline("Switch", arguments)
-    return product_of(f"Switch({', '.join(arguments)})", [("Switch", n, link)])
+@dimensions("Switch")
+def switch(arguments: Sequence[str]) -> Blocks:
+    """Read the one dimension of a star."""
+    return [("Switch", *read_inline("Switch", arguments))]

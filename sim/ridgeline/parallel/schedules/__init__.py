@@ -17,6 +17,7 @@ from ridgeline.parallel.schedules import (
     one_f_one_b,
     pipedream,
     zero_bubble,
+    zero_bubble_v,
 )
 from ridgeline.parallel.schedules.slots import (
     PHASES,
@@ -25,13 +26,22 @@ from ridgeline.parallel.schedules.slots import (
     Schedule,
     Slot,
     SlotArrays,
+    one_forward_one_backward,
     slot_arrays,
 )
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
     {
         module.SCHEDULE.name: module.SCHEDULE
-        for module in (gpipe, one_f_one_b, interleaved, zero_bubble, pipedream, continuous)
+        for module in (
+            gpipe,
+            one_f_one_b,
+            interleaved,
+            zero_bubble,
+            zero_bubble_v,
+            pipedream,
+            continuous,
+        )
     }
 )
 
@@ -44,6 +54,7 @@ __all__ = [
     "Slot",
     "SlotArrays",
     "find",
+    "one_forward_one_backward",
     "slot_arrays",
 ]
 

@@ -27,8 +27,9 @@ class Slot(NamedTuple):
     micro_batch
         From 0.
     chunk
-        Which of the stage's model chunks, from 0; chunk c of stage k comes after chunk c of stage
-        k - 1, and chunk c of stage 0 after chunk c - 1 of the last stage.
+        Which of the stage's model chunks, from 0. Where stages have several, a micro-batch goes
+        through chunk 0 of all stages, then chunk 1: from the first stage to the last again, or, in
+        a schedule that turns, back.
     """
 
     phase: Phase
@@ -81,6 +82,8 @@ class Schedule:
         Whether all micro-batches of a step have ended before the next step begins.
     interleaves
         Whether a stage has several chunks of the model.
+    turns
+        Whether it has two, and a micro-batch comes back through the stages in the second (a V).
     """
 
     name: str
@@ -92,6 +95,7 @@ class Schedule:
     splits_backward: bool = False
     flushes: bool = True
     interleaves: bool = False
+    turns: bool = False
 
     def __call__(self, stages: int, micro_batches: int, chunks: int = 1) -> Orders:
         """Return the order of every stage.
@@ -104,6 +108,16 @@ class Schedule:
         self.check(stages, micro_batches, chunks)
         return self.order(stages, micro_batches, chunks)
 
+    def place(self, part: int, stages: int) -> tuple[int, int]:
+        """Return chunk and stage of a part of the model, the parts numbered in order."""
+        chunk, stage = divmod(part, stages)
+        return chunk, stages - 1 - stage if self.turns and chunk % 2 else stage
+
+    def part(self, chunk: int, stage: int, stages: int) -> int:
+        """Return which part of the model is at a place (`place`)."""
+        turned = self.turns and chunk % 2
+        return chunk * stages + (stages - 1 - stage if turned else stage)
+
     def check(self, stages: int, micro_batches: int, chunks: int = 1) -> None:
         """Complain if the schedule does not exist for these numbers (see `__call__`)."""
         for name, value in (
@@ -111,17 +125,21 @@ class Schedule:
         ):  # fmt: skip
             if value < 1:
                 raise RidgelineError(f"schedule {self.name}: {value} {name}; at least 1")
-        if self.interleaves and chunks < 2:
+        if self.interleaves and not self.turns and chunks < 2:
             raise RidgelineError(
                 f"schedule {self.name} needs at least 2 chunks of the model on each stage; with 1 "
                 "it is 1f1b"
+            )
+        if self.turns and chunks != 2:
+            raise RidgelineError(
+                f"schedule {self.name} has two chunks of the model on each stage, not {chunks}"
             )
         if not self.interleaves and chunks > 1:
             raise RidgelineError(
                 f"schedule {self.name} has one chunk of the model on each stage, not {chunks}; "
                 "several: interleaved"
             )
-        if self.interleaves and micro_batches % stages:
+        if self.interleaves and not self.turns and micro_batches % stages:
             below = micro_batches - micro_batches % stages
             near = f"{below} or {below + stages}" if below else str(stages)
             raise RidgelineError(

@@ -9,6 +9,7 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.plan import Plan
+from ridgeline.units import show
 
 Objective = Literal["time", "energy", "cost"]
 
@@ -47,6 +48,39 @@ class Replay:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What it would take, where no plan fits into memory.
+
+    Attributes
+    ----------
+    least
+        Of the plans that bounds say are small, the one that needs the least memory.
+    devices
+        On so many of them some plan fits; None: on none of those tried, up to `most_devices`.
+    """
+
+    least: Replay
+    capacity_bytes: float
+    devices: int | None
+    most_devices: int
+
+    def __str__(self) -> str:
+        fields = self.least.plan.model_dump(
+            exclude_defaults=True, exclude={"global_batch", "precision"}
+        )
+        plan = ",".join(f"{name}={value}" for name, value in fields.items()) or "data=1"
+        text = (
+            f"{plan} needs {show(float(self.least.memory_bytes), 'B', 4)} of"
+            f" {show(self.capacity_bytes, 'B', 4)} a device; "
+        )
+        if self.devices is not None:
+            return text + f"{self.devices} devices would do"
+        if self.most_devices > self.least.plan.devices:
+            return text + f"nothing was found that fits on up to {self.most_devices} devices"
+        return text + "it takes more devices, or larger ones"
+
+
+@dataclass(frozen=True)
 class Found:
     """The answer of a search.
 
@@ -63,6 +97,8 @@ class Found:
         be; infinite where nothing is left.
     screen_plans_per_s
         How many plans a second the compiled screen took.
+    needs
+        What it would take, where no plan fits.
     """
 
     model: str
@@ -77,14 +113,23 @@ class Found:
     open_bound: float
     screen_plans_per_s: float
     seconds: float
+    needs: Needs | None = None
 
     @property
     def best(self) -> Replay:
         """The best plan."""
         if not self.replays:
+            where = f"{self.model} on {self.devices} devices of {self.cluster}"
+            if np.isfinite(self.open_bound):
+                raise RidgelineError(
+                    f"none of the {self.n_too_full} plans of {where} that were played fits into "
+                    "memory; others are left, which a greater limit plays"
+                )
+            if not self.n_plans:
+                raise RidgelineError(f"there is no plan of {where}")
+            needs = "more devices may do" if self.needs is None else self.needs
             raise RidgelineError(
-                f"none of the {self.n_plans} plans of {self.model} on {self.devices} devices of "
-                f"{self.cluster} fits into memory; more devices would do"
+                f"none of the {self.n_plans} plans of {where} fits into memory: {needs}"
             )
         return self.replays[0]
 

@@ -8,8 +8,7 @@ layers is priced by a few of them, where that gives the FLOPs and the bytes of t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -26,9 +25,9 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
-from ridgeline.parallel.stages import Unit, units
 from ridgeline.parallel.sums import casts, sum_bytes
 from ridgeline.parallel.wires import Wires
+from ridgeline.study.planner.few import Told, few_layers, n_units
 from ridgeline.study.planner.group import (
     ACCUMULATE,
     BACKWARD,
@@ -47,7 +46,7 @@ from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 from ridgeline.workload.model import Model
 
-_FEW_LAYERS, _MANY_LAYERS = 3, 6
+_BETWEEN_REPLICAS = ("all-reduce", "reduce-scatter", "all-gather")
 _TRIED = 3  # sizes, each a quarter of the one before, of which another algorithm may be the best
 
 
@@ -74,14 +73,14 @@ class Groups:
         far = self.prices.accounts[cluster.device.far_memory]
         self.wires = Wires(builder, self.topology, far, merge=True)
         self._groups: dict[Key, Group | None] = {}
-        self._sharded: dict[tuple[Key, bool], Sharded] = {}
+        self._sharded: dict[tuple[Key, Model], Sharded] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
         self._held: dict[tuple[int, Mode, int], Floats] = {}
         self._energies: dict[int, float] = {}  # by identity; `prices` keeps the prices alive
         self._times: dict[int, float] = {}  # likewise
         self._byte_s: dict[tuple[str, int, int, float], float] = {}
         self._flops_per_byte: dict[int, float] = {}
-        self.few = self._few_layers()
+        self.few = few_layers(model, self.precision)
 
     def group(self, key: Key) -> Group | None:
         """Price a group; None where the model can not be divided so."""
@@ -106,20 +105,19 @@ class Groups:
                 graph = with_experts(model.training(micro_batch, self.precision), expert)
                 return with_recompute(graph, recompute)
 
-            graph, parts, at = self._told(made)
-            home = _homes(graph, parts)
-            held = _held(graph, home, len(parts), expert)[:, : KEPT + 1]
-            self._held[known] = self._whole(held, at).sum(axis=0)
+            told = self.few.told(made)
+            held = _held(told, _homes(told), expert)[:, : KEPT + 1]
+            self._held[known] = told.whole(held).sum(axis=0)
         return self._held[known]
 
     @property
     def max_stages(self) -> int:
         """Parts that a pipeline can cut the model into."""
-        return _n_units(self.model, self.precision)
+        return n_units(self.model, self.precision)
 
     def divides(self, tensor: int) -> bool:
         """Whether the model's heads can be shared by so many devices."""
-        graph = (self.few or self.model).training(1, self.precision)
+        graph = self.few.smallest.training(1, self.precision)
         try:
             shard(graph, tensor)
         except RidgelineError:
@@ -128,10 +126,32 @@ class Groups:
 
     def expert_degrees(self) -> list[int]:
         """By how many ranks the model's experts can be shared; 1: it has none."""
-        graph = (self.few or self.model).training(1, self.precision)
+        graph = self.few.smallest.training(1, self.precision)
         sent = (op for op in graph.ops if op.kind == "dispatch" and op.pass_ is Pass.FORWARD)
         found = math.gcd(*(graph.tensors[op.outputs[0]].shape[0] for op in sent))
         return divisors(found) if found else [1]
+
+    def crossing_byte_s(self, data: int, tensor: int) -> float:
+        """Return the least seconds a byte of any collective of `data` ranks, so many apart.
+
+        Of all groups at once: what a node has not of a payload has to come in from others.
+        """
+        node = self.wires.node[: data * tensor].reshape(data, tensor)
+        needed: dict[int, float] = {}
+        for members in node.T if data > 1 else ():
+            for number, n in zip(*np.unique(members, return_counts=True), strict=True):
+                needed[int(number)] = needed.get(int(number), 0.0) + 1 - n / data
+        inward = self._inward
+        return min((part / inward[number] for number, part in needed.items()), default=0.0)
+
+    @cached_property
+    def _inward(self) -> Floats:
+        """[N] bytes a second that can come into every node."""
+        ends = [self.topology.node_of[end] for end in (self.topology.source, self.topology.target)]
+        comes = (ends[0] != ends[1]) & (ends[1] >= 0)
+        total = np.zeros(int(self.wires.node.max()) + 1)
+        np.add.at(total, ends[1][comes], self.topology.bandwidth_bytes_per_s[comes])
+        return np.where(total > 0, total, np.inf)
 
     def byte_s(self, op: str, data: int, tensor: int, most_bytes: float) -> float:
         """Return the least seconds a byte of a collective of `data` ranks, so many apart.
@@ -139,91 +159,31 @@ class Groups:
         Of all groups at once, as the engine plays it, for at most so many bytes; of the algorithms
         that are the best for some size.
         """
-        known = (op, data, tensor, most_bytes)
-        if known not in self._byte_s:
+        if (op, data, tensor, most_bytes) not in self._byte_s:
             groups = np.arange(data * tensor).reshape(data, tensor).T
             sizes = [most_bytes / 4**k for k in range(_TRIED)]
-            times = [self.wires.together_s(op, groups, size) for size in sizes]
-            # an algorithm that is the best for less has no lower latency here than it has there
-            self._byte_s[known] = min(
-                busy_s / size + latency_s / most_bytes
-                for size, (latency_s, busy_s) in zip(sizes, times, strict=True)
-            )
-        return self._byte_s[known]
-
-    # How a network of many layers is told by a few of them
-
-    def _few_layers(self) -> Model | None:
-        """Return the model with fewer layers if it is the same besides."""
-        layers = getattr(self.model.network, "layers", None)
-        if not isinstance(layers, int) or layers < _MANY_LAYERS:
-            return None
-        try:
-            network = self.model.network.model_copy(update={"layers": _FEW_LAYERS})
-            few = Model(self.model.name, network)
-            counted = [_counted(m, self.precision) for m in (self.model, few)]
-            one = _counted(
-                Model(few.name, network.model_copy(update={"layers": _FEW_LAYERS - 1})),
-                self.precision,
-            )
-        except RidgelineError:
-            return None
-        whole, part = counted
-        more = layers - _FEW_LAYERS
-        same = all(w == p + more * (p - o) for w, p, o in zip(whole, part, one, strict=True))
-        return few if same else None
-
-    def _told(self, made: Callable[[Model], Graph]) -> tuple[Graph, tuple[Unit, ...], int]:
-        """Return a graph that tells of the model, its units, and where a layer is to be repeated.
-
-        That of few layers, if one of them is as the one before it; else that of all, and 0.
-        """
-        if self.few is not None:
-            graph = made(self.few)
-            parts = units(graph)
-            kinds = [[graph.ops[i].kind for i in part.ops] for part in parts]
-            layer = self._per_layer
-            for at in range(layer, len(parts) - layer + 1):
-                if kinds[at - layer : at] == kinds[at : at + layer]:
-                    return graph, parts, at
-        graph = made(self.model)
-        return graph, units(graph), 0
-
-    def _whole(self, per_unit: Floats, at: int) -> Floats:
-        """Return [U, ...] of the model, of what is known of a graph that tells of it."""
-        if at == 0:
-            return per_unit
-        more = int(getattr(self.model.network, "layers")) - _FEW_LAYERS  # noqa: B009
-        layer = per_unit[at : at + self._per_layer]
-        return np.concatenate((per_unit[:at], *[layer] * more, per_unit[at:]))
+            for name in _BETWEEN_REPLICAS:  # together, as all of them take the same rings
+                times = [self.wires.together_s(name, groups, size) for size in sizes]
+                # an algorithm that is the best for less has no lower latency here than there
+                self._byte_s[name, data, tensor, most_bytes] = min(
+                    busy_s / size + latency_s / most_bytes
+                    for size, (latency_s, busy_s) in zip(sizes, times, strict=True)
+                )
+        return self._byte_s[op, data, tensor, most_bytes]
 
     def _price(self, key: Key) -> Group | None:
         def made(model: Model) -> Graph:
             return with_recompute(self._shard(key, model).graph, key.recompute)
 
         try:
-            graph, parts, at = self._told(made)
+            told = self.few.told(made)
         except RidgelineError:
             return None
-        work, held, balanced, around = self._by_unit(graph, parts, key)
-        return Group(
-            self._whole(work, at),
-            self._whole(held, at),
-            self._whole(balanced, at),
-            np.stack([self._whole(part, at) for part in around]),
-            _largest(graph),
-        )
-
-    @cached_property
-    def _per_layer(self) -> int:
-        assert self.few is not None
-        network = self.few.network.model_copy(update={"layers": _FEW_LAYERS - 1})
-        return _n_units(self.few, self.precision) - _n_units(
-            Model(self.few.name, network), self.precision
-        )
+        work, held, balanced, around = map(told.whole, self._by_unit(told, key))
+        return Group(work, held, balanced, around.swapaxes(0, 1), _largest(told.graph))
 
     def _shard(self, key: Key, model: Model) -> Sharded:
-        known = (key._replace(recompute="none"), model is self.few)
+        known = (key._replace(recompute="none"), model)
         if known not in self._sharded:
             graph = model.training(key.micro_batch, self.precision)
             self._sharded[known] = shard(
@@ -245,11 +205,11 @@ class Groups:
 
     # Costs of units
 
-    def _by_unit(
-        self, graph: Graph, parts: tuple[Unit, ...], key: Key
-    ) -> tuple[Floats, Floats, Floats, Floats]:
+    def _by_unit(self, told: Told, key: Key) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return what `Group` has, of the units of `told`; the directions of `around` second."""
+        graph, parts = told.graph, told.parts
         gradients = frozenset(weight_gradients(graph).values())
-        home = _homes(graph, parts)
+        home = _homes(told)
         costs = self.prices.costs(graph)
         alone_s = [self._alone_s(cost) for cost in costs]
         inside = np.array([op.pass_ is not Pass.UPDATE for op in graph.ops])
@@ -263,9 +223,9 @@ class Groups:
         both = waits(graph, home, passes, np.maximum(per_op[:, ACCUMULATE], 0.0), sent)
         per_op[:, [FORWARD, BACKWARD]] += both
         columns = [np.bincount(home, column, len(parts)) for column in per_op.T]
-        held = _held(graph, home, len(parts), key.expert)
+        held = _held(told, home, key.expert)
         around = links(graph, home, per_op[:, :ACCUMULATE].sum(axis=1))
-        return np.stack(columns, axis=1), held, balanced, around
+        return np.stack(columns, axis=1), held, balanced, around.swapaxes(0, 1)
 
     def _repeats(self, op: Op, graph: Graph) -> bool:
         """Whether an op is done for every micro-batch.
@@ -329,23 +289,19 @@ class Groups:
         return list(groups[unlike])
 
 
-@lru_cache(maxsize=16)
-def _n_units(model: Model, precision: str) -> int:
-    return len(units(model.training(1, precision)))
-
-
-def _homes(graph: Graph, parts: tuple[Unit, ...]) -> Ints:
+def _homes(told: Told) -> Ints:
     """Return [ops] the unit of every op."""
-    home = np.zeros(len(graph.ops), np.int64)
-    for u, unit in enumerate(parts):
+    home = np.zeros(len(told.graph.ops), np.int64)
+    for u, unit in enumerate(told.parts):
         home[list(unit.ops)] = u
     return home
 
 
-def _held(graph: Graph, home: Ints, n_units: int, expert: int) -> Floats:
+def _held(told: Told, home: Ints, expert: int) -> Floats:
     """Call `held_by_unit` with what ranks share as experts."""
+    graph = told.graph
     experts = expert_weights(graph) if expert > 1 else frozenset[str]()
-    return held_by_unit(graph, home, n_units, weight_gradients(graph), experts)
+    return held_by_unit(graph, home, len(told.parts), weight_gradients(graph), experts)
 
 
 def _largest(graph: Graph) -> float:
@@ -354,13 +310,3 @@ def _largest(graph: Graph) -> float:
     weights = {Role.WEIGHT, Role.WEIGHT_COPY}
     sizes = (t.bytes for t in graph.tensors.values() if t.role in weights or t.name in gradients)
     return float(max(sizes, default=0))
-
-
-def _counted(model: Model, precision: str) -> tuple[int, int, int]:
-    """FLOPs, bytes and number of ops of a model: what equal layers add equally to."""
-    graph = model.training(1, precision)
-    return (
-        graph.flops(),
-        sum(t.bytes for t in graph.tensors.values()),
-        len(graph.ops),
-    )

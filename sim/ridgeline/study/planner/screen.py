@@ -47,7 +47,9 @@ def totals(group: Group) -> Floats:
 
 
 @kernel
-def screen(group, known, micro_batches, stages, data, expert, sharding, drains, spread, out):  # type: ignore[no-untyped-def]
+def screen(  # type: ignore[no-untyped-def]
+    group, known, micro_batches, stages, data, expert, sharding, drains, spread, byte_s, out
+):
     """Write the bounds of all plans into out [P, 3]: seconds, joules without idle power, bytes.
 
     Parameters
@@ -60,6 +62,8 @@ def screen(group, known, micro_batches, stages, data, expert, sharding, drains, 
         [P] whether a stage's last work of the step is a whole backward pass.
     spread
         [P] sum over stages of one over the micro-batches in flight (`in_flight`).
+    byte_s
+        [P] least seconds a byte of a collective between replicas (`Groups.crossing_byte_s`).
     """
     for i in range(len(group)):
         t = known[group[i]]
@@ -70,6 +74,11 @@ def screen(group, known, micro_batches, stages, data, expert, sharding, drains, 
         if k > 1 and drains[i]:
             # the path leaves out what does not wait; every stage has at most that much more
             time_s = max(time_s, t[5] / (1.0 - (1.0 - 1.0 / m) ** k))
+        if s >= 1:  # what is gathered and what is sent of all but experts, one after the other
+            gathered, sent = t[9] - t[13], t[10] - t[14]
+            often = m if s >= 2 else 1.0
+            more = (2.0 * m if s == 3 else 1.0) * gathered + often * sent
+            time_s = max(time_s, more * byte_s[i] / k)
         out[i, 0] = time_s
         out[i, 1] = t[4] * m
         more = expert[i] - 1  # ranks share experts with that many fewer

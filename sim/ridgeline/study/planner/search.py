@@ -1,21 +1,15 @@
-"""The best plan: plans in the order of their bounds, until no bound is below the best found.
-
-A queue holds whole groups of plans under their least bound (`screen`), then plans under the bound
-that knows their stages (`sharpen`), and the engine replays those that come up. What comes up after
-the bound has passed the best replay cannot be better, so the answer is the engine's optimum.
-"""
+"""The best plan of a step on so many devices: what is searched, and how plans are bounded."""
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.lower import lower
@@ -25,12 +19,13 @@ from ridgeline.report.account import energy_account, memory_account
 from ridgeline.study.planner.found import Found, Objective, Replay
 from ridgeline.study.planner.group import Floats, Group, Ints
 from ridgeline.study.planner.groups import Groups, Key
+from ridgeline.study.planner.needs import needs_of
+from ridgeline.study.planner.queue import Queue
 from ridgeline.study.planner.screen import (
     ROUNDING,
     TOTALS,
     Bound,
     screen,
-    totals,
 )
 from ridgeline.study.planner.space import (
     RECOMPUTE_NAMES,
@@ -41,8 +36,6 @@ from ridgeline.study.planner.space import (
 )
 from ridgeline.study.planner.staged import Shares, Staged, spread, staged
 from ridgeline.workload.model import Model, load_model
-
-_MOST_TRIED = 4  # plans for each one that may be replayed: some do not fit after all
 
 
 @dataclass
@@ -56,6 +49,13 @@ class Searcher:
     space: Space
     groups: Groups
     cuts: dict[tuple[Key, int, int, int], Staged] = field(default_factory=dict)
+
+    def on(self, devices: int) -> Searcher:
+        """Return the same search on another number of devices."""
+        return searcher(
+            self.model, self.cluster, devices, self.space.global_batch,
+            objective=self.objective, precision=self.groups.precision,
+        )  # fmt: skip
 
     def replay(self, plan: Plan, bound_s: float = 0.0) -> Replay:
         """Play one plan on the engine."""
@@ -107,6 +107,14 @@ class Searcher:
         each = [spread(SCHEDULE_NAMES[name], *more) for name, *more in unique.tolist()]
         return np.array(each)[of.ravel()]
 
+    @cached_property
+    def byte_s(self) -> Floats:
+        """[P] what a byte between all replicas of a plan takes at least."""
+        rows = np.stack((self.space.data, self.space.tensor), axis=1)
+        unique, of = np.unique(rows, axis=0, return_inverse=True)
+        each = [self.groups.crossing_byte_s(*row) for row in unique.tolist()]
+        return np.array(each)[of.ravel()]
+
     def screened(self, at: Ints, which: Ints, known: Floats) -> Floats:
         """Bound plans by the compiled closed form: [P, 3].
 
@@ -125,7 +133,7 @@ class Searcher:
         drains = np.array([not (one.splits_backward or one.interleaves) for one in names])
         screen(
             which, known, s.micro_batches[at], s.pipeline[at], s.data[at], s.expert[at],
-            s.sharding[at], drains[s.schedule[at]], self.spread[at], out,
+            s.sharding[at], drains[s.schedule[at]], self.spread[at], self.byte_s[at], out,
         )  # fmt: skip
         out[:, :2] *= 1 - ROUNDING
         return out
@@ -212,7 +220,7 @@ def search(
     model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
     objective: Objective = "time", precision: str | None = None, limit: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
-    alone: str | None = None,
+    alone: str | None = None, advise: bool = True,
 ) -> Found:  # fmt: skip
     """Find the plan of the least step time, energy or cost on exactly so many devices.
 
@@ -223,115 +231,19 @@ def search(
         is proven.
     alone
         Consider only plans that divide the step by this dimension: data, tensor or pipeline.
+    advise
+        Where no plan fits, look for what it would take.
 
     Raises
     ------
     RidgelineError
-        As `searcher`; or if no plan fits.
+        As `searcher`. Where no plan fits, `Found.best` raises.
     """
     began = time.perf_counter()
     one = searcher(model, cluster, devices, global_batch, objective=objective, precision=precision)
     if alone is not None:
         one.space = one.space.only(alone)
-    return _Run(one, limit, progress).found(began)
-
-
-class _Run:
-    """The queue of a search. Entries: (bound, stage of knowledge, number)."""
-
-    def __init__(self, one: Searcher, limit: int | None, progress: Callable[[str], None]) -> None:
-        self.one, self.limit, self.progress = one, limit, progress
-        self.queue: list[tuple[float, int, int]] = []
-        self.bounds: dict[int, Bound] = {}
-        self.played: list[Replay] = []
-        self.dropped = self.too_full = self.unplayable = 0
-        self.screen_s = 0.0
-        self.capacity = one.cluster.device.capacity_bytes
-
-    def fill(self) -> None:
-        """Screen all plans."""
-        one, space = self.one, self.one.space
-        if not len(space):
-            return
-        code = np.ravel_multi_index(
-            (space.expert, space.recompute, space.sequence, space.tensor, space.micro_batch),
-            (
-                int(space.expert.max()) + 1,
-                len(RECOMPUTE_NAMES),
-                2,
-                one.devices + 1,
-                space.global_batch + 1,
-            ),
-        )
-        _, first, which = np.unique(code, return_index=True, return_inverse=True)
-        which = which.ravel()
-        keys = [one.key(int(i)) for i in first]
-        least = np.array([one.may_fit(key) for key in keys])
-        may = one.screened(np.arange(len(space)), which, least)[:, 2] <= self.capacity
-        groups = set(which[may].tolist())
-        priced = [one.groups.group(key) if g in groups else None for g, key in enumerate(keys)]
-        known = np.array([np.full(len(TOTALS), np.inf) if g is None else totals(g) for g in priced])
-        start = time.perf_counter()
-        bounds = one.screened(np.arange(len(space)), which, known)
-        self.screen_s = time.perf_counter() - start
-        fits = bounds[:, 2] <= self.capacity
-        self.dropped += int((~fits).sum())
-        at = np.flatnonzero(fits)
-        values = one.bound_values(bounds[at, 0], bounds[at, 1], at)
-        self.queue = [(v, 0, i) for v, i in zip(values.tolist(), at.tolist(), strict=True)]
-        heapq.heapify(self.queue)
-
-    def found(self, began: float) -> Found:
-        """Take the plans in order of their bounds."""
-        self.fill()
-        one = self.one
-        while self.queue and not self._done():
-            value, known, i = heapq.heappop(self.queue)
-            if known == 0:
-                group = one.groups.group(one.key(i))
-                assert group is not None
-                bound = one.sharpened(group, i)
-                if bound.memory_bytes > self.capacity:
-                    self.dropped += 1
-                    continue
-                self.bounds[i] = bound
-                (sharp,) = one.bound_values(
-                    np.array([bound.time_s]), np.array([bound.energy_j]), np.array([i])
-                )
-                heapq.heappush(self.queue, (max(value, float(sharp)), 1, i))
-            else:
-                self._play(i)
-        fitting = sorted((r for r in self.played if r.fits), key=lambda r: r.objective)
-        return Found(
-            model=one.model.name,
-            cluster=one.cluster.name,
-            devices=one.devices,
-            objective=one.objective,
-            replays=tuple(fitting),
-            n_plans=len(one.space),
-            n_dropped=self.dropped,
-            n_too_full=self.too_full,
-            n_unplayable=self.unplayable,
-            open_bound=self.queue[0][0] if self.queue else float("inf"),
-            screen_plans_per_s=len(one.space) / self.screen_s if self.screen_s else 0.0,
-            seconds=time.perf_counter() - began,
-        )
-
-    def _done(self) -> bool:
-        fitting = [r.objective for r in self.played if r.fits]
-        if self.limit is not None:
-            tried = len(self.played) + self.unplayable
-            if len(fitting) >= self.limit or tried >= _MOST_TRIED * self.limit:
-                return True
-        return self.queue[0][0] >= min(fitting, default=float("inf"))
-
-    def _play(self, i: int) -> None:
-        plan = self.one.space.plan(i)
-        self.progress(str(plan))
-        try:
-            replay = self.one.replay(plan, self.bounds[i].time_s)
-        except RidgelineError:  # a schedule that the engine cannot play for this cut
-            self.unplayable += 1
-            return
-        self.played.append(replay)
-        self.too_full += not replay.fits
+    found = Queue(one, limit, progress).found(began)
+    if advise and not found.replays and not np.isfinite(found.open_bound):
+        found = replace(found, needs=needs_of(one), seconds=time.perf_counter() - began)
+    return found

@@ -22,7 +22,7 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
-from ridgeline.study.validate.names import find_name, machines
+from ridgeline.study.validate.names import contention, find_name, machines, spread
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
@@ -69,25 +69,30 @@ def _one(row: Row) -> Outcome | Skipped:
     batch = batch or _BATCH * devices
     time_s = row.number("time_s")
     rate = None if _is_derived(row) else row.number("images_per_s")
-    if not (time_s and epochs) and not rate:
-        raise RidgelineError("neither images a second nor time and epochs are given")
+    share = row.number("scaling_efficiency_pct") if "scaling_efficiency_pct" in row.values else None
+    if not (time_s and epochs) and not rate and not share:
+        raise RidgelineError("neither images a second, time and epochs, nor efficiency are given")
     if batch % devices:
         raise RidgelineError(f"a batch of {batch} cannot be divided between {devices} devices")
     precision = "fp16-mixed" if re.search("fp16 mixed|mixed", row.text("precision")) else "fp32"
     if precision != "fp32" and "no fast fp16" in row.text("precision"):
         precision = "fp32"
-    result = _step(
-        model, device, devices, batch, precision, row.whole("nodes"), row.text("interconnect")
-    )
+    nodes, place = row.whole("nodes"), f"{row.text('accelerator')} {row.text('interconnect')}"
+    result = _step(model, device, devices, batch, precision, nodes, place)
     at_a_third = result.step_time_s * result.mfu / _THIRD
     if time_s and epochs:
         quantity, measured = "time_s", time_s
         images = epochs * (_TRAINING + _FORWARD * _VALIDATION)
         predicted, trivial = (images / batch * s for s in (result.step_time_s, at_a_third))
-    else:
-        assert rate is not None
+    elif rate:
         quantity, measured = "images/s", rate
         predicted, trivial = result.samples_per_s, batch / at_a_third
+    else:
+        assert share is not None
+        few, alone = _base(row, devices, nodes, batch)
+        base = _step(model, device, few, alone, precision, None, place)
+        quantity, measured, trivial = "scaling efficiency", share / 100, 1.0
+        predicted = result.samples_per_s / devices / (base.samples_per_s / few)
     return Outcome(
         file=row.file,
         line=row.line,
@@ -103,6 +108,26 @@ def _one(row: Row) -> Outcome | Skipped:
         trivial={"a third of the peak": trivial},
         **stated("imagenet", predicted),
     )
+
+
+def _base(row: Row, devices: int, nodes: int | None, batch: int) -> tuple[int, int]:
+    """Return the devices that a row's efficiency is relative to, and their batch.
+
+    Raises
+    ------
+    RidgelineError
+        If the row does not say what it is relative to.
+    """
+    text = row.values.get("efficiency_basis", "").lower()
+    if found := re.search(r"(\d+)-gpu", text):
+        few = int(found[1])
+    elif "node" in text and nodes and devices % nodes == 0:
+        few = devices // nodes
+    elif "speedup" in text or "over 1 " in text:
+        few = 1
+    else:
+        raise RidgelineError("what the efficiency is relative to is not given")
+    return few, batch if "strong" in text else batch // devices * few
 
 
 def _is_derived(row: Row) -> bool:
@@ -149,15 +174,21 @@ def _step(
     batch: int,
     precision: str,
     nodes: int | None,
-    interconnect: str,
+    place: str,
 ) -> Result:
-    plan = Plan(data=devices, global_batch=batch, precision=precision)
-    return simulate(load_model(model), _cluster(device, devices, nodes, interconnect), plan)
+    plan = Plan(
+        data=devices,
+        global_batch=batch,
+        precision=precision,
+        spread=spread(),
+        contention=contention(),
+    )
+    return simulate(load_model(model), _cluster(device, devices, nodes, place), plan)
 
 
-def _cluster(device: str, devices: int, nodes: int | None, interconnect: str) -> Cluster:
+def _cluster(device: str, devices: int, nodes: int | None, place: str) -> Cluster:
     try:
-        name, overrides = machine_of(device, devices, nodes)
+        name, overrides = machine_of(device, devices, nodes, place)
     except RidgelineError:
         name, overrides = _like(device)
     fields: dict[str, Any] = dict(overrides)
@@ -167,7 +198,7 @@ def _cluster(device: str, devices: int, nodes: int | None, interconnect: str) ->
     needed = -(-devices // cluster.nodes.count)
     if needed > cluster.max_nodes:
         fields["max_nodes"] = needed
-    speed = _cable_gbit_s(interconnect, len(cluster.nodes.nics))
+    speed = _cable_gbit_s(place, len(cluster.nodes.nics))
     if speed is not None:
         fields[f"link_types.{cluster.fabric.link}.bandwidth"] = f"{speed * _GBIT_S} B/s"
     return load_cluster(name, fields)

@@ -47,6 +47,7 @@ _SIMUMAX = {
     "deepseekv2": "deepseek-v2",
     "deepseekv3": "deepseek-v3",
 }
+_ZERO_BUBBLE = {"ZB-1p": "zero-bubble", "ZB-H1": "zero-bubble", "ZB-V": "zero-bubble-v"}
 _SHARDING = {  # ZeRO stages; FSDP by itself shares everything
     2: ("zero-2", "grad_op"),
     1: ("zero-1", "dist-opt"),
@@ -285,14 +286,16 @@ def _cut(layers: int, parts: int) -> str:
 def _schedule(row: Row, chunks: int, layers: int) -> dict[str, Any]:
     """Read the schedule of a pipeline, which some tables have in the name of the framework."""
     words = row.text("framework").split()
+    named = [word for word in words if word.startswith("ZB")]
+    if named:
+        if named[0] not in _ZERO_BUBBLE:
+            raise RidgelineError("no schedule of this name")
+        return {"schedule": _ZERO_BUBBLE[named[0]]}
     if chunks != 1 or "1F1B-I" in words:
         if chunks < 2:  # as many as can be; embedding and classifier count as layers
             chunks = max((layers + 2) // (whole(row, "pp") or 1), 2)
         return {"schedule": "interleaved", "chunks": chunks}
-    zero_bubble = {"ZB-1p", "ZB-H1"} & set(words)
-    if any(word.startswith("ZB") for word in words) and not zero_bubble:
-        raise RidgelineError("no schedule of this name")
-    return {"schedule": "zero-bubble"} if zero_bubble else {}
+    return {}
 
 
 def recompute(row: Row) -> str:

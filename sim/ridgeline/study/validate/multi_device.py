@@ -20,6 +20,7 @@ _SAME = (
     "suite", "framework", "model", "variant", "accelerator", "system", "batch_per_accel",
     "grad_accum", "seq_len", "precision", "xla", "data", "unit",
 )  # fmt: skip
+_ANOMALY = "SOURCE ANOMALY"  # what collectors of tables write beside figures that cannot be
 
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
@@ -38,6 +39,8 @@ def _key(row: Row) -> tuple[str, ...]:
 def _efficiency(row: Row, alone: Row | None) -> Outcome | Skipped:
     if alone is None:
         return skip(row, "no measurement of one device beside it")
+    if _ANOMALY in alone.values.get("note", "") or _ANOMALY in row.values.get("note", ""):
+        return skip(row, "its table says that the source contradicts itself here")
     measured, one = row.number("throughput"), alone.number("throughput")
     if not measured or not one:
         return skip(row, "no measured throughput")

@@ -61,6 +61,13 @@ class Framework:
         What data-parallel ranks share (`Plan.sharding`), where the row does not say.
     adding
         What adds gradients to those of earlier micro-batches (`Plan.adding`).
+    suite
+        Beginnings of the tables whose programs of this name are meant, in lower case.
+    bucket
+        Size of what is reduced together (`Plan.bucket`); None: the plan's own.
+    bucket_copies, cycle_s
+        Whether gradients are copied into buckets, and how often these are looked for
+        (`Plan.bucket_copies`, `Plan.cycle`).
     """
 
     begins: tuple[str, ...]
@@ -74,12 +81,17 @@ class Framework:
     pieces: str = "both"
     sharding: int = 0
     adding: str = "kernels"
+    suite: tuple[str, ...] = ("",)
+    bucket: str | None = None
+    bucket_copies: bool = False
+    cycle_s: float = 0.0
 
 
-def framework_of(name: str) -> Framework:
+def framework_of(name: str, suite: str = "") -> Framework:
     """Return the framework of a row; one that is unknown issues its ops in no time."""
-    text = name.lower()
-    return next((one for one in _frameworks() if text.startswith(one.begins)), Framework(()))
+    text, table = name.lower(), suite.lower()
+    known = (one for one in _frameworks() if table.startswith(one.suite))
+    return next((one for one in known if text.startswith(one.begins)), Framework(()))
 
 
 def keeps_channels_last(framework: str, network: str, precision: str) -> bool:
@@ -89,6 +101,16 @@ def keeps_channels_last(framework: str, network: str, precision: str) -> bool:
         framework.lower().startswith(tuple(row["begins"]))
         and network.startswith(tuple(row.get("networks", [""])))
         and precision in row["precisions"]
+        for row in rows
+    )
+
+
+def widens(framework: str, network: str) -> bool:
+    """Tell whether a framework's programs for a network let torch.amp widen softmax and norms."""
+    rows: list[Mapping[str, Any]] = _data()["autocast"]
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and not network.startswith(tuple(row["but"]))
         for row in rows
     )
 
@@ -144,6 +166,12 @@ def spread() -> float:
     return float(_data()["spread"])
 
 
+@cache
+def contention() -> bool:
+    """Return whether collectives slow what runs beside them (`Plan.contention`)."""
+    return bool(_data()["contention"])
+
+
 def unstated_of(model: str, source: str) -> Mapping[str, Any]:
     """Return what a table leaves out of a network or its plan that the table's source has."""
     text = model.lower()
@@ -174,6 +202,10 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("pieces", "both"),
             int(row.get("sharding", 0)),
             row.get("adding", "kernels"),
+            tuple(row.get("suite", [""])),
+            row.get("bucket"),
+            bool(row.get("bucket_copies", False)),
+            units.parse(row.get("cycle", "0 s"), "s"),
         )
         for row in _data()["frameworks"]
     )

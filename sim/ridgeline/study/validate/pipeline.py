@@ -20,7 +20,8 @@ from pathlib import Path
 from ridgeline.engine.builder import Phase, ProgramBuilder
 from ridgeline.engine.executor import run
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.schedules import SCHEDULES, Slot, zero_bubble_h2
+from ridgeline.parallel.schedules import SCHEDULES, Orders, Slot, zero_bubble_2p, zero_bubble_h2
+from ridgeline.parallel.schedules.player import Times
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row, read_rows
 from ridgeline.study.validate.stated import stated
@@ -34,10 +35,13 @@ _NAMES = {
     "ZB-H1": "zero-bubble",
     "ZB-1p": "zero-bubble",  # in the memory of 1F1B its search finds nothing better than H1
     "ZB-H2": "zero-bubble-h2",
+    "ZB-2p": zero_bubble_2p.NAME,
+    "ZB-V": "zero-bubble-v",
 }
 _SCHEDULES = {**SCHEDULES, zero_bubble_h2.SCHEDULE.name: zero_bubble_h2.SCHEDULE}
 _PASSES = {"fwd": "F", "bwd_input": "B", "bwd_weight": "W", "p2p": "message"}
 _COLUMNS = {"forward_ms": "F", "backward_ms": "B", "weight_ms": "W", "message_ms": "message"}
+_SIZES = ("heads", "seq", "hidden")
 _BESIDE = "gemm_kernels.csv"
 
 
@@ -49,6 +53,9 @@ class Stage:
     ----------
     layers
         Of the stage: as many chunks an interleaved schedule has.
+    weight_share
+        Share of its activations that a micro-batch needs after its backward pass for the gradients
+        of weights; None: not known.
     """
 
     forward_s: float
@@ -56,6 +63,7 @@ class Stage:
     weight_s: float
     message_s: float
     layers: int
+    weight_share: float | None = None
 
     @property
     def total_s(self) -> float:
@@ -112,10 +120,10 @@ def bubble_rate(name: str, stages: int, micro_batches: int, stage: Stage) -> flo
     RidgelineError
         If the schedule does not exist for these numbers.
     """
-    schedule = _SCHEDULES[name]
-    chunks = max(stage.layers, 2) if schedule.interleaves else 1
-    orders = schedule(stages, micro_batches, chunks)
-    backward_s = stage.backward_s + (0.0 if schedule.splits_backward else stage.weight_s)
+    orders, chunks = _orders(name, stages, micro_batches, stage)
+    splits = name not in SCHEDULES or SCHEDULES[name].splits_backward
+    turns = name in SCHEDULES and SCHEDULES[name].turns
+    backward_s = stage.backward_s + (0.0 if splits else stage.weight_s)
     seconds = {"F": stage.forward_s, "B": backward_s, "W": stage.weight_s}
     b = ProgramBuilder()
     rows = {phase: b.add_cost([Phase(s / chunks, {})]) for phase, s in seconds.items()}
@@ -127,7 +135,7 @@ def bubble_rate(name: str, stages: int, micro_batches: int, stage: Stage) -> flo
     while any(waiting.values()):
         before = len(task)
         for k, slots in waiting.items():
-            while slots and ((source := _before(k, slots[-1], stages, chunks)) is None
+            while slots and ((source := _before(k, slots[-1], stages, chunks, turns)) is None
                              or source in task):  # fmt: skip
                 slot = slots.pop()
                 deps = [] if source is None else [task[source]]
@@ -149,25 +157,46 @@ def bubble_rate(name: str, stages: int, micro_batches: int, stage: Stage) -> flo
     return 1.0 - micro_batches * stage.total_s / step_s
 
 
-def _before(k: int, slot: Slot, stages: int, chunks: int) -> tuple[int, str, int, int] | None:
-    """Return the slot of another pass that a slot waits for."""
+def _orders(name: str, stages: int, micro_batches: int, stage: Stage) -> tuple[Orders, int]:
+    """Return the slots of every stage, and the chunks of a stage."""
+    if name == zero_bubble_2p.NAME:
+        if stage.weight_share is None:
+            raise RidgelineError("what gradients of weights need of the activations is not known")
+        times = Times(stage.forward_s, stage.backward_s, stage.weight_s, stage.message_s)
+        return zero_bubble_2p.order(stages, micro_batches, times, stage.weight_share), 1
+    schedule = _SCHEDULES[name]
+    chunks = 1 + schedule.turns
+    if schedule.interleaves and not schedule.turns:
+        chunks = max(stage.layers, 2)
+    return schedule(stages, micro_batches, chunks), chunks
+
+
+def _before(
+    k: int, slot: Slot, stages: int, chunks: int, turns: bool
+) -> tuple[int, str, int, int] | None:
+    """Return the slot of another pass that a slot waits for.
+
+    Where micro-batches turn, second chunks go from the last stage to the first.
+    """
     phase, i, chunk = slot
+    if phase == "W":
+        return k, "B", i, chunk
+    down = 1 if not (turns and chunk) else -1  # from a stage to the next of the same chunk
+    first, last = (0, stages - 1)[::down]
     if phase == "F":
-        if k:
-            return k - 1, "F", i, chunk
-        return (stages - 1, "F", i, chunk - 1) if chunk else None
-    if phase == "B":
-        if k < stages - 1:
-            return k + 1, "B", i, chunk
-        return (0, "B", i, chunk + 1) if chunk < chunks - 1 else (k, "F", i, chunk)
-    return k, "B", i, chunk
+        if k != first:
+            return k - down, "F", i, chunk
+        return (k if turns else stages - 1, "F", i, chunk - 1) if chunk else None
+    if k != last:
+        return k + down, "B", i, chunk
+    return (k if turns else 0, "B", i, chunk + 1) if chunk < chunks - 1 else (k, "F", i, chunk)
 
 
 def _stage(row: Row, stages: int, micro_batches: int) -> Stage | None:
     own = {ours: row.number(name) for name, ours in _COLUMNS.items() if name in row.values}
     layers = (row.whole("layers") if "layers" in row.values else None) or 0
     if None not in own.values() and len(own) == len(_COLUMNS):
-        return _made({k: v for k, v in own.items() if v is not None}, layers)
+        return _made({k: v for k, v in own.items() if v is not None}, layers, _share(row))
     beside = Path(row.file).with_name(_BESIDE)
     shipped = Path(str(resources.files(__package__).joinpath("data", "stages.csv")))
     for path in (beside, shipped):
@@ -178,9 +207,18 @@ def _stage(row: Row, stages: int, micro_batches: int) -> Stage | None:
     return None
 
 
-def _made(ms: Mapping[str, float], layers: int) -> Stage:
+def _share(row: Row) -> float | None:
+    """Return what W needs of a transformer's activations, of its sizes in columns."""
+    sizes = [row.number(name) if name in row.values else None for name in _SIZES]
+    heads, positions, hidden = sizes
+    if heads is None or positions is None or not hidden:
+        return None
+    return zero_bubble_2p.weight_share(heads, positions, hidden)
+
+
+def _made(ms: Mapping[str, float], layers: int, share: float | None) -> Stage:
     forward_s, backward_s, weight_s, message_s = (ms[k] / 1e3 for k in ("F", "B", "W", "message"))
-    return Stage(forward_s, backward_s, weight_s, message_s, layers)
+    return Stage(forward_s, backward_s, weight_s, message_s, layers, share)
 
 
 @lru_cache(maxsize=8)
@@ -188,10 +226,12 @@ def _profiles(path: Path) -> dict[tuple[str, int, int], Stage]:
     """Read the profiles of a table of kernels, by network, stages and micro-batches."""
     found: dict[tuple[str, int, int], dict[str, float]] = {}
     depth: dict[tuple[str, int, int], int] = {}
+    share: dict[tuple[str, int, int], float] = {}
     for row in read_rows(path):
         if row.values.get("kind") != "pipeline_stage":
             continue
-        numbers = {name: re.search(rf"\b{name}=(\d+)", row.text("note")) for name in ("p", "m")}
+        names = ("p", "m", "a", "s", "h")
+        numbers = {name: re.search(rf"\b{name}=(\d+)", row.text("note")) for name in names}
         layers = re.search(r"(\d+) layers", row.text("note"))
         time_ms, kind = row.number("time_ms"), _PASSES.get(row.text("pass_"))
         if not numbers["p"] or not numbers["m"] or time_ms is None or kind is None:
@@ -200,5 +240,10 @@ def _profiles(path: Path) -> dict[tuple[str, int, int], Stage]:
         found.setdefault(key, {})[kind] = time_ms
         # Embedding and classifier stand for a layer each (the paper's balance).
         depth[key] = (int(layers[1]) + 2) // key[1] if layers else 0
+        sizes = [float(of[1]) for name in "ash" if (of := numbers[name])]
+        if len(sizes) == 3:
+            share[key] = zero_bubble_2p.weight_share(*sizes)
     whole = set(_COLUMNS.values())
-    return {key: _made(ms, depth[key]) for key, ms in found.items() if whole <= set(ms)}
+    return {
+        key: _made(ms, depth[key], share.get(key)) for key, ms in found.items() if whole <= set(ms)
+    }

@@ -17,6 +17,7 @@ from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Framework,
     binned_length,
+    contention,
     convolves_itself,
     find_name,
     fine_tuned,
@@ -27,6 +28,7 @@ from ridgeline.study.validate.names import (
     spread,
     tokens_of,
     unknown,
+    widens,
 )
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.dataset import DataSet, load_dataset
@@ -40,6 +42,7 @@ SHIPPED = "steps.csv"
 _SAMPLES = frozenset({"images/s", "sequences/s", "samples/s", "volumes/s", "users/s"})
 _NO_UPDATE = "no update"
 _PHOTOGRAPHS = "imagenet"  # the data set whose decoding is modelled
+_MIXED, _AUTOCAST = "-mixed", "-autocast"
 _FEW = 8  # micro-batches that are simulated of a step that accumulates more
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 
@@ -90,6 +93,8 @@ def configuration(row: Row) -> Configuration:
     precision = find_name("precisions", row.text("precision"))
     if precision is None:
         raise RidgelineError(unknown("precisions", row.text("precision")))
+    if precision.endswith(_MIXED) and widens(row.text("framework"), model):
+        precision = precision.replace(_MIXED, _AUTOCAST)
     devices, batch = row.whole("n_accel"), row.whole("batch_per_accel")
     if not devices or not batch:
         raise RidgelineError("the number of devices or the batch is not given")
@@ -107,7 +112,7 @@ def configuration(row: Row) -> Configuration:
         batch=batch * accumulated,  # tables give what a device holds at a time
         micro_batches=accumulated,
         precision=precision,
-        framework=framework_of(row.text("framework")),
+        framework=framework_of(row.text("framework"), row.text("suite")),
         place=row.text("system"),
         preparing=_preparing(row, model) if devices > 1 else 0.0,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
@@ -191,6 +196,10 @@ def simulated(wanted: Configuration) -> Result:
         issue=wanted.framework.issue_s,
         issue_ahead=wanted.framework.issue_ahead,
         overlap=wanted.framework.overlap,
+        contention=contention(),
+        bucket_copies=wanted.framework.bucket_copies,
+        cycle=wanted.framework.cycle_s,
+        **({"bucket": wanted.framework.bucket} if wanted.framework.bucket else {}),
         layout="channels-last" if wanted.channels_last else "channels-first",
         spread=spread(),
     )

@@ -36,6 +36,7 @@ def softmax(
     b: GraphBuilder, layer: str, x: str, *, scale: float = 1.0, causal: bool = False
 ) -> str:
     """Softmax of scaled and masked scores over the last axis, in the input's format."""
+    x = b.widened(x, layer)
     y = b.activation(f"{layer}.y", b.shape(x), b.format(x))
     attrs = (("scale", scale), ("causal", int(causal)))
     b.emit(SOFTMAX, layer, (x,), (y,), flops=SOFTMAX.forward.of(b.elements(x)), attrs=attrs)

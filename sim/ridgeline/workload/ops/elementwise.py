@@ -36,7 +36,7 @@ def relu(b: GraphBuilder, layer: str, x: str) -> str:
 
 def add(b: GraphBuilder, layer: str, x: str, other: str) -> str:
     """Return the sum of two tensors of one shape, in place of `x` where nothing else needs it."""
-    x, other, y = _pair(b, layer, x, other, "adds")
+    x, other, y = _pair(b, layer, x, other, "adds", casts=not b.numerics.widens)
     b.emit(ADD, layer, (x, other), (y,), flops=ADD.forward.of(b.elements(y)), in_place=True)
     return y
 
@@ -68,14 +68,18 @@ def dropout(b: GraphBuilder, layer: str, x: str, probability: float) -> str:
     return y
 
 
-def _pair(b: GraphBuilder, layer: str, x: str, other: str, does: str) -> tuple[str, str, str]:
-    """Return two tensors of one shape in one format, and a new tensor like them."""
+def _pair(
+    b: GraphBuilder, layer: str, x: str, other: str, does: str, *, casts: bool = True
+) -> tuple[str, str, str]:
+    """Return two tensors of one shape, cast to one format or not, and a new tensor for both."""
     if b.shape(x) != b.shape(other):
         raise RidgelineError(
             f"layer {layer!r} {does} shapes {list(b.shape(x))} and {list(b.shape(other))}"
         )
     format_ = widest((b.format(x), b.format(other)))
     y = b.activation(f"{layer}.y", b.shape(x), format_)
+    if not casts:
+        return x, other, y
     return b.cast(x, format_, layer), b.cast(other, format_, layer), y
 
 

@@ -23,7 +23,8 @@ def embedding(
 ) -> str:
     """Look up rows of a table [rows, features]; `indices` of any shape."""
     rows, features = b.shape(table)
-    y = b.activation(f"{layer}.y", (*b.shape(indices), features), b.numerics.compute)
+    format_ = b.numerics.master if b.numerics.widens else b.numerics.compute
+    y = b.activation(f"{layer}.y", (*b.shape(indices), features), format_)
     b.emit(
         EMBEDDING,
         layer,

@@ -103,6 +103,8 @@ FUNCTIONS: dict[str, Function] = {
     "scatter": Function(1, 1, "extra"),
     "triangle": Function(1, 1, "nothing"),
     "resample": Function(7, 8, "nothing"),  # interpolation between pixels
+    # 5 n log2 n for n complex numbers (Cooley and Tukey, 1965), taken at n = 1,024
+    "fourier": Function(25, 25, "nothing"),
     "sample-grid": Function(12, 20, "inputs"),
     # losses, without their reduction to a mean
     "pointwise-loss": Function(5, 4, "inputs"),

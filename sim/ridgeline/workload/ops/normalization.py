@@ -42,6 +42,7 @@ def layer_norm(b: GraphBuilder, layer: str, x: str, *, epsilon: float = 1e-5) ->
 
     Ba, Kiros and Hinton, Layer normalization, 2016, arXiv:1607.06450.
     """
+    x = b.widened(x, layer)
     *rows, features = b.shape(x)
     weights = b.weight(f"{layer}.weight", (features,)), b.weight(f"{layer}.bias", (features,))
     saved = (
@@ -73,6 +74,8 @@ def group_norm(b: GraphBuilder, layer: str, x: str, groups: int, *, epsilon: flo
     samples, channels, *_ = b.shape(x)
     if channels % groups:
         raise RidgelineError(f"layer {layer!r}: {groups} groups do not divide {channels} channels")
+    if groups < channels:
+        x = b.widened(x, layer)
     weights = b.weight(f"{layer}.weight", (channels,)), b.weight(f"{layer}.bias", (channels,))
     saved = (
         b.activation(f"{layer}.mean", (samples * groups,), MASTER),

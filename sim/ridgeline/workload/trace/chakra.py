@@ -9,31 +9,25 @@ rank gives, an Execution by the whole that is gathered.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ridgeline.errors import ConfigError, nearest
+from ridgeline.errors import ConfigError
 from ridgeline.workload.execution import (
     COLLECTIVES,
     FORMATS,
-    MAX_RANKS,
     Execution,
     Indices,
     Ints,
     TaskKind,
     check_execution,
 )
+from ridgeline.workload.trace import chakra_files, chakra_ids
 from ridgeline.workload.trace import chakra_wire as wire
-from ridgeline.workload.trace.json_files import read_bytes, read_json
 
-MAX_RANK_BYTES = 4 * 2**30
-PORTION_BYTES = 8 * 2**20
-MAX_GROUP_BYTES = 64 * 2**20
-GROUPS_SUFFIX = ".comm_groups.json"
 STREAMS = ("compute", "host", "network", "send", "receive", "memory")
 VERSION = "0.0.4"
 
@@ -73,7 +67,6 @@ COMM_TYPES = {
 OF_ONE_RANK = (COLLECTIVES.index("all-gather"), COLLECTIVES.index("gather"))
 _WORLD_GROUPS = frozenset({"", "default_pg"})
 """Names of the group of all ranks, unless the groups' file says otherwise."""
-_NAME = re.compile(r"(?P<prefix>.*)\.(?P<rank>\d{1,6})\.et")
 
 
 def load(path: str | Path, options: Mapping[str, Any] | None = None) -> Execution:
@@ -92,92 +85,12 @@ def load(path: str | Path, options: Mapping[str, Any] | None = None) -> Executio
         If a file is missing, damaged or says something impossible; with file and byte or node.
     """
     path = Path(path)
-    files = rank_files(path)
-    prefix = _prefix(path)
-    collector = Collector(prefix, groups_of(path, prefix, options or {}), len(files))
-    for some in _portions(files):
+    files = chakra_files.rank_files(path)
+    prefix = chakra_files.prefix_of(path)
+    collector = Collector(prefix, chakra_files.groups_of(path, prefix, options or {}), len(files))
+    for some in chakra_files.portions(files):
         collector.add(*some)
     return collector.execution()
-
-
-def _portions(files: Sequence[Path]) -> Iterator[tuple[wire.Bytes, Ints, list[str]]]:
-    """Read some files at a time: their bytes, where each ends, and their names."""
-    raw, names = [], []
-    for file in files:
-        raw.append(np.frombuffer(read_bytes(file, MAX_RANK_BYTES), np.uint8))
-        if len(raw[-1]) == 0:
-            raise ConfigError("the file is empty", file=str(file))
-        names.append(str(file))
-        if sum(map(len, raw)) > PORTION_BYTES:
-            yield np.concatenate(raw), np.cumsum([len(one) for one in raw]), names
-            raw, names = [], []
-    if raw:
-        yield np.concatenate(raw), np.cumsum([len(one) for one in raw]), names
-
-
-def groups_of(path: Path, prefix: str, options: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Read the groups from where the options say, or from beside the trace; none if neither."""
-    for name in options:
-        if name != "groups":
-            near = nearest(name, ["groups"])
-            raise ConfigError(f"unknown option{near} (known: groups)", file=str(path), field=name)
-    beside = path.with_name(prefix + GROUPS_SUFFIX)
-    if "groups" in options:
-        return read_groups(str(options["groups"]))
-    return read_groups(beside) if beside.exists() else {}
-
-
-def rank_files(path: Path) -> list[Path]:
-    """Return the files of all ranks, in order, or raise ConfigError if one is missing."""
-    prefix = _prefix(path)
-    if path.exists() and not _NAME.fullmatch(path.name):
-        return [path]
-    found = {}
-    try:
-        for file in path.parent.iterdir():
-            match = _NAME.fullmatch(file.name)
-            if match and match["prefix"] == prefix:
-                found[int(match["rank"])] = file
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", file=str(path.parent)) from error
-    if not found:
-        raise ConfigError("there is no such trace", file=str(path))
-    if len(found) > MAX_RANKS:
-        raise ConfigError(f"more than {MAX_RANKS} ranks", file=str(path))
-    for rank in range(len(found)):
-        if rank not in found:
-            raise ConfigError(
-                f"the trace of rank {rank} is missing ({prefix}.{rank}.et); there are"
-                f" {len(found)} files up to rank {max(found)}",
-                file=str(path),
-            )
-    return [found[rank] for rank in range(len(found))]
-
-
-def _prefix(path: Path) -> str:
-    match = _NAME.fullmatch(path.name)
-    return match["prefix"] if match else path.name.removesuffix(".et")
-
-
-def read_groups(path: str | Path) -> dict[str, tuple[int, ...]]:
-    """Read ``{"name": [ranks], ...}``, or raise ConfigError."""
-    file = str(path)
-    data = read_json(read_bytes(path, MAX_GROUP_BYTES), file)
-    if not isinstance(data, dict):
-        raise ConfigError("expected an object of groups of ranks", file=file)
-    groups = {}
-    for name, ranks in data.items():
-        if (
-            not isinstance(ranks, list)
-            or not ranks
-            or not all(type(rank) is int and 0 <= rank < MAX_RANKS for rank in ranks)
-            or len(set(ranks)) != len(ranks)
-        ):
-            raise ConfigError(
-                f"expected a list of different ranks, found {ranks!r:.60}", file=file, field=name
-            )
-        groups[name] = tuple(ranks)
-    return groups
 
 
 class Names:
@@ -218,7 +131,7 @@ class Collector:
                 file=files[min(file, len(files) - 1)],
             )
         _Portion(self, raw, read, files).put()
-        self.n_tasks += len(read.nodes)
+        self.n_tasks += read.nodes.shape[1]
 
     def put(self, **arrays: Any) -> None:
         """Keep the arrays of a portion."""
@@ -288,24 +201,24 @@ class _Portion:
         size[(op == COLLECTIVES.index("barrier")) & np.isnan(size)] = 0.0
         of_one = (op == OF_ONE_RANK[0]) | (op == OF_ONE_RANK[1])
         size[of_one] *= self.to.group_sizes[group[of_one] + 1]
-        stated = (nodes[:, wire.DURATION_US] != 0) | (kind == TaskKind.HOST)
-        peer = np.where(kind == TaskKind.SEND, self.whole("comm_dst", -1), -1)
+        stated = (nodes[wire.DURATION_US] != 0) | (kind == TaskKind.HOST)
+        peer = np.where(kind == TaskKind.SEND, self.whole("comm_dst", -1), np.int32(-1))
         peer = np.where(kind == TaskKind.RECEIVE, self.whole("comm_src", -1), peer)
         self.to.put(
             count=np.diff(self.read.file_ptr),
-            id=nodes[:, wire.ID].copy(),
+            id=nodes[wire.ID].copy(),
             kind=kind,
             stream=self.streams(kind),
             label=self.labels(),
-            start_s=self.seconds("ridgeline_start_s", wire.START_US, nodes[:, wire.START_US] != 0),
+            start_s=self.seconds("ridgeline_start_s", wire.START_US, nodes[wire.START_US] != 0),
             duration_s=self.seconds("ridgeline_duration_s", wire.DURATION_US, stated),
             flops=self.number("num_ops").copy(),
             size_bytes=size,
             format=self.formats(),
             op=op,
             group=group,
-            peer=peer.astype(np.int32),
-            tag=np.where(p2p, self.whole("comm_tag", 0), 0).astype(np.int32),
+            peer=peer,
+            tag=np.where(p2p, self.whole("comm_tag", 0), np.int32(0)),
             dep_count=np.diff(self.read.dep_ptr),
             dep_index=self.deps(),
         )
@@ -313,31 +226,29 @@ class _Portion:
     def fail(self, node: int, message: str) -> ConfigError:
         """Return an error that names the file and the node."""
         file = int(np.searchsorted(self.read.file_ptr, node, "right")) - 1
-        return ConfigError(f"node {self.nodes[node, wire.ID]}: {message}", file=self.files[file])
+        return ConfigError(f"node {self.nodes[wire.ID, node]}: {message}", file=self.files[file])
 
     def number(self, name: str) -> Any:
         """[N] A number of every node, NaN where there is none."""
-        return self.read.numbers[:, wire.NUMBERS.index(name)]
+        return self.read.numbers[wire.NUMBERS.index(name)]
 
     def whole(self, name: str, absent: int) -> Any:
         """[N] A number of every node that must be whole and fit into 32 bits."""
         values = self.number(name)
-        values = np.where(np.isnan(values), absent, values)
-        bad = (values != np.floor(values)) | (np.abs(values) >= 2**31)
-        if bad.any():
-            node = int(np.argmax(bad))
-            raise self.fail(node, f"{name} is {values[node]:.17g}, a whole number is needed")
-        return values
+        whole, bad = chakra_ids.whole_numbers(values, absent)
+        if bad >= 0:
+            raise self.fail(bad, f"{name} is {values[bad]:.17g}, a whole number is needed")
+        return whole
 
     def seconds(self, name: str, column: int, stated: Any) -> Any:
         """[N] A time: the exact attribute, else the microseconds of the schema's field."""
-        rounded = np.where(stated, self.nodes[:, column] / 1e6, np.nan)
+        rounded = np.where(stated, self.nodes[column] / 1e6, np.nan)
         exact = self.number(name)
         return np.where(np.isnan(exact), rounded, exact)
 
     def kinds(self) -> Any:
         """[N] What every node does."""
-        types = self.nodes[:, wire.TYPE]
+        types = self.nodes[wire.TYPE]
         bad = (types < 1) | (types > max(_KINDS))
         if bad.any():
             node = int(np.argmax(bad))
@@ -360,30 +271,24 @@ class _Portion:
                 node,
                 "comm_type is missing"
                 if comm_type[node] == -1
-                else f"comm_type {comm_type[node]:g} is not known (known: 0 to {max(COMM_TYPES)})",
+                else f"comm_type {comm_type[node]} is not known (known: 0 to {max(COMM_TYPES)})",
             )
-        op[chosen] = np.array(list(COMM_TYPES.values()), np.int8)[
-            comm_type[chosen].astype(np.int64)
-        ]
+        op[chosen] = np.array(list(COMM_TYPES.values()), np.int8)[comm_type[chosen]]
         return op
 
     def texts(self, at: Any, size: Any, hashes: Any) -> tuple[list[str], Ints, Ints]:
         """Return the different texts by first appearance, which one each is, and who has it."""
-        _, first, which = np.unique(hashes, return_index=True, return_inverse=True)
-        order = np.argsort(first, kind="stable")
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        first = first[order]
+        which, first = chakra_ids.distinct(hashes)
         texts = [
             self.raw[at[i] : at[i] + size[i]].tobytes().decode("utf-8", "replace") for i in first
         ]
-        return texts, place[which.reshape(-1)], first
+        return texts, which, first
 
     def named(self, attribute: str, among: Any = True) -> tuple[Ints, list[str], Ints, Ints]:
         """Return which nodes have a text, the different ones, which of them, and the first node."""
-        columns = self.read.texts[:, wire.TEXTS.index(attribute)]
-        chosen = np.flatnonzero((columns[:, wire.SIZE] >= 0) & among)
-        at, size, hashes = columns[chosen].T
+        columns = self.read.texts[wire.TEXTS.index(attribute)]
+        chosen = np.flatnonzero((columns[wire.SIZE] >= 0) & among)
+        at, size, hashes = columns[:, chosen]
         texts, which, first = self.texts(at, size, hashes)
         return chosen, texts, which, chosen[first]
 
@@ -391,7 +296,7 @@ class _Portion:
         """[N] Names of the nodes."""
         nodes = self.nodes
         texts, which, _ = self.texts(
-            nodes[:, wire.NAME_AT], nodes[:, wire.NAME_SIZE], nodes[:, wire.NAME_HASH]
+            nodes[wire.NAME_AT], nodes[wire.NAME_SIZE], nodes[wire.NAME_HASH]
         )
         return np.array([self.to.labels(text) for text in texts], np.int32)[which]
 
@@ -404,7 +309,7 @@ class _Portion:
 
     def formats(self) -> Any:
         """[N] Number formats."""
-        formats = np.full(len(self.nodes), -1, np.int8)
+        formats = np.full(self.nodes.shape[1], -1, np.int8)
         chosen, texts, which, first = self.named("ridgeline_format")
         for text, node in zip(texts, first, strict=True):
             if text not in FORMATS:
@@ -415,15 +320,15 @@ class _Portion:
 
     def groups(self, kind: Any) -> Indices:
         """[N] Groups of the collectives."""
-        group = np.full(len(self.nodes), -1, np.int32)
+        group = np.full(self.nodes.shape[1], -1, np.int32)
         collective = kind == TaskKind.COLLECTIVE
         chosen, texts, which, first = self.named("pg_name", collective)
         numbers = [self.group(name, int(node)) for name, node in zip(texts, first, strict=True)]
         group[chosen] = np.array(numbers, np.int32)[which]
-        columns = self.read.texts[:, wire.TEXTS.index("pg_name")]
-        whole = np.flatnonzero((columns[:, wire.SIZE] == wire.WHOLE) & collective)
-        for value in np.unique(columns[whole, wire.AT]):  # some writers number the groups
-            here = whole[columns[whole, wire.AT] == value]
+        columns = self.read.texts[wire.TEXTS.index("pg_name")]
+        whole = np.flatnonzero((columns[wire.SIZE] == wire.WHOLE) & collective)
+        for value in np.unique(columns[wire.AT, whole]):  # some writers number the groups
+            here = whole[columns[wire.AT, whole] == value]
             group[here] = self.group(str(value), int(here[0]))
         return group
 
@@ -442,23 +347,16 @@ class _Portion:
         raise self.fail(
             node,
             f"it names the group {name!r}, and there is no file of groups"
-            f" ({self.to.name}{GROUPS_SUFFIX}, or the option groups)",
+            f" ({self.to.name}{chakra_files.GROUPS_SUFFIX}, or the option groups)",
         )
 
     def deps(self) -> Indices:
         """Turn the ids of predecessors into numbers of tasks."""
-        ids, file_ptr, deps = self.nodes[:, wire.ID], self.read.file_ptr, self.read.deps.copy()
-        file = np.repeat(np.arange(len(file_ptr) - 1), np.diff(file_ptr))
-        rising = ids[1:] > ids[:-1]
-        if bool((rising | (file[1:] != file[:-1])).all()):
-            order = np.arange(len(ids))
-        else:
-            order = np.lexsort((ids, file))
-            ordered = ids[order]
-            twins = np.flatnonzero((ordered[1:] == ordered[:-1]) & (file[1:] == file[:-1]))
-            if len(twins):
-                raise self.fail(int(order[twins[0]]), "another node has the same id")
-        unknown = wire.find_ids(ids, file_ptr, order, self.read.dep_ptr, deps)
+        ids, file_ptr, deps = self.nodes[wire.ID], self.read.file_ptr, self.read.deps.copy()
+        order, twin = chakra_ids.order_of(ids, file_ptr)
+        if twin >= 0:
+            raise self.fail(twin, "another node has the same id")
+        unknown = chakra_ids.find_ids(ids, file_ptr, order, self.read.dep_ptr, deps)
         if unknown >= 0:
             node = int(np.searchsorted(self.read.dep_ptr, unknown, "right")) - 1
             raise self.fail(node, f"it waits for node {deps[unknown]}, which does not exist")

@@ -16,8 +16,8 @@ import numpy as np
 
 from ridgeline.errors import ConfigError
 from ridgeline.workload.execution import Execution
-from ridgeline.workload.trace import chakra
-from ridgeline.workload.trace import chakra_wire as wire
+from ridgeline.workload.trace import chakra, chakra_files
+from ridgeline.workload.trace import chakra_encode as encode
 from ridgeline.workload.trace.json_stream import JsonStream, open_json
 
 _TYPES = ("INVALID_NODE", "METADATA_NODE", "MEM_LOAD_NODE", "MEM_STORE_NODE", "COMP_NODE",
@@ -42,7 +42,7 @@ def load(path: str | Path, options: Mapping[str, Any] | None = None) -> Executio
     if match:
         prefix = match["prefix"]
         files = _siblings(path, prefix)
-    groups = chakra.groups_of(path, prefix, options or {})
+    groups = chakra_files.groups_of(path, prefix, options or {})
     collector = chakra.Collector(prefix, groups, len(files))
     for file in files:
         raw = np.frombuffer(b"".join(_messages(file)), np.uint8)
@@ -66,7 +66,7 @@ def _siblings(path: Path, prefix: str) -> list[Path]:
 
 def _messages(path: Path) -> Iterator[bytes]:
     stream, raw = open_json(path)
-    yield _framed(wire.field(1, chakra.VERSION.encode()))
+    yield _framed(encode.field(1, chakra.VERSION.encode()))
     with raw:
         for node in _nodes(stream):
             if isinstance(node, dict) and "version" in node and "name" not in node:
@@ -105,18 +105,18 @@ def _node(node: Mapping[str, Any]) -> bytes:
         camel = re.sub(r"_(\w)", lambda m: m[1].upper(), name)
         return node.get(name, node.get(camel))
 
-    parts = [wire.field(1, int(get("id") or 0))] if get("id") else []
-    parts.append(wire.field(2, str(get("name") or "").encode()))
+    parts = [encode.field(1, int(get("id") or 0))] if get("id") else []
+    parts.append(encode.field(2, str(get("name") or "").encode()))
     kind = get("type") or 0
     number = _TYPES.index(kind) if isinstance(kind, str) and not kind.isdigit() else int(kind)
-    parts.append(wire.field(3, number))
+    parts.append(encode.field(3, number))
     for place, name in ((4, "ctrl_deps"), (5, "data_deps")):
         deps = get(name) or []
         if deps:
-            parts.append(wire.field(place, b"".join(wire.varint(int(dep)) for dep in deps)))
+            parts.append(encode.field(place, b"".join(encode.varint(int(dep)) for dep in deps)))
     for place, name in ((6, "start_time_micros"), (7, "duration_micros")):
         if get(name):
-            parts.append(wire.field(place, int(get(name))))
+            parts.append(encode.field(place, int(get(name))))
     parts += [_attribute(attribute) for attribute in get("attr") or get("attrs") or []]
     return b"".join(parts)
 
@@ -127,14 +127,14 @@ def _attribute(raw: Mapping[str, Any]) -> bytes:
         if match is None:
             continue
         if match[1] == "bool":
-            return wire.attribute(raw["name"], bool(value))
+            return encode.attribute(raw["name"], bool(value))
         if match[1] == "string":
-            return wire.attribute(raw["name"], str(value))
+            return encode.attribute(raw["name"], str(value))
         if match[1] in {"double", "float"}:
-            return wire.attribute(raw["name"], float(value))
-        return wire.attribute(raw["name"], int(value))
+            return encode.attribute(raw["name"], float(value))
+        return encode.attribute(raw["name"], int(value))
     return b""  # lists and bytes: none of them is read
 
 
 def _framed(payload: bytes) -> bytes:
-    return wire.varint(len(payload)) + payload
+    return encode.varint(len(payload)) + payload

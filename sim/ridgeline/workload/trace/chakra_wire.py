@@ -1,4 +1,4 @@
-"""The wire format of Chakra execution traces, read and written at compiled speed.
+"""The wire format of Chakra execution traces, read at compiled speed.
 
 A trace is a stream of length-prefixed protobuf messages: one GlobalMetadata, then Nodes (MLCommons
 Chakra, schema/protobuf/et_def.proto; the numbers of fields and enumerations below are facts of that
@@ -56,12 +56,12 @@ PROBLEMS = {
 class Wire(NamedTuple):
     """What stands in some files; N nodes, S files, D dependencies."""
 
-    nodes: Ints  # [N, N_COLUMNS]
+    nodes: Ints  # [N_COLUMNS, N]
     file_ptr: Ints  # [S+1] nodes of every file
     dep_ptr: Ints  # [N+1]
     deps: Ints  # [D] ids of the nodes waited for
-    numbers: Floats  # [N, len(NUMBERS)] NaN: no such attribute
-    texts: Ints  # [N, len(TEXTS), 3]
+    numbers: Floats  # [len(NUMBERS), N] NaN: no such attribute
+    texts: Ints  # [len(TEXTS), 3, N]
 
 
 def text_hash(text: bytes) -> int:
@@ -101,12 +101,12 @@ def parse(raw: Bytes, ends: Ints) -> tuple[Wire, int, int]:
     _count(raw, ends, limits)
     n, d = int(limits[0]), int(limits[1])
     wire = Wire(
-        np.zeros((n, N_COLUMNS), np.int64),
+        np.zeros((N_COLUMNS, n), np.int64),
         np.zeros(len(ends) + 1, np.int64),
         np.zeros(n + 1, np.int64),
         np.zeros(d, np.int64),
-        np.full((n, len(NUMBERS)), np.nan),
-        np.full((n, len(TEXTS), 3), ABSENT, np.int64),
+        np.full((len(NUMBERS), n), np.nan),
+        np.full((len(TEXTS), 3, n), ABSENT, np.int64),
     )
     if limits[2] == 0:
         box = np.zeros(1, np.int64)  # by its views bits become numbers, on little-endian machines
@@ -249,7 +249,7 @@ def _fill(
             if metadata:
                 at = end
                 continue
-            nodes[node, NAME_HASH] = empty
+            nodes[NAME_HASH, node] = empty
             while at < end:
                 key, begin = _varint(raw, at, end)
                 field, wire_type = key >> 3, key & 7
@@ -272,8 +272,8 @@ def _fill(
                     if wire_type != 2:
                         problem = 6
                     elif field == 2:
-                        nodes[node, NAME_AT], nodes[node, NAME_SIZE] = begin, length
-                        nodes[node, NAME_HASH] = _hash(raw, begin, begin + length)
+                        nodes[NAME_AT, node], nodes[NAME_SIZE, node] = begin, length
+                        nodes[NAME_HASH, node] = _hash(raw, begin, begin + length)
                     else:
                         problem = _attribute(
                             raw,
@@ -293,13 +293,13 @@ def _fill(
                     if wire_type != 0:
                         problem = 6
                     elif field == 1:
-                        nodes[node, ID] = value
+                        nodes[ID, node] = value
                     elif field == 3:
-                        nodes[node, TYPE] = value
+                        nodes[TYPE, node] = value
                     elif field == 6:
-                        nodes[node, START_US] = value
+                        nodes[START_US, node] = value
                     else:
-                        nodes[node, DURATION_US] = value
+                        nodes[DURATION_US, node] = value
                 if problem != 0:
                     limits[2], limits[3] = problem, at
                     return
@@ -348,100 +348,33 @@ def _attribute(
         if value_type != 2 or wanted < n_numbers:
             return 5
         length, begin = _varint(raw, value_at, end)
-        texts[node, wanted - n_numbers, AT] = begin
-        texts[node, wanted - n_numbers, SIZE] = length
-        texts[node, wanted - n_numbers, HASH] = _hash(raw, begin, begin + length)
+        texts[wanted - n_numbers, AT, node] = begin
+        texts[wanted - n_numbers, SIZE, node] = length
+        texts[wanted - n_numbers, HASH, node] = _hash(raw, begin, begin + length)
         return 0
     if value_type == 0:
         whole, _ = _varint(raw, value_at, end)
         if value_field == 15 or value_field == 17:  # zigzag
             whole = ((whole >> 1) & np.int64(0x7FFFFFFFFFFFFFFF)) ^ -(whole & 1)
         if wanted < n_numbers:
-            numbers[node, wanted] = whole
+            numbers[wanted, node] = whole
         else:
-            texts[node, wanted - n_numbers, AT] = whole
-            texts[node, wanted - n_numbers, SIZE] = WHOLE
+            texts[wanted - n_numbers, AT, node] = whole
+            texts[wanted - n_numbers, SIZE, node] = WHOLE
         return 0
     if wanted >= n_numbers:
         return 5
     width = 8 if value_type == 1 else 4 if value_type == 5 else 0
     box[0] = _word(raw, value_at, width)
     if value_field == 3 and width == 8:
-        numbers[node, wanted] = real[0]
+        numbers[wanted, node] = real[0]
     elif value_field == 5 and width == 4:
-        numbers[node, wanted] = short[0]
+        numbers[wanted, node] = short[0]
     elif 19 <= value_field <= 25 and width > 0:
         whole = box[0]
         if value_field == 23 and whole >= 1 << 31:
             whole -= 1 << 32
-        numbers[node, wanted] = whole
+        numbers[wanted, node] = whole
     else:
         return 5
     return 0
-
-
-@kernel
-def find_ids(ids: Ints, file_ptr: Ints, order: Ints, dep_ptr: Ints, deps: Ints) -> int:
-    """Replace the ids in `deps` by numbers of nodes; return the first id's place that is unknown.
-
-    `order` sorts the ids within every file. Returns -1 if all are known.
-    """
-    for file in range(len(file_ptr) - 1):
-        low, high = file_ptr[file], file_ptr[file + 1]
-        for dep in range(dep_ptr[low], dep_ptr[high]):
-            wanted = deps[dep]
-            a, b = low, high
-            guess = low + wanted - ids[order[low]]  # right if the ids are numbered through
-            if low <= guess < high and ids[order[guess]] == wanted:
-                a, b = guess, guess + 1
-            while b - a > 1:
-                middle = (a + b) // 2
-                if ids[order[middle]] <= wanted:
-                    a = middle
-                else:
-                    b = middle
-            if a >= high or ids[order[a]] != wanted:
-                return dep
-            deps[dep] = order[a]
-    return -1
-
-
-def varint(value: int) -> bytes:
-    """Write a number as the wire format does."""
-    value &= 2**64 - 1
-    parts = bytearray()
-    while value >= 128:
-        parts.append(value & 127 | 128)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
-
-
-def field(number: int, payload: bytes | int) -> bytes:
-    """Write one field: a number as a varint, bytes with their length."""
-    if isinstance(payload, int):
-        return varint(number << 3) + varint(payload)
-    return varint(number << 3 | 2) + varint(len(payload)) + payload
-
-
-def attribute(name: str, value: bool | int | float | str) -> bytes:
-    """Write an attribute of a node, as its field."""
-    head = field(1, name.encode())
-    if isinstance(value, bool):
-        head += field(27, int(value))
-    elif isinstance(value, str):
-        head += field(29, value.encode())
-    elif isinstance(value, float):
-        head += varint(3 << 3 | 1) + np.array(value, "<f8").tobytes()
-    else:
-        head += field(_INTEGER_FIELD.get(name, 9), value)
-    return field(10, head)
-
-
-_INTEGER_FIELD: dict[str, Any] = {
-    # What ASTRA-sim's reader expects: uint64 for sizes of tensors, int32 for ends and tags.
-    "tensor_size": 13,
-    "comm_src": 7,
-    "comm_dst": 7,
-    "comm_tag": 7,
-}

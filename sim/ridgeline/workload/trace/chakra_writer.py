@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ridgeline.workload.execution import FORMATS, Execution, TaskKind
-from ridgeline.workload.trace import chakra_wire as wire
+from ridgeline.workload.trace import chakra_encode as encode
 from ridgeline.workload.trace.chakra import COMM_TYPES, OF_ONE_RANK, STREAM_OF, VERSION
 
 _TYPE_OF = {TaskKind.MARK: 1, TaskKind.MEMORY: 2, TaskKind.COMPUTE: 4, TaskKind.HOST: 4,
@@ -18,23 +18,23 @@ _TYPE_OF = {TaskKind.MARK: 1, TaskKind.MEMORY: 2, TaskKind.COMPUTE: 4, TaskKind.
 def rank_bytes(execution: Execution, index: int) -> bytes:
     """Return the trace of ``execution.ranks[index]`` as the content of its file."""
     e = execution
-    parts = [_message(wire.field(1, VERSION.encode()))]
+    parts = [_message(encode.field(1, VERSION.encode()))]
     first, last = int(e.task_ptr[index]), int(e.task_ptr[index + 1])
     for task in range(first, last):
         kind = TaskKind(int(e.kind[task]))
         node = b""
         if e.id[task]:
-            node += wire.field(1, int(e.id[task]))
-        node += wire.field(2, e.label_names[e.label[task]].encode())
-        node += wire.field(3, _TYPE_OF[kind])
+            node += encode.field(1, int(e.id[task]))
+        node += encode.field(2, e.label_names[e.label[task]].encode())
+        node += encode.field(3, _TYPE_OF[kind])
         deps = e.id[e.dep_index[e.dep_ptr[task] : e.dep_ptr[task + 1]]]
         if len(deps):
-            node += wire.field(5, b"".join(wire.varint(int(dep)) for dep in deps))
+            node += encode.field(5, b"".join(encode.varint(int(dep)) for dep in deps))
         for number, seconds in ((6, e.start_s[task]), (7, e.duration_s[task])):
             if seconds > 0:
-                node += wire.field(number, round(seconds * 1e6))
+                node += encode.field(number, round(seconds * 1e6))
         for name, value in _attributes(e, task, kind, int(e.ranks[index])):
-            node += wire.attribute(name, value)
+            node += encode.attribute(name, value)
         parts.append(_message(node))
     return b"".join(parts)
 
@@ -77,7 +77,7 @@ def _whole_or_real(value: float) -> int | float:
 
 
 def _message(payload: bytes) -> bytes:
-    return wire.varint(len(payload)) + payload
+    return encode.varint(len(payload)) + payload
 
 
 def groups_text(execution: Execution) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,17 @@ from ridgeline.errors import ConfigError
 def read_bytes(path: str | Path, limit: int) -> bytes:
     """Read a file, unpacked if its name ends in .gz, of at most `limit` bytes."""
     file = str(path)
+    packed = file.lower().endswith(".gz")
     try:
-        if Path(path).exists() and not Path(path).is_file():
+        about = os.stat(file)
+        if not stat.S_ISREG(about.st_mode):
             raise ConfigError("this is not a regular file", file=file)
-        with gzip.open(path) if file.lower().endswith(".gz") else Path(path).open("rb") as stream:
-            raw: bytes = stream.read(limit + 1)
+        if not packed and about.st_size > limit:
+            raise ConfigError(f"larger than {limit} bytes", file=file)
+        with gzip.open(file) if packed else open(file, "rb", buffering=0) as stream:
+            raw: bytes = stream.read(limit + 1) if packed else stream.read()
+    except ConfigError:
+        raise
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"cannot be read: {reason}", file=file) from error

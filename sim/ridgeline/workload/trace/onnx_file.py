@@ -8,6 +8,7 @@ normalisation and dropout are those of training.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.workload import optimizers
 from ridgeline.workload.model import Model
-from ridgeline.workload.trace.network import traced_model
+from ridgeline.workload.trace.network import TraceWarning, traced_model
 from ridgeline.workload.trace.protobuf import slim
 
 _OPTIONS = {
@@ -48,6 +49,8 @@ def load_onnx(path: Path, options: Mapping[str, Any]) -> Model:
 
     graph = OnnxGraph(model, places, path, dims)
     captures = _captures(graph, chosen["loss"])
+    for doubt in graph.weights.doubts():
+        warnings.warn(f"{path.stem}: {doubt}", TraceWarning, stacklevel=3)
     return traced_model(
         captures,
         path.stem,

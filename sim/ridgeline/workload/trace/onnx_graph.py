@@ -157,10 +157,11 @@ class Walk:
         last = self._loss(loss)
         norms = sum(s.kind == "batch-norm" and s.source == "Conv" for s in self.recorder.steps)
         if norms:
-            self.notes.append(f"{norms} batch normalisations were put back behind convolutions")
-        if self.graph.weights.tables:
-            tables = ", ".join(self.graph.weights.tables)
-            self.notes.append(f"lookups that were computed ahead were put back: {tables}")
+            self.notes.append(
+                f"{norms} batch normalisations were put back behind convolutions; biases that these"
+                " had are not in the file"
+            )
+        self.notes += self.graph.weights.doubts()
         return Capture(
             self.recorder.values, tuple(self.recorder.steps), last, self.batch, tuple(self.notes)
         )
@@ -174,16 +175,14 @@ class Walk:
         for tensor in self.graph.model.graph.initializer:
             shape, kind = tuple(tensor.dims), kind_of(tensor.data_type)
             self.types[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, shape)
-            number = None
+            number, origin = None, self.graph.weights.origin(tensor.name)
             if (
                 len(shape) == 0 or math.prod(shape) <= _SMALL
             ) and tensor.data_location != TensorProto.EXTERNAL:
                 values = self._values(tensor)
                 self.known[tensor.name] = values
-                number = (
-                    float(values.reshape(-1)[0]) if values.size == 1 and kind == "real" else None
-                )
-            origin = self.graph.weights.origin(tensor.name)
+                single = values.size == 1 and kind == "real" and origin != "weight"
+                number = float(values.reshape(-1)[0]) if single else None
             if table := self.graph.weights.tables.get(tensor.name):
                 self.known.pop(tensor.name, None)
                 self._declare_lookup(tensor.name, table, shape)
@@ -201,12 +200,21 @@ class Walk:
         self.recorder.step(kind, "", (rows,), (name,), "folded lookup")
 
     def _declare_merged(self) -> None:
-        """Give every node its own of the vectors that the file stores once."""
+        """Give every node its own of what the file stores once."""
+        weights, values = self.graph.weights, self.recorder.values
+        turned: dict[str, tuple[int, ...]] = {}
         for node in self.graph.nodes:
-            for name, own in self.graph.weights.own(node).items():
-                value = self.recorder.values[name]
-                self.recorder.value(value.shape, value.kind, "weight", own)
+            for name, own in weights.own(node).items():
                 self.types[own] = self.types[name]
+                if own in weights.bases:
+                    turned[own] = values[name].shape
+                elif own not in values:
+                    self.recorder.value(values[name].shape, values[name].kind, "weight", own)
+        for own, shape in turned.items():
+            base = values[weights.bases[own]]
+            self.recorder.value(shape, base.kind, "made", own)
+            kind = "view" if base.elements == math.prod(shape) else "gather-elements"
+            self.recorder.step(kind, "", (base.name,), (own,), "folded")
         for name in self.graph.weights.merged:
             self.recorder.values.pop(name)
 

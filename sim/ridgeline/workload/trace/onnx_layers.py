@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.workload.trace import windows
+from ridgeline.workload.trace import einsum, windows
 from ridgeline.workload.trace.ir import Origin
 from ridgeline.workload.trace.onnx_folded import has_norm
 from ridgeline.workload.trace.onnx_ops import Handler, Node
@@ -19,41 +19,79 @@ def _matmul(n: Node) -> None:
     rows, columns = (x[-2] if len(x) > 1 else 1), (y[-1] if len(y) > 1 else 1)
     lead = math.prod(out) // max(rows * columns, 1)
     if math.prod(y[:-2]) == 1:
-        n.emit("matmul", [a, b], m=lead * rows, n=columns, k=x[-1], batch=1)
+        loops = {"m": lead * rows, "n": columns, "k": x[-1], "batch": 1}
     else:
-        n.emit("matmul", [a, b], m=rows, n=columns, k=x[-1], batch=lead)
+        loops = {"m": rows, "n": columns, "k": x[-1], "batch": lead}
+    _product(n, "matmul", loops, "add", -1)
 
 
 def _gemm(n: Node) -> None:
-    a, b = n.inputs[:2]
     rows, columns = n.shape()
-    k = n.shape(a)[0 if n.attrs.get("transA", 0) else 1]
-    loops = {"m": rows, "n": columns, "k": k, "batch": 1}
-    if n.has(2):
-        n.emit("add", [n.inner("matmul", [a, b], (rows, columns), **loops), n.all[2]])
-    else:
-        n.emit("matmul", [a, b], **loops)
+    k = n.shape(n.inputs[0])[0 if n.attrs.get("transA", 0) else 1]
+    _product(n, "matmul", {"m": rows, "n": columns, "k": k, "batch": 1}, "add", -1)
+
+
+def _product(n: Node, kind: str, loops: Mapping[str, Any], join: str, axis: int) -> None:
+    """Write a product with what an exporter may have put into it or left out.
+
+    Its bias along an axis is added by the step `join`, unless the exporter left out one of zeros;
+    batch normalisation that was multiplied into it stands behind it.
+    """
+    channels = n.shape()[axis]
+    norm = n.weights.norm(n.node)
+    bias = n.weights.bias(n.node)
+    folded = norm is None and n.has(2) and has_norm(*n.node.input[1:3])
+    if bias is not None:
+        bias = n.weight(bias, (channels,))
+    elif (
+        n.has(2) and not folded and (norm is None or n.weights.origin(n.node.input[2]) == "weight")
+    ):
+        bias = n.all[2]
+    steps: list[tuple[str, list[str], dict[str, Any]]] = [(kind, n.inputs[:2], dict(loops))]
+    if bias is not None:
+        steps.append((join, [bias], {}))
+    if norm is not None or folded:
+        scale, shift = norm or (f"{n.all[2]}.scale", n.all[2])
+        weights = [n.weight(x, (channels,)) for x in (scale, shift)]
+        states = [n.weight(f"{shift}.{x}", (channels,), "buffer") for x in ("mean", "variance")]
+        steps.append(("batch-norm", [*weights, *states], {"channels": channels, "running": True}))
+    made: list[str] = []
+    for step, inputs, attrs in steps[:-1]:
+        made = [n.inner(step, [*made, *inputs], n.shape(), **attrs)]
+    step, inputs, attrs = steps[-1]
+    n.emit(step, [*made, *inputs], **attrs)
 
 
 def _einsum(n: Node) -> None:
-    left, _, right = n.attrs["equation"].replace(" ", "").partition("->")
-    terms = left.split(",")
-    if len(terms) != 2 or "." in left or (not right and "->" not in n.attrs["equation"]):
+    """Write products of two operands from left to right, as PyTorch does it."""
+    shapes = [n.shape(x) for x in n.inputs]
+    terms = einsum.parsed(n.attrs["equation"], [len(shape) for shape in shapes])
+    if terms is None:
         n.emit("unknown", n.inputs)
         return
-    sizes = {
-        c: s
-        for t, x in zip(terms, n.inputs, strict=True)
-        for c, s in zip(t, n.shape(x), strict=True)
-    }
-    a, b = (set(t) for t in terms)
-    out = set(right)
-
-    def extent(letters: set[str]) -> int:
-        return math.prod(sizes[c] for c in letters)
-
-    n.emit("matmul", n.inputs, m=extent(a & out - b), n=extent(b & out - a),
-           k=extent((a | b) - out), batch=extent(a & b & out))  # fmt: skip
+    operands, result = terms
+    sizes: dict[str, int] = {}
+    for letters, shape in zip(operands, shapes, strict=True):
+        sizes |= {c: max(s, sizes.get(c, 1)) for c, s in zip(letters, shape, strict=True)}
+    made, letters = n.inputs[0], operands[0]
+    if len(operands) == 1:
+        moved = len(set(letters)) == len(letters) == len(result)
+        n.emit("view" if moved else "sum", n.inputs)
+    for i, other in enumerate(operands[1:], 1):
+        keep = set(result).union(*operands[i + 1 :])
+        product = einsum.pair(letters, other, keep, sizes)
+        inputs, last = [made, n.inputs[i]], i == len(operands) - 1
+        loops = {"m": product.m, "n": product.n, "k": product.k, "batch": product.batch}
+        kind = "matmul" if product.k * max(product.m, product.n) > 1 else "multiply"
+        attrs = loops if kind == "matmul" else {}
+        letters = product.letters
+        if last:
+            n.emit(kind, inputs, **attrs)
+        else:
+            shape = [sizes[c] for c in letters]
+            name = n.recorder.value(shape, "real", name=f"{n.node.output[0]}.{i}")
+            n.recorder.step(kind, n.layer, inputs, (name,), n.node.op_type, **attrs)
+            made = name
 
 
 def _pads(
@@ -79,23 +117,7 @@ def _conv(n: Node) -> None:
     padding = _pads(n, axes, out[2:], (x[2:], w[2:], stride, dilation))
     group = int(n.attrs.get("group", 1))
     loops = windows.conv_loops(x, w, out, stride, padding, dilation, group)
-    if n.has(2) and has_norm(*n.node.input[1:3]):
-        _normed(n, n.inner("conv", n.inputs[:2], out, **loops))
-    else:
-        _biased(n, "conv", loops)
-
-
-def _normed(n: Node, made: str) -> None:
-    """Put batch normalisation back behind a convolution: four vectors for the bias."""
-    shift = n.all[2]
-    channels = n.shape()[1]
-    origins: dict[str, Origin] = {"scale": "weight", "mean": "buffer", "variance": "buffer"}
-    rest = [
-        n.recorder.value((channels,), "real", origin, f"{shift}.{what}")
-        for what, origin in origins.items()
-    ]
-    inputs = [made, rest[0], shift, *rest[1:]]
-    n.emit("batch-norm", inputs, channels=channels, running=True)
+    _product(n, "conv", loops, "bias", 1)
 
 
 def _conv_transpose(n: Node) -> None:
@@ -103,15 +125,7 @@ def _conv_transpose(n: Node) -> None:
     group = int(n.attrs.get("group", 1))
     pixels = x[0] * math.prod(x[2:])
     loops = {"m": pixels, "n": math.prod(w[1:]), "k": w[0] // group, "batch": group}
-    _biased(n, "conv-transpose", loops)
-
-
-def _biased(n: Node, kind: str, loops: Mapping[str, Any]) -> None:
-    if n.has(2):
-        inner = n.inner(kind, n.inputs[:2], n.shape(), **loops)
-        n.emit("bias", [inner, n.all[2]])
-    else:
-        n.emit(kind, n.inputs[:2], **loops)
+    _product(n, "conv-transpose", loops, "bias", 1)
 
 
 def _batch_norm(n: Node) -> None:

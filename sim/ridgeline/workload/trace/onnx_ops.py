@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ridgeline.workload.trace.ir import Recorder
+from ridgeline.workload.trace.ir import Origin, Recorder
 
 Handler = Callable[["Node"], None]
 
@@ -61,6 +61,12 @@ class Node:
         self.recorder.step(kind, self.layer, inputs, (made,), self.node.op_type, **attrs)
         return made
 
+    def weight(self, name: str, shape: Sequence[int], origin: Origin = "weight") -> str:
+        """Return a weight of that name; declare it if the file has none."""
+        if name not in self.recorder.values:
+            self.recorder.value(shape, "real", origin, name)
+        return name
+
 
 def _attribute(attribute: Any) -> Any:
     from onnx import helper
@@ -108,6 +114,7 @@ _FUNCTIONS = {
     "RandomUniformLike": "random", "Bernoulli": "random", "ConstantOfShape": "fill",
     "Range": "fill", "RandomNormal": "fill", "RandomUniform": "fill", "Col2Im": "scatter",
     "NegativeLogLikelihoodLoss": "negative-log-likelihood", "SequenceAt": "rearrange",
+    "DFT": "fourier", "STFT": "fourier",
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from ridgeline.workload.trace.ir import Origin
+from ridgeline.workload.trace.onnx_exported import Exported
 from ridgeline.workload.trace.onnx_folded import LARGEST, Table, folded, is_made_up
 from ridgeline.workload.trace.protobuf import Place
 
@@ -62,16 +63,25 @@ class Weights:
     ) -> None:
         self._tensors = {t.name: t for t in model.graph.initializer}
         self._places, self._path = places, path
+        self._blank: list[str] = []  # lookups and masks of one number only
+        self._first: dict[str, str] = {}  # parameter -> the initializer that has its shape
         self.leaves: dict[str, tuple[str, ...]] = {}
         """Initializers that a value is made of, by copies and views alone."""
-        self.copies = self._find_copies(nodes)
+        self.stated = Exported.of(model, nodes)
+        """What the exporter says of the parameters, if it does."""
+        self.copies = self._find_copies(nodes) if self.stated is None else {}
         """Results of Identity that are weights of their own."""
         self._tensors |= {y: self._tensors[x] for y, x in self.copies.items()}
         self._trained = self._find_trained(model, nodes)
+        if self.stated is not None:
+            real = {x for x, t in self._tensors.items() if int(t.data_type) in _REAL_TYPES}
+            self._trained = {x for x in real if self.stated.roots.get(x)}
         self.tables = self._find_tables(nodes)
         """Lookups with constant positions that an exporter computed ahead, by initializer."""
-        self.tied = self._find_tied()
-        self.merged = self._find_merged(nodes)
+        self.tied = self._find_tied(nodes) if self.stated is None else {}
+        self.bases: dict[str, str] = {}
+        """Weights that are another one in another shape, by name."""
+        self.merged = self._find_merged(nodes) if self.stated is None else self._find_stood(nodes)
 
     def origin(self, name: str) -> Origin:
         """Where an initializer's values come from."""
@@ -84,19 +94,92 @@ class Weights:
 
         Exporters store equal data once: at the start of training all scales of norms are ones.
         """
+        if self.stated is not None:
+            meant = self.stated.stands_for.get(node.output[0], {})
+            named = {x: self._in_shape(x, p) for x, p in meant.items() if x not in self.tables}
+            return {x: p for x, p in named.items() if x != p}
         shared = [x for x in node.input if x in self.merged]
         return {x: f"{x}.{node.name or node.output[0]}" for x in shared}
 
+    def doubts(self) -> list[str]:
+        """Return what the file does not tell about the parameters."""
+        said = []
+        if self.stated is not None and self.stated.lost:
+            said.append(
+                f"the file names {_listed(self.stated.lost)} without data: not counted among the"
+                " parameters"
+            )
+        if self.stated is not None and self.stated.joined:
+            said.append(
+                f"the exporter computed {_listed(self.stated.joined)} from several parameters each:"
+                " counted as one"
+            )
+        seen = [name for name in self.tables if name not in self._blank]
+        if seen:
+            said.append(
+                f"{_listed(seen)} are lookups that the exporter computed ahead: of their tables only"
+                " the rows that were taken are counted"
+            )
+        if self._blank:
+            said.append(
+                f"{_listed(self._blank)}, computed ahead by the exporter, hold one number only:"
+                " whether they are masks or learned, and of what size, cannot be seen; export with"
+                " do_constant_folding=False or after training"
+            )
+        return said
+
+    def bias(self, node: Any) -> str | None:
+        """Name of a product's bias of which the file has no data."""
+        return None if self.stated is None else self.stated.biases.get(node.output[0])
+
+    def norm(self, node: Any) -> tuple[str, str] | None:
+        """Scale and shift of the batch normalisation that was multiplied into a product."""
+        return None if self.stated is None else self.stated.norms.get(node.output[0])
+
+    def _in_shape(self, name: str, parameter: str) -> str:
+        """Name of a parameter in the shape of the initializer that stands for it."""
+        first = self._first.get(parameter, name)
+        if list(self._tensors[first].dims) == list(self._tensors[name].dims):
+            return parameter
+        return f"{parameter}.{name}"
+
+    def _find_stood(self, nodes: Sequence[Any]) -> set[str]:
+        """Initializers that are nowhere what their names say; find the shapes of parameters, too."""
+        assert self.stated is not None
+        used: set[str] = set()
+        stood: set[str] = set()
+        for node in nodes:
+            for name, parameter in self.stated.stands_for.get(node.output[0], {}).items():
+                first = parameter if parameter in self._tensors else name
+                before = self._first.setdefault(parameter, first)
+                if self._size(first) < self._size(before):  # copies of it were computed ahead
+                    self._first[parameter] = first
+        for node in nodes:
+            own = self.own(node)
+            stood.update(own)
+            used.update(x for x in node.input if x not in own)
+            for name, made in own.items():
+                parameter = self.stated.stands_for[node.output[0]][name]
+                if made != parameter:
+                    self.bases[made] = parameter
+        return stood - used
+
     def _find_copies(self, nodes: Sequence[Any]) -> dict[str, str]:
-        """Return the vectors that are stored once and copied for a weight of another name."""
-        return {
-            node.output[0]: node.input[0]
-            for node in nodes
-            if node.op_type == "Identity"
-            and node.input[0] in self._tensors
-            and self._may_train(self._tensors[node.input[0]])
-            and _is_vector(self._tensors[node.input[0]])
-        }
+        """Return the weights that are stored once and copied for one of another name.
+
+        Vectors, matrices that the network names, and those made up for another module: an exporter
+        stores equal data once, and modules that were copied are equal until they are trained.
+        """
+        modules, copies = _modules(nodes), {}
+        for node in nodes:
+            if node.op_type != "Identity" or node.input[0] not in self._tensors:
+                continue
+            source, copy = node.input[0], node.output[0]
+            other = not is_made_up(copy) or modules.get(copy) != modules.get(source)
+            tensor = self._tensors[source]
+            if self._may_train(tensor) and (other or _is_vector(tensor)):
+                copies[copy] = source
+        return copies
 
     def _find_tables(self, nodes: Sequence[Any]) -> dict[str, Table]:
         """Find what was looked up or masked ahead among what only adds to activations."""
@@ -112,9 +195,11 @@ class Weights:
             if values is None:
                 continue
             values = values.reshape(tuple(tensor.dims))
-            found = folded(values, is_added=name in added)
+            found = folded(values, is_added=name in added and self.stated is None)
             if not is_made_up(name) and (found != "mask" or values.min() == 0):
                 continue  # named by the network: a weight, unless it hides something
+            if found is not None and np.ptp(values) == 0:
+                self._blank.append(name)
             if found == "mask":
                 self._trained.discard(name)
             elif found is not None:
@@ -175,6 +260,9 @@ class Weights:
         self.leaves = roots
         return trained
 
+    def _size(self, name: str) -> int:
+        return int(np.prod(self._tensors[name].dims, dtype=np.int64))
+
     @staticmethod
     def _may_train(tensor: Any) -> bool:
         size = int(np.prod(tensor.dims, dtype=np.int64))
@@ -187,11 +275,17 @@ class Weights:
             return _is_vector(self._tensors[name])
         return node.op_type not in {"Resize", "Clip", "Pad", "OneHot"}
 
-    def _find_tied(self) -> dict[str, str]:
-        """Return the matrices that are another one, or another one transposed, by name."""
+    def _find_tied(self, nodes: Sequence[Any]) -> dict[str, str]:
+        """Return the matrices that are another one, or another one transposed, by name.
+
+        Copies that modules have of one another are equal, too, until they are trained: two matrices
+        that the exporter made up for modules of other names are two.
+        """
         first: dict[Any, str] = {}
         tied: dict[str, str] = {}
+        modules = _modules(nodes)
         names = [n for n in self._tensors if n in self._trained and len(self._tensors[n].dims) == 2]
+        names = [name for name in names if name not in self.copies]
         for name in sorted(names, key=lambda name: "::" in name or is_made_up(name)):
             rows, columns = (int(d) for d in self._tensors[name].dims)
             where = np.linspace(0, rows * columns - 1, _SAMPLES).astype(np.int64)
@@ -199,8 +293,11 @@ class Weights:
             if found is None or np.ptp(found) == 0:
                 continue
             key = (rows, columns, found.tobytes())
-            if key in first:
-                tied[name] = first[key]
+            other = first.get(key)
+            if other is not None:
+                made_up = is_made_up(name) and is_made_up(other)
+                if not (made_up and modules.get(name) != modules.get(other)):
+                    tied[name] = other
                 continue
             first[key] = name
             i, j = where // rows, where % rows  # of the transposed matrix [columns, rows]
@@ -221,6 +318,23 @@ class Weights:
         return np.array(data[where])
 
 
+def _listed(names: Sequence[str]) -> str:
+    listed = ", ".join(names[:5])
+    return f"{len(names)} arrays ({listed}{', ...' if len(names) > 5 else ''})"
+
+
+def _modules(nodes: Sequence[Any]) -> dict[str, tuple[str, ...]]:
+    """Path of the module that reads an initializer, without the numbers of repeated calls."""
+    paths: dict[str, tuple[str, ...]] = {}
+    for node in nodes:
+        if node.op_type == "Identity":
+            continue
+        path = tuple(re.sub(r"_\d+$", "", part) for part in node.name.split("/")[:-1])
+        for name in node.input:
+            paths.setdefault(name, path)
+    return paths
+
+
 def _is_vector(tensor: Any) -> bool:
     """Tell whether a tensor has one axis of more than one element."""
-    return bool(max(tensor.dims) == int(np.prod(tensor.dims, dtype=np.int64)))
+    return bool(max(tensor.dims, default=1) == int(np.prod(tensor.dims, dtype=np.int64)))

@@ -176,7 +176,12 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
     """
 
     def __init__(
-        self, tape: Tape, fake: FakeTensorMode, handlers: Mapping[str, Handler], fallback: Handler
+        self,
+        tape: Tape,
+        fake: FakeTensorMode,
+        handlers: Mapping[str, Handler],
+        fallback: Handler,
+        mask_share: float = 0.5,
     ) -> None:
         super().__init__()
         self.supports_higher_order_operators = True
@@ -186,7 +191,7 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
         self.where = ""
         """Path of the module that ran last: where something went wrong."""
         self._faked: dict[int, tuple[Any, Any]] = {}
-        self.known = Known()
+        self.known = Known(mask_share)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
@@ -197,6 +202,10 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
             return func(*args, **kwargs)
         name = func._schema.name.rpartition("::")[2]
         in_place = name.endswith("_") and not name.endswith("__")
+        if name == "masked_select":
+            with self:
+                x, mask = torch.broadcast_tensors(*args)
+                return x[mask]
         handler = self.handlers.get(name.rstrip("_") if in_place else name)
         if handler is None and func._can_decompose():
             with self:

@@ -18,6 +18,7 @@ def trace(
     name: str | None = None,
     attention: Literal["separate", "flash"] = "separate",
     strict: bool = False,
+    mask_share: float = 0.5,
     **keyword_inputs: Any,
 ) -> Model:
     """Return the model of a PyTorch module, for training steps of any batch and precision.
@@ -52,6 +53,10 @@ def trace(
     strict
         Refuse operations that are not known, rather than price them by the bytes that they move.
 
+    mask_share
+        Of masks whose values decide which rows are computed (``x[x > 0]``), the share of elements
+        that are true; 1 gives an upper bound. A warning says where it mattered.
+
     Raises
     ------
     RidgelineError
@@ -69,7 +74,9 @@ def trace(
         ) from error
     if attention not in {"separate", "flash"}:
         raise RidgelineError(f"unknown attention {attention!r} (known: separate, flash)")
+    if not 0 <= mask_share <= 1:
+        raise RidgelineError(f"mask_share is {mask_share!r}; allowed: 0 to 1")
     example = torch_trace.Example(
-        torch_trace.built(module), example_inputs, keyword_inputs, batch_dim
+        torch_trace.built(module), example_inputs, keyword_inputs, batch_dim, mask_share
     )
     return example.model(loss, name, optimizer=optimizer, attention=attention, strict=strict)

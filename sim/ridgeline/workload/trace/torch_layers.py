@@ -65,6 +65,25 @@ def _distances(c: Call) -> None:
     c.emit("sqrt", [inner])
 
 
+def _bilinear(c: Call) -> None:
+    """All products of two vectors, times a matrix [outputs, products]."""
+    a, b, (n, i, j) = c.shape("input1"), c.shape("input2"), c.shape("weight")
+    rows = math.prod(a[:-1])
+    pairs = c.emit_inner(
+        "multiply", [str(c.tensor("input1")), str(c.tensor("input2"))], (*a[:-1], i, b[-1])
+    )
+    _product(c, [pairs, str(c.tensor("weight"))], (1, rows, n, i * j), "bias")
+
+
+def _weight_norm(c: Call) -> None:
+    """Directions of unit length, times their lengths."""
+    c.out = c.out[0] if isinstance(c.out, list | tuple) else c.out
+    lengths = str(c.tensor("g"))
+    rows = c.tape.values[lengths].elements
+    unit = c.emit_inner("normalize", [str(c.tensor("v"))], c.shape("v"), rows=rows)
+    c.emit("multiply", [unit, lengths])
+
+
 def _outer(c: Call) -> None:
     c.emit("multiply", c.tensors())
 
@@ -262,6 +281,8 @@ LAYERS: dict[str, Handler] = {
     "_grouped_mm": _grouped,
     "_euclidean_dist": _distances,
     "vdot": _matmul(second="other"),
+    "bilinear": _bilinear,
+    "_weight_norm_interface": _weight_norm,
     "outer": _outer,
     "ger": _outer,
     **dict.fromkeys(["conv1d", "conv2d", "conv3d", "convolution", "_convolution"], _conv),

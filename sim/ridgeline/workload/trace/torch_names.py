@@ -62,6 +62,7 @@ FUNCTIONS = {
     "tril": "triangle", "triu": "triangle", "glu": "glu", "where": "select",
     "masked_fill": "select", "grid_sampler": "sample-grid", "one_hot": "integer",
     "nan_to_num": "select", "remainder": "subtract", "fmod": "subtract", "histc": "position",
+    "_fft_r2c": "fourier", "_fft_c2r": "fourier", "_fft_c2c": "fourier",
     "embedding_bag": "gather-elements", "bincount": "position", "floor_divide": "step",
 }  # fmt: skip
 """Operator: function of `ridgeline.workload.ops.functions`."""

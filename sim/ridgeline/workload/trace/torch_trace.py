@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import logging
 import sys
@@ -15,6 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     FakeTensorMode,
 )
 from torch.nn import functional
@@ -28,7 +30,7 @@ from ridgeline.workload.trace.ir import Capture, Origin, resolved
 from ridgeline.workload.trace.network import Attention, TraceWarning, traced_model
 from ridgeline.workload.trace.symbolic import merge
 from ridgeline.workload.trace.torch_capture import Listener, Tape, kind_of
-from ridgeline.workload.trace.torch_known import EVEN
+from ridgeline.workload.trace.torch_known import EVEN, masked
 from ridgeline.workload.trace.torch_layers import LAYERS
 from ridgeline.workload.trace.torch_ops import SIMPLE, unknown
 
@@ -66,9 +68,14 @@ class Example:
     """The example inputs, at any batch size."""
 
     def __init__(
-        self, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], batch_dim: BatchDim
+        self,
+        module: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        batch_dim: BatchDim,
+        mask_share: float = 0.5,
     ) -> None:
-        self.module = module
+        self.module, self.mask_share = module, mask_share
         self.leaves, self.form = tree_flatten((tuple(args), dict(kwargs)))
         tensors = [i for i, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
         if not tensors:
@@ -114,7 +121,8 @@ class Example:
     def captures(self, loss: Any, name: str) -> list[Capture]:
         """Trace at three batch sizes, or at the example's where that is not possible."""
         found = self._captures(loss, name, 1)
-        if EVEN in found[0].notes and not _of_any_batch(found):
+        supposed = {EVEN, masked(self.mask_share)}
+        if not supposed.isdisjoint(found[0].notes) and not _of_any_batch(found):
             with suppress(RidgelineError):  # as many rows for each of the experts
                 larger = self._captures(loss, name, _EXPERTS)
                 return larger if _of_any_batch(larger) else found
@@ -136,7 +144,7 @@ class Example:
     def capture(self, loss: Any, name: str, batch: int) -> Capture:
         """Record one forward pass with loss."""
         tape, fake = Tape(), FakeTensorMode(allow_non_fake_inputs=True)
-        listener = Listener(tape, fake, HANDLERS, unknown)
+        listener = Listener(tape, fake, HANDLERS, unknown, self.mask_share)
         with _training(self.module), _as_written(), _quiet(), fake, torch.inference_mode():
             state = _fake_state(self.module, tape, listener)
             args, kwargs = self._fake_inputs(tape, batch)
@@ -203,11 +211,17 @@ def _as_written() -> Iterator[None]:
     flex = flex or SimpleNamespace(_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG=False)
     before = torch.nn.Module._apply, flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG
     torch.nn.Module._apply = lambda self, *_, **__: self
+    FakeTensor.__format__ = _format  # as text, too, a number is a number
     flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
     try:
         yield
     finally:
         torch.nn.Module._apply, flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = before
+        del FakeTensor.__format__
+
+
+def _format(tensor: Any, how: str) -> str:
+    return format(tensor.item(), how) if tensor.ndim == 0 else object.__format__(tensor, how)
 
 
 @contextmanager
@@ -250,6 +264,7 @@ def _loss_of(output: Any, loss: Any, tape: Tape) -> Any:
         raise RidgelineError(f"unknown loss {loss!r} (known: {known}, or a function)")
     if loss is None:
         given = output.get("loss") if isinstance(output, Mapping) else output
+        given = getattr(output, "loss", None) if dataclasses.is_dataclass(output) else given
         if isinstance(given, torch.Tensor) and given.numel() == 1 and given.ndim == 0:
             return given
     outputs = _outputs(output)
@@ -286,6 +301,8 @@ def _criterion(output: Any, loss: Callable[..., Any], tape: Tape) -> Any:
 
 def _outputs(output: Any) -> list[Any]:
     """Tensors of real numbers that a network returns; its logits where fields are named so."""
+    if dataclasses.is_dataclass(output):
+        output = {f.name: getattr(output, f.name) for f in dataclasses.fields(output)}
     if isinstance(output, Mapping):
         output = {
             k: v

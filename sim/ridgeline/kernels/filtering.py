@@ -1,0 +1,107 @@
+"""The matrix products that kernels make of a convolution; a library takes the fastest.
+
+`traffic.as_gemm` counts what has to be multiplied. Kernels do more:
+
+*Input gradients* gather (implicit GEMM): for each pixel of the image they go through the taps that
+may reach it, ceil(r / stride) ceil(s / stride) of them, so that a filter of 1 x 1 at stride 2 does
+four times what is needed. Or they multiply first, m = pixels of the output, n = C R S, k = filters,
+and then add up columns that lie in memory (Chetlur et al., cuDNN, 2014, arXiv:1410.0759, Sections
+2 and 3).
+
+*Winograd's filtering* of 3 x 3 computes blocks of outputs of one image (`Achievable.block`): an
+image that does not fill its blocks costs as much as one that does. Channels are worked on in
+eights. The gradients of filters have no fused kernels: the transformed images, 36 elements for 16,
+are written and read (Lavin and Gray, CVPR 2016, F(4 x 4, 3 x 3)). Where a device has such kernels,
+it still has the direct ones, which reach the share of larger filters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+from typing import NamedTuple
+
+from ridgeline.hardware.device import Achievable, OutputBlock
+from ridgeline.kernels.traffic import Operands, as_gemm
+from ridgeline.workload.graph import Conv, Gemm, Op, Pass
+
+_CHANNELS = 8
+_TRANSFORMED = 36 / 16  # elements of a transformed image of F(4 x 4, 3 x 3), over its own
+
+
+class Variant(NamedTuple):
+    """One way to do a contraction.
+
+    Attributes
+    ----------
+    gemm
+        The products that are done.
+    share
+        Of the peak that they reach.
+    row
+        Where that share stands.
+    more_bytes
+        What passes the farthest memory besides operands and result.
+    """
+
+    gemm: Gemm
+    share: float
+    row: Achievable | None
+    more_bytes: float = 0.0
+
+
+def variants(
+    op: Op, operands: Operands, row: Achievable | None, direct: Achievable | None
+) -> list[Variant]:
+    """Return the ways to do a contraction on processors.
+
+    Parameters
+    ----------
+    row
+        The device's row for the op's class.
+    direct
+        The row for larger filters, which kernels without Winograd's filtering reach.
+    """
+    loops, share = op.loops, 1.0 if row is None else row.fraction.value
+    if not isinstance(loops, Conv):
+        return [Variant(operands.gemm, share, row)]
+    if row is None or row.block is None:
+        return _direct(op, loops, operands, share, row)
+    gemm = _in_blocks(loops, op.priced_as, row.block)
+    images = operands.a_bytes + operands.b_bytes if op.priced_as is Pass.WEIGHT_GRADIENT else 0
+    filtered = Variant(gemm, share, row, 2 * _TRANSFORMED * images)
+    if direct is None:
+        return [filtered]
+    return [filtered, *_direct(op, loops, operands, direct.fraction.value, direct)]
+
+
+def _direct(
+    op: Op, loops: Conv, operands: Operands, share: float, row: Achievable | None
+) -> list[Variant]:
+    if op.priced_as is not Pass.INPUT_GRADIENT:
+        return [Variant(operands.gemm, share, row)]
+    c_in, c_out = loops.c_in // loops.groups, loops.c_out // loops.groups
+    taps = ceil(loops.r / loops.stride[0]) * ceil(loops.s / loops.stride[1])
+    pixels = loops.batch * loops.h_in * loops.w_in
+    gathered = Gemm(pixels, c_in, c_out * taps, batch=loops.groups)
+    found = [Variant(gathered, share, row)]
+    if loops.r * loops.s > 1:
+        columns = Gemm(operands.gemm.m, c_in * loops.r * loops.s, c_out, batch=loops.groups)
+        size = operands.a_bytes / (operands.gemm.m * loops.c_out)  # of an element
+        found.append(Variant(columns, share, row, 2 * size * columns.batch * columns.m * columns.n))
+    return found
+
+
+def _in_blocks(loops: Conv, pass_: Pass, block: OutputBlock) -> Gemm:
+    """Return the direct products of a convolution whose images and channels are filled up."""
+    backward = pass_ is Pass.INPUT_GRADIENT
+    height, width = (loops.h_in, loops.w_in) if backward else (loops.h_out, loops.w_out)
+    height, width = (
+        ceil(size / whole) * whole for size, whole in ((height, block.rows), (width, block.columns))
+    )
+    summed = loops.c_out if backward else loops.c_in
+    summed = ceil(summed / _CHANNELS) * _CHANNELS
+    # An image of this size, padded as much as keeps it: all of its outputs are computed.
+    filled = replace(loops, h_in=height, w_in=width, padding=(loops.r // 2, loops.s // 2))
+    filled = replace(filled, c_out=summed) if backward else replace(filled, c_in=summed)
+    return as_gemm(filled, pass_)

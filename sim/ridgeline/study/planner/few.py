@@ -1,0 +1,140 @@
+"""How a network of many equal layers is told by a few of them.
+
+Where FLOPs, bytes and numbers of ops grow by the same amount with each further layer up to the
+whole, what a layer in the middle costs is repeated. Layers at the ends may be unlike the others:
+the first ones by what they are (dense ones before mixtures of experts), the last one by where its
+results have to be. So there are as many layers as it takes for two neighbours to be alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ridgeline.errors import RidgelineError
+from ridgeline.parallel.stages import Unit, units
+from ridgeline.study.planner.group import Floats
+from ridgeline.workload.graph import Graph
+from ridgeline.workload.model import Model
+
+_MOST_UNLIKE = 6  # first layers that may be unlike the others
+_FURTHER = 3  # layers more that are tried where no two are alike
+_SAVED = 3  # layers that have to be left out for it to be worth it
+
+
+@dataclass(frozen=True)
+class Told:
+    """A graph that tells of a model.
+
+    Attributes
+    ----------
+    parts
+        Its units.
+    at, per_layer, more
+        From which unit on a layer of so many units is to be repeated, how often.
+    """
+
+    graph: Graph
+    parts: tuple[Unit, ...]
+    at: int = 0
+    per_layer: int = 0
+    more: int = 0
+
+    def whole(self, per_unit: Floats) -> Floats:
+        """Return [U, ...] of the model, of what is known of the units here."""
+        if not self.more:
+            return per_unit
+        layer = per_unit[self.at : self.at + self.per_layer]
+        return np.concatenate((per_unit[: self.at], *[layer] * self.more, per_unit[self.at :]))
+
+
+@dataclass(frozen=True)
+class Few:
+    """A model and those like it with fewer layers, the smallest first; none if they are unlike.
+
+    Attributes
+    ----------
+    per_layer
+        Units of a layer that is like most.
+    first
+        Where the first one begins.
+    """
+
+    model: Model
+    fewer: tuple[Model, ...]
+    per_layer: int = 0
+    first: int = 0
+
+    @property
+    def smallest(self) -> Model:
+        """The model with the fewest layers that is divided as the whole is."""
+        return self.fewer[0] if self.fewer else self.model
+
+    def told(self, made: Callable[[Model], Graph]) -> Told:
+        """Make a graph of few layers, two of which are alike; if there is none, of all layers."""
+        for model in self.fewer:
+            graph = made(model)
+            parts = units(graph)
+            at = self._repeated(_kinds(graph, parts))
+            if at:
+                more = _layers(self.model) - _layers(model)
+                return Told(graph, parts, at, self.per_layer, more)
+        graph = made(self.model)
+        return Told(graph, units(graph))
+
+    def _repeated(self, kinds: list[list[str]]) -> int:
+        """Return the first unit of a layer that has the same ops as the one before; 0: none has."""
+        layer = self.per_layer
+        for at in range(self.first + layer, len(kinds) - layer + 1):
+            if kinds[at - layer : at] == kinds[at : at + layer]:
+                return at
+        return 0
+
+
+def few_layers(model: Model, precision: str) -> Few:
+    """Find the models with fewer layers that tell of this one."""
+    layers = getattr(model.network, "layers", None)
+    if not isinstance(layers, int):
+        return Few(model, ())
+    try:
+        whole = _counted(model, precision)
+        for n in range(1, min(_MOST_UNLIKE + 1, layers - _SAVED)):
+            one, two = (_counted(_with(model, k), precision) for k in (n, n + 1))
+            grown = zip(whole, one, two, strict=True)
+            if all(all_ == o + (layers - n) * (t - o) for all_, o, t in grown):
+                most = min(n + 1 + _FURTHER, layers - _SAVED + 1)
+                fewer = tuple(_with(model, k) for k in range(n + 2, most + 1))
+                graphs = [_with(model, k).training(1, precision) for k in (n, n + 1)]
+                less, more = (_kinds(graph, units(graph)) for graph in graphs)
+                alike = (i for i, (a, b) in enumerate(zip(less, more, strict=False)) if a != b)
+                return Few(model, fewer, len(more) - len(less), next(alike, len(less)))
+    except RidgelineError:
+        pass
+    return Few(model, ())
+
+
+@lru_cache(maxsize=16)
+def n_units(model: Model, precision: str) -> int:
+    """Return into how many parts a pipeline can cut a model."""
+    return len(units(model.training(1, precision)))
+
+
+def _with(model: Model, layers: int) -> Model:
+    return Model(model.name, model.network.model_copy(update={"layers": layers}))
+
+
+def _layers(model: Model) -> int:
+    return int(getattr(model.network, "layers"))  # noqa: B009
+
+
+def _kinds(graph: Graph, parts: tuple[Unit, ...]) -> list[list[str]]:
+    return [[graph.ops[i].kind for i in part.ops] for part in parts]
+
+
+def _counted(model: Model, precision: str) -> tuple[int, int, int]:
+    """FLOPs, bytes and number of ops of a model: what equal layers add equally to."""
+    graph = model.training(1, precision)
+    return graph.flops(), sum(t.bytes for t in graph.tensors.values()), len(graph.ops)

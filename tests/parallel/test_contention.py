@@ -1,0 +1,78 @@
+"""What gradients cost besides their reduction: copies, a coordinator's cycle, shares of devices."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ridgeline as rl
+from ridgeline.parallel.buckets import copied_bytes
+
+MODEL = rl.load_model("mlp", {"widths": [2048] * 8})
+
+
+def step(cluster: str = "dgx1-v100", reference: bool = False, **fields: object) -> rl.Result:
+    plan = {"global_batch": 4096, "data": 8, "precision": "fp32", **fields}
+    return rl.simulate(MODEL, cluster, rl.Plan(**plan), reference=reference)
+
+
+def parts(result: rl.Result) -> float:
+    return sum(v for k, v in result.time_s.items() if k != "total")
+
+
+def test_copies_into_buckets_move_every_gradient_four_times() -> None:
+    without, copied = step(), step(bucket_copies=True)
+    gradients = 4 * without.details.graph.parameters
+    moved = copied.traffic_bytes["hbm"] - without.traffic_bytes["hbm"]
+    assert moved == 8 * 4 * gradients
+    assert copied.memory_bytes["workspace"] - without.memory_bytes["workspace"] == gradients
+    assert 0 < copied.step_time_s - without.step_time_s < 4.5 * gradients / 700e9
+    assert parts(copied) == pytest.approx(copied.time_s["total"])
+    assert step(data=1, bucket_copies=True).step_time_s == step(data=1).step_time_s
+
+
+def test_only_what_is_reduced_at_the_end_is_copied() -> None:
+    plan = rl.Plan(global_batch=8, data=8, bucket_copies=True)
+    assert copied_bytes(plan, {}) == 0.0
+    assert step(sharding=3, bucket_copies=True).step_time_s == step(sharding=3).step_time_s
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.floats(1e-7, 1e-1), st.booleans())
+def test_the_last_gradients_wait_for_half_a_cycle(cycle: float, overlap: bool) -> None:
+    free, late = step(overlap=overlap), step(overlap=overlap, cycle=cycle)
+    longer = late.step_time_s - free.step_time_s
+    assert -1e-12 <= longer <= cycle / 2 * (1 + 1e-9)
+    most = free.time_s["total"]  # the reductions before the last can hide no more than a step
+    assert longer >= cycle / 2 - most
+    assert late.traffic_bytes == free.traffic_bytes
+    assert parts(late) == pytest.approx(late.time_s["total"])
+
+
+def test_a_single_bucket_waits_for_all_of_half_a_cycle() -> None:
+    one = {"bucket": "1 GB", "cycle": 5e-3}
+    longer = step(**one).step_time_s - step(bucket="1 GB").step_time_s
+    assert longer == pytest.approx(2.5e-3, rel=1e-9)
+
+
+@pytest.mark.parametrize("fields", [{}, {"sharding": 1}, {"sharding": 3}])
+def test_collectives_slow_what_runs_beside_them(fields: dict[str, object]) -> None:
+    free, slowed = step(**fields), step(contention=True, **fields)
+    assert free.step_time_s < slowed.step_time_s < 1.3 * free.step_time_s
+    assert parts(slowed) == pytest.approx(slowed.time_s["total"])
+    assert slowed.traffic_bytes == free.traffic_bytes
+    assert slowed.memory_bytes == free.memory_bytes
+    assert "slow-down of compute by overlapping communication" in free.manifest["not_modelled"]
+    assert (
+        "slow-down of compute by overlapping communication" not in slowed.manifest["not_modelled"]
+    )
+    other = step(contention=True, reference=True, **fields)
+    assert other.step_time_s == pytest.approx(slowed.step_time_s, rel=1e-9)
+
+
+def test_what_runs_alone_is_not_slowed() -> None:
+    one, alone = {"data": 1}, {"overlap": False}
+    for fields in (one, alone):
+        free, same = step(**fields), step(contention=True, **fields)
+        assert same.step_time_s == pytest.approx(free.step_time_s, rel=1e-9)
