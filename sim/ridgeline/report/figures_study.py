@@ -23,7 +23,18 @@ from ridgeline.report.column_axes import (
     valued,
 )
 from ridgeline.report.manifest import digest
-from ridgeline.report.style import COLOURS, FAINT, INK, SERIES, SMALL, head, sheet, words
+from ridgeline.report.style import (
+    COLOURS,
+    FAINT,
+    INK,
+    SERIES,
+    SMALL,
+    head,
+    prefixed,
+    sheet,
+    time_axis,
+    words,
+)
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
@@ -75,7 +86,7 @@ def curve(
         axes.set_ylabel(axis_label(y, rows))
         handles = _keys(colours, dashes) if told else []
         head(axes, f"{column_name(y).capitalize()} over {column_name(x)}", handles, columns=4)
-        each = f"A line for each {' and '.join(map(column_name, told))}. " if told else ""
+        each = f"A line for each {_listed(told)}. " if told else ""
         return f"{each}{len(rows)} points; the vertical axis begins at 0."
 
     return sheet(_SPACE, draw, stamp(rows), ax)
@@ -177,7 +188,7 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
     ]  # fmt: skip
 
     def draw(axes: Axes) -> str:
-        unit, factor = unit_of(group)
+        unit, factor = _bar_unit(group, max(float(row[f"{group}.total"]) for row in rows))
         below = np.zeros(len(rows))
         shown: list[Artist] = []
         for i, part in enumerate(parts):
@@ -196,10 +207,27 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
         axes.set_xlim(left=0)
         axes.set_xlabel(f"{group.partition('_')[0]} ({unit})")
         head(axes, title, shown, columns=2)
-        of = f" A bar for each {' and '.join(map(column_name, by))}." if by else ""
+        of = f" A bar for each {_listed(by)}." if by else ""
         return f"Parts add up to the total; the axis begins at 0.{of}"
 
     return sheet((2.6 + 0.2 * len(rows), 2.0, 1.0, 1.15), draw, stamp(rows), ax)
+
+
+def _bar_unit(group: str, largest: float) -> tuple[str, float]:
+    """Return the unit of bars up to the largest, and its size against the SI unit."""
+    if group == "memory_bytes":
+        return unit_of(group)
+    if group == "time_s":
+        unit, seconds = time_axis(largest)
+        return unit, 1 / seconds
+    prefix, joules = prefixed(largest)
+    return f"{prefix}J", 1 / joules
+
+
+def _listed(columns: Sequence[str]) -> str:
+    """Return names in one phrase: cluster, data and pipeline."""
+    *first, last = map(column_name, columns)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def residuals(rows: Sequence[Row], ax: Axes | None = None) -> Axes:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.study.validate import SUITES, Validation, shipped, validate
+from ridgeline.study.validate import SUITES, Validation, shipped, validate, validate_suites
 from ridgeline.study.validate.convergence import Point, critical_batch
 from ridgeline.study.validate.imagenet import _cable_gbit_s, _device
 from ridgeline.study.validate.rows import read_rows
@@ -239,3 +239,13 @@ def test_what_stands_for_most_of_the_rows_is_not_left_out() -> None:
 
 def test_new_suites_are_listed() -> None:
     assert {"energy", "convergence", "imagenet"} <= set(SUITES)
+
+
+def test_suites_in_two_processes_say_the_same() -> None:
+    names = ["convergence", "pipeline"]
+    alone, shared = (
+        [one.to_dict(rows=True) for one in validate_suites(names, processes)]
+        for processes in (1, 2)
+    )
+    assert [one["suite"] for one in alone] == names
+    assert alone == shared
