@@ -124,7 +124,7 @@ def test_layers_of_memory_have_the_area_of_bytes_times_time(any_result: Result) 
         x, y = layer.get_paths()[0].vertices.T
         area = abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1))) / 2  # shoelace
         assert area == pytest.approx(
-            np.dot(sizes, lengths) / one_byte / one_s, rel=1e-6, abs=1e-9
+            np.dot(sizes, lengths) / one_byte / one_s, rel=1e-6, abs=1e-9 * whole
         ), kind
         assert to_hex(layer.get_facecolor()[0]).upper() == COLOURS[kind]
     top = max(path.vertices[:, 1].max() for layer in layers for path in layer.get_paths())
