@@ -364,7 +364,10 @@ def test_formats_and_what_they_lose(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(by_name) >= {"fp64", "fp32", "tf32", "bf16", "fp16", "fp8-e4m3", "fp8-e5m2", "int8"}
     assert by_name["flex16+5"]["shared_bits"] == 5
     assert by_name["fp16"]["underflow"] > by_name["bf16"]["underflow"]
-    assert "fp8-e5m2" in call(capsys, "formats")[1]
+    out = call(capsys, "formats", "--lognormal=-20,4")[1]
+    assert "fp8-e5m2" in out
+    bare = [line.split()[0] for line in out.splitlines() if len(line.split()) == 3]
+    assert f"{', '.join(bare[:-1])} and {bare[-1]} need --step" in out
     for wrong in ("--normal=a", "--normal=1,2,3", "--lognormal=1"):
         assert call(capsys, "formats", wrong)[0] == 2
 
@@ -377,3 +380,33 @@ def test_an_energy_table_in_ratios(capsys: pytest.CaptureFixture[str]) -> None:
     shown = call(capsys, *ask, "add.fp64")[1]
     assert "512x" in shown
     assert call(capsys, *ask, "ad.fp64")[0] == 2
+
+
+def test_a_machine_that_only_multiplies_says_what_can_be_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for device, precision in (("eyeriss", "fp32"), ("tpu-v1", "int8-mixed")):
+        status, _, err = call(
+            capsys, "run", "mlp", device, "--batch", "4", "--precision", precision
+        )
+        assert (status, "gemm and conv" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("mlp", "fp8-mixed: none is in 8 bits"),  # its layers are 500 wide
+        ("gpt2", "% of the matrix FLOPs are in 8 bits"),
+    ],
+)
+def test_a_narrow_precision_says_how_much_is_narrow(
+    capsys: pytest.CaptureFixture[str], model: str, words: str
+) -> None:
+    asked = ("run", model, "h100-sxm5-80gb", "--batch", "16", "--precision")
+    assert words in call(capsys, *asked, "fp8-mixed")[1]
+    assert "8 bits" not in call(capsys, *asked, "bf16-mixed")[1]
+
+
+def test_a_sample_has_its_article(capsys: pytest.CaptureFixture[str]) -> None:
+    out = call(capsys, "run", "lenet5", "v100-sxm2-16gb", "--batch", "4")[1]
+    assert "energy an image" in out

@@ -319,6 +319,9 @@ def test_a_two_level_fat_tree_holds_the_adapters_of_the_largest_cluster() -> Non
     assert cluster.max_devices == 992
 
 
+_NO_FASTER_IN_INT8 = {"mi250x-gcd"}  # CDNA 2: 383 TFLOP/s and 383 TOP/s (data sheet)
+
+
 @pytest.mark.parametrize("name", DEVICES)
 def test_matrix_units_do_twice_as_much_in_half_the_bits(name: str) -> None:
     """So do all that state several formats; a device must not inherit the rates of its base."""
@@ -328,5 +331,6 @@ def test_matrix_units_do_twice_as_much_in_half_the_bits(name: str) -> None:
             continue
         wide = rates.get("bf16", rates.get("fp16"))
         assert wide is not None
-        for format_, times in {"fp16": 1.0, "tf32": 0.5, "fp8": 2.0, "int8": 2.0}.items():
+        int8 = 1.0 if name in _NO_FASTER_IN_INT8 else 2.0
+        for format_, times in {"fp16": 1.0, "tf32": 0.5, "fp8": 2.0, "int8": int8}.items():
             assert rates.get(format_, times * wide) == pytest.approx(times * wide, rel=0.03)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from network_machines import cluster, dgx1, single, switched
 
 from ridgeline.errors import RidgelineError
-from ridgeline.network import collective, from_cluster, from_text
+from ridgeline.network import collective, collectives, from_cluster, from_text
 from ridgeline.network.collectives import (
     ALGORITHMS,
     Phase,
@@ -255,3 +255,34 @@ def test_large_all_reduces_take_the_time_that_was_measured(
     # 16 MiB NCCL uses other protocols and algorithms, which a ring does not describe.
     result = collective("all-reduce", size, "dgx1-v100", ranks=n)
     assert result.time_s == pytest.approx(time_s, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ring(9, 5 GB/s, 1 us)", "Line(6, 5 GB/s, 0 s)", "Torus(4x6, 5 GB/s, 1 us)",
+        "Mesh(3x4, 5 GB/s, 1 us)", "FatTree(4, 5 GB/s, 1 us)", "Tree(16, 4, 3.6, 5 GB/s, 1 us)",
+        "Switch(7, 5 GB/s, 9 us)", "Ring(4, 9 GB/s, 1 us)_Switch(2, 1 GB/s, 1 us)",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("op", ["all-reduce", "reduce-scatter", "all-gather"])
+def test_what_is_not_tried_would_not_have_been_taken(op: str, text: str) -> None:
+    topology = from_text(text)
+    for size in (0.0, 1.0, 1e6, 1e12):
+        chosen = collective(op, size, topology)
+        direct = collective(op, size, topology, algorithm="direct")
+        bound_s = collectives._direct_bound_s(op, topology, topology.n_devices, size)
+        assert bound_s <= direct.time_s
+        assert chosen.time_s <= direct.time_s
+
+
+def test_a_thousand_devices_on_a_ring_are_not_tried_pairwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the bound is above the ring's time")
+
+    direct = dataclasses.replace(collectives.ALGORITHMS["all-reduce", "direct"], write=refuse)
+    monkeypatch.setitem(collectives.ALGORITHMS._things, ("all-reduce", "direct"), direct)
+    result = collective("all-reduce", 1e8, "Ring(200, 50 GB/s, 500 ns)")
+    assert result.algorithm == "bidirectional-ring"

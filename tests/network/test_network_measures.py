@@ -15,7 +15,7 @@ from network_machines import cluster, switched
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster, Fabric
-from ridgeline.network import Topology, from_cluster, from_text
+from ridgeline.network import Topology, collective, from_cluster, from_text
 from ridgeline.network.files import from_file
 from ridgeline.network.measures import bisection_bandwidth, diameter, measure, n_shortest_paths
 
@@ -274,3 +274,45 @@ def test_two_devices_without_a_way() -> None:
     topology = from_text(f"Switch(4, {LINK})")
     cut = dataclasses.replace(topology, vertex_kinds=("device",) * 5, devices_forward=False)
     assert diameter(cut) == -1
+
+
+@pytest.mark.parametrize(
+    ("nodes", "extents", "cables"),
+    [
+        # 4 x 4 x 4 is one cube of the optical switches, and closes in all dimensions
+        (64, (4, 4, 4), 3 * 64),
+        (128, (4, 4, 8), 3 * 128),
+        # less than a cube is a mesh
+        (8, (2, 2, 2), 12),
+        (27, (3, 3, 3), 3 * 18),
+        (11, (1, 1, 11), 10),
+        (4096, (16, 16, 16), 3 * 4096),
+    ],
+)
+def test_slices_of_a_torus_behind_optical_switches(
+    nodes: int, extents: tuple[int, ...], cables: int
+) -> None:
+    topology = from_cluster(load_cluster("tpu-v4-pod"), nodes)
+    assert sorted(topology.shape[1:]) == sorted(extents)
+    ici = [name == "ici" for name in topology.link_class]
+    assert int(topology.count[ici].sum()) == 2 * cables
+
+
+def test_only_whole_dimensions_of_a_plain_torus_close() -> None:
+    for nodes, cables in ((256, 2 * 256), (64, 2 * 8 * 7), (128, 8 * 16 + 16 * 7)):
+        topology = from_cluster(load_cluster("tpu-v5e-pod"), nodes)
+        ici = [name == "ici" for name in topology.link_class]
+        assert int(topology.count[ici].sum()) == 2 * cables
+    with pytest.raises(RidgelineError, match="17 nodes do not fill a torus of 16x16"):
+        from_cluster(load_cluster("tpu-v5e-pod"), 17)
+
+
+def test_a_pod_has_the_bandwidths_of_its_data_sheet() -> None:
+    # Google Cloud, TPU v5e: bisection 1.6 TB/s and all-reduce bandwidth 51.2 TB/s a pod
+    topology = from_cluster(load_cluster("tpu-v5e-pod"), 256)
+    assert measure(topology).bisection_bytes_per_s == pytest.approx(1.6e12)
+    result = collective("all-reduce", 1e11, topology)
+    assert result.algorithm == "multi-torus"
+    assert 256 * (result.busbw_bytes_per_s or 0) == pytest.approx(51.2e12, rel=1e-3)
+    # a slice's rings are of its own links, and groups of some of its chips go round
+    assert collective("all-reduce", 1e9, topology, ranks=range(0, 256, 16)).algorithm == "ring"

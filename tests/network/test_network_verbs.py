@@ -87,3 +87,13 @@ def test_one_rank_sends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = call(capsys, "collective", "all-reduce", "1MB", "dgx-a100", "--ranks", "1")
     assert status == 0
     assert "nothing is sent" in out
+
+
+def test_the_topology_of_the_page_is_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "network.md").read_text("utf-8")
+    path = tmp_path / "page.yaml"
+    path.write_text(page.partition("```yaml\n")[2].partition("```")[0], "utf-8")
+    found = json.loads(call(capsys, "topology", str(path), "--json")[1])
+    assert (found["n_devices"], found["n_links"], found["diameter"]) == (4, 6, 3)

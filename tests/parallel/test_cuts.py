@@ -77,3 +77,31 @@ def test_tensor_parallel_ranks_send_parts_only_where_the_plan_says() -> None:
         "forward": [whole / 4, whole],
         "none": [whole, whole],
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "stages"),
+    [
+        ("gnmt", 5),  # a cut inside a recurrent layer, whose op makes several of what is sent
+        ("amoebanet-d", 3),  # cells whose sums read what one op of another stage has made
+        ("arcface-r100", 2),  # the classifier reads normalised rows of its weight
+    ],
+)
+def test_stages_do_what_one_device_does(name: str, stages: int) -> None:
+    model = load_model(name)
+
+    def work(pipeline: int) -> float:
+        plan = Plan(global_batch=2, pipeline=pipeline, micro_batch=1)
+        ledger = simulate(model, "dgx-a100", plan).ledger().columns
+        places = zip(ledger["place"], ledger["unit"], ledger["amount"], strict=True)
+        return sum(amount for place, unit, amount in places if unit == "FLOP" and "tensor" in place)
+
+    assert work(stages) == pytest.approx(work(1), rel=1e-9)
+
+
+def test_a_layer_that_only_copies_a_weight_is_with_what_reads_it() -> None:
+    graph = load_model("arcface-r100").training(1, "fp32")
+    unit_of = {graph.ops[i].name: n for n, unit in enumerate(units(graph)) for i in unit.ops}
+    assert len(unit_of) == len(graph.ops)
+    back = ("identities.length.divide.weight-gradient", "identities.length.weight-gradient")
+    assert {unit_of[name] for name in back} == {unit_of["identities"]}

@@ -19,7 +19,7 @@ from ridgeline.study.planner.few import Few
 from ridgeline.study.planner.found import Objective, Replay, pareto
 from ridgeline.study.planner.group import BACKWARD, FORWARD
 from ridgeline.study.planner.groups import Key
-from ridgeline.study.planner.screen import totals
+from ridgeline.study.planner.screen import totals, totals_of_more
 from ridgeline.study.planner.search import Searcher, searcher
 from ridgeline.workload.model import Model, load_model
 
@@ -48,6 +48,7 @@ MIXTURES = {
     "beside": "layers: 3\nmixture: {experts: 8, top_k: 3, width: 256, shared: 1}\n",
     "dense first": "layers: 9\nmixture: {experts: 4, top_k: 2, width: 256, first_dense: 2}\n",
 }
+SHARED = (("separate", "superpod-h100", 16, 16), ("flash", "dgx1-v100", 8, 16))
 MIXED = (
     ("alone", "superpod-h100", 24, 48),
     ("beside", "dgx1-v100", 8, 16),
@@ -69,6 +70,18 @@ def mixture(name: str) -> Model:
 
 
 @functools.cache
+def long(case: int) -> Searcher:
+    """Devices may share the positions of a small decoder's sequences, in a ring where it can."""
+    kernel, *more = SHARED[case]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "long.yaml"
+        heads = "attention: {heads: 8,"
+        path.write_text(LAYER.replace(heads, f"{heads} kernel: {kernel},") + "layers: 6\n")
+        model = load_model(str(path))
+    return searcher(model, *more, precision="fp16-mixed", context=True)  # type: ignore[arg-type]
+
+
+@functools.cache
 def mixed(case: int) -> Searcher:
     name, *more = MIXED[case]
     return searcher(mixture(name), *more, precision="fp16-mixed")  # type: ignore[arg-type]
@@ -86,8 +99,24 @@ def test_no_bound_of_shared_experts_is_above_the_engine(case: int, data: st.Data
     check_bounds(mixed(case), data)
 
 
-def check_bounds(one: Searcher, data: st.DataObject) -> None:
-    i = data.draw(st.integers(0, len(one.space) - 1))
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, len(SHARED) - 1), st.data())
+def test_no_bound_of_shared_positions_is_above_the_engine(case: int, data: st.DataObject) -> None:
+    one = long(case)
+    some = np.flatnonzero(one.space.context > 1).tolist()
+    check_bounds(one, data, some)
+
+
+def test_positions_are_shared_where_it_is_asked_for() -> None:
+    assert set(long(0).space.context.tolist()) == {1, 2, 4, 8, 16}
+    assert set(long(0).space.ring.tolist()) == {0}
+    assert set(long(1).space.ring.tolist()) == {0, 1}
+    assert (prepared(0).space.context == 1).all()
+    assert (long(1).space.only("data").context == 1).all()
+
+
+def check_bounds(one: Searcher, data: st.DataObject, some: list[int] | None = None) -> None:
+    i = data.draw(st.sampled_from(some) if some else st.integers(0, len(one.space) - 1))
     if one.space.micro_batches[i] * one.space.pipeline[i] > 64:
         return  # more of the same
     group = one.groups.group(one.key(i))
@@ -101,9 +130,10 @@ def check_bounds(one: Searcher, data: st.DataObject) -> None:
     coarse = one.screened(np.array([i]), np.array([0]), totals(group)[None, :])[0]
     less = one.groups.group(one.key(i)._replace(recompute="none"))
     assert less is not None
-    assert (totals(less)[:7] <= totals(group)[:7] * (1 + 1e-12)).all(), replay.plan
+    assert (totals_of_more(less) <= totals(group)[:7] * (1 + 1e-12)).all(), replay.plan
     values = one.bound_values(np.array([sharp.time_s]), np.array([sharp.energy_j]), np.array([i]))
-    energy = sharp.energy_j * replay.plan.data * replay.plan.tensor
+    energy = sharp.energy_j * replay.plan.devices / replay.plan.pipeline
+    assert one.sharpened(group, i, wired=False).time_s <= sharp.time_s
     assert sharp.time_s <= replay.step_time_s, replay.plan
     assert coarse[0] <= replay.step_time_s, replay.plan
     assert energy <= replay.energy_j, replay.plan
@@ -116,7 +146,11 @@ def check_bounds(one: Searcher, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     ("case", "objective"),
-    [(("mlp", "selene-a100", 64, 2), "time"), (("mlp", "dgx1-v100", 2, 4), "energy")],
+    [
+        (("mlp", "selene-a100", 64, 2), "time"),
+        (("mlp", "dgx1-v100", 2, 4), "energy"),
+        (("mlp", "dgx1-v100", 4, 4), "cost"),
+    ],
 )
 def test_the_answer_is_the_optimum_of_all_replays(case, objective) -> None:  # type: ignore[no-untyped-def]
     check_optimum(case, objective)
@@ -232,6 +266,13 @@ def test_the_screen_takes_a_hundred_thousand_plans_a_second() -> None:
     start = time.process_time()
     one.screened(at, which, known)
     assert len(at) / (time.process_time() - start) > 1e5
+
+
+def test_what_may_be_computed_again_is_what_there_is() -> None:
+    of_case = {case[0]: prepared(k).groups.recomputations() for k, case in enumerate(CASES)}
+    assert of_case["gpt2"] == ["none", "selective", "full"]
+    assert of_case["t5-small"] == ["none", "selective", "full", "sqrt"]  # two kinds of layers
+    assert of_case["resnet18"] == ["none", "full", "sqrt"]  # no attention
 
 
 def test_mistakes_are_said() -> None:

@@ -12,7 +12,7 @@ import pytest
 from ridgeline.cli import execute
 from ridgeline.cli.output import brief, headings
 from ridgeline.errors import ConfigError
-from ridgeline.report.figures_study import axis_label
+from ridgeline.report.figures_study import axis_label, bars, curve
 from ridgeline.study.sweep import load_study, run_sweep
 
 STUDY = """
@@ -154,3 +154,27 @@ def test_numbers_in_tables_of_rows_have_six_digits() -> None:
 def test_an_axis_says_what_it_has_and_in_which_unit(column: str, label: str) -> None:
     value = "900 GB/s" if column.endswith("bandwidth") else 1.0
     assert axis_label(column, [{column: value}]) == label
+
+
+def test_small_machines_have_no_zeros_in_tables_and_units_that_can_be_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = [
+        {"plan.global_batch": n, "energy_j.dram": n * 1e-5, "energy_j.total": n * 1e-5, "x": n}
+        for n in (1, 2, 3)
+    ]
+    axes = bars(rows, "energy", ["plan.global_batch"])
+    assert axes.get_xlabel() == "energy (uJ)"
+    assert max(patch.get_width() for patch in axes.patches) == pytest.approx(30.0)
+    ticks = curve(rows, "plan.global_batch", "energy_j.total").get_xticks()
+    assert all(float(tick).is_integer() for tick in ticks)
+    large = [{"energy_j.static": 2e7, "energy_j.total": 2e7}]
+    assert bars(large, "energy").get_xlabel() == "energy (kJ)"
+    study = write(
+        tmp_path,
+        "kind: study\nname: small\nmodel: lenet5\ncluster: v100-sxm2-16gb\n"
+        "vary: {plan.global_batch: [1, 2]}\n",
+    )
+    assert execute(("sweep", str(study))) == 0
+    energies = [float(line.split()[4]) for line in capsys.readouterr().out.splitlines()[3:5]]
+    assert min(energies) > 0

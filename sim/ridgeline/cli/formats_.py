@@ -31,7 +31,7 @@ def formats_(
     scale
         What the values are multiplied by before they are rounded: a loss scale.
     step
-        Of the formats with one step for a whole tensor (int8, flex16+5).
+        Of the formats with one step for a whole tensor (int8, int16, flex16+5).
     json
         Print it as JSON.
     """
@@ -65,11 +65,16 @@ def formats_(
     table = _loss_table(rows) if values is not None else _bit_table(rows)
     screen = console()
     screen.print(table)
-    screen.print("largest and least of int8 and flex16+5 are in steps, one step for a whole tensor")
+    stepped = _together([f.name for f in FORMATS.values() if f.kind not in {"float", "index"}])
+    screen.print(f"largest and least of {stepped} are in steps, one step for a whole tensor")
     if values is not None:
         screen.print(f"shares of {values} x {scale:g}")
         if step is None:
-            screen.print("int8 and flex16+5 need --step")
+            screen.print(f"{stepped} need --step")
+
+
+def _together(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _bit_table(rows: list[dict[str, Any]]) -> Table:

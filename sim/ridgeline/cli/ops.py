@@ -44,7 +44,7 @@ def print_op(result: OpResult, json: bool, found: BreakEven | None = None) -> No
             "per area", f"{show(rate, 'FLOP/s')}/mm2, {power_w / result.area_mm2:.2g} W/mm2"
         )
     if not result.calibrated:
-        head.add_row("", "no measured efficiency: the time is a bound")
+        head.add_row("", "no measured efficiency: full tiles at the peak, a bound")
     screen.print(head)
     if result.mapped is not None:
         _print_mapped(result.mapped)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json, rounded
+from ridgeline.cli.searched import ClusterName, Json, Limit, ModelName, Precision
 from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
@@ -14,39 +15,32 @@ if TYPE_CHECKING:
 
 
 def plan_(
-    model: str,
-    cluster: str,
+    model: ModelName,
+    cluster: ClusterName,
     *,
     devices: Whole,
     batch: Whole,
     objective: Literal["time", "energy", "cost"] = "time",
-    precision: str | None = None,
-    limit: Whole = 4,
+    precision: Precision = None,
+    context: bool | None = None,
+    limit: Limit = 4,
     proof: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Json = False,
 ) -> int:
     """Find the best plan: screen all by a lower bound, play the candidates on the engine.
 
     Parameters
     ----------
-    model
-        A name from ``ridgeline list models``, or a YAML file.
-    cluster
-        A cluster, node or device by name, or a YAML file.
     devices
         How many devices the plan uses.
     batch
         Samples of one step over all devices.
     objective
         What is least: time of a step, energy of a step, or price of the devices times time.
-    precision
-        fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed ...; by default the model's.
-    limit
-        Play at most so many plans that fit, and say what is left open.
+    context
+        Let devices share the positions of sequences, too; by default of long ones (16,384).
     proof
         Play as many as it takes to prove the best.
-    json
-        Print the result as JSON.
     """
     import sys
 
@@ -59,7 +53,7 @@ def plan_(
     found = search(
         model, cluster, devices, batch,
         objective=objective, precision=precision, limit=None if proof else limit,
-        progress=progress,
+        progress=progress, context=context,
     )  # fmt: skip
     progress("")
     if json:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Literal
 
 from ridgeline.cli.output import console, print_json, rounded
+from ridgeline.cli.searched import ClusterName, Json, Limit, ModelName, Precision
 from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
@@ -14,27 +13,23 @@ if TYPE_CHECKING:
 
 
 def scaling_(
-    model: str,
-    cluster: str,
+    model: ModelName,
+    cluster: ClusterName,
     *,
     devices: str,
     batch: Whole,
     strategies: str = "data,tensor,pipeline,hybrid",
     mode: Literal["weak", "strong"] = "strong",
-    precision: str | None = None,
-    limit: Whole = 8,
+    precision: Precision = None,
+    limit: Limit = 8,
     plot: str | None = None,
     roofline: str | None = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Json = False,
 ) -> int:
     """Scale a step over more and more devices, by each strategy alone and by the best hybrid.
 
     Parameters
     ----------
-    model
-        A name from ``ridgeline list models``, or a YAML file.
-    cluster
-        A cluster, node or device by name, or a YAML file.
     devices
         Numbers of devices: 1,2,4,8
     batch
@@ -43,16 +38,10 @@ def scaling_(
         Any of data, tensor, pipeline, hybrid.
     mode
         strong: the same batch on more devices; weak: the same batch a device.
-    precision
-        fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed ...; by default the model's.
-    limit
-        Play at most so many plans for each point.
     plot
         File for the curves: .png, .svg or .pdf.
     roofline
         File for the distributed roofline: .png, .svg or .pdf.
-    json
-        Print the points as JSON.
     """
     from ridgeline.report.files import check_writable
     from ridgeline.study.scaling import scaling

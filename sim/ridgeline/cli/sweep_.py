@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ridgeline.cli.output import brief, console, headings, print_json
+from ridgeline.cli.output import brief, console, headings, print_json, rounded
 from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
@@ -23,15 +23,15 @@ _WORTH_A_PROCESS = 50  # points; a new process takes a second or two before its 
 _SHOWN_ROWS = 40
 Shown = dict[str, tuple[str, Callable[[Any], str]]]
 _OF_STEPS: Shown = {
-    "step_time_s": ("step ms", lambda value: f"{value * 1e3:,.2f}"),
-    "samples_per_s": ("samples/s", lambda value: f"{value:,.0f}"),
+    "step_time_s": ("step ms", lambda value: rounded(value * 1e3)),
+    "samples_per_s": ("samples/s", rounded),
     "mfu": ("MFU", lambda value: f"{value:.1%}"),
-    "energy_j.total": ("J a step", lambda value: f"{value:,.1f}"),
+    "energy_j.total": ("J a step", rounded),
     "fits": ("fits", lambda value: "yes" if value else "no"),
     "bound": ("bound by", str),
 }
 _OF_COLLECTIVES: Shown = {
-    "time_s": ("time us", lambda value: f"{value * 1e6:,.2f}"),
+    "time_s": ("time us", lambda value: rounded(value * 1e6)),
     "busbw_bytes_per_s": (
         "bus GB/s", lambda value: "" if value is None else f"{value / 1e9:,.3g}"
     ),

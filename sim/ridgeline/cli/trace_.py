@@ -124,7 +124,7 @@ def _said(loaded: Model | Execution) -> dict[str, Any]:
             "tasks": loaded.n_tasks,
             **counts,
             "groups": len(loaded.group_names),
-            "stated_flops": loaded.total_flops,
+            "stated_flops": _exact(loaded.total_flops),
             "measured": loaded.measured,
             "notes": list(loaded.notes),
         }
@@ -135,10 +135,15 @@ def _said(loaded: Model | Execution) -> dict[str, Any]:
         "network": loaded.name,
         "title": loaded.title,
         "parameters": graph.parameters,
-        "forward_flops_per_sample": graph.flops(Pass.FORWARD) / graph.batch,
+        "forward_flops_per_sample": _exact(graph.flops(Pass.FORWARD) / graph.batch),
         "ops": len(graph.ops),
         "notes": list(graph.notes),
     }
+
+
+def _exact(value: float) -> float | int:
+    """Return a count as a whole number, if it is one."""
+    return int(value) if float(value).is_integer() else value
 
 
 def _example(model: Model) -> Graph:

@@ -174,5 +174,7 @@ def _print_skipped(one: Validation) -> None:
     reasons: dict[str, Any] = one.reasons
     for reason, count in reasons.items():
         console().print(
-            f"{one.suite}: {count} rows skipped: {reason}", markup=False, soft_wrap=True
+            f"{one.suite}: {count} row{'s' * (count > 1)} skipped: {reason}",
+            markup=False,
+            soft_wrap=True,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -30,10 +31,39 @@ class Fabric(Strict):
     levels: Literal[2, 3] = 2
     """Levels of switches of a fat tree."""
     shape: tuple[int, ...] = Field(default=(), strict=False)
-    """Extents of a torus in nodes, innermost first."""
+    """Extents of a torus in nodes, innermost first. Fewer nodes are a slice, see `slice_of`."""
+    cube: int = Field(default=0, ge=0)
+    """Edge of the cubes that optical switches join to tori: a slice's dimensions of so many nodes,
+    or multiples of it, close to rings. Without it only a whole dimension does."""
     routing: str = "shortest"
     """Name of a routing: shortest (on a fat tree D-mod-k), ecmp, up-down."""
     source: str = ""
+
+    def slice_of(self, n_nodes: int) -> tuple[int, ...]:
+        """Return the extents of a slice of the torus: the squarest that has so many nodes.
+
+        The longest extent is as short as can be, then the next; innermost first, as the shape's.
+        Nothing if no slice has that many.
+        """
+        return min(
+            _extents(n_nodes, self.shape), key=lambda found: sorted(found, reverse=True), default=()
+        )
+
+    def closes(self, extent: int, dimension: int) -> bool:
+        """Tell whether a dimension of a slice is a ring."""
+        return extent == self.shape[dimension] or bool(self.cube and extent % self.cube == 0)
+
+
+def _extents(n: int, most: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield all ways to write a number as a product with a bound for each factor."""
+    if not most:
+        if n == 1:
+            yield ()
+        return
+    for first in range(1, min(n, most[0]) + 1):
+        if n % first == 0:
+            for rest in _extents(n // first, most[1:]):
+                yield (first, *rest)
 
 
 class Storage(Strict):

@@ -6,9 +6,20 @@ ordinary cores and in fp32 whatever the storage format. In PyTorch's
 (aten/src/ATen/native/cuda/DepthwiseConv2d.cu) a thread makes one output and loads a pixel and a
 weight for every multiplication; a block makes one element of the weights' gradient, so that no
 pixel stays in the first cache for the next element.
+
+Where a pixel lies is computed for every multiplication, on lanes for integers of which there are as
+many as for fp32 (V100, A100; Pascal shares them). By that file, the weights' gradient divides its
+index by the width of the image (20 instructions: CUDA C++ Programming Guide, "Arithmetic
+Instructions"), takes the remainder (1), forms two coordinates (2), compares them (4), forms two
+offsets (3) and addresses (2) and goes on (3); the forward kernel and the input's gradient, whose
+taps are unrolled, form a coordinate (1), compare (4), and form an offset and an address (2), the
+gradient with a test of the stride (1) and for every tap of every pixel, so that all but one of
+stride**2 are in vain.
 """
 
 from __future__ import annotations
+
+import math
 
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.traffic import near_levels
@@ -18,6 +29,7 @@ FORMAT = "fp32"
 _OF_THREADS = frozenset({"vector", "tensor-core"})
 _LANE_BYTES = 4  # what a load of one thread takes of the first cache, whatever it loads
 _LOADS = 2  # of one multiplication
+_INTEGERS = {Pass.FORWARD: 7, Pass.INPUT_GRADIENT: 8, Pass.WEIGHT_GRADIENT: 35}
 
 
 def applies(op: Op) -> bool:
@@ -42,6 +54,13 @@ def engine_for(device: Device) -> str | None:
         if {"matrix", "vector"} <= set(engine.runs) and FORMAT in engine.rates
     }
     return max(rates, key=lambda name: rates[name]) if rates else None
+
+
+def integers(op: Op) -> float:
+    """Instructions on integers for each multiplication."""
+    assert isinstance(op.loops, Conv)
+    again = math.prod(op.loops.stride) if op.priced_as is Pass.INPUT_GRADIENT else 1
+    return float(_INTEGERS[op.priced_as] * again)
 
 
 def nearer_bytes(op: Op, graph: Graph, device: Device) -> dict[str, float]:

@@ -9,23 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
-from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Work
 from ridgeline.kernels import depthwise, winograd
 from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.clock import limited
+from ridgeline.kernels.common import Common, no_engine
 from ridgeline.kernels.cores import latency_of
-from ridgeline.kernels.cost import Moved, OpCost, peak_rates
+from ridgeline.kernels.cost import Moved, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.residence import Found, keeping, passing
 from ridgeline.kernels.shares import achievable_share
 from ridgeline.kernels.sparsity import effect_of
-from ridgeline.kernels.streams import kernel_of
 from ridgeline.kernels.traffic import (
     FAST,
     Operands,
@@ -39,10 +37,6 @@ from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Gemm, Graph, Op
 from ridgeline.workload.ops.attention import OFF_DIAGONAL
 
-# Frameworks do elementwise arithmetic in fp32 registers whatever the storage format is (PyTorch's
-# "opmath" type of half and bfloat16 tensors is float).
-VECTOR_FORMAT = "fp32"
-_MOST_STREAMED = 8192
 _ATTENTION_TILE = 128  # keys that fused attention works on at a time (FlashAttention-2: 64 or 128)
 
 
@@ -78,7 +72,7 @@ def price_all(
     kinds: Sequence[Alike], device: Device, given: Given | None = None, search: Search = FAST
 ) -> list[OpCost]:
     """Return what ops cost on a device; as `price`, but all contractions are looked at together."""
-    common = _Common(device)
+    common = Common(device)
     costs: dict[Alike, OpCost] = {}
     able: dict[str, list[str]] = {}
     contractions: dict[str, list[Alike]] = {}
@@ -105,20 +99,23 @@ def price_all(
     return [costs[kind] for kind in kinds]
 
 
-def _by_channel(kind: Alike, common: _Common, tiled: OpCost) -> OpCost:
-    """Return the price of a depthwise convolution: of its own kernel, where that is faster."""
+def _by_channel(kind: Alike, common: Common, tiled: OpCost) -> OpCost:
+    """Return the price of a depthwise convolution: of its own kernel, where there is one."""
     name = depthwise.engine_for(common.device)
     if name is None:
         return tiled
     assert kind.op is not None
     assert kind.graph is not None
     key = f"{name}.{depthwise.FORMAT}"
-    streamed, flops = common.streaming(kind), kind.op.matrix_flops  # which others may share
-    loads = depthwise.nearer_bytes(kind.op, kind.graph, common.device)
+    op, streamed = kind.op, common.streaming(kind)  # which others may share
+    flops, loads = op.matrix_flops, depthwise.nearer_bytes(op, kind.graph, common.device)
     cost = common.with_levels(
         replace(
             streamed,
-            engine_work={**streamed.engine_work, key: streamed.engine_work.get(key, 0.0) + flops},
+            engine_work={
+                **streamed.engine_work,
+                key: streamed.engine_work.get(key, 0.0) + flops * depthwise.integers(op),
+            },
             flops={**streamed.flops, key: streamed.flops.get(key, 0.0) + flops},
             traffic_bytes={
                 level: max(size, loads.get(level, 0.0))
@@ -127,9 +124,7 @@ def _by_channel(kind: Alike, common: _Common, tiled: OpCost) -> OpCost:
             level_work={},
         )
     )
-    cost = limited(cost, common.device, common.rates)
-    times = (one.spans(common.rates).time_s for one in (cost, tiled))
-    return cost if next(times) < next(times) else tiled
+    return limited(cost, common.device, common.rates)
 
 
 def _fastest(costs: Sequence[OpCost], rates: Mapping[str, float]) -> OpCost:
@@ -168,7 +163,7 @@ class _Assembly:
     """Puts prices on one engine together of how long it is busy."""
 
     def __init__(self, device: Device, name: str, format_: str) -> None:
-        self.common, self.key = _Common(device), f"{name}.{format_}"
+        self.common, self.key = Common(device), f"{name}.{format_}"
         self.engine, self.far, self.name = device.engines[name], device.far_memory, name
         self.format, self.kept = format_, keeping(device)
         self.near = tuple(near_levels(device))
@@ -240,7 +235,7 @@ class _Assembly:
         return Moved(count * each.a, count * each.b, 0.0, count * each.partial)
 
 
-def _waiting(cost: OpCost, copying_s: float, common: _Common) -> OpCost:
+def _waiting(cost: OpCost, copying_s: float, common: Common) -> OpCost:
     """Let arithmetic wait for operands that memory brings more slowly than they are copied.
 
     Panels are copied, then multiplied: the op takes its arithmetic and the longer of copying and
@@ -296,7 +291,7 @@ def _winograd(
         issued=products.matrix_flops / op.matrix_flops,
         notes=(*cost.notes, f"Winograd F({outputs} x {outputs}, 3 x 3): {kernels.source}"),
     )
-    return _Common(device).with_levels(cost)
+    return Common(device).with_levels(cost)
 
 
 def unmasked(op: Op) -> float:
@@ -316,80 +311,6 @@ def unmasked(op: Op) -> float:
     return (tiles + 1) / (2 * tiles)
 
 
-class _Common:
-    """What the prices of all ops on a device have in common."""
-
-    def __init__(self, device: Device) -> None:
-        self.device, self.launch_s = device, device.launch_latency.value
-        self.rates = peak_rates(device)
-        self.achievable = {
-            name: level.achievable.value
-            for name, level in device.memory.items()
-            if level.bandwidth is not None
-        }
-        vectors = {
-            name: engine.rates[VECTOR_FORMAT].value
-            for name, engine in device.engines.items()
-            if "vector" in engine.runs and VECTOR_FORMAT in engine.rates
-        }
-        fastest = max(vectors, key=lambda name: vectors[name], default="")
-        self._vector = f"{fastest}.{VECTOR_FORMAT}" if fastest else ""
-        # Without measured kernels the price of streaming is the same at any bandwidth.
-        levels = tuple(device.memory), tuple(self.achievable.items())
-        self._known = {} if device.kernels else _streamed(self.launch_s, *levels, self._vector)
-
-    def streaming(self, kind: Alike) -> OpCost:
-        """Price what moves so many bytes through all of the memory."""
-        if kind.found is not None:  # caches of this size
-            return self._streaming(kind)
-        known = self._known.get(kind.key)
-        if known is None:
-            if len(self._known) > _MOST_STREAMED:
-                self._known.clear()
-            known = self._known[kind.key] = self._streaming(kind)
-        return known
-
-    def _streaming(self, kind: Alike) -> OpCost:
-        op, device = kind.op, self.device
-        traffic = dict.fromkeys(device.memory, kind.streamed_bytes)
-        if kind.found is not None and op is not None and kind.graph is not None:
-            for level, name in enumerate((*keeping(device), device.far_memory)):
-                traffic[name] = passing(op, kind.graph, kind.found, level).total
-        row = None if op is None else kernel_of(op, device)
-        latency_s = self.launch_s if row is None else row.latency.value
-        cost = OpCost(latency_s=latency_s, traffic_bytes=traffic)
-        if op is not None and (op.vector_flops or row is not None):
-            self.add_vector(cost, op)
-        if row is not None:  # measured: no longer what its FLOPs would take
-            for key in cost.engine_work:
-                rate = row.throughput
-                busy_s = 0.0 if rate is None else kind.streamed_bytes / rate.value
-                cost.engine_work[key] = busy_s * self.rates[key]
-        return self.with_levels(cost)
-
-    def with_levels(self, cost: OpCost) -> OpCost:
-        """Turn the traffic into work at every level that has a bandwidth."""
-        for name, share in self.achievable.items():
-            cost.level_work[name] = cost.traffic_bytes[name] / share
-        return cost
-
-    def add_vector(self, cost: OpCost, op: Op) -> None:
-        """Add an op's arithmetic outside of contractions, on the fastest engine that does it."""
-        key = self._vector
-        if not key:
-            raise _no_engine(self.device, "vector", VECTOR_FORMAT, op)
-        cost.engine_work[key] = cost.engine_work.get(key, 0.0) + op.vector_flops
-        cost.flops[key] = cost.flops.get(key, 0.0) + op.vector_flops
-
-
-@lru_cache(maxsize=8)
-def _streamed(
-    launch_s: float, levels: tuple[str, ...], shares: tuple[tuple[str, float], ...], vector: str
-) -> dict[tuple[object, ...], OpCost]:
-    """Return what is known of streaming on devices that have these in common."""
-    return {}
-
-
 def _engines(device: Device, work: Work, format_: str, op: Op) -> list[str]:
     """Names of the engines that do this work in this format; it is an error if there are none."""
     able = [
@@ -398,15 +319,5 @@ def _engines(device: Device, work: Work, format_: str, op: Op) -> list[str]:
         if work in engine.runs and format_ in engine.rates
     ]
     if not able:
-        raise _no_engine(device, work, format_, op)
+        raise no_engine(device, work, format_, op)
     return able
-
-
-def _no_engine(device: Device, work: Work, format_: str, op: Op) -> RidgelineError:
-    formats = {f for e in device.engines.values() if work in e.runs for f in e.rates}
-    other = format_ == "bf16" and "fp16" in formats
-    instead = "; precision fp16-mixed takes as many bytes" if other else ""
-    return RidgelineError(
-        f"{device.name} has no engine for {work} work in {format_} (op {op.name!r}); "
-        f"it does {work} work in: {', '.join(sorted(formats)) or 'no format'}{instead}"
-    )

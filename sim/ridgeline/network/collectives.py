@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -41,6 +42,9 @@ __all__ = [
 
 Compat = Literal["astrasim", "astrasim-aware"]
 _ASTRASIM_BLOCKS = frozenset({"Ring", "Switch", "FullyConnected"})
+_DIRECT = "direct"
+_PASSES = {"all-reduce": 2, "reduce-scatter": 1, "all-gather": 1}
+_OF_TORUS = ("torus", "multi-torus")
 _BUS_PASSES = {
     "all-reduce": (2, 2),
     "reduce-scatter": (1, 1),
@@ -123,7 +127,7 @@ def collective(
         (``ring-ll128``, ``tree-simple``, ``nvls``). "auto" takes the fastest that applies of all
         for an inline topology, which is an idealised network; what NCCL would choose
         (`ridgeline.network.nccl`) on a machine with NVLink; the fastest of the rings on any other
-        machine, if the operation has one.
+        machine, if the operation has one, and of those of a torus on one whose nodes are such.
     parts
         Sizes in bytes of the parts of an operation with uneven ones: one per rank, or of an
         all-to-all one row per rank. `size_bytes` remains what bandwidths are reckoned from.
@@ -186,18 +190,37 @@ def fastest_schedule(
     """Return what `collective` takes with ``algorithm="auto"``."""
     names = _algorithms(op)
     if not topology.single_channel and (op, "ring") in ALGORITHMS:
-        names = ["ring"]
+        torus = _OF_TORUS if len(topology.shape) > 2 else ()  # nodes on a torus of their own
+        names = [name for name in names if name in ("ring", *torus)]
     if uneven is None and not topology.single_channel:
         chosen = nccl.choice(op, topology, group, size_bytes)
         if chosen is not None:
             return chosen
-    schedules: list[Schedule] = []
-    for name in names:
+    best: Schedule | None = None
+    best_s = math.inf
+    for name in sorted(names, key=lambda name: (name == _DIRECT, name)):
+        if name == _DIRECT and _direct_bound_s(op, topology, len(group), size_bytes) > best_s:
+            continue  # its messages are many: a thousand devices on a ring pass on 270 million
         with suppress(DoesNotApplyError):
-            schedules.append(ALGORITHMS[op, name](topology, group, size_bytes, uneven))
-    if len(schedules) == 1:
-        return schedules[0]
-    return min(schedules, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
+            schedule = ALGORITHMS[op, name](topology, group, size_bytes, uneven)
+            if len(names) == 1:
+                return schedule
+            time_s = closed_form_time_s(schedule, topology)
+            if best is None or (time_s, name) < (best_s, best.algorithm):
+                best, best_s = schedule, time_s
+    assert best is not None  # every operation has an algorithm that always applies
+    return best
+
+
+def _direct_bound_s(op: str, topology: Topology, n: int, size_bytes: float) -> float:
+    """Return what a direct exchange takes at least: a part of the payload between any two ranks.
+
+    Of n ranks, all that there are, n²/4 (or one less) pairs lie on both sides of the narrowest cut.
+    """
+    cut = topology.bisection_bytes_per_s
+    if op not in _PASSES or n != topology.n_devices or cut is None or n < 2:
+        return 0.0
+    return _PASSES[op] * (n // 2) * (n - n // 2) * size_bytes / n / cut * (1 - 1e-9)
 
 
 def _named(

@@ -309,12 +309,20 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
             if of.in_switch is not None
         },
         routing="shortest" if cluster.fabric is None else cluster.fabric.routing,
-        shape=(node.count, n_nodes) if n_devices == n_nodes * node.count else (),
+        shape=_shape(cluster, n_nodes) if n_devices == n_nodes * node.count else (),
         cost_dollars=None if node.price is None else n_nodes * node.price.value,
         power_w=_node_power_w(node, n_nodes),
         priced=f"{n_nodes} {'nodes' if n_nodes > 1 else 'node'}"
         + (" without the fabric's switches" if n_nodes > 1 else ""),
     )
+
+
+def _shape(cluster: Cluster, n_nodes: int) -> tuple[int, ...]:
+    """Devices of a node, and nodes; those of a torus by its dimensions."""
+    fabric = cluster.fabric
+    if n_nodes > 1 and fabric is not None and fabric.kind == "torus":
+        return (cluster.nodes.count, *fabric.slice_of(n_nodes))
+    return (cluster.nodes.count, n_nodes)
 
 
 def _memory_bytes_per_s(node: Node) -> float:

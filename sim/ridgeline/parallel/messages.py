@@ -82,7 +82,7 @@ class Messages:
                 every = np.unique(np.stack(made, axis=1), axis=1)
                 if self.endless:
                     every[theirs] = period_before(every[theirs])
-                block = self._message(blocks, receipt, source.team, copies.team, r)
+                block = self._message(blocks, receipt, source.team, copies.team, r, every.shape[1])
                 first = number + np.arange(len(both))
                 number += len(both)
                 came[r, both] = first
@@ -92,9 +92,12 @@ class Messages:
         return found
 
     def _message(
-        self, blocks: Blocks, receipt: Receipt, source: Team, target: Team, r: int
+        self, blocks: Blocks, receipt: Receipt, source: Team, target: Team, r: int, makers: int
     ) -> Block:
-        """Write one task: what a rank sends to the one at its place in another stage."""
+        """Write one task: what a rank sends to the one at its place in another stage.
+
+        It waits for so many tasks, which may be fewer than tensors: one op can make several.
+        """
         gathered = self.gathered([receipt])
         size = sum(
             blocks.part.graph.tensors[n].bytes / (self.plan.tensor if n in gathered else 1)
@@ -117,7 +120,7 @@ class Messages:
             label,
             cost=row,
             stream=source.stream(f"network-to-stage{target.stage}", r),
-            deps=[port(k) for k in range(len(receipt.tensors))],
+            deps=[port(k) for k in range(makers)],
             multiplicity=source.multiplicity,
         )
         return block

@@ -86,7 +86,8 @@ class Plan(Strict):
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
-    """fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed, int8-mixed or flex16+5; None: the model's."""
+    """fp32, tf32, fp16-mixed, bf16-mixed, fp16-autocast, bf16-autocast, fp8-mixed, int8-mixed or
+    flex16+5; None: the model's."""
     optimizer: str | None = None
     """None: the model's own."""
     schedule: Literal[

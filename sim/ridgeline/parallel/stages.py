@@ -83,8 +83,9 @@ class Room:
 def units(graph: Graph) -> tuple[Unit, ...]:
     """Return the parts of a graph between the places where a pipeline may cut it, in order.
 
-    An op of the backward pass or of the update is in the unit of the forward ops of its layer; where
-    a layer runs several times, a gradient is in the unit of the op that it is the gradient of.
+    An op of the backward pass or of the update is in the unit of the forward ops of its layer;
+    where a layer runs several times, a gradient is with the op that it is the gradient of. A layer
+    that only copies a weight (its normalised rows) is where what it makes is read first.
     """
     order, places = forward_ops(graph), set(cut_places(graph))
     ends = [at for at, i in enumerate(order) if i in places and at < len(order) - 1]
@@ -100,6 +101,7 @@ def units(graph: Graph) -> tuple[Unit, ...]:
         made = graph.tensors[graph.ops[i].outputs[0]] if graph.ops[i].outputs else None
         if made is None or made.role is not Role.WEIGHT_COPY:  # a copy is made wherever it is read
             home.setdefault(graph.ops[i].layer, []).append(unit)
+    _settle_copies(graph, order, home)
     made_in: dict[str, int] = {}
     for i, op in enumerate(graph.ops):
         if op.pass_ is not Pass.FORWARD:
@@ -114,6 +116,20 @@ def units(graph: Graph) -> tuple[Unit, ...]:
         Unit(tuple(sorted(part)), crossing[end] if end < len(order) - 1 else 0)
         for part, end in zip(ops, ends, strict=True)
     )
+
+
+def _settle_copies(graph: Graph, order: Sequence[int], home: dict[str, list[int]]) -> None:
+    """Put layers that only copy weights into the first unit that reads what they make."""
+    readers: dict[str, int] = {}
+    for i in reversed(order):  # readers before makers, since copies may be made of copies
+        op = graph.ops[i]
+        reads = [readers[name] for name in op.outputs if name in readers]
+        if op.layer not in home and reads:
+            home[op.layer] = [min(reads)]
+        if op.layer in home:
+            first = min(home[op.layer])
+            for name in op.inputs:
+                readers[name] = min(first, readers.get(name, first))
 
 
 def _unit_of(op: Op, forward: Mapping[str, int], made: Mapping[str, int], other: int) -> int:

@@ -19,7 +19,6 @@ from ridgeline.report.column_axes import (
     column_name,
     number,
     tick_quantities,
-    unit_of,
     valued,
 )
 from ridgeline.report.manifest import digest
@@ -30,9 +29,7 @@ from ridgeline.report.style import (
     SERIES,
     SMALL,
     head,
-    prefixed,
     sheet,
-    time_axis,
     words,
 )
 from ridgeline.version import __version__
@@ -44,6 +41,15 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 _SPACE = (3.4, 0.85, 0.75, 1.0)
 _MAX_BARS = 24
+# Of stacked bars: the usual unit and others, by size in SI; the first that can be read is taken.
+_SIZES = MappingProxyType(
+    {
+        "time_s": {"ms": 1e-3, "us": 1e-6, "s": 1.0},
+        "energy_j": {"J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "kJ": 1e3, "MJ": 1e6},
+        "memory_bytes": {"GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10},
+    }
+)
+_READABLE = (0.05, 1e5)
 _PARTS = MappingProxyType(
     {
         "time": ("time_s", "Time of a step"),
@@ -66,6 +72,8 @@ def curve(
     are joined. The vertical axis begins at zero.
     """
     rows = whole(rows, x, y)
+    from matplotlib.ticker import MaxNLocator
+
     told = [by] if isinstance(by, str) else list(by or ())
 
     def draw(axes: Axes) -> str:
@@ -80,6 +88,8 @@ def curve(
         if min(spread) > 0 and max(spread) >= 20 * min(spread):
             tens = all(math.log10(value).is_integer() for value in spread)
             axes.set_xscale("log", base=10 if tens else 2)
+        elif all(value.is_integer() for value in spread):
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         tick_quantities(axes.xaxis, x, rows)
         axes.set_ylim(bottom=0)
         axes.set_xlabel(axis_label(x, rows))
@@ -188,11 +198,11 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
     ]  # fmt: skip
 
     def draw(axes: Axes) -> str:
-        unit, factor = _bar_unit(group, max(float(row[f"{group}.total"]) for row in rows))
+        unit, size = _unit_for(group, max(float(row[f"{group}.total"]) for row in rows))
         below = np.zeros(len(rows))
         shown: list[Artist] = []
         for i, part in enumerate(parts):
-            heights = np.array([float(row[part]) * factor for row in rows])
+            heights = np.array([float(row[part]) / size for row in rows])
             if not heights.any():
                 continue
             name = part.partition(".")[2]
@@ -213,15 +223,13 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
     return sheet((2.6 + 0.2 * len(rows), 2.0, 1.0, 1.15), draw, stamp(rows), ax)
 
 
-def _bar_unit(group: str, largest: float) -> tuple[str, float]:
-    """Return the unit of bars up to the largest, and its size against the SI unit."""
-    if group == "memory_bytes":
-        return unit_of(group)
-    if group == "time_s":
-        unit, seconds = time_axis(largest)
-        return unit, 1 / seconds
-    prefix, joules = prefixed(largest)
-    return f"{prefix}J", 1 / joules
+def _unit_for(group: str, largest: float) -> tuple[str, float]:
+    """Return the unit of a group of columns in which its largest value is a readable number."""
+    least, most = _READABLE
+    sizes = _SIZES[group]
+    fitting = (unit for unit, size in sizes.items() if least <= largest / size < most)
+    unit = next(fitting, next(iter(sizes)))
+    return unit, sizes[unit]
 
 
 def _listed(columns: Sequence[str]) -> str:

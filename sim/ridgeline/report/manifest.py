@@ -18,6 +18,7 @@ from ridgeline.version import __version__
 from ridgeline.workload.execution import Execution
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import Model
+from ridgeline.workload.numerics import NARROW_MULTIPLE, PRECISIONS
 
 FLOP_DEFINITION = (
     "1 MAC = 2 FLOP; matrix and convolution FLOPs of forward and backward at the mathematical "
@@ -101,9 +102,29 @@ def manifest(
         },
         "not_divided": lowered.whole,
         "trust": trust(device, lowered),
-        "notes": [*graph.notes, *zeros_notes(lowered)],
+        "notes": [*graph.notes, *narrow_notes(lowered, plan.precision), *zeros_notes(lowered)],
     }
     return {**content, "hash": digest(content)}
+
+
+def narrow_notes(lowered: Lowered, precision: str | None) -> list[str]:
+    """Say how much of the work a precision with narrow products does in them."""
+    numerics = PRECISIONS.get(precision or "")
+    if numerics is None or numerics.narrow is None:
+        return []
+    graph, formats = lowered.graph, {numerics.narrow.forward, numerics.narrow.gradient}
+    done = {True: 0.0, False: 0.0}
+    for i, flops in graph.contractions:
+        is_narrow = any(graph.tensors[name].format in formats for name in graph.ops[i].inputs)
+        done[is_narrow] += flops
+    if not done[False]:
+        return []
+    share = done[True] / (done[True] + done[False])
+    some, rest = (
+        (f"{share:.0%} of the matrix FLOPs are", "the rest") if share else ("none is", "all")
+    )
+    which = f"products with weights whose sizes are multiples of {NARROW_MULTIPLE}"
+    return [f"{precision}: {some} in 8 bits ({which}), {rest} in {numerics.compute}"]
 
 
 def zeros_notes(lowered: Lowered) -> list[str]:

@@ -76,13 +76,18 @@ def headline(result: Result) -> list[tuple[str, str]]:
         ("MFU (share of dense peak)", f"{result.mfu:.1%}"),
         ("energy a step, all devices", show(energy_j, "J", 4)),
         ("", _range(result.uncertainty["energy_j"], "J")),
-        (f"energy a {sample.removesuffix('s')}", show(energy_j / plan["global_batch"], "J")),
+        (f"energy {_one(sample)}", show(energy_j / plan["global_batch"], "J")),
         ("mean power a device", f"{power_w / plan['devices']:,.0f} W"),
         *_of_a_node(result),
         ("efficiency", f"{show(result.flops_per_step / energy_j, 'FLOP/s', 3)}/W"),
         *_per_area(result, power_w),
         ("bound by", result.bound),
     ]
+
+
+def _one(samples: str) -> str:
+    """Return the name of one sample with its article: an image, a sequence."""
+    return f"{'an' if samples[0] in 'aeiou' else 'a'} {samples.removesuffix('s')}"
 
 
 def _range(interval: Mapping[str, float], unit: Literal["s", "J"]) -> str:
@@ -190,10 +195,14 @@ def _basis(result: Result) -> str:
     share = trust["calibrated_flop_share"]
     words = [f"{share:.0%} of the matrix FLOPs at measured efficiencies, or counted by cycle"]
     if share < 1:
-        words.append("the rest at the peak rate, which is a bound and not a prediction")
+        words.append(
+            "the rest with full tiles at the peak rate, which is a bound and not a prediction"
+        )
     device = result.manifest["device"]
     if trust["unsourced_values"]:
-        words.append(f"{len(trust['unsourced_values'])} values of {device['name']} have no source")
+        many = len(trust["unsourced_values"])
+        verb = "value of {} has" if many == 1 else "values of {} have"
+        words.append(f"{many} {verb.format(device['name'])} no source")
     if trust["assumed_values"]:
         words.append(f"assumed: {', '.join(trust['assumed_values'])}")
     words.append(f"energy: {device['energy_table']} ({', '.join(device['energy_scopes'])})")

@@ -358,24 +358,13 @@ def settle(ops: Sequence[Op], tensors: dict[str, Tensor]) -> tuple[Op, ...]:
     )
 
 
-def _cast_gradient(g: GradientBuilder, op: Op) -> None:
-    (x,), (y,) = op.inputs, op.outputs
-    if not g.wants(x):
-        return
-    if precisions.same_in_memory(g.format(g.gradient(y)), g.format(x)):
-        g.give(x, g.gradient(y), op.layer)  # of a quantised tensor, whose gradient is not narrow
-    else:
-        g.derive(CAST, op, (x,), (g.gradient(y),), flops=CAST.gradient.of(g.elements(x)))
-
-
-def _add_gradient(g: GradientBuilder, op: Op) -> None:
+def _passed_on(g: GradientBuilder, op: Op) -> None:
+    """Give the inputs the output's gradient, by a cast to those of another format."""
     dy = g.gradient(op.outputs[0])
-    for x in op.inputs:
-        if not g.wants(x):
-            continue
+    for x in filter(g.wants, op.inputs):
         if precisions.same_in_memory(g.format(dy), g.format(x)):
-            g.give(x, dy, op.layer)
-        else:  # of a sum of two formats
+            g.give(x, dy, op.layer)  # also of a quantised tensor, whose gradient is not narrow
+        else:
             g.derive(CAST, op, (x,), (dy,), flops=CAST.gradient.of(g.elements(x)))
 
 
@@ -383,7 +372,7 @@ def _add_gradient(g: GradientBuilder, op: Op) -> None:
 CAST = register(
     OpKind(
         "cast",
-        _cast_gradient,
+        _passed_on,
         Cost(1, "element", "a conversion"),
         Cost(1, "element", "a conversion back"),
     )
@@ -391,7 +380,7 @@ CAST = register(
 QUANTISE = register(
     OpKind(
         "quantise",
-        _cast_gradient,
+        _passed_on,
         Cost(4, "element", "a magnitude and its maximum, a multiplication, a conversion"),
         Cost(1, "element", "a conversion back, where the formats differ"),
     )
@@ -399,7 +388,7 @@ QUANTISE = register(
 ADD = register(
     OpKind(
         "add",
-        _add_gradient,
+        _passed_on,
         Cost(1, "element", "an addition"),
         Cost(1, "element", "an addition where several gradients meet, else nothing"),
     )

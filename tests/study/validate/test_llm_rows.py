@@ -11,7 +11,7 @@ from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.study.validate import validate
 from ridgeline.study.validate.llm_rows import configuration, translated
 from ridgeline.study.validate.machines import machine_of
-from ridgeline.study.validate.memory import _translated
+from ridgeline.study.validate.memory import translated as translated_memory
 from ridgeline.study.validate.names import framework_of
 from ridgeline.study.validate.pipeline import Stage, bubble_rate
 from ridgeline.study.validate.rows import Row
@@ -121,7 +121,7 @@ def test_the_technique_of_a_memory_row_holds_its_plan() -> None:
     row = Row("f", 2, {"technique": "Megatron-DeepSpeed full recompute, ZeRO-1 DP=2, GBS=64 bf16",
                        "quantity": "max GPU memory", "value": "40", "unit": "GB", "tp": "4",
                        "pp": "2", "n_accel": "16", "micro_batch": "1"})  # fmt: skip
-    values = _translated(row).values
+    values = translated_memory(row).values
     assert values["global_batch_seqs"] == "64"
     assert values["sharding"] == "zero-1"
     assert values["recompute"] == "full"

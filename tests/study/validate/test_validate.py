@@ -191,3 +191,18 @@ def test_what_a_table_of_language_models_does_not_say_clearly_is_not_guessed(
     assert len(made(fields).outcomes) == 1
     (reason,) = made({**fields, column: value}).reasons
     assert words in reason
+
+
+@pytest.mark.parametrize("suite", ["llm", "memory"])
+def test_a_table_of_no_known_form_is_an_error(tmp_path: Path, suite: str) -> None:
+    with pytest.raises(ConfigError, match=r"rows.csv:1: the column 'model' is missing"):
+        validate(suite, table(tmp_path, "1,2\n", "a,b\n"))
+
+
+@pytest.mark.parametrize(("rows", "words"), [(1, "gemm: 1 row skipped"), (2, "gemm: 2 rows skip")])
+def test_skipped_rows_are_counted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, rows: int, words: str
+) -> None:
+    path = table(tmp_path, "a,gemm,Abacus,fp32,fwd,8,8,8,1,s\n" * rows)
+    assert execute(("validate", "gemm", "--data", str(path))) == 0
+    assert words in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ridgeline.errors import RidgelineError
@@ -14,27 +13,30 @@ from ridgeline.network.topology import FABRICS, Drawing, LinkKind
 def torus_fabric(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKind) -> None:
     """Join the NICs of equal position of neighbouring nodes in every dimension of `Fabric.shape`.
 
-    NICs pass on messages of others. The torus is drawn whole or not at all.
+    NICs pass on messages of others. Fewer nodes than the shape has are a slice of it
+    (`Fabric.slice_of`), of which a dimension that does not close is a line.
 
     Raises
     ------
     RidgelineError
-        If the nodes do not fill the shape.
+        If no slice has as many nodes.
     """
     nodes: dict[int, list[int]] = {}
     for nic in nics:
         nodes.setdefault(drawing.node_of[nic], []).append(nic)
     rows = list(nodes.values())
-    if math.prod(fabric.shape) != len(rows) or not fabric.shape:
+    shape = fabric.slice_of(len(rows))
+    if not shape:
         raise RidgelineError(
             f"{len(rows)} nodes do not fill a torus of "
-            f"{'x'.join(map(str, fabric.shape)) or 'no shape'} nodes"
+            f"{'x'.join(map(str, fabric.shape)) or 'no shape'} nodes, nor a slice of it"
         )
     stride = 1
-    for extent in fabric.shape:
+    for dimension, extent in enumerate(shape):
+        ring = fabric.closes(extent, dimension)
         for node, row in enumerate(rows):
             place = node // stride % extent
-            if extent == 1 or (extent == 2 and place == 1):
+            if place == extent - 1 and (extent <= 2 or not ring):
                 continue
             after = rows[node + ((place + 1) % extent - place) * stride]
             for nic, other in zip(row, after, strict=True):

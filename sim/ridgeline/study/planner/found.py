@@ -57,12 +57,15 @@ class Needs:
         Of the plans that bounds say are small, the one that needs the least memory.
     devices
         On so many of them some plan fits; None: on none of those tried, up to `most_devices`.
+    offloaded
+        The same plan with activations in the host's memory, where it then fits.
     """
 
     least: Replay
     capacity_bytes: float
     devices: int | None
     most_devices: int
+    offloaded: Replay | None = None
 
     def __str__(self) -> str:
         fields = self.least.plan.model_dump(
@@ -73,6 +76,9 @@ class Needs:
             f"{plan} needs {show(float(self.least.memory_bytes), 'B', 4)} of"
             f" {show(self.capacity_bytes, 'B', 4)} a device; "
         )
+        if self.offloaded is not None:
+            held, step = float(self.offloaded.memory_bytes), self.offloaded.step_time_s
+            text += f"with offload=all {show(held, 'B', 4)}, {show(step, 's', 4)} a step; "
         if self.devices is not None:
             return text + f"{self.devices} devices would do"
         if self.most_devices > self.least.plan.devices:

@@ -51,6 +51,8 @@ class Group:
         (see `held_by_unit`).
     balanced
         [U] time by which stages are balanced.
+    waited
+        [U, 2] what of the first two columns of `work` is no op, but waiting for exchanges.
     largest
         Bytes of the largest gradient, or weight that is computed with.
     around
@@ -63,6 +65,7 @@ class Group:
     held: Floats
     balanced: Floats
     around: Floats
+    waited: Floats
     largest: float
     _cuts: dict[int, Ints] = field(default_factory=dict)
 

@@ -24,6 +24,8 @@ from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
+from ridgeline.parallel.recompute_blocks import attention_cores
+from ridgeline.parallel.ring import HOP, with_rings
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
 from ridgeline.parallel.sums import casts, sum_bytes
 from ridgeline.parallel.wires import Wires
@@ -58,6 +60,8 @@ class Key(NamedTuple):
     sequence: bool
     recompute: Mode
     expert: int
+    context: int = 1
+    ring: bool = False
 
 
 class Groups:
@@ -131,6 +135,29 @@ class Groups:
         found = math.gcd(*(graph.tensors[op.outputs[0]].shape[0] for op in sent))
         return divisors(found) if found else [1]
 
+    def contexts(self) -> list[tuple[int, int]]:
+        """By how many ranks positions can be shared, and whether in a ring; (1, 0): by one."""
+        graph = self.few.smallest.training(1, self.precision)
+        modes = (0, 1) if any(op.kind == "flash-attention" for op in graph.ops) else (0,)
+        found = [(1, 0)]
+        for n in divisors(self.devices)[1:] if graph.tokens_per_sample else ():
+            try:
+                shard(graph, n, dimension="context")
+            except RidgelineError:
+                continue
+            found += [(n, ring) for ring in modes]
+        return found
+
+    def recomputations(self) -> list[Mode]:
+        """Return what the model can compute again: scores of attention only where there is any.
+
+        Stretches of layers (sqrt) only where layers are not all alike: how long they are depends on
+        how many layers there are, of which a few would tell nothing.
+        """
+        some = attention_cores(self.few.smallest.training(1, self.precision))
+        modes: list[Mode] = ["none", "selective", "full"] if some else ["none", "full"]
+        return modes if self.few.fewer else [*modes, "sqrt"]
+
     def crossing_byte_s(self, data: int, tensor: int) -> float:
         """Return the least seconds a byte of any collective of `data` ranks, so many apart.
 
@@ -179,13 +206,17 @@ class Groups:
             told = self.few.told(made)
         except RidgelineError:
             return None
-        work, held, balanced, around = map(told.whole, self._by_unit(told, key))
-        return Group(work, held, balanced, around.swapaxes(0, 1), _largest(told.graph))
+        work, held, balanced, around, waited = map(told.whole, self._by_unit(told, key))
+        around = around.swapaxes(0, 1)
+        return Group(work, held, balanced, around, waited, _largest(told.graph))
 
     def _shard(self, key: Key, model: Model) -> Sharded:
         known = (key._replace(recompute="none"), model)
         if known not in self._sharded:
             graph = model.training(key.micro_batch, self.precision)
+            graph = shard(graph, key.context, dimension="context").graph
+            if key.ring:
+                graph = with_rings(graph, key.context)
             self._sharded[known] = shard(
                 with_experts(graph, key.expert),
                 key.tensor,
@@ -205,7 +236,7 @@ class Groups:
 
     # Costs of units
 
-    def _by_unit(self, told: Told, key: Key) -> tuple[Floats, Floats, Floats, Floats]:
+    def _by_unit(self, told: Told, key: Key) -> tuple[Floats, ...]:
         """Return what `Group` has, of the units of `told`; the directions of `around` second."""
         graph, parts = told.graph, told.parts
         gradients = frozenset(weight_gradients(graph).values())
@@ -225,7 +256,9 @@ class Groups:
         columns = [np.bincount(home, column, len(parts)) for column in per_op.T]
         held = _held(told, home, key.expert)
         around = links(graph, home, per_op[:, :ACCUMULATE].sum(axis=1))
-        return np.stack(columns, axis=1), held, balanced, around.swapaxes(0, 1)
+        waited = np.zeros((len(parts), 2))
+        np.add.at(waited, home, both)
+        return np.stack(columns, axis=1), held, balanced, around.swapaxes(0, 1), waited
 
     def _repeats(self, op: Op, graph: Graph) -> bool:
         """Whether an op is done for every micro-batch.
@@ -248,7 +281,7 @@ class Groups:
         work = [0.0] * 5
         time_s = alone_s
         if op.kind in COLLECTIVES:
-            time_s = 0.0 if exchanges(op) else self._group_s(op, key)
+            time_s = 0.0 if exchanges(op) or op.kind == HOP else self._group_s(op, key)
         else:
             work[ENERGY] = self._energy_j(cost)
             kept = [name for name in op.outputs if name in gradients]
@@ -270,7 +303,10 @@ class Groups:
         """Return the least seconds of a collective between ranks that share an op, or experts."""
         attrs = dict(op.attrs)
         size = float(str(attrs["size_bytes"]))
-        members, apart = (key.expert, key.tensor) if exchanges(op) else (key.tensor, 1)
+        members, apart = {
+            "expert": (key.expert, key.tensor),
+            "context": (key.context, key.tensor),
+        }.get(str(attrs["dimension"]), (key.tensor, 1))
         known = (op.kind, members, apart, size)
         if known not in self._collective_s:
             self._collective_s[known] = min(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,9 @@ def needs_of(one: Searcher) -> Needs | None:
     least = _leanest(one)
     if least is None:
         return None
+    away = None
+    with suppress(RidgelineError):  # where nothing links the devices to a host
+        away = one.replay(least.plan.model_copy(update={"offload": "all"}))
     capacity = float(one.cluster.device.capacity_bytes)
     devices, most = None, one.devices
     for k in range(1, _MOST_TIMES + 1):
@@ -34,7 +38,7 @@ def needs_of(one: Searcher) -> Needs | None:
         if replay is not None and replay.fits:
             devices = n
             break
-    return Needs(least, capacity, devices, most)
+    return Needs(least, capacity, devices, most, away if away is not None and away.fits else None)
 
 
 def _leanest(one: Searcher) -> Replay | None:

@@ -1,9 +1,9 @@
 """Plans in the order of their bounds, until no bound is below the best found.
 
 The queue holds whole groups of plans under their least bound, then plans under the bound of the
-screen, then under the one that knows their stages, and the engine replays those that come up. What
-comes up after the bound has passed the best replay cannot be better, so the answer is the engine's
-optimum.
+screen, then under the one that knows their stages, then with what moves between replicas, which
+takes longest to find. The engine replays those that come up. What comes up after the bound has
+passed the best replay cannot be better, so the answer is the engine's optimum.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.planner.found import Found, Replay
 from ridgeline.study.planner.group import Floats, Ints
 from ridgeline.study.planner.groups import Key
-from ridgeline.study.planner.screen import TOTALS, Bound, totals
+from ridgeline.study.planner.screen import HELD, TOTALS, Bound, totals, totals_of_more
 from ridgeline.study.planner.space import RECOMPUTE_NAMES
 
 if TYPE_CHECKING:
     from ridgeline.study.planner.search import Searcher
 
+_SHARP = 3  # all is known of a plan but what the engine says
 _MOST_TRIED = 4  # plans for each one that may be replayed: some do not fit after all
 
 
 class Queue:
     """The queue of a search. Entries: (bound, what is known, number of the group or of the plan).
 
-    Recomputation adds ops and takes none away. So a group that recomputes is bounded by one that
-    recomputes less and has the same ops otherwise, and priced when it comes up.
+    Recomputation adds ops and takes none away. So a group that recomputes is bounded by the one
+    that does not and has the same ops otherwise, and priced when it comes up.
     """
 
     def __init__(self, one: Searcher, limit: int | None, progress: Callable[[str], None]) -> None:
@@ -52,9 +53,19 @@ class Queue:
         if not len(space):
             return
         code = np.ravel_multi_index(
-            (space.expert, space.recompute, space.sequence, space.tensor, space.micro_batch),
+            (
+                space.expert,
+                space.context,
+                space.ring,
+                space.recompute,
+                space.sequence,
+                space.tensor,
+                space.micro_batch,
+            ),
             (
                 int(space.expert.max()) + 1,
+                int(space.context.max()) + 1,
+                2,
                 len(RECOMPUTE_NAMES),
                 2,
                 one.devices + 1,
@@ -68,17 +79,12 @@ class Queue:
         every = np.arange(len(space))
         may = one.screened(every, self.which, least)[:, 2] <= self.capacity
         self.dropped += int((~may).sum())
-        base: dict[Key, int] = {}  # of equal ops otherwise, the group that recomputes least
+        of_time = len(TOTALS) - HELD
+        least[:, :of_time] = np.inf
         for g in np.unique(self.which[may]).tolist():
-            alike = self.keys[g]._replace(recompute="none")
-            again = RECOMPUTE_NAMES.index(self.keys[g].recompute)
-            if alike not in base or again < RECOMPUTE_NAMES.index(self.keys[base[alike]].recompute):
-                base[alike] = g
-        of_time = len(TOTALS) - len(one.groups.held_undivided(1, "none", 1))
-        for g, key in enumerate(self.keys):
-            known = base.get(key._replace(recompute="none"))
-            priced = None if known is None else one.groups.group(self.keys[known])
-            least[g, :of_time] = np.inf if priced is None else totals(priced)[:of_time]
+            priced = one.groups.group(self.keys[g]._replace(recompute="none"))
+            if priced is not None:
+                least[g, :of_time] = totals_of_more(priced)
         at = every[may]
         values = self._values(at, self._screen(at, self.which, least))
         bound = np.full(len(self.keys), np.inf)
@@ -111,12 +117,12 @@ class Queue:
             if value < np.inf:
                 heapq.heappush(self.queue, (value, 1, i))
 
-    def _sharpen(self, i: int, value: float) -> None:
-        """Bound a plan by its stages."""
+    def _sharpen(self, i: int, value: float, *, wired: bool) -> None:
+        """Bound a plan by its stages, or by what moves between its replicas, too."""
         one = self.one
         group = one.groups.group(one.key(i))
         assert group is not None
-        bound = one.sharpened(group, i)
+        bound = one.sharpened(group, i, wired=wired)
         if bound.memory_bytes > self.capacity:
             self.dropped += 1
             return
@@ -124,7 +130,7 @@ class Queue:
         (sharp,) = one.bound_values(
             np.array([bound.time_s]), np.array([bound.energy_j]), np.array([i])
         )
-        heapq.heappush(self.queue, (max(value, float(sharp)), 2, i))
+        heapq.heappush(self.queue, (max(value, float(sharp)), 2 + wired, i))
 
     def found(self, began: float) -> Found:
         """Take groups and plans in order of their bounds."""
@@ -134,8 +140,8 @@ class Queue:
             value, known, number = heapq.heappop(self.queue)
             if known == 0:
                 self._open(number)
-            elif known == 1:
-                self._sharpen(number, value)
+            elif known < _SHARP:
+                self._sharpen(number, value, wired=known == _SHARP - 1)
             else:
                 self._play(number)
         fitting = sorted((r for r in self.played if r.fits), key=lambda r: r.objective)

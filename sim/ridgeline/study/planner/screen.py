@@ -29,6 +29,7 @@ TOTALS = (
     *("state", "master", "computed", "gradient", "other"),
     *("expert_state", "expert_computed", "expert_gradient", "kept"),
 )
+HELD = KEPT + 1  # so many of the last are bytes
 
 
 class Bound(NamedTuple):
@@ -44,6 +45,20 @@ def totals(group: Group) -> Floats:
     work, held = group.work.sum(axis=0), group.held[:, : KEPT + 1].sum(axis=0)
     longest = (group.seconds(0) + group.seconds(1)).max(initial=0.0)
     return np.array([*work, group.linked_s(), longest, *held])
+
+
+def totals_of_more(group: Group) -> Floats:
+    """Return seconds and joules, as `totals`, of any group with the same ops and more.
+
+    More ops may hide what is waited for, several such waits at once, and may be done before that
+    which a stage waits for: waits and the path do not count.
+    """
+    known = totals(group)[: len(TOTALS) - HELD]
+    known[:2] -= group.waited.sum(axis=0)
+    known[TOTALS.index("path")] = 0.0
+    if group.waited.any():
+        known[TOTALS.index("longest")] = 0.0
+    return known
 
 
 @kernel

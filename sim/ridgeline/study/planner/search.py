@@ -37,6 +37,9 @@ from ridgeline.study.planner.space import (
 from ridgeline.study.planner.staged import Shares, Staged, spread, staged
 from ridgeline.workload.model import Model, load_model
 
+LONG = 16384
+"""Tokens of a sequence from which on its positions are shared, too, if nothing else is said."""
+
 
 @dataclass
 class Searcher:
@@ -55,6 +58,7 @@ class Searcher:
         return searcher(
             self.model, self.cluster, devices, self.space.global_batch,
             objective=self.objective, precision=self.groups.precision,
+            context=bool((self.space.context > 1).any()) or None,
         )  # fmt: skip
 
     def replay(self, plan: Plan, bound_s: float = 0.0) -> Replay:
@@ -84,7 +88,7 @@ class Searcher:
         """Return the least objective of plans of which only bounds are known."""
         if self.objective == "energy":
             idle_w = self.cluster.device.idle_power.value * self.devices
-            ranks = self.space.data[at] * self.space.tensor[at]
+            ranks = self.space.replicas[at] * self.space.tensor[at]
             least: Floats = energy_j * ranks + idle_w * time_s
             return least
         return np.array([self._value(t, 0.0) for t in time_s.tolist()])
@@ -95,7 +99,7 @@ class Searcher:
         recompute = RECOMPUTE_NAMES[int(s.recompute[i])]
         return Key(
             int(s.micro_batch[i]), int(s.tensor[i]), bool(s.sequence[i]), recompute,
-            int(s.expert[i]),
+            int(s.expert[i]), int(s.context[i]), bool(s.ring[i]),
         )  # fmt: skip
 
     @cached_property
@@ -110,7 +114,7 @@ class Searcher:
     @cached_property
     def byte_s(self) -> Floats:
         """[P] what a byte between all replicas of a plan takes at least."""
-        rows = np.stack((self.space.data, self.space.tensor), axis=1)
+        rows = np.stack((self.space.replicas, self.space.tensor), axis=1)
         unique, of = np.unique(rows, axis=0, return_inverse=True)
         each = [self.groups.crossing_byte_s(*row) for row in unique.tolist()]
         return np.array(each)[of.ravel()]
@@ -132,7 +136,7 @@ class Searcher:
         names = [SCHEDULES[name] for name in SCHEDULE_NAMES]
         drains = np.array([not (one.splits_backward or one.interleaves) for one in names])
         screen(
-            which, known, s.micro_batches[at], s.pipeline[at], s.data[at], s.expert[at],
+            which, known, s.micro_batches[at], s.pipeline[at], s.replicas[at], s.expert[at],
             s.sharding[at], drains[s.schedule[at]], self.spread[at], self.byte_s[at], out,
         )  # fmt: skip
         out[:, :2] *= 1 - ROUNDING
@@ -144,12 +148,14 @@ class Searcher:
         No device of a group that divides the ops has less than its share of anything.
         """
         least = self.groups.held_undivided(key.micro_batch, key.recompute, key.expert)
-        return np.concatenate((np.zeros(len(TOTALS) - len(least)), least / key.tensor))
+        return np.concatenate(
+            (np.zeros(len(TOTALS) - len(least)), least / (key.tensor * key.context))
+        )
 
-    def sharpened(self, group: Group, i: int) -> Bound:
-        """Bound one plan, its stages known."""
+    def sharpened(self, group: Group, i: int, *, wired: bool = True) -> Bound:
+        """Bound one plan, its stages known, and (`wired`) what moves between its replicas."""
         s = self.space
-        shares = Shares(int(s.data[i]), int(s.expert[i]), int(s.sharding[i]))
+        shares = Shares(int(s.replicas[i]), int(s.expert[i]), int(s.sharding[i]))
         tensor = int(s.tensor[i])
         cut = (self.key(i), int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]))
         if cut not in self.cuts:
@@ -160,7 +166,7 @@ class Searcher:
             apart = tensor if along == "data" else tensor * shares.expert
             return self.groups.byte_s(op, shares.data * tensor // apart, apart, most)
 
-        return self.cuts[cut].bound(int(s.micro_batches[i]), shares, byte_s)
+        return self.cuts[cut].bound(int(s.micro_batches[i]), shares, byte_s if wired else None)
 
 
 def price_of(cluster: Cluster) -> float:
@@ -185,9 +191,9 @@ def price_of(cluster: Cluster) -> float:
 
 def searcher(
     model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
-    objective: Objective = "time", precision: str | None = None,
+    objective: Objective = "time", precision: str | None = None, context: bool | None = None,
 ) -> Searcher:  # fmt: skip
-    """Prepare a search: list the plans.
+    """Prepare a search: list the plans; `context` as in `search`.
 
     Raises
     ------
@@ -204,6 +210,8 @@ def searcher(
     if objective == "cost":
         price_of(cluster)
     groups = Groups(model, cluster, devices, precision)
+    if context is None:
+        context = model.network.tokens_per_sample >= LONG
     space = enumerate_plans(
         devices,
         global_batch,
@@ -211,6 +219,8 @@ def searcher(
         max_stages=groups.max_stages,
         sequences=model.network.tokens_per_sample > 0,
         experts=groups.expert_degrees(),
+        contexts=groups.contexts() if context else [(1, 0)],
+        recomputations=groups.recomputations(),
         precision=groups.precision,
     )
     return Searcher(model, cluster, devices, objective, space, groups)
@@ -220,7 +230,7 @@ def search(
     model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
     objective: Objective = "time", precision: str | None = None, limit: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
-    alone: str | None = None, advise: bool = True,
+    alone: str | None = None, advise: bool = True, context: bool | None = None,
 ) -> Found:  # fmt: skip
     """Find the plan of the least step time, energy or cost on exactly so many devices.
 
@@ -233,6 +243,8 @@ def search(
         Consider only plans that divide the step by this dimension: data, tensor or pipeline.
     advise
         Where no plan fits, look for what it would take.
+    context
+        Whether devices may share the positions of a sequence. None: of long ones (`LONG`).
 
     Raises
     ------
@@ -240,7 +252,10 @@ def search(
         As `searcher`. Where no plan fits, `Found.best` raises.
     """
     began = time.perf_counter()
-    one = searcher(model, cluster, devices, global_batch, objective=objective, precision=precision)
+    one = searcher(
+        model, cluster, devices, global_batch,
+        objective=objective, precision=precision, context=context,
+    )  # fmt: skip
     if alone is not None:
         one.space = one.space.only(alone)
     found = Queue(one, limit, progress).found(began)

@@ -21,7 +21,7 @@ SCHEDULE_NAMES: tuple[Literal["1f1b", "gpipe", "interleaved", "zero-bubble"], ..
     "interleaved",
     "zero-bubble",
 )
-RECOMPUTE_NAMES: tuple[Mode, ...] = ("none", "selective", "full")
+RECOMPUTE_NAMES: tuple[Mode, ...] = ("none", "selective", "full", "sqrt")
 MOST_CHUNKS = 8
 """Chunks of an interleaved schedule that are tried: each further one shortens the bubble less than
 it adds messages."""
@@ -36,10 +36,10 @@ class Space:
     ----------
     global_batch
         Samples of one step.
-    data, tensor, pipeline, micro_batch, chunks, expert, sharding
+    data, tensor, pipeline, micro_batch, chunks, context, expert, sharding
         [P] as in `Plan`.
-    sequence
-        [P] 1 where sequence parallelism is on.
+    ring, sequence
+        [P] 1 where context parallelism goes in a ring, and where sequence parallelism is on.
     schedule, recompute
         [P] places in `SCHEDULE_NAMES` and `RECOMPUTE_NAMES`.
     """
@@ -51,6 +51,8 @@ class Space:
     pipeline: Ints
     micro_batch: Ints
     chunks: Ints
+    context: Ints
+    ring: Ints
     expert: Ints
     sharding: Ints
     sequence: Ints
@@ -65,11 +67,16 @@ class Space:
         """[P] micro-batches that a rank accumulates."""
         return self.global_batch // (self.data * self.micro_batch)
 
+    @property
+    def replicas(self) -> Ints:
+        """[P] ranks that hold the same weights: replicas, and those that share positions."""
+        return self.data * self.context
+
     def only(self, dimension: str) -> Space:
         """Return the plans that use no other dimension than this: data, tensor or pipeline."""
         others = [
             getattr(self, name) == 1
-            for name in ("data", "tensor", "pipeline", "expert")
+            for name in ("data", "tensor", "pipeline", "context", "expert")
             if name != dimension
         ]
         kept = np.logical_and.reduce(others)
@@ -90,6 +97,8 @@ class Space:
             pipeline=int(self.pipeline[i]),
             micro_batch=int(self.micro_batch[i]),
             chunks=int(self.chunks[i]),
+            context=int(self.context[i]),
+            context_mode="ring" if self.ring[i] else "gather",
             expert=int(self.expert[i]),
             sharding=int(self.sharding[i]),
             sequence=tensor if self.sequence[i] else 1,
@@ -112,6 +121,8 @@ def enumerate_plans(
     max_stages: int,
     sequences: bool,
     experts: list[int],
+    contexts: list[tuple[int, int]],
+    recomputations: list[Mode],
     precision: str | None = None,
 ) -> Space:
     """List every plan that `Plan` allows on exactly so many devices.
@@ -126,27 +137,44 @@ def enumerate_plans(
         Whether the samples have positions that sequence parallelism can share.
     experts
         By how many ranks its experts can be shared.
+    contexts
+        By how many ranks positions can be shared, and whether in a ring.
+    recomputations
+        Those of `RECOMPUTE_NAMES` that are tried.
     """
     rows: list[tuple[int, ...]] = []
     for tensor in tensors:
-        for pipeline in divisors(devices // tensor) if devices % tensor == 0 else ():
-            data = devices // tensor // pipeline
-            if global_batch % data or pipeline > max_stages:
+        if devices % tensor:
+            continue
+        for pipeline, (context, ring) in itertools.product(divisors(devices // tensor), contexts):
+            data, left = divmod(devices // tensor // pipeline, context)
+            if left or global_batch % data or pipeline > max_stages:
                 continue
             rank_batch = global_batch // data
             for micro_batch in divisors(rank_batch):
                 pipes = _schedules(pipeline, rank_batch // micro_batch, max_stages)
                 rows += [
-                    (data, tensor, pipeline, micro_batch, chunks, *more, schedule, recompute)
+                    (
+                        data,
+                        tensor,
+                        pipeline,
+                        micro_batch,
+                        chunks,
+                        context,
+                        ring,
+                        *more,
+                        schedule,
+                        recompute,
+                    )
                     for schedule, chunks in pipes
                     for more in itertools.product(
-                        [e for e in experts if data % e == 0],
-                        range(4) if data > 1 else (0,),
+                        [e for e in experts if data % e == 0 and 1 in (e, context)],
+                        range(4) if data * context > 1 else (0,),
                         (0, 1) if sequences and tensor > 1 else (0,),
                     )
-                    for recompute in range(len(RECOMPUTE_NAMES))
+                    for recompute in map(RECOMPUTE_NAMES.index, recomputations)
                 ]
-    columns = np.array(rows, np.int64).reshape(-1, 10).T
+    columns = np.array(rows, np.int64).reshape(-1, 12).T
     return Space(global_batch, precision, *cast("list[Ints]", list(columns)))
 
 

@@ -89,8 +89,8 @@ class Staged:
     rest: tuple[tuple[int, float], ...]
     beside: Floats
 
-    def bound(self, micro_batches: int, shares: Shares, byte_s: ByteTime) -> Bound:
-        """Return the bounds of one plan."""
+    def bound(self, micro_batches: int, shares: Shares, byte_s: ByteTime | None) -> Bound:
+        """Return the bounds of one plan; without `byte_s`, nothing waits for replicas."""
         m, work = micro_batches, self.work
         passes = work[:, FORWARD] + work[:, BACKWARD]
         added = work[:, ACCUMULATE] * (m - 1 if shares.sharding < 2 else 0)
@@ -99,7 +99,7 @@ class Staged:
         hurried = m * passes if self.splits else busy
         for stage, rest_s in self.rest:
             least = max(least, float(self.begin[stage] + hurried[stage]) + rest_s)
-        if shares.data > 1:
+        if shares.data > 1 and byte_s is not None:
             least = max(least, self._with_wire(busy, m, shares, byte_s))
         energy = float(work[:, ENERGY].sum()) * m
         memory = self._memory(m, shares)

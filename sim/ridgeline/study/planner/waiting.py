@@ -1,4 +1,4 @@
-"""How long the ops of a network wait for the all-to-alls between ranks that share experts."""
+"""How long the ops of a network wait for what ranks exchange that share experts or positions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.parallel.ring import HOP
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.study.planner.links import is_once
 from ridgeline.workload.graph import Graph, Op, Pass
@@ -16,8 +17,12 @@ Ints = npt.NDArray[np.int64]
 
 
 def exchanges(op: Op) -> bool:
-    """Whether an op sends rows between ranks that share experts; other ops may run beside it."""
-    return op.kind in COLLECTIVES and ("dimension", "expert") in op.attrs
+    """Whether an op sends between ranks that share experts or positions; ops may run beside it.
+
+    What goes round in a ring block by block is no such op: how long it is waited for is left out.
+    """
+    between = dict(op.attrs).get("dimension") if op.kind in COLLECTIVES else None
+    return between in {"expert", "context"} and op.kind != HOP
 
 
 def waits(

@@ -1,9 +1,11 @@
 """Predictions against measurements: every row becomes a simulation of its own configuration.
 
 A suite is a module with ``COLUMNS``, the columns that it reads, and a function
-``predict(rows) -> Iterator[Outcome | Skipped]``; the table below names it. A row that cannot be
-simulated is skipped with its reason, never dropped. Where a suite ships with measurements, they are
-the file of its name in ``data/``; any other file with these columns is taken as well.
+``predict(rows) -> Iterator[Outcome | Skipped]``; the table below names it. One that reads tables of
+several forms has ``translated(row)``, which gives a row of any of them these columns. A row that
+cannot be simulated is skipped with its reason, never dropped. Where a suite ships with
+measurements, they are the file of its name in ``data/``; any other file with these columns is taken
+as well.
 """
 
 from __future__ import annotations
@@ -163,10 +165,12 @@ def shipped(suite: str) -> Path:
 def _predict(module: Any, path: Path) -> Iterator[Outcome | Skipped]:
     rows = read_rows(path)
     if rows:
-        missing = [name for name in module.COLUMNS if name not in rows[0].values]
+        translated = getattr(module, "translated", lambda row: row)
+        columns = translated(rows[0]).values
+        missing = [name for name in module.COLUMNS if name not in columns]
         if missing:
             raise ConfigError(
-                f"the column {missing[0]!r} is missing{nearest(missing[0], rows[0].values)} "
+                f"the column {missing[0]!r} is missing{nearest(missing[0], columns)} "
                 f"(the suite reads: {', '.join(module.COLUMNS)})",
                 file=str(path),
                 line=1,

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ridgeline.errors import RidgelineError
-from ridgeline.study.validate.llm_rows import configuration, in_order, number, recompute
+from ridgeline.study.validate.llm_rows import (
+    configuration,
+    in_order,
+    number,
+    recompute,
+    translated,
+)
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated_step
 
-COLUMNS = ()
+__all__ = ["COLUMNS", "SHIPPED", "predict", "translated"]
+
+COLUMNS = ("model", "accelerator", "n_accel", "precision", "source")
+"""What every form of table has, or is given; shape, plan and measured times are in others."""
 SHIPPED = "llm.csv"
 _CONTRADICTION = 2.0  # more than FLOPs that are counted in another way can explain
 _COUNTED_AS_4_3 = 4 / 3  # hardware over model FLOPs with full recomputation

@@ -17,12 +17,13 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.result import Result
+from ridgeline.study.validate import llm_rows
 from ridgeline.study.validate.llm_rows import Configuration, configuration, in_order, number
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
 
-COLUMNS = ()
+COLUMNS = ("model", "accelerator", "n_accel", "mem_GB_per_accel", "source")
 SHIPPED = "memory.csv"
 _GIB = 2.0**30
 _FULL = "OOM"  # instead of a value: the step did not fit; the row says whether we see that
@@ -39,7 +40,7 @@ _STEADY = 4  # micro-batches for each stage, where a table has none: more do not
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     """Predict the memory of every row that states one."""
-    for row in in_order(map(_translated, rows)):
+    for row in in_order(map(_of_techniques, rows)):
         yield _one(row)
 
 
@@ -104,7 +105,12 @@ def _weights(result: Result) -> float:
     return model.parameters / (plan.tensor * plan.pipeline)
 
 
-def _translated(row: Row) -> Row:
+def translated(row: Row) -> Row:
+    """Give a row of any form of table the columns of the suite."""
+    return llm_rows.translated(_of_techniques(row))
+
+
+def _of_techniques(row: Row) -> Row:
     """Give a row of techniques and quantities the columns of the suite ``llm``."""
     if "technique" not in row.values:
         return row
@@ -112,9 +118,9 @@ def _translated(row: Row) -> Row:
     kinds = ((_TOTAL, "total"), (_ACTIVATIONS, "activations"), (_STATES, "states"))
     of = next((kind for names, kind in kinds if quantity.startswith(names)), None)
     if of is None:
-        return Row(row.file, row.line, {**row.values, "why": f"{quantity} is not simulated"})
+        return _without(row, f"{quantity} is not simulated")
     if why := _unknown(words.lower()):
-        return Row(row.file, row.line, {**row.values, "why": why})
+        return _without(row, why)
     found = {
         name: match[1] if (match := re.search(rf"\b{name}[= ]?(\d+)", words)) else ""
         for name in ("DP", "GBS", "m", "ZeRO-")
@@ -137,6 +143,11 @@ def _translated(row: Row) -> Row:
         "reserved": str(_CONTEXT_BYTES if quantity.startswith(_ALL_OF_DEVICE) else 0.0),
     }
     return Row(row.file, row.line, values)
+
+
+def _without(row: Row, why: str) -> Row:
+    """Leave a row without a measurement that could be compared, and say why."""
+    return Row(row.file, row.line, {**row.values, "mem_GB_per_accel": "", "why": why})
 
 
 def _unknown(words: str) -> str | None:

@@ -82,6 +82,8 @@ def configuration(row: Row) -> Configuration:
     """
     if "note" in row.values and "inference" in row.text("note").lower():
         raise RidgelineError("this is the speed of inference")
+    if "note" in row.values and "source anomaly" in row.text("note").lower():
+        raise RidgelineError("its table contradicts itself, as its note says")
     model = model_of(row.text("model"), row.text("variant"), row.text("source"))
     if model is None:
         raise RidgelineError(unknown("models", row.text("model")))

@@ -1,0 +1,24 @@
+"""Options of the verbs that search plans, in one place: what is searched, and how far."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ridgeline.cli.whole import Whole
+
+ModelName = Annotated[str, Parameter(help="A name from `ridgeline list models`, or a file.")]
+ClusterName = Annotated[str, Parameter(help="A cluster, node or device by name, or a YAML file.")]
+Precision = Annotated[
+    str | None,
+    Parameter(
+        help="fp32, tf32, fp16-mixed, bf16-mixed, fp8-mixed ...; by default the model's.",
+        show_default=False,
+    ),
+]
+Limit = Annotated[
+    Whole,
+    Parameter(help="Play at most so many plans that fit (of each point), and say what is left."),
+]
+Json = Annotated[bool, Parameter(help="Print everything as JSON.", negative="")]

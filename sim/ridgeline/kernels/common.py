@@ -1,0 +1,110 @@
+"""What the prices of all ops on a device have in common, and the price of what only streams."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.device import Device, Work
+from ridgeline.kernels.alike import Alike
+from ridgeline.kernels.cost import OpCost, peak_rates
+from ridgeline.kernels.residence import keeping, passing
+from ridgeline.kernels.streams import kernel_of
+from ridgeline.workload.graph import Op
+
+# Frameworks do elementwise arithmetic in fp32 registers whatever the storage format is (PyTorch's
+# "opmath" type of half and bfloat16 tensors is float).
+VECTOR_FORMAT = "fp32"
+_MOST_STREAMED = 8192
+
+
+class Common:
+    """What the prices of all ops on a device have in common."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.launch_s = device, device.launch_latency.value
+        self.rates = peak_rates(device)
+        self.achievable = {
+            name: level.achievable.value
+            for name, level in device.memory.items()
+            if level.bandwidth is not None
+        }
+        vectors = {
+            name: engine.rates[VECTOR_FORMAT].value
+            for name, engine in device.engines.items()
+            if "vector" in engine.runs and VECTOR_FORMAT in engine.rates
+        }
+        fastest = max(vectors, key=lambda name: vectors[name], default="")
+        self._vector = f"{fastest}.{VECTOR_FORMAT}" if fastest else ""
+        # Without measured kernels the price of streaming is the same at any bandwidth.
+        levels = tuple(device.memory), tuple(self.achievable.items())
+        self._known = {} if device.kernels else _streamed(self.launch_s, *levels, self._vector)
+
+    def streaming(self, kind: Alike) -> OpCost:
+        """Price what moves so many bytes through all of the memory."""
+        if kind.found is not None:  # caches of this size
+            return self._streaming(kind)
+        known = self._known.get(kind.key)
+        if known is None:
+            if len(self._known) > _MOST_STREAMED:
+                self._known.clear()
+            known = self._known[kind.key] = self._streaming(kind)
+        return known
+
+    def _streaming(self, kind: Alike) -> OpCost:
+        op, device = kind.op, self.device
+        traffic = dict.fromkeys(device.memory, kind.streamed_bytes)
+        if kind.found is not None and op is not None and kind.graph is not None:
+            for level, name in enumerate((*keeping(device), device.far_memory)):
+                traffic[name] = passing(op, kind.graph, kind.found, level).total
+        row = None if op is None else kernel_of(op, device)
+        latency_s = self.launch_s if row is None else row.latency.value
+        cost = OpCost(latency_s=latency_s, traffic_bytes=traffic)
+        if op is not None and (op.vector_flops or row is not None):
+            self.add_vector(cost, op)
+        if row is not None:  # measured: no longer what its FLOPs would take
+            for key in cost.engine_work:
+                rate = row.throughput
+                busy_s = 0.0 if rate is None else kind.streamed_bytes / rate.value
+                cost.engine_work[key] = busy_s * self.rates[key]
+        return self.with_levels(cost)
+
+    def with_levels(self, cost: OpCost) -> OpCost:
+        """Turn the traffic into work at every level that has a bandwidth."""
+        for name, share in self.achievable.items():
+            cost.level_work[name] = cost.traffic_bytes[name] / share
+        return cost
+
+    def add_vector(self, cost: OpCost, op: Op) -> None:
+        """Add an op's arithmetic outside of contractions, on the fastest engine that does it."""
+        key = self._vector
+        if not key:
+            raise no_engine(self.device, "vector", VECTOR_FORMAT, op)
+        cost.engine_work[key] = cost.engine_work.get(key, 0.0) + op.vector_flops
+        cost.flops[key] = cost.flops.get(key, 0.0) + op.vector_flops
+
+
+@lru_cache(maxsize=8)
+def _streamed(
+    launch_s: float, levels: tuple[str, ...], shares: tuple[tuple[str, float], ...], vector: str
+) -> dict[tuple[object, ...], OpCost]:
+    """Return what is known of streaming on devices that have these in common."""
+    return {}
+
+
+def no_engine(device: Device, work: Work, format_: str, op: Op) -> RidgelineError:
+    """Return the error of work that no engine of a device does in a format."""
+    done = {other for engine in device.engines.values() for other in engine.runs}
+    if len(done) == 1:
+        return RidgelineError(
+            f"{device.name} describes engines for {next(iter(done))} work alone, so that no network"
+            f" can run on it (op {op.name!r} is {work} work in {format_}); ridgeline gemm and conv"
+            " price products on it"
+        )
+    formats = {f for e in device.engines.values() if work in e.runs for f in e.rates}
+    other = format_ == "bf16" and "fp16" in formats
+    instead = "; precision fp16-mixed takes as many bytes" if other else ""
+    return RidgelineError(
+        f"{device.name} has no engine for {work} work in {format_} (op {op.name!r}); "
+        f"it does {work} work in: {', '.join(sorted(formats)) or 'no format'}{instead}"
+    )
