@@ -20,7 +20,8 @@ from pathlib import Path
 import ridgeline as rl
 from ridgeline.hardware import load_device
 from ridgeline.kernels.mapping.device import machine_of
-from ridgeline.kernels.mapping.mapper import Buffer, Machine, Mapper, forget, map_contraction
+from ridgeline.kernels.mapping.machine import Buffer, Machine
+from ridgeline.kernels.mapping.mapper import Mapper, forget, map_contraction
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 HERE = Path(__file__).parent

@@ -15,11 +15,12 @@ import hashlib
 import os
 import platform
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+from numba import types
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,21 +34,34 @@ PART: dict[str, Any] = {  # numba's options
 }
 
 
+def kernel_inside(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile `function` as `kernel` does, but as a piece of the one kernel that calls it.
+
+    A kernel that calls another one is compiled together with it although that is compiled already.
+    What is only called by one kernel, and sometimes by Python, is compiled once in this way.
+    """
+    return _cached(function, inline="always")
+
+
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile `function` at its first call, in numba's nopython mode, and keep the result on disk.
 
     The cache lies in ``$RIDGELINE_CACHE_DIR``, or ``ridgeline/`` in ``$XDG_CACHE_HOME`` or
     ``~/.cache``. Where that cannot be written the function is compiled anew in each process.
     """
+    return _cached(function)
+
+
+def _cached(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     folder = cache_folder()
     if folder is None:
-        return cast("Callable[P, R]", numba.njit(function))
+        return cast("Callable[P, R]", _of_types(numba.njit(**options)(function)))
     # A function's cache location is settled while it is decorated, from this global.
     config: Any = numba.config
     before = config.CACHE_DIR
     config.CACHE_DIR = str(folder)
     try:
-        return cast("Callable[P, R]", numba.njit(cache=True)(function))
+        return cast("Callable[P, R]", _of_types(numba.njit(cache=True, **options)(function)))
     finally:
         config.CACHE_DIR = before
 
@@ -58,7 +72,7 @@ def kernel_part(function: Callable[P, R]) -> Callable[P, R]:
     Arrays that are passed to a part are not reference-counted, which costs more than a typical
     event of the simulation; a part can therefore not create arrays.
     """
-    return cast("Callable[P, R]", numba.njit(**PART)(function))
+    return cast("Callable[P, R]", _of_types(numba.njit(**PART)(function)))
 
 
 def kernel_call(function: Callable[P, R]) -> Callable[P, R]:
@@ -67,7 +81,24 @@ def kernel_call(function: Callable[P, R]) -> Callable[P, R]:
     For what is long or called from many places, where copies would take minutes to compile.
     """
     options = {name: value for name, value in PART.items() if name != "forceinline"}
-    return cast("Callable[P, R]", numba.njit(**options)(function))
+    return cast("Callable[P, R]", _of_types(numba.njit(**options)(function)))
+
+
+def _of_types(dispatcher: Any) -> Any:
+    """Compile a function once for each types of its arguments, not for each literal among them.
+
+    numba would compile ``f(x, 0)`` and ``f(x, 1)`` apart, and whatever these call, too.
+    """
+    plain = dispatcher.get_call_template
+    unliteral: Callable[[Any], Any] = types.unliteral
+
+    def get_call_template(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:
+        return plain(
+            [unliteral(arg) for arg in args], {name: unliteral(arg) for name, arg in kws.items()}
+        )
+
+    dispatcher.get_call_template = get_call_template
+    return dispatcher
 
 
 @functools.cache

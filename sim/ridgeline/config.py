@@ -82,21 +82,31 @@ class _Reader:
 
         self.file = file
         self.places: dict[Location, tuple[int, int]] = {}
-        self.nodes = 0
         self._resolver = VersionedResolver(version=(1, 2), loader=None)
 
     def fail(self, node: Node, message: str) -> ConfigError:
         mark = node.start_mark
         return ConfigError(message, file=self.file, line=mark.line + 1, column=mark.column + 1)
 
+    def weigh(self, node: Node, weights: dict[int, int]) -> int:
+        """Count the values of a node, aliases where they stand, without making any of them."""
+        if (known := weights.get(id(node))) is not None:
+            return known
+        weights[id(node)] = 0  # an alias of what it stands in is found by its depth
+        total = 1
+        for item in node.value if isinstance(node.value, list) else ():
+            for part in item if isinstance(item, tuple) else (item,):
+                total += self.weigh(part, weights)
+            if total > MAX_NODES:
+                raise self.fail(
+                    node, f"more than {MAX_NODES} values (aliases counted where they stand)"
+                )
+        weights[id(node)] = total
+        return total
+
     def value(self, node: Node, location: Location) -> Any:
         from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
-        self.nodes += 1
-        if self.nodes > MAX_NODES:
-            raise self.fail(
-                node, f"more than {MAX_NODES} values (aliases counted where they stand)"
-            )
         if len(location) > MAX_DEPTH:
             raise self.fail(node, f"nested deeper than {MAX_DEPTH} levels")
         self.places[location] = (node.start_mark.line + 1, node.start_mark.column + 1)
@@ -226,6 +236,7 @@ def parse_yaml(text: str, file: str) -> Document:
         raise ConfigError("the file is empty", file=file, line=1)
     reader = _Reader(file)
     try:
+        reader.weigh(node, {})
         data = reader.value(node, ())
     except RecursionError as error:
         raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", file=file) from error
@@ -318,7 +329,8 @@ def _replaced(document: Document, data: Any, path: list[str], value: Any, whole:
 
 def _explain(document: Document, schema: type[BaseModel], error: ValidationError) -> ConfigError:
     """Say the first mistake; an unknown key comes first, since it often causes a missing one."""
-    problems = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    first = ("extra_forbidden", "finite_number")  # the latter of all that a union says of nan
+    problems = sorted(error.errors(), key=lambda e: e["type"] not in first)
     problem = problems[0]
     location = _in_document(document.data, problem["loc"])
     name = str(location[-1]) if location else ""
@@ -349,7 +361,7 @@ def _in_document(data: Any, loc: Location) -> Location:
         try:
             data = data[part]
         except (KeyError, IndexError, TypeError):
-            if part != loc[-1]:
+            if part != loc[-1] or not isinstance(data, dict | list):
                 continue
         kept.append(part)
     return tuple(kept)

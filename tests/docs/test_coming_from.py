@@ -117,7 +117,7 @@ def test_the_figures_of_shipped_studies_are_drawn_as_the_page_on_sweeps_says(
 ) -> None:
     text = (DOCS / "sweeps.md").read_text("utf-8")
     rows = re.findall(r"^\| \[`([\w-]+)\.yaml`\].*<br>`(ridgeline plot .*)` \|", text, re.M)
-    assert len(rows) == 6
+    assert len(rows) == 7
     monkeypatch.chdir(tmp_path)
     for name, command in rows:
         study = str(DOCS / "examples" / f"{name}.yaml")

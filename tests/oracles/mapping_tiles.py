@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from oracles.mapping_trace import Index, Ranges, elements
 from oracles.tile_events import makespan
-from ridgeline.kernels.mapping.mapper import Machine
+from ridgeline.kernels.mapping.machine import Machine
 from ridgeline.kernels.mapping.nest import Nest
 from ridgeline.kernels.systolic.closed_form import folds, layout, passes, spans
 from ridgeline.kernels.systolic.partition import Arrays, divisions, reduction_cycles

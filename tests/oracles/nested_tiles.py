@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from oracles.mapping_tiles import Extents, Within, play
 from oracles.mapping_trace import Ranges
-from ridgeline.kernels.mapping.mapper import Machine
+from ridgeline.kernels.mapping.machine import Machine
 from ridgeline.kernels.mapping.nest import Nest
 
 Groups = tuple[tuple[str, ...], ...]

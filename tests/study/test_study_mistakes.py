@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError
+from ridgeline.study.study_file import Span, _count
 from ridgeline.study.sweep import load_study, prepare, run_sweep
 
 HEAD = """kind: study
@@ -73,3 +76,60 @@ def test_formulas_may_name_what_is_the_same_for_all_points(tmp_path: Path) -> No
     assert [row["each"] for row in rows] == [row["energy_j.total"] / 8 for row in rows]
     assert all(row["feasible"] for row in rows)
     assert "plan.global_batch" not in rows[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("vary: {plan.precision: [fp32, fp23]}", r"6:31: .*did you mean 'fp32'.*known: fp32"),
+        (
+            "vary: {cluster.device.energy_table: [horowitz-45nm, tsmc-7nm]}",
+            r"6:53: .*energy_table\.1: no energy table is called 'tsmc-7nm'; did you mean",
+        ),
+        ("vary: {cluster: [tpu-v2, 3]}", r"6:26: vary\.cluster\.1: expected a name, found 3"),
+        ("vary: {model: {from: 1, to: 3, steps: 2}}", r"6:8: .*write a list"),
+        ("vary: {cluster.device.: [1]}", r"6:8: .*two dots"),
+        ("vary: {plan..data: [1]}", r"6:8: .*two dots"),
+        ("zip: [{}]", r"6:7: zip\.0: .*at least 1"),
+        (
+            "vary: {plan.global_batch: {from: .nan, to: 3, steps: 3}}",
+            r"6:28: vary\.plan\.global_batch\.from: .*finite number; found nan",
+        ),
+        ("vary: {plan.global_batch: {from: 1 GB, to: 3 s, steps: 3}}", "another dimension"),
+        ("vary: {plan.global_batch: [1]}\ncolumns: {a: 1 / 0}", r"7:11: columns\.a: .*zero"),
+        (
+            "vary:\n  plan.data: {from: 1, to: 100000, steps: 100000}\n"
+            "  plan.tensor: {from: 1, to: 100000, steps: 100000}",
+            r"6:1: vary: 10000000000 points; at most 1000000",
+        ),
+    ],
+)
+def test_another_mistake_is_said_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(HEAD + text + "\n")
+    with pytest.raises(ConfigError, match=message):
+        prepare(path)
+
+
+@given(st.integers(-50, 50), st.integers(-50, 50), st.integers(1, 60), st.booleans())
+def test_values_are_counted_as_they_are_made(a: int, b: int, steps: int, log: bool) -> None:
+    a, b = (abs(a) + 1, abs(b) + 1) if log else (a, b)
+    scale = "log" if log else "linear"
+    span = Span.model_validate({"from": a, "to": b, "steps": steps, "scale": scale})
+    assert _count(span) == len(span.values())
+
+
+def test_prefixes_of_a_span_may_differ() -> None:
+    span = Span.model_validate({"from": "1 kB", "to": "1 GB", "steps": 3, "scale": "log"})
+    assert span.values() == ["1 kB", "1000 kB", "1000000 kB"]
+
+
+def test_a_row_says_which_formula_could_not_be_computed(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(
+        HEAD + "vary: {plan.global_batch: [8, 16]}\ncolumns: {a: 1 / (global_batch - 16)}\n"
+    )
+    prepare(path)
+    fine, failed = run_sweep(load_study(path))
+    assert (fine["error"], fine["a"]) == ("", -0.125)
+    assert failed["error"].startswith("columns.a: ")

@@ -239,7 +239,8 @@ def _replaced(document: Document, own: dict[str, Any], *fields: str) -> Document
     found = {name: own.pop(name) for name in fields if name in own}
     if not found:
         return document
-    return replace(document, data={**document.data, **found})
+    replaced = (*document.overridden, *found)
+    return replace(document, data={**document.data, **found}, overridden=replaced)
 
 
 def _split(overrides: Overrides, head: str) -> tuple[dict[str, Any], dict[str, Any]]:

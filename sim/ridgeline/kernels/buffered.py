@@ -15,14 +15,9 @@ from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
 from ridgeline.kernels.mapping.device import machine_of
-from ridgeline.kernels.mapping.mapper import (
-    Machine,
-    Mapped,
-    Nearer,
-    dataflow_of,
-    map_contractions,
-    mapping_of,
-)
+from ridgeline.kernels.mapping.machine import Machine
+from ridgeline.kernels.mapping.mapped import Mapped, Nearer, dataflow_of, mapping_of
+from ridgeline.kernels.mapping.mapper import map_contractions
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.traffic import Search
 from ridgeline.workload.graph import Op

@@ -12,8 +12,8 @@ from ridgeline.kernels.traffic import Operands, Search
 from ridgeline.workload.graph import Op
 
 if TYPE_CHECKING:
-    from ridgeline.kernels.mapping.mapper import Machine as MappedMachine
-    from ridgeline.kernels.mapping.mapper import Mapped
+    from ridgeline.kernels.mapping.machine import Machine as MappedMachine
+    from ridgeline.kernels.mapping.mapped import Mapped
 
 
 @dataclass(slots=True)  # not frozen, as `OpCost`

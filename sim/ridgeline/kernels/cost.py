@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ridgeline.hardware.device import Device
 
 if TYPE_CHECKING:
-    from ridgeline.kernels.mapping.mapper import Machine, Mapped
+    from ridgeline.kernels.mapping.machine import Machine
+    from ridgeline.kernels.mapping.mapped import Mapped
 
 
 class Moved(NamedTuple):

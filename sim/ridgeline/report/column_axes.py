@@ -21,7 +21,7 @@ _UNITS = (
 )  # fmt: skip
 _NAMES = {"algbw_bytes_per_s": "algorithm bandwidth", "busbw_bytes_per_s": "bus bandwidth"}
 _DECADES = 1000.0
-"""Quantities that differ by more are written with a prefix each."""
+"""Quantities that differ by as much are written with a prefix each."""
 
 
 def unit_of(column: str) -> tuple[str, float]:
@@ -98,7 +98,7 @@ def _with_prefix(value: float, like: str) -> str:
 
 def _are_spread(column: str, rows: Sequence[Row]) -> bool:
     values = [quantity(row[column]) for row in rows if _is_quantity(row.get(column))]
-    return len(values) > 1 and min(values) > 0 and max(values) > _DECADES * min(values)
+    return len(values) > 1 and min(values) > 0 and max(values) >= _DECADES * min(values)
 
 
 def _is_quantity(value: Any) -> bool:

@@ -22,7 +22,16 @@ from ridgeline.report.column_axes import (
     valued,
 )
 from ridgeline.report.manifest import digest
-from ridgeline.report.style import COLOURS, FAINT, INK, SERIES, SMALL, head, sheet, words
+from ridgeline.report.style import (
+    COLOURS,
+    FAINT,
+    INK,
+    SERIES,
+    SMALL,
+    head,
+    sheet,
+    words,
+)
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
@@ -87,7 +96,7 @@ def curve(
         axes.set_ylabel(axis_label(y, rows))
         handles = _keys(colours, dashes) if told else []
         head(axes, f"{column_name(y).capitalize()} over {column_name(x)}", handles, columns=4)
-        each = f"A line for each {' and '.join(map(column_name, told))}. " if told else ""
+        each = f"A line for each {_listed(told)}. " if told else ""
         return f"{each}{len(rows)} points; the vertical axis begins at 0."
 
     return sheet(_SPACE, draw, stamp(rows), ax)
@@ -208,7 +217,7 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
         axes.set_xlim(left=0)
         axes.set_xlabel(f"{group.partition('_')[0]} ({unit})")
         head(axes, title, shown, columns=2)
-        of = f" A bar for each {' and '.join(map(column_name, by))}." if by else ""
+        of = f" A bar for each {_listed(by)}." if by else ""
         return f"Parts add up to the total; the axis begins at 0.{of}"
 
     return sheet((2.6 + 0.2 * len(rows), 2.0, 1.0, 1.15), draw, stamp(rows), ax)
@@ -221,6 +230,12 @@ def _unit_for(group: str, largest: float) -> tuple[str, float]:
     fitting = (unit for unit, size in sizes.items() if least <= largest / size < most)
     unit = next(fitting, next(iter(sizes)))
     return unit, sizes[unit]
+
+
+def _listed(columns: Sequence[str]) -> str:
+    """Return names in one phrase: cluster, data and pipeline."""
+    *first, last = map(column_name, columns)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def residuals(rows: Sequence[Row], ax: Axes | None = None) -> Axes:

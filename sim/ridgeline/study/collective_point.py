@@ -15,7 +15,7 @@ from pydantic import Field
 
 from ridgeline import units
 from ridgeline.config import Document, Strict, validate
-from ridgeline.errors import ConfigError, nearest
+from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network.collectives import ALGORITHMS, CollectiveResult, collective
 from ridgeline.network.costs import cost_of
@@ -27,6 +27,8 @@ from ridgeline.report.manifest import digest
 from ridgeline.simulation import shared_topology
 from ridgeline.study.point import Point, Replaceable, state_of
 from ridgeline.version import __version__
+
+_OVERRIDE = "override of collective"  # where `config` says that a replaced field stands
 
 
 class Settings(Strict):
@@ -79,7 +81,10 @@ class CollectivePoint(Replaceable):
         _check_names(settings)
         for name, read in (("cost", cost_of), ("compression", compression_of)):
             if (text := getattr(settings, name)) is not None:
-                read(text)
+                try:
+                    read(text)
+                except RidgelineError as error:
+                    raise ConfigError(str(error), file=_OVERRIDE, field=name) from error
         return settings
 
     def simulate(self) -> tuple[CollectiveResult, Topology]:
@@ -162,6 +167,6 @@ def _check_names(settings: Settings) -> None:
         if found not in known:
             raise ConfigError(
                 f"no {name} is called {found!r}{nearest(found, known)} (known: {', '.join(known)})",
-                file="override of collective",
+                file=_OVERRIDE,
                 field=name,
             )

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from ridgeline import catalog
-from ridgeline.errors import ConfigError, nearest
+from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import make_plan, plan_fields
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.numerics import find
 
 ROOTS = ("model", "cluster", "plan")
 
@@ -111,7 +112,13 @@ class Point(Replaceable):
             )
         if root == "cluster":
             return load_cluster(self.cluster, replaced)
-        return make_plan({**self.plan, **replaced})
+        plan = make_plan({**self.plan, **replaced})
+        try:
+            if plan.precision is not None:
+                find(plan.precision)
+        except RidgelineError as error:
+            raise ConfigError(str(error), field="plan.precision") from error
+        return plan
 
     def row(self) -> dict[str, Any]:
         """Simulate the step, and return its numbers and those of the device."""
@@ -151,6 +158,8 @@ def state_of(file: Path) -> tuple[int, int]:
 def check_path(path: str, roots: Sequence[str] = ROOTS) -> tuple[str, str]:
     """Part a dotted path into its root and the rest, or raise ConfigError."""
     root, _, rest = path.partition(".")
+    if rest and not all(path.split(".")):
+        raise ConfigError("two dots follow each other, or one stands at the end", field=path)
     if root not in roots or not rest:
         raise ConfigError(
             f"a path begins with {', '.join(f'{r}.' for r in roots)} and goes on with a field"

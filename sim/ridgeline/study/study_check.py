@@ -70,7 +70,13 @@ def check_columns(path: str | Path, study: Study) -> None:
     ]
     formulas += [(("require", i), None, text) for i, text in enumerate(study.require)]
     for place, column, text in formulas:
-        for name in sorted(parse_formula(text).names):
+        formula = parse_formula(text)
+        if not formula.names:  # then it is the same for all points
+            try:
+                formula.value({})
+            except ConfigError as error:
+                raise document.error(error.message, place) from error
+        for name in sorted(formula.names):
             if name.startswith("traffic_bytes."):
                 continue
             try:

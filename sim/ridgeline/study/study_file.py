@@ -58,6 +58,14 @@ class Span(Strict):
         value = float(f"{value:.{_DIGITS}g}")  # 900 GB/s, not 900.0000000000001 GB/s
         return f"{value:.{_DIGITS}g} {unit}" if unit else value
 
+    @property
+    def rounds(self) -> bool:
+        """Whether values may be equal: of whole numbers, or from and to the same one."""
+        a, b = self.at(0.0), self.at(1.0)
+        if a == b or not isinstance(a, int):
+            return bool(a == b)
+        return self.scale == "log" or abs(b - a) < self.steps - 1
+
     def values(self) -> list[Any]:
         """Return all values, each once."""
         if self.steps < 1:
@@ -103,7 +111,7 @@ class Study(Strict):
     """Dotted path -> value, for all points."""
     vary: dict[str, Values] = Field(default_factory=dict)
     """``model``, ``cluster`` or a dotted path -> values; the grid is every combination."""
-    zip: list[dict[str, Values]] = Field(default_factory=list)
+    zip: list[Annotated[dict[str, Values], Field(min_length=1)]] = Field(default_factory=list)
     """Groups of fields that go through their values together."""
     sample: Sample | None = None
     """Fields that are sampled; each sample is combined with every point of the grid."""
@@ -197,12 +205,14 @@ class Judge:
         error = row.pop("error")
         try:
             for name, formula in self.columns:
+                place = f"columns.{name}"
                 row[name] = formula.value({**self.fixed, **row})
+            place = "require"
             if self.require:
                 known = {**self.fixed, **row}
                 row["feasible"] = all(bool(formula.value(known)) for formula in self.require)
         except ConfigError as problem:
-            error = problem.message
+            error = f"{place}: {problem.message}"
         return {**row, "error": error}
 
 
@@ -270,6 +280,8 @@ def _check_axes(document: Document, study: Study, point: AnyPoint) -> None:
     seen: set[str] = set()
     for place, name, values in axes_of(study):
         _check_field(document, place, name, point)
+        if name in point.NAMES:
+            _check_names(document, place, values)
         if name in seen:
             raise document.error(f"the field {name!r} is varied twice", place)
         if name in study.set:
@@ -328,12 +340,24 @@ def _check_field(
         raise document.error(error.message, place) from error
 
 
+def _check_names(
+    document: Document, place: tuple[str | int, ...], values: Span | list[Any]
+) -> None:
+    if isinstance(values, Span):
+        raise document.error("names have no span: write a list of them", place)
+    for i, value in enumerate(values):
+        if not isinstance(value, str):
+            raise document.error(f"expected a name, found {value!r}", (*place, i))
+
+
 def _values(values: Span | list[Any]) -> list[Any]:
     return values.values() if isinstance(values, Span) else values
 
 
 def _count(values: Span | list[Any]) -> int:
     """Return how many values there are, without making more than a study may have."""
+    if isinstance(values, Span) and values.steps > 1 and not values.rounds:
+        return values.steps
     return len(_values(values))
 
 

@@ -19,7 +19,8 @@ from ridgeline.hardware import Device, load_device
 from ridgeline.kernels.mapping.axes import dims_of
 from ridgeline.kernels.mapping.choices import PIXELS, PLACE, POINTS, REPRESENTATIVE_FIELDS, SELF
 from ridgeline.kernels.mapping.footprint import Ints
-from ridgeline.kernels.mapping.mapper import NESTED, Buffer, Machine, levels_of, problem
+from ridgeline.kernels.mapping.machine import Buffer, Machine, levels_of, problem
+from ridgeline.kernels.mapping.mapper import NESTED
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.nested import Search
 from ridgeline.kernels.mapping.parts import parts

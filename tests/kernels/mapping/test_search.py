@@ -17,13 +17,9 @@ from ridgeline.hardware.array import Dataflow
 from ridgeline.kernels.mapping.axes import dims_of
 from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
 from ridgeline.kernels.mapping.choices import FEW, MANY, tile_extents
-from ridgeline.kernels.mapping.mapper import (
-    Machine,
-    Mapped,
-    map_contraction,
-    mapping_of,
-    problem,
-)
+from ridgeline.kernels.mapping.machine import Machine, problem
+from ridgeline.kernels.mapping.mapped import Mapped, mapping_of
+from ridgeline.kernels.mapping.mapper import map_contraction
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.search import ORDERS, best
 from ridgeline.kernels.mapping.space import listed

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.study.validate import SUITES, Validation, shipped, validate
+from ridgeline.study.validate import SUITES, Validation, shipped, validate, validate_suites
 from ridgeline.study.validate.convergence import Point, critical_batch
 from ridgeline.study.validate.imagenet import _cable_gbit_s, _device
 from ridgeline.study.validate.rows import read_rows
@@ -270,3 +270,13 @@ def test_a_step_that_contradicts_its_source_is_no_baseline(tmp_path: Path) -> No
     result = made(tmp_path, "multi-device", header, rows)
     assert len(result.outcomes) == 1
     assert "contradicts itself" in result.skipped[0].reason
+
+
+def test_suites_in_two_processes_say_the_same() -> None:
+    names = ["convergence", "pipeline"]
+    alone, shared = (
+        [one.to_dict(rows=True) for one in validate_suites(names, processes)]
+        for processes in (1, 2)
+    )
+    assert [one["suite"] for one in alone] == names
+    assert alone == shared

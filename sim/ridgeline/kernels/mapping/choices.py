@@ -111,7 +111,8 @@ def tilings(axis: Ints, density: int) -> tuple[Ints, Floats]:
         cut = tile_extents(axis[IMAGES], 1, density)
         high, wide = tile_extents(axis[ROWS], 1, density), tile_extents(axis[COLUMNS], 1, density)
         if density < HALVED and len(wide) > 2:
-            wide = np.array([axis[COLUMNS], 1])
+            wide[1] = 1  # the whole and single ones
+            wide = wide[:2]
         table = np.empty((len(cut) + len(high) + len(wide) - 2, TILING_FIELDS), np.int64)
         for i in range(len(table)):
             table[i, EXTENT_0] = cut[i] if i < len(cut) else 1
@@ -122,9 +123,9 @@ def tilings(axis: Ints, density: int) -> tuple[Ints, Floats]:
     else:
         cut = tile_extents(axis[SIZE], axis[GRANULE], density)
         table = np.empty((len(cut), TILING_FIELDS), np.int64)
-        table[:, EXTENT_0] = cut
-        table[:, ROWS_0] = 1
-        table[:, COLUMNS_0] = 1
+        for i in range(len(cut)):
+            table[i, EXTENT_0] = cut[i]
+            table[i, ROWS_0] = table[i, COLUMNS_0] = 1
     sums = np.empty((len(table), SUM_FIELDS))
     for i in range(len(table)):
         table[i, BEGIN] = table[i, END] = -1

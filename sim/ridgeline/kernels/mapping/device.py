@@ -7,7 +7,7 @@ import weakref
 from typing import Literal
 
 from ridgeline.hardware.device import Device, MemoryLevel
-from ridgeline.kernels.mapping.mapper import Buffer, Machine
+from ridgeline.kernels.mapping.machine import Buffer, Machine
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.workload.formats import bytes_of
 

@@ -34,7 +34,13 @@ def best_of_each(
     found, played = np.empty((n, FOUND_FIELDS)), np.empty(n, np.int64)
     for i in range(n):
         shape = Shape(touches[i], elements[i], width, False, True)
-        extents[i], order[i], found[i], played[i] = best(
+        extents_i, order_i, found_i, played[i] = best(
             axes[i], shape, level, engine, density, for_energy, orders, True
         )
+        for axis in range(4):  # assigning rows would take seconds to compile
+            order[i, axis] = order_i[axis]
+            for part in range(3):
+                extents[i, axis, part] = extents_i[axis, part]
+        for field in range(FOUND_FIELDS):
+            found[i, field] = found_i[field]
     return extents, order, found, played

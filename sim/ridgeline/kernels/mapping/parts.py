@@ -60,7 +60,8 @@ def parts(axis: Ints, tiling: Ints, tiles: Floats) -> Ints:
     found = np.empty((len(tiles), AXIS_FIELDS), np.int64)
     for i in range(len(tiles)):
         part = found[i]
-        part[:] = axis
+        for field in range(AXIS_FIELDS):
+            part[field] = axis[field]
         if not axis[PIXELS]:
             part[SIZE] = int(tiles[i, POINTS + SELF])
             continue

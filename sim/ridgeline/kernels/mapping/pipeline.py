@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline._jit import kernel, kernel_call, kernel_part
+from ridgeline._jit import kernel_call, kernel_inside, kernel_part
 from ridgeline.kernels.mapping.choices import (
     BEFORE,
     BEGIN,
@@ -105,7 +105,7 @@ class Shape(NamedTuple):
     ended: bool
 
 
-@kernel
+@kernel_inside
 def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they would do
     chosen: Ints, order: Ints, table: Ints, tiles: Floats, shape: Shape, level: Level,
     engine: Engine, inner: Floats, found: Floats,
@@ -128,11 +128,14 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
     turn_of_k = _changes(order, chosen, table, changed)
     columns = np.empty((4, 3), np.int64)
     _columns(shape, columns)
-    costs, size = np.full((17, COST_FIELDS + 3), np.nan), np.empty((3, 4))
+    costs, size = np.empty((17, COST_FIELDS + 3)), np.empty((3, 4))
+    costs[:, SECONDS] = np.nan
     # Rows of `tiles` for each axis, and shift of the column: of the tile before, itself, the next.
     row, shift = np.empty((3, 4), np.int64), np.empty((3, 4), np.int64)
-    begin, last = table[chosen, BEGIN], table[chosen, END] - 1
-    row[SELF] = begin
+    begin, last = np.empty(4, np.int64), np.empty(4, np.int64)
+    for axis in range(4):
+        begin[axis], last[axis] = table[chosen[axis], BEGIN], table[chosen[axis], END] - 1
+        row[SELF, axis] = begin[axis]
     found[:] = 0.0
     while True:
         weight = 1.0

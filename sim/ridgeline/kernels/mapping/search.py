@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ridgeline._jit import kernel, kernel_call, kernel_part
+from ridgeline._jit import kernel, kernel_call, kernel_inside, kernel_part
 from ridgeline.kernels.mapping.choices import (
     BEGIN,
     REPRESENTATIVE_FIELDS,
@@ -81,8 +81,8 @@ def candidates(
             nearer_s(work.chosen, space, shape, nearer),
         )
         bounds[i] = bound_of(i, fitting, work.folded, level, for_energy)
-    by_bound = np.argsort(bounds[:count], kind="mergesort")
-    return space.starts, space.table, bounds[by_bound], fitting.names[by_bound]
+    _sort(bounds, fitting.names, 0, count)
+    return space.starts, space.table, bounds[:count], fitting.names[:count]
 
 
 class Work(NamedTuple):
@@ -113,14 +113,16 @@ class Work(NamedTuple):
     cost: Floats
 
 
-@kernel
+@kernel_inside
 def _work(space: Space, engine: Engine) -> Work:
     turns = np.empty((len(space.table), 4))
     for i in range(len(turns)):
         write_turns(space.sums[i], engine, turns[i])
+    names, folded = np.empty(2, np.int64), np.empty(COMPUTING_FIELDS)
+    names[:], folded[:] = -1, 0.0
     return Work(
-        np.empty(4, np.int64), np.full(2, -1, np.int64), turns, most_arrays(engine),
-        np.zeros(COMPUTING_FIELDS), np.empty(COMPUTING_FIELDS), np.empty(COST_FIELDS),
+        np.empty(4, np.int64), names, turns, most_arrays(engine), folded,
+        np.empty(COMPUTING_FIELDS), np.empty(COST_FIELDS),
     )  # fmt: skip
 
 
@@ -133,7 +135,7 @@ def _innermost(order: Ints, chosen: Ints, table: Ints) -> int:
     return K
 
 
-@kernel
+@kernel_inside
 def best(
     axes: Ints, shape: Shape, level: Level, engine: Engine, density: int, for_energy: bool,
     orders: Ints, pruned: bool, cutoff: float = np.inf,
@@ -189,28 +191,29 @@ def best(
             if kept == len(found):
                 kept = _winnow(found, whose, kept, key, least)
                 if 2 * kept > len(found):
-                    found = np.concatenate((found, np.empty_like(found)))
-                    whose = np.concatenate((whose, np.empty_like(whose)))
+                    found, whose = _twice(found, whose)
             evaluate(chosen, orders[i], table, tiles, shape, level, engine, none, found[kept])
             played += 1
             if found[kept, key] <= least * (1 + TIED):
-                whose[kept] = name, i
+                whose[kept, 0], whose[kept, 1] = name, i
                 least = min(least, found[kept, key])
                 kept += 1
                 limit = min(least, cutoff) * (1 + EXACT) if pruned else np.inf
         step += 1
     extents = np.zeros((4, 3), np.int64)
     if kept == 0:
-        return extents, orders[0], np.full(FOUND_FIELDS, np.inf), played
+        found[0] = np.inf
+        return extents, orders[0], found[0], played
     top = best_of(found[:kept], whose[:kept], for_energy)
     named(whose[top, 0], space.starts, space.n, chosen)
     for axis in range(4):
-        extents[axis] = table[chosen[axis], :3]
+        for part in range(3):
+            extents[axis, part] = table[chosen[axis], part]
     found[top, key] = least
     return extents, orders[whose[top, 1]], found[top], played
 
 
-@kernel
+@kernel_inside
 def _lowest_first(
     space: Space, fitting: Bounded, shape: Shape, level: Level, engine: Engine, for_energy: bool,
     limit: float, work: Work,
@@ -283,7 +286,7 @@ def _swap(fitting: Bounded, i: int, j: int) -> None:
         column[i], column[j] = column[j], column[i]
 
 
-@kernel
+@kernel_inside
 def _in_order(
     space: Space, fitting: Bounded, left: int, level: Level, engine: Engine, for_energy: bool,
     limit: float, work: Work,
@@ -298,10 +301,53 @@ def _in_order(
         if bounds[kept] <= limit:
             names[kept] = names[i]
             kept += 1
-    by_bound = np.argsort(bounds[1:kept], kind="mergesort")
-    bounds[1:kept] = bounds[1:kept][by_bound]
-    names[1:kept] = names[1:kept][by_bound]
+    _sort(bounds, names, 1, kept)
     return kept
+
+
+@kernel_call
+def _sort(bounds: Floats, names: Ints, begin: int, end: int) -> None:
+    """Sort combinations in place by their bounds, then by their names: a heap is taken apart.
+
+    NumPy's sorts take seconds to compile.
+    """
+    count = end - begin
+    heads, left = count // 2, count  # heads of the heap that are still to be put in order
+    while left > 1:
+        if heads > 0:
+            heads -= 1
+        else:
+            left -= 1
+            bounds[begin], bounds[begin + left] = bounds[begin + left], bounds[begin]
+            names[begin], names[begin + left] = names[begin + left], names[begin]
+        i = heads
+        while 2 * i + 1 < left:
+            low = 2 * i + 1
+            if low + 1 < left and _before(bounds, names, begin + low, begin + low + 1):
+                low += 1
+            if not _before(bounds, names, begin + i, begin + low):
+                break
+            a, b = begin + i, begin + low
+            bounds[a], bounds[b] = bounds[b], bounds[a]
+            names[a], names[b] = names[b], names[a]
+            i = low
+
+
+@kernel_part
+def _before(bounds: Floats, names: Ints, i: int, j: int) -> bool:
+    return bool(bounds[i] < bounds[j] or (bounds[i] == bounds[j] and names[i] < names[j]))
+
+
+@kernel
+def _twice(found: Floats, whose: Ints) -> tuple[Floats, Ints]:
+    """Make room for twice as many mappings."""
+    n = len(found)
+    more, of_more = np.empty((2 * n, FOUND_FIELDS)), np.empty((2 * n, 2), np.int64)
+    for i in range(n):
+        of_more[i, 0], of_more[i, 1] = whose[i, 0], whose[i, 1]
+        for field in range(FOUND_FIELDS):
+            more[i, field] = found[i, field]
+    return more, of_more
 
 
 @kernel
@@ -310,7 +356,9 @@ def _winnow(found: Floats, whose: Ints, kept: int, key: int, least: float) -> in
     still = 0
     for i in range(kept):
         if found[i, key] <= least * (1 + TIED):
-            found[still], whose[still] = found[i], whose[i]
+            whose[still, 0], whose[still, 1] = whose[i, 0], whose[i, 1]
+            for field in range(found.shape[1]):
+                found[still, field] = found[i, field]
             still += 1
     return still
 
@@ -327,7 +375,8 @@ def best_of(found: Floats, whose: Ints, for_energy: bool) -> int:
         [mappings, 2], the combination and the order of the loops that each is of.
     """
     keys = (ENERGY, TIME, TRAFFIC) if for_energy else (TIME, ENERGY, TRAFFIC)
-    level = np.ones(len(found), np.bool_)  # those that are no worse in all keys so far
+    level = np.empty(len(found), np.bool_)  # those that are no worse in all keys so far
+    level[:] = True
     for key in keys:
         least = np.inf
         for i in range(len(found)):

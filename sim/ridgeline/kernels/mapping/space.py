@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ridgeline._jit import kernel, kernel_call, kernel_part
+from ridgeline._jit import kernel_call, kernel_inside, kernel_part
 from ridgeline.kernels.mapping.choices import (
     FIRST_POINTS,
     FIRST_TOUCHED,
@@ -23,9 +23,11 @@ from ridgeline.kernels.mapping.choices import (
     LAST_POINTS,
     MAX_POINTS,
     MAX_TOUCHED,
+    SUM_FIELDS,
     SUM_POINTS,
     SUM_TOUCHED,
     TILES,
+    TILING_FIELDS,
     WHOLE_NEW,
     tilings,
 )
@@ -86,29 +88,33 @@ class Bounded(NamedTuple):
     bounds: Floats
 
 
-@kernel
+@kernel_inside
 def listed(axes: Ints, density: int) -> tuple[Ints, Ints, Floats]:
     """List the tilings of all axes in one table; `starts` tells where those of each axis begin."""
+    each = [tilings(axes[axis], density) for axis in range(4)]
     starts = np.zeros(5, np.int64)
-    table0, sums0 = tilings(axes[0], density)
-    table1, sums1 = tilings(axes[1], density)
-    table2, sums2 = tilings(axes[2], density)
-    table3, sums3 = tilings(axes[3], density)
-    starts[1:] = len(table0), len(table1), len(table2), len(table3)
-    return (
-        np.cumsum(starts),
-        np.concatenate((table0, table1, table2, table3)),
-        np.concatenate((sums0, sums1, sums2, sums3)),
-    )
+    for axis in range(4):
+        starts[axis + 1] = starts[axis] + len(each[axis][0])
+    table = np.empty((starts[4], TILING_FIELDS), np.int64)
+    sums = np.empty((starts[4], SUM_FIELDS))
+    for axis in range(4):  # concatenating would take seconds to compile
+        of_table, of_sums = each[axis]
+        for i in range(len(of_table)):
+            for field in range(TILING_FIELDS):
+                table[starts[axis] + i, field] = of_table[i, field]
+            for field in range(SUM_FIELDS):
+                sums[starts[axis] + i, field] = of_sums[i, field]
+    return starts, table, sums
 
 
-@kernel
+@kernel_inside
 def space_of(axes: Ints, shape: Shape, density: int) -> tuple[Space, Bounded]:
     """List the tilings, and make room for all of their combinations."""
     starts, table, sums = listed(axes, density)
-    n = starts[1:] - starts[:-1]
-    factors = np.ones((len(table), FACTOR_FIELDS))
+    n, factors = np.empty(4, np.int64), np.empty((len(table), FACTOR_FIELDS))
+    factors[:] = 1.0
     for axis in range(4):
+        n[axis] = starts[axis + 1] - starts[axis]
         for i in range(starts[axis], starts[axis + 1]):
             _factors(axis, sums[i], shape, factors[i])
     most = 3 * n[0] * n[1] * n[2] * n[3]

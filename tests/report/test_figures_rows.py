@@ -1,0 +1,173 @@
+"""Figures of rows: lines told apart, quantities in one unit, and what is best where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+
+from report.drawn import texts
+from ridgeline.cli import execute
+from ridgeline.errors import RidgelineError
+from ridgeline.report.column_axes import axis_label, number, said, valued
+from ridgeline.report.figures_choice import choice
+from ridgeline.report.figures_study import curve
+from ridgeline.study.sweep import write_rows
+from ridgeline.units import quantity, unprefixed
+
+Row = dict[str, Any]
+ROWS: list[Row] = [
+    {"cluster": cluster, "collective.size": size, "algorithm": name, "time_s": time_s, "error": ""}
+    for cluster, size, name, time_s in [
+        ("A", "1 kB", "ring", 3e-6), ("A", "1 kB", "tree", 1e-6),
+        ("A", "1 MB", "ring", 20e-6), ("A", "1 MB", "tree", 50e-6),
+        ("B", "1 kB", "ring", 2e-6), ("B", "1 MB", "ring", 7e-3),
+    ]
+]  # fmt: skip
+
+
+def cells(ax: Axes) -> dict[tuple[int, int], str]:
+    """Names of what is best, by line and column."""
+    found = [a.get_gid().rsplit(" ", 2) for a in ax.findobj(Rectangle) if a.get_gid()]
+    return {(int(i), int(j)): name for name, i, j in found}
+
+
+def written(ax: Axes, i: int, j: int) -> list[str]:
+    return [
+        t.get_text() for t in ax.texts if int(t.get_position()[0]) == j
+        and i <= t.get_position()[1] < i + 1
+    ]  # fmt: skip
+
+
+def test_a_cell_has_the_best_its_value_and_how_much_the_next_one_takes() -> None:
+    ax = choice(ROWS, "collective.size", "time_s", ["algorithm", "cluster"])
+    assert cells(ax) == {(0, 0): "tree", (0, 1): "ring", (1, 0): "ring", (1, 1): "ring"}
+    assert written(ax, 0, 0) == ["1 us", "×3.00"]
+    assert written(ax, 0, 1) == ["20 us", "×2.50"]
+    assert written(ax, 1, 1) == ["7 ms"]  # there is no other
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["A", "B"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1 kB", "1 MB"]
+    colours = {
+        a.get_gid().rsplit(" ", 2)[0]: to_hex(a.get_facecolor())
+        for a in ax.findobj(Rectangle) if a.get_gid()
+    }  # fmt: skip
+    assert len(set(colours.values())) == len(colours) == 2
+    assert {"tree", "ring"} <= set(texts(ax))
+
+
+def test_of_a_rate_the_largest_is_best_and_other_columns_join_a_line() -> None:
+    rows = [{**row, "busbw_bytes_per_s": 1 / row["time_s"]} for row in ROWS]
+    of_rate = cells(choice(rows, "collective.size", "busbw_bytes_per_s", ["algorithm", "cluster"]))
+    assert of_rate == cells(choice(rows, "collective.size", "time_s", ["algorithm", "cluster"]))
+    together = choice(ROWS, "collective.size", "time_s", ["cluster"])
+    assert cells(together) == {(0, 0): "A", (0, 1): "A"}
+
+
+@given(st.dictionaries(
+    st.tuples(st.sampled_from("pqr"), st.integers(1, 4), st.sampled_from("xyz")),
+    st.floats(1e-6, 1e3), min_size=1,
+))  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_no_choice_beats_the_one_drawn(table: dict[tuple[str, int, str], float]) -> None:
+    rows = [
+        {"line": line, "n": n, "name": name, "step_time_s": value, "error": ""}
+        for (line, n, name), value in table.items()
+    ]
+    drawn = cells(choice(rows, "n", "step_time_s", ["name", "line"]))
+    lines, places = list(dict.fromkeys(line for line, _, _ in table)), {n for _, n, _ in table}
+    assert set(drawn) == {
+        (lines.index(line), sorted(places).index(n)) for line, n, _ in table
+    }  # fmt: skip
+    for (i, j), name in drawn.items():
+        at = {k[2]: v for k, v in table.items() if k[:2] == (lines[i], sorted(places)[j])}
+        assert at[name] == min(at.values())
+
+
+def test_more_than_can_be_read_is_refused() -> None:
+    rows = [{**ROWS[0], "collective.size": f"{n} kB"} for n in range(1, 20)]
+    with pytest.raises(RidgelineError, match=r"19 values of .* are too many"):
+        choice(rows, "collective.size", "time_s", ["algorithm"])
+    rows = [{**ROWS[0], "collective.size": f"{n} kB", "algorithm": f"a{n}"} for n in range(1, 9)]
+    with pytest.raises(RidgelineError, match="8 choices"):
+        choice(rows, "collective.size", "time_s", ["algorithm"])
+
+
+def test_two_columns_are_told_by_colour_and_by_dashes() -> None:
+    rows = [
+        {"plan.global_batch": n, "bandwidth": f"{gb} GB/s", "count": count, "time_s": n / gb}
+        for n in (1, 2, 4) for gb in (450, 900) for count in (2, 4)
+    ]  # fmt: skip
+    ax = curve(rows, "plan.global_batch", "time_s", ["bandwidth", "count"])
+    looks = {line.get_label(): (line.get_color(), line.get_linestyle()) for line in ax.get_lines()}
+    assert len(looks) == 4
+    assert len(set(looks.values())) == 4
+    assert len({colour for colour, _ in looks.values()}) == 2
+    legend = ax.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "bandwidth 450 GB/s", "bandwidth 900 GB/s", "count 2", "count 4",
+    ]  # fmt: skip
+    for line in ax.get_lines():
+        gb = float(str(line.get_label()).split()[1])
+        assert list(line.get_ydata()) == pytest.approx([1e3 * n / gb for n in (1, 2, 4)])
+    assert ax.get_ylim()[0] == 0
+
+
+def test_quantities_stand_in_one_unit_whatever_their_prefixes() -> None:
+    rows = [{"s": "1 MB"}, {"s": "500 kB"}, {"s": "0.002 GB"}]
+    assert [number(row, "s", rows) for row in rows] == pytest.approx([1.0, 0.5, 2.0])
+    assert axis_label("s", rows) == "s (MB)"
+    ax = curve([{**row, "time_s": 1.0} for row in ROWS], "collective.size", "time_s")
+    ax.figure.canvas.draw()
+    ticks = [label.get_text() for label in ax.get_xticklabels()]
+    assert {"1 kB", "1 MB"} <= set(ticks)
+    assert ax.get_xlabel() == "size"  # each tick has its unit
+    (line,) = ax.get_lines()
+    assert sorted(set(line.get_xdata())) == pytest.approx([1, 1000])
+
+
+@pytest.mark.parametrize(
+    ("unit", "bare"),
+    [("GB/s", "B/s"), ("us", "s"), ("s", "s"), ("min", "min"), ("GiB", "B"), ("mm2", "m2"),
+     ("pJ/bit", "J/bit"), ("TFLOP/s", "FLOP/s"), ("h", "h")],
+)  # fmt: skip
+def test_a_unit_without_its_prefix(unit: str, bare: str) -> None:
+    assert unprefixed(unit) == bare
+    assert quantity(f"1 {bare}") > 0
+
+
+def test_values_that_say_little_stand_with_their_column() -> None:
+    assert valued("plan.data", 4) == "data 4"
+    assert valued("cluster.device.memory.hbm.bandwidth", "1800 GB/s") == "hbm bandwidth 1.8 TB/s"
+    assert valued("plan.precision", "fp16-mixed") == "fp16-mixed"
+    assert said("Ring(4, 1 GB/s, 1 us)", "cluster") == "Ring(4, 1 GB/s, 1 us)"
+
+
+@pytest.mark.parametrize("theme", ["screen", "print"])
+def test_the_command_draws_a_choice_whose_words_fit(
+    tmp_path: Any, theme: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ridgeline.report.themes import theme as themed
+
+    with themed(theme):
+        ax = choice(ROWS, "collective.size", "time_s", ["algorithm", "cluster"])
+    figure = ax.figure
+    figure.canvas.draw()
+    for text in ax.findobj(Text):
+        if text.get_visible() and text.get_text().strip():
+            box = text.get_window_extent()
+            assert box.x0 >= 0
+            assert box.x1 <= figure.bbox.x1
+    write_rows(ROWS, tmp_path / "rows.csv")
+    out = tmp_path / "choice.png"
+    asked = ["plot", "choice", str(tmp_path / "rows.csv"), "--x", "size", "--y", "time_s"]
+    assert execute([*asked, "--by", "algorithm,cluster", "--out", str(out), "--theme", theme]) == 0
+    assert out.read_bytes()[:4] == b"\x89PNG"
+    assert execute([*asked, "--out", str(out)]) == 2
+    assert "--by" in capsys.readouterr().err
