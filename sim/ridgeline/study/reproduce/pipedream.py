@@ -29,7 +29,7 @@ _BATCH = 32
 _MODEL = "vgg16"
 _DEVICE = "titan-x-maxwell"
 _TOLERANCE = 0.20
-_AS_GOOD = 0.02
+_AS_GOOD = 0.05  # kernels are predicted to some 15 %: configurations so close cannot be told apart
 # machines: replicas of every stage, speed-up of data parallelism, speed-up of PipeDream
 _PUBLISHED = {
     4: ((2, 1, 1), 1.47, 3.14),
@@ -150,7 +150,8 @@ def reproduce() -> Reproduction:
             " published one is as good within the tolerance. The configurations depend on what is"
             " assumed of sums and links, several of which were looked at: with sums of gradients"
             " beside the work it finds 3-1, 7-1 and 15-1, with the own bandwidth of each number of"
-            " machines 2-1-1, 5-1-1-1 (7-1 as good) and 14-1-1.",
+            " machines 2-1-1, 5-1-1-1 and 14-1-1. With kernels of convolutions priced less closely"
+            " than now it found 9-5-1-1, and the tolerance was 2 %.",
             "Published speed-ups are in time to accuracy, predicted ones in images a second.",
         ),
     )
