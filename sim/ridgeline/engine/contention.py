@@ -33,16 +33,17 @@ def contended(timeline: Timeline, taken: Floats, bound: Ints) -> Timeline:
     takes = taken.max(axis=1, initial=0.0) > 0
     if not takes.any():
         return timeline
-    played, ends = timeline.durations_s, Ends(timeline)
-    ranks, before = _Beside.of_ranks(timeline, takes), np.zeros(0)
+    played, ranks = timeline.durations_s, _Beside.of_ranks(timeline, takes)
     start_s, end_s = timeline.start_s, timeline.end_s
+    before, ends = np.zeros(len(played)), None
     for _ in range(_ROUNDS):
         delays = np.zeros(len(played))
         for rank in ranks:
             rank.delay(start_s, end_s, taken, bound, delays)
-        if len(before) and np.abs(delays - before).sum() <= _SETTLED * delays.sum():
+        if np.abs(delays - before).sum() <= _SETTLED * delays.sum():
             break
         before, durations = delays, played + delays
+        ends = ends or Ends(timeline)
         end_s = ends.of(durations)
         start_s = end_s - durations
     return replace(timeline, start_s=start_s, end_s=end_s)
@@ -59,9 +60,12 @@ class _Beside:
     def of_ranks(cls, timeline: Timeline, takes: Flags) -> list[_Beside]:
         """Return those of every rank where something is taken."""
         ptr, tasks = timeline.tasks_by_stream
-        rank_of = np.repeat(timeline.program.stream_rank, np.diff(ptr))
-        each = (np.unique(tasks[rank_of == r]) for r in np.unique(rank_of[takes[tasks]]))
-        return [cls(mine, mine[takes[mine]]) for mine in each]
+        rank_of = np.repeat(timeline.program.stream_rank.astype(np.int64), np.diff(ptr))
+        placed = np.sort(rank_of * len(takes) + tasks)  # by rank, then by task
+        placed = placed[np.diff(placed, prepend=-1) > 0]  # a task may hold two streams of a rank
+        of_rank, task = np.divmod(placed, len(takes))
+        each = np.split(task, np.flatnonzero(np.diff(of_rank)) + 1)
+        return [cls(mine, taking) for mine in each if len(taking := mine[takes[mine]])]
 
     def delay(
         self, start_s: Floats, end_s: Floats, taken: Floats, bound: Ints, delays: Floats

@@ -35,6 +35,7 @@ SUITES = {
     "convergence": "Samples to a target, by batch",
     "imagenet": "Whole runs on ImageNet: time to train",
 }
+_LONGEST = ("llm", "single-device", "memory", "multi-device")
 
 __all__ = [
     "SUITES",
@@ -144,8 +145,9 @@ def validate_suites(names: Sequence[str], processes: int) -> list[Validation]:
 
     from ridgeline.study.parallel_run import workers
 
-    # The largest begin first, so that no process waits for one that began last.
-    longest = sorted(names, key=lambda name: -shipped(name).stat().st_size)
+    # These begin first, so that no process waits for one that began last.
+    longest = [name for name in _LONGEST if name in names]
+    longest += [name for name in names if name not in _LONGEST]
     with workers(min(processes, len(names))) as pool:
         try:
             running = {name: pool.submit(validate, name) for name in longest}
