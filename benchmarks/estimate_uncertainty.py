@@ -16,8 +16,9 @@ and vendor, "other" over all; "own" is the scatter of a class over the root of i
 
 *Model error*: two half-normal sides around the weighted median of log(measured / predicted), so
 wide that with the spread of the parameters of each row the share of weight below and above is what
-it says. Every group weighs the same. The nominal share is taken as large as it must be for rows of
-a device, and rows of a source, that were left out of the estimate to be inside in 90 % of cases.
+it says; they are rounded up, since a side often ends exactly at a measurement. Every group weighs
+the same. The nominal share is taken as large as it must be for rows of a device, and rows of a
+source, that were left out of the estimate to be inside in 90 % of cases.
 """
 
 from __future__ import annotations
@@ -344,7 +345,8 @@ def write_model_errors(suites: Sequence[str]) -> None:
         kept[suite] = [
             suite,
             "points" if suite in POINTS else "log",
-            *(f"{value:.6f}" for value in (made.median, made.low, made.high)),
+            f"{made.median:.6f}",
+            *(f"{math.ceil(side * 1e6 + 1) / 1e6:.6f}" for side in (made.low, made.high)),
             str(len(found)),
             str(len({row.group for row in found})),
             *("" if share is None else f"{share:.3f}" for share in (by_device, by_source)),
