@@ -28,8 +28,8 @@ from ridgeline.workload.model import load_model
 _BATCH = 32
 _MODEL = "vgg16"
 _DEVICE = "titan-x-maxwell"
-_TOLERANCE = 0.20
-_AS_GOOD = 0.05  # kernels are predicted to some 15 %: configurations so close cannot be told apart
+_TOLERANCE = 0.15
+_AS_GOOD = 0.02
 # machines: replicas of every stage, speed-up of data parallelism, speed-up of PipeDream
 _PUBLISHED = {
     4: ((2, 1, 1), 1.47, 3.14),
@@ -147,11 +147,11 @@ def reproduce() -> Reproduction:
         notes=(
             f"The search takes one bandwidth for all, {common * 8e-9:.2f} Gb/s, the geometric mean"
             " of the three. Its optimum is flat: where it finds another configuration, the"
-            " published one is as good within the tolerance. The configurations depend on what is"
+            " published one is some 3 % slower. The configurations depend on what is"
             " assumed of sums and links, several of which were looked at: with sums of gradients"
             " beside the work it finds 3-1, 7-1 and 15-1, with the own bandwidth of each number of"
             " machines 2-1-1, 5-1-1-1 and 14-1-1. With kernels of convolutions priced less closely"
-            " than now it found 9-5-1-1, and the tolerance was 2 %.",
+            " than now it found 9-5-1-1.",
             "Published speed-ups are in time to accuracy, predicted ones in images a second.",
         ),
     )
