@@ -9,8 +9,9 @@ Deep Learning Training Platforms", ISCA 2021, Section III).
 A channel carries 10 GB/s: NCCL plans with 20 GB/s a NVLink (`SM70_NVLINK_BW` and `SM80_NVLINK_BW`
 in src/graph/topo.h) and doubles the channels that it finds (`ncclTopoDupChannels` in
 src/graph/search.cc). So it reports 12 on V100s with 120 GB/s, and 24 on A100s with 240 GB/s and on
-H100s. Where links or payloads give less, fewer are at work. Only what rings do is counted: exchanges
-of experts, which no op runs beside, messages between stages and copies to the host slow nothing.
+H100s. Where links or payloads give less, fewer are at work. Only what rings do is counted:
+exchanges of experts, which no op runs beside, messages between stages and copies to the host slow
+nothing.
 """
 
 from __future__ import annotations
