@@ -122,6 +122,9 @@ class Plan(Strict):
     adding: Literal["kernels", "products"] = "kernels"
     """What adds gradients to those of earlier micro-batches: kernels of their own, or the products
     that make them (Megatron-Core's gradient accumulation fusion)."""
+    updates: Literal["together", "apart"] = "together"
+    """How weights are updated: by kernels for many tensors, which the host issues at once (apex,
+    PyTorch's foreach), or tensor after tensor and op by op (`parallel.updates`)."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
     contention: bool = False
