@@ -29,7 +29,7 @@ from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.endless import is_endless
 from ridgeline.parallel.host import Host
-from ridgeline.parallel.layout import copied_formats, with_copies
+from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Cut, Partition, Shares, partition
 from ridgeline.parallel.plan import Plan
@@ -137,6 +137,8 @@ def lower(
     sharded, local = _local(Same(graph), division, plan.recompute, copied)
     if plan.adding == "products":
         local = with_summing_products(Same(local))
+    if plan.layout == "channels-first":
+        local = with_blocks(Same(local))
     if plan.updates == "apart":
         local = op_by_op(Same(local))
     costs = prices.costs(local)
