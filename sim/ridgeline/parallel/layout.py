@@ -9,9 +9,9 @@ either order, too.
 
 Norms over images in that order have one thread block for each mean that they take: for each channel
 of batch norm (cuDNN names its kernels bn_fw_tr_1C11 and bn_bw_1C11; PyTorch's own have
-`blocks(input.size(1))`, aten/src/ATen/native/cuda/Normalization.cuh), for each channel of each image
-of instance norm, which calls the same kernels. Where there are fewer than multiprocessors, the
-others have nothing to do. With channels last, rows of pixels are shared by all.
+`blocks(input.size(1))`, aten/src/ATen/native/cuda/Normalization.cuh), for each channel of each
+image of instance norm, which calls the same kernels. Where there are fewer than multiprocessors,
+the others have nothing to do. With channels last, rows of pixels are shared by all.
 """
 
 from __future__ import annotations

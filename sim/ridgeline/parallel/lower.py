@@ -137,7 +137,7 @@ def lower(
     sharded, local = _local(Same(graph), division, plan.recompute, copied)
     if plan.adding == "products":
         local = with_summing_products(Same(local))
-    if plan.layout == "channels-first":
+    if plan.norms == "by-channel":
         local = with_blocks(Same(local))
     if plan.updates == "apart":
         local = op_by_op(Same(local))

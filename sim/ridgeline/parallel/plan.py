@@ -149,6 +149,9 @@ class Plan(Strict):
     layout: Literal["channels-last", "channels-first"] = "channels-last"
     """How images lie in memory: as tensor cores want them, or so that each convolution there copies
     what it reads and writes (`parallel.layout`). Without tensor cores it does not matter."""
+    norms: Literal["shared", "by-channel"] = "shared"
+    """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
+    kernels for channels first do (`parallel.layout`)."""
     spread: float = Field(default=0.0, ge=0.0, le=0.5)
     """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
     slowest of all that it uses (`parallel.spread`). 0: all are alike."""

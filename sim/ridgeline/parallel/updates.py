@@ -15,7 +15,7 @@ from ridgeline.workload.graph import Graph, Op, Same
 
 ISSUED = 0.17
 """Time of the host to issue such an op, over that of an op of the forward and backward pass, which
-modules and autograd take part in: 2.3 us against 13.6 us in PyTorch (`benchmarks/host_issue.py`)."""
+modules and autograd take part in: 2.3 against 13.6 us in PyTorch (`benchmarks/host_issue.py`)."""
 
 
 @lru_cache(maxsize=16)

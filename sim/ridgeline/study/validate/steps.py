@@ -207,6 +207,7 @@ def simulated(wanted: Configuration) -> Result:
         cycle=wanted.framework.cycle_s,
         **({"bucket": wanted.framework.bucket} if wanted.framework.bucket else {}),
         layout="channels-last" if wanted.channels_last else "channels-first",
+        norms="shared" if wanted.channels_last else "by-channel",
         spread=spread(),
     )
     fields: dict[str, Any] = dict(wanted.fields)
