@@ -195,6 +195,10 @@ class Step:
         if self.plan.expert > 1:
             found["beyond"] = expert_weights(graph) & rest
         root = roots(graph)
+        own_rows = self.sharded.own_rows
+        for along in sorted(set(own_rows.values())):
+            alike = {w for w in rest if own_rows.get(root.get(w, w)) == along}
+            found[along] = frozenset(alike)
         for level in sorted(set(self.sharded.apart.values())):
             alike = {w for w in rest if self.sharded.apart.get(root.get(w, w)) == level}
             found[f"data.{level}"] = frozenset(alike)

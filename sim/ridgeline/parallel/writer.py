@@ -21,6 +21,7 @@ from ridgeline.parallel.offload import COPIES, Copying
 from ridgeline.parallel.prices import OpenRows
 from ridgeline.parallel.ring import HOP
 from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.parallel.spatial import PAIRS
 from ridgeline.parallel.sums import adds, casts, sum_bytes
 from ridgeline.parallel.team import COLLECTIVE, Piece, Team, stream_of
 from ridgeline.parallel.wires import Talk, Wires
@@ -228,7 +229,7 @@ class Writer:
         return self._collective(
             block,
             team,
-            op.kind,
+            f"{op.kind} {attrs[PAIRS]}" if PAIRS in attrs else op.kind,
             str(attrs["dimension"]),
             int(attrs["size_bytes"]),
             int(attrs["repeat"]),
@@ -311,7 +312,8 @@ class Writer:
         places = [0] * len(team)
         for which, mine in team.of_groups(groups):
             row, _ = self.wires.collective(op, groups, which, float(size_bytes), dimension, repeat)
-            self.wires.talks[row, label] = Talk(op, float(size_bytes) * repeat)
+            kind = op.partition(" ")[0]
+            self.wires.talks[row, label] = Talk(kind, float(size_bytes) * repeat)
             streams = [team.stream(stream_of(dimension), r) for r in mine]
             alone = len(streams) == 1
             place = self.builder.add_to_block(
