@@ -5,8 +5,8 @@ one more. A device that computes rows of an output needs the rows of the input t
 reach; those that other devices have are its *halo*. In the backward pass the same relation is read
 the other way round: a row of the input's gradient needs the output's gradients of all windows that
 reach it. N. Dryden et al., Improving strong-scaling of CNN training by exploiting finer-grained
-parallelism, IPDPS 2019, Section III (stencils whose width is half of the kernel's; here for any
-stride, dilation and padding, and for shares that differ).
+parallelism, IPDPS 2019 (there for odd kernels; here for any stride, dilation and padding, and for
+shares that differ).
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def reads(window: Window, n_in: int, n_out: int) -> Reads:
     elif window.kind == "nearest":
         first = out * n_in // n_out
         end = first + 1
-    else:  # torch.nn.Upsample(mode="bilinear"): the two rows around the middle of a pixel
-        place = np.clip((out + 0.5) * n_in / n_out - 0.5, 0, None)
-        first = np.floor(place).astype(np.int64)
-        end = np.minimum(first + 2, n_in)
+    else:  # torch.nn.Upsample(mode="bilinear"): the rows around the middle of a pixel
+        middle, whole = np.clip((2 * out + 1) * n_in - n_out, 0, None), 2 * n_out
+        first = middle // whole
+        end = np.minimum(first + 1 + (middle % whole > 0), n_in)
     row = np.arange(n_in)
     return (row >= first[:, np.newaxis]) & (row < end[:, np.newaxis])
 

@@ -3,8 +3,8 @@
 Every device has all weights and some rows of every image. An op that reads windows (convolutions,
 pools, enlarged images) first fetches the rows of other devices that its own windows reach, its
 halo; its gradient fetches those of the output's gradient. N. Dryden et al., Improving
-strong-scaling of CNN training by exploiting finer-grained parallelism, IPDPS 2019 (LBANN), Section
-III. Gradients of weights are of a device's own rows, and are summed with those of the replicas.
+strong-scaling of CNN training by exploiting finer-grained parallelism, IPDPS 2019 (LBANN).
+Gradients of weights are of a device's own rows, and are summed with those of the replicas.
 
 A grid of rows and columns is divided one after the other, so that the halos of columns have the
 corners in them: rows of neighbours are fetched first, and then columns of both.

@@ -15,6 +15,7 @@ import numpy as np
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
+from ridgeline.parallel.plan import Plan
 from ridgeline.report.figures_links import loads
 from ridgeline.report.manifest import digest
 from ridgeline.report.result import Result
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 Mode = Literal["strong", "weak"]
 STRATEGIES = ("data", "tensor", "pipeline", "hybrid")
+OTHERS = ("spatial",)
+"""Strategies of some networks only, which are not asked for by default."""
 
 
 @dataclass(frozen=True)
@@ -214,10 +217,9 @@ def scaling(
     model = load_model(model) if isinstance(model, str) else model
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
     for name in strategies:
-        if name not in STRATEGIES:
-            known = ", ".join(STRATEGIES)
+        if name not in (known := (*STRATEGIES, *OTHERS)):
             raise ConfigError(
-                f"unknown strategy {name!r}{nearest(name, STRATEGIES)} (known: {known})",
+                f"unknown strategy {name!r}{nearest(name, known)} (known: {', '.join(known)})",
                 field="--strategies",
             )
     points: list[ScalingPoint] = []
@@ -241,6 +243,9 @@ def _point(
     """Find the fastest plan of a strategy and simulate it."""
     alone = None if strategy == "hybrid" else strategy
     try:
+        if strategy == "spatial":
+            best = _best_grid(model, cluster, devices, batch, precision)
+            return ScalingPoint(strategy, devices, batch, best)
         found = search(
             model, cluster, devices, batch,
             precision=precision, limit=limit, alone=alone, advise=False,
@@ -255,6 +260,24 @@ def _point(
     except RidgelineError as error:
         return ScalingPoint(strategy, devices, batch, None, str(error))
     return ScalingPoint(strategy, devices, batch, result, gap=found.gap)
+
+
+def _best_grid(
+    model: Model, cluster: Cluster, devices: int, batch: int, precision: str | None
+) -> Result:
+    """Share images over all devices, by rows or by the grid that takes least; all are simulated."""
+    found, refused = [], []
+    for rows in range(devices, 0, -1):
+        if devices % rows == 0 and rows * rows >= devices:
+            spatial = f"{rows}x{devices // rows}"
+            plan = Plan(global_batch=batch, spatial=spatial, precision=precision)
+            try:
+                found.append(simulate(model, cluster, plan))
+            except RidgelineError as error:
+                refused.append(error)
+    if not found:
+        raise refused[-1]
+    return min(found, key=lambda result: result.step_time_s)
 
 
 def _against(point: ScalingPoint, base: ScalingPoint | None) -> ScalingPoint:
