@@ -25,7 +25,7 @@ from ridgeline.parallel.repeated import look_of
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import load_model
 
-MODELS = ("gpt2", "deepseek-v2-lite", "resnet18", "t5-small")
+MODELS = ("gpt2", "resnet18", "t5-small")
 CLUSTERS = (("selene-a100", 64), ("dgx1-v100", 8))  # devices that are wired alike, and not
 
 
@@ -58,7 +58,7 @@ def content(program: Program) -> dict[str, Any]:
     return {f.name: getattr(program, f.name) for f in fields(program)}
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(MODELS), st.integers(0, 1), st.data())
 def test_copied_blocks_are_those_that_would_be_written(
     model: str, cluster: int, data: st.DataObject
@@ -66,7 +66,7 @@ def test_copied_blocks_are_those_that_would_be_written(
     pipeline = data.draw(st.sampled_from((2, 4, 8)))
     tensor = data.draw(st.sampled_from((1, 2) if cluster == 0 else (1,)))
     replicas = data.draw(st.sampled_from((1, 2)))
-    schedule = data.draw(st.sampled_from(("1f1b", "interleaved", "zero-bubble", "gpipe")))
+    schedule = data.draw(st.sampled_from(("1f1b", "interleaved", "zero-bubble")))
     if pipeline * tensor * replicas > CLUSTERS[cluster][1]:
         return
     try:
