@@ -319,9 +319,8 @@ class Writer:
         """
         places = [0] * len(team)
         written = []
-        kind = sent.op.partition(" ")[0]
         for mine, queued in self.queued(team, sent):
-            self.wires.talks[queued.row, label] = Talk(kind, sent.size_bytes * sent.repeat)
+            self.wires.talks[queued.row, label] = Talk(sent.kind, sent.size_bytes * sent.repeat)
             place = self.builder.add_to_block(
                 block,
                 COLLECTIVE,
