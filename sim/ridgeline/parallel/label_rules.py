@@ -32,7 +32,7 @@ def _shapes(op: Op, tensors: Tensors) -> tuple[list[tuple[int, ...]], list[tuple
 
 @rule(
     *("add", "cast", "relu", "sigmoid", "tanh", "gelu", "silu", "multiply", "swiglu", "geglu"),
-    *("dropout", "scale", "unscale", "quantise"),
+    *("dropout", "scale", "unscale", "quantise", "in-order"),
 )
 def elementwise(op: Op, tensors: Tensors) -> Signature:
     """All tensors have one shape."""

@@ -26,7 +26,7 @@ Tensors = Mapping[str, Tensor]
 
 _GRADIENT = re.compile(r"(\.grad(\.\d+)?|\.unscaled)+$")
 _MOVED = re.compile(
-    r"(\.(all-gather|all-reduce|reduce-scatter|all-to-all|send-recv|slice)(\.\d+)?)+$"
+    r"(\.(all-gather|all-reduce|reduce-scatter|all-to-all|send-recv|slice|in-order)(\.\d+)?)+$"
 )
 _GRADIENT_OP = re.compile(r"\.(input|weight)-gradient(\.\d+)?$")
 

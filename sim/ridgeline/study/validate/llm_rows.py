@@ -238,14 +238,15 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
     data = devices // (tensor * pipeline * context)
     batch = whole(row, "global_batch_seqs")
     micro, accumulated = whole(row, "micro_batch"), whole(row, "grad_accum")
-    if not batch and micro and accumulated:
-        batch = micro * accumulated * data
+    if not batch and micro and (accumulated or pipeline == 1):
+        batch = micro * (accumulated or 1) * data
     if not batch:
         raise RidgelineError("the batch is not given")
     precision = row.text("precision").lower()
     if not any(name in precision for name in _PRECISIONS):
         raise RidgelineError(f"unknown precision {row.text('precision') or '(not given)'}")
-    again = row.text("recompute").lower()
+    again = recompute(row)
+    positions = "sequence parallel" in row.text("recompute").lower()
     fields: dict[str, Any] = {
         "global_batch": batch,
         "data": data,
@@ -254,16 +255,17 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "context": context,
         "expert": whole(row, "ep") or 1,
         "micro_batch": micro,
-        "recompute": recompute(row),
+        "recompute": framework.selective if again == "selective" else again,
         "keep_outputs": framework.keep_outputs,
         "sharding": _sharding(row, framework),
         "overlap": framework.overlap,
         "overlap_tensor": framework.overlap_tensor,
         "adding": framework.adding,
+        "gradient_passes": framework.gradient_passes,
         "issue": framework.issue_s,
         "spread": spread(),
         "contention": contention(),
-        "sequence": tensor if framework.sequence or "sequence parallel" in again else 1,
+        "sequence": tensor if framework.sequence or positions else 1,
         "precision": (
             "fp8-mixed" if "fp8" in precision or "float8" in precision
             else "bf16-mixed" if "bf16" in precision else "fp16-mixed"

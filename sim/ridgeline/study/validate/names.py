@@ -68,6 +68,10 @@ class Framework:
     bucket_copies, cycle_s
         Whether gradients are copied into buckets, and how often these are looked for
         (`Plan.bucket_copies`, `Plan.cycle`).
+    selective
+        What the word means where a table says that recomputation was selective (`Plan.recompute`).
+    gradient_passes
+        How often it streams all gradients at the end of a step (`Plan.gradient_passes`).
     """
 
     begins: tuple[str, ...]
@@ -85,6 +89,8 @@ class Framework:
     bucket: str | None = None
     bucket_copies: bool = False
     cycle_s: float = 0.0
+    selective: str = "selective"
+    gradient_passes: int = 0
 
 
 def framework_of(name: str, suite: str = "") -> Framework:
@@ -206,6 +212,8 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("bucket"),
             bool(row.get("bucket_copies", False)),
             units.parse(row.get("cycle", "0 s"), "s"),
+            row.get("selective", "selective"),
+            int(row.get("gradient_passes", 0)),
         )
         for row in _data()["frameworks"]
     )
