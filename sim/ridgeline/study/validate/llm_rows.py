@@ -56,6 +56,7 @@ _SHARDING = {  # ZeRO stages; FSDP by itself shares everything
 }
 _SIMUMAX_SEQUENCE = 4096  # where a case does not say
 _GPT, _LLAMA = "gpt3-1.3b", "llama2-7b"
+_GATED = ("llama", "palm")
 _PRECISIONS = ("fp8", "float8", "bf16", "fp16", "float16", "amp", "mixed")
 _PLAIN_VOCABULARY, _PLAIN_SEQUENCE = 51200, 2048
 
@@ -198,7 +199,9 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     if not layers or not hidden or not heads:
         raise RidgelineError(f"neither shape nor description of {row.text('model')}")
     ffn, kv_heads = whole(row, "ffn"), whole(row, "kv_heads")
-    llama = "llama" in row.text("model").lower()
+    gated = _is_gated(row.text("model"), hidden, ffn)
+    if gated and not ffn:
+        raise RidgelineError("the width of the gated feed-forward network is not given")
     shape: dict[str, Any] = {
         "layers": layers,
         "hidden": hidden,
@@ -210,7 +213,18 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     }
     if kv_heads:
         shape["attention.kv_heads"] = kv_heads
-    return _loaded(_LLAMA if llama else _GPT, tuple(shape.items())), sequence
+    return _loaded(_LLAMA if gated else _GPT, tuple(shape.items())), sequence
+
+
+def _is_gated(model: str, hidden: int, ffn: int | None) -> bool:
+    """Whether feed-forward networks multiply by a gate, as LLaMA's do.
+
+    A plain one is four times as wide as the network since the first transformer (Vaswani et al.,
+    2017, Table 3); one with a gate has another width (N. Shazeer, GLU variants improve transformer,
+    2020, arXiv:2002.05202, Section 3.1: two thirds of it), but for PaLM (arXiv:2204.02311).
+    """
+    named = any(name in model.lower() for name in _GATED)
+    return named or (ffn is not None and ffn != 4 * hidden)
 
 
 def _layers(model: str, hidden: int, vocabulary: int, stages: int) -> int | None:
@@ -229,8 +243,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
     degrees = [name for name in ("tp", "pp", "cp", "ep", "dp", "sharding") if name in row.values]
     if devices > 1 and degrees and not any(map(row.text, degrees)):
         raise RidgelineError("the plan is not given")
-    tensor, pipeline = whole(row, "tp") or 1, whole(row, "pp") or 1
-    context = whole(row, "cp") or 1
+    tensor, pipeline, context, expert = (_degree(row, name) for name in ("tp", "pp", "cp", "ep"))
     most = row.text("vpp").startswith("max") if "vpp" in row.values else False
     chunks = 0 if most else whole(row, "vpp") or unstated(row, "chunks") or 1
     if devices % (tensor * pipeline * context):
@@ -253,7 +266,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "tensor": tensor,
         "pipeline": pipeline,
         "context": context,
-        "expert": whole(row, "ep") or 1,
+        "expert": expert,
         "micro_batch": micro,
         "recompute": framework.selective if again == "selective" else again,
         "keep_outputs": framework.keep_outputs,
@@ -359,6 +372,14 @@ def whole(row: Row, name: str) -> int | None:
     if not value.isdecimal():
         raise RidgelineError(f"{name} is not a whole number: {text}")
     return int(value)
+
+
+def _degree(row: Row, name: str) -> int:
+    """Return a degree of parallelism; 1 where none is given."""
+    value = whole(row, name)
+    if value == 0:
+        raise RidgelineError(f"{name} is 0; a degree is at least 1")
+    return value or 1
 
 
 def _need(row: Row, name: str) -> int:
