@@ -182,6 +182,7 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     layers = whole(row, "n_layers")
     sequence = whole(row, "seq_len") or _PLAIN_SEQUENCE
     attention = {} if framework.attention is None else {"attention.kernel": framework.attention}
+    loss = {"separate_loss": True} if framework.separate_loss else {}
     name = find_name("models", row.text("model"))
     if name is not None and hidden in {None, load_model(name).description.get("hidden")}:
         fields: dict[str, Any] = {"sequence": sequence}
@@ -192,7 +193,7 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         if "latent_attention" in load_model(name).network.model_fields_set:
             fused = (framework.attention or "").startswith("flash")
             attention = {"latent_attention.kernel": "flash"} if fused else {}
-        return _loaded(name, tuple({**fields, **attention}.items())), sequence
+        return _loaded(name, tuple({**fields, **attention, **loss}.items())), sequence
     vocabulary = _vocabulary(row) or unstated(row, "vocabulary") or _PLAIN_VOCABULARY
     if hidden and not layers:
         layers = _layers(row.text("model"), hidden, vocabulary, whole(row, "pp") or 1)
@@ -210,6 +211,7 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         "sequence": sequence,
         "vocabulary": vocabulary,
         **attention,
+        **loss,
     }
     if kv_heads:
         shape["attention.kv_heads"] = kv_heads
@@ -266,6 +268,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "tensor": tensor,
         "pipeline": pipeline,
         "context": context,
+        "context_mode": framework.context_mode if context > 1 else "gather",
         "expert": expert,
         "micro_batch": micro,
         "recompute": framework.selective if again == "selective" else again,

@@ -72,6 +72,10 @@ class Framework:
         What the word means where a table says that recomputation was selective (`Plan.recompute`).
     gradient_passes
         How often it streams all gradients at the end of a step (`Plan.gradient_passes`).
+    context_mode
+        How attention gets the keys of other devices' positions (`Plan.context_mode`).
+    separate_loss
+        Whether the steps of the cross entropy of tokens are kernels of their own.
     """
 
     begins: tuple[str, ...]
@@ -91,6 +95,8 @@ class Framework:
     cycle_s: float = 0.0
     selective: str = "selective"
     gradient_passes: int = 0
+    context_mode: str = "gather"
+    separate_loss: bool = False
 
 
 def framework_of(name: str, suite: str = "") -> Framework:
@@ -214,6 +220,8 @@ def _frameworks() -> tuple[Framework, ...]:
             units.parse(row.get("cycle", "0 s"), "s"),
             row.get("selective", "selective"),
             int(row.get("gradient_passes", 0)),
+            row.get("context_mode", "gather"),
+            bool(row.get("separate_loss", False)),
         )
         for row in _data()["frameworks"]
     )
