@@ -142,6 +142,9 @@ class Plan(Strict):
     bucket_copies: bool = False
     """Whether gradients are copied into their buckets and back (PyTorch DDP without
     gradient_as_bucket_view, Horovod's fusion buffer); else they are made where they are reduced."""
+    gradient_passes: int = Field(default=0, ge=0, le=64)
+    """How often kernels of the framework read or write all gradients at the end of a step, besides
+    their reduction and the update: to set them to zero, divide, scale and check them."""
     cycle: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
     """How often a coordinator looks for gradients that all ranks have (Horovod's cycle time): the
     last of a step wait half as long, on average; 0: their reduction is issued behind them."""

@@ -15,7 +15,13 @@ import numpy as np
 from ridgeline.engine.blocks import NOTHING, lengths
 from ridgeline.engine.program import Ints
 from ridgeline.parallel.alike import slowest
-from ridgeline.parallel.buckets import Bucket, copied_bytes, gradient_buckets, held_bytes
+from ridgeline.parallel.buckets import (
+    Bucket,
+    copied_bytes,
+    gradient_buckets,
+    held_bytes,
+    passed_bytes,
+)
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.divide import Divided, roots
 from ridgeline.parallel.endless import is_endless, steady_orders, under_way
@@ -169,6 +175,7 @@ class Step:
             len(list(team.of_groups(self.writer.groups(team, along)))) for along in buckets
         )
         gradients = frozenset(weight_gradients(graph).values()) if persist else frozenset()
+        moved_bytes = copied_bytes(plan, buckets) + passed_bytes(plan, graph)
         once = [graph.ops[i].outputs for i in phases.get(BEGIN, ()) if sends(graph.ops[i])]
         pieces: dict[tuple[int, bool], Piece] = {}
         for phase, ops in phases.items():
@@ -187,7 +194,7 @@ class Step:
                     accumulated=gradients if later else (),
                     fine=self.fine,
                     together=phase in {BEGIN, END},
-                    moved_bytes=copied_bytes(plan, buckets) if phase == END else 0.0,
+                    moved_bytes=moved_bytes if phase == END else 0.0,
                 )
         held = Counter(memory.initial)
         if self.endless:
