@@ -193,7 +193,7 @@ class Step:
                     waits=n_waits if phase == END else 0,
                     accumulated=gradients if later else (),
                     fine=self.fine,
-                    together=phase in {BEGIN, END},
+                    together=phase == BEGIN or (phase == END and plan.updates == "together"),
                     moved_bytes=moved_bytes if phase == END else 0.0,
                 )
         held = Counter(memory.initial)

@@ -127,6 +127,16 @@ def widens(framework: str, network: str) -> bool:
     )
 
 
+def updates_apart(framework: str, network: str) -> bool:
+    """Tell whether a framework's programs for a network update tensor after tensor, op by op."""
+    rows: list[Mapping[str, Any]] = _data()["updates_apart"]
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and not network.startswith(tuple(row["but"]))
+        for row in rows
+    )
+
+
 def model_of(model: str, variant: str, source: str) -> str | None:
     """Return the catalogue's name of a network, which may depend on where a table was read."""
     rows: list[Mapping[str, Any]] = _data()["by_source"]
@@ -134,7 +144,7 @@ def model_of(model: str, variant: str, source: str) -> str | None:
         begins = model.lower().startswith(tuple(row["begins"]))
         if begins and any(place in source for place in row["in_source"]):
             return str(row["model"])
-    return find_name("models", f"{model} {variant}", model)
+    return find_name("models", f"{model} {variant}", model, variant)
 
 
 def tokens_of(model: str) -> str:
