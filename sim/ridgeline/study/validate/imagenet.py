@@ -23,7 +23,7 @@ from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import contention, find_name, machines, spread
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
+from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
 from ridgeline.workload.model import load_model
@@ -47,11 +47,7 @@ _CABLES_GBIT_S = {"edr": 100, "fdr": 54.5, "omni-path": 100, "qdr": 32}
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     """Predict the run of every row."""
-    for row in rows:
-        try:
-            yield _one(row)
-        except RidgelineError as error:
-            yield skip_for(row, error)
+    return predict_each(rows, _one)
 
 
 def _one(row: Row) -> Outcome | Skipped:
