@@ -26,6 +26,7 @@ from ridgeline.study.validate.names import contention, find_name, machines, spre
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
+from ridgeline.study.validate.workloads import rounds
 from ridgeline.workload.model import load_model
 
 COLUMNS = (
@@ -73,6 +74,8 @@ def _one(row: Row) -> Outcome | Skipped:
     precision = "fp16-mixed" if re.search("fp16 mixed|mixed", row.text("precision")) else "fp32"
     if precision != "fp32" and "no fast fp16" in row.text("precision"):
         precision = "fp32"
+    if precision == "fp32" and rounds(device):
+        precision = "bf16-mixed"
     nodes, place = row.whole("nodes"), f"{row.text('accelerator')} {row.text('interconnect')}"
     result = _step(model, device, devices, batch, precision, nodes, place)
     at_a_third = result.step_time_s * result.mfu / _THIRD
