@@ -14,6 +14,7 @@ from ridgeline.config import parse_yaml
 from ridgeline.errors import nearest
 
 Kind = Literal["devices", "models", "precisions"]
+_SLICE = re.compile(r"\b(tpu[ -]?v\d[ep]?)-\d+\b")  # v3-2048: how many cores of a pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +270,8 @@ def _words(name: str) -> str:
 
 
 def _without_vendor(name: str) -> str:
-    return re.sub(r"\b(nvidia|tesla|geforce|quadro|amd|google|cloud)\b", "", name.lower())
+    text = re.sub(r"\b(nvidia|tesla|geforce|quadro|amd|instinct|google|cloud)\b", "", name.lower())
+    return _SLICE.sub(r"\1", text)
 
 
 @cache
