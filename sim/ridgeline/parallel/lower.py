@@ -129,6 +129,8 @@ def lower(
         flops_per_byte,
         plan.layers,
         plan.context_mode == "ring",
+        plan.grid,
+        plan.statistics == "shared",
     )
     n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
     if fold and plan.devices <= _FEW and n_tasks <= _SHORT and not are_alike(wires, mesh):
