@@ -14,6 +14,7 @@ from ridgeline.config import parse_yaml
 from ridgeline.errors import nearest
 
 Kind = Literal["devices", "models", "precisions"]
+_SLICE = re.compile(r"\b(tpu[ -]?v\d[ep]?)-\d+\b")  # v3-2048: how many cores of a pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,16 @@ def widens(framework: str, network: str) -> bool:
     )
 
 
+def updates_apart(framework: str, network: str) -> bool:
+    """Tell whether a framework's programs for a network update tensor after tensor, op by op."""
+    rows: list[Mapping[str, Any]] = _data()["updates_apart"]
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and not network.startswith(tuple(row["but"]))
+        for row in rows
+    )
+
+
 def model_of(model: str, variant: str, source: str) -> str | None:
     """Return the catalogue's name of a network, which may depend on where a table was read."""
     rows: list[Mapping[str, Any]] = _data()["by_source"]
@@ -134,7 +145,7 @@ def model_of(model: str, variant: str, source: str) -> str | None:
         begins = model.lower().startswith(tuple(row["begins"]))
         if begins and any(place in source for place in row["in_source"]):
             return str(row["model"])
-    return find_name("models", f"{model} {variant}", model)
+    return find_name("models", f"{model} {variant}", model, variant)
 
 
 def tokens_of(model: str) -> str:
@@ -259,7 +270,8 @@ def _words(name: str) -> str:
 
 
 def _without_vendor(name: str) -> str:
-    return re.sub(r"\b(nvidia|tesla|geforce|quadro|amd|google|cloud)\b", "", name.lower())
+    text = re.sub(r"\b(nvidia|tesla|geforce|quadro|amd|instinct|google|cloud)\b", "", name.lower())
+    return _SLICE.sub(r"\1", text)
 
 
 @cache
