@@ -86,6 +86,7 @@ def row_of(**fields: str) -> Row:
         ({"model": "Llama 9B"}, "width of the gated"),
         ({"n_layers": "0"}, "neither shape"),
         ({"kv_heads": "5"}, "must divide heads"),
+        ({"precision": "float8 rowwise"}, "scale a row"),
     ],
 )
 def test_an_odd_value_is_a_reason(fields: dict[str, str], reason: str) -> None:
