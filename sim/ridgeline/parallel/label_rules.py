@@ -41,12 +41,31 @@ def _shapes(op: Op, tensors: Tensors) -> tuple[list[tuple[int, ...]], list[tuple
     *("absolute", "mish", "step", "stop"),
 )
 def elementwise(op: Op, tensors: Tensors) -> Signature:
-    """All tensors have one shape."""
+    """All tensors have one shape, or the same rows, written as one dimension or several."""
     inputs, outputs = _shapes(op, tensors)
     if len({*inputs, *outputs}) > 1:
-        return whole(op, tensors)
+        return _alike_rows(op, tensors)
     labels = _dims(len(inputs[0]))
     return Signature((labels,) * len(inputs), (labels,) * len(outputs))
+
+
+def _alike_rows(op: Op, tensors: Tensors) -> Signature:
+    """Labels of tensors with the same rows of features, as [b s, f] and [b, s, f] have."""
+    inputs, outputs = _shapes(op, tensors)
+    shapes = [*inputs, *outputs]
+    if len({(math.prod(shape), shape[-1:]) for shape in shapes}) > 1 or min(map(len, shapes)) < 2:
+        return whole(op, tensors)
+    few = math.gcd(*(shape[0] for shape in shapes))
+    return Signature(
+        tuple((*flat_lead(len(shape) - 1), "f") for shape in inputs),
+        tuple((*flat_lead(len(shape) - 1), "f") for shape in outputs),
+        {"d0": few},
+    )
+
+
+def flat_lead(count: int) -> Labels:
+    """Labels of rows: where some tensors have them as one dimension, only samples can be told."""
+    return ("d0", *("" for _ in range(count - 1)))
 
 
 @rule(
@@ -97,13 +116,21 @@ def gemm(op: Op, tensors: Tensors) -> Signature:
             (("e", "t", "n"),) * len(ys),
             loops={"e": ("batch",), "t": ("m",), "n": ("n",), "k": ("k",)},
         )
+    few = len(x)  # dimensions of rows: those before the features of one
+    while few and math.prod(x[few - 1 :]) <= w[-1]:
+        few -= 1
     lead = _dims(len(ys[0]) - 1)
-    features: Labels = ("k",) if len(x) == len(ys[0]) else ("k", *("" for _ in x[len(ys[0]) :]))
-    units = {"k": x[len(lead)]} if len(features) > 1 else {}
+    rows, units = lead, {}
+    if x[:few] != ys[0][:-1]:  # the same rows, written as one dimension or several
+        lead, rows = flat_lead(len(ys[0]) - 1), flat_lead(few)
+        units["d0"] = math.gcd(x[0], ys[0][0])
+    features: Labels = ("k", *("" for _ in x[few + 1 :]))
+    if len(features) > 1:
+        units["k"] = x[few]
     if len(ys) > 1:
         units["n"] = _common_units([y[-1] for y in ys])
-    loops = {"n": ("n",), "k": ("k",), **dict.fromkeys(lead, ("m",))}
-    return Signature(((*lead, *features), ("n", "k")), ((*lead, "n"),) * len(ys), units, loops)
+    loops = {"n": ("n",), "k": ("k",), **dict.fromkeys(filter(None, lead), ("m",))}
+    return Signature(((*rows, *features), ("n", "k")), ((*lead, "n"),) * len(ys), units, loops)
 
 
 def _common_units(widths: list[int]) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ridgeline.engine.blocks import Block, port
 from ridgeline.engine.builder import ProgramBuilder
+from ridgeline.parallel.experts import LOADS
 from ridgeline.parallel.head_copies import NEIGHBOURS
 from ridgeline.parallel.held import block_entries
 from ridgeline.parallel.host import HOST, Host, Issuing
@@ -229,7 +230,7 @@ class Writer:
         return self._collective(
             block,
             team,
-            f"{op.kind} {attrs[PAIRS]}" if PAIRS in attrs else op.kind,
+            " ".join([op.kind, *(str(attrs[name]) for name in (PAIRS, LOADS) if name in attrs)]),
             str(attrs["dimension"]),
             int(attrs["size_bytes"]),
             int(attrs["repeat"]),
