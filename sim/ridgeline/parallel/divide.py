@@ -85,9 +85,8 @@ def divide(graph: Graph, division: Division) -> Divided:
     graph = shard(shared.graph, division.context, dimension="context").graph
     if division.ring:
         graph = with_rings(graph, division.context)
-    graph = with_experts(
-        graph, division.expert, division.imbalance
-    )  # of the rows of a device's own positions
+    # experts compute the rows of a device's own positions
+    graph = with_experts(graph, division.expert, division.imbalance)
     if division.layers:
         return _by_layers(graph, division)
     found = shard(
