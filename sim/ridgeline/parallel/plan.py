@@ -429,12 +429,19 @@ def _typed(name: str, value: Any) -> Any:
     """Turn the text of a command line into the type of a Plan field."""
     if not isinstance(value, str):
         return value
-    annotation = Plan.model_fields[name].annotation
+    annotation, metadata = Plan.model_fields[name].annotation, Plan.model_fields[name].metadata
     kinds = get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
     if type(None) in kinds and value.lower() == "none":
         return None
     if bool in kinds and value.lower() in {"true", "false"}:
         return value.lower() == "true"
+    if annotation is float and not any(isinstance(m, BeforeValidator) for m in metadata):
+        try:
+            return float(value)
+        except ValueError as error:
+            raise ConfigError(
+                f"expected a number, found {value!r}", field=f"plan.{name}"
+            ) from error
     if int in kinds:
         if name == "sequence" and value.lower() in _SWITCH:
             return _SWITCH[value.lower()]
