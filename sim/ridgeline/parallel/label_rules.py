@@ -78,11 +78,23 @@ def broadcast(op: Op, tensors: Tensors) -> Signature:
     labels = _dims(len(output))
 
     def of(shape: tuple[int, ...]) -> Labels:
+        if _turned(shape, output):
+            return (labels[0], *labels[2:], labels[1])
+        if _turned(output, shape):
+            return (labels[0], labels[-1], *labels[1:-1])
         last = labels[len(output) - len(shape) :]
         alike = zip(shape, output[len(output) - len(shape) :], last, strict=True)
         return tuple(label if mine == whole_ else "" for mine, whole_, label in alike)
 
     return Signature(tuple(map(of, inputs)), (labels,))
+
+
+def _turned(last: tuple[int, ...], first: tuple[int, ...]) -> bool:
+    """Whether one shape is that of images with channels last, the other of these with them first.
+
+    Traced networks have no op for turning them: what comes next reads them in its own order.
+    """
+    return len(last) > 3 and last != first and last == (*first[:1], *first[2:], *first[1:2])
 
 
 @rule("optimizer")
@@ -116,6 +128,14 @@ def gemm(op: Op, tensors: Tensors) -> Signature:
             (("e", "t", "n"),) * len(ys),
             loops={"e": ("batch",), "t": ("m",), "n": ("n",), "k": ("k",)},
         )
+    if _turned((*ys[0][:-1], w[-1]), x):
+        lead = _dims(len(ys[0]) - 1)
+        return Signature(
+            ((lead[0], "k", *lead[1:]), ("n", "k")),
+            ((*lead, "n"),) * len(ys),
+            {"n": _common_units([y[-1] for y in ys])} if len(ys) > 1 else {},
+            {"n": ("n",), "k": ("k",), **dict.fromkeys(lead, ("m",))},
+        )
     few = len(x)  # dimensions of rows: those before the features of one
     while few and math.prod(x[few - 1 :]) <= w[-1]:
         few -= 1
@@ -148,13 +168,25 @@ def bias(op: Op, tensors: Tensors) -> Signature:
 
 @rule("layer-norm", "rms-norm")
 def row_norm(op: Op, tensors: Tensors) -> Signature:
-    """Rows are independent of each other; the normalised axis stays whole."""
-    count = len(tensors[op.inputs[0]].shape)
+    """Rows are independent of each other; the normalised axis stays whole.
+
+    It is the last, or that of the channels where a traced network has turned images.
+    """
+    shape = tensors[op.inputs[0]].shape
+    count = len(shape)
     axis = int(dict(op.attrs).get("axis", -1)) % count
+    size = tensors[op.inputs[1]].elements if len(op.inputs) > 1 else shape[axis]
+    if count > 3 and shape[axis] != size == shape[1]:
+        axis = 1
     labels = tuple("" if i == axis else f"d{i}" for i in range(count))
     rows = tuple(label for label in labels if label)
     weights = (("",),) * (len(op.inputs) - 1)
-    return Signature((labels, *weights), (labels, *(rows,) * (len(op.outputs) - 1)))
+    flat = any(len(tensors[name].shape) == 1 for name in op.outputs[1:]) and len(rows) > 1
+    return Signature(
+        (labels, *weights),
+        (labels, *(("",) if flat else rows,) * (len(op.outputs) - 1)),
+        local=frozenset(rows) if flat else frozenset(),  # statistics of each row, and no sums
+    )
 
 
 @rule("softmax", "share", "top-k")
