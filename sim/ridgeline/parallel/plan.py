@@ -435,20 +435,13 @@ def _typed(name: str, value: Any) -> Any:
         return None
     if bool in kinds and value.lower() in {"true", "false"}:
         return value.lower() == "true"
-    if annotation is float and not any(isinstance(m, BeforeValidator) for m in metadata):
-        try:
-            return float(value)
-        except ValueError as error:
-            raise ConfigError(
-                f"expected a number, found {value!r}", field=f"plan.{name}"
-            ) from error
-    if int in kinds:
-        if name == "sequence" and value.lower() in _SWITCH:
-            return _SWITCH[value.lower()]
-        try:
-            return int(value)
-        except ValueError as error:
-            raise ConfigError(
-                f"expected a whole number, found {value!r}", field=f"plan.{name}"
-            ) from error
-    return value
+    plain = annotation is float and not any(isinstance(m, BeforeValidator) for m in metadata)
+    if not (plain or int in kinds):
+        return value
+    if name == "sequence" and value.lower() in _SWITCH:
+        return _SWITCH[value.lower()]
+    try:
+        return float(value) if plain else int(value)
+    except ValueError as error:
+        number = "number" if plain else "whole number"
+        raise ConfigError(f"expected a {number}, found {value!r}", field=f"plan.{name}") from error
