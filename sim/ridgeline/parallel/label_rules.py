@@ -34,7 +34,7 @@ def _shapes(op: Op, tensors: Tensors) -> tuple[list[tuple[int, ...]], list[tuple
 
 @rule(
     *("add", "cast", "relu", "sigmoid", "tanh", "gelu", "silu", "multiply", "swiglu", "geglu"),
-    *("dropout", "scale", "unscale", "quantise"),
+    *("dropout", "scale", "unscale", "quantise", "in-order"),
     *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "square", "power"),
     *("negate", "shift", "sine", "cosine", "tangent", "hyperbolic", "arc", "erf", "softplus"),
     *("softsign", "log-sigmoid", "elu", "leaky-relu", "clamp", "hard-sigmoid", "hard-swish"),

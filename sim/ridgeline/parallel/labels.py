@@ -32,7 +32,7 @@ are such rows, each of another of its inputs."""
 
 _GRADIENT = re.compile(r"(\.grad(\.\d+)?|\.unscaled)+$")
 _MOVED = re.compile(
-    r"(\.(all-gather|all-reduce|reduce-scatter|all-to-all|send-recv|slice|halo)(\.\d+)?)+$"
+    r"(\.(all-gather|all-reduce|reduce-scatter|all-to-all|send-recv|slice|halo|in-order)(\.\d+)?)+$"
 )
 _OF_NEIGHBOURS = re.compile(r"(\.halo(\.\d+)?)+$")
 _GRADIENT_OP = re.compile(r"\.(input|weight)-gradient(\.\d+)?$")

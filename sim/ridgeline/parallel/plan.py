@@ -131,6 +131,9 @@ class Plan(Strict):
     adding: Literal["kernels", "products"] = "kernels"
     """What adds gradients to those of earlier micro-batches: kernels of their own, or the products
     that make them (Megatron-Core's gradient accumulation fusion)."""
+    updates: Literal["together", "apart"] = "together"
+    """How weights are updated: by kernels for many tensors, which the host issues at once (apex,
+    PyTorch's foreach), or tensor after tensor and op by op (`parallel.updates`)."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
     contention: bool = False
@@ -144,6 +147,9 @@ class Plan(Strict):
     bucket_copies: bool = False
     """Whether gradients are copied into their buckets and back (PyTorch DDP without
     gradient_as_bucket_view, Horovod's fusion buffer); else they are made where they are reduced."""
+    gradient_passes: int = Field(default=0, ge=0, le=64)
+    """How often kernels of the framework read or write all gradients at the end of a step, besides
+    their reduction and the update: to set them to zero, divide, scale and check them."""
     cycle: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
     """How often a coordinator looks for gradients that all ranks have (Horovod's cycle time): the
     last of a step wait half as long, on average; 0: their reduction is issued behind them."""
@@ -155,6 +161,9 @@ class Plan(Strict):
     layout: Literal["channels-last", "channels-first"] = "channels-last"
     """How images lie in memory: as tensor cores want them, or so that each convolution there copies
     what it reads and writes (`parallel.layout`). Without tensor cores it does not matter."""
+    norms: Literal["shared", "by-channel"] = "shared"
+    """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
+    kernels for channels first do (`parallel.layout`)."""
     spread: float = Field(default=0.0, ge=0.0, le=0.5)
     """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
     slowest of all that it uses (`parallel.spread`). 0: all are alike."""
