@@ -87,7 +87,7 @@ def fetched(made: Graph, op: Op) -> dict[str, tuple[str, int]]:
     }
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(networks(), st.integers(2, 4), st.sampled_from([-2, -1]), st.integers(0, 2**32 - 1))
 def test_devices_copy_exactly_the_rows_that_they_need(
     graph: Graph, parts: int, axis: int, seed: int
