@@ -31,7 +31,10 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
 
 def _one(row: Row) -> Outcome | Skipped:
     wanted = configuration(row)
-    if not any(number(row, name) for name in _MEASURED):
+    given = [value for name in _MEASURED if (value := number(row, name)) is not None]
+    if any(value < 0 for value in given):
+        return skip(row, "a measured time or rate is negative")
+    if not any(given):
         return skip(row, "no measured time, tokens a second or FLOP/s")
     result = wanted.simulate()
     measured_s = _measured_s(row, wanted.devices, wanted.tokens, result.flops_per_step)

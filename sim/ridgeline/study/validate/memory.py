@@ -48,6 +48,8 @@ def _one(row: Row) -> Outcome | Skipped:
     what = "fits" if full else row.values.get("of") or "total"
     if measured is None:
         return skip(row, row.values.get("why") or "no measured memory")
+    if measured <= 0 and not full:
+        return skip(row, "the measured memory is not positive")
     wanted = _short(configuration(row), float(row.values.get("reserved") or 0.0))
     result = wanted.simulate()
     predicted = _predicted(result, what)
