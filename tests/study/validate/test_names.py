@@ -29,6 +29,11 @@ from ridgeline.study.validate.rows import Row
         ("devices", "80GB A100 PCIe", "a100-pcie-80gb"),
         ("models", "resnet_50 V1.5", "resnet50"),
         ("models", "Llama-3.1 70B", "llama3-70b"),
+        ("devices", "AMD Instinct MI300X", "mi300x"),
+        ("devices", "MI250X GCD (Frontier)", "mi250x-gcd"),
+        ("devices", "TPU v3-2048", "tpu-v3"),
+        ("devices", "tpu-v5p-128", "tpu-v5p"),
+        ("devices", "NVIDIA H200-SXM5-141GB", "h200-sxm"),
         ("precisions", "Mixed Precision", "fp16-mixed"),
         ("precisions", "bfloat16", "bf16-mixed"),
     ],
@@ -56,6 +61,27 @@ def test_other_names_are_not_guessed_and_the_nearest_is_said() -> None:
     assert find_name("devices", "A100-SXM4-60GB") is None
     assert unknown("devices", "A100-SXM4-60GB").endswith("did you mean 'A100-SXM4-80GB'?")
     assert "number format (not given)" in unknown("precisions", "")
+
+
+@pytest.mark.parametrize(
+    ("device", "devices", "nodes", "called", "machine"),
+    [
+        ("tpu-v2", 4, None, "", "tpu-v2-pod"),
+        ("tpu-v3", 1024, None, "v3-2048", "tpu-v3-pod"),
+        ("v100-sxm2-16gb", 16, 2, "2 x p3.16xlarge", "aws-p3-25g"),
+        ("v100-sxm2-32gb", 16, 2, "AWS p3dn.24xlarge", "aws-p3dn-efa"),
+        ("a100-sxm4-40gb", 16, 2, "p4d.24xlarge", "aws-p4d-efa"),
+        ("p100-sxm2", 16, 2, "DGX-1", "dgx1-p100-edr"),
+        ("p100-sxm2", 4, None, "consolidated", "gcp-n1-p100"),
+        ("p100-sxm2", 8, None, "consolidated", "gcp-n1-p100-32g"),
+        ("mi300x", 8, 1, "", "mi300x-8"),
+        ("mi250x-gcd", 1024, None, "Frontier", "frontier"),
+    ],
+)
+def test_machines_of_clouds_and_pods_are_found(
+    device: str, devices: int, nodes: int | None, called: str, machine: str
+) -> None:
+    assert machine_of(device, devices, nodes, called)[0] == machine
 
 
 def test_a_machine_is_known_by_what_its_table_calls_it() -> None:

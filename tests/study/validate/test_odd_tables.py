@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
-from ridgeline.study.validate import shipped, validate
+from ridgeline.study.validate import shipped, steps, validate
 
 ODD = ["", "N/A", "1,024", "256 GB", "-1", "0", "nan", "0.5", "images/sec", "1e30", "1e-320", "²"]
 CHEAP = ["gemm", "conv", "rnn", "collectives", "convergence", "pipeline"]
@@ -98,3 +98,35 @@ def test_tables_of_vtrain_are_read(tmp_path: Path) -> None:
     assert [o.line for o in made.outcomes] == [2]
     assert made.outcomes[0].measured == pytest.approx(234.9e9, rel=1e-3)
     assert [(s.line, s.unreadable) for s in made.skipped] == [(3, "time_ns")]
+
+
+def test_steps_that_accumulate_long_are_simulated_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shipped("single-device").open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    place = {name: header.index(name) for name in ("model", "n_accel", "grad_accum")}
+    long = next(
+        row
+        for row in rows
+        if row[place["model"]] == "ELECTRA"
+        and row[place["n_accel"]] == "1"
+        and float(row[place["grad_accum"]] or 0) > 8
+    )
+    path = tmp_path / "rows.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, long])
+    seen: list[int] = []
+    whole = steps.simulated
+
+    def simulated(wanted: steps.Configuration) -> object:
+        seen.append(wanted.micro_batches)
+        return whole(wanted)
+
+    monkeypatch.setattr(steps, "simulated", simulated)
+    made = validate("single-device", path).outcomes[0]
+    assert made.p05 is not None
+    assert made.p95 is not None
+    assert made.p05 < made.predicted < made.p95
+    assert seen
+    assert max(seen) <= 8

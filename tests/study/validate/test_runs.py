@@ -18,7 +18,7 @@ from ridgeline.study.validate import SUITES, Validation, shipped, validate, vali
 from ridgeline.study.validate.convergence import Point, critical_batch
 from ridgeline.study.validate.imagenet import _cable_gbit_s, _device
 from ridgeline.study.validate.rows import read_rows
-from ridgeline.study.validate.workloads import usual_precision, workload
+from ridgeline.study.validate.workloads import rounds, usual_precision, workload
 
 POWER = "id,kind,workload,accelerator,n_accel,batch,config,power_W,power_basis,source\n"
 CONVERGENCE = "id,kind,task,batch_size,target,metric,mean,unit,source\n"
@@ -79,6 +79,8 @@ def test_formats_where_a_table_does_not_say_them() -> None:
     assert usual_precision("v100-sxm2-16gb", mixed=False) == "fp32"
     assert usual_precision("v100-sxm2-16gb", mixed=True) == "fp16-mixed"
     assert usual_precision("h100-sxm5-80gb", mixed=True) == "bf16-mixed"
+    assert rounds("tpu-v2")
+    assert not any(map(rounds, ("v100-sxm2-16gb", "a100-sxm4-40gb", "k80", "xeon-phi-7250")))
 
 
 @settings(max_examples=50)

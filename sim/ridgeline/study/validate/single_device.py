@@ -29,7 +29,7 @@ def _step(row: Row) -> Outcome | Skipped | None:
         return skip(row, "no measured throughput")
     wanted = steps.configuration(row)
     predicted, rule_of_thumb = steps.predicted_throughput(row, wanted)
-    result = steps.simulated(wanted)
+    result = steps.simulated(steps.shortened(wanted))  # its range is that of the whole, in relation
     return Outcome(
         file=row.file,
         line=row.line,

@@ -164,7 +164,7 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
         If the step cannot be simulated, or the unit is not one that a simulation answers.
     """
     few = min(wanted.micro_batches, _FEW)
-    result = simulated(_with_micro_batches(wanted, few))
+    result = simulated(shortened(wanted))
     step_s = result.step_time_s
     if wanted.micro_batches > few:  # each further one takes as long as the last ones
         fewer = simulated(_with_micro_batches(wanted, few // 2))
@@ -182,6 +182,11 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
         raise RidgelineError(f"the unit {row.text('unit')} is not one of the simulation")
     predicted = scale * result.step_time_s * (wanted.micro_batches / few) / step_s
     return predicted, scale * _THIRD / result.mfu
+
+
+def shortened(wanted: Configuration) -> Configuration:
+    """Return the configuration with the micro-batches that are simulated: no more than a few."""
+    return _with_micro_batches(wanted, min(wanted.micro_batches, _FEW))
 
 
 def _with_micro_batches(wanted: Configuration, number: int) -> Configuration:
