@@ -19,7 +19,7 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.kernels.cost import OpCost, op_energy_j
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.experts import expert_weights, with_experts
-from ridgeline.parallel.lower import _flops_per_byte
+from ridgeline.parallel.lower import FEW, _flops_per_byte
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import Prices
@@ -41,6 +41,7 @@ from ridgeline.study.planner.group import (
     Ints,
 )
 from ridgeline.study.planner.held import KEPT, held_by_unit
+from ridgeline.study.planner.large import Large, Wire, large_by_unit
 from ridgeline.study.planner.links import is_once, links
 from ridgeline.study.planner.screen import totals_of_more
 from ridgeline.study.planner.space import divisors
@@ -108,7 +109,8 @@ class Groups:
         self._held: dict[tuple[int, Mode, int], Floats] = {}
         self._energies: dict[int, float] = {}  # by identity; `prices` keeps the prices alive
         self._times: dict[int, float] = {}  # likewise
-        self._byte_s: dict[tuple[str, int, int, float], float] = {}
+        self._byte_s: dict[tuple[str, int, int, float], tuple[float, float]] = {}
+        self._wires: dict[tuple[str, int, int, float, tuple[float, ...]], Wire] = {}
         self._flops_per_byte: dict[int, float] = {}
         self.few = few_layers(model, self.precision)
 
@@ -189,13 +191,37 @@ class Groups:
 
         Of all groups at once: what a node has not of a payload has to come in from others.
         """
-        node = self.wires.node[: data * tensor].reshape(data, tensor)
-        needed: dict[int, float] = {}
-        for members in node.T if data > 1 else ():
-            for number, n in zip(*np.unique(members, return_counts=True), strict=True):
-                needed[int(number)] = needed.get(int(number), 0.0) + 1 - n / data
-        inward = self._inward
-        return min((part / inward[number] for number, part in needed.items()), default=0.0)
+        least, inward = np.inf, self._inward
+        for start in self._starts(data * tensor) if data > 1 else ():
+            node = self.wires.node[start : start + data * tensor].reshape(data, tensor)
+            needed: dict[int, float] = {}
+            for members in node.T:
+                for number, n in zip(*np.unique(members, return_counts=True), strict=True):
+                    needed[int(number)] = needed.get(int(number), 0.0) + 1 - n / data
+            least = min(least, *(part / inward[number] for number, part in needed.items()))
+        return least if np.isfinite(least) else 0.0
+
+    def _starts(self, ranks: int) -> list[int]:
+        """Return the first rank of stages of so many ranks that lie unlike in their nodes."""
+        starts = np.arange(0, self.devices - ranks + 1, ranks)
+        _, unlike = np.unique(self.wires.place[starts], return_index=True)
+        return [int(starts[i]) for i in unlike]
+
+    def _together_s(
+        self, op: str, data: int, tensor: int, size_bytes: float
+    ) -> list[tuple[float, float]]:
+        """Return seconds of latency and of bandwidth of a collective of all groups at once.
+
+        Of each kind of stage that there is. Where these differ, any group may be simulated.
+        """
+        starts = self._starts(data * tensor)
+        found = []
+        for start in starts:
+            groups = (start + np.arange(data * tensor)).reshape(data, tensor).T
+            for first in range(tensor if len(starts) > 1 else 1):
+                turned = np.roll(groups, -first, axis=0)
+                found.append(self.wires.together_s(op, turned, size_bytes))
+        return found
 
     @cached_property
     def _inward(self) -> Floats:
@@ -206,23 +232,39 @@ class Groups:
         np.add.at(total, ends[1][comes], self.topology.bandwidth_bytes_per_s[comes])
         return np.where(total > 0, total, np.inf)
 
-    def byte_s(self, op: str, data: int, tensor: int, most_bytes: float) -> float:
-        """Return the least seconds a byte of a collective of `data` ranks, so many apart.
+    def wire(
+        self, op: str, data: int, tensor: int, most_bytes: float, sizes: tuple[float, ...]
+    ) -> Wire:
+        """Return what messages of `data` ranks, so many apart, take at least; see `Wire`.
 
         Of all groups at once, as the engine plays it, for at most so many bytes; of the algorithms
         that are the best for some size.
         """
-        if (op, data, tensor, most_bytes) not in self._byte_s:
-            groups = np.arange(data * tensor).reshape(data, tensor).T
-            sizes = [most_bytes / 4**k for k in range(_TRIED)]
+        known = (op, data, tensor, most_bytes, sizes)
+        if known not in self._wires:
+            byte_s, slope_s = self._byte_s_of(op, data, tensor, most_bytes)
+            longer = np.zeros(len(sizes))
+            if self.devices > FEW:  # else groups may not all be at it at the same time
+                times = [min(map(sum, self._together_s(op, data, tensor, s))) for s in sizes]
+                longer = np.maximum(np.array(times) - np.array(sizes) * slope_s, 0.0)
+            self._wires[known] = Wire(byte_s, slope_s, longer)
+        return self._wires[known]
+
+    def _byte_s_of(self, op: str, data: int, tensor: int, most: float) -> tuple[float, float]:
+        if (op, data, tensor, most) not in self._byte_s:
+            sizes = [most / 4**k for k in range(_TRIED)]
             for name in _BETWEEN_REPLICAS:  # together, as all of them take the same rings
-                times = [self.wires.together_s(name, groups, size) for size in sizes]
+                times = [
+                    (size, *seconds)
+                    for size in sizes
+                    for seconds in self._together_s(name, data, tensor, size)
+                ]
                 # an algorithm that is the best for less has no lower latency here than there
-                self._byte_s[name, data, tensor, most_bytes] = min(
-                    busy_s / size + latency_s / most_bytes
-                    for size, (latency_s, busy_s) in zip(sizes, times, strict=True)
+                self._byte_s[name, data, tensor, most] = (
+                    min(busy_s / size + latency_s / most for size, latency_s, busy_s in times),
+                    min(busy_s / size for size, _, busy_s in times),
                 )
-        return self._byte_s[op, data, tensor, most_bytes]
+        return self._byte_s[op, data, tensor, most]
 
     def _price(self, key: Key) -> Group | None:
         ops = self._ops_of(key)
@@ -238,6 +280,7 @@ class Groups:
             whole(around).swapaxes(0, 1),
             whole(ops.waited),
             _largest(told.graph),
+            _large(told, ops.home, key.expert),
         )
 
     def least(self, key: Key) -> Floats | None:
@@ -412,6 +455,14 @@ def _held(told: Told, home: Ints, expert: int) -> Floats:
     graph = told.graph
     experts = expert_weights(graph) if expert > 1 else frozenset[str]()
     return held_by_unit(graph, home, len(told.parts), weight_gradients(graph), experts)
+
+
+def _large(told: Told, home: Ints, expert: int) -> Large:
+    """Call `large_by_unit` with what ranks share as experts."""
+    experts = expert_weights(told.graph) if expert > 1 else frozenset[str]()
+    bucket = float(Plan.model_fields["bucket"].default)
+    found = large_by_unit(told.graph, home, len(told.parts), experts, bucket)
+    return found._replace(counts=told.whole(found.counts), again=told.whole(found.again))
 
 
 def _largest(graph: Graph) -> float:
