@@ -61,9 +61,10 @@ class Group:
     large
         What fills a bucket alone.
     around
-        [3, U, 3] forward, backward, backward without gradients of weights: seconds of the ops, of it
-        and units behind it, before the first one that waits for another unit, seconds of the ops of that unit after the
-        one that it waits for, and how many units away that is (0: it waits for none).
+        [3, U, 3] forward, backward, backward without gradients of weights: seconds of the ops, of
+        it and of units behind it, before its first one that waits for another unit; seconds of the
+        ops of that unit after the one that it waits for; how many units away that is (0: it waits
+        for none).
     """
 
     work: Floats

@@ -8,6 +8,7 @@ layers is priced by a few of them, where that gives the FLOPs and the bytes of t
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from functools import cached_property
 from typing import NamedTuple
 
@@ -220,7 +221,8 @@ class Groups:
             groups = (start + np.arange(data * tensor)).reshape(data, tensor).T
             for first in range(tensor if len(starts) > 1 else 1):
                 turned = np.roll(groups, -first, axis=0)
-                found.append(self.wires.together_s(op, turned, size_bytes))
+                with suppress(RidgelineError):  # others have no such algorithm: not played, either
+                    found.append(self.wires.together_s(op, turned, size_bytes))
         return found
 
     @cached_property
@@ -245,7 +247,10 @@ class Groups:
             byte_s, slope_s = self._byte_s_of(op, data, tensor, most_bytes)
             longer = np.zeros(len(sizes))
             if self.devices > FEW:  # else groups may not all be at it at the same time
-                times = [min(map(sum, self._together_s(op, data, tensor, s))) for s in sizes]
+                times = [
+                    min(map(sum, self._together_s(op, data, tensor, size)), default=0.0)
+                    for size in sizes
+                ]
                 longer = np.maximum(np.array(times) - np.array(sizes) * slope_s, 0.0)
             self._wires[known] = Wire(byte_s, slope_s, longer)
         return self._wires[known]
@@ -261,8 +266,8 @@ class Groups:
                 ]
                 # an algorithm that is the best for less has no lower latency here than there
                 self._byte_s[name, data, tensor, most] = (
-                    min(busy_s / size + latency_s / most for size, latency_s, busy_s in times),
-                    min(busy_s / size for size, _, busy_s in times),
+                    min((b / size + a / most for size, a, b in times), default=0.0),
+                    min((b / size for size, _, b in times), default=0.0),
                 )
         return self._byte_s[op, data, tensor, most]
 
