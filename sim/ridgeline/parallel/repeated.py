@@ -166,5 +166,5 @@ def _send(writer: Writer, block: TeamBlock, team: Team, texts: Sequence[str]) ->
                 kind, label, queued.stream, queued.group, queued.row, priority,
                 queued.multiplicity,
             )  # fmt: skip
-            talk = Talk(sent.op, sent.size_bytes * sent.repeat)
+            talk = Talk(sent.kind, sent.size_bytes * sent.repeat)
             writer.wires.talks[queued.row, texts[place]] = talk

@@ -15,7 +15,13 @@ import numpy as np
 from ridgeline.engine.blocks import NOTHING, lengths
 from ridgeline.engine.program import Ints
 from ridgeline.parallel.alike import slowest
-from ridgeline.parallel.buckets import Bucket, copied_bytes, gradient_buckets, held_bytes
+from ridgeline.parallel.buckets import (
+    Bucket,
+    copied_bytes,
+    gradient_buckets,
+    held_bytes,
+    passed_bytes,
+)
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.divide import Divided, roots
 from ridgeline.parallel.endless import is_endless, steady_orders, under_way
@@ -169,6 +175,7 @@ class Step:
             len(list(team.of_groups(self.writer.groups(team, along)))) for along in buckets
         )
         gradients = frozenset(weight_gradients(graph).values()) if persist else frozenset()
+        moved_bytes = copied_bytes(plan, buckets) + passed_bytes(plan, graph)
         once = [graph.ops[i].outputs for i in phases.get(BEGIN, ()) if sends(graph.ops[i])]
         pieces: dict[tuple[int, bool], Piece] = {}
         for phase, ops in phases.items():
@@ -186,8 +193,8 @@ class Step:
                     waits=n_waits if phase == END else 0,
                     accumulated=gradients if later else (),
                     fine=self.fine,
-                    together=phase in {BEGIN, END},
-                    moved_bytes=copied_bytes(plan, buckets) if phase == END else 0.0,
+                    together=phase == BEGIN or (phase == END and plan.updates == "together"),
+                    moved_bytes=moved_bytes if phase == END else 0.0,
                 )
         held = Counter(memory.initial)
         if self.endless:
@@ -216,6 +223,10 @@ class Step:
         if self.plan.expert > 1:
             found["beyond"] = expert_weights(graph) & rest
         root = roots(graph)
+        own_rows = self.sharded.own_rows
+        for along in sorted(set(own_rows.values())):
+            alike = {w for w in rest if own_rows.get(root.get(w, w)) == along}
+            found[along] = frozenset(alike)
         for level in sorted(set(self.sharded.apart.values())):
             alike = {w for w in rest if self.sharded.apart.get(root.get(w, w)) == level}
             found[f"data.{level}"] = frozenset(alike)

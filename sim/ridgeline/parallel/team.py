@@ -124,6 +124,11 @@ class Sent:
     neighbours: int = 0
     places: tuple[int, ...] = ()
 
+    @property
+    def kind(self) -> str:
+        """Name of the collective, without what it is made of."""
+        return self.op.partition(" ")[0]
+
 
 @dataclass
 class TeamBlock(Block):

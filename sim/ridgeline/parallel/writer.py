@@ -22,10 +22,12 @@ from ridgeline.parallel.offload import COPIES, Copying
 from ridgeline.parallel.prices import OpenRows
 from ridgeline.parallel.ring import HOP
 from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.parallel.spatial import PAIRS
 from ridgeline.parallel.sums import adds, casts, sum_bytes
 from ridgeline.parallel.team import COLLECTIVE, Piece, Sent, Team, TeamBlock, stream_of
+from ridgeline.parallel.updates import ISSUED
 from ridgeline.parallel.wires import Talk, Wires
-from ridgeline.workload.graph import Graph, Op
+from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 from ridgeline.workload.ops.shape import LAYOUT
 
@@ -102,7 +104,7 @@ class Writer:
         fine
             Take and give back memory op by op; else for the whole block its fullest moment.
         together
-            The host issues all of it at once, as frameworks do with updates.
+            The host issues all of it at once, as frameworks do with updates of many tensors.
         moved_bytes
             What is read and written by copies before the first op.
         """
@@ -140,7 +142,7 @@ class Writer:
                     chain = list(there)
                 continue
             issued = (
-                issuing.add(op.name, last=i == final)
+                issuing.add(op.name, last=i == final, count=_issued(op))
                 if issuing and op.kind != LAYOUT.name  # which the library launches
                 else [()] * size
             )
@@ -245,7 +247,7 @@ class Writer:
         """Add the collective that an op of a divided graph stands for."""
         attrs = dict(op.attrs)
         sent = Sent(
-            op.kind,
+            f"{op.kind} {attrs[PAIRS]}" if PAIRS in attrs else op.kind,
             str(attrs["dimension"]),
             float(attrs["size_bytes"]),
             int(attrs["repeat"]),
@@ -319,7 +321,7 @@ class Writer:
         places = [0] * len(team)
         written = []
         for mine, queued in self.queued(team, sent):
-            self.wires.talks[queued.row, label] = Talk(sent.op, sent.size_bytes * sent.repeat)
+            self.wires.talks[queued.row, label] = Talk(sent.kind, sent.size_bytes * sent.repeat)
             place = self.builder.add_to_block(
                 block,
                 COLLECTIVE,
@@ -353,3 +355,8 @@ class Writer:
     def groups(self, team: Team, dimension: str, neighbours: int = 0) -> Ranks:
         """Return the groups of a team's stage along a dimension of the plan, or parts of them."""
         return self.mesh.groups(team.stage, *self.mesh.along(dimension), neighbours=neighbours)
+
+
+def _issued(op: Op) -> float:
+    """Return how many ops of a network the host issues in the time of this one."""
+    return ISSUED * op.kernels if op.pass_ is Pass.UPDATE else 1.0

@@ -19,7 +19,10 @@ from ridgeline.workload.graph import Pass
 ENERGY_PARTS = ("compute", "registers", "sram", "dram", "network", "static")
 MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "workspace")
 EXPOSED = "exposed communication"
-_KINDS = (("tensor",), ("context",), ("expert",), ("data", "beyond"), ("pipeline",), ("host",))
+_KINDS = (
+    *(("tensor",), ("context",), ("spatial",), ("expert",)),
+    *(("data", "beyond"), ("pipeline",), ("host",)),
+)
 BUBBLE = "bubble"
 ISSUING = "host issue"
 CONTENTION = "collectives beside"
