@@ -8,8 +8,6 @@ layers is priced by a few of them, where that gives the FLOPs and the bytes of t
 from __future__ import annotations
 
 import math
-from contextlib import suppress
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +18,7 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.kernels.cost import OpCost, op_energy_j
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.experts import expert_weights, with_experts
-from ridgeline.parallel.lower import FEW, _flops_per_byte
+from ridgeline.parallel.lower import _flops_per_byte
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import Prices
@@ -30,6 +28,7 @@ from ridgeline.parallel.ring import HOP, with_rings
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
 from ridgeline.parallel.sums import casts, sum_bytes
 from ridgeline.parallel.wires import Wires
+from ridgeline.study.planner.between import Between
 from ridgeline.study.planner.few import Told, few_layers, n_units
 from ridgeline.study.planner.group import (
     ACCUMULATE,
@@ -42,7 +41,7 @@ from ridgeline.study.planner.group import (
     Ints,
 )
 from ridgeline.study.planner.held import KEPT, held_by_unit
-from ridgeline.study.planner.large import Large, Wire, large_by_unit
+from ridgeline.study.planner.large import Large, large_by_unit
 from ridgeline.study.planner.links import is_once, links
 from ridgeline.study.planner.screen import totals_of_more
 from ridgeline.study.planner.space import divisors
@@ -50,9 +49,6 @@ from ridgeline.study.planner.waiting import exchanges, waits
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 from ridgeline.workload.model import Model
-
-_BETWEEN_REPLICAS = ("all-reduce", "reduce-scatter", "all-gather")
-_TRIED = 3  # sizes, each a quarter of the one before, of which another algorithm may be the best
 
 
 class Key(NamedTuple):
@@ -102,6 +98,7 @@ class Groups:
         self.prices.add_to(builder)
         far = self.prices.accounts[cluster.device.far_memory]
         self.wires = Wires(builder, self.topology, far, merge=True)
+        self.between = Between(self.wires, self.topology, devices)
         self._groups: dict[Key, Group | None] = {}
         self._ops: dict[Key, Ops | None] = {}
         self._told: dict[Key, Told | None] = {}
@@ -110,8 +107,6 @@ class Groups:
         self._held: dict[tuple[int, Mode, int], Floats] = {}
         self._energies: dict[int, float] = {}  # by identity; `prices` keeps the prices alive
         self._times: dict[int, float] = {}  # likewise
-        self._byte_s: dict[tuple[str, int, int, float], tuple[float, float]] = {}
-        self._wires: dict[tuple[str, int, int, float, tuple[float, ...]], Wire] = {}
         self._flops_per_byte: dict[int, float] = {}
         self.few = few_layers(model, self.precision)
 
@@ -186,90 +181,6 @@ class Groups:
         some = attention_cores(self.few.smallest.training(1, self.precision))
         modes: list[Mode] = ["none", "selective", "full"] if some else ["none", "full"]
         return modes if self.few.fewer else [*modes, "sqrt"]
-
-    def crossing_byte_s(self, data: int, tensor: int) -> float:
-        """Return the least seconds a byte of any collective of `data` ranks, so many apart.
-
-        Of all groups at once: what a node has not of a payload has to come in from others.
-        """
-        least, inward = np.inf, self._inward
-        for start in self._starts(data * tensor) if data > 1 else ():
-            node = self.wires.node[start : start + data * tensor].reshape(data, tensor)
-            needed: dict[int, float] = {}
-            for members in node.T:
-                for number, n in zip(*np.unique(members, return_counts=True), strict=True):
-                    needed[int(number)] = needed.get(int(number), 0.0) + 1 - n / data
-            least = min(least, *(part / inward[number] for number, part in needed.items()))
-        return least if np.isfinite(least) else 0.0
-
-    def _starts(self, ranks: int) -> list[int]:
-        """Return the first rank of stages of so many ranks that lie unlike in their nodes."""
-        starts = np.arange(0, self.devices - ranks + 1, ranks)
-        _, unlike = np.unique(self.wires.place[starts], return_index=True)
-        return [int(starts[i]) for i in unlike]
-
-    def _together_s(
-        self, op: str, data: int, tensor: int, size_bytes: float
-    ) -> list[tuple[float, float]]:
-        """Return seconds of latency and of bandwidth of a collective of all groups at once.
-
-        Of each kind of stage that there is. Where these differ, any group may be simulated.
-        """
-        starts = self._starts(data * tensor)
-        found = []
-        for start in starts:
-            groups = (start + np.arange(data * tensor)).reshape(data, tensor).T
-            for first in range(tensor if len(starts) > 1 else 1):
-                turned = np.roll(groups, -first, axis=0)
-                with suppress(RidgelineError):  # others have no such algorithm: not played, either
-                    found.append(self.wires.together_s(op, turned, size_bytes))
-        return found
-
-    @cached_property
-    def _inward(self) -> Floats:
-        """[N] bytes a second that can come into every node."""
-        ends = [self.topology.node_of[end] for end in (self.topology.source, self.topology.target)]
-        comes = (ends[0] != ends[1]) & (ends[1] >= 0)
-        total = np.zeros(int(self.wires.node.max()) + 1)
-        np.add.at(total, ends[1][comes], self.topology.bandwidth_bytes_per_s[comes])
-        return np.where(total > 0, total, np.inf)
-
-    def wire(
-        self, op: str, data: int, tensor: int, most_bytes: float, sizes: tuple[float, ...]
-    ) -> Wire:
-        """Return what messages of `data` ranks, so many apart, take at least; see `Wire`.
-
-        Of all groups at once, as the engine plays it, for at most so many bytes; of the algorithms
-        that are the best for some size.
-        """
-        known = (op, data, tensor, most_bytes, sizes)
-        if known not in self._wires:
-            byte_s, slope_s = self._byte_s_of(op, data, tensor, most_bytes)
-            longer = np.zeros(len(sizes))
-            if self.devices > FEW:  # else groups may not all be at it at the same time
-                times = [
-                    min(map(sum, self._together_s(op, data, tensor, size)), default=0.0)
-                    for size in sizes
-                ]
-                longer = np.maximum(np.array(times) - np.array(sizes) * slope_s, 0.0)
-            self._wires[known] = Wire(byte_s, slope_s, longer)
-        return self._wires[known]
-
-    def _byte_s_of(self, op: str, data: int, tensor: int, most: float) -> tuple[float, float]:
-        if (op, data, tensor, most) not in self._byte_s:
-            sizes = [most / 4**k for k in range(_TRIED)]
-            for name in _BETWEEN_REPLICAS:  # together, as all of them take the same rings
-                times = [
-                    (size, *seconds)
-                    for size in sizes
-                    for seconds in self._together_s(name, data, tensor, size)
-                ]
-                # an algorithm that is the best for less has no lower latency here than there
-                self._byte_s[name, data, tensor, most] = (
-                    min((b / size + a / most for size, a, b in times), default=0.0),
-                    min((b / size for size, _, b in times), default=0.0),
-                )
-        return self._byte_s[op, data, tensor, most]
 
     def _price(self, key: Key) -> Group | None:
         ops = self._ops_of(key)

@@ -90,7 +90,7 @@ def screen(  # type: ignore[no-untyped-def]
     spread
         [P] sum over stages of one over the micro-batches in flight (`in_flight`).
     byte_s
-        [P] least seconds a byte of a collective between replicas (`Groups.crossing_byte_s`).
+        [P] least seconds a byte of a collective between replicas (`Between.crossing_byte_s`).
     """
     for i in range(len(group)):
         t = known[group[i]]

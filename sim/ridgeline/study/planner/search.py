@@ -124,7 +124,7 @@ class Searcher:
         """[P] what a byte between all replicas of a plan takes at least."""
         rows = np.stack((self.space.replicas, self.space.tensor), axis=1)
         unique, of = np.unique(rows, axis=0, return_inverse=True)
-        each = [self.groups.crossing_byte_s(*row) for row in unique.tolist()]
+        each = [self.groups.between.crossing_byte_s(*row) for row in unique.tolist()]
         return np.array(each)[of.ravel()]
 
     def screened(self, at: Ints, which: Ints, known: Floats) -> Floats:
@@ -173,7 +173,7 @@ class Searcher:
         def wire_of(op: str, along: str) -> Wire:
             apart = tensor if along == "data" else tensor * shares.expert
             ranks = shares.data * tensor // apart
-            return self.groups.wire(op, ranks, apart, most, group.large.sizes)
+            return self.groups.between.wire(op, ranks, apart, most, group.large.sizes)
 
         return self.cuts[cut].bound(int(s.micro_batches[i]), shares, wire_of if wired else None)
 
