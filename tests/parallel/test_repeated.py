@@ -115,3 +115,30 @@ def test_most_layers_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
                 precision="fp16-mixed")  # fmt: skip
     lowered(plan, "gpt2", 0, copied=True)
     assert set(written) == {0, 4, 10, 11}
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zero-bubble"])
+def test_gradients_are_summed_when_all_micro_batches_are_done(schedule: Any) -> None:
+    """In GPipe the first micro-batch is the last to go back."""
+    from ridgeline.engine.executor import run
+
+    plan = Plan(global_batch=16, data=2, pipeline=2, schedule=schedule, bucket="10 GB",
+                precision="fp16-mixed")  # fmt: skip
+    timeline = run(lowered(plan, "gpt2", 0, copied=True).program)
+    program = timeline.program
+    for stage in range(2):
+        queues = {
+            name.split("/")[1]: number
+            for number, name in enumerate(program.stream_names)
+            if program.stream_rank[number] == stage
+        }
+        kinds = [program.kind_names[k] for k in program.kind]
+        gradient = [
+            t
+            for t in np.flatnonzero(program.stream == queues["compute"])
+            if kinds[t] in {"input-gradient", "weight-gradient"}
+        ]
+        sums = np.flatnonzero(program.stream == queues["network"])
+        assert len(sums)
+        later = (timeline.end_s[gradient] > timeline.start_s[sums].min()).sum()
+        assert later < len(gradient) / plan.micro_batches / 2  # what needs no sum yet

@@ -19,7 +19,8 @@ from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.mesh import Mesh
-from ridgeline.parallel.plan import Plan, make_plan
+from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plan_text import make_plan
 from ridgeline.parallel.replicas import counts_of, in_flight, replica_orders
 from ridgeline.parallel.stages import balance_given, balance_replicated
 from ridgeline.report.result import Result

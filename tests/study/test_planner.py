@@ -21,6 +21,7 @@ from ridgeline.study.planner.group import BACKWARD, FORWARD
 from ridgeline.study.planner.groups import Key
 from ridgeline.study.planner.screen import totals
 from ridgeline.study.planner.search import Searcher, searcher
+from ridgeline.study.planner.space import RECOMPUTE_NAMES
 from ridgeline.workload.model import Model, load_model
 
 CASES = (
@@ -29,6 +30,7 @@ CASES = (
     ("mlp", "dgx1-v100", 4, 64),
     ("t5-small", "superpod-h100", 16, 32),
 )
+FAR = (("gpt2", "selene-a100", 96, 192), ("resnet18", "dgx1-v100-edr", 120, 240))
 LAYER = """
 family: decoder
 title: Mixture
@@ -62,6 +64,11 @@ def prepared(case: int) -> Searcher:
 
 
 @functools.cache
+def far(case: int) -> Searcher:
+    return searcher(*FAR[case])
+
+
+@functools.cache
 def mixture(name: str) -> Model:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.yaml"
@@ -91,6 +98,42 @@ def mixed(case: int) -> Searcher:
 @given(st.integers(0, len(CASES) - 1), st.data())
 def test_no_bound_is_above_the_engine(case: int, data: st.DataObject) -> None:
     check_bounds(prepared(case), data)
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.integers(0, len(FAR) - 1), st.data())
+def test_no_bound_of_many_devices_is_above_the_engine(case: int, data: st.DataObject) -> None:
+    """One rank is simulated for all, and large messages count alone; some stages lie unlike."""
+    one = far(case)
+    some = np.flatnonzero(one.space.micro_batches * one.space.pipeline <= 32).tolist()
+    check_bounds(one, data, some)
+
+
+def test_what_is_done_again_early_is_not_waited_with() -> None:
+    """A stretch of several units is done again before the first of them waits for a gradient."""
+    one = searcher("vgg16", "selene-a100", 80, 160)
+    s = one.space
+    (i,) = np.flatnonzero(
+        (s.data == 5) & (s.tensor == 4) & (s.sequence == 0) & (s.micro_batch == 32)
+        & (s.sharding == 0) & (s.schedule == 0) & (s.recompute == RECOMPUTE_NAMES.index("sqrt"))
+    )  # fmt: skip
+    group = one.groups.group(one.key(int(i)))
+    assert group is not None
+    replay = one.replay(s.plan(int(i)))
+    assert one.sharpened(group, int(i)).time_s <= replay.step_time_s
+
+
+def test_large_messages_count_alone() -> None:
+    """Seconds of a message that holds one large tensor, and of all bytes without their latency."""
+    one = far(0)
+    wires = one.groups.between.wire("reduce-scatter", 48, 2, 1e9, (1e8, 4e8))
+    assert (wires.longer_s > 0).all()
+    for k, size in enumerate((1e8, 4e8)):
+        alone = min(map(sum, one.groups.between._together_s("reduce-scatter", 48, 2, size)))
+        assert 0.5 * alone < wires.slope_s * size + wires.longer_s[k] <= alone * (1 + 1e-12)
+        assert wires.byte_s * size <= alone
+    several = wires.seconds(np.array([1.3e9]), np.array([[5.0, 2.0]]))
+    assert several[0] > 1.3e9 * wires.byte_s
 
 
 @settings(max_examples=10, deadline=None)

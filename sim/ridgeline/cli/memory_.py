@@ -69,7 +69,7 @@ def memory_(
     from ridgeline.kernels.convolution_algorithms import Library
     from ridgeline.parallel.memory import memory
     from ridgeline.parallel.offload import Policy
-    from ridgeline.parallel.plan import make_plan, plan_fields
+    from ridgeline.parallel.plan_text import make_plan, plan_fields
     from ridgeline.parallel.recompute import Mode
     from ridgeline.units import parse
 

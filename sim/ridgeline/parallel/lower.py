@@ -45,8 +45,9 @@ from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
 from ridgeline.parallel.writer import Writer
 from ridgeline.workload.graph import Graph, Op, Same
 
-_FEW = 64  # devices of which all are simulated where they are not wired alike,
-_SHORT = 400_000  # if their tasks are no more than so many
+FEW = 64
+"""Devices of which all are simulated where they are not wired alike, if tasks are few."""
+_SHORT = 400_000  # tasks that are few
 
 __all__ = ["COLLECTIVE", "Lowered", "lower"]
 
@@ -134,7 +135,7 @@ def lower(
         plan.imbalance,
     )
     n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
-    if fold and plan.devices <= _FEW and n_tasks <= _SHORT and not are_alike(wires, mesh):
+    if fold and plan.devices <= FEW and n_tasks <= _SHORT and not are_alike(wires, mesh):
         fold, wires = False, Wires(builder, topology, far, merge=False)
     copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
     sharded, local = _local(Same(graph), division, plan.recompute, copied)

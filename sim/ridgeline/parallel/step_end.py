@@ -131,11 +131,11 @@ class Ends:
         return self.plan.micro_batches // team.replicas if endless and self.plan.replicas else 1
 
     def _ready(self, copies: Copies, chunk: int, r: int, bucket: Bucket) -> int:
-        """Return the task that completes a bucket, of the last micro-batch."""
+        """Return the task that completes a bucket, of the micro-batch whose turn is last."""
         if not self.plan.overlap:
             return copies.last(r, (BACKWARD, WEIGHTS), chunk)
         made = copies.task(bucket.tensors[-1], chunk, r)  # the last to be made
-        return int(made[copies.team.share(self.plan.micro_batches)][-1])
+        return int(made[copies.team.share(self.plan.micro_batches)].max())
 
     def _tie(
         self,

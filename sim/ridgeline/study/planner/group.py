@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.parallel.stages import balance
+from ridgeline.study.planner.large import Large
 from ridgeline.study.planner.links import LEAD, LINK, TRAIL
 
 Floats = npt.NDArray[np.float64]
@@ -57,10 +58,13 @@ class Group:
         [U, 2] what of the first two columns of `work` is no op, but waiting for exchanges.
     largest
         Bytes of the largest gradient, or weight that is computed with.
+    large
+        What fills a bucket alone.
     around
-        [3, U, 3] forward, backward, backward without gradients of weights: seconds of the ops
-        before the first one that waits for another unit, seconds of the ops of that unit after the
-        one that it waits for, and how many units away that is (0: it waits for none).
+        [3, U, 3] forward, backward, backward without gradients of weights: seconds of the ops, of
+        it and of units behind it, before its first one that waits for another unit; seconds of the
+        ops of that unit after the one that it waits for; how many units away that is (0: it waits
+        for none).
     """
 
     work: Floats
@@ -69,6 +73,7 @@ class Group:
     around: Floats
     waited: Floats
     largest: float
+    large: Large
     _cuts: dict[int, Ints] = field(default_factory=dict)
 
     def cut(self, stages: int) -> Ints:

@@ -8,7 +8,6 @@ layers is priced by a few of them, where that gives the FLOPs and the bytes of t
 from __future__ import annotations
 
 import math
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +28,7 @@ from ridgeline.parallel.ring import HOP, with_rings
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
 from ridgeline.parallel.sums import casts, sum_bytes
 from ridgeline.parallel.wires import Wires
+from ridgeline.study.planner.between import Between
 from ridgeline.study.planner.few import Told, few_layers, n_units
 from ridgeline.study.planner.group import (
     ACCUMULATE,
@@ -41,6 +41,7 @@ from ridgeline.study.planner.group import (
     Ints,
 )
 from ridgeline.study.planner.held import KEPT, held_by_unit
+from ridgeline.study.planner.large import Large, large_by_unit
 from ridgeline.study.planner.links import is_once, links
 from ridgeline.study.planner.screen import totals_of_more
 from ridgeline.study.planner.space import divisors
@@ -48,9 +49,6 @@ from ridgeline.study.planner.waiting import exchanges, waits
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 from ridgeline.workload.model import Model
-
-_BETWEEN_REPLICAS = ("all-reduce", "reduce-scatter", "all-gather")
-_TRIED = 3  # sizes, each a quarter of the one before, of which another algorithm may be the best
 
 
 class Key(NamedTuple):
@@ -100,6 +98,7 @@ class Groups:
         self.prices.add_to(builder)
         far = self.prices.accounts[cluster.device.far_memory]
         self.wires = Wires(builder, self.topology, far, merge=True)
+        self.between = Between(self.wires, self.topology, devices)
         self._groups: dict[Key, Group | None] = {}
         self._ops: dict[Key, Ops | None] = {}
         self._told: dict[Key, Told | None] = {}
@@ -108,7 +107,6 @@ class Groups:
         self._held: dict[tuple[int, Mode, int], Floats] = {}
         self._energies: dict[int, float] = {}  # by identity; `prices` keeps the prices alive
         self._times: dict[int, float] = {}  # likewise
-        self._byte_s: dict[tuple[str, int, int, float], float] = {}
         self._flops_per_byte: dict[int, float] = {}
         self.few = few_layers(model, self.precision)
 
@@ -184,46 +182,6 @@ class Groups:
         modes: list[Mode] = ["none", "selective", "full"] if some else ["none", "full"]
         return modes if self.few.fewer else [*modes, "sqrt"]
 
-    def crossing_byte_s(self, data: int, tensor: int) -> float:
-        """Return the least seconds a byte of any collective of `data` ranks, so many apart.
-
-        Of all groups at once: what a node has not of a payload has to come in from others.
-        """
-        node = self.wires.node[: data * tensor].reshape(data, tensor)
-        needed: dict[int, float] = {}
-        for members in node.T if data > 1 else ():
-            for number, n in zip(*np.unique(members, return_counts=True), strict=True):
-                needed[int(number)] = needed.get(int(number), 0.0) + 1 - n / data
-        inward = self._inward
-        return min((part / inward[number] for number, part in needed.items()), default=0.0)
-
-    @cached_property
-    def _inward(self) -> Floats:
-        """[N] bytes a second that can come into every node."""
-        ends = [self.topology.node_of[end] for end in (self.topology.source, self.topology.target)]
-        comes = (ends[0] != ends[1]) & (ends[1] >= 0)
-        total = np.zeros(int(self.wires.node.max()) + 1)
-        np.add.at(total, ends[1][comes], self.topology.bandwidth_bytes_per_s[comes])
-        return np.where(total > 0, total, np.inf)
-
-    def byte_s(self, op: str, data: int, tensor: int, most_bytes: float) -> float:
-        """Return the least seconds a byte of a collective of `data` ranks, so many apart.
-
-        Of all groups at once, as the engine plays it, for at most so many bytes; of the algorithms
-        that are the best for some size.
-        """
-        if (op, data, tensor, most_bytes) not in self._byte_s:
-            groups = np.arange(data * tensor).reshape(data, tensor).T
-            sizes = [most_bytes / 4**k for k in range(_TRIED)]
-            for name in _BETWEEN_REPLICAS:  # together, as all of them take the same rings
-                times = [self.wires.together_s(name, groups, size) for size in sizes]
-                # an algorithm that is the best for less has no lower latency here than there
-                self._byte_s[name, data, tensor, most_bytes] = min(
-                    busy_s / size + latency_s / most_bytes
-                    for size, (latency_s, busy_s) in zip(sizes, times, strict=True)
-                )
-        return self._byte_s[op, data, tensor, most_bytes]
-
     def _price(self, key: Key) -> Group | None:
         ops = self._ops_of(key)
         if ops is None:
@@ -238,6 +196,7 @@ class Groups:
             whole(around).swapaxes(0, 1),
             whole(ops.waited),
             _largest(told.graph),
+            _large(told, ops.home, key.expert),
         )
 
     def least(self, key: Key) -> Floats | None:
@@ -412,6 +371,14 @@ def _held(told: Told, home: Ints, expert: int) -> Floats:
     graph = told.graph
     experts = expert_weights(graph) if expert > 1 else frozenset[str]()
     return held_by_unit(graph, home, len(told.parts), weight_gradients(graph), experts)
+
+
+def _large(told: Told, home: Ints, expert: int) -> Large:
+    """Call `large_by_unit` with what ranks share as experts."""
+    experts = expert_weights(told.graph) if expert > 1 else frozenset[str]()
+    bucket = float(Plan.model_fields["bucket"].default)
+    found = large_by_unit(told.graph, home, len(told.parts), experts, bucket)
+    return found._replace(counts=told.whole(found.counts), again=told.whole(found.again))
 
 
 def _largest(graph: Graph) -> float:

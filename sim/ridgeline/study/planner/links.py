@@ -30,6 +30,7 @@ def links(graph: Graph, home: Ints, time_s: Floats) -> Floats:
     around = np.zeros((DIRECTIONS, n, 3))
     for direction in range(DIRECTIONS):
         ops = [i for i, op in enumerate(graph.ops) if _goes(op, graph, direction)]
+        every = np.array(ops, np.int64)
         place = {i: at for at, i in enumerate(ops)}
         maker = {name: i for i in ops for name in graph.ops[i].outputs}
         of_unit: dict[int, list[int]] = {}
@@ -43,8 +44,11 @@ def links(graph: Graph, home: Ints, time_s: Floats) -> Floats:
                     continue
                 nearest = min(of, key=lambda m: (abs(int(home[m]) - u), -place[m]))
                 v = int(home[nearest])
+                # Beside its own: ops of units behind it that come first, as stretches of several
+                # units do that are done again.
+                behind = home[every] >= u if direction == 0 else home[every] <= u
                 around[direction, u] = (
-                    sum(time_s[k] for k in mine if k < i),
+                    time_s[every[behind & (every < i)]].sum(),
                     sum(time_s[k] for k in of_unit[v] if k > nearest),
                     abs(v - u),
                 )

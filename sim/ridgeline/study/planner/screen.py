@@ -90,7 +90,7 @@ def screen(  # type: ignore[no-untyped-def]
     spread
         [P] sum over stages of one over the micro-batches in flight (`in_flight`).
     byte_s
-        [P] least seconds a byte of a collective between replicas (`Groups.crossing_byte_s`).
+        [P] least seconds a byte of a collective between replicas (`Between.crossing_byte_s`).
     """
     for i in range(len(group)):
         t = known[group[i]]
@@ -104,7 +104,7 @@ def screen(  # type: ignore[no-untyped-def]
         if s >= 1:  # what is gathered and what is sent of all but experts, one after the other
             gathered, sent = t[9] - t[13], t[10] - t[14]
             often = m if s >= 2 else 1.0
-            more = (2.0 * m if s == 3 else 1.0) * gathered + often * sent
+            more = (m if s == 3 else 1.0) * gathered + often * sent
             time_s = max(time_s, more * byte_s[i] / k)
         out[i, 0] = time_s
         out[i, 1] = t[4] * m

@@ -19,6 +19,7 @@ from ridgeline.report.account import energy_account, memory_account
 from ridgeline.study.planner.found import Found, Objective, Replay
 from ridgeline.study.planner.group import Floats, Group, Ints
 from ridgeline.study.planner.groups import Groups, Key
+from ridgeline.study.planner.large import Wire
 from ridgeline.study.planner.needs import needs_of
 from ridgeline.study.planner.queue import Queue
 from ridgeline.study.planner.screen import (
@@ -123,7 +124,7 @@ class Searcher:
         """[P] what a byte between all replicas of a plan takes at least."""
         rows = np.stack((self.space.replicas, self.space.tensor), axis=1)
         unique, of = np.unique(rows, axis=0, return_inverse=True)
-        each = [self.groups.crossing_byte_s(*row) for row in unique.tolist()]
+        each = [self.groups.between.crossing_byte_s(*row) for row in unique.tolist()]
         return np.array(each)[of.ravel()]
 
     def screened(self, at: Ints, which: Ints, known: Floats) -> Floats:
@@ -169,11 +170,12 @@ class Searcher:
             self.cuts[cut] = staged(group, SCHEDULE_NAMES[cut[1]], *cut[2:])
         most = group.largest + Plan.model_fields["bucket"].default
 
-        def byte_s(op: str, along: str) -> float:
+        def wire_of(op: str, along: str) -> Wire:
             apart = tensor if along == "data" else tensor * shares.expert
-            return self.groups.byte_s(op, shares.data * tensor // apart, apart, most)
+            ranks = shares.data * tensor // apart
+            return self.groups.between.wire(op, ranks, apart, most, group.large.sizes)
 
-        return self.cuts[cut].bound(int(s.micro_batches[i]), shares, byte_s if wired else None)
+        return self.cuts[cut].bound(int(s.micro_batches[i]), shares, wire_of if wired else None)
 
 
 def price_of(cluster: Cluster) -> float:

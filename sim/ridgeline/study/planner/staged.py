@@ -35,13 +35,14 @@ from ridgeline.study.planner.held import (
     SCATTERED,
     STATE,
 )
+from ridgeline.study.planner.large import READ, SENT, Wire
 from ridgeline.study.planner.screen import ROUNDING, Bound
 
 Ints = npt.NDArray[np.int64]
 
 
-ByteTime = Callable[[str, str], float]
-"""Least seconds a byte of a collective, by its name and along which dimension it goes: between all
+WireOf = Callable[[str, str], Wire]
+"""What a collective takes at least, by its name and along which dimension it goes: between all
 data-parallel ranks ("data"), or between those that have the same experts ("beyond")."""
 
 
@@ -71,6 +72,8 @@ class Staged:
     ----------
     work, held
         As `Group`, but by stage: [stages, 5]; [chunks, stages, 13].
+    large, again
+        As `Large`, but by stage: [stages, 4, sizes]; [stages, 2].
     begin
         [stages] when a stage can begin, if it then never waits for the one before.
     rest
@@ -85,12 +88,14 @@ class Staged:
     chunks: int
     work: Floats
     held: Floats
+    large: Floats
+    again: Floats
     begin: Floats
     rest: tuple[tuple[int, float], ...]
     beside: Floats
 
-    def bound(self, micro_batches: int, shares: Shares, byte_s: ByteTime | None) -> Bound:
-        """Return the bounds of one plan; without `byte_s`, nothing waits for replicas."""
+    def bound(self, micro_batches: int, shares: Shares, wire_of: WireOf | None) -> Bound:
+        """Return the bounds of one plan; without `wire_of`, nothing waits for replicas."""
         m, work = micro_batches, self.work
         passes = work[:, FORWARD] + work[:, BACKWARD]
         added = work[:, ACCUMULATE] * (m - 1 if shares.sharding < 2 else 0)
@@ -99,8 +104,8 @@ class Staged:
         hurried = m * passes if self.splits else busy
         for stage, rest_s in self.rest:
             least = max(least, float(self.begin[stage] + hurried[stage]) + rest_s)
-        if shares.data > 1 and byte_s is not None:
-            least = max(least, self._with_wire(busy, m, shares, byte_s))
+        if shares.data > 1 and wire_of is not None:
+            least = max(least, self._with_wire(busy, m, shares, wire_of))
         energy = float(work[:, ENERGY].sum()) * m
         memory = self._memory(m, shares)
         return Bound(least * (1 - ROUNDING), energy * (1 - ROUNDING), memory)
@@ -110,7 +115,7 @@ class Staged:
         """Whether gradients of weights wait."""
         return SCHEDULES[self.name].splits_backward and self.stages > 1
 
-    def _with_wire(self, busy: Floats, m: int, shares: Shares, byte_s: ByteTime) -> float:
+    def _with_wire(self, busy: Floats, m: int, shares: Shares, wire_of: WireOf) -> float:
         """Return the least time of gradients and weights on the network, beside what can hide them.
 
         What is sent at the end can only hide behind the backward pass of the last micro-batch, what
@@ -120,10 +125,11 @@ class Staged:
         held, work = self.held.sum(axis=0), self.work
         sharding = shares.sharding
 
-        def wire_s(op: str, column: int, of_experts: int) -> Floats:
-            every: Floats = (held[:, column] - held[:, of_experts]) * byte_s(op, "data")
+        def wire_s(op: str, size: Floats, experts: Floats, kind: int) -> Floats:
+            """Of all bytes, those of experts, and what of them is large: `kind`, and the next."""
+            every = wire_of(op, "data").seconds(size - experts, self.large[:, kind])
             if 1 < shares.expert < shares.data:
-                every = every + held[:, of_experts] * byte_s(op, "beyond")
+                every = every + wire_of(op, "beyond").seconds(experts, self.large[:, kind + 1])
             return every
 
         chunked = self.chunks > 1
@@ -131,10 +137,10 @@ class Staged:
         last = work[:, BACKWARD] + work[:, WEIGHT_GRADIENT] + work[:, ACCUMULATE]
         later = m * work[:, WEIGHT_GRADIENT]  # may all be at the end
         inner = np.maximum(busy - last * (m if chunked else 1) - later, 0.0)
-        sums = GRADIENT, EXPERT_GRADIENT
+        sums = held[:, GRADIENT], held[:, EXPERT_GRADIENT], SENT
         if sharding == 0:
             return float((self.begin + inner + wire_s("all-reduce", *sums)).max())
-        gathered = wire_s("all-gather", COMPUTED, EXPERT_COMPUTED)
+        gathered = wire_s("all-gather", held[:, COMPUTED], held[:, EXPERT_COMPUTED], READ)
         sent = wire_s("reduce-scatter", *sums)
         if sharding == 1:
             hidden = work[:, FORWARD] * (m if chunked else 1)
@@ -142,7 +148,11 @@ class Staged:
             return float(np.maximum(beside, self.begin + inner + sent).max())
         if sharding == 2:
             return float((gathered + m * sent).max())
-        return float((m * (2 * gathered + sent)).max())
+        bytes_, nothing = self.again, np.zeros_like(self.large[:, READ])
+        again = wire_of("all-gather", "data").seconds(bytes_[:, 0], nothing)
+        if 1 < shares.expert < shares.data:
+            again = again + wire_of("all-gather", "beyond").seconds(bytes_[:, 1], nothing)
+        return float((m * (gathered + again + sent)).max())
 
     def _memory(self, m: int, shares: Shares) -> float:
         """Return the least bytes of the fullest rank."""
@@ -180,10 +190,19 @@ def staged(group: Group, name: str, stages: int, chunks: int) -> Staged:
         chunks=chunks,
         work=work.reshape(chunks, stages, -1).sum(axis=0),
         held=held.reshape(chunks, stages, -1),
+        large=_of_stages(group.large.counts, group, stages, chunks),
+        again=_of_stages(group.large.again, group, stages, chunks),
         begin=_begin(group, stages, n),
         rest=tuple(_rest(group, stages, n, 2 if splits else 1)),
         beside=np.zeros((3, stages)) if splits else _beside(group, stages, n),
     )
+
+
+def _of_stages(by_unit: Floats, group: Group, stages: int, chunks: int) -> Floats:
+    """Return sums over the units of each stage."""
+    parts = np.add.reduceat(by_unit, group.cut(stages * chunks)[:-1])
+    found: Floats = parts.reshape(chunks, stages, *by_unit.shape[1:]).sum(axis=0)
+    return found
 
 
 def _begin(group: Group, stages: int, n: int) -> Floats:
