@@ -130,7 +130,8 @@ def lower(
         plan.context_mode == "ring",
     )
     n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
-    if fold and plan.devices <= _FEW and n_tasks <= _SHORT and not are_alike(wires, mesh):
+    few = plan.devices <= _FEW and n_tasks <= _SHORT
+    if fold and few and not are_alike(wires, mesh, wraps=plan.chunks > 1):
         fold, wires = False, Wires(builder, topology, far, merge=False)
     copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
     sharded, local = _local(Same(graph), division, plan.recompute, copied)
