@@ -156,10 +156,17 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     file.write_bytes(b"name: caf\xe9\n")
-    with pytest.raises(ConfigError, match=r"not UTF-8 text \(byte 9\)"):
+    with pytest.raises(ConfigError, match=r"1:10: not UTF-8 text \(byte 9\)"):
         read_yaml(file)
-    file.write_bytes(b"name: \x00\n")
-    with pytest.raises(ConfigError, match="not YAML"):
+    file.write_bytes("kind: é\nname: '\x00'\n".encode())
+    with pytest.raises(ConfigError, match="2:8: not YAML"):
+        read_yaml(file)
+
+
+def test_indentation_that_nests_too_deep_is_said_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text("".join(" " * i + "a:\n" for i in range(1500)))
+    with pytest.raises(ConfigError, match=r"46:41: nested deeper than 40 levels"):
         read_yaml(file)
 
 

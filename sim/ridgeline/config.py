@@ -88,15 +88,17 @@ class _Reader:
         mark = node.start_mark
         return ConfigError(message, file=self.file, line=mark.line + 1, column=mark.column + 1)
 
-    def weigh(self, node: Node, weights: dict[int, int]) -> int:
+    def weigh(self, node: Node, weights: dict[int, int], depth: int = 0) -> int:
         """Count the values of a node, aliases where they stand, without making any of them."""
+        if depth > MAX_DEPTH:
+            raise self.fail(node, f"nested deeper than {MAX_DEPTH} levels")
         if (known := weights.get(id(node))) is not None:
             return known
         weights[id(node)] = 0  # an alias of what it stands in is found by its depth
         total = 1
         for item in node.value if isinstance(node.value, list) else ():
             for part in item if isinstance(item, tuple) else (item,):
-                total += self.weigh(part, weights)
+                total += self.weigh(part, weights, depth + 1)
             if total > MAX_NODES:
                 raise self.fail(
                     node, f"more than {MAX_NODES} values (aliases counted where they stand)"
@@ -211,7 +213,11 @@ def read_text(path: str | Path, limit: int = MAX_BYTES) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"not UTF-8 text (byte {error.start})", file=file) from error
+        before = raw[: error.start]
+        line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
+        raise ConfigError(
+            f"not UTF-8 text (byte {error.start})", file=file, line=line, column=column
+        ) from error
 
 
 @lru_cache(maxsize=32)  # a sweep loads the same few files over and over, with other overrides
@@ -231,15 +237,17 @@ def parse_yaml(text: str, file: str) -> Document:
         problem = error.problem or error.context or "not YAML"
         raise ConfigError(f"not YAML: {problem}", file=file, line=line, column=column) from error
     except (YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"not YAML: {str(error).splitlines()[0]}", file=file) from error
+        # A character that may not stand in YAML is named by its place in the encoded text.
+        before = text.encode()[: getattr(error, "position", 0)]
+        raise ConfigError(
+            f"not YAML: {str(error).splitlines()[0]}", file=file,
+            line=before.count(b"\n") + 1, column=len(before) - before.rfind(b"\n"),
+        ) from error  # fmt: skip
     if node is None:
         raise ConfigError("the file is empty", file=file, line=1)
     reader = _Reader(file)
-    try:
-        reader.weigh(node, {})
-        data = reader.value(node, ())
-    except RecursionError as error:
-        raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", file=file) from error
+    reader.weigh(node, {})
+    data = reader.value(node, ())
     return Document(file, data, reader.places)
 
 

@@ -56,6 +56,7 @@ def test_a_mistake_is_said_before_the_sweep(tmp_path: Path, text: str, message: 
     "text",
     [
         "columns: {a: step_time_s * 2, b: a + global_batch, c: traffic_bytes.nvlink2 / 2}",
+        "columns:\n  a: |\n    step_time_s\n    / (global_batch - 1)\n",
         "where: [global_batch > 1]\nrequire: [memory_bytes.total <= memory_bytes.capacity]",
     ],
 )
@@ -101,6 +102,29 @@ def test_formulas_may_name_what_is_the_same_for_all_points(tmp_path: Path) -> No
             "vary:\n  plan.data: {from: 1, to: 100000, steps: 100000}\n"
             "  plan.tensor: {from: 1, to: 100000, steps: 100000}",
             r"6:1: vary: 10000000000 points; at most 1000000",
+        ),
+        (
+            f"vary: {{plan.global_batch: {{from: 1, to: 1{'0' * 400}, steps: 3}}}}",
+            r"6:8: vary\.plan\.global_batch: the number is too large",
+        ),
+        (
+            "vary: {cluster.device.energy_table.entries.dram.hbm2.value: [-1 pJ/bit]}",
+            r"6:62: .*hbm2\.value\.0: .*at least 0",
+        ),
+        (
+            "vary: {cluster.device.engines.mxu.array.dataflows: [[ws], [rs]]}",
+            r"6:59: .*dataflows\.1: .*'os', 'ws' or 'is'; found 'rs'",
+        ),
+        *(
+            (f"vary: {{plan.global_batch: [1]}}\ncolumns: {{{column}}}", rf"7:11: columns\.{said}")
+            for column, said in (
+                ("error: step_time_s", "error: .*every row has"),
+                ("'': step_time_s", ": the name '' has no letters"),
+                ("step_time_s: mfu * 2", "step_time_s: there is a column 'step_time_s' already"),
+                ("a: b + 1, b: a + 1", "a: there is no column 'b' yet: .*before it"),
+                ("a: a + 1", "a: there is no column 'a' yet"),
+                ("a: step_time_s % (1 - 1)", r"a: 'step_time_s % \(1 - 1\)' divides by zero"),
+            )
         ),
     ],
 )

@@ -21,7 +21,7 @@ from ridgeline.parallel.wires import PROBE_BYTES, Wires
 
 _EQUAL = 1e-9
 _SHORT_BYTES = 4096.0  # a collective that is all latency
-_DIMENSIONS = ("tensor", "context", "data")
+_DIMENSIONS = ("tensor", "spatial", "context", "data")
 
 
 def slowest(wires: Wires, mesh: Mesh, stage: int) -> tuple[int, bool]:

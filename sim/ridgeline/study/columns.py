@@ -81,7 +81,7 @@ def parse_formula(text: str) -> Formula:
     if len(text) > MAX_LENGTH:
         raise ConfigError(f"a formula has at most {MAX_LENGTH} characters, found {len(text)}")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = ast.parse(text.replace("\n", " ").strip(), mode="eval").body
         names = frozenset(_names(tree))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ConfigError(f"{text!r} is not a formula: {getattr(error, 'msg', error)}") from error
@@ -146,6 +146,18 @@ def _names(node: ast.expr) -> Iterable[str]:
             )
     for part in parts:
         yield from _names(part)
+
+
+def check_divisors(formula: Formula) -> None:
+    """Raise ConfigError where a divisor is the number zero, whatever a row holds."""
+    for node in ast.walk(formula.tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod):
+            try:
+                is_zero = not list(_names(node.right)) and _value(node.right, {}) == 0
+            except (ArithmeticError, ValueError, TypeError):
+                continue  # what it is, is said when it is computed
+            if is_zero:
+                raise ConfigError(f"{ast.unparse(node)!r} divides by zero")
 
 
 def _dotted(node: ast.expr) -> str:

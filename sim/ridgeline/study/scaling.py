@@ -16,6 +16,7 @@ import numpy as np
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
+from ridgeline.parallel.plan import Plan
 from ridgeline.report.figures_links import loads
 from ridgeline.report.manifest import digest
 from ridgeline.report.result import Result
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 Mode = Literal["strong", "weak"]
 STRATEGIES = ("data", "tensor", "pipeline", "hybrid")
+SPATIAL = "spatial"
+OTHERS = (SPATIAL,)
+"""Strategies of some networks only, which are not asked for by default."""
 
 
 @dataclass(frozen=True)
@@ -236,10 +240,9 @@ def scaling(
     model = load_model(model) if isinstance(model, str) else model
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
     for name in strategies:
-        if name not in STRATEGIES:
-            known = ", ".join(STRATEGIES)
+        if name not in (known := (*STRATEGIES, *OTHERS)):
             raise ConfigError(
-                f"unknown strategy {name!r}{nearest(name, STRATEGIES)} (known: {known})",
+                f"unknown strategy {name!r}{nearest(name, known)} (known: {', '.join(known)})",
                 field="--strategies",
             )
     found: dict[tuple[str, int], ScalingPoint] = {}
@@ -252,7 +255,10 @@ def scaling(
             one = str(error)
         for name in dict.fromkeys(strategies):
             progress(f"{name} on {n}")
-            found[name, n] = _point(name, n, size, one, limit)
+            if name == SPATIAL:
+                found[name, n] = _best_grid(model, cluster, n, size, precision)
+            else:
+                found[name, n] = _point(name, n, size, one, limit)
     points: list[ScalingPoint] = []
     for name in strategies:
         base: ScalingPoint | None = None
@@ -286,6 +292,23 @@ def _point(
     except RidgelineError as error:
         return ScalingPoint(strategy, devices, batch, None, str(error))
     return ScalingPoint(strategy, devices, batch, result, gap=found.gap)
+
+
+def _best_grid(
+    model: Model, cluster: Cluster, devices: int, batch: int, precision: str | None
+) -> ScalingPoint:
+    """Share images over all devices, by rows or by the grid that takes least; all are simulated."""
+    found, refused = [], ""
+    for rows in range(devices, 0, -1):
+        if devices % rows == 0 and rows * rows >= devices:
+            grid = f"{rows}x{devices // rows}"
+            try:
+                plan = Plan(global_batch=batch, spatial=grid, precision=precision)
+                found.append(simulate(model, cluster, plan))
+            except RidgelineError as error:
+                refused = str(error)
+    best = min(found, key=lambda result: result.step_time_s, default=None)
+    return ScalingPoint(SPATIAL, devices, batch, best, refused if best is None else "")
 
 
 def _against(point: ScalingPoint, base: ScalingPoint | None) -> ScalingPoint:

@@ -82,7 +82,12 @@ def check_columns(path: str | Path, study: Study) -> None:
             try:
                 resolve(name, known)
             except ConfigError as error:
-                raise document.error(error.message, place) from error
+                message = error.message
+                if name in study.columns:
+                    message = f"there is no column {name!r} yet: a formula names those before it"
+                raise document.error(message, place) from error
+        if column in known:
+            raise document.error(f"there is a column {column!r} already", place)
         if column is not None:
             known.append(column)
 
@@ -103,12 +108,15 @@ def _is_of(error: RidgelineError, name: str) -> bool:
     field = getattr(error, "field", None)
     if field is None:
         return False
-    field = field.removesuffix(".value")
+    field, name = field.removesuffix(".value"), name.removesuffix(".value")
     root, _, rest = name.partition(".")
     if field == root and f"unknown field {rest!r}" in str(error):
         return True
-    of_override = (getattr(error, "file", None) or "override").startswith("override")
-    return of_override and (field == name or f".{rest}".endswith(f".{field}"))
+    if not (getattr(error, "file", None) or "override").startswith("override"):
+        return False
+    parts = rest.split(".")
+    inside = any(field.startswith(f"{'.'.join(parts[i:])}.") for i in range(len(parts) - 1))
+    return field == name or inside or f".{rest}".endswith(f".{field}")
 
 
 def _message(error: RidgelineError) -> str:

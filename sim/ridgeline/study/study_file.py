@@ -17,12 +17,13 @@ from ridgeline import units
 from ridgeline.config import Document, Strict, read_yaml, validate
 from ridgeline.errors import ConfigError
 from ridgeline.study.collective_point import AnyPoint, CollectivePoint
-from ridgeline.study.columns import Formula, parse_formula, resolve
+from ridgeline.study.columns import Formula, check_divisors, parse_formula, resolve
 from ridgeline.study.point import Point, check_path
 from ridgeline.study.samples import MAX_SOBOL, latin_hypercube, sobol
 
 MAX_POINTS = 1_000_000
 _DIGITS = 12
+_OF_ROWS = ("error", "feasible", "manifest_hash")
 Scalar = str | int | float | bool
 Row = dict[str, Any]
 
@@ -319,12 +320,15 @@ def _check_formulas(document: Document, study: Study) -> None:
     for i, text in enumerate(study.require):
         _check_formula(document, ("require", i), text)
     for name, text in study.columns.items():
+        if not name.strip() or name in _OF_ROWS:
+            reserved = "has no letters" if not name.strip() else "is one that every row has"
+            raise document.error(f"the name {name!r} {reserved}", ("columns", name))
         _check_formula(document, ("columns", name), text)
 
 
 def _check_formula(document: Document, place: tuple[str | int, ...], text: str) -> None:
     try:
-        parse_formula(text)
+        check_divisors(parse_formula(text))
     except ConfigError as error:
         raise document.error(error.message, place) from error
 
@@ -369,7 +373,10 @@ def _cell(value: Any) -> Any:
 def _parted(value: Scalar) -> tuple[float, str]:
     """Part a quantity into its number and its unit."""
     if not isinstance(value, str):
-        return float(value), ""
+        try:
+            return float(value), ""
+        except OverflowError as error:
+            raise ConfigError("the number is too large") from error
     text, _, unit = value.strip().partition(" ")
     units.quantity(value)
     try:

@@ -16,7 +16,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from ridgeline._jit import kernel_call
-from ridgeline.kernels.mapping.choices import WHOLE_SPAN, WHOLE_TILES
+from ridgeline.kernels.mapping.choices import LEFT_TILES, WHOLE_SPAN, WHOLE_TILES
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.systolic import closed_form
 from ridgeline.kernels.systolic.closed_form import folds, following, layout, serial
@@ -250,8 +250,12 @@ def least_s(chosen: Ints, sums: Floats, turns: Floats, engine: Engine, most: int
     most
         Arrays that a tile can use.
     """
-    total = 0.0
+    total, left = 0.0, 0
+    for i in range(3):
+        left |= (1 << i) if sums[chosen[1 + i], LEFT_TILES] > 0.0 else 0
     for kind in range(8):
+        if kind & ~left:
+            continue
         tiles = 1.0
         for i in range(3):
             tiles *= sums[chosen[1 + i], WHOLE_TILES + 2 * (kind >> i & 1)]

@@ -37,7 +37,7 @@ def bound_of(i: int, fitting: Bounded, computing: Floats, level: Level, for_ener
         bound = computing[OF_ALL] + port_s
     else:
         share = 1.0 if level.shared_port else 0.5
-        byte_s, turned_s = share * level.byte_s, computing[BEFORE_TURN + fitting.names[i] % 3]
+        byte_s, turned_s = share * level.byte_s, computing[BEFORE_TURN + (fitting.names[i] & 3)]
         bound = max(fitting.ends_s[i] + computing[OF_ALL], share * port_s)
         if turned_s > 0.0:
             stalled = max(0.0, fitting.turning[i] * byte_s - turned_s)
@@ -86,6 +86,8 @@ def write_tiles_s(
         if sums[chosen[axis], LEFT_TILES] > 0.0:
             final += 1 << axis
     for kind in range(16):
+        if kind & ~final:  # nothing is left over along some axis
+            continue
         tiles = 1.0
         for axis in range(4):
             tiles *= sums[chosen[axis], WHOLE_TILES + 2 * (kind >> axis & 1)]

@@ -18,7 +18,6 @@ import numpy as np
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.axes import axes_of
 from ridgeline.kernels.mapping.choices import COARSE, FEW, HALVED, MANY
-from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.machine import (
     Machine,
     engine_of,
@@ -27,7 +26,7 @@ from ridgeline.kernels.mapping.machine import (
     levels_of,
     problem,
 )
-from ridgeline.kernels.mapping.many import best_of_each
+from ridgeline.kernels.mapping.many import Listing, best_of_each, list_each
 from ridgeline.kernels.mapping.mapped import Mapped, mapped_from, mapped_of
 from ridgeline.kernels.mapping.nested import Search
 from ridgeline.kernels.mapping.search import ORDERS
@@ -91,8 +90,8 @@ def _single(
 ) -> list[Mapped]:
     """Search on one level of buffers, for all of the contractions in one go."""
     extents, orders, found, played = best_of_each(
-        *_axes_of(jobs, granule_of(machine)), np.array(machine.widths),
-        level_of(machine), engine_of(machine), DENSITY[mapper], objective == "energy", ORDERS,
+        _listing(jobs, granule_of(machine), DENSITY[mapper]), np.array(machine.widths),
+        level_of(machine), engine_of(machine), objective == "energy", ORDERS,
     )  # fmt: skip
     rows = zip(found.tolist(), extents.tolist(), orders.tolist(), played.tolist(), strict=True)
     return [mapped_from(*row) for row in rows]
@@ -125,10 +124,11 @@ def _too_small(loops: Gemm | Conv, machine: Machine) -> RidgelineError:
 
 
 @lru_cache(maxsize=64)
-def _axes_of(jobs: tuple[Contraction, ...], granule: int) -> tuple[Ints, Ints, Floats]:
+def _listing(jobs: tuple[Contraction, ...], granule: int, density: int) -> Listing:
     """Describe contractions as `many.best_of_each` wants them."""
     axes, touches, elements = zip(*(axes_of(*job, granule) for job in jobs), strict=True)
-    return np.array(axes), np.array(touches), np.array(elements)
+    described = np.array(axes)
+    return Listing(described, np.array(touches), np.array(elements), *list_each(described, density))
 
 
 _found: dict[tuple[Machine, Mapper, Objective], dict[Contraction, Mapped]] = {}

@@ -140,12 +140,12 @@ class Search:
         along: dict[int, Part] = {}
         nothing = _nothing(self, depth)
         kept: list[tuple[Solution, int, int]] = []  # what may be the best, and whose it is
-        least, sizes = np.inf, np.diff(starts)
+        least, sizes = np.inf, [1 << int(n - 1).bit_length() for n in np.diff(starts)]
         for bound, name in zip(bounds.tolist(), names.tolist(), strict=True):
             limit = min(least, cutoff) * (1 + EXACT)
             if self.pruned and bound > limit:
                 break
-            combination, innermost = divmod(name, 3)
+            combination, innermost = divmod(name, 4)
             chosen = starts[:4] + np.array(np.unravel_index(combination, sizes), np.int64)
             for axis, i in enumerate(chosen.tolist()):
                 if i not in along:

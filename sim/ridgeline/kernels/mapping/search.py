@@ -47,7 +47,7 @@ from ridgeline.kernels.mapping.pipeline import (
     Shape,
     evaluate,
 )
-from ridgeline.kernels.mapping.space import Bounded, Space, list_fitting, named, space_of
+from ridgeline.kernels.mapping.space import Bounded, Space, list_fitting, listed, named, space_of
 
 ORDERS = np.array(
     [(0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 3, 1, 2), (0, 2, 3, 1), (0, 3, 2, 1)], np.int64
@@ -71,11 +71,12 @@ def candidates(
     starts, table, bounds, names
         Tilings as `space.listed` gives them, bounds and names as in `space.Bounded`.
     """
-    space, fitting = space_of(axes, shape, density)
+    starts, table, sums = listed(axes, density)
+    space, fitting = space_of(starts, table, sums, shape)
     count = list_fitting(space, shape, level, fitting)
     work, bounds = _work(space, engine), fitting.bounds
     for i in range(count):
-        named(fitting.names[i] // 3, space.starts, space.n, work.chosen)
+        named(fitting.names[i], space, work.chosen)
         work.folded[OF_ALL] = max(
             least_s(work.chosen, space.sums, work.turns, engine, work.most),
             nearer_s(work.chosen, space, shape, nearer),
@@ -135,7 +136,7 @@ def _innermost(order: Ints, chosen: Ints, table: Ints) -> int:
     return K
 
 
-@kernel_inside
+@kernel
 def best(
     axes: Ints, shape: Shape, level: Level, engine: Engine, density: int, for_energy: bool,
     orders: Ints, pruned: bool, cutoff: float = np.inf,
@@ -161,8 +162,20 @@ def best(
         Extents [axis, 3] of the tile, axes of the loops from outside in, what `pipeline.evaluate`
         finds, and how many combinations were played; found[TIME] is inf if nothing fits.
     """
-    space, fitting = space_of(axes, shape, density)
-    table, key = space.table, ENERGY if for_energy else TIME
+    starts, table, sums = listed(axes, density)
+    return best_listed(
+        axes, starts, table, sums, shape, level, engine, for_energy, orders, pruned, cutoff
+    )
+
+
+@kernel_inside
+def best_listed(
+    axes: Ints, starts: Ints, table: Ints, sums: Floats, shape: Shape, level: Level,
+    engine: Engine, for_energy: bool, orders: Ints, pruned: bool, cutoff: float,
+) -> tuple[Ints, Ints, Floats, int]:  # fmt: skip
+    """Find the best of the tilings that `space.listed` gives, as `best`; `table` is written to."""
+    space, fitting = space_of(starts, table, sums, shape)
+    key = ENERGY if for_energy else TIME
     tiles = np.empty((room(axes, table, space.starts), REPRESENTATIVE_FIELDS))
     none, chosen = np.empty((0, 3)), np.empty(4, np.int64)
     # What may be the best so far: what was found, and the number and the order that it is of.
@@ -178,13 +191,13 @@ def best(
                 break
         if fitting.bounds[step] > limit:
             break
-        name = fitting.names[step] // 3
-        named(name, space.starts, space.n, chosen)
+        name = fitting.names[step]
+        named(name, space, chosen)
         for axis in range(4):
             if table[chosen[axis], BEGIN] < 0:
                 used = represent(axes[axis], table[chosen[axis]], tiles, used)
         for i in range(len(orders)):
-            if _innermost(orders[i], chosen, table) != fitting.names[step] % 3 + 1:
+            if _innermost(orders[i], chosen, table) != (name & 3) + 1:
                 continue
             if pruned and _seen(i, orders, chosen, table):
                 continue
@@ -195,7 +208,7 @@ def best(
             evaluate(chosen, orders[i], table, tiles, shape, level, engine, none, found[kept])
             played += 1
             if found[kept, key] <= least * (1 + TIED):
-                whose[kept, 0], whose[kept, 1] = name, i
+                whose[kept, 0], whose[kept, 1] = name & ~3, i
                 least = min(least, found[kept, key])
                 kept += 1
                 limit = min(least, cutoff) * (1 + EXACT) if pruned else np.inf
@@ -205,7 +218,7 @@ def best(
         found[0] = np.inf
         return extents, orders[0], found[0], played
     top = best_of(found[:kept], whose[:kept], for_energy)
-    named(whose[top, 0], space.starts, space.n, chosen)
+    named(whose[top, 0], space, chosen)
     for axis in range(4):
         for part in range(3):
             extents[axis, part] = table[chosen[axis], part]
@@ -255,9 +268,9 @@ def _closer(
     limit: float, work: Work,
 ) -> float:  # fmt: skip
     """Return a closer bound, and if it is still below the limit the closest."""
-    name = fitting.names[i] // 3
+    name = fitting.names[i] >> 2
     if work.names[0] != name:
-        named(name, space.starts, space.n, work.chosen)
+        named(fitting.names[i], space, work.chosen)
         work.names[0] = name
         work.folded[OF_ALL] = least_s(work.chosen, space.sums, work.turns, engine, work.most)
     bound = bound_of(i, fitting, work.folded, level, for_energy)

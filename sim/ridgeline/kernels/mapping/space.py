@@ -49,14 +49,14 @@ class Space(NamedTuple):
     ----------
     starts, table, sums
         Tilings, as `listed` gives them.
-    n
-        [axis], how many there are.
+    bits
+        [axis], of a number for each of them.
     factors
         [tilings, FACTOR_FIELDS], what each contributes to the elements of an operand.
     """
 
     starts: Ints
-    n: Ints
+    bits: Ints
     table: Ints
     sums: Floats
     factors: Floats
@@ -68,8 +68,8 @@ class Bounded(NamedTuple):
     Attributes
     ----------
     names
-        Three times the number of the combination, the last axis running fastest, and the axis (m,
-        n, k) of the innermost loop.
+        The numbers of the tilings of the four axes beside each other, `Space.bits` each, the last
+        one lowest; below them two bits for the axis (m, n, k) of the innermost loop.
     ends_s
         First load and last store, at least.
     moved
@@ -108,21 +108,24 @@ def listed(axes: Ints, density: int) -> tuple[Ints, Ints, Floats]:
 
 
 @kernel_inside
-def space_of(axes: Ints, shape: Shape, density: int) -> tuple[Space, Bounded]:
-    """List the tilings, and make room for all of their combinations."""
-    starts, table, sums = listed(axes, density)
-    n, factors = np.empty(4, np.int64), np.empty((len(table), FACTOR_FIELDS))
-    factors[:] = 1.0
+def space_of(
+    starts: Ints, table: Ints, sums: Floats, shape: Shape
+) -> tuple[Space, Bounded]:  # fmt: skip
+    """Make room for all combinations of the tilings that `listed` gives."""
+    bits, factors = np.zeros(4, np.int64), np.empty((len(table), FACTOR_FIELDS))
+    factors[:], most = 1.0, 3
     for axis in range(4):
-        n[axis] = starts[axis + 1] - starts[axis]
+        n = starts[axis + 1] - starts[axis]
+        most *= n
+        while 1 << bits[axis] < n:
+            bits[axis] += 1
         for i in range(starts[axis], starts[axis + 1]):
             _factors(axis, sums[i], shape, factors[i])
-    most = 3 * n[0] * n[1] * n[2] * n[3]
     room = Bounded(
         np.empty(most, np.int64), np.empty(most), np.empty(most), np.empty(most), np.empty(most),
         np.empty(most),
     )  # fmt: skip
-    return Space(starts, n, table, sums, factors), room
+    return Space(starts, bits, table, sums, factors), room
 
 
 @kernel_call
@@ -176,11 +179,11 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
 
     Bounds are not written.
     """
-    starts, table, factors = space.starts, space.table, space.factors
+    starts, table, factors, bits = space.starts, space.table, space.factors, space.bits
     names, ends_s, moved = room.names, room.ends_s, room.moved
     turning, between = room.turning, room.between
     width_a, width_b, width_c, width_sum = shape.width
-    count, name = 0, -1
+    count = 0
     for b in range(starts[0], starts[1]):
         for m in range(starts[1], starts[2]):
             for n in range(starts[2], starts[3]):
@@ -192,8 +195,9 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
                     many or many_m or many_n, level, C,
                 )  # fmt: skip
                 if room_c > level.capacity[3]:
-                    name += starts[4] - starts[3]
                     continue
+                name = ((b - starts[0]) << bits[M] | m - starts[1]) << bits[N] | n - starts[2]
+                name <<= bits[K]
                 new = _size(C, NEW_OF_C, of_c, factors, shape)
                 saved = 0.0 if shape.begun else new * width_sum  # nothing to be read yet
                 if shape.ended:  # and results instead of sums to be written
@@ -206,7 +210,6 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
                 inner_a_m, inner_c_m = _inner(A, m, factors), _inner(C, m, factors)
                 inner_b_n, inner_c_n = _inner(B, n, factors), _inner(C, n, factors)
                 for k in range(starts[3], starts[4]):
-                    name += 1
                     of_a, of_b, many_k = (b, m, k), (b, n, k), table[k, TILES] > 1
                     total = room_c + _room(
                         _size(A, LARGEST + A, of_a, factors, shape) * width_a,
@@ -247,7 +250,7 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
                             during = a_again * _inner(A, k, factors)
                             during += b_again * _inner(B, k, factors)
                             rest = bytes_ - during
-                        names[count] = 3 * name + innermost - 1
+                        names[count] = (name | k - starts[3]) << 2 | innermost - 1
                         ends_s[count], moved[count], turning[count] = ends, bytes_, during
                         between[count] = rest - first - last
                         count += 1
@@ -255,8 +258,9 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
 
 
 @kernel_part
-def named(name: int, starts: Ints, n: Ints, chosen: Ints) -> None:
-    """Write the tilings of combination number `name`."""
+def named(name: int, space: Space, chosen: Ints) -> None:
+    """Write the tilings of a combination; see `Bounded.names`."""
+    name >>= 2
     for axis in range(3, -1, -1):
-        chosen[axis] = starts[axis] + name % n[axis]
-        name //= n[axis]
+        chosen[axis] = space.starts[axis] + (name & (1 << space.bits[axis]) - 1)
+        name >>= space.bits[axis]
