@@ -63,6 +63,13 @@ def test_groups_of_other_sizes_are_priced_apart() -> None:
         ("v100-4gpu", "resnet18", {"data": 4, "sharding": 1, "layers": "*1*:tensor=2"}),
         ("dgx1-v100-edr", "mlp", {"data": 8, "tensor": 2, "order": "data-tensor-context-pipeline"}),
         ("pcie3-8gpu-10gbe", "resnet18", {"data": 4, "tensor": 2, "pipeline": 2}),
+        # messages of four meet sums of one on a device's own link
+        ("pcie3-8gpu-root", "gpt2", {"data": 2, "tensor": 2, "pipeline": 2, "sequence": 2}),
+        # two stages send over one root at once
+        ("pcie3-8gpu-root-fdr", "gpt2", {"context": 2, "pipeline": 4, "schedule": "gpipe"}),
+        # sums and messages meet on links of a torus that no simulated rank has
+        ("tpu-v4-pod", "mlp", {"data": 4, "pipeline": 4}),
+        ("tpu-v4-pod", "mlp", {"data": 8, "tensor": 2}),
     ],
 )
 def test_folded_equals_unfolded(machine: str, model: str, fields: dict[str, Any]) -> None:

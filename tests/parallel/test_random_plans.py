@@ -13,10 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pods import write_pod
 
+from ridgeline.engine.slack import slack_s
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.plan import DIMENSIONS, Plan
+from ridgeline.report.account import union
 from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate
 from ridgeline.workload.model import Model, load_model
@@ -126,6 +128,17 @@ def played(name: str, plan: dict[str, Any]) -> Result | None:
         return None
 
 
+def assert_path(result: Result) -> None:
+    """Tasks without slack follow each other from the beginning to the end of the step."""
+    timeline = result.details.timeline
+    rounding = 1e-9 * timeline.makespan_s
+    tight = slack_s(timeline) <= rounding
+    spans = union(timeline.start_s[tight], timeline.end_s[tight] + rounding)
+    assert len(spans) == 1
+    assert spans[0, 0] == 0
+    assert spans[0, 1] == pytest.approx(result.step_time_s, rel=1e-8)
+
+
 def check(name: str, plan: dict[str, Any]) -> bool:
     result = played(name, plan)
     if result is None:
@@ -136,6 +149,8 @@ def check(name: str, plan: dict[str, Any]) -> bool:
         whole = math.fsum(value for key, value in parts.items() if key != "total")
         assert whole == pytest.approx(parts["total"], rel=1e-9)
     assert result.time_s["total"] == pytest.approx(result.step_time_s, rel=1e-9)
+    assert math.fsum(result.limits_s.values()) == pytest.approx(result.step_time_s, rel=1e-9)
+    assert_path(result)
     memory = {k: v for k, v in result.memory_bytes.items() if k != "capacity"}
     assert all(value >= 0 for value in memory.values())  # at any time: else the engine complains
     assert sum(memory.values()) == 2 * memory["total"]

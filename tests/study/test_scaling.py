@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ridgeline.cli.app import app
 from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.hardware import load_cluster
+from ridgeline.parallel.plan import Plan
 from ridgeline.report.figures_scaling import Roof
-from ridgeline.study.scaling import Scaling, scaling
+from ridgeline.simulation import simulate
+from ridgeline.study.ceilings import UNCONTENDED
+from ridgeline.study.scaling import Scaling, ScalingPoint, scaling
 from ridgeline.study.scaling_figures import roof_of
+from ridgeline.workload.graph import Role
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +62,73 @@ def test_an_uncontended_step_is_near_the_envelope() -> None:
     (point,) = weak.points
     assert point.batch == 512
     assert point.flop_per_s >= 0.85 * point.envelope_flop_per_s
+
+
+CASES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+    ("data", "gpt2", "dgx-a100", {"data": 8, "global_batch": 64}),
+    ("data", "mlp", "selene-a100", {"data": 16, "global_batch": 64}),
+    ("data", "gpt2", "big-basin-p100-50gbe", {"data": 32, "sharding": 3, "global_batch": 32}),
+    ("tensor", "resnet18", "big-basin-p100-50gbe", {"tensor": 16, "global_batch": 64}),
+    ("tensor", "resnet18", "dgx1-v100", {"tensor": 4, "global_batch": 64}),
+    ("pipeline", "bert-base", "dgx-a100", {"pipeline": 4, "micro_batch": 2, "global_batch": 32}),
+    ("pipeline", "resnet18", "dgx-a100", {"pipeline": 4, "micro_batch": 8, "global_batch": 128}),
+    ("context", "gpt2", "dgx-a100", {"context": 4, "global_batch": 4}),
+    ("context", "gpt2", "big-basin-p100-50gbe", {"context": 16, "global_batch": 2}),
+    ("expert", "mixtral-8x7b", "dgx-h100", {"data": 8, "expert": 8, "global_batch": 16}),
+    ("hybrid", "gpt2", "selene-a100",
+     {"data": 8, "pipeline": 4, "micro_batch": 1, "global_batch": 64}),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def points() -> list[ScalingPoint]:
+    return [
+        ScalingPoint(strategy, plan.devices, plan.global_batch, simulate(name, machine, plan))
+        for strategy, name, machine, fields in CASES
+        for plan in [Plan(precision="fp32", **fields)]
+    ]
+
+
+def test_bounds_hold_for_every_strategy(points: list[ScalingPoint]) -> None:
+    """No step is faster than its work, its messages or a link alone, none slower than in turn."""
+    for point in points:
+        assert point.result is not None
+        step_s, found = point.result.step_time_s, point.ceilings
+        assert point.least_s <= step_s * (1 + 1e-9)
+        assert step_s <= found.in_turn_s * (1 + 1e-9)
+        time_s = point.result.time_s
+        own_s = time_s["compute"] + time_s["memory_stall"] + time_s["optimizer"]
+        assert own_s <= found.work_s * (1 + 1e-9)
+        assert point.flop_per_s <= point.envelope_flop_per_s * (1 + 1e-9)
+        if point.is_uncontended:
+            assert point.flop_per_s >= UNCONTENDED * point.envelope_flop_per_s
+    uncontended = {point.strategy for point in points if point.is_uncontended}
+    assert uncontended >= {"data", "tensor", "pipeline", "context", "expert"}
+    assert not all(point.is_uncontended for point in points)
+
+
+def test_a_faster_network_brings_a_step_to_its_work_alone() -> None:
+    plan = Plan(data=4, global_batch=32)
+    slow, fast = (
+        ScalingPoint("data", 4, 32, simulate("resnet18", load_cluster("dgx-a100", changed), plan))
+        for changed in ({}, {"node.link_types.nvlink3.bandwidth": "10 TB/s"})
+    )
+    assert slow.result is not None
+    assert fast.result is not None
+    assert fast.result.step_time_s < slow.result.step_time_s
+    assert slow.ceilings.work_s == pytest.approx(fast.ceilings.work_s, rel=1e-9)
+    assert fast.flop_per_s / fast.envelope_flop_per_s > slow.flop_per_s / slow.envelope_flop_per_s
+
+
+def test_a_ring_sends_what_the_gradients_are() -> None:
+    """Data parallelism: 2 (P - 1) / P bytes of every byte of gradient (all-reduce on a ring)."""
+    plan = Plan(data=16, global_batch=64)
+    point = ScalingPoint("data", 16, 64, simulate("mlp", "cori-haswell-aries", plan))
+    assert point.result is not None
+    graph = point.result.details.lowered.graph
+    summed = sum(t.bytes for t in graph.tensors.values() if t.role is Role.WEIGHT)
+    useful = point.result.flops_per_step / 16
+    assert useful / point.flop_per_byte == pytest.approx(2 * 15 / 16 * summed, rel=0.02)
 
 
 def test_what_cannot_run_says_why() -> None:

@@ -6,8 +6,9 @@ tree of PCIe switches some pairs cross the root, in a dragonfly some nodes are f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,40 +39,98 @@ def slowest(wires: Wires, mesh: Mesh, stage: int) -> tuple[int, bool]:
     return found, total_s[found] > min(total_s.values()) * (1 + _EQUAL)
 
 
-def are_alike(wires: Wires, mesh: Mesh) -> bool:
+def are_alike(wires: Wires, mesh: Mesh, *, wraps: bool = False) -> bool:
     """Whether nothing tells the groups of a dimension apart, or the messages between two stages.
 
     Every group is priced, with a short and a long collective. They have to take the same time, meet
     the same loads of all other dimensions and stages on their links, share links only in their
-    nodes, and be as many on a link as those of others there, since folded flows share it evenly.
+    nodes, be as many on their fullest link as those are that they meet on any, and meet them on the
+    links that are simulated as on those that these stand for.
+
+    Parameters
+    ----------
+    wraps
+        Whether the last stage sends to the first, as where ranks have several parts of the layers.
     """
-    kinds = list(_kinds(mesh))
-    found = [_drawn(wires, op, groups) for _, op, groups in kinds]
+    kinds = list(_kinds(mesh, wraps=wraps))
+    found = [_drawn(wires, kind) for kind in kinds]
     drawn = [loads for loads in found if loads is not None]
-    if len(drawn) < len(found):
+    if len(drawn) < len(found) or not drawn:
+        return not found
+    meets = np.array([loads.sum(axis=0) for loads in drawn])
+    flows = np.array([_flows(loads) for loads in drawn])
+    for i, loads in enumerate(drawn):
+        met = np.flatnonzero(meets[:, meets[i] > 0].any(axis=1))
+        others = [j for j in met.tolist() if kinds[i].queue != kinds[j].queue]
+        if not all(_equal_rows(loads, meets[j]) for j in met.tolist()):
+            return False
+        if (np.abs(flows[others] - flows[i]) > _EQUAL * flows[i]).any():
+            return False
+    return _stand_for_all(wires, kinds, drawn, meets)
+
+
+def _stand_for_all(
+    wires: Wires, kinds: Sequence[_Kind], drawn: Sequence[Floats], meets: Floats
+) -> bool:
+    """Whether groups that stand for others meet each other where all of these do.
+
+    Of a link that the first group of a kind uses, what it carries of this kind and of another has
+    to be so on a link, too, that both keep (`Wires.stands`) under one name of its own.
+    """
+    kept = np.zeros(meets.shape, np.bool_)
+    names: dict[int, set[tuple[str, int]]] = {}
+    for i, loads in enumerate(drawn):
+        links = np.flatnonzero(loads[0])
+        stands, home = wires.stands(links, kinds[i].groups[0])
+        kept[i, links] = stands
+        if not wires.keeps_all:
+            for link, node in zip(links[stands].tolist(), home[stands].tolist(), strict=True):
+                names.setdefault(link, set()).add((wires.role(link, node), node))
+    if len(set().union(*names.values())) < len(names) or any(len(n) > 1 for n in names.values()):
         return False
-    meets = [loads.sum(axis=0) for loads in drawn]
-    for loads in drawn:
-        if any(not _equal_rows(loads, other) for other in meets):
-            return False
-    many = [(loads > 0).sum(axis=0) for loads in drawn]
-    for (queue, a), (other_queue, b) in combinations(
-        zip((queue for queue, _, _ in kinds), many, strict=True), 2
-    ):
-        if queue != other_queue and ((a > 0) & (b > 0) & (a != b)).any():
-            return False
+    for i, loads in enumerate(drawn):
+        links = np.flatnonzero(loads[0])
+        for j in np.flatnonzero(meets[:, links].any(axis=1)).tolist():
+            if kinds[i].queue == kinds[j].queue:
+                continue
+            shared = links[meets[j, links] > 0]
+            pairs = np.stack((loads[0, shared], meets[j, shared]), axis=1)
+            both = kept[i, shared] & kept[j, shared]
+            close = np.isclose(pairs[:, None], pairs[None, both], rtol=_EQUAL, atol=0).all(axis=2)
+            if not close.any(axis=1).all():
+                return False
     return True
 
 
-def _kinds(mesh: Mesh) -> Iterator[tuple[tuple[int, str], str, Ranks]]:
-    """Yield the queue, the op and the groups of all that is sent in and between stages."""
-    for stage in range(len(mesh.stages)):
+def _flows(loads: Floats) -> float:
+    """Return how many of a dimension's flows are on its fullest link.
+
+    A folded flow goes at the rate of all of them there (rule 3 of `engine.program`). Beside another
+    on some link it has its due share if that one stands for as many.
+    """
+    return float(loads.sum(axis=0).max() / loads.max())
+
+
+class _Kind(NamedTuple):
+    """What is sent in a stage or between two: queue of the stage, op, size, all groups."""
+
+    queue: tuple[int, str]
+    op: str
+    size_bytes: float
+    groups: Ranks
+
+
+def _kinds(mesh: Mesh, *, wraps: bool) -> Iterator[_Kind]:
+    """Yield all that is sent in and between stages, short and long."""
+    stages = range(len(mesh.stages))
+    for stage in stages:
         for queue, groups in _grouped(mesh, stage):
-            yield (stage, queue), "all-reduce", groups
-        if stage:
-            ends = mesh.replica(stage - 1), mesh.replica(stage)
-            yield (stage, "forward"), "send", np.stack(ends, axis=1)
-            yield (stage, "backward"), "send", np.stack(ends[::-1], axis=1)
+            for size_bytes in (_SHORT_BYTES, PROBE_BYTES):
+                yield _Kind((stage, queue), "all-reduce", size_bytes, groups)
+    for stage in stages if wraps else stages[1:]:
+        ends = mesh.replica(stage - 1), mesh.replica(stage)
+        yield _Kind((stage, "forward"), "send", PROBE_BYTES, np.stack(ends, axis=1))
+        yield _Kind((stage, "backward"), "send", PROBE_BYTES, np.stack(ends[::-1], axis=1))
 
 
 def _grouped(mesh: Mesh, stage: int) -> Iterator[tuple[str, Ranks]]:
@@ -85,21 +144,21 @@ def _grouped(mesh: Mesh, stage: int) -> Iterator[tuple[str, Ranks]]:
             yield stream_of(dimension), groups
 
 
-def _drawn(wires: Wires, op: str, groups: Ranks) -> Floats | None:
-    """Return [groups, links] what a long collective of each group puts on each link.
+def _drawn(wires: Wires, kind: _Kind) -> Floats | None:
+    """Return [groups, links] what a collective of each group puts on each link.
 
     None if they do not take the same time, or groups in different nodes share a link.
     """
-    for size_bytes in (_SHORT_BYTES, PROBE_BYTES):
-        loads = np.zeros((len(groups), wires.topology.n_links))
-        times_s = []
-        for row, group in zip(loads, groups, strict=True):
-            schedule = schedule_of(op, wires.topology, group, size_bytes)
-            times_s.append(closed_form_time_s(schedule, wires.topology))
-            on_wire = schedule.bytes_on_wire()
-            row[list(on_wire)] = list(on_wire.values())
-        if max(times_s) > min(times_s) * (1 + _EQUAL):
-            return None
+    groups = kind.groups
+    loads = np.zeros((len(groups), wires.topology.n_links))
+    times_s = []
+    for row, group in zip(loads, groups, strict=True):
+        schedule = schedule_of(kind.op, wires.topology, group, kind.size_bytes)
+        times_s.append(closed_form_time_s(schedule, wires.topology))
+        on_wire = schedule.bytes_on_wire()
+        row[list(on_wire)] = list(on_wire.values())
+    if max(times_s) > min(times_s) * (1 + _EQUAL):
+        return None
     nodes = [frozenset(wires.node[group].tolist()) for group in groups]
     for link in np.flatnonzero((loads > 0).sum(axis=0) > 1).tolist():
         users = np.flatnonzero(loads[:, link]).tolist()

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from ridgeline.engine.builder import Phase, ProgramBuilder
 from ridgeline.network.schedule import Loads, Schedule, closed_form_time_s
@@ -294,28 +295,35 @@ class Wires:
     def _project(self, loads: Floats, group: Ranks) -> tuple[dict[_Link, float], float]:
         """Return the loads on the links that stand for all, and the time of a fuller one."""
         topology = self.topology
-        members = self.node[group]
-        kept_nodes = [int(members[0])] if len(group) != 2 else sorted(set(members.tolist()))
-        links = np.flatnonzero(loads)
+        members, links = self.node[group], np.flatnonzero(loads)
         busy_s = loads[links] / topology.bandwidth_bytes_per_s[links]
-        source = topology.node_of[topology.source[links]]
-        target = topology.node_of[topology.target[links]]
-        home = np.where(np.isin(source, kept_nodes), source, target)
-        stands = np.isin(home, kept_nodes) | self.keeps_all
+        stands, home = self.stands(links, group)
         order = {node: i for i, node in enumerate(dict.fromkeys(members.tolist()))}
         kept: dict[_Link, float] = {}
         for at in np.flatnonzero(stands).tolist():
             link, node = int(links[at]), int(home[at])
             name, place = topology.link_name(link), -1
             if not self.keeps_all:
-                name, place = self._role(link, node), order[node]
+                name, place = self.role(link, node), order[node]
             here = _Link(name, place, float(topology.bandwidth_bytes_per_s[link]))
             kept[here] = kept.get(here, 0.0) + float(loads[link])
         inside_s = float(busy_s[stands].max(initial=0.0))
         outside_s = float(busy_s[~stands].max(initial=0.0))
         return kept, outside_s if outside_s > inside_s * _FULLER else 0.0
 
-    def _role(self, link: int, home: int) -> str:
+    def stands(self, links: Ranks, group: Ranks) -> tuple[npt.NDArray[np.bool_], Ranks]:
+        """Tell which links are simulated where one group stands for all, and the node of each.
+
+        Those at the node of its first member, or at both ends of a message: others are their like.
+        """
+        members = self.node[group]
+        kept_nodes = [int(members[0])] if len(group) != 2 else sorted(set(members.tolist()))
+        source = self.topology.node_of[self.topology.source[links]]
+        target = self.topology.node_of[self.topology.target[links]]
+        home = np.where(np.isin(source, kept_nodes), source, target)
+        return np.isin(home, kept_nodes) | self.keeps_all, home
+
+    def role(self, link: int, home: int) -> str:
         """Return the name of a link in its node, with %d for the node's number."""
         topology, words = self.topology, []
         for end in (int(topology.source[link]), int(topology.target[link])):
