@@ -238,7 +238,7 @@ def _from_zero(axes: Axes, values: Sequence[float]) -> str:
     """Let a vertical axis begin at zero, or show a line there if values are below it; say which."""
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     if min(values) >= 0:
-        axes.set_ylim(bottom=0, **({"top": 1} if max(values) == 0 else {}))
+        axes.set_ylim(bottom=0, top=None if max(values) > 0 else 1)
         return "the vertical axis begins at 0"
     axes.axhline(0, color=INK, linewidth=0.8, gid="zero")
     return "the horizontal line is at 0"
@@ -248,9 +248,9 @@ def _logarithmic(axes: Axes) -> str:
     """Make a vertical axis logarithmic, and draw its lines once more in a linear frame; say so."""
     from matplotlib.ticker import MaxNLocator
 
-    drawn = [line for line in axes.get_lines() if len(line.get_xdata())]
-    ends = [(line.get_ydata()[0], line.get_ydata()[-1]) for line in drawn]
-    rises = sum(math.log(last / first) for first, last in ends) >= 0
+    drawn = axes.get_lines()
+    heights = [np.asarray(line.get_ydata(), np.float64) for line in drawn]
+    rises = math.fsum(math.log(y[-1] / y[0]) for y in heights) >= 0
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * (high / low) ** 0.3)  # the small frame is above the lines

@@ -15,6 +15,8 @@ from ridgeline.workload.summary import layer_table
 _SCROLL = "max-height:420px;overflow:auto"
 _WIDTH = 620.0
 _MOST_ACROSS, _MOST_DOWN = 12, 6
+_MOST_LAYERS = 200
+"""Rows of a table of layers: a notebook keeps every view that it has shown."""
 
 
 def model_html(model: Model) -> str:
@@ -35,6 +37,10 @@ def model_html(model: Model) -> str:
         )
         for layer in layers
     ]
+    if (left := len(rows) - _MOST_LAYERS) > 0:
+        last = _MOST_LAYERS // 4
+        between = (f"… {left:,} layers between", "", "", "", "", "")
+        rows = [*rows[: _MOST_LAYERS - last], between, *rows[-last:]]
     held = sum(layer.activation_bytes for layer in layers)
     total = (
         f"{graph.parameters:,} parameters; forward pass of {graph.batch} in {graph.precision}: "
