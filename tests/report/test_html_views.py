@@ -128,6 +128,14 @@ def test_a_plan_says_what_was_chosen_and_draws_no_more_than_can_be_seen() -> Non
     assert "replica 4095" in text
 
 
+def test_things_say_themselves_in_one_line_and_one_is_no_plural() -> None:
+    assert repr(rl.load_model("resnet50")) == "<Model resnet50: ResNet-50 v1.5>"
+    changed = rl.load_model("resnet50", {"classes": 10})
+    assert repr(changed) == "<Model resnet50: ResNet-50 v1.5 with 1 changes>"
+    text = words(rl.Plan(global_batch=1)._repr_html_())
+    assert "plan for 1 device 1 sample = 1 replica x 1 micro-batch x 1" in text
+
+
 def test_text_of_a_file_is_escaped() -> None:
     hostile = '<script>alert("&")</script>'
     device = rl.load_device("t4").model_copy(update={"description": hostile, "name": hostile})
