@@ -1,6 +1,7 @@
 """How long a core of this machine takes to issue an op of a transformer layer from PyTorch.
 
-Tensors of a few elements, so that dispatch, autograd and checkpointing are all that takes time.
+Tensors of a few elements, so that dispatch, autograd and checkpointing are all that takes time. And
+how long an op of an update takes, of optimizers that go from tensor to tensor.
 
     python benchmarks/host_issue.py
 """
@@ -17,6 +18,12 @@ from torch.utils.checkpoint import checkpoint
 
 HIDDEN, HEADS, POSITIONS, LAYERS = 32, 2, 4, 24
 OPS = 78  # that ridgeline counts in such a layer: forward, again, backward
+WEIGHTS = 200
+UPDATES = {  # with the ops of an update, as `ridgeline.workload.optimizers` has them
+    "sgd-momentum": (torch.optim.SGD, {"momentum": 0.9, "weight_decay": 1e-4}, 4),
+    "adamw": (torch.optim.AdamW, {}, 9),
+    "rmsprop": (torch.optim.RMSprop, {"momentum": 0.9, "weight_decay": 1e-4}, 8),
+}
 
 
 class Layer(nn.Module):
@@ -53,6 +60,17 @@ def main() -> None:
         x.sum().backward()
         best = min(best, (time.process_time() - begin) / LAYERS)
     print(f"{best * 1e6:.0f} us a layer, {best / OPS * 1e6:.1f} us an op")
+    for name, (make, options, ops) in UPDATES.items():
+        weights = [nn.Parameter(torch.randn(4)) for _ in range(WEIGHTS)]
+        for weight in weights:
+            weight.grad = torch.randn(4)
+        optimizer = make(weights, lr=1e-3, foreach=False, **options)
+        best = math.inf
+        for _ in range(20):
+            begin = time.process_time()
+            optimizer.step()
+            best = min(best, (time.process_time() - begin) / WEIGHTS)
+        print(f"{name}: {best * 1e6:.1f} us a tensor, {best / ops * 1e6:.1f} us an op")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,28 @@ def test_nothing_is_cached_where_nothing_can_be_written(
     for variable in ("HOME", "XDG_CACHE_HOME", "RIDGELINE_CACHE_DIR"):
         assert package.run(**{"HOME": str(tmp_path), variable: f"{obstacle}/x"}) == (60.0, 0)
     assert not list(tmp_path.rglob("*.nb[ic]"))
+
+
+def test_whoever_watches_a_terminal_is_told_once_that_code_is_compiled(
+    package: SmallPackage, tmp_path: Path
+) -> None:
+    def said() -> str:
+        reads, terminal = pty.openpty()
+        environment = {**os.environ, "PYTHONPATH": str(package.root)}
+        environment["RIDGELINE_CACHE_DIR"] = str(tmp_path / "cache")
+        with open(reads, "rb", buffering=0) as screen, open(terminal, "wb", buffering=0) as stderr:
+            subprocess.run(
+                [sys.executable, "-c", MAIN], env=environment, stderr=stderr, check=True,
+                stdout=subprocess.DEVNULL,
+            )  # fmt: skip
+            stderr.write(b"|")
+            text = b""
+            while not text.endswith(b"|"):
+                text += screen.read(1000)
+            return text.decode()
+
+    assert said() == "compiling, once ...\r\n|"
+    assert said() == "|"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import functools
 import hashlib
 import os
 import platform
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 from numba import types
+from numba.core import event
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,6 +34,29 @@ PART: dict[str, Any] = {  # numba's options
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
 }
+
+
+class _Announcement(event.Listener):
+    """Says once, to whoever watches a terminal, why a first run takes tens of seconds."""
+
+    def on_start(self, event: event.Event) -> None:
+        """Be told that a function is compiled, not found on disk."""
+        _announce()
+
+    def on_end(self, event: event.Event) -> None:
+        """Be told that it is."""
+
+
+@functools.cache
+def _announce() -> None:
+    folder = cache_folder()
+    kept = "anew in every process: no folder can be written" if folder is None else "once"
+    print(f"compiling, {kept} ...", file=sys.stderr, flush=True)
+
+
+if sys.stderr is not None and sys.stderr.isatty():
+    _untyped: Any = event
+    _untyped.register("numba:compile", _Announcement())
 
 
 def kernel_inside(function: Callable[P, R]) -> Callable[P, R]:

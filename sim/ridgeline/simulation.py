@@ -145,7 +145,7 @@ def simulate(
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s
     useful = graph.useful_flops * wide.micro_batches * wide.data
-    repeated = lowered.graph.recomputed_flops * wide.tensor * wide.context / graph.useful_flops
+    repeated = lowered.graph.recomputed_flops * wide.sharing / graph.useful_flops
     achieved = (
         useful
         * issued_share(lowered)

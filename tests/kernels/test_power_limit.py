@@ -70,6 +70,8 @@ def test_a_step_says_that_its_clock_is_limited() -> None:
     assert limited.step_time_s > free.step_time_s
     assert limited.energy_j["total"] / limited.step_time_s <= 90 * (1 + 1e-9)
     assert math.isclose(limited.energy_j["compute"], free.energy_j["compute"])
+    assert limited.limits_s["power limit"] > 0
+    assert "power limit" not in free.limits_s
     assert "clocks under power limits" in free.manifest["not_modelled"]
     assert "clocks under power limits" not in limited.manifest["not_modelled"]
 

@@ -22,7 +22,7 @@ from ridgeline.parallel.choice import CASTS, PARTIAL, WHOLE
 from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.labels import base, forward_name
 from ridgeline.parallel.layers import levels
-from ridgeline.parallel.shard import COLLECTIVES, _Sharder
+from ridgeline.parallel.shard import COLLECTIVES, Sharder
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 
 Array = npt.NDArray[Any]
@@ -55,14 +55,14 @@ class Layouts:
 def divided_with_layouts(graph: Graph, division: Division) -> Layouts:
     """Divide a graph, and look over the shoulder of what does it."""
     seen: list[dict[str, int]] = []
-    result = _Sharder.result
+    result = Sharder.result
 
-    def watched(self: _Sharder) -> Any:
+    def watched(self: Sharder) -> Any:
         found = result(self)
         seen.append({name: self._where(name) for name in self.local})
         return found
 
-    with mock.patch.object(_Sharder, "result", watched):
+    with mock.patch.object(Sharder, "result", watched):
         divided = divide(graph, division)
     layouts = Layouts(divided, levels(division.layers, division.tensor), seen[::-1])
     for op in divided.graph.ops:

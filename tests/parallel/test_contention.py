@@ -76,3 +76,27 @@ def test_what_runs_alone_is_not_slowed() -> None:
     for fields in (one, alone):
         free, same = step(**fields), step(contention=True, **fields)
         assert same.step_time_s == pytest.approx(free.step_time_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(("sharding", "share"), [(0, 1), (1, 1), (2, 8), (3, 8)])
+def test_passes_over_gradients_stream_what_a_rank_holds_of_them(sharding: int, share: int) -> None:
+    """Of gradients that are shared, a rank's own part; in any plan, whatever is reduced."""
+    without, passing = step(sharding=sharding), step(sharding=sharding, gradient_passes=4)
+    gradients = 4 * without.details.graph.parameters
+    moved = passing.traffic_bytes["hbm"] - without.traffic_bytes["hbm"]
+    assert moved == pytest.approx(8 * 4 * gradients / share, rel=1e-4)
+    assert passing.memory_bytes == without.memory_bytes
+    longer = passing.step_time_s - without.step_time_s
+    assert 0 <= longer < 4.5 * gradients / share / 700e9 + 1e-5
+    assert longer > 0 or sharding > 1  # these go on while the last gradients are scattered
+    assert parts(passing) == pytest.approx(passing.time_s["total"])
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 12), st.sampled_from([1, 2, 8]))
+def test_every_pass_over_gradients_takes_as_long(passes: int, data: int) -> None:
+    free, once, many = (step(data=data, gradient_passes=n).step_time_s for n in (0, 1, passes))
+    launch = rl.load_cluster("dgx1-v100").device.launch_latency.value
+    assert many - free == pytest.approx(
+        max(passes * (once - free - launch) + launch, 0) if passes else 0, rel=1e-6, abs=1e-12
+    )

@@ -97,3 +97,22 @@ def test_attention_of_ops_of_its_own_is_divided_between_heads() -> None:
     model = load_model("gpt3-1.3b", fields)
     plan = Plan(global_batch=2, tensor=4, precision="bf16-mixed")
     assert simulate(model, "dgx-a100", plan).details.lowered.whole == {}
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 256])
+def test_rows_are_put_in_order_where_a_rank_has_several_experts(ranks: int) -> None:
+    """Behind each all-to-all to the experts and before each back, all rows are copied once."""
+    part = with_experts(mixture("bf16-mixed"), ranks)
+    copies = [i for i, op in enumerate(part.ops) if op.kind == "in-order"]
+    exchanges = [i for i, op in enumerate(part.ops) if op.kind == "all-to-all"]
+    assert len(exchanges) == 4
+    if ranks == 256:  # a row's expert is the rank's only one
+        assert not copies
+        return
+    assert [i - j for i, j in zip(copies, exchanges, strict=True)] == [1, -1, 1, -1]
+    for i, op in ((i, part.ops[i]) for i in copies):
+        (read,), (made,) = op.inputs, op.outputs
+        assert part.tensors[read].shape == part.tensors[made].shape
+        assert part.tensors[made].shape[0] == 256 // ranks
+        assert part.tensors[made].elements == 2 * 64 * 8 * 7168  # tokens, choices, features
+        assert any(made in later.inputs for later in part.ops[i + 1 :])

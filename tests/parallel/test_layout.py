@@ -4,8 +4,9 @@ import pytest
 
 from ridgeline import Plan, load_model, simulate
 from ridgeline.hardware.load import load_device
-from ridgeline.parallel.layout import copied_formats, with_copies
-from ridgeline.workload.graph import Conv, Role
+from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies
+from ridgeline.report.ops import op_times
+from ridgeline.workload.graph import Conv, Pass, Role, Same
 
 IMAGES = {Role.INPUT, Role.ACTIVATION, Role.ACTIVATION_GRADIENT}
 
@@ -89,3 +90,35 @@ def test_the_library_and_not_the_host_issues_the_copies():
         "resnet-cifar-20", "v100-sxm2-16gb", plan.model_copy(update={"layout": "channels-last"})
     )
     assert first.step_time_s == pytest.approx(last.step_time_s, rel=5e-3)
+
+
+def _norm_s(norms: str, device: str) -> dict[str, float]:
+    model = load_model("efficientnet-b0", {"image": {"height": 64, "width": 64}})
+    result = simulate(model, device, Plan(global_batch=64, precision="fp32", norms=norms))
+    return {t.op.name: t.time_s for t in op_times(result) if t.op.kind == "batch-norm"}
+
+
+@pytest.mark.parametrize("device", ["v100-sxm2-16gb", "k80"])
+def test_a_batch_norm_of_few_channels_leaves_multiprocessors_idle(device):
+    last = _norm_s("shared", device)
+    first = _norm_s("by-channel", device)
+    processors = load_device(device).memory["registers"].instances.value
+    launch_s = load_device(device).launch_latency.value
+    channels = {
+        f"stage{number}.0.project.bn": c
+        for number, c in enumerate((16, 24, 40, 80, 112, 192, 320), start=1)
+    }
+    for layer, c in channels.items():
+        (name,) = (n for n in first if n.startswith(layer) and "gradient" not in n)
+        slower = max(1.0, processors / c)
+        assert first[name] - launch_s == pytest.approx(slower * (last[name] - launch_s))
+    assert all(first[name] >= last[name] for name in last)
+
+
+def test_instance_norms_have_a_block_for_each_channel_of_each_image():
+    graph = load_model("nnunet-3d", {"size": [32, 32, 32]}).training(3, "fp32")
+    norms = [op for op in with_blocks(Same(graph)).ops if op.kind == "group-norm"]
+    assert norms
+    for op in norms:  # forward it writes the image, backward it reads its gradient and it
+        image = op.outputs[0] if op.pass_ is Pass.FORWARD else op.inputs[1]
+        assert op.blocks == 3 * graph.tensors[image].shape[1]

@@ -19,7 +19,7 @@ from ridgeline.study.planner.few import Few
 from ridgeline.study.planner.found import Objective, Replay, pareto
 from ridgeline.study.planner.group import BACKWARD, FORWARD
 from ridgeline.study.planner.groups import Key
-from ridgeline.study.planner.screen import totals, totals_of_more
+from ridgeline.study.planner.screen import totals
 from ridgeline.study.planner.search import Searcher, searcher
 from ridgeline.workload.model import Model, load_model
 
@@ -128,9 +128,12 @@ def check_bounds(one: Searcher, data: st.DataObject, some: list[int] | None = No
         return
     sharp = one.sharpened(group, i)
     coarse = one.screened(np.array([i]), np.array([0]), totals(group)[None, :])[0]
-    less = one.groups.group(one.key(i)._replace(recompute="none"))
+    less = one.groups.least(one.key(i)._replace(recompute="none"))
+    again = one.groups.least_again(one.key(i))
     assert less is not None
-    assert (totals_of_more(less) <= totals(group)[:7] * (1 + 1e-12)).all(), replay.plan
+    assert again is not None
+    assert (less <= again).all(), replay.plan
+    assert (again <= totals(group)[:7] * (1 + 1e-12)).all(), replay.plan
     values = one.bound_values(np.array([sharp.time_s]), np.array([sharp.energy_j]), np.array([i]))
     energy = sharp.energy_j * replay.plan.devices / replay.plan.pipeline
     assert one.sharpened(group, i, wired=False).time_s <= sharp.time_s

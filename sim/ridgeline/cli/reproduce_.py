@@ -73,7 +73,8 @@ def _print(made: Reproduction) -> None:
         )
     screen.print(rows, markup=False)
     kept = [row.is_kept for row in made.rows if row.is_kept is not None]
-    screen.print(f"{sum(kept)} of {len(kept)} residuals are within their tolerance")
+    if kept:
+        screen.print(f"{sum(kept)} of {len(kept)} residuals are within their tolerance")
     for fit in made.fits:
         screen.print(
             f"fitted: {fit.constant} = {fit.value} ({fit.chosen_by})", soft_wrap=True, markup=False

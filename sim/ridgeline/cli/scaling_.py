@@ -35,7 +35,7 @@ def scaling_(
     batch
         Samples of one step: of all devices (strong), or of each (weak).
     strategies
-        Any of data, tensor, pipeline, hybrid.
+        Any of data, tensor, pipeline, hybrid, and of networks with images spatial.
     mode
         strong: the same batch on more devices; weak: the same batch a device.
     plot

@@ -242,7 +242,7 @@ class ProgramBuilder:
         block.tasks.append(
             (
                 self._kinds.setdefault(kind, len(self._kinds)),
-                self._labels.setdefault(label, len(self._labels)),
+                self.label(label),
                 stream if group < 0 else self._group_lead[group],
                 group,
                 cost,
@@ -258,6 +258,15 @@ class ProgramBuilder:
             )
         )
         return len(block) - 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All labels, by number."""
+        return tuple(self._labels)
+
+    def label(self, text: str) -> int:
+        """Return the number of a label."""
+        return self._labels.setdefault(text, len(self._labels))
 
     def add_copies(self, blocks: Sequence[Block], order: Ints, first: Ints, ports: Ints) -> None:
         """Add copies of blocks; see `ridgeline.engine.blocks.copies`.

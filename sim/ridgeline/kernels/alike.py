@@ -109,9 +109,10 @@ def described(op: Op, graph: Graph, found: Found | None = None) -> Alike:
     if op.loops is None and found is None:
         # Kernels are measured by kind, pass and rule.
         rule = dict(op.attrs).get("rule")
-        return Alike((float(moved), op.vector_flops, op.kind, op.pass_, rule), moved, op, graph)
+        key = (float(moved), op.vector_flops, op.kind, op.pass_, rule, op.kernels, op.blocks)
+        return Alike(key, moved, op, graph)
     tensors = graph.tensors
-    key = (
+    looked = (
         found,
         op.kind,
         op.pass_,
@@ -123,7 +124,7 @@ def described(op: Op, graph: Graph, found: Found | None = None) -> Alike:
         tuple(_look(tensors[n]) for n in op.inputs),
         tuple(_look(tensors[n]) for n in op.outputs),
     )
-    return Alike(key, moved, op, graph, found)
+    return Alike(looked, moved, op, graph, found)
 
 
 def operands_of(op: Op, graph: Graph, device: Device, accumulate: str) -> Operands:

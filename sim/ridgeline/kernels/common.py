@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from ridgeline.errors import RidgelineError
@@ -59,6 +60,8 @@ class Common:
                 traffic[name] = passing(op, kind.graph, kind.found, level).total
         row = None if op is None else kernel_of(op, device)
         latency_s = self.launch_s if row is None else row.latency.value
+        if op is not None:
+            latency_s *= op.kernels
         cost = OpCost(latency_s=latency_s, traffic_bytes=traffic)
         if op is not None and (op.vector_flops or row is not None):
             self.add_vector(cost, op)
@@ -67,7 +70,20 @@ class Common:
                 rate = row.throughput
                 busy_s = 0.0 if rate is None else kind.streamed_bytes / rate.value
                 cost.engine_work[key] = busy_s * self.rates[key]
-        return self.with_levels(cost)
+        cost = self.with_levels(cost)
+        return cost if op is None or not op.blocks else self._on_some(cost, op.blocks)
+
+    def _on_some(self, cost: OpCost, blocks: int) -> OpCost:
+        """Slow an op down whose blocks are fewer than the processors, each with its share."""
+        if not any(engine.kind == "vector" for engine in self.device.engines.values()):
+            return cost
+        processors = next(iter(self.device.memory.values())).instances.value
+        slower = max(1.0, processors / blocks)
+        return replace(
+            cost,
+            engine_work={name: work * slower for name, work in cost.engine_work.items()},
+            level_work={name: work * slower for name, work in cost.level_work.items()},
+        )
 
     def with_levels(self, cost: OpCost) -> OpCost:
         """Turn the traffic into work at every level that has a bandwidth."""

@@ -20,7 +20,7 @@ from ridgeline.parallel.wires import PROBE_BYTES, Wires
 
 _EQUAL = 1e-9
 _SHORT_BYTES = 4096.0  # a collective that is all latency
-_DIMENSIONS = ("tensor", "context", "data")
+_DIMENSIONS = ("tensor", "spatial", "context", "data")
 
 
 def slowest(wires: Wires, mesh: Mesh, stage: int) -> tuple[int, bool]:
@@ -42,29 +42,36 @@ def are_alike(wires: Wires, mesh: Mesh) -> bool:
     """Whether nothing tells the groups of a dimension apart, or the messages between two stages.
 
     Every group is priced, with a short and a long collective. They have to take the same time, meet
-    the same loads of all other dimensions on their links, share links only in their nodes, and
-    be as many on a link as those of other dimensions there, since folded flows share it evenly.
+    the same loads of all other dimensions and stages on their links, share links only in their
+    nodes, and be as many on a link as those of others there, since folded flows share it evenly.
     """
-    for stage in range(len(mesh.stages)):
-        kinds = [("all-reduce", groups) for _, groups in _grouped(mesh, stage)]
-        queues = [queue for queue, _ in _grouped(mesh, stage)]
-        if stage:
-            pairs = np.stack((mesh.replica(stage - 1), mesh.replica(stage)), axis=1)
-            kinds.append(("send", pairs))
-            queues.append("")
-        found = [_drawn(wires, op, groups) for op, groups in kinds]
-        if any(loads is None for loads in found):
+    kinds = list(_kinds(mesh))
+    found = [_drawn(wires, op, groups) for _, op, groups in kinds]
+    drawn = [loads for loads in found if loads is not None]
+    if len(drawn) < len(found):
+        return False
+    meets = [loads.sum(axis=0) for loads in drawn]
+    for loads in drawn:
+        if any(not _equal_rows(loads, other) for other in meets):
             return False
-        drawn = [loads for loads in found if loads is not None]
-        meets = [loads.sum(axis=0) for loads in drawn]
-        for loads in drawn:
-            if any(not _equal_rows(loads, other) for other in meets):
-                return False
-        many = [(loads > 0).sum(axis=0) for loads in drawn]
-        for (queue, a), (other_queue, b) in combinations(zip(queues, many, strict=True), 2):
-            if queue != other_queue and ((a > 0) & (b > 0) & (a != b)).any():
-                return False
+    many = [(loads > 0).sum(axis=0) for loads in drawn]
+    for (queue, a), (other_queue, b) in combinations(
+        zip((queue for queue, _, _ in kinds), many, strict=True), 2
+    ):
+        if queue != other_queue and ((a > 0) & (b > 0) & (a != b)).any():
+            return False
     return True
+
+
+def _kinds(mesh: Mesh) -> Iterator[tuple[tuple[int, str], str, Ranks]]:
+    """Yield the queue, the op and the groups of all that is sent in and between stages."""
+    for stage in range(len(mesh.stages)):
+        for queue, groups in _grouped(mesh, stage):
+            yield (stage, queue), "all-reduce", groups
+        if stage:
+            ends = mesh.replica(stage - 1), mesh.replica(stage)
+            yield (stage, "forward"), "send", np.stack(ends, axis=1)
+            yield (stage, "backward"), "send", np.stack(ends[::-1], axis=1)
 
 
 def _grouped(mesh: Mesh, stage: int) -> Iterator[tuple[str, Ranks]]:

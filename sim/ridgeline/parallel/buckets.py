@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ridgeline.parallel.plan import Plan
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph
+from ridgeline.workload.graph import Graph, Pass, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,22 @@ def copied_bytes(plan: Plan, buckets: Mapping[str, tuple[Bucket, ...]]) -> float
     Each copy reads every byte once and writes it once.
     """
     return 4.0 * _bytes(buckets) if plan.bucket_copies else 0.0
+
+
+def passed_bytes(plan: Plan, graph: Graph) -> float:
+    """Return what the framework's passes over the gradients that a rank holds read or write.
+
+    These are what its updates begin with: of shared gradients (ZeRO 2 and 3) its part.
+    """
+    if not plan.gradient_passes:
+        return 0.0
+    updates = [op for op in graph.ops if op.pass_ is Pass.UPDATE]
+    given = {n for op in updates for n in op.inputs}.difference(
+        n for op in updates for n in op.outputs
+    )
+    tensors = [graph.tensors[name] for name in given]
+    size = sum(t.bytes for t in tensors if t.role is Role.WEIGHT_GRADIENT)
+    return float(plan.gradient_passes * size)
 
 
 def held_bytes(plan: Plan, buckets: Mapping[str, tuple[Bucket, ...]]) -> int:

@@ -91,9 +91,14 @@ class Choice:
                 self.root[op.outputs[0]] = self._root(op.inputs[0])
                 self.casts.append(op)
         self.readers: dict[str, list[Op]] = {}  # of weights and their copies, in the forward pass
-        for op in self.forward.values() if by_samples is not None else ():
+        if by_samples is not None:
+            self._find_readers()
+
+    def _find_readers(self) -> None:
+        for op in self.forward.values():
             for name in op.inputs:
-                if graph.tensors[name].role in WEIGHTS and self.root.keys().isdisjoint(op.outputs):
+                of = self.graph.tensors[name]
+                if of.role in WEIGHTS and self.root.keys().isdisjoint(op.outputs):
                     self.readers.setdefault(self._root(name), []).append(op)
 
     def _root(self, name: str) -> str:
@@ -152,6 +157,8 @@ class Choice:
         )
 
     def _divides(self, label: str, op: Op, sig: Signature) -> bool:
+        if label in sig.windows:
+            return False  # only `spatial` knows what a part needs of its neighbours
         size = sig.size(label, op, self.tensors)
         if size % self.degree == 0:
             return True

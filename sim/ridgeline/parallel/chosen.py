@@ -19,7 +19,9 @@ from ridgeline.network.algorithm import DoesNotApplyError
 from ridgeline.network.routing import routes
 from ridgeline.network.schedule import ALGORITHMS, Loads, Phase, Schedule, closed_form_time_s
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.labels import HALO
 from ridgeline.parallel.mesh import Ranks
+from ridgeline.parallel.reach import pairs_of
 from ridgeline.parallel.two_level import two_level
 
 _TWO_LEVEL = "two-level"
@@ -32,6 +34,8 @@ def schedule_of(
     ranks = tuple(group.tolist())
     if op == "send":
         return _message(topology, ranks, size_bytes)
+    if op.startswith(HALO):
+        return _halo(op, topology, ranks, size_bytes)
     return best_schedule(op, topology, ranks, size_bytes, name)
 
 
@@ -92,6 +96,19 @@ def _scaled(schedule: Schedule, size_bytes: float) -> Schedule:
         phases.append(phase._replace(bytes_on_link=loads))
     op, name, n_ranks = schedule.op, schedule.algorithm, schedule.n_ranks
     return Schedule(op, name, n_ranks, float(size_bytes), tuple(phases))
+
+
+def _halo(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
+    """Schedule messages between pairs of a group, all at once: started once, the longest way."""
+    ends = topology.devices[list(ranks)].astype(np.int64)
+    latency_s, loads = 0.0, np.zeros(topology.n_links)
+    for source, target, share in pairs_of(op):
+        links = routes(topology, ends[source, None], ends[target, None]).links
+        latency_s = max(latency_s, float(topology.latency_s[links].sum()))
+        np.add.at(loads, links, share * size_bytes)
+    used = np.flatnonzero(loads).astype(np.int32)
+    phase = Phase(topology.collective_latency_s + latency_s, 1, Loads(used, loads[used]))
+    return Schedule(op, "direct", len(ranks), float(size_bytes), (phase,))
 
 
 def _message(topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:

@@ -16,6 +16,8 @@ nothing.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ridgeline.engine.contention import contended
@@ -68,7 +70,10 @@ def _traffic(
     program = timeline.program
     keys = np.stack((program.cost[collective], program.label[collective]), axis=1)
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
-    degrees = {"tensor": plan.tensor, "context": plan.context, "expert": plan.expert}
+    degrees = {
+        "tensor": plan.tensor, "context": plan.context, "expert": plan.expert,
+        "spatial": math.prod(plan.grid),
+    }  # fmt: skip
     known = np.zeros((len(distinct), 2))
     for i, (row, label) in enumerate(distinct.tolist()):
         talk = lowered.talks.get((row, program.label_names[label]))

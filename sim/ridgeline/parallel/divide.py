@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.choice import BySamples
@@ -10,6 +10,7 @@ from ridgeline.parallel.experts import with_experts
 from ridgeline.parallel.layers import LayerDegrees, levels, parse_rules
 from ridgeline.parallel.ring import with_rings
 from ridgeline.parallel.shard import shard
+from ridgeline.parallel.spatial import most, with_shared_images
 from ridgeline.workload.graph import Graph, Role
 
 
@@ -25,6 +26,10 @@ class Division:
         Rules that cover all layers, of the widest plan (`Plan.widest`); empty: all are alike.
     ring
         Keys and values go round the devices of "context" (`ring`); else they are gathered.
+    grid
+        Devices that share the rows, and the columns, of images (`spatial`).
+    shared_statistics
+        They add up the statistics of batch norms.
     """
 
     expert: int = 1
@@ -34,6 +39,8 @@ class Division:
     flops_per_byte: float = 1.0
     layers: str = ""
     ring: bool = False
+    grid: tuple[int, int] = (1, 1)
+    shared_statistics: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +58,16 @@ class Divided:
     apart
         Of a layer-wise plan, the weights that are alike on the devices of a level of "tensor" and
         all beyond, which divide samples: weight and number of the first such level.
+    own_rows
+        Weights whose gradients are of a device's own rows of images, and the dimension of the mesh
+        along which they are summed with those of the replicas.
     """
 
     graph: Graph
     divided: frozenset[str]
     whole: dict[str, int]
     apart: dict[str, int]
+    own_rows: dict[str, str] = field(default_factory=dict)
 
 
 def divide(graph: Graph, division: Division) -> Divided:
@@ -67,7 +78,8 @@ def divide(graph: Graph, division: Division) -> Divided:
     ConfigError
         If the graph can not be divided so.
     """
-    graph = shard(graph, division.context, dimension="context").graph
+    shared = with_shared_images(graph, *division.grid, shared_statistics=division.shared_statistics)
+    graph = shard(shared.graph, division.context, dimension="context").graph
     if division.ring:
         graph = with_rings(graph, division.context)
     graph = with_experts(graph, division.expert)  # of the rows of a device's own positions
@@ -79,7 +91,8 @@ def divide(graph: Graph, division: Division) -> Divided:
         sequence=division.sequence,
         flops_per_byte=division.flops_per_byte,
     )
-    return Divided(found.graph, found.divided, found.whole, {})
+    whole = most(shared.whole, found.whole)
+    return Divided(found.graph, found.divided, whole, {}, shared.apart)
 
 
 def _by_layers(graph: Graph, division: Division) -> Divided:
@@ -113,10 +126,7 @@ def _by_layers(graph: Graph, division: Division) -> Divided:
         )
         graph, beyond = found.graph, found.apart
         divided |= found.divided
-        whole = {
-            kind: max(whole.get(kind, 0), found.whole.get(kind, 0))
-            for kind in sorted({*whole, *found.whole})
-        }
+        whole = most(whole, found.whole)
         apart |= dict.fromkeys(found.apart, level)
     return Divided(graph, divided, whole, apart)
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.labels import base
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
+from ridgeline.workload.ops.routing import IN_ORDER
 
 _WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
 
@@ -111,7 +112,7 @@ class _Sharing:
             inside = self._is_inside(op)
             for name in op.inputs:
                 if name not in changed and self._crosses(name, inside):
-                    ops.append(self._exchange(op, name, inside))
+                    ops += self._exchange(op, name, inside)
                     changed[name] = ops[-1].outputs[0]
             inputs = tuple(
                 changed[n] if n in changed and self._crosses(n, inside) else n for n in op.inputs
@@ -156,16 +157,38 @@ class _Sharing:
             return False
         return self._is_inner(name) is not inside
 
-    def _exchange(self, op: Op, name: str, inside: bool) -> Op:
+    def _exchange(self, op: Op, name: str, inside: bool) -> list[Op]:
+        """Send rows to the experts or back; with several experts a rank, put them in order there.
+
+        Rows arrive by the rank that sent them, experts compute them by expert: a copy behind the
+        first all-to-all and before the second (Megatron-Core, `sort_chunks_by_idxs`; the transpose
+        of an einsum's operand in GShard).
+        """
         tensor = self.graph.tensors[name]
-        new = f"{name}.all-to-all"
-        self.tensors[new] = replace(tensor, name=new)
-        if inside:
-            self.tensors[new] = self._rows_of(self.tensors[new])
+        there = self._rows_of(tensor)
         attrs = (("dimension", "expert"), ("size_bytes", tensor.bytes), ("repeat", 1))
-        return Op(
-            new, "all-to-all", op.pass_, op.layer, (name,), (new,), input_passes=(1,), attrs=attrs
-        )
+        sorts = tensor.shape[0] > self.ranks
+        kinds = ["all-to-all", *[IN_ORDER.name] * sorts]
+        ops, read = [], name
+        for kind in kinds if inside else reversed(kinds):
+            made = f"{read}.{kind}"
+            arrived = inside if kind == "all-to-all" else True
+            self.tensors[made] = replace(there if arrived else tensor, name=made)
+            of_kind = attrs if kind == "all-to-all" else ()
+            ops.append(
+                Op(
+                    made,
+                    kind,
+                    op.pass_,
+                    op.layer,
+                    (read,),
+                    (made,),
+                    input_passes=(1,),
+                    attrs=of_kind,
+                )
+            )
+            read = made
+        return ops
 
     def _rows_of(self, tensor: Tensor) -> Tensor:
         experts, rows, *rest = tensor.shape

@@ -38,7 +38,7 @@ class Host:
     issue_s: float
     waits: bool
 
-    def row(self, count: int) -> int:
+    def row(self, count: float) -> int:
         """Return the cost row of issuing so many ops."""
         return self.builder.add_cost([Phase(count * self.issue_s, {})], {})
 
@@ -60,11 +60,11 @@ class Issuing:
     streams: Sequence[int]
     multiplicity: int
     after: Sequence[Sequence[int]]
-    pending: int = 0
+    pending: float = 0.0
 
-    def add(self, label: str, *, last: bool) -> list[tuple[int, ...]]:
-        """Issue one more op; return by rank what it has to wait for."""
-        self.pending += 1
+    def add(self, label: str, *, last: bool, count: float = 1.0) -> list[tuple[int, ...]]:
+        """Issue one more op, or so many; return by rank what it has to wait for."""
+        self.pending += count
         if self.pending < _TOGETHER and not last:
             return [()] * len(self.streams)
         row = self.host.row(self.pending)
@@ -80,6 +80,6 @@ class Issuing:
             )
             for stream, deps in zip(self.streams, self.after, strict=True)
         ]
-        self.pending = 0
+        self.pending = 0.0
         self.after = [(place,) for place in places]
         return [(place,) for place in places]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from ridgeline.parallel.label_rules_images import cut
 from ridgeline.parallel.labels import (
     ADJUSTMENTS,
+    HALO,
     Inner,
     Labels,
     Signature,
@@ -14,7 +16,7 @@ from ridgeline.parallel.labels import (
     rule,
     whole,
 )
-from ridgeline.workload.graph import Conv, Gemm, Op, Pass, Role
+from ridgeline.workload.graph import Gemm, Op, Pass, Role
 
 _WITHOUT_SAMPLES = frozenset(
     {Role.WEIGHT, Role.WEIGHT_COPY, Role.WEIGHT_GRADIENT, Role.STATE, Role.BUFFER}
@@ -32,7 +34,11 @@ def _shapes(op: Op, tensors: Tensors) -> tuple[list[tuple[int, ...]], list[tuple
 
 @rule(
     *("add", "cast", "relu", "sigmoid", "tanh", "gelu", "silu", "multiply", "swiglu", "geglu"),
-    *("dropout", "scale", "unscale", "quantise"),
+    *("dropout", "scale", "unscale", "quantise", "in-order"),
+    *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "square", "power"),
+    *("negate", "shift", "sine", "cosine", "tangent", "hyperbolic", "arc", "erf", "softplus"),
+    *("softsign", "log-sigmoid", "elu", "leaky-relu", "clamp", "hard-sigmoid", "hard-swish"),
+    *("absolute", "mish", "step", "stop"),
 )
 def elementwise(op: Op, tensors: Tensors) -> Signature:
     """All tensors have one shape."""
@@ -43,7 +49,10 @@ def elementwise(op: Op, tensors: Tensors) -> Signature:
     return Signature((labels,) * len(inputs), (labels,) * len(outputs))
 
 
-@rule("broadcast-add", "broadcast-multiply")
+@rule(
+    *("broadcast-add", "broadcast-multiply", "subtract", "divide", "extremum", "power-of", "atan2"),
+    *("select", "interpolate-between", "compare"),
+)
 def broadcast(op: Op, tensors: Tensors) -> Signature:
     """Dimensions are matched from the last on; one that is broadcast stays whole."""
     inputs, (output,) = _shapes(op, tensors)
@@ -102,54 +111,12 @@ def _common_units(widths: list[int]) -> int:
     return math.gcd(*widths)
 
 
-@rule("conv2d")
-def conv2d(op: Op, tensors: Tensors) -> Signature:
-    """X [b, c, h, w] w [o, c, r, s] -> y [b, o, p, q]; groups go together."""
-    assert isinstance(op.loops, Conv)
-    if op.loops.groups > 1:
-        return Signature(
-            (("b", "g", "", ""), ("g", "", "", "")),
-            (("b", "g", "", ""),),
-            {"g": op.loops.groups},
-            {"b": ("batch",), "g": ("groups", "c_in", "c_out")},
-        )
-    return Signature(
-        (("b", "c", "", ""), ("o", "c", "", "")),
-        (("b", "o", "", ""),),
-        loops={"b": ("batch",), "o": ("c_out",), "c": ("c_in",)},
-    )
-
-
-@rule("conv-transpose2d")
-def conv_transpose2d(op: Op, tensors: Tensors) -> Signature:
-    """X [b, c, h, w] w [c, o, r, s] -> y [b, o, p, q]."""
-    return Signature(
-        (("b", "c", "", ""), ("c", "o", "", "")),
-        (("b", "o", "", ""),),
-        loops={"b": ("m",), "o": ("n",), "c": ("k",)},
-    )
-
-
 @rule("bias")
 def bias(op: Op, tensors: Tensors) -> Signature:
     """Add a vector along one axis."""
     labels = _dims(len(tensors[op.inputs[0]].shape))
     axis = int(dict(op.attrs)["axis"])
     return Signature((labels, (labels[axis],)), (labels,))
-
-
-@rule("batch-norm", "frozen-batch-norm")
-def batch_norm(op: Op, tensors: Tensors) -> Signature:
-    """Channels are independent of each other; every part of a batch has statistics of its own."""
-    shape = tensors[op.inputs[0]].shape
-    axis = int(dict(op.attrs).get("axis", 1))
-    labels = tuple("c" if i == axis else "b" if i == 0 else "" for i in range(len(shape)))
-    extra = (("c",),) * (len(op.inputs) - 1)
-    return Signature(
-        (labels, *extra),
-        (labels, *(("c",),) * (len(op.outputs) - 1)),
-        local=frozenset({"b"}),
-    )
 
 
 @rule("layer-norm", "rms-norm")
@@ -182,12 +149,6 @@ def embedding(op: Op, tensors: Tensors) -> Signature:
 def position_embedding(op: Op, tensors: Tensors) -> Signature:
     """X [b, s, h], table [positions, h]."""
     return Signature((("b", "s", "h"), ("", "h")), (("b", "s", "h"),))
-
-
-@rule("class-token")
-def class_token(op: Op, tensors: Tensors) -> Signature:
-    """X [b, f, h, w], token [f] -> y [b, 1 + h w, f]."""
-    return Signature((("b", "f", "", ""), ("f",)), (("b", "", "f"),))
 
 
 @rule("gather")
@@ -244,27 +205,6 @@ def combine(op: Op, tensors: Tensors) -> Signature:
     )
 
 
-@rule("max-pool", "avg-pool", "adaptive-avg-pool", "nearest-upsample", "bilinear-upsample")
-def by_channel(op: Op, tensors: Tensors) -> Signature:
-    """Images, channel by channel."""
-    labels = ("b", "c", "", "")
-    return Signature((labels,), (labels,) * len(op.outputs))
-
-
-@rule("roi-align")
-def roi_align(op: Op, tensors: Tensors) -> Signature:
-    """Levels [b, c, h, w], boxes [b, n, 4] -> y [b n, c, s, s]."""
-    labels = ("b", "c", "", "")
-    return Signature((*(labels,) * (len(op.inputs) - 1), ("b", "", "")), (labels,))
-
-
-@rule("columns")
-def columns(op: Op, tensors: Tensors) -> Signature:
-    """X [b, c, h, w] -> y [b, w, c x h]."""
-    x = tensors[op.inputs[0]].shape
-    return Signature((("b", "c", "", ""),), (("b", "", "c"),), {"c": x[1]})
-
-
 @rule("concat", "split")
 def concat(op: Op, tensors: Tensors) -> Signature:
     """Side by side; divided along that axis, every device has its part of every tensor."""
@@ -276,16 +216,6 @@ def concat(op: Op, tensors: Tensors) -> Signature:
     of_axis = [shape[int(attrs["axis"])] for shape in (*inputs, *outputs)]
     units = {labels[int(attrs["axis"])]: _common_units(of_axis)}
     return Signature((labels,) * len(inputs), (labels,) * len(outputs), units)
-
-
-@rule("cut", "pad", "slice")
-def cut(op: Op, tensors: Tensors) -> Signature:
-    """Dimensions that stay as they are."""
-    (x, *more), (y, *others) = _shapes(op, tensors)
-    if len(x) != len(y) or more or others:
-        return whole(op, tensors)
-    labels = tuple(f"d{i}" if a == b else "" for i, (a, b) in enumerate(zip(x, y, strict=True)))
-    return Signature((labels,), (labels,))
 
 
 @rule("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv")
@@ -306,7 +236,18 @@ def moved(op: Op, tensors: Tensors) -> Signature:
     return Signature((labels,), (labels,), {"d0": few})
 
 
-@rule("local-response-norm", "dot-interaction", "ctc-loss")
+@rule(HALO)
+def halo(op: Op, tensors: Tensors) -> Signature:
+    """Fetch rows of neighbours, of one tensor or several: other dimensions can be divided."""
+    inputs, outputs = _shapes(op, tensors)
+    labels = tuple(
+        tuple(f"d{i}" if a == b else "" for i, (a, b) in enumerate(zip(x, y, strict=True)))
+        for x, y in zip(inputs, outputs, strict=True)
+    )
+    return Signature(labels, labels)
+
+
+@rule("dot-interaction", "ctc-loss")
 def by_sample(op: Op, tensors: Tensors) -> Signature:
     """Every output needs all of its sample."""
     inputs, outputs = (

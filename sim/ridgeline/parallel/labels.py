@@ -19,15 +19,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from ridgeline.parallel.reach import Window
 from ridgeline.workload.graph import Conv, Gemm, Op, Pass, Tensor
 
 Labels = tuple[str, ...]
 Tensors = Mapping[str, Tensor]
+ROWS, COLUMNS = "rows", "columns"
+"""Labels of the last two dimensions of images, where ops read windows of them."""
+HALO = "halo"
+"""Kind of the ops that fetch rows of neighbours; attribute of an op: how many of its last inputs
+are such rows, each of another of its inputs."""
 
 _GRADIENT = re.compile(r"(\.grad(\.\d+)?|\.unscaled)+$")
 _MOVED = re.compile(
-    r"(\.(all-gather|all-reduce|reduce-scatter|all-to-all|send-recv|slice)(\.\d+)?)+$"
+    r"(\.(all-gather|all-reduce|reduce-scatter|all-to-all|send-recv|slice|halo|in-order)(\.\d+)?)+$"
 )
+_OF_NEIGHBOURS = re.compile(r"(\.halo(\.\d+)?)+$")
 _GRADIENT_OP = re.compile(r"\.(input|weight)-gradient(\.\d+)?$")
 
 
@@ -85,6 +92,9 @@ class Signature:
         Heads that several others share.
     local
         Labels of whose parts each has statistics of its own, that are never summed.
+    windows
+        By label, how a dimension of the outputs comes from that of the inputs, where a part needs
+        more than its own share: only `spatial` divides these.
     """
 
     inputs: tuple[Labels, ...]
@@ -96,6 +106,7 @@ class Signature:
     strict: frozenset[str] = frozenset()
     grouped: Grouped | None = None
     local: frozenset[str] = frozenset()
+    windows: Mapping[str, Window] = field(default_factory=dict)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -157,6 +168,7 @@ def signature(op: Op, tensors: Tensors, forward: Op | None) -> Signature | None:
     from ridgeline.parallel import (  # noqa: F401  they register the rules
         label_rules,
         label_rules_attention,
+        label_rules_images,
     )
 
     if forward is not None:
@@ -173,6 +185,9 @@ def _by_rule(op: Op, tensors: Tensors) -> Signature:
 
     A traced network may keep a tensor in another shape than families do: graphs have no views.
     """
+    halos = int(dict(op.attrs).get(HALO, 0))
+    if halos:
+        return _with_halos(op, _by_rule(without_halos(op), tensors))
     try:
         found = RULES[op.kind](op, tensors)
     except (KeyError, IndexError, ValueError):
@@ -182,6 +197,22 @@ def _by_rule(op: Op, tensors: Tensors) -> Signature:
         len(tensors[name].shape) == len(axes) for name, axes in zip(names, labels, strict=True)
     )
     return found if fits else whole(op, tensors)
+
+
+def without_halos(op: Op) -> Op:
+    """Return an op without the rows of neighbours that it reads besides its inputs."""
+    halos = int(dict(op.attrs).get(HALO, 0))
+    if not halos:
+        return op
+    attrs = tuple(item for item in op.attrs if item[0] != HALO)
+    return replace(op, inputs=op.inputs[:-halos], attrs=attrs)
+
+
+def _with_halos(op: Op, sig: Signature) -> Signature:
+    """Give rows of neighbours the labels of the input that they belong to."""
+    known = {_MOVED.sub("", n): of for n, of in zip(op.inputs, sig.inputs, strict=False)}
+    more = tuple(known[_MOVED.sub("", name)] for name in op.inputs[len(sig.inputs) :])
+    return replace(sig, inputs=(*sig.inputs, *more))
 
 
 def whole(op: Op, tensors: Tensors) -> Signature:
@@ -205,6 +236,7 @@ def _of_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signa
         sig.strict,
         sig.grouped,
         sig.local,
+        sig.windows,
     )
     adjust = ADJUSTMENTS.get(forward.kind)
     return made if adjust is None else adjust(op, tensors, forward, made)
@@ -212,6 +244,8 @@ def _of_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signa
 
 def _labels_of(name: str, tensors: Tensors, forward: Op, known: Mapping[str, Labels]) -> Labels:
     """Labels of a tensor that a gradient op reads or writes."""
+    if (whole_name := _OF_NEIGHBOURS.sub("", name)) in tensors:
+        name = whole_name
     shape = tensors[name].shape
     for candidate in (name, _MOVED.sub("", name), base(name)):
         labels = known.get(candidate)

@@ -29,7 +29,7 @@ from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.endless import is_endless
 from ridgeline.parallel.host import Host
-from ridgeline.parallel.layout import copied_formats, with_copies
+from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Cut, Partition, Shares, partition
 from ridgeline.parallel.plan import Plan
@@ -40,6 +40,7 @@ from ridgeline.parallel.spread import slowest
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.sums import with_summing_products
 from ridgeline.parallel.team import COLLECTIVE
+from ridgeline.parallel.updates import op_by_op
 from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
 from ridgeline.parallel.writer import Writer
 from ridgeline.workload.graph import Graph, Op, Same
@@ -128,6 +129,8 @@ def lower(
         flops_per_byte,
         plan.layers,
         plan.context_mode == "ring",
+        plan.grid,
+        plan.statistics == "shared",
     )
     n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
     if fold and plan.devices <= _FEW and n_tasks <= _SHORT and not are_alike(wires, mesh):
@@ -136,6 +139,10 @@ def lower(
     sharded, local = _local(Same(graph), division, plan.recompute, copied)
     if plan.adding == "products":
         local = with_summing_products(Same(local))
+    if plan.norms == "by-channel":
+        local = with_blocks(Same(local))
+    if plan.updates == "apart":
+        local = op_by_op(Same(local))
     costs = prices.costs(local)
     n_parts = plan.pipeline * plan.chunks
     rates = peak_rates(cluster.device)

@@ -15,6 +15,7 @@ from ridgeline.kernels.convolution_algorithms import Library, workspace_bytes
 from ridgeline.parallel.at_once import AtOnce, at_once
 from ridgeline.parallel.offload import Policy, copied_bytes, with_offload
 from ridgeline.parallel.recompute import Mode, with_recompute
+from ridgeline.parallel.spatial import with_shared_images
 from ridgeline.parallel.zero import with_sharding
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.liveness import MEMORY_KINDS, lifetimes, memory_entries
@@ -152,6 +153,8 @@ def memory(
     """
     wide = plan.widest()
     divided = [f"{name}={getattr(wide, name)}" for name in _DISTRIBUTED if getattr(wide, name) > 1]
+    if plan.sharding and plan.spatial != "1":
+        divided.append(f"spatial={plan.spatial} with sharding={plan.sharding}")
     if divided:
         raise RidgelineError(
             f"memory: {', '.join(divided)} divides the model over devices; simulate the plan on a "
@@ -164,6 +167,8 @@ def memory(
     if isinstance(model, str):
         model = load_model(model)
     graph = training_graph_of(model, plan)
+    shared = plan.statistics == "shared"
+    graph = with_shared_images(graph, *plan.grid, shared_statistics=shared).graph
     graph = with_recompute(graph, recompute or plan.recompute, budget_bytes=budget_bytes)
     graph = with_offload(graph, offload or plan.offload)
     graph = with_sharding(graph, plan.sharding, plan.data, plan.bucket)

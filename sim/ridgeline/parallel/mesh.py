@@ -16,6 +16,13 @@ from ridgeline.parallel.replicas import counts_of
 Ranks = npt.NDArray[np.int64]
 
 
+_OF_IMAGES = {
+    "spatial": ("spatial.rows", "spatial.columns"),
+    "rows": ("spatial.rows",),
+    "columns": ("spatial.columns",),
+}
+
+
 @dataclass(frozen=True)
 class Mesh:
     """Ranks in the order of the plan: the first dimension numbers neighbours.
@@ -34,12 +41,17 @@ class Mesh:
         Of a layer-wise plan, how "tensor" is built of groups in groups, innermost first: dimensions
         "tensor.0", "tensor.1", ... "data.i" goes over all ranks that divide samples where layers
         share their features on the levels before i.
+    grid
+        Devices along the rows and the columns of images: dimensions "spatial.rows" and
+        "spatial.columns", neighbours along a row first. "data.rows", "data.columns" and
+        "data.spatial" go over the replicas and these.
     """
 
     order: tuple[str, ...]
     stages: tuple[Ranks, ...]
     expert: int = 1
     levels: tuple[int, ...] = ()
+    grid: tuple[int, int] = (1, 1)
     _groups: dict[tuple[int, tuple[str, ...], int], Ranks] = field(default_factory=dict)
 
     @classmethod
@@ -47,7 +59,10 @@ class Mesh:
         """Return the ranks of a plan."""
         order = tuple(plan.order.split("-"))
         inside = levels(plan.layers, plan.tensor) if plan.layers else ()
-        shape = {name: int(getattr(plan, name)) for name in order}
+        if plan.spatial != "1" and "spatial" not in order:
+            order = (order[0], "spatial", *order[1:])
+        degrees = {**plan.model_dump(), "spatial": math.prod(plan.grid)}
+        shape = {name: int(degrees[name]) for name in order}
         if plan.replicas:
             stages, first = [], 0
             for count in counts_of(plan.replicas):
@@ -57,7 +72,7 @@ class Mesh:
         else:
             ranks, axis = _counted([shape[name] for name in order]), order.index("pipeline")
             stages = np.split(ranks, plan.pipeline, axis)
-        return cls(order, tuple(stages), plan.expert, inside)
+        return cls(order, tuple(stages), plan.expert, inside, plan.grid)
 
     def replica(self, stage: int, number: int | None = None) -> Ranks:
         """Ranks of one replica of a stage, or of all: in the same order for every stage."""
@@ -72,6 +87,8 @@ class Mesh:
         Gradients are summed over all ranks that have the same weights, those of "context", too.
         """
         kind, level = kind_of(dimension), dimension.partition(".")[2]
+        if level in _OF_IMAGES:
+            return (kind, "context", *_OF_IMAGES[level])
         if kind in {"data", "beyond"}:
             first = int(level) if level else len(self.levels)
             return (kind, "context", *(f"tensor.{i}" for i in range(first, len(self.levels))))
@@ -100,6 +117,8 @@ class Mesh:
             split["data"] = {"expert": self.expert, "beyond": beyond}
         if self.levels and "tensor" not in dimensions:
             split["tensor"] = {f"tensor.{i}": size for i, size in enumerate(self.levels)}
+        if "spatial" in order and "spatial" not in dimensions:
+            split["spatial"] = {"spatial.columns": self.grid[1], "spatial.rows": self.grid[0]}
         for name, parts in split.items():
             axis, shape = order.index(name), at_stage.shape
             new = (*shape[:axis], *parts.values(), *shape[axis + 1 :])

@@ -231,7 +231,8 @@ class _Cutter:
         if op.pass_ is Pass.FORWARD:
             self.read[stage].update(op.inputs)
         else:
-            op = replace(op, inputs=tuple(self._kept(name, stage) for name in op.inputs))
+            inputs = tuple(self._kept(name, stage) for name in op.inputs)
+            op = op if inputs == op.inputs else replace(op, inputs=inputs)
         self.held[stage].update(op.outputs)
         self.ops[stage].append(op)
         for name in op.outputs:
@@ -292,11 +293,9 @@ class _Cutter:
                 got.add(name)
                 key = (self.made_by[name], op.pass_ is Pass.FORWARD)
                 wanted.setdefault(key, []).append(name)
-        used = {name for op in ops for name in (*op.inputs, *op.outputs)}
+        used = dict.fromkeys(name for op in ops for name in (*op.inputs, *op.outputs))
         graph = replace(
-            self.graph,
-            ops=ops,
-            tensors={name: t for name, t in self.graph.tensors.items() if name in used},
+            self.graph, ops=ops, tensors={name: self.graph.tensors[name] for name in used}
         )
         receipts = [Receipt(*key, tuple(names)) for key, names in wanted.items()]
         return Part(graph, tuple(receipts))

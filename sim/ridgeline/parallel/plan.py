@@ -14,6 +14,7 @@ from ridgeline import units, views
 from ridgeline.config import Strict, read_yaml
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.parallel.layers import LayerRule, parse_rules, settled
+from ridgeline.parallel.reach import grid_of, written_grid
 from ridgeline.parallel.replicas import SCHEDULES_WITH_REPLICAS, counts_of, written_counts
 from ridgeline.parallel.schedules import SCHEDULES
 
@@ -75,6 +76,12 @@ class Plan(Strict):
     context_mode: Literal["gather", "ring"] = "gather"
     """How attention gets the keys and values of other devices' positions: gathered before it, or
     block by block while it computes with another (ring attention, `parallel.ring`)."""
+    spatial: Annotated[str, BeforeValidator(written_grid)] = "1"
+    """Devices that share the rows of images, or ``2x4`` their rows and columns, with all weights
+    on each (`parallel.spatial`)."""
+    statistics: Literal["own", "shared"] = "own"
+    """What batch norms of shared images normalise with: the statistics of a device's own rows, or
+    of all of the image, which are then summed up."""
     pipeline: int = Field(default=1, ge=1, le=10**6)
     """Stages that the layers are cut into."""
     replicas: Annotated[str, BeforeValidator(written_counts)] = ""
@@ -122,6 +129,9 @@ class Plan(Strict):
     adding: Literal["kernels", "products"] = "kernels"
     """What adds gradients to those of earlier micro-batches: kernels of their own, or the products
     that make them (Megatron-Core's gradient accumulation fusion)."""
+    updates: Literal["together", "apart"] = "together"
+    """How weights are updated: by kernels for many tensors, which the host issues at once (apex,
+    PyTorch's foreach), or tensor after tensor and op by op (`parallel.updates`)."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
     contention: bool = False
@@ -135,6 +145,9 @@ class Plan(Strict):
     bucket_copies: bool = False
     """Whether gradients are copied into their buckets and back (PyTorch DDP without
     gradient_as_bucket_view, Horovod's fusion buffer); else they are made where they are reduced."""
+    gradient_passes: int = Field(default=0, ge=0, le=64)
+    """How often kernels of the framework read or write all gradients at the end of a step, besides
+    their reduction and the update: to set them to zero, divide, scale and check them."""
     cycle: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
     """How often a coordinator looks for gradients that all ranks have (Horovod's cycle time): the
     last of a step wait half as long, on average; 0: their reduction is issued behind them."""
@@ -146,6 +159,9 @@ class Plan(Strict):
     layout: Literal["channels-last", "channels-first"] = "channels-last"
     """How images lie in memory: as tensor cores want them, or so that each convolution there copies
     what it reads and writes (`parallel.layout`). Without tensor cores it does not matter."""
+    norms: Literal["shared", "by-channel"] = "shared"
+    """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
+    kernels for channels first do (`parallel.layout`)."""
     spread: float = Field(default=0.0, ge=0.0, le=0.5)
     """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
     slowest of all that it uses (`parallel.spread`). 0: all are alike."""
@@ -191,10 +207,12 @@ class Plan(Strict):
                 f"sequence={self.sequence} must be 1 (off) or the degree of tensor, {self.tensor}"
             )
         parts = self.order.split("-")
-        if sorted(parts) != sorted(DIMENSIONS):
+        if sorted(parts) not in (sorted(DIMENSIONS), sorted((*DIMENSIONS, "spatial"))):
             raise ValueError(
-                f"order {self.order!r} must name each of {', '.join(DIMENSIONS)} once, joined by -"
+                f"order {self.order!r} must name each of {', '.join(DIMENSIONS)} once, joined by -;"
+                " spatial may stand among them (else after the first)"
             )
+        self._check_spatial()
         self._check_schedule()
         return self
 
@@ -243,6 +261,17 @@ class Plan(Strict):
         text = settled(parse_rules(self.layers), self.data, self.tensor)
         object.__setattr__(self, "layers", text)
 
+    def _check_spatial(self) -> None:
+        if self.spatial == "1":
+            return
+        others = (("context", 1), ("expert", 1), ("layers", ""), ("replicas", ""))
+        for name, without in others:
+            if getattr(self, name) != without:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} is not modelled together with"
+                    f" spatial={self.spatial}"
+                )
+
     def _check_schedule(self) -> None:
         how = SCHEDULES[self.schedule]
         if how.turns and self.chunks == 1:
@@ -287,7 +316,17 @@ class Plan(Strict):
         """Number of devices that the plan uses."""
         if self.replicas:
             return sum(counts_of(self.replicas)) * self.tensor * self.context
-        return self.data * self.tensor * self.context * self.pipeline
+        return self.data * self.sharing * self.pipeline
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Devices along the rows, and along the columns, of images."""
+        return grid_of(self.spatial)
+
+    @property
+    def sharing(self) -> int:
+        """Devices that work on the same samples on each stage."""
+        return self.tensor * self.context * math.prod(self.grid)
 
     @property
     def rank_batch(self) -> int:

@@ -120,6 +120,8 @@ def done_again(graph: Graph) -> Iterator[str]:
 
 def once(name: str) -> str:
     """Name of the tensor of the forward pass that a repeated op forms again; itself if none."""
+    if AGAIN not in name:
+        return name
     return re.sub(rf"{re.escape(AGAIN)}(\.\d+)?$", "", name)
 
 

@@ -50,6 +50,7 @@ from ridgeline.parallel.choice import (
 )
 from ridgeline.parallel.head_copies import can_share, with_copied_heads
 from ridgeline.parallel.labels import (
+    HALO,
     Signature,
     base,
     divided_loops,
@@ -60,7 +61,9 @@ from ridgeline.workload.builder import settle
 from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
 
 _HEADS = frozenset({"heads", "kv-heads"})
-COLLECTIVES = frozenset({"all-reduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv"})
+COLLECTIVES = frozenset(
+    {"all-reduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv", HALO}
+)
 """Kinds of the ops that are put in; their attribute "dimension" says between which devices."""
 
 
@@ -118,7 +121,7 @@ def shard(
     if dimension != "context":
         samples = by_samples.layer if by_samples is not None else None
         graph = with_copied_heads(graph, degree, dimension, samples)
-    sharder = _Sharder(graph, degree, dimension, sequence, flops_per_byte, by_samples)
+    sharder = Sharder(graph, degree, dimension, sequence, flops_per_byte, by_samples)
     sharder.check()
     sharder.look_ahead()
     for op in graph.ops:
@@ -126,7 +129,9 @@ def shard(
     return sharder.result()
 
 
-class _Sharder(Choice):
+class Sharder(Choice):
+    """Walks a graph and writes what one device does."""
+
     def check(self) -> None:
         """Raise ConfigError if heads, or positions, can not be shared evenly by the devices."""
         if self.positions:
@@ -279,9 +284,7 @@ class _Sharder(Choice):
             if label is not None:
                 sums = self._is_sum(name, label, sig)
                 layout = labels.index(label) if label in labels else PARTIAL if sums else WHOLE
-                if self.tensors[name].role is Role.WEIGHT_GRADIENT and (
-                    self.positions or self._is_apart(base(name))
-                ):
+                if self.tensors[name].role is Role.WEIGHT_GRADIENT and self._sums_later(name):
                     layout = max(layout, WHOLE)  # summed over these devices as over replicas
             if self.tensors[name].role not in STATIC:
                 self.layout[name] = layout
@@ -289,6 +292,10 @@ class _Sharder(Choice):
                 self.layout[self._root(name)] = max(layout, WHOLE)
             self._place(name, self._where(name))
             self.makers[name] = op
+        self._add(self._part(op, sig, label, inputs))
+
+    def _part(self, op: Op, sig: Signature, label: str | None, inputs: Iterable[str]) -> Op:
+        """Return the op with the extents of one device."""
         parts = self.degree if label is not None else 1
         extents = sig.loops.get(label, ()) if label is not None else ()
         attrs = op.attrs
@@ -296,16 +303,18 @@ class _Sharder(Choice):
             attrs = tuple((k, -(-int(v) // parts) if k == "size_bytes" else v) for k, v in attrs)
         elif label is not None and label in sig.strict:
             attrs = tuple((k, int(v) // parts if k in _HEADS else v) for k, v in attrs)
-        self._add(
-            replace(
-                op,
-                inputs=tuple(inputs),
-                loops=divided_loops(op.loops, extents, parts),
-                vector_flops=-(-op.vector_flops // parts),
-                recomputed_flops=-(-op.recomputed_flops // parts),
-                attrs=attrs,
-            )
+        return replace(
+            op,
+            inputs=tuple(inputs),
+            loops=divided_loops(op.loops, extents, parts),
+            vector_flops=-(-op.vector_flops // parts),
+            recomputed_flops=-(-op.recomputed_flops // parts),
+            attrs=attrs,
         )
+
+    def _sums_later(self, gradient: str) -> bool:
+        """Whether gradients of a device's own rows are summed at the end of the step."""
+        return self.positions or self._is_apart(base(gradient))
 
     def _is_apart(self, weight: str) -> bool:
         """Whether all gradients of a weight are of a device's samples, here and on levels beyond.

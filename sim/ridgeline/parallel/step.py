@@ -15,7 +15,13 @@ import numpy as np
 from ridgeline.engine.blocks import NOTHING, lengths
 from ridgeline.engine.program import Ints
 from ridgeline.parallel.alike import slowest
-from ridgeline.parallel.buckets import Bucket, copied_bytes, gradient_buckets, held_bytes
+from ridgeline.parallel.buckets import (
+    Bucket,
+    copied_bytes,
+    gradient_buckets,
+    held_bytes,
+    passed_bytes,
+)
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.divide import Divided, roots
 from ridgeline.parallel.endless import is_endless, steady_orders, under_way
@@ -23,9 +29,10 @@ from ridgeline.parallel.experts import expert_weights
 from ridgeline.parallel.labels import base
 from ridgeline.parallel.messages import Messages
 from ridgeline.parallel.offload import with_offload
-from ridgeline.parallel.partition import Partition
+from ridgeline.parallel.partition import Partition, Receipt
 from ridgeline.parallel.phases import as_played, phases_of, sends
 from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.repeated import Look, again, look_of
 from ridgeline.parallel.replicas import counts_of, in_flight, replica_orders
 from ridgeline.parallel.schedules import PHASES, SCHEDULES, SlotArrays, slot_arrays
 from ridgeline.parallel.step_end import Ends
@@ -65,6 +72,10 @@ class Step:
         n_tasks = sum(len(part.graph.ops) for part in cut.parts) * plan.micro_batches
         self.fine = n_tasks <= _FINE
         self.teams = self._teams(fold)
+        # else blocks differ by stage, or by more of their ops' names than `look_of` looks at
+        plain = not (plan.layers or plan.replicas or self.endless)
+        self.repeats = plain and plan.offload == "none" and writer.host is None
+        self._looks: dict[tuple[object, ...], tuple[Look, Blocks, Team]] = {}
 
     def _teams(self, fold: bool) -> list[Team]:
         """Return what is simulated: a team a stage, or a replica of one where stages are unlike."""
@@ -126,30 +137,45 @@ class Step:
     # Blocks
 
     def _blocks(self, team: Team, chunk: int) -> Blocks:
+        """Write the blocks of one part of the model, or copy those of one that looks the same."""
+        number = SCHEDULES[self.plan.schedule].part(chunk, team.stage, self.plan.pipeline)
+        part, kept = self.cut.parts[number], self._kept(number)
+        receipts = {
+            FORWARD: [receipt for receipt in part.receipts if receipt.forward],
+            BACKWARD: [receipt for receipt in part.receipts if not receipt.forward],
+        }
+        if not self.repeats:
+            return self._written(team, number, receipts, kept)
+        ties = sum(number in tie.gradients for tie in self.cut.ties)
+        look = look_of(part, kept, self.messages.gathered(part.receipts), ties)
+        known = self._looks.get(look.key)
+        names = known[0].names(look) if known is not None else None
+        if known is not None and names is not None:
+            return again(self.writer, known[1], known[2], team, part, receipts, names)
+        blocks = self._written(team, number, receipts, kept)
+        self._looks.setdefault(look.key, (look, blocks, team))
+        return blocks
+
+    def _written(
+        self, team: Team, number: int, receipts: dict[int, list[Receipt]], kept: frozenset[str]
+    ) -> Blocks:
         """Write the blocks of one part of the model."""
-        plan = self.plan
-        number = SCHEDULES[plan.schedule].part(chunk, team.stage, plan.pipeline)
-        part = self.cut.parts[number]
+        plan, part = self.plan, self.cut.parts[number]
         graph = with_offload(part.graph, plan.offload)
         holders = self._holders(graph)
         graph = self._shared(team.stage, graph, holders)
         if self.splits:
             graph = as_played(Same(graph))
-        part = replace(part, graph=graph)
         persist = plan.micro_batches > team.replicas and not self.rounds
-        kept = self._sent(number) if plan.keep_outputs else frozenset()
         memory = memory_entries(graph, gradients_persist=persist, kept=kept)
         phases = phases_of(graph, self.splits)
-        receipts = {
-            FORWARD: [receipt for receipt in part.receipts if receipt.forward],
-            BACKWARD: [receipt for receipt in part.receipts if not receipt.forward],
-        }
         buckets = self._buckets(team.stage, graph, holders) if plan.sharding < 2 else {}
         ties = [tie for tie in self.cut.ties if number in tie.gradients]
         n_waits = len(ties) * len(team) + sum(
             len(list(team.of_groups(self.writer.groups(team, along)))) for along in buckets
         )
         gradients = frozenset(weight_gradients(graph).values()) if persist else frozenset()
+        moved_bytes = copied_bytes(plan, buckets) + passed_bytes(plan, graph)
         once = [graph.ops[i].outputs for i in phases.get(BEGIN, ()) if sends(graph.ops[i])]
         pieces: dict[tuple[int, bool], Piece] = {}
         for phase, ops in phases.items():
@@ -167,8 +193,8 @@ class Step:
                     waits=n_waits if phase == END else 0,
                     accumulated=gradients if later else (),
                     fine=self.fine,
-                    together=phase in {BEGIN, END},
-                    moved_bytes=copied_bytes(plan, buckets) if phase == END else 0.0,
+                    together=phase == BEGIN or (phase == END and plan.updates == "together"),
+                    moved_bytes=moved_bytes if phase == END else 0.0,
                 )
         held = Counter(memory.initial)
         if self.endless:
@@ -177,8 +203,10 @@ class Step:
             held.update(under_way(plan.schedule, depth, graph, forward))
         return Blocks(part, pieces, receipts, once, buckets, n_waits, held)
 
-    def _sent(self, number: int) -> frozenset[str]:
-        """Tensors that a part of the model sends to others in the forward pass."""
+    def _kept(self, number: int) -> frozenset[str]:
+        """Tensors that a part of the model keeps: what it sends to others in the forward pass."""
+        if not self.plan.keep_outputs:
+            return frozenset()
         receipts = [r for part in self.cut.parts for r in part.receipts]
         sent = (r.tensors for r in receipts if r.forward and r.source == number)
         return frozenset(name for names in sent for name in names)
@@ -195,6 +223,10 @@ class Step:
         if self.plan.expert > 1:
             found["beyond"] = expert_weights(graph) & rest
         root = roots(graph)
+        own_rows = self.sharded.own_rows
+        for along in sorted(set(own_rows.values())):
+            alike = {w for w in rest if own_rows.get(root.get(w, w)) == along}
+            found[along] = frozenset(alike)
         for level in sorted(set(self.sharded.apart.values())):
             alike = {w for w in rest if self.sharded.apart.get(root.get(w, w)) == level}
             found[f"data.{level}"] = frozenset(alike)

@@ -132,12 +132,10 @@ class Ends:
 
     def _ready(self, copies: Copies, chunk: int, r: int, bucket: Bucket) -> int:
         """Return the task that completes a bucket, of the last micro-batch."""
-        blocks = copies.chunks[chunk]
         if not self.plan.overlap:
             return copies.last(r, (BACKWARD, WEIGHTS), chunk)
-        made = blocks.part.graph.ops[bucket.ready].outputs
-        tensor = next(name for name in made if name in bucket.tensors)
-        return int(copies.task(tensor, chunk, r)[copies.team.share(self.plan.micro_batches)][-1])
+        made = copies.task(bucket.tensors[-1], chunk, r)  # the last to be made
+        return int(made[copies.team.share(self.plan.micro_batches)][-1])
 
     def _tie(
         self,

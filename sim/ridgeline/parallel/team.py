@@ -7,7 +7,7 @@ and where stages have unlike numbers of replicas, a replica.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -87,6 +87,11 @@ class Team:
         """Number of real ranks that each simulated one stands for."""
         return len(self.members[0])
 
+    @property
+    def queues(self) -> Mapping[tuple[str, int], int]:
+        """Queues that were asked for, in that order: name and rank, and number."""
+        return self._streams
+
     def stream(self, name: str, r: int) -> int:
         """Return a queue of one simulated rank, which is made when it is first asked for."""
         if (name, r) not in self._streams:
@@ -94,6 +99,42 @@ class Team:
                 f"device{self.members[r][0]}/{name}", self.ranks[r]
             )
         return self._streams[name, r]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A collective of a block: what it is, whichever team plays it.
+
+    Attributes
+    ----------
+    op, size_bytes, repeat
+        As `Wires.collective`.
+    dimension
+        Of the plan.
+    neighbours
+        Size of the parts of each group that it goes on in; 0: the whole group.
+    places
+        Of its tasks in the block: one for each group that ranks of the team are in.
+    """
+
+    op: str
+    dimension: str
+    size_bytes: float
+    repeat: int = 1
+    neighbours: int = 0
+    places: tuple[int, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """Name of the collective, without what it is made of."""
+        return self.op.partition(" ")[0]
+
+
+@dataclass
+class TeamBlock(Block):
+    """A block of a team, which knows its collectives."""
+
+    sent: list[Sent] = field(default_factory=list)
 
 
 @dataclass
@@ -110,6 +151,6 @@ class Piece:
         Place of the last compute task, by rank; a port where the block computes nothing.
     """
 
-    block: Block
+    block: TeamBlock
     made: dict[str, tuple[int, ...]]
     tail: tuple[int, ...]

@@ -21,6 +21,7 @@ from ridgeline.network.schedule import Loads, Schedule, closed_form_time_s
 from ridgeline.network.schedule import Phase as Rounds
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.parallel.chosen import schedule_of
+from ridgeline.parallel.labels import HALO
 from ridgeline.parallel.layers import kind_of
 from ridgeline.parallel.mesh import Ranks
 from ridgeline.parallel.offload import way_to_host
@@ -35,6 +36,7 @@ _MEMORY_PASSES = {
     "send-recv": (2, 0),
     "send": (2, 0),
     "copy": (1, 0),
+    HALO: (0, 2),
 }
 """Far-memory bytes of all members, over the size: (for each member, once); others (1, 1)."""
 
@@ -354,7 +356,7 @@ class Wires:
             account = self.builder.add_account("network", name, "B", price_j)
             events[account] = events.get(account, 0.0) + size
         schedule = priced.schedule
-        each, once = _MEMORY_PASSES.get(schedule.op, (1, 1))
+        each, once = _MEMORY_PASSES.get(schedule.op.partition(" ")[0], (1, 1))
         members = 1 if schedule.op in {"send", "copy"} else schedule.n_ranks
         repeat = priced.phases[0][1] / schedule.phases[0].repeat if priced.phases else 1
         events[self.far_account] = (each * members + once) * schedule.size_bytes * repeat

@@ -7,10 +7,11 @@ everything that it receives follow.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from ridgeline.engine.blocks import Block, port
+from ridgeline.engine.blocks import port
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.parallel.head_copies import NEIGHBOURS
 from ridgeline.parallel.held import block_entries
@@ -21,12 +22,33 @@ from ridgeline.parallel.offload import COPIES, Copying
 from ridgeline.parallel.prices import OpenRows
 from ridgeline.parallel.ring import HOP
 from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.parallel.spatial import PAIRS
 from ridgeline.parallel.sums import adds, casts, sum_bytes
-from ridgeline.parallel.team import COLLECTIVE, Piece, Team, stream_of
+from ridgeline.parallel.team import COLLECTIVE, Piece, Sent, Team, TeamBlock, stream_of
+from ridgeline.parallel.updates import ISSUED
 from ridgeline.parallel.wires import Talk, Wires
-from ridgeline.workload.graph import Graph, Op
+from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 from ridgeline.workload.ops.shape import LAYOUT
+
+
+class Queued(NamedTuple):
+    """Where a collective of some ranks is played.
+
+    Attributes
+    ----------
+    row
+        Its cost row.
+    stream, group
+        Queue of the first of the ranks; queues of all, -1: it is the only one.
+    multiplicity
+        How many such collectives it stands for.
+    """
+
+    row: int
+    stream: int
+    group: int
+    multiplicity: int
 
 
 @dataclass(frozen=True)
@@ -82,11 +104,11 @@ class Writer:
         fine
             Take and give back memory op by op; else for the whole block its fullest moment.
         together
-            The host issues all of it at once, as frameworks do with updates.
+            The host issues all of it at once, as frameworks do with updates of many tensors.
         moved_bytes
             What is read and written by copies before the first op.
         """
-        block, size = Block(), len(team)
+        block, size = TeamBlock(), len(team)
         chain = [port(r) for r in range(size)]
         made = self._received(block, team, graph, receipts, gathered)
         before = tuple(port((len(receipts) + 1) * size + k) for k in range(waits))
@@ -120,7 +142,7 @@ class Writer:
                     chain = list(there)
                 continue
             issued = (
-                issuing.add(op.name, last=i == final)
+                issuing.add(op.name, last=i == final, count=_issued(op))
                 if issuing and op.kind != LAYOUT.name  # which the library launches
                 else [()] * size
             )
@@ -145,7 +167,7 @@ class Writer:
 
     def _bucket_copies(
         self,
-        block: Block,
+        block: TeamBlock,
         team: Team,
         op: Op,
         size_bytes: float,
@@ -163,7 +185,7 @@ class Writer:
 
     def _received(
         self,
-        block: Block,
+        block: TeamBlock,
         team: Team,
         graph: Graph,
         receipts: Sequence[Sequence[str]],
@@ -178,13 +200,12 @@ class Writer:
             whole = [name for name in names if name in gathered]
             if whole:
                 total = sum(graph.tensors[name].bytes for name in whole)
-                there = self._collective(
-                    block, team, "all-gather", "tensor", total, 1, f"gather {whole[0]}", [came]
-                )
+                sent = Sent("all-gather", "tensor", float(total))
+                there = self._collective(block, team, sent, f"gather {whole[0]}", [came])
                 made.update(dict.fromkeys(whole, there))
         return made
 
-    def _issuing(self, block: Block, team: Team) -> Issuing | None:
+    def _issuing(self, block: TeamBlock, team: Team) -> Issuing | None:
         """Begin to issue a block: at once, or when the device has nothing left to do."""
         if self.host is None:
             return None
@@ -195,7 +216,7 @@ class Writer:
 
     def _compute(
         self,
-        block: Block,
+        block: TeamBlock,
         team: Team,
         r: int,
         op: Op,
@@ -217,7 +238,7 @@ class Writer:
 
     def _collective_op(
         self,
-        block: Block,
+        block: TeamBlock,
         team: Team,
         op: Op,
         deps: Sequence[Sequence[int]],
@@ -225,22 +246,18 @@ class Writer:
     ) -> tuple[int, ...]:
         """Add the collective that an op of a divided graph stands for."""
         attrs = dict(op.attrs)
-        return self._collective(
-            block,
-            team,
-            op.kind,
+        sent = Sent(
+            f"{op.kind} {attrs[PAIRS]}" if PAIRS in attrs else op.kind,
             str(attrs["dimension"]),
-            int(attrs["size_bytes"]),
+            float(attrs["size_bytes"]),
             int(attrs["repeat"]),
-            op.name,
-            deps,
-            changes,
             int(attrs.get(NEIGHBOURS, 0)),
         )
+        return self._collective(block, team, sent, op.name, deps, changes)
 
     def _copy(
         self,
-        block: Block,
+        block: TeamBlock,
         team: Team,
         op: Op,
         graph: Graph,
@@ -267,7 +284,7 @@ class Writer:
         return tuple(places)
 
     def _join(
-        self, block: Block, team: Team, op: Op, copies: list[tuple[int, ...]], chain: list[int]
+        self, block: TeamBlock, team: Team, op: Op, copies: list[tuple[int, ...]], chain: list[int]
     ) -> None:
         """Let what follows the block wait for copies that its last layer has begun."""
         row = self.rows.nothing()
@@ -276,7 +293,7 @@ class Writer:
             chain[r] = self._compute(block, team, r, op, row, needs, (), "copies end")
 
     def _accumulate(
-        self, block: Block, team: Team, op: Op, graph: Graph, kept: list[str], chain: list[int]
+        self, block: TeamBlock, team: Team, op: Op, graph: Graph, kept: list[str], chain: list[int]
     ) -> None:
         """Add gradients to those of the micro-batches before."""
         row = self.rows.moving(sum_bytes(op, graph, kept))
@@ -287,16 +304,12 @@ class Writer:
 
     def _collective(
         self,
-        block: Block,
+        block: TeamBlock,
         team: Team,
-        op: str,
-        dimension: str,
-        size_bytes: int,
-        repeat: int,
+        sent: Sent,
         label: str,
         deps: Sequence[Sequence[int]],
         changes: Iterable[MemoryEntry] = (),
-        neighbours: int = 0,
     ) -> tuple[int, ...]:
         """Add a collective of each group of a team's devices; return its place for every rank.
 
@@ -304,31 +317,46 @@ class Writer:
         ----------
         deps
             Places that it waits for, each by rank.
-        neighbours
-            Size of the parts of each group that it goes on in; 0: the whole group.
         """
-        groups = self.groups(team, dimension, neighbours)
         places = [0] * len(team)
-        for which, mine in team.of_groups(groups):
-            row, _ = self.wires.collective(op, groups, which, float(size_bytes), dimension, repeat)
-            self.wires.talks[row, label] = Talk(op, float(size_bytes) * repeat)
-            streams = [team.stream(stream_of(dimension), r) for r in mine]
-            alone = len(streams) == 1
+        written = []
+        for mine, queued in self.queued(team, sent):
+            self.wires.talks[queued.row, label] = Talk(sent.kind, sent.size_bytes * sent.repeat)
             place = self.builder.add_to_block(
                 block,
                 COLLECTIVE,
                 label,
-                cost=row,
-                stream=streams[0] if alone else -1,
-                group=-1 if alone else self.builder.add_group(streams),
+                cost=queued.row,
+                stream=-1 if queued.group >= 0 else queued.stream,
+                group=queued.group,
                 deps=tuple(dict.fromkeys(before[r] for before in deps for r in mine)),
-                multiplicity=max(1, team.multiplicity * len(mine) // groups.shape[1]),
+                multiplicity=queued.multiplicity,
                 memory=[(team.ranks[r], *change) for r in mine for change in changes],
             )
+            written.append(place)
             for r in mine:
                 places[r] = place
+        block.sent.append(replace(sent, places=tuple(written)))
         return tuple(places)
+
+    def queued(self, team: Team, sent: Sent) -> Iterator[tuple[list[int], Queued]]:
+        """Yield the ranks of a team that are in a group of a collective, and where it is played."""
+        groups = self.groups(team, sent.dimension, sent.neighbours)
+        name = stream_of(sent.dimension)
+        for which, mine in team.of_groups(groups):
+            row, _ = self.wires.collective(
+                sent.op, groups, which, sent.size_bytes, sent.dimension, sent.repeat
+            )
+            streams = [team.stream(name, r) for r in mine]
+            group = -1 if len(streams) == 1 else self.builder.add_group(streams)
+            many = max(1, team.multiplicity * len(mine) // groups.shape[1])
+            yield mine, Queued(row, streams[0], group, many)
 
     def groups(self, team: Team, dimension: str, neighbours: int = 0) -> Ranks:
         """Return the groups of a team's stage along a dimension of the plan, or parts of them."""
         return self.mesh.groups(team.stage, *self.mesh.along(dimension), neighbours=neighbours)
+
+
+def _issued(op: Op) -> float:
+    """Return how many ops of a network the host issues in the time of this one."""
+    return ISSUED * op.kernels if op.pass_ is Pass.UPDATE else 1.0

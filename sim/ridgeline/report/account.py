@@ -10,7 +10,7 @@ import numpy as np
 from ridgeline.engine.program import Floats, Ints
 from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.device import Device
-from ridgeline.kernels import OpCost
+from ridgeline.kernels import OpCost, clock
 from ridgeline.kernels.cost import Spans, peak_rates
 from ridgeline.parallel.host import ISSUE
 from ridgeline.parallel.lower import COLLECTIVE, Lowered
@@ -19,10 +19,14 @@ from ridgeline.workload.graph import Pass
 ENERGY_PARTS = ("compute", "registers", "sram", "dram", "network", "static")
 MEMORY_PARTS = ("weights", "gradients", "optimizer", "activations", "workspace")
 EXPOSED = "exposed communication"
-_KINDS = (("tensor",), ("context",), ("expert",), ("data", "beyond"), ("pipeline",), ("host",))
+_KINDS = (
+    *(("tensor",), ("context",), ("spatial",), ("expert",)),
+    *(("data", "beyond"), ("pipeline",), ("host",)),
+)
 BUBBLE = "bubble"
 ISSUING = "host issue"
 CONTENTION = "collectives beside"
+POWER_LIMIT = "power limit"
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class TimeAccount:
         The parts of ``time_s`` in a result, and their total.
     limits_s
         The same wall clock by what limited each op: an engine's arithmetic, a memory level's
-        bandwidth, launch latency; exposed communication and bubble.
+        bandwidth, launch latency, the clock under a power limit; exposed communication and bubble.
     """
 
     parts_s: dict[str, float]
@@ -197,6 +201,8 @@ def limiting(cost: OpCost, device: Device) -> str:
 
 
 def _limiting(cost: OpCost, spans: Spans) -> str:
+    if clock.NOTE in cost.notes:
+        return POWER_LIMIT
     limit, longest = "launch latency", -1.0
     for name, time_s in spans.memory_s.items():
         if time_s > longest:

@@ -38,7 +38,7 @@ def as_execution(result: Result) -> Execution:
             "a trace has the tasks of every rank, but equal ranks were simulated once; use"
             " simulate(..., fold=False)"
         )
-    if any(talk.op == "send-recv" for talk in lowered.talks.values()):
+    if any(talk.op in {"send-recv", "halo"} for talk in lowered.talks.values()):
         raise RidgelineError(
             "a trace has no collective in which every rank sends to the next, as ring attention"
             " does; use context_mode=gather"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.report.figures_roofline import HALO, along, decade_below
+import numpy as np
+import numpy.typing as npt
+
+from ridgeline.report.figures_roofline import HALO, along
 from ridgeline.report.style import FAINT, GRID, INK, PAPER, SERIES, SMALL, head, sheet
 from ridgeline.units import show
 
@@ -18,6 +21,7 @@ _MARKERS = "osD^vP"
 _BESIDE = ((0, 10), (0, -10), (10, 7), (-10, -7), (11, -6), (-11, 6))
 """Where the number of devices stands, in points from its marker: of each curve elsewhere."""
 _SPACE = (4.2, 0.75, 0.7, 1.0)
+_SEEN = 1.03  # a cap that is closer to its point is not drawn
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Curve:
         Useful FLOPs for each byte that a device sends, and useful FLOP/s of a device.
     binding
         Kind of link that takes longest: the slope that bounds the point.
+    envelope
+        Useful FLOP/s of a device that each plan's work, or its messages, would allow alone.
     """
 
     name: str
@@ -38,6 +44,7 @@ class Curve:
     flop_per_byte: Sequence[float]
     flop_per_s: Sequence[float]
     binding: Sequence[str]
+    envelope: Sequence[float]
 
     @property
     def is_best(self) -> bool:
@@ -167,18 +174,27 @@ def distributed_roofline(
     """Draw attained FLOP/s of a device over useful FLOPs for each byte that it sends."""
 
     def draw(axes: Axes) -> str:
+        from matplotlib.ticker import LogLocator, NullFormatter
+
         _frame(axes, curves, roof)
-        _roofs(axes, roof)
-        slowest = min(roof.links, key=lambda name: roof.links[name])
+        bind = {name for curve in curves for name in curve.binding}
+        _roofs(axes, roof, bind)
+        slowest = min(bind, key=lambda name: roof.links[name])
         handles = [_trajectory(axes, k, curve, slowest) for k, curve in enumerate(curves)]
         for k, curve in enumerate(curves):
+            _caps(axes, k, curve)
             _latency(axes, roof, k, curve)
+        _numbers(axes, curves)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter(lambda value, place: show(value, "FLOP/s").split("LOP")[0])
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("useful FLOPs for each byte that a device sends")
         axes.set_ylabel("useful FLOP/s of a device")
         head(axes, title, handles, columns=4)
         return (
-            "Numbers: devices. Slopes: what a device can send at each level of the network; open"
-            " markers: a faster level binds than the lowest slope. Dashed: what memory allows."
+            "Numbers: devices. Slopes: what a device can send at each level of the network (grey:"
+            " binds no point); open markers: a faster level binds than the lowest slope. Caps: what"
+            " a plan's work alone, or its messages alone, would allow. Dashed: what memory allows."
             " Short bars: what the fixed times of messages would allow."
         )
 
@@ -192,11 +208,11 @@ def _frame(ax: Axes, curves: Sequence[Curve], roof: Roof) -> None:
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xlim(min([*x, *ridges]) / 3, max([*x, *ridges]) * 3)
-    ax.set_ylim(min(decade_below(min(y)) * 3, min(y) / 2), 2.2 * roof.peak_flop_per_s)
+    ax.set_ylim(min(min(y) / 2.5, roof.peak_flop_per_s / 30), 2.2 * roof.peak_flop_per_s)
 
 
-def _roofs(ax: Axes, roof: Roof) -> None:
-    """Shade what no device can reach, and name each ceiling."""
+def _roofs(ax: Axes, roof: Roof, bind: Set[str]) -> None:
+    """Shade what no device can reach, and name each ceiling; grey: links that bind nothing."""
     left, right = ax.get_xlim()
     bottom, top = ax.get_ylim()
     peak = roof.peak_flop_per_s
@@ -222,8 +238,9 @@ def _roofs(ax: Axes, roof: Roof) -> None:
     for bandwidth, names in alike.items():
         name = ", ".join(sorted(names))
         ends = [max(left, bottom / bandwidth), peak / bandwidth]
-        ax.plot(ends, [x * bandwidth for x in ends], color=INK, lw=1.4, gid=f"link: {name}")
-        along(ax, bandwidth, f"{name} {show(bandwidth, 'B/s')}", INK)
+        colour, width = (FAINT, 0.8) if bind.isdisjoint(names) else (INK, 1.4)
+        ax.plot(ends, [x * bandwidth for x in ends], color=colour, lw=width, gid=f"link: {name}")
+        along(ax, bandwidth, f"{name} {show(bandwidth, 'B/s')}", colour)
 
 
 def _look(k: int, curve: Curve) -> dict[str, Any]:
@@ -240,20 +257,48 @@ def _trajectory(ax: Axes, k: int, curve: Curve, slowest: str) -> Line2D:
         curve.flop_per_byte, curve.flop_per_s, color=colour, label=curve.name,
         gid=f"points: {curve.name}", **_look(k, curve),
     )  # fmt: skip
-    if curve.is_best:
-        return line
     for x, y, name in zip(curve.flop_per_byte, curve.flop_per_s, curve.binding, strict=True):
-        if name != slowest:
+        if name != slowest and not curve.is_best:
             ax.plot(
                 [x], [y], marker=line.get_marker(), ms=6, mfc=PAPER, mec=colour, mew=1.3, zorder=4
             )
-    for at in sorted({0, len(curve.devices) - 1}):
-        ax.annotate(
-            str(curve.devices[at]), (curve.flop_per_byte[at], curve.flop_per_s[at]),
-            xytext=_BESIDE[k % len(_BESIDE)], textcoords="offset points", ha="center", va="center",
-            fontsize=SMALL, color=colour, zorder=6, path_effects=HALO,
-        )  # fmt: skip
     return line
+
+
+def _numbers(ax: Axes, curves: Sequence[Curve]) -> None:
+    """Write the devices at both ends of every curve, where no other number stands already.
+
+    The best curve has no number where it ends in the point of another strategy.
+    """
+    taken: list[npt.NDArray[np.float64]] = []
+    named: set[tuple[float, float]] = set()
+    for k, curve in enumerate(curves):
+        for at in (-1, 0):
+            x, y = curve.flop_per_byte[at], curve.flop_per_s[at]
+            place = ax.transData.transform((x, y)) * 72 / ax.figure.dpi + _BESIDE[k % len(_BESIDE)]
+            if (x, y) in named or any(abs(place - o) @ (0.5, 1) < SMALL for o in taken):
+                continue
+            taken.append(place)
+            named.add((x, y))
+            ax.annotate(
+                str(curve.devices[at]), (x, y), xytext=_BESIDE[k % len(_BESIDE)],
+                textcoords="offset points", ha="center", va="center", fontsize=SMALL,
+                color=SERIES[k % len(SERIES)], zorder=6, path_effects=HALO,
+            )  # fmt: skip
+
+
+def _caps(ax: Axes, k: int, curve: Curve) -> None:
+    """Mark what the plan of each point would attain if its work and its messages were together."""
+    above = np.array(curve.envelope) > _SEEN * np.array(curve.flop_per_s)
+    x, low, high = (
+        np.array(values)[above]
+        for values in (curve.flop_per_byte, curve.flop_per_s, curve.envelope)
+    )
+    colour = SERIES[k % len(SERIES)]
+    ax.vlines(x, low, high, color=colour, lw=0.8, alpha=0.6, zorder=1)
+    ax.plot(
+        x, high, ls="", marker="_", ms=8, mew=1.4, color=colour, gid=f"caps: {curve.name}", zorder=3
+    )
 
 
 def _latency(ax: Axes, roof: Roof, k: int, curve: Curve) -> None:

@@ -85,7 +85,7 @@ def _grid(plan: Plan) -> str:
     across, down = min(plan.pipeline, _MOST_ACROSS), min(plan.data, _MOST_DOWN)
     left, gap, tall = 74.0, 6.0, 26.0
     wide = min(120.0, (_WIDTH - left) / across - gap)
-    shared = plan.tensor * plan.context
+    shared = plan.sharing
     inside = counted(shared, "device") if wide > 60 else f"x {shared}"
     parts = []
     for row in range(down):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ridgeline.units import show
 
@@ -31,6 +31,14 @@ def summary_text(result: Result) -> str:
     return stream.getvalue()
 
 
+def _of_one(plan: Mapping[str, Any]) -> str:
+    """Say how many samples a device works on, alone or with those that share them."""
+    if plan.get("replicas"):
+        return f"micro-batches of {plan['micro_batch_size']}, stages of {plan['replicas']} devices"
+    alone = plan["devices"] == plan["data"]
+    return f"{plan['rank_batch']} a {'device' if alone else 'replica'}"
+
+
 def print_summary(result: Result, screen: Console) -> None:
     """Print headline, time, energy, memory and what bounds the step."""
     plan = result.manifest["plan"]
@@ -38,7 +46,7 @@ def print_summary(result: Result, screen: Console) -> None:
     screen.print(
         f"[bold]{result.manifest['model']['name']}[/bold] on {plan['devices']} x {device} "
         f"({result.manifest['cluster']['name']}), {plan['precision']}, "
-        f"batch {plan['global_batch']} ({plan['rank_batch']} a device)",
+        f"batch {plan['global_batch']} ({_of_one(plan)})",
         soft_wrap=True,
     )
     head = plain_table({"": "left", " ": "right"}, headings=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,11 +16,13 @@ import numpy as np
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
+from ridgeline.parallel.plan import Plan
 from ridgeline.report.figures_links import loads
 from ridgeline.report.manifest import digest
 from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate
-from ridgeline.study.planner import search
+from ridgeline.study.ceilings import UNCONTENDED, Ceilings, ceilings
+from ridgeline.study.planner.search import Searcher, found_by, searcher
 from ridgeline.workload.model import Model, load_model
 
 if TYPE_CHECKING:
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 Mode = Literal["strong", "weak"]
 STRATEGIES = ("data", "tensor", "pipeline", "hybrid")
+SPATIAL = "spatial"
+OTHERS = (SPATIAL,)
+"""Strategies of some networks only, which are not asked for by default."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class ScalingPoint:
     efficiency: float = float("nan")
     ideal_samples_per_s: float = float("nan")
 
-    @property
+    @cached_property
     def levels(self) -> tuple[Level, ...]:
         """Load of each kind of link."""
         return () if self.result is None else network_levels(self.result)
@@ -99,20 +105,37 @@ class ScalingPoint:
         useful = self.result.flops_per_step / self.devices
         return useful / level.bytes_per_device if level else float("inf")
 
+    @cached_property
+    def ceilings(self) -> Ceilings:
+        """Least times of the step by its work alone, and by its messages alone."""
+        assert self.result is not None
+        return ceilings(self.result.details.timeline)
+
     @property
     def local_flop_per_s(self) -> float:
-        """Useful FLOP/s of a device while it computes: its ceiling without any network."""
+        """Useful FLOP/s of a device if messages took no time: its ceiling without any network."""
         assert self.result is not None
-        time = self.result.time_s
-        busy_s = time["compute"] + time["memory_stall"] + time["optimizer"]
-        return self.result.flops_per_step / self.devices / busy_s
+        return self.result.flops_per_step / self.devices / self.ceilings.work_s
+
+    @property
+    def least_s(self) -> float:
+        """Least time of the step: of its work, its messages, and the bytes of each kind of link."""
+        busy_s = max((level.busy_s for level in self.levels), default=0.0)
+        return max(self.ceilings.work_s, self.ceilings.messages_s, busy_s)
 
     @property
     def envelope_flop_per_s(self) -> float:
-        """What the device and the binding level of the network allow at most, if all overlaps."""
-        level = self.binding
-        network = self.flop_per_byte * level.bandwidth_bytes_per_s if level else float("inf")
-        return min(network, self.local_flop_per_s)
+        """What the device, the plan and the network allow at most, if all overlaps."""
+        assert self.result is not None
+        return self.result.flops_per_step / self.devices / self.least_s
+
+    @property
+    def is_uncontended(self) -> bool:
+        """Whether work and messages in turn would still reach `UNCONTENDED` of the envelope.
+
+        So no message waits long for others on its links, and one ceiling is well below the other.
+        """
+        return self.least_s >= UNCONTENDED * self.ceilings.in_turn_s
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -135,7 +158,10 @@ class ScalingPoint:
             "flop_per_s_per_device": self.flop_per_s,
             "flop_per_sent_byte": self.flop_per_byte if level else None,
             "binding_link": level.name if level else None,
+            "ceiling_without_network_flop_per_s": self.local_flop_per_s,
             "envelope_flop_per_s": self.envelope_flop_per_s,
+            "share_of_envelope": self.flop_per_s / self.envelope_flop_per_s,
+            "uncontended": self.is_uncontended,
             "gap": self.gap,
         }
 
@@ -214,19 +240,30 @@ def scaling(
     model = load_model(model) if isinstance(model, str) else model
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
     for name in strategies:
-        if name not in STRATEGIES:
-            known = ", ".join(STRATEGIES)
+        if name not in (known := (*STRATEGIES, *OTHERS)):
             raise ConfigError(
-                f"unknown strategy {name!r}{nearest(name, STRATEGIES)} (known: {known})",
+                f"unknown strategy {name!r}{nearest(name, known)} (known: {', '.join(known)})",
                 field="--strategies",
             )
+    found: dict[tuple[str, int], ScalingPoint] = {}
+    counts = sorted(set(devices))
+    for n in counts:
+        size = batch * n if mode == "weak" else batch
+        try:
+            one: Searcher | str = searcher(model, cluster, n, size, precision=precision)
+        except RidgelineError as error:
+            one = str(error)
+        for name in dict.fromkeys(strategies):
+            progress(f"{name} on {n}")
+            if name == SPATIAL:
+                found[name, n] = _best_grid(model, cluster, n, size, precision)
+            else:
+                found[name, n] = _point(name, n, size, one, limit)
     points: list[ScalingPoint] = []
     for name in strategies:
         base: ScalingPoint | None = None
-        for n in sorted(set(devices)):
-            progress(f"{name} on {n}")
-            size = batch * n if mode == "weak" else batch
-            point = _point(model, cluster, name, n, size, precision, limit)
+        for n in counts:
+            point = found[name, n]
             base = base or (point if point.result is not None else None)
             points.append(_against(point, base))
     if all(point.result is None for point in points):
@@ -235,26 +272,43 @@ def scaling(
 
 
 def _point(
-    model: Model, cluster: Cluster, strategy: str, devices: int, batch: int,
-    precision: str | None, limit: int,
-) -> ScalingPoint:  # fmt: skip
-    """Find the fastest plan of a strategy and simulate it."""
-    alone = None if strategy == "hybrid" else strategy
+    strategy: str, devices: int, batch: int, one: Searcher | str, limit: int
+) -> ScalingPoint:
+    """Find the fastest plan of a strategy and simulate it; `one`: its search, or why there is none.
+
+    The strategies on so many devices have one search, so that each prices only what is new.
+    """
+    if isinstance(one, str):
+        return ScalingPoint(strategy, devices, batch, None, one)
     try:
-        found = search(
-            model, cluster, devices, batch,
-            precision=precision, limit=limit, alone=alone, advise=False,
-        )  # fmt: skip
+        found = found_by(one if strategy == "hybrid" else one.only(strategy), limit)
         if not found.n_plans:
             reason = (
                 f"no plan divides the network and a batch of {batch} over {devices} devices by"
                 f" {strategy} alone"
             )
             return ScalingPoint(strategy, devices, batch, None, reason)
-        result = simulate(model, cluster, found.best.plan)
+        result = simulate(one.model, one.cluster, found.best.plan)
     except RidgelineError as error:
         return ScalingPoint(strategy, devices, batch, None, str(error))
     return ScalingPoint(strategy, devices, batch, result, gap=found.gap)
+
+
+def _best_grid(
+    model: Model, cluster: Cluster, devices: int, batch: int, precision: str | None
+) -> ScalingPoint:
+    """Share images over all devices, by rows or by the grid that takes least; all are simulated."""
+    found, refused = [], ""
+    for rows in range(devices, 0, -1):
+        if devices % rows == 0 and rows * rows >= devices:
+            grid = f"{rows}x{devices // rows}"
+            try:
+                plan = Plan(global_batch=batch, spatial=grid, precision=precision)
+                found.append(simulate(model, cluster, plan))
+            except RidgelineError as error:
+                refused = str(error)
+    best = min(found, key=lambda result: result.step_time_s, default=None)
+    return ScalingPoint(SPATIAL, devices, batch, best, refused if best is None else "")
 
 
 def _against(point: ScalingPoint, base: ScalingPoint | None) -> ScalingPoint:

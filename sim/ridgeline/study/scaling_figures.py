@@ -44,6 +44,7 @@ def curves_of(saved: Saved, *, sending: bool = False) -> list[Curve]:
                     [p["flop_per_sent_byte"] or np.inf for p in points],
                     [p["flop_per_s_per_device"] for p in points],
                     [p["binding_link"] or "" for p in points],
+                    [p["envelope_flop_per_s"] for p in points],
                 )
             )
     return found

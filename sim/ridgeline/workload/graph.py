@@ -156,6 +156,8 @@ class Op:
         What else defines the op, by name: window and stride of a pool, epsilon, drop probability.
         "causal" of attention: half of the products meet only masked scores. "sequential" of a
         recurrence: the products of the batch depend on each other and run one after the other.
+        "kernels": how many one after the other do the op's work; 1 unless it is said. "blocks": how
+        many thread blocks share it, where they may be fewer than a device's processors.
     output_passes
         How often each output is written; empty: once each.
     recomputed_flops
@@ -191,6 +193,16 @@ class Op:
     def sequential(self) -> bool:
         """Whether the products of a batch depend on each other, as the steps of a recurrence."""
         return ("sequential", 1) in self.attrs
+
+    @property
+    def kernels(self) -> int:
+        """Kernels that do the op's work, one after the other."""
+        return next((int(value) for name, value in self.attrs if name == "kernels"), 1)
+
+    @property
+    def blocks(self) -> int:
+        """Thread blocks that share the op's work; 0: enough for every device."""
+        return next((int(value) for name, value in self.attrs if name == "blocks"), 0)
 
     @property
     def causal(self) -> bool:

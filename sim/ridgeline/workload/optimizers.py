@@ -30,6 +30,13 @@ class Optimizer:
         stored until its norm is known.
     factored
         Of a matrix, only the sums of the rows and of the columns of each state are kept.
+    kernels
+        Where the update is written op by op: how many tensors of the weight's size each kernel
+        reads and writes, that which zeroes the gradient for the next step included; empty: it is
+        one kernel. Those of `torch.optim` in PyTorch 1.4 (torch/optim/sgd.py, adam.py, adamw.py,
+        rmsprop.py and zero_grad in optimizer.py), where loops over tensors call them one by one;
+        of lamb those of NVIDIA DeepLearningExamples (PyTorch/LanguageModeling/Transformer-XL,
+        pytorch/lamb.py, JITLamb), whose elementwise parts TorchScript fuses between two norms.
     """
 
     name: str
@@ -41,6 +48,7 @@ class Optimizer:
     gradient_passes: int = 1
     weight_writes: int = 1
     factored: bool = False
+    kernels: tuple[tuple[int, int], ...] = ()
 
     @property
     def by_element(self) -> bool:
@@ -59,6 +67,11 @@ class Optimizer:
         }
 
 
+_ADAM = (  # m *= b1; m += g; v *= b2; v += g g; root, its division, + eps; w += m / root
+    (1, 1), (2, 1), (1, 1), (2, 1), (1, 1), (1, 1), (1, 1), (3, 1),
+)  # fmt: skip
+_DECAYED, _ZEROED = (2, 1), (0, 1)  # g += decay w; g = 0
+
 OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
     {
         optimizer.name: optimizer
@@ -70,6 +83,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
                 "g += decay w; w -= rate g",
                 "Robbins and Monro, A stochastic approximation method, Ann. Math. Statist. 22,"
                 " 1951; with weight decay",
+                kernels=(_DECAYED, (2, 1), _ZEROED),
             ),
             Optimizer(
                 "sgd-momentum",
@@ -78,6 +92,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
                 "g += decay w; m = mu m + g; w -= rate m",
                 "Sutskever et al., On the importance of initialization and momentum in deep"
                 " learning, ICML 2013; in the form of torch.optim.SGD, with weight decay",
+                kernels=(_DECAYED, (1, 1), (2, 1), (2, 1), _ZEROED),
             ),
             Optimizer(
                 "adam",
@@ -86,6 +101,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
                 "m = b1 m + (1 - b1) g (3); v = b2 v + (1 - b2) g g (4); m / c1, v / c2 (2);"
                 " w -= rate m / (sqrt(v) + eps) (5)",
                 "Kingma and Ba, Adam, ICLR 2015, arXiv:1412.6980, Algorithm 1",
+                kernels=(*_ADAM, _ZEROED),
             ),
             Optimizer(
                 "adamw",
@@ -94,6 +110,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
                 "as adam (14); w -= rate decay w (2)",
                 "Loshchilov and Hutter, Decoupled weight decay regularization, ICLR 2019,"
                 " arXiv:1711.05101, Algorithm 2",
+                kernels=((1, 1), *_ADAM, _ZEROED),
             ),
             Optimizer(
                 "rmsprop",
@@ -102,6 +119,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
                 "v = d v + (1 - d) g g (4); m = mu m + rate g / sqrt(v + eps) (6); w -= m (1)",
                 "Tieleman and Hinton, Neural networks for machine learning, lecture 6.5, 2012; with"
                 " momentum, in the form of TensorFlow's RMSPropOptimizer",
+                kernels=(_DECAYED, (1, 1), (2, 1), (1, 1), (1, 1), (1, 1), (3, 1), (2, 1), _ZEROED),
             ),
             Optimizer(
                 "lars",
@@ -125,6 +143,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
                 weight_passes=2,
                 gradient_passes=2,
                 weight_writes=2,
+                kernels=((4, 3), (1, 0), (0, 0), (1, 0), (0, 0), (2, 1), _ZEROED),
             ),
             Optimizer(
                 "adafactor",

@@ -156,6 +156,7 @@ def test_a_quick_calibration_with_numpy_can_be_used(
     assert execute(["show", str(path)]) == 0
     device = load_device(str(path))
     assert device.name == "here"
+    assert "quick: few shapes" in said.out
     run = rl.simulate(rl.load_model("mlp"), str(path), rl.Plan(global_batch=64, precision="fp32"))
     work = probes.product_work(Gemm(256, 256, 256), "forward", "fp32")
     product = price(work.op, work.graph, device, found=(0, 0, 0))
@@ -163,6 +164,16 @@ def test_a_quick_calibration_with_numpy_can_be_used(
     assert product.calibrated
     assert run.step_time_s > 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["here.yaml"]
+
+
+def test_a_machine_that_others_use_is_told_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "usable_cores", lambda: 4)
+    for load, words in ((None, None), (0.4, None), (2.25, "load average 2.2, 4 processor")):
+        monkeypatch.setattr(machine, "load_average", lambda load=load: load)
+        said = machine.disturbance()
+        assert said is None if words is None else words in str(said)
 
 
 def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,77 @@ def row_of(**fields: str) -> Row:
     return Row("f", 2, {**plain, **fields})
 
 
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"tp": "0"}, "tp is 0"),
+        ({"cp": "0"}, "cp is 0"),
+        ({"tp": "-2"}, "tp is not a whole number"),
+        ({"ep": "1.5"}, "ep is not a whole number"),
+        ({"model": "Llama 9B"}, "width of the gated"),
+        ({"n_layers": "0"}, "neither shape"),
+        ({"kv_heads": "5"}, "must divide heads"),
+    ],
+)
+def test_an_odd_value_is_a_reason(fields: dict[str, str], reason: str) -> None:
+    with pytest.raises(RidgelineError, match=reason):
+        configuration(row_of(**fields))
+
+
+def test_negative_measurements_are_reasons_to_skip_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(
+        "id,model,n_layers,hidden,heads,seq_len,accelerator,n_accel,precision,framework,recompute,"
+        "micro_batch,step_time_s,mem_GB_per_accel,source\n"
+        "a,GPT,2,128,4,64,A100-80GB,1,bf16,x,none,1,-3,-1,s\n"
+        "b,GPT,2,128,4,64,A100-80GB,1,bf16,x,none,1,nan,0,s\n",
+        encoding="utf-8",
+    )
+    for suite, second in (("llm", "expected a number"), ("memory", "not positive")):
+        made = validate(suite, path)
+        assert not made.outcomes
+        reasons = {row.id: row.reason for row in made.skipped}
+        assert ("negative" if suite == "llm" else "not positive") in reasons["a"]
+        assert second in reasons["b"]
+
+
+@pytest.mark.parametrize(
+    ("model", "ffn", "millions"),
+    [
+        ("GPT", "", 12.6), ("GPT", "4096", 12.6), ("Falcon 40B", "4096", 12.6),
+        ("Qwen2 7B", "2816", 12.8), ("Mistral 7B", "3584", 15.2), ("PaLM 62B", "4096", 16.8),
+    ],
+)  # fmt: skip
+def test_a_width_other_than_four_times_is_that_of_a_gate(
+    model: str, ffn: str, millions: float
+) -> None:
+    """A layer of 1,024 features: 4 h^2 of attention, and 2 or 3 h f of the feed-forward network."""
+    shape = {"model": model, "hidden": "1024", "heads": "16", "ffn": ffn, "vocab": "512"}
+    two, one = (
+        configuration(row_of(n_layers=n, **shape)).model.training(1, "fp32").parameters
+        for n in ("16", "8")
+    )
+    assert (two - one) / 8e6 == pytest.approx(millions, rel=0.01)
+
+
+def test_what_torchtitan_calls_selective_is_by_ops() -> None:
+    """Its tables' word, and those of Megatron-LM; runs with asynchronous tensor parallelism."""
+    row = {"recompute": "selective per-op", "pp": "1", "tp": "8", "global_batch_seqs": ""}
+    vanilla = configuration(row_of(framework="torchtitan vanilla TP", **row)).plan
+    fast = configuration(row_of(framework="torchtitan async TP", **row)).plan
+    assert {vanilla.recompute, fast.recompute} == {"alternate"}
+    assert (vanilla.overlap_tensor, fast.overlap_tensor) == (False, True)
+    assert vanilla.global_batch == 1  # no accumulation is stated
+    assert configuration(row_of(framework="Megatron-LM", **row)).plan.recompute == "selective"
+
+
+def test_megatron_core_does_what_it_does_unless_told_otherwise() -> None:
+    plan = configuration(row_of(framework="Megatron-Core (SimuMax)")).plan
+    assert (plan.adding, plan.overlap, plan.gradient_passes) == ("products", False, 4)
+    stated = configuration(row_of(framework="Megatron-Core r0.8.0 (overlap DP/TP/PP)")).plan
+    assert (stated.adding, stated.overlap, stated.gradient_passes) == ("products", True, 4)
+
+
 def test_pipelines_are_cut_between_layers_as_megatron_does() -> None:
     assert configuration(row_of()).plan.cut == "ends"  # 22 layers and both ends on 8 stages
     assert configuration(row_of(n_layers="24")).plan.cut == "layers"

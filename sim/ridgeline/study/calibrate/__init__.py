@@ -117,6 +117,9 @@ def calibrate(
     if not 1 <= threads <= cores:
         raise RidgelineError(f"threads must be 1 to {cores} on this machine, found {threads}")
     machine.keep_freed_memory()
+    busy = machine.disturbance()
+    if busy is not None:
+        said(busy)
     if options.backend == "numpy":
         import numpy as np
 
@@ -133,7 +136,7 @@ def calibrate(
     found.among_others = classes.among_others(using)
     found.begin_s = back_s + _step_s(found)
     _measure_power(using, found)
-    _remark(found)
+    _remark(options, found, busy)
     return Calibration(found, document.describe(name, found))
 
 
@@ -263,7 +266,11 @@ def _measure_power(using: Backend, found: Findings) -> None:
         found.busy_w = counter.watts_of(run, _POWER_S)
 
 
-def _remark(found: Findings) -> None:
+def _remark(options: Options, found: Findings, busy: str | None) -> None:
+    if busy is not None:
+        found.notes.append(busy)
+    if options.quick:
+        found.notes.append("quick: few shapes, each measured once; to try out, not to rely on")
     load, disturbed = machine.load_average(), sum(g.disturbed for g in found.groups.values())
     if load is not None:
         found.notes.append(f"load average {load:.1f} at the end")

@@ -79,6 +79,21 @@ def load_average() -> float | None:
     return None
 
 
+def disturbance() -> str | None:
+    """Say how busy other programs keep this machine, to be asked before anything is measured.
+
+    Returns None on a machine that is quiet: a tenth of its processors is what a desktop takes.
+    """
+    load, cores = load_average(), usable_cores()
+    if load is None or load <= 0.1 * cores:
+        return None
+    return (
+        f"warning: other programs were running before anything was measured (load average "
+        f"{load:.1f}, {cores} processor(s)): measured times may be too long, repeat on a quiet "
+        "machine"
+    )
+
+
 def processor() -> Processor:
     """Read the description of this machine's processor."""
     info = _text(_CPUINFO)

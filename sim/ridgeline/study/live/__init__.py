@@ -95,6 +95,8 @@ def live(check: Check, said: Callable[[str], None]) -> Validation:
         If there is no such backend or file, or nothing can be measured with it.
     """
     machine.keep_freed_memory()
+    if (busy := machine.disturbance()) is not None:
+        said(busy)
     name = check.backend or ("torch" if find_spec("torch") is not None else "numpy")
     with tempfile.TemporaryDirectory() as folder:
         path = check.calibration or _calibrated(check, name, Path(folder), said)

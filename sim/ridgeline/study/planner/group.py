@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -90,23 +92,23 @@ class Group:
 
     def waits(self, stages: int, direction: int) -> list[Wait]:
         """Return for which other stage each one waits in one direction, and where in its work."""
-        cut, around = self.cut(stages), self.around[direction]
-        total = np.concatenate(([0.0], np.cumsum(self.seconds(direction))))
+        cut, around = self.cut(stages).tolist(), self.around[direction].tolist()
+        total = np.concatenate(([0.0], np.cumsum(self.seconds(direction)))).tolist()
         found = []
-        for s in range(stages):
-            a, b = int(cut[s]), int(cut[s + 1])
+        for a, b in pairwise(cut):
             order = range(a, b) if direction == 0 else range(b - 1, a - 1, -1)
             wait = Wait(-1, 0.0, 0.0)
             for u in order:
-                v = u - int(around[u, LINK]) if direction == 0 else u + int(around[u, LINK])
+                away = int(around[u][LINK])
+                v = u - away if direction == 0 else u + away
                 if a <= v < b:
                     continue
-                source = int(np.searchsorted(cut, v, side="right")) - 1
+                source = bisect_right(cut, v) - 1
                 if direction == 0:
                     lead, trail = total[u] - total[a], total[cut[source + 1]] - total[v + 1]
                 else:
                     lead, trail = total[b] - total[u + 1], total[v] - total[cut[source]]
-                wait = Wait(source, lead + around[u, LEAD], trail + around[u, TRAIL])
+                wait = Wait(source, lead + around[u][LEAD], trail + around[u][TRAIL])
                 break
             found.append(wait)
         return found

@@ -42,6 +42,7 @@ from ridgeline.study.planner.group import (
 )
 from ridgeline.study.planner.held import KEPT, held_by_unit
 from ridgeline.study.planner.links import is_once, links
+from ridgeline.study.planner.screen import totals_of_more
 from ridgeline.study.planner.space import divisors
 from ridgeline.study.planner.waiting import exchanges, waits
 from ridgeline.workload.autodiff import weight_gradients
@@ -64,6 +65,29 @@ class Key(NamedTuple):
     ring: bool = False
 
 
+class Ops(NamedTuple):
+    """What the ops of a group take.
+
+    Attributes
+    ----------
+    told
+        The graph.
+    home
+        [ops] unit of every op.
+    seconds
+        [ops] of a micro-batch.
+    work, balanced, waited
+        Of the units of `told`, as `Group`.
+    """
+
+    told: Told
+    home: Ints
+    seconds: Floats
+    work: Floats
+    balanced: Floats
+    waited: Floats
+
+
 class Groups:
     """Prices groups of plans of one model on so many devices of a cluster."""
 
@@ -77,6 +101,8 @@ class Groups:
         far = self.prices.accounts[cluster.device.far_memory]
         self.wires = Wires(builder, self.topology, far, merge=True)
         self._groups: dict[Key, Group | None] = {}
+        self._ops: dict[Key, Ops | None] = {}
+        self._told: dict[Key, Told | None] = {}
         self._sharded: dict[tuple[Key, Model], Sharded] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
         self._held: dict[tuple[int, Mode, int], Floats] = {}
@@ -199,16 +225,59 @@ class Groups:
         return self._byte_s[op, data, tensor, most_bytes]
 
     def _price(self, key: Key) -> Group | None:
-        def made(model: Model) -> Graph:
-            return with_recompute(self._shard(key, model).graph, key.recompute)
-
-        try:
-            told = self.few.told(made)
-        except RidgelineError:
+        ops = self._ops_of(key)
+        if ops is None:
             return None
-        work, held, balanced, around, waited = map(told.whole, self._by_unit(told, key))
-        around = around.swapaxes(0, 1)
-        return Group(work, held, balanced, around, waited, _largest(told.graph))
+        told, whole = ops.told, ops.told.whole
+        held = _held(told, ops.home, key.expert)
+        around = links(told.graph, ops.home, ops.seconds).swapaxes(0, 1)
+        return Group(
+            whole(ops.work),
+            whole(held),
+            whole(ops.balanced),
+            whole(around).swapaxes(0, 1),
+            whole(ops.waited),
+            _largest(told.graph),
+        )
+
+    def least(self, key: Key) -> Floats | None:
+        """Return the first of `totals`, which are also a bound of any group that has more ops.
+
+        None where the model can not be divided so.
+        """
+        ops = self._ops_of(key)
+        if ops is None:
+            return None
+        return totals_of_more(ops.told.whole(ops.work), ops.told.whole(ops.waited))
+
+    def least_again(self, key: Key) -> Floats | None:
+        """Bound a group as `least`, by its ops without recomputation and those that it does again.
+
+        Only the latter are priced.
+        """
+        before, told = self._ops_of(key._replace(recompute="none")), self._told_of(key)
+        if before is None or told is None:
+            return None
+        graph = told.graph
+        more = np.zeros((len(told.parts), before.work.shape[1]))
+        for unit, part in enumerate(told.parts):
+            for op in (graph.ops[i] for i in part.ops):
+                if op.pass_ is Pass.RECOMPUTE:
+                    cost = self.prices.cost(op, graph)
+                    more[unit] += self._work(op, graph, key, frozenset(), cost, self._alone_s(cost))
+        work, waited = before.told.whole(before.work), before.told.whole(before.waited)
+        repeated = told.whole(more)
+        return totals_of_more(work + repeated if len(work) == len(repeated) else work, waited)
+
+    def _told_of(self, key: Key) -> Told | None:
+        if key not in self._told:
+            try:
+                self._told[key] = self.few.told(
+                    lambda model: with_recompute(self._shard(key, model).graph, key.recompute)
+                )
+            except RidgelineError:
+                self._told[key] = None
+        return self._told[key]
 
     def _shard(self, key: Key, model: Model) -> Sharded:
         known = (key._replace(recompute="none"), model)
@@ -236,8 +305,14 @@ class Groups:
 
     # Costs of units
 
-    def _by_unit(self, told: Told, key: Key) -> tuple[Floats, ...]:
-        """Return what `Group` has, of the units of `told`; the directions of `around` second."""
+    def _ops_of(self, key: Key) -> Ops | None:
+        """Price the ops of a group; None where the model can not be divided so."""
+        if key not in self._ops:
+            told = self._told_of(key)
+            self._ops[key] = None if told is None else self._by_unit(told, key)
+        return self._ops[key]
+
+    def _by_unit(self, told: Told, key: Key) -> Ops:
         graph, parts = told.graph, told.parts
         gradients = frozenset(weight_gradients(graph).values())
         home = _homes(told)
@@ -254,11 +329,10 @@ class Groups:
         both = waits(graph, home, passes, np.maximum(per_op[:, ACCUMULATE], 0.0), sent)
         per_op[:, [FORWARD, BACKWARD]] += both
         columns = [np.bincount(home, column, len(parts)) for column in per_op.T]
-        held = _held(told, home, key.expert)
-        around = links(graph, home, per_op[:, :ACCUMULATE].sum(axis=1))
         waited = np.zeros((len(parts), 2))
         np.add.at(waited, home, both)
-        return np.stack(columns, axis=1), held, balanced, around.swapaxes(0, 1), waited
+        seconds = per_op[:, :ACCUMULATE].sum(axis=1)
+        return Ops(told, home, seconds, np.stack(columns, axis=1), balanced, waited)
 
     def _repeats(self, op: Op, graph: Graph) -> bool:
         """Whether an op is done for every micro-batch.

@@ -19,13 +19,15 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.planner.found import Found, Replay
 from ridgeline.study.planner.group import Floats, Ints
 from ridgeline.study.planner.groups import Key
-from ridgeline.study.planner.screen import HELD, TOTALS, Bound, totals, totals_of_more
+from ridgeline.study.planner.screen import HELD, TOTALS, Bound, totals
 from ridgeline.study.planner.space import RECOMPUTE_NAMES
 
 if TYPE_CHECKING:
     from ridgeline.study.planner.search import Searcher
 
-_SHARP = 3  # all is known of a plan but what the engine says
+# What is known of a group: its ops without recomputation, those that are done again, too; of a
+# plan: its ops, its stages, what moves between its replicas (all but what the engine says).
+_LEAST, _AGAIN, _OPS, _STAGES, _ALL = range(5)
 _MOST_TRIED = 4  # plans for each one that may be replayed: some do not fit after all
 
 
@@ -33,7 +35,8 @@ class Queue:
     """The queue of a search. Entries: (bound, what is known, number of the group or of the plan).
 
     Recomputation adds ops and takes none away. So a group that recomputes is bounded by the one
-    that does not and has the same ops otherwise, and priced when it comes up.
+    that does not and has the same ops otherwise; when it comes up, by these ops and those that it
+    does again; it is divided and priced as a whole when it comes up once more.
     """
 
     def __init__(self, one: Searcher, limit: int | None, progress: Callable[[str], None]) -> None:
@@ -41,6 +44,7 @@ class Queue:
         self.queue: list[tuple[float, int, int]] = []
         self.keys: list[Key] = []
         self.which = np.zeros(0, np.int64)  # [P] group of every plan
+        self.least = np.zeros((0, len(TOTALS)))  # [G, 16] of every group, as `totals`
         self.bounds: dict[int, Bound] = {}
         self.played: list[Replay] = []
         self.dropped = self.too_full = self.unplayable = self.screened = 0
@@ -82,14 +86,15 @@ class Queue:
         of_time = len(TOTALS) - HELD
         least[:, :of_time] = np.inf
         for g in np.unique(self.which[may]).tolist():
-            priced = one.groups.group(self.keys[g]._replace(recompute="none"))
-            if priced is not None:
-                least[g, :of_time] = totals_of_more(priced)
+            known = one.groups.least(self.keys[g]._replace(recompute="none"))
+            if known is not None:
+                least[g, :of_time] = known
         at = every[may]
         values = self._values(at, self._screen(at, self.which, least))
         bound = np.full(len(self.keys), np.inf)
         np.minimum.at(bound, self.which[at], values)
-        self.queue = [(v, 0, g) for g, v in enumerate(bound.tolist()) if v < np.inf]
+        self.least = least
+        self.queue = [(v, _LEAST, g) for g, v in enumerate(bound.tolist()) if v < np.inf]
         heapq.heapify(self.queue)
 
     def _screen(self, at: Ints, which: Ints, known: Floats) -> Floats:
@@ -105,17 +110,25 @@ class Queue:
         values = self.one.bound_values(bounds[:, 0], bounds[:, 1], at)
         return np.where(bounds[:, 2] <= self.capacity, values, np.inf)
 
-    def _open(self, g: int) -> None:
-        """Price a group, and queue its plans."""
+    def _open(self, g: int, value: float, known: int) -> None:
+        """Price a group and queue its plans; first, only what it does again."""
+        if known == _LEAST and self.keys[g].recompute != "none":
+            again = self.one.groups.least_again(self.keys[g])
+            if again is not None:
+                at, least = np.flatnonzero(self.which == g), self.least[g].copy()
+                least[: len(again)] = again
+                values = self._values(at, self._screen(at, np.zeros_like(self.which), least[None]))
+                heapq.heappush(self.queue, (max(value, float(values.min())), _AGAIN, g))
+            return
         group = self.one.groups.group(self.keys[g])
         if group is None:
             return
         at = np.flatnonzero(self.which == g)
         values = self._values(at, self._screen(at, np.zeros_like(self.which), totals(group)[None]))
         self.dropped += int(np.isinf(values).sum())
-        for value, i in zip(values.tolist(), at.tolist(), strict=True):
-            if value < np.inf:
-                heapq.heappush(self.queue, (value, 1, i))
+        for bound, i in zip(values.tolist(), at.tolist(), strict=True):
+            if bound < np.inf:
+                heapq.heappush(self.queue, (bound, _OPS, i))
 
     def _sharpen(self, i: int, value: float, *, wired: bool) -> None:
         """Bound a plan by its stages, or by what moves between its replicas, too."""
@@ -130,7 +143,7 @@ class Queue:
         (sharp,) = one.bound_values(
             np.array([bound.time_s]), np.array([bound.energy_j]), np.array([i])
         )
-        heapq.heappush(self.queue, (max(value, float(sharp)), 2 + wired, i))
+        heapq.heappush(self.queue, (max(value, float(sharp)), _ALL if wired else _STAGES, i))
 
     def found(self, began: float) -> Found:
         """Take groups and plans in order of their bounds."""
@@ -138,10 +151,10 @@ class Queue:
         one = self.one
         while self.queue and not self._done():
             value, known, number = heapq.heappop(self.queue)
-            if known == 0:
-                self._open(number)
-            elif known < _SHARP:
-                self._sharpen(number, value, wired=known == _SHARP - 1)
+            if known in {_LEAST, _AGAIN}:
+                self._open(number, value, known)
+            elif known < _ALL:
+                self._sharpen(number, value, wired=known == _STAGES)
             else:
                 self._play(number)
         fitting = sorted((r for r in self.played if r.fits), key=lambda r: r.objective)

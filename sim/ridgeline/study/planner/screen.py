@@ -19,7 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline._jit import kernel
-from ridgeline.study.planner.group import Floats, Group
+from ridgeline.study.planner.group import (
+    BACKWARD,
+    ENERGY,
+    FORWARD,
+    WEIGHT_GRADIENT,
+    Floats,
+    Group,
+)
 from ridgeline.study.planner.held import KEPT
 
 Ints = npt.NDArray[np.int64]
@@ -47,17 +54,22 @@ def totals(group: Group) -> Floats:
     return np.array([*work, group.linked_s(), longest, *held])
 
 
-def totals_of_more(group: Group) -> Floats:
-    """Return seconds and joules, as `totals`, of any group with the same ops and more.
+def totals_of_more(work: Floats, waited: Floats) -> Floats:
+    """Return seconds and joules, as `totals`, of any group with these ops and more.
 
     More ops may hide what is waited for, several such waits at once, and may be done before that
     which a stage waits for: waits and the path do not count.
+
+    Parameters
+    ----------
+    work, waited
+        As `Group`.
     """
-    known = totals(group)[: len(TOTALS) - HELD]
-    known[:2] -= group.waited.sum(axis=0)
-    known[TOTALS.index("path")] = 0.0
-    if group.waited.any():
-        known[TOTALS.index("longest")] = 0.0
+    known = np.zeros(len(TOTALS) - HELD)
+    known[: ENERGY + 1] = work.sum(axis=0)
+    known[:2] -= waited.sum(axis=0)
+    if not waited.any():
+        known[-1] = work[:, [FORWARD, BACKWARD, WEIGHT_GRADIENT]].sum(axis=1).max(initial=0.0)
     return known
 
 

@@ -61,6 +61,13 @@ class Searcher:
             context=bool((self.space.context > 1).any()) or None,
         )  # fmt: skip
 
+    def only(self, dimension: str) -> Searcher:
+        """Return the search of plans that use this dimension alone: data, tensor or pipeline.
+
+        What either of both prices the other need not price again.
+        """
+        return replace(self, space=self.space.only(dimension))
+
     def replay(self, plan: Plan, bound_s: float = 0.0) -> Replay:
         """Play one plan on the engine."""
         precision = plan.precision or self.model.network.precision
@@ -256,9 +263,15 @@ def search(
         model, cluster, devices, global_batch,
         objective=objective, precision=precision, context=context,
     )  # fmt: skip
-    if alone is not None:
-        one.space = one.space.only(alone)
-    found = Queue(one, limit, progress).found(began)
+    found = found_by(one if alone is None else one.only(alone), limit, progress, began=began)
     if advise and not found.replays and not np.isfinite(found.open_bound):
         found = replace(found, needs=needs_of(one), seconds=time.perf_counter() - began)
     return found
+
+
+def found_by(
+    one: Searcher, limit: int | None, progress: Callable[[str], None] = lambda text: None, *,
+    began: float | None = None,
+) -> Found:  # fmt: skip
+    """Search the plans of a searcher, which keeps what it has priced; `limit` as in `search`."""
+    return Queue(one, limit, progress).found(time.perf_counter() if began is None else began)

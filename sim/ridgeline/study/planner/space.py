@@ -67,7 +67,7 @@ class Space:
         """[P] micro-batches that a rank accumulates."""
         return self.global_batch // (self.data * self.micro_batch)
 
-    @property
+    @cached_property
     def replicas(self) -> Ints:
         """[P] ranks that hold the same weights: replicas, and those that share positions."""
         return self.data * self.context

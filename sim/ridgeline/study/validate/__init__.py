@@ -115,7 +115,8 @@ def validate(suite: str, data: str | Path | None = None) -> Validation:
     Raises
     ------
     ConfigError
-        If the file cannot be read or lacks a column, with file and line.
+        If the file cannot be read, lacks a column, or has no number where one must be in every
+        row, with file and line.
     RidgelineError
         If there is no such suite, or no row of the file belongs to it.
     """
@@ -124,11 +125,16 @@ def validate(suite: str, data: str | Path | None = None) -> Validation:
     made = list(_predict(module, path))
     if not made:
         raise RidgelineError(f"{path}: no row belongs to the suite {suite!r}")
-    return Validation(
-        suite,
-        tuple(row for row in made if isinstance(row, Outcome)),
-        tuple(row for row in made if isinstance(row, Skipped)),
-    )
+    outcomes = tuple(row for row in made if isinstance(row, Outcome))
+    skipped = tuple(row for row in made if isinstance(row, Skipped))
+    if not outcomes and all(row.unreadable for row in skipped):
+        raise _unreadable(skipped[0])
+    return Validation(suite, outcomes, skipped)
+
+
+def _unreadable(row: Skipped) -> ConfigError:
+    reason = row.reason.removeprefix(f"{row.unreadable}: ")
+    return ConfigError(reason, file=row.file, line=row.line, field=row.unreadable)
 
 
 def validate_suites(names: Sequence[str], processes: int) -> list[Validation]:

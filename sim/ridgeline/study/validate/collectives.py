@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from ridgeline.errors import RidgelineError
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network import nccl
 from ridgeline.network.collectives import CollectiveResult, collective
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import find_name
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
 
@@ -34,12 +33,28 @@ COLUMNS = (
     "source",
 )
 SHIPPED = "collectives.csv"
+_TIMED = {"device": "accelerator", "gpus": "n_accel", "bytes": "size_bytes"}
+_NANOSECONDS = "time_ns"
 
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     """Predict the bus bandwidth of every collective."""
-    for row in rows:
-        yield _one(row)
+    return predict_each(rows, lambda row: _one(translated(row)))
+
+
+def translated(row: Row) -> Row:
+    """Give a row of vTrain's tables (all-reduces by device, GPUs and bytes) the suite's columns."""
+    if _NANOSECONDS not in row.values:
+        return row
+    time_ns = row.number(_NANOSECONDS)
+    values = {
+        "op": "all-reduce",
+        "system": "",
+        "source": "",
+        "time_us": "" if time_ns is None else str(time_ns / 1e3),
+        **{_TIMED.get(name, name): value for name, value in row.values.items()},
+    }
+    return Row(row.file, row.line, values)
 
 
 def _one(row: Row) -> Outcome | Skipped:
@@ -55,11 +70,8 @@ def _one(row: Row) -> Outcome | Skipped:
         return skip(row, "no size: the most of a sweep, or a class of machines")
     op = row.text("op").replace("_", "-")
     nodes = row.whole("nodes") if "nodes" in row.values else None
-    try:
-        name, _ = machine_of(device, ranks, nodes, row.text("system"))
-        result = _collective(op, size, _topology(name, device, ranks), ranks, row)
-    except RidgelineError as error:
-        return skip(row, str(error))
+    name, _ = machine_of(device, ranks, nodes, row.text("system"))
+    result = _collective(op, size, _topology(name, device, ranks), ranks, row)
     measured = _measured_busbw(row, result)
     if measured is None or result.busbw_bytes_per_s is None:
         return skip(row, "no measured time or bandwidth")

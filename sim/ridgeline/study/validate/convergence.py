@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from ridgeline.errors import RidgelineError
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
+from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row, read_rows
 from ridgeline.study.validate.stated import stated
 
@@ -53,11 +53,7 @@ class Point:
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     """Predict the amount of training of every row that says how much reached a target."""
-    for row in rows:
-        try:
-            yield _one(row)
-        except RidgelineError as error:
-            yield skip_for(row, error)
+    return predict_each(rows, _one)
 
 
 def critical_batch(points: Sequence[Point]) -> tuple[float, float]:

@@ -11,10 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from ridgeline.errors import RidgelineError
 from ridgeline.report.power import device_power_w, node_power
 from ridgeline.study.validate.names import find_name, framework_of
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip, skip_for
+from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
 from ridgeline.study.validate.workloads import run_step, usual_precision, workload
@@ -31,11 +30,7 @@ _BEHIND = "DC-side"
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     """Predict the power of every row that is a training step."""
-    for row in rows:
-        try:
-            yield _one(row)
-        except RidgelineError as error:
-            yield skip_for(row, error)
+    return predict_each(rows, _one)
 
 
 def _one(row: Row) -> Outcome | Skipped:

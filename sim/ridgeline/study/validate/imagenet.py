@@ -23,9 +23,10 @@ from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import contention, find_name, machines, spread
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
+from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
+from ridgeline.study.validate.workloads import rounds
 from ridgeline.workload.model import load_model
 
 COLUMNS = (
@@ -47,11 +48,7 @@ _CABLES_GBIT_S = {"edr": 100, "fdr": 54.5, "omni-path": 100, "qdr": 32}
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     """Predict the run of every row."""
-    for row in rows:
-        try:
-            yield _one(row)
-        except RidgelineError as error:
-            yield skip_for(row, error)
+    return predict_each(rows, _one)
 
 
 def _one(row: Row) -> Outcome | Skipped:
@@ -77,6 +74,8 @@ def _one(row: Row) -> Outcome | Skipped:
     precision = "fp16-mixed" if re.search("fp16 mixed|mixed", row.text("precision")) else "fp32"
     if precision != "fp32" and "no fast fp16" in row.text("precision"):
         precision = "fp32"
+    if precision == "fp32" and rounds(device):
+        precision = "bf16-mixed"
     nodes, place = row.whole("nodes"), f"{row.text('accelerator')} {row.text('interconnect')}"
     result = _step(model, device, devices, batch, precision, nodes, place)
     at_a_third = result.step_time_s * result.mfu / _THIRD

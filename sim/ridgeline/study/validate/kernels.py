@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
-from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.study.validate.names import find_name
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import kernel_spread, stated
 
@@ -28,9 +27,11 @@ def predict_kernels(
     rows: Iterable[Row], kinds: frozenset[str], predictor: Predictor
 ) -> Iterator[Outcome | Skipped]:
     """Predict the rows of these kinds; rows of other kinds belong to other suites."""
-    for row in rows:
-        if row.text("kind") in kinds:
-            yield _kernel(row, predictor)
+
+    def one(row: Row) -> Outcome | Skipped | None:
+        return _kernel(row, predictor) if row.text("kind") in kinds else None
+
+    return predict_each(rows, one)
 
 
 def _kernel(row: Row, predictor: Predictor) -> Outcome | Skipped:
@@ -45,10 +46,7 @@ def _kernel(row: Row, predictor: Predictor) -> Outcome | Skipped:
     if format_.startswith(STORAGE_ONLY):
         return skip(row, "fp16 storage with fp32 arithmetic is not a format of an engine")
     device = _device(name)
-    try:
-        predicted_s, configuration, flops, moved = predictor(row, device, format_)
-    except RidgelineError as error:
-        return skip(row, str(error))
+    predicted_s, configuration, flops, moved = predictor(row, device, format_)
     bound_s = roofline_s(device, format_, flops, moved)
     suite = row.text("kind") if row.text("kind") in SUITES_OF_ONE_KIND else "rnn"
     return Outcome(

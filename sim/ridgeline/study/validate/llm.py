@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ridgeline.errors import RidgelineError
 from ridgeline.study.validate.llm_rows import (
     configuration,
     in_order,
@@ -12,7 +11,7 @@ from ridgeline.study.validate.llm_rows import (
     recompute,
     translated,
 )
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated_step
 
@@ -27,18 +26,17 @@ _COUNTED_AS_4_3 = 4 / 3  # hardware over model FLOPs with full recomputation
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     """Predict the step time of every row."""
-    for row in in_order(rows):
-        yield _one(row)
+    return predict_each(in_order(rows), _one)
 
 
 def _one(row: Row) -> Outcome | Skipped:
-    try:
-        wanted = configuration(row)
-        if not any(number(row, name) for name in _MEASURED):
-            return skip(row, "no measured time, tokens a second or FLOP/s")
-        result = wanted.simulate()
-    except RidgelineError as error:
-        return skip(row, str(error))
+    wanted = configuration(row)
+    given = [value for name in _MEASURED if (value := number(row, name)) is not None]
+    if any(value < 0 for value in given):
+        return skip(row, "a measured time or rate is negative")
+    if not any(given):
+        return skip(row, "no measured time, tokens a second or FLOP/s")
+    result = wanted.simulate()
     measured_s = _measured_s(row, wanted.devices, wanted.tokens, result.flops_per_step)
     if rate := number(row, "tflops_per_accel"):
         stated_s = _from_rate_s(row, rate, wanted.devices, result.flops_per_step)

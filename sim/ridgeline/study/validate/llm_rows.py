@@ -56,6 +56,7 @@ _SHARDING = {  # ZeRO stages; FSDP by itself shares everything
 }
 _SIMUMAX_SEQUENCE = 4096  # where a case does not say
 _GPT, _LLAMA = "gpt3-1.3b", "llama2-7b"
+_GATED = ("llama", "palm")
 _PRECISIONS = ("fp8", "float8", "bf16", "fp16", "float16", "amp", "mixed")
 _PLAIN_VOCABULARY, _PLAIN_SEQUENCE = 51200, 2048
 
@@ -181,6 +182,7 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     layers = whole(row, "n_layers")
     sequence = whole(row, "seq_len") or _PLAIN_SEQUENCE
     attention = {} if framework.attention is None else {"attention.kernel": framework.attention}
+    loss = {"separate_loss": True} if framework.separate_loss else {}
     name = find_name("models", row.text("model"))
     if name is not None and hidden in {None, load_model(name).description.get("hidden")}:
         fields: dict[str, Any] = {"sequence": sequence}
@@ -191,14 +193,16 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         if "latent_attention" in load_model(name).network.model_fields_set:
             fused = (framework.attention or "").startswith("flash")
             attention = {"latent_attention.kernel": "flash"} if fused else {}
-        return _loaded(name, tuple({**fields, **attention}.items())), sequence
+        return _loaded(name, tuple({**fields, **attention, **loss}.items())), sequence
     vocabulary = _vocabulary(row) or unstated(row, "vocabulary") or _PLAIN_VOCABULARY
     if hidden and not layers:
         layers = _layers(row.text("model"), hidden, vocabulary, whole(row, "pp") or 1)
     if not layers or not hidden or not heads:
         raise RidgelineError(f"neither shape nor description of {row.text('model')}")
     ffn, kv_heads = whole(row, "ffn"), whole(row, "kv_heads")
-    llama = "llama" in row.text("model").lower()
+    gated = _is_gated(row.text("model"), hidden, ffn)
+    if gated and not ffn:
+        raise RidgelineError("the width of the gated feed-forward network is not given")
     shape: dict[str, Any] = {
         "layers": layers,
         "hidden": hidden,
@@ -207,10 +211,22 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         "sequence": sequence,
         "vocabulary": vocabulary,
         **attention,
+        **loss,
     }
     if kv_heads:
         shape["attention.kv_heads"] = kv_heads
-    return _loaded(_LLAMA if llama else _GPT, tuple(shape.items())), sequence
+    return _loaded(_LLAMA if gated else _GPT, tuple(shape.items())), sequence
+
+
+def _is_gated(model: str, hidden: int, ffn: int | None) -> bool:
+    """Whether feed-forward networks multiply by a gate, as LLaMA's do.
+
+    A plain one is four times as wide as the network since the first transformer (Vaswani et al.,
+    2017, Table 3); one with a gate has another width (N. Shazeer, GLU variants improve transformer,
+    2020, arXiv:2002.05202, Section 3.1: two thirds of it), but for PaLM (arXiv:2204.02311).
+    """
+    named = any(name in model.lower() for name in _GATED)
+    return named or (ffn is not None and ffn != 4 * hidden)
 
 
 def _layers(model: str, hidden: int, vocabulary: int, stages: int) -> int | None:
@@ -229,8 +245,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
     degrees = [name for name in ("tp", "pp", "cp", "ep", "dp", "sharding") if name in row.values]
     if devices > 1 and degrees and not any(map(row.text, degrees)):
         raise RidgelineError("the plan is not given")
-    tensor, pipeline = whole(row, "tp") or 1, whole(row, "pp") or 1
-    context = whole(row, "cp") or 1
+    tensor, pipeline, context, expert = (_degree(row, name) for name in ("tp", "pp", "cp", "ep"))
     most = row.text("vpp").startswith("max") if "vpp" in row.values else False
     chunks = 0 if most else whole(row, "vpp") or unstated(row, "chunks") or 1
     if devices % (tensor * pipeline * context):
@@ -238,32 +253,35 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
     data = devices // (tensor * pipeline * context)
     batch = whole(row, "global_batch_seqs")
     micro, accumulated = whole(row, "micro_batch"), whole(row, "grad_accum")
-    if not batch and micro and accumulated:
-        batch = micro * accumulated * data
+    if not batch and micro and (accumulated or pipeline == 1):
+        batch = micro * (accumulated or 1) * data
     if not batch:
         raise RidgelineError("the batch is not given")
     precision = row.text("precision").lower()
     if not any(name in precision for name in _PRECISIONS):
         raise RidgelineError(f"unknown precision {row.text('precision') or '(not given)'}")
-    again = row.text("recompute").lower()
+    again = recompute(row)
+    positions = "sequence parallel" in row.text("recompute").lower()
     fields: dict[str, Any] = {
         "global_batch": batch,
         "data": data,
         "tensor": tensor,
         "pipeline": pipeline,
         "context": context,
-        "expert": whole(row, "ep") or 1,
+        "context_mode": framework.context_mode if context > 1 else "gather",
+        "expert": expert,
         "micro_batch": micro,
-        "recompute": recompute(row),
+        "recompute": framework.selective if again == "selective" else again,
         "keep_outputs": framework.keep_outputs,
         "sharding": _sharding(row, framework),
         "overlap": framework.overlap,
         "overlap_tensor": framework.overlap_tensor,
         "adding": framework.adding,
+        "gradient_passes": framework.gradient_passes,
         "issue": framework.issue_s,
         "spread": spread(),
         "contention": contention(),
-        "sequence": tensor if framework.sequence or "sequence parallel" in again else 1,
+        "sequence": tensor if framework.sequence or positions else 1,
         "precision": (
             "fp8-mixed" if "fp8" in precision or "float8" in precision
             else "bf16-mixed" if "bf16" in precision else "fp16-mixed"
@@ -357,6 +375,14 @@ def whole(row: Row, name: str) -> int | None:
     if not value.isdecimal():
         raise RidgelineError(f"{name} is not a whole number: {text}")
     return int(value)
+
+
+def _degree(row: Row, name: str) -> int:
+    """Return a degree of parallelism; 1 where none is given."""
+    value = whole(row, name)
+    if value == 0:
+        raise RidgelineError(f"{name} is 0; a degree is at least 1")
+    return value or 1
 
 
 def _need(row: Row, name: str) -> int:

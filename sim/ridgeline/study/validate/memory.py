@@ -15,11 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ridgeline.errors import RidgelineError
 from ridgeline.report.result import Result
 from ridgeline.study.validate import llm_rows
 from ridgeline.study.validate.llm_rows import Configuration, configuration, in_order, number
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
 
@@ -40,8 +39,7 @@ _STEADY = 4  # micro-batches for each stage, where a table has none: more do not
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     """Predict the memory of every row that states one."""
-    for row in in_order(map(_of_techniques, rows)):
-        yield _one(row)
+    return predict_each(in_order(map(_of_techniques, rows)), _one)
 
 
 def _one(row: Row) -> Outcome | Skipped:
@@ -50,11 +48,10 @@ def _one(row: Row) -> Outcome | Skipped:
     what = "fits" if full else row.values.get("of") or "total"
     if measured is None:
         return skip(row, row.values.get("why") or "no measured memory")
-    try:
-        wanted = _short(configuration(row), float(row.values.get("reserved") or 0.0))
-        result = wanted.simulate()
-    except RidgelineError as error:
-        return skip(row, str(error))
+    if measured <= 0 and not full:
+        return skip(row, "the measured memory is not positive")
+    wanted = _short(configuration(row), float(row.values.get("reserved") or 0.0))
+    result = wanted.simulate()
     predicted = _predicted(result, what)
     return Outcome(
         file=row.file,

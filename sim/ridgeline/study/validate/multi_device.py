@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import steps
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
 
@@ -20,16 +19,20 @@ _SAME = (
     "suite", "framework", "model", "variant", "accelerator", "system", "batch_per_accel",
     "grad_accum", "seq_len", "precision", "xla", "data", "unit",
 )  # fmt: skip
+_ONE = frozenset({"1", "1.0"})
 _ANOMALY = "SOURCE ANOMALY"  # what collectors of tables write beside figures that cannot be
 
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     """Predict the efficiency of every row of several devices."""
     table = list(rows)
-    alone = {_key(row): row for row in table if row.whole("n_accel") == 1}
-    for row in table:
-        if (row.whole("n_accel") or 0) > 1:
-            yield _efficiency(row, alone.get(_key(row)))
+    alone = {_key(row): row for row in table if row.text("n_accel") in _ONE}
+
+    def one(row: Row) -> Outcome | Skipped | None:
+        several = (row.whole("n_accel") or 0) > 1
+        return _efficiency(row, alone.get(_key(row))) if several else None
+
+    return predict_each(table, one)
 
 
 def _key(row: Row) -> tuple[str, ...]:
@@ -44,12 +47,9 @@ def _efficiency(row: Row, alone: Row | None) -> Outcome | Skipped:
     measured, one = row.number("throughput"), alone.number("throughput")
     if not measured or not one:
         return skip(row, "no measured throughput")
-    try:
-        wanted = steps.configuration(row)
-        predicted, _ = steps.predicted_throughput(row, wanted)
-        predicted_one, _ = steps.predicted_throughput(alone, steps.configuration(alone))
-    except RidgelineError as error:
-        return skip(row, str(error))
+    wanted = steps.configuration(row)
+    predicted, _ = steps.predicted_throughput(row, wanted)
+    predicted_one, _ = steps.predicted_throughput(alone, steps.configuration(alone))
     efficiency = predicted / (wanted.devices * predicted_one)
     return Outcome(
         file=row.file,

@@ -14,6 +14,7 @@ from ridgeline.config import parse_yaml
 from ridgeline.errors import nearest
 
 Kind = Literal["devices", "models", "precisions"]
+_SLICE = re.compile(r"\b(tpu[ -]?v\d[ep]?)-\d+\b")  # v3-2048: how many cores of a pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,14 @@ class Framework:
     bucket_copies, cycle_s
         Whether gradients are copied into buckets, and how often these are looked for
         (`Plan.bucket_copies`, `Plan.cycle`).
+    selective
+        What the word means where a table says that recomputation was selective (`Plan.recompute`).
+    gradient_passes
+        How often it streams all gradients at the end of a step (`Plan.gradient_passes`).
+    context_mode
+        How attention gets the keys of other devices' positions (`Plan.context_mode`).
+    separate_loss
+        Whether the steps of the cross entropy of tokens are kernels of their own.
     """
 
     begins: tuple[str, ...]
@@ -85,6 +94,10 @@ class Framework:
     bucket: str | None = None
     bucket_copies: bool = False
     cycle_s: float = 0.0
+    selective: str = "selective"
+    gradient_passes: int = 0
+    context_mode: str = "gather"
+    separate_loss: bool = False
 
 
 def framework_of(name: str, suite: str = "") -> Framework:
@@ -115,6 +128,16 @@ def widens(framework: str, network: str) -> bool:
     )
 
 
+def updates_apart(framework: str, network: str) -> bool:
+    """Tell whether a framework's programs for a network update tensor after tensor, op by op."""
+    rows: list[Mapping[str, Any]] = _data()["updates_apart"]
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and not network.startswith(tuple(row["but"]))
+        for row in rows
+    )
+
+
 def model_of(model: str, variant: str, source: str) -> str | None:
     """Return the catalogue's name of a network, which may depend on where a table was read."""
     rows: list[Mapping[str, Any]] = _data()["by_source"]
@@ -122,7 +145,7 @@ def model_of(model: str, variant: str, source: str) -> str | None:
         begins = model.lower().startswith(tuple(row["begins"]))
         if begins and any(place in source for place in row["in_source"]):
             return str(row["model"])
-    return find_name("models", f"{model} {variant}", model)
+    return find_name("models", f"{model} {variant}", model, variant)
 
 
 def tokens_of(model: str) -> str:
@@ -206,6 +229,10 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("bucket"),
             bool(row.get("bucket_copies", False)),
             units.parse(row.get("cycle", "0 s"), "s"),
+            row.get("selective", "selective"),
+            int(row.get("gradient_passes", 0)),
+            row.get("context_mode", "gather"),
+            bool(row.get("separate_loss", False)),
         )
         for row in _data()["frameworks"]
     )
@@ -243,7 +270,8 @@ def _words(name: str) -> str:
 
 
 def _without_vendor(name: str) -> str:
-    return re.sub(r"\b(nvidia|tesla|geforce|quadro|amd|google|cloud)\b", "", name.lower())
+    text = re.sub(r"\b(nvidia|tesla|geforce|quadro|amd|instinct|google|cloud)\b", "", name.lower())
+    return _SLICE.sub(r"\1", text)
 
 
 @cache

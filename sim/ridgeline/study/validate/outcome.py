@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -71,12 +72,19 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A row that cannot be simulated, and why."""
+    """A row that cannot be simulated, and why.
+
+    Attributes
+    ----------
+    unreadable
+        The field that should be a number and is none, where that is the reason.
+    """
 
     file: str
     line: int
     id: str
     reason: str
+    unreadable: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain values."""
@@ -89,13 +97,31 @@ def skip(row: Row, reason: str) -> Skipped:
 
 
 def skip_for(row: Row, error: RidgelineError) -> Skipped:
-    """Skip a row because it cannot be simulated.
-
-    Raises
-    ------
-    ConfigError
-        The error itself, if it is about the table: a field that should be a number and is none.
-    """
-    if isinstance(error, ConfigError) and error.file == row.file:
-        raise error
+    """Skip a row because it cannot be read or simulated."""
+    if isinstance(error, ConfigError) and error.file == row.file and error.field:
+        reason = f"{error.field}: {error.message}"
+        return Skipped(row.file, row.line, row.id, reason, unreadable=error.field)
     return skip(row, str(error))
+
+
+def predict_each(
+    rows: Iterable[Row], one: Callable[[Row], Outcome | Skipped | None]
+) -> Iterator[Outcome | Skipped]:
+    """Predict row by row, but for those that are not the suite's (None).
+
+    A row that cannot be read or simulated is skipped with its reason, and the others go on; so is
+    one whose measurement cannot be compared: it is zero, negative, or its error no finite number.
+    """
+    for row in rows:
+        try:
+            made = one(row)
+        except RidgelineError as error:
+            made = skip_for(row, error)
+        if isinstance(made, Outcome) and not _comparable(made):
+            made = skip(row, f"nothing that can be compared was measured: {made.measured:g}")
+        if made is not None:
+            yield made
+
+
+def _comparable(made: Outcome) -> bool:
+    return (made.points or made.measured > 0) and math.isfinite(made.error)

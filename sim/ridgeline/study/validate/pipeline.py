@@ -22,7 +22,7 @@ from ridgeline.engine.executor import run
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.schedules import SCHEDULES, Orders, Slot, zero_bubble_2p, zero_bubble_h2
 from ridgeline.parallel.schedules.player import Times
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row, read_rows
 from ridgeline.study.validate.stated import stated
 
@@ -73,14 +73,12 @@ class Stage:
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     """Predict the bubble rate of every row that states one."""
-    for row in rows:
-        if row.text("quantity") == "bubble_rate":
-            yield _one(row)
-        else:
-            yield skip(row, f"{row.text('quantity')} needs more than the times of the stages")
+    return predict_each(rows, _one)
 
 
 def _one(row: Row) -> Outcome | Skipped:
+    if row.text("quantity") != "bubble_rate":
+        return skip(row, f"{row.text('quantity')} needs more than the times of the stages")
     stages, micro_batches = row.whole("partitions"), row.whole("micro_batches")
     measured = row.number("value")
     if not stages or not micro_batches or measured is None:
@@ -91,10 +89,7 @@ def _one(row: Row) -> Outcome | Skipped:
     stage = _stage(row, stages, micro_batches)
     if stage is None:
         return skip(row, "the times of a stage are not known")
-    try:
-        predicted = bubble_rate(name, stages, micro_batches, stage)
-    except RidgelineError as error:
-        return skip(row, str(error))
+    predicted = bubble_rate(name, stages, micro_batches, stage)
     return Outcome(
         file=row.file,
         line=row.line,

@@ -40,7 +40,7 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
 
 def _layer(row: Row, device: Device, format_: str) -> tuple[float, str, float, float]:
     batch, hidden, steps = (row.whole(name) for name in ("batch", "hidden", "timesteps"))
-    if batch is None or hidden is None or steps is None:
+    if not (batch and hidden and steps) or min(batch, hidden, steps) < 0:
         raise RidgelineError("the size of the layer is not given")
     if row.text("pass_") not in PASSES:
         raise RidgelineError(f"unknown pass {row.text('pass_')}")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import steps
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip
+from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated_step
 
@@ -16,20 +15,20 @@ SHIPPED = steps.SHIPPED
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     """Predict the throughput of every row of one device."""
-    for row in rows:
-        if row.whole("n_accel") == 1:
-            yield _step(row)
+    return predict_each(rows, _step)
 
 
-def _step(row: Row) -> Outcome | Skipped:
+def _step(row: Row) -> Outcome | Skipped | None:
+    devices = row.whole("n_accel")
+    if not devices:
+        return skip(row, "the number of devices is not given")
+    if devices != 1:
+        return None
     measured = row.number("throughput")
     if measured is None or measured <= 0:
         return skip(row, "no measured throughput")
-    try:
-        wanted = steps.configuration(row)
-        predicted, rule_of_thumb = steps.predicted_throughput(row, wanted)
-    except RidgelineError as error:
-        return skip(row, str(error))
+    wanted = steps.configuration(row)
+    predicted, rule_of_thumb = steps.predicted_throughput(row, wanted)
     result = steps.simulated(wanted)
     return Outcome(
         file=row.file,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
@@ -28,6 +28,7 @@ from ridgeline.study.validate.names import (
     spread,
     tokens_of,
     unknown,
+    updates_apart,
     widens,
 )
 from ridgeline.study.validate.rows import Row
@@ -63,6 +64,7 @@ class Configuration:
     place: str = ""
     channels_last: bool = True
     preparing: float = 0.0
+    updates: Literal["together", "apart"] = "together"
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -118,6 +120,7 @@ def configuration(row: Row) -> Configuration:
         place=row.text("system"),
         preparing=_preparing(row, model) if devices > 1 else 0.0,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
+        updates="apart" if updates_apart(row.text("framework"), model) else "together",
     )
 
 
@@ -198,11 +201,13 @@ def simulated(wanted: Configuration) -> Result:
         issue=wanted.framework.issue_s,
         issue_ahead=wanted.framework.issue_ahead,
         overlap=wanted.framework.overlap,
+        updates=wanted.updates,
         contention=contention(),
         bucket_copies=wanted.framework.bucket_copies,
         cycle=wanted.framework.cycle_s,
         **({"bucket": wanted.framework.bucket} if wanted.framework.bucket else {}),
         layout="channels-last" if wanted.channels_last else "channels-first",
+        norms="shared" if wanted.channels_last else "by-channel",
         spread=spread(),
     )
     fields: dict[str, Any] = dict(wanted.fields)

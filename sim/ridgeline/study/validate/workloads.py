@@ -113,6 +113,21 @@ def usual_precision(device: str, *, mixed: bool) -> str:
     raise RidgelineError(f"{device} does not multiply in {' or '.join(wanted)}")
 
 
+def rounds(device: str) -> bool:
+    """Whether products of fp32 are rounded to bf16 unless a program asks otherwise, as on TPUs.
+
+    Their matrix units multiply nothing else (N. Jouppi et al., CACM 63(7), 2020), and TensorFlow
+    and JAX use these (JAX documentation, ``jax.default_matmul_precision``).
+    """
+    formats = {
+        format_
+        for engine in _device(device).engines.values()
+        if list(engine.runs) == ["matrix"]
+        for format_ in engine.rates
+    }
+    return "bf16" in formats and not formats & {"fp32", "tf32", "fp16"}
+
+
 _device = cache(load_device)
 
 

@@ -55,6 +55,8 @@ class Bert(Network):
     max_positions: Sequence
     segments: Channels = 2
     """Kinds of segments."""
+    next_sentence: bool = True
+    """Whether a head tells if the second segment follows the first."""
     dropout: Probability = 0.0
     """Of the embedding and of every residual branch."""
 
@@ -70,6 +72,8 @@ class Bert(Network):
         x = self._embedded(b, tokens, table)
         residual = Residual("layer-norm", first=False, dropout=self.dropout)
         x = stack(b, "blocks", x, self.layers, self.attention, self.feed_forward, residual)
+        if not self.next_sentence:
+            return self._filled_in(b, x, table)
         follows = self._follows(b, x)
         return ops.add(b, "loss", self._filled_in(b, x, table), follows)
 

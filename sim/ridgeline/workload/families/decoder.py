@@ -57,6 +57,8 @@ class Decoder(Network):
     """Rows of the table of learned positions; by default as many as tokens."""
     tied: bool = True
     """Whether the classifier uses the embedding's weights."""
+    separate_loss: bool = False
+    """Whether the steps of the cross entropy are kernels of their own (`ops.cross_entropy`)."""
     dropout: Probability = 0.0
     """Of the embedding and of every residual branch."""
 
@@ -96,7 +98,7 @@ class Decoder(Network):
             logits = ops.product(b, "head", x, table)
         else:
             logits = ops.linear(b, "head", x, self.vocabulary, bias=False)
-        return ops.cross_entropy(b, "loss", logits, labels)
+        return ops.cross_entropy(b, "loss", logits, labels, separate=self.separate_loss)
 
     def _angles(self, b: GraphBuilder) -> str | None:
         if self.positions != "rotary":

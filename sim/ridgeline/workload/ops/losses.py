@@ -9,8 +9,24 @@ from ridgeline.workload.kinds import Cost, OpKind, register
 from ridgeline.workload.numerics import MASTER
 
 
-def cross_entropy(b: GraphBuilder, layer: str, logits: str, labels: str, *, axis: int = -1) -> str:
-    """Mean cross entropy of softmax(logits) over an axis; the log-probabilities are kept."""
+def cross_entropy(
+    b: GraphBuilder,
+    layer: str,
+    logits: str,
+    labels: str,
+    *,
+    axis: int = -1,
+    separate: bool = False,
+) -> str:
+    """Mean cross entropy of softmax(logits) over an axis; the log-probabilities are kept.
+
+    Parameters
+    ----------
+    separate
+        Maximum, subtraction, exponential, sum and division are kernels of their own, in place: they
+        read the logits five times and write them three times (Megatron-LM, `mpu/cross_entropy.py`).
+        Else one kernel reads and writes them once.
+    """
     rest = list(b.shape(logits))
     del rest[axis]
     if tuple(rest) != b.shape(labels):
@@ -22,7 +38,16 @@ def cross_entropy(b: GraphBuilder, layer: str, logits: str, labels: str, *, axis
     kept = b.activation(f"{layer}.log-probabilities", b.shape(logits), MASTER)
     loss = b.activation(f"{layer}.y", (), MASTER)
     flops = LOSS.forward.of(b.elements(logits))
-    b.emit(LOSS, layer, (logits, labels), (loss, kept), flops=flops, attrs=(("axis", axis),))
+    b.emit(
+        LOSS,
+        layer,
+        (logits, labels),
+        (loss, kept),
+        flops=flops,
+        attrs=(("axis", axis),),
+        passes=(5, 1) if separate else (),
+        output_passes=(0, 3) if separate else (),
+    )
     return loss
 
 

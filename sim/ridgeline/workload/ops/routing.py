@@ -117,3 +117,4 @@ COMBINE = register(
         Cost(3, "token element and choice", "weigh dy; dy y and its sum"),
     )
 )
+IN_ORDER = register(OpKind("in-order", None))  # rows of experts, after autodiff

@@ -139,7 +139,8 @@ def _pool(kind: OpKind, positions: bool = False) -> Callable[[Writer, Step], Non
         x, shape = w.read(step.inputs[0]), w.values[step.outputs[0]].shape
         kept = (("indices", shape, "int64"),) if positions and len(step.outputs) == 1 else ()
         flops = kind.forward.of(step.attrs["touched"])
-        w.put(kind, step, (x,), w.b.format(x), kept=kept, flops=flops)
+        attrs = step.attrs.get("windows", ())
+        w.put(kind, step, (x,), w.b.format(x), kept=kept, flops=flops, attrs=attrs)
 
     return write
 

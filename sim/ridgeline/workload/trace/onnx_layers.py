@@ -9,7 +9,7 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.trace import einsum, windows
 from ridgeline.workload.trace.onnx_folded import has_norm
-from ridgeline.workload.trace.onnx_ops import Handler, Node
+from ridgeline.workload.trace.onnx_ops import Handler, Node, pads_of
 
 
 def _matmul(n: Node) -> None:
@@ -91,27 +91,12 @@ def _einsum(n: Node) -> None:
             made = name
 
 
-def _pads(
-    n: Node, axes: int, out: Sequence[int], loops: Sequence[Sequence[int]]
-) -> list[tuple[int, int]]:
-    """Return the padding before and after, explicit or as auto_pad asks for."""
-    pads = n.attrs.get("pads", [0] * (2 * axes))
-    if str(n.attrs.get("auto_pad", "NOTSET")).startswith("SAME"):
-        sizes, kernel, stride, dilation = loops
-        total = [
-            max((o - 1) * u + d * (k - 1) + 1 - s, 0)
-            for o, u, d, k, s in zip(out, stride, dilation, kernel, sizes, strict=True)
-        ]
-        return [(t // 2, t - t // 2) for t in total]
-    return [(int(pads[i]), int(pads[axes + i])) for i in range(axes)]
-
-
 def _conv(n: Node) -> None:
     x, w = n.shape(n.inputs[0]), n.shape(n.inputs[1])
     out, axes = n.shape(), len(w) - 2
     stride = n.attrs.get("strides", [1] * axes)
     dilation = n.attrs.get("dilations", [1] * axes)
-    padding = _pads(n, axes, out[2:], (x[2:], w[2:], stride, dilation))
+    padding = pads_of(n, axes, out[2:], (x[2:], w[2:], stride, dilation))
     group = int(n.attrs.get("group", 1))
     loops = windows.conv_loops(x, w, out, stride, padding, dilation, group)
     _product(n, "conv", loops, "bias", 1)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ridgeline.workload.trace.ir import Origin, Recorder
+from ridgeline.workload.trace.windows import pool_attrs
 
 Handler = Callable[["Node"], None]
 
@@ -175,10 +176,31 @@ def _power(n: Node) -> None:
     n.emit(known.get(float(exponent[0]), "power"), n.inputs[:1], exponent=float(exponent[0]))
 
 
+def pads_of(
+    n: Node, axes: int, out: Sequence[int], loops: Sequence[Sequence[int]]
+) -> list[tuple[int, int]]:
+    """Return the padding before and after, explicit or as auto_pad asks for."""
+    pads = n.attrs.get("pads", [0] * (2 * axes))
+    if str(n.attrs.get("auto_pad", "NOTSET")).startswith("SAME"):
+        sizes, kernel, stride, dilation = loops
+        total = [
+            max((o - 1) * u + d * (k - 1) + 1 - s, 0)
+            for o, u, d, k, s in zip(out, stride, dilation, kernel, sizes, strict=True)
+        ]
+        return [(t // 2, t - t // 2) for t in total]
+    return [(int(pads[i]), int(pads[axes + i])) for i in range(axes)]
+
+
 def _pool(kind: str) -> Handler:
     def handle(n: Node) -> None:
-        kernel = n.attrs["kernel_shape"]
-        n.emit(kind, n.inputs[:1], touched=math.prod(n.shape()) * math.prod(kernel))
+        kernel, one = n.attrs["kernel_shape"], [1] * len(n.attrs["kernel_shape"])
+        stride, dilation = n.attrs.get("strides", one), n.attrs.get("dilations", one)
+        sizes = n.shape(n.inputs[0])[2:]
+        pads = pads_of(n, len(kernel), n.shape()[2:], (sizes, kernel, stride, dilation))
+        padding = [before for before, _ in pads]
+        touched = math.prod(n.shape()) * math.prod(kernel)
+        of_rows = pool_attrs(kernel, stride, padding, dilation)
+        n.emit(kind, n.inputs[:1], touched=touched, windows=of_rows)
 
     return handle
 

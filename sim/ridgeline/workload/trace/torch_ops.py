@@ -218,6 +218,9 @@ def _unpacked(c: Call) -> None:
     c.tape.declare(c.out[1], "constant")
 
 
+_MORE_OF_WINDOWS = (("padding", 0), ("dilation", 1))
+
+
 def _pool(kind: str) -> Handler:
     def handle(c: Call) -> None:
         out = shape_of(c.out[0] if isinstance(c.out, tuple) else c.out)
@@ -232,7 +235,11 @@ def _pool(kind: str) -> Handler:
             )
             return
         kernel = windows.spread(c.args["kernel_size"], dims)
-        c.emit(kind, [str(c.tensor("self"))], touched=math.prod(out) * math.prod(kernel))
+        stride = windows.spread(c.get("stride", None) or kernel, dims)
+        padding, dilation = (windows.spread(c.get(*more), dims) for more in _MORE_OF_WINDOWS)
+        touched = math.prod(out) * math.prod(kernel)
+        of_rows = windows.pool_attrs(kernel, stride, padding, dilation)
+        c.emit(kind, [str(c.tensor("self"))], touched=touched, windows=of_rows)
 
     return handle
 

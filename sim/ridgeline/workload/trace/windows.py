@@ -37,3 +37,16 @@ def conv_loops(
     """Describe a convolution of 1 to 3 axes as a 2-D one with as many products (`folded`)."""
     loops = folded(x, weight, out, stride, padding, dilation)
     return {**dict(zip(_NAMES, loops, strict=True)), "groups": groups}
+
+
+def pool_attrs(
+    kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> tuple[tuple[str, int], ...]:
+    """Describe the windows of a pool along rows and columns, as `ops.pooling` does."""
+    sizes = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+    axes = ("h", "w") if len(kernel) > 1 else ()
+    return tuple(
+        (f"{name}_{axis}", int(values[i - 2]))
+        for name, values in sizes.items()
+        for i, axis in enumerate(axes)
+    )

@@ -1,0 +1,117 @@
+"""Parts that look the same: copied blocks against blocks that are written."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ridgeline.engine.program import Program
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.load import load_cluster
+from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.parallel import step
+from ridgeline.parallel.draft import _drafts
+from ridgeline.parallel.lower import Lowered, lower
+from ridgeline.parallel.partition import Part
+from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.repeated import look_of
+from ridgeline.workload.graph import Graph
+from ridgeline.workload.model import load_model
+
+MODELS = ("gpt2", "resnet18", "t5-small")
+CLUSTERS = (("selene-a100", 64), ("dgx1-v100", 8))  # devices that are wired alike, and not
+
+
+@functools.cache
+def graph_of(model: str, micro_batch: int) -> Graph:
+    return load_model(model).training(micro_batch, "fp16-mixed")
+
+
+@functools.cache
+def topology_of(cluster: int) -> Topology:
+    name, devices = CLUSTERS[cluster]
+    return from_cluster(load_cluster(name), devices)
+
+
+def lowered(plan: Plan, model: str, cluster: int, *, copied: bool) -> Lowered:
+    _drafts.clear()
+    graph = graph_of(model, plan.micro_batch_size)
+    with pytest.MonkeyPatch.context() as patch:
+        if not copied:
+            patch.setattr(step, "look_of", lambda part, *more: _unlike(part))
+        return lower(graph, plan, load_cluster(CLUSTERS[cluster][0]), topology_of(cluster))
+
+
+def _unlike(part: Part) -> Any:
+    found = look_of(part, (), (), 0)
+    return type(found)((id(part),), found.tensors, found.ops)
+
+
+def content(program: Program) -> dict[str, Any]:
+    return {f.name: getattr(program, f.name) for f in fields(program)}
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(MODELS), st.integers(0, 1), st.data())
+def test_copied_blocks_are_those_that_would_be_written(
+    model: str, cluster: int, data: st.DataObject
+) -> None:
+    pipeline = data.draw(st.sampled_from((2, 4, 8)))
+    tensor = data.draw(st.sampled_from((1, 2) if cluster == 0 else (1,)))
+    replicas = data.draw(st.sampled_from((1, 2)))
+    schedule = data.draw(st.sampled_from(("1f1b", "interleaved", "zero-bubble")))
+    if pipeline * tensor * replicas > CLUSTERS[cluster][1]:
+        return
+    try:
+        plan = Plan(
+            data=replicas,
+            tensor=tensor,
+            sequence=tensor if data.draw(st.booleans()) else 1,
+            pipeline=pipeline,
+            chunks=data.draw(st.sampled_from((2, 3))) if schedule == "interleaved" else 1,
+            micro_batch=data.draw(st.sampled_from((1, 2))),
+            global_batch=2 * replicas * pipeline,
+            schedule=schedule,  # type: ignore[arg-type]
+            sharding=data.draw(st.integers(0, 3)) if replicas > 1 else 0,
+            recompute=data.draw(st.sampled_from(("none", "full"))),  # type: ignore[arg-type]
+            cut=data.draw(st.sampled_from(("even", "layers"))),  # type: ignore[arg-type]
+            keep_outputs=data.draw(st.booleans()),
+            bucket="1 MB",
+            precision="fp16-mixed",
+        )
+        one = lowered(plan, model, cluster, copied=True)
+    except RidgelineError:
+        return
+    two = lowered(plan, model, cluster, copied=False)
+    mine, other = content(one.program), content(two.program)
+    for name, value in mine.items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(value, other[name], err_msg=f"{plan} {name}")
+        else:
+            assert value == other[name], (plan, name)
+    assert one.talks == two.talks
+    assert one.dimension_of_row == two.dimension_of_row
+    assert one.schedules == two.schedules
+
+
+def test_most_layers_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 12 parts of equal layers the two ends are, what is next to the last, and one for all."""
+    written: Counter[int] = Counter()
+    write = step.Step._written
+
+    def counted(self: Any, team: Any, number: int, *more: Any) -> Any:
+        written[number] += 1
+        return write(self, team, number, *more)
+
+    monkeypatch.setattr(step.Step, "_written", counted)
+    plan = Plan(global_batch=8, pipeline=4, chunks=3, schedule="interleaved", cut="layers",
+                precision="fp16-mixed")  # fmt: skip
+    lowered(plan, "gpt2", 0, copied=True)
+    assert set(written) == {0, 4, 10, 11}

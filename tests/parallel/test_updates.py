@@ -1,0 +1,99 @@
+"""Updates that are written op by op: kernels, what they move, and what the host takes for them."""
+
+from __future__ import annotations
+
+import pytest
+
+import ridgeline as rl
+from ridgeline.parallel.updates import ISSUED, op_by_op
+from ridgeline.workload import optimizers
+from ridgeline.workload.graph import Graph, Pass, Same
+
+RULES = [name for name, rule in optimizers.OPTIMIZERS.items() if rule.kernels]
+MODEL = rl.load_model("mlp")
+
+
+def training(model: rl.Model, rule: str) -> Graph:
+    return model.training(2, "fp32", optimizers.find(rule))
+
+
+def step(**fields: object) -> rl.Result:
+    given_ = {"global_batch": 16, "precision": "fp32", **fields}
+    return rl.simulate(MODEL, "v100-sxm2-16gb", rl.Plan(**given_))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_kernel_of_the_rule_streams_its_tensors(rule: str) -> None:
+    graph = training(MODEL, rule)
+    written = op_by_op(Same(graph))
+    kernels = optimizers.find(rule).kernels
+    assert [op.name for op in written.ops] == [op.name for op in graph.ops]
+    for before, after in zip(graph.ops, written.ops, strict=True):
+        if before.kind != "optimizer":
+            assert after is before
+            continue
+        size = graph.tensors[before.inputs[0]].bytes
+        moved = sum(size for counts in kernels for count in counts for _ in range(count))
+        assert after.kernels == len(kernels)
+        assert written.read_bytes(after) + written.write_bytes(after) == moved
+        assert moved >= graph.read_bytes(before) + graph.write_bytes(before)
+    assert written.flops() == graph.flops()
+
+
+def test_rows_of_a_table_and_rules_without_such_a_program_stay_one_kernel() -> None:
+    small = rl.load_model("ncf", {"users": 99, "items": 99, "sparse": True})
+    table = op_by_op(Same(training(small, "adam")))
+    sparse = [
+        op
+        for op in table.ops
+        if op.kind == "optimizer"
+        and table.tensors[op.inputs[0]].shape != table.tensors[op.inputs[1]].shape
+    ]
+    assert sparse
+    assert all(op.kernels == 1 for op in sparse)
+    lars = op_by_op(Same(training(MODEL, "lars")))
+    assert all(op.kernels == 1 for op in lars.ops)
+
+
+@pytest.mark.parametrize(("rule", "precision"), [("adam", "fp32"), ("sgd", "fp16-mixed")])
+def test_a_step_is_longer_by_launches_and_traffic_and_does_the_same(
+    rule: str, precision: str
+) -> None:
+    together = step(optimizer=rule, precision=precision)
+    apart = step(optimizer=rule, precision=precision, updates="apart")
+    device = apart.details.cluster.device
+    far = device.memory[device.far_memory]
+    rate = far.bandwidth.value * far.achievable.value
+    kernels = optimizers.find(rule).kernels
+    updates = [op for op in apart.details.graph.ops if op.kind == "optimizer"]
+    expected = sum(
+        len(kernels) * device.launch_latency.value
+        + sum(map(sum, kernels)) * apart.details.graph.tensors[op.inputs[0]].bytes / rate
+        for op in updates
+    )
+    rest = together.step_time_s - together.time_s["optimizer"]
+    unscaled = sum(op.pass_ is Pass.UPDATE for op in apart.details.graph.ops) > len(updates)
+    if not unscaled:
+        assert apart.time_s["optimizer"] == pytest.approx(expected, rel=1e-6)
+    assert apart.step_time_s - apart.time_s["optimizer"] == pytest.approx(rest)
+    assert apart.step_time_s > together.step_time_s
+    assert apart.flops_per_step == together.flops_per_step
+    assert apart.memory_bytes == together.memory_bytes
+
+
+def test_the_host_issues_each_kernel_of_an_update() -> None:
+    issue, rule = 1e-2, "adam"  # by far the slowest of all
+    together = step(optimizer=rule, issue=issue)
+    apart = step(optimizer=rule, issue=issue, updates="apart")
+    updates = sum(op.kind == "optimizer" for op in apart.details.graph.ops)
+    more = ISSUED * issue * updates * len(optimizers.find(rule).kernels)
+    assert apart.step_time_s - together.step_time_s == pytest.approx(more, rel=1e-2)
+
+
+def test_replicas_and_both_executors_agree() -> None:
+    plan = rl.Plan(
+        global_batch=16, data=4, precision="fp32", issue=1e-5, updates="apart", optimizer="adam"
+    )
+    fast = rl.simulate(MODEL, "dgx1-v100", plan)
+    slow = rl.simulate(MODEL, "dgx1-v100", plan, reference=True)
+    assert fast.step_time_s == pytest.approx(slow.step_time_s, rel=1e-9)
