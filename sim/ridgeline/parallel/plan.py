@@ -90,6 +90,8 @@ class Plan(Strict):
     """Parts of the model on each stage, of an interleaved schedule."""
     expert: int = Field(default=1, ge=1, le=10**6)
     """Of the data-parallel ranks, so many share the experts of a mixture."""
+    imbalance: float = Field(default=1.0, ge=1.0, le=1024.0, allow_inf_nan=False)
+    """Tokens of the fullest expert of a mixture, over the mean of all experts."""
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
@@ -436,19 +438,19 @@ def _typed(name: str, value: Any) -> Any:
     """Turn the text of a command line into the type of a Plan field."""
     if not isinstance(value, str):
         return value
-    annotation = Plan.model_fields[name].annotation
+    annotation, metadata = Plan.model_fields[name].annotation, Plan.model_fields[name].metadata
     kinds = get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
     if type(None) in kinds and value.lower() == "none":
         return None
     if bool in kinds and value.lower() in {"true", "false"}:
         return value.lower() == "true"
-    if int in kinds:
-        if name == "sequence" and value.lower() in _SWITCH:
-            return _SWITCH[value.lower()]
-        try:
-            return int(value)
-        except ValueError as error:
-            raise ConfigError(
-                f"expected a whole number, found {value!r}", field=f"plan.{name}"
-            ) from error
-    return value
+    plain = annotation is float and not any(isinstance(m, BeforeValidator) for m in metadata)
+    if not (plain or int in kinds):
+        return value
+    if name == "sequence" and value.lower() in _SWITCH:
+        return _SWITCH[value.lower()]
+    try:
+        return float(value) if plain else int(value)
+    except ValueError as error:
+        number = "number" if plain else "whole number"
+        raise ConfigError(f"expected a {number}, found {value!r}", field=f"plan.{name}") from error

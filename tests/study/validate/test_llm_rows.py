@@ -86,6 +86,7 @@ def row_of(**fields: str) -> Row:
         ({"model": "Llama 9B"}, "width of the gated"),
         ({"n_layers": "0"}, "neither shape"),
         ({"kv_heads": "5"}, "must divide heads"),
+        ({"precision": "float8 rowwise"}, "scale a row"),
     ],
 )
 def test_an_odd_value_is_a_reason(fields: dict[str, str], reason: str) -> None:
@@ -143,6 +144,13 @@ def test_what_torchtitan_calls_selective_is_by_ops() -> None:
 def test_megatron_core_does_what_it_does_unless_told_otherwise() -> None:
     plan = configuration(row_of(framework="Megatron-Core (SimuMax)")).plan
     assert (plan.adding, plan.overlap, plan.gradient_passes) == ("products", False, 4)
+    shared = {"cp": "2", "pp": "1", "global_batch_seqs": "8"}
+    modes = [
+        configuration(row_of(framework=name, **shared)).plan.context_mode
+        for name in ("Megatron-Core", "NeMo 24.x", "torchtitan FSDP+CP+compile", "Meta internal")
+    ]
+    assert modes == ["ring", "ring", "gather", "gather"]
+    assert plan.context_mode == "gather"  # nothing is shared
     stated = configuration(row_of(framework="Megatron-Core r0.8.0 (overlap DP/TP/PP)")).plan
     assert (stated.adding, stated.overlap, stated.gradient_passes) == ("products", True, 4)
 

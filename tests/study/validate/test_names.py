@@ -16,6 +16,7 @@ from ridgeline.study.validate.names import (
     model_of,
     preparing_of,
     unknown,
+    updates_apart,
 )
 from ridgeline.study.validate.rows import Row
 
@@ -34,6 +35,21 @@ from ridgeline.study.validate.rows import Row
 )
 def test_case_dashes_vendors_and_order_do_not_matter(kind: Kind, spelled: str, name: str) -> None:
     assert find_name(kind, spelled) == name
+
+
+def test_a_column_of_its_own_may_name_the_network() -> None:
+    assert model_of("ConvNets/efficientnet_v1", "EfficientNet-B4", "") == "efficientnet-b4"
+    assert model_of("Torchvision", "wide_resnet50_2", "") == "wide-resnet50-2"
+    assert model_of("ResNet-50", "with dali", "") == "resnet50"
+    assert model_of("InsightFace", "an unknown one", "") is None
+
+
+def test_optimizers_for_many_tensors_are_those_of_some_programs() -> None:
+    assert updates_apart("PyTorch (Gavel)", "resnet18-cifar")
+    assert updates_apart("NGC PyTorch", "resnet50")
+    assert not updates_apart("PyTorch", "bert-large")
+    assert not updates_apart("TensorFlow", "resnet50")
+    assert not updates_apart("", "resnet50")
 
 
 def test_other_names_are_not_guessed_and_the_nearest_is_said() -> None:

@@ -23,6 +23,7 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
+from ridgeline.study.validate.llm_shapes import is_gated, layers_of
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Framework,
@@ -56,8 +57,8 @@ _SHARDING = {  # ZeRO stages; FSDP by itself shares everything
 }
 _SIMUMAX_SEQUENCE = 4096  # where a case does not say
 _GPT, _LLAMA = "gpt3-1.3b", "llama2-7b"
-_GATED = ("llama", "palm")
 _PRECISIONS = ("fp8", "float8", "bf16", "fp16", "float16", "amp", "mixed")
+_BY_ROW = "rowwise"  # kernels of their own, unlike those with one scale a tensor
 _PLAIN_VOCABULARY, _PLAIN_SEQUENCE = 51200, 2048
 
 
@@ -196,11 +197,11 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         return _loaded(name, tuple({**fields, **attention, **loss}.items())), sequence
     vocabulary = _vocabulary(row) or unstated(row, "vocabulary") or _PLAIN_VOCABULARY
     if hidden and not layers:
-        layers = _layers(row.text("model"), hidden, vocabulary, whole(row, "pp") or 1)
+        layers = layers_of(row.text("model"), hidden, vocabulary, whole(row, "pp") or 1)
     if not layers or not hidden or not heads:
         raise RidgelineError(f"neither shape nor description of {row.text('model')}")
     ffn, kv_heads = whole(row, "ffn"), whole(row, "kv_heads")
-    gated = _is_gated(row.text("model"), hidden, ffn)
+    gated = is_gated(row.text("model"), hidden, ffn)
     if gated and not ffn:
         raise RidgelineError("the width of the gated feed-forward network is not given")
     shape: dict[str, Any] = {
@@ -216,29 +217,6 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     if kv_heads:
         shape["attention.kv_heads"] = kv_heads
     return _loaded(_LLAMA if gated else _GPT, tuple(shape.items())), sequence
-
-
-def _is_gated(model: str, hidden: int, ffn: int | None) -> bool:
-    """Whether feed-forward networks multiply by a gate, as LLaMA's do.
-
-    A plain one is four times as wide as the network since the first transformer (Vaswani et al.,
-    2017, Table 3); one with a gate has another width (N. Shazeer, GLU variants improve transformer,
-    2020, arXiv:2002.05202, Section 3.1: two thirds of it), but for PaLM (arXiv:2204.02311).
-    """
-    named = any(name in model.lower() for name in _GATED)
-    return named or (ffn is not None and ffn != 4 * hidden)
-
-
-def _layers(model: str, hidden: int, vocabulary: int, stages: int) -> int | None:
-    """Layers of a GPT with the billions of parameters of its name, evenly over its stages.
-
-    A layer has 12 hidden**2 weights, the embedding one row for each word.
-    """
-    size = re.search(r"\b(\d+(?:\.\d+)?) ?[Bb]\b", model)
-    if size is None:
-        return None
-    layers = (float(size[1]) * 1e9 - vocabulary * hidden) / (12 * hidden**2)
-    return max(round(layers / stages), 1) * stages
 
 
 def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
@@ -260,6 +238,8 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
     precision = row.text("precision").lower()
     if not any(name in precision for name in _PRECISIONS):
         raise RidgelineError(f"unknown precision {row.text('precision') or '(not given)'}")
+    if _BY_ROW in precision:
+        raise RidgelineError(f"{precision}: of products with a scale a row nothing is measured")
     again = recompute(row)
     positions = "sequence parallel" in row.text("recompute").lower()
     fields: dict[str, Any] = {
