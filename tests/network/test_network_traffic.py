@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.collections import LineCollection
+from matplotlib.text import Text
 
 from ridgeline.engine import run, run_reference
 from ridgeline.engine.rates import fair_rates
@@ -21,6 +22,8 @@ from ridgeline.network.routing import routes
 from ridgeline.network.traffic import flow_loads, flow_rates, flows_program, make_flows
 from ridgeline.report.figures_network import network
 from ridgeline.report.layouts import layout
+from ridgeline.report.manifest import topology_fingerprint
+from ridgeline.report.themes import theme
 from ridgeline.study.reproduce import reproduce
 
 NETWORKS = [
@@ -260,6 +263,47 @@ def test_a_picture_shows_the_load_of_every_link() -> None:
     assert "stride:4" in drawn.get_title(loc="left")
     with pytest.raises(RidgelineError, match="can be drawn"):
         network(from_text("FatTree(24, 10 GB/s, 1 us)"))
+
+
+@pytest.mark.parametrize(("look", "widths"), [("print", {4.2}), ("screen", {7.0, 9.5})])
+def test_pictures_are_as_wide_as_their_theme_and_have_nothing_outside(
+    look: str, widths: set[float]
+) -> None:
+    found, flat = set(), "Mesh(2x32, 10 GB/s, 1 us)"
+    for text in (
+        "Mesh(2x32, 10 GB/s, 1 us)",
+        "Torus(8x8, 12 GB/s, 500 ns)",
+        "Switch(2, 1 GB/s, 0 s)",
+    ):
+        topology = from_text(text)
+        with theme(look):
+            drawn = network(topology, link_load(topology, "all-reduce 100MB"))
+        figure = drawn.get_figure(root=True)
+        assert figure is not None
+        figure.canvas.draw()
+        said = drawn.get_title(loc="left")
+        title = next(t for t in figure.findobj(Text) if t.get_text() == said).get_window_extent()
+        assert title.x1 <= figure.bbox.width
+        assert title.y1 <= figure.bbox.height
+        width, height = figure.get_size_inches()
+        found.add(round(float(width), 6))
+        assert height < 1.8 * width
+        assert text != flat or height < 0.62 * width
+        (stamp,) = (t.get_text() for t in figure.texts)
+        assert f"network {topology_fingerprint(topology)[:16]}" in " ".join(stamp.split())
+    assert widths <= found | {9.5}
+    assert max(found) <= max(widths)
+
+
+def test_names_stand_only_where_there_is_room() -> None:
+    with theme("print"):
+        crowded, roomy = (network(from_text(f"Ring({n}, 1 GB/s, 0 s)")) for n in (38, 8))
+    assert len(roomy.texts) == 8
+    figure = crowded.get_figure(root=True)
+    assert figure is not None
+    figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in crowded.texts]
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[i + 1 :])
 
 
 def test_half_of_a_bidirectional_link_is_idle() -> None:

@@ -15,9 +15,10 @@ from matplotlib.text import Text
 from report.drawn import texts
 from ridgeline.cli import execute
 from ridgeline.errors import RidgelineError
-from ridgeline.report.column_axes import axis_label, number, said, valued
+from ridgeline.report.column_axes import Scale, said, si_label, valued
 from ridgeline.report.figures_choice import choice
-from ridgeline.report.figures_study import curve
+from ridgeline.report.figures_study import bars, curve, pareto_front, residuals
+from ridgeline.report.style import sheet
 from ridgeline.study.sweep import write_rows
 from ridgeline.units import quantity, unprefixed
 
@@ -121,8 +122,9 @@ def test_two_columns_are_told_by_colour_and_by_dashes() -> None:
 
 def test_quantities_stand_in_one_unit_whatever_their_prefixes() -> None:
     rows = [{"s": "1 MB"}, {"s": "500 kB"}, {"s": "0.002 GB"}]
-    assert [number(row, "s", rows) for row in rows] == pytest.approx([1.0, 0.5, 2.0])
-    assert axis_label("s", rows) == "s (MB)"
+    scale = Scale.of("s", rows)
+    assert [scale.number(row) for row in rows] == pytest.approx([1.0, 0.5, 2.0])
+    assert scale.label == "s (MB)"
     ax = curve([{**row, "time_s": 1.0} for row in ROWS], "collective.size", "time_s")
     ax.figure.canvas.draw()
     ticks = [label.get_text() for label in ax.get_xticklabels()]
@@ -171,3 +173,97 @@ def test_the_command_draws_a_choice_whose_words_fit(
     assert out.read_bytes()[:4] == b"\x89PNG"
     assert execute([*asked, "--out", str(out)]) == 2
     assert "--by" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "label", "numbers"),
+    [
+        ("step_time_s", [2e-6, 4e-6], "step time (us)", [2, 4]),
+        ("step_time_s", [0.002, 4.0], "step time (ms)", [2, 4000]),
+        ("step_time_s", [5e6, 1.0], "step time (s)", [5e6, 1]),
+        ("energy_j.total", [3e-5, 1e-9], "energy total (uJ)", [30, 0.001]),
+        ("energy_j.total", [-2e9], "energy total (MJ)", [-2000]),
+        ("memory_bytes.total", [2.0**21], "memory total (MiB)", [2]),
+        ("bandwidth_bytes_per_s", [0.0], "bandwidth (GB/s)", [0]),
+    ],
+)
+def test_a_unit_is_chosen_in_which_the_largest_value_can_be_read(
+    column: str, values: list[float], label: str, numbers: list[float]
+) -> None:
+    rows = [{column: value} for value in values]
+    scale = Scale.of(column, rows)
+    assert scale.label == label
+    assert [scale.number(row) for row in rows] == pytest.approx(numbers)
+
+
+def test_words_are_no_numbers_of_an_axis() -> None:
+    with pytest.raises(RidgelineError, match="cluster is 'A' in a row: an axis needs numbers"):
+        curve(ROWS, "cluster", "time_s")
+
+
+def test_values_below_zero_are_drawn_and_zero_is_marked() -> None:
+    rows = [{"n": n, "saved": saved} for n, saved in ((-2, -3.0), (1, 0.5), (4, 2.0))]
+    ax = curve(rows, "n", "saved")
+    assert ax.get_ylim()[0] < -3.0
+    assert [line.get_gid() for line in ax.get_lines()].count("zero") == 1
+    assert any("horizontal line is at 0" in text for text in texts(ax))
+    ax = pareto_front(rows, rows[:1], "n", "saved")
+    assert ax.get_xlim()[0] < -2
+    assert ax.get_ylim()[0] < -3
+    legend = ax.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["front", "beaten by another row"]
+
+
+def test_values_over_decades_are_drawn_on_a_logarithmic_axis_beside_a_linear_one() -> None:
+    rows = [{"n": n, "name": name, "time_s": 1e-3 * 10**n} for n in range(5) for name in "ab"]
+    ax = curve(rows, "n", "time_s", "name")
+    assert ax.get_yscale() == "log"
+    (inner,) = ax.child_axes
+    assert inner.get_yscale() == "linear"
+    assert inner.get_ylim()[0] == 0
+    assert [list(line.get_ydata()) for line in inner.get_lines()] == [
+        list(line.get_ydata()) for line in ax.get_lines()
+    ]
+    assert any("logarithmic; small frame" in text for text in texts(ax))
+    assert curve(rows[:6], "n", "time_s", "name").get_yscale() == "linear"
+
+
+def test_long_names_are_broken_and_stay_inside() -> None:
+    long = "a-cluster-with-a-name-that-is-much-longer-than-a-figure-for-a-column-of-a-paper-is-wide"
+    rows = [
+        {"cluster": f"{long}-{i}", "n": n, "time_s.compute": 1.0, "time_s.total": 1.0, "time_s": n}
+        for i in range(2) for n in (1, 2)
+    ]  # fmt: skip
+    drawn = (
+        bars(rows, "time", ["cluster", "n"]), curve(rows, "n", "time_s", "cluster"),
+        sheet((3, 1, 1, 1), lambda axes: long, "stamp"),
+    )  # fmt: skip
+    for ax in drawn:
+        figure = ax.get_figure(root=True)
+        assert figure is not None
+        figure.canvas.draw()
+        outside = set(ax.get_xticklabels())  # ticks beyond the frame are not drawn
+        for text in set(figure.findobj(Text)) - outside:
+            if text.get_text() and text.get_visible():
+                box = text.get_window_extent()
+                assert box.x0 >= 0, text
+                assert box.x1 <= figure.bbox.width, text
+
+
+def test_residuals_name_their_unit_and_what_cannot_be_drawn() -> None:
+    rows: list[Row] = [
+        {"measured": m, "predicted": p, "quantity": "step_time_s"}
+        for m, p in ((1.0, 1.2), (0.0, 1.0), (2.0, 0.0), (3.0, 3.0))
+    ]
+    ax = residuals(rows)
+    assert ax.get_xlabel() == "measured step time (s)"
+    (points,) = (line for line in ax.get_lines() if line.get_gid() == "rows")
+    assert list(points.get_xdata()) == [1.0, 3.0]
+    assert any("Not drawn: 2 with a value" in text for text in texts(ax))
+    with pytest.raises(RidgelineError, match="above 0"):
+        residuals(rows[1:3])
+    assert si_label("samples_per_s") == "throughput (samples/s)"
+    assert si_label("bubble rate") == "bubble rate"
+    several = residuals([{**rows[0], "quantity": name} for name in "abc"])
+    assert several.get_ylabel() == "predicted values of 3 quantities (SI units)"

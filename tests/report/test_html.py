@@ -10,7 +10,7 @@ import pytest
 
 from ridgeline.report.html import result_html
 from ridgeline.report.result import Result
-from ridgeline.report.style import COLOURS
+from ridgeline.report.style import COLOURS, percent
 from ridgeline.report.summary import headline
 from ridgeline.units import show
 
@@ -101,6 +101,25 @@ def test_the_ops_that_take_longest_are_listed_with_their_time(toy: Result) -> No
     for row in rows:
         assert row[4] == f"{total_s[row[0]] / toy.step_time_s:.1%}"
         assert row[3] == show(total_s[row[0]], "s")
+
+
+def test_what_takes_most_energy_is_what_the_ledger_says(toy: Result) -> None:
+    table = toy.ledger()
+    energy_j = {
+        key: value for key, value in table.by("op", "kind", "pass").items() if key[0] != "static"
+    }
+    cells = Reader(result_html(toy)).words
+    first = cells.index("most of it in") + 1
+    n = min(10, len(energy_j))
+    rows = [cells[first + 6 * i : first + 6 * i + 6] for i in range(n)]
+    most = sorted(energy_j, key=lambda key: -energy_j[key])[:n]
+    assert sorted(energy_j[tuple(row[:3])] for row in rows) == pytest.approx(
+        sorted(energy_j[key] for key in most)
+    )
+    for row in rows:
+        share = energy_j[tuple(row[:3])] / toy.energy_j["total"]
+        assert row[4] == percent(share)
+        assert row[5] in {"compute", "registers", "sram", "dram", "network"}
 
 
 def test_text_from_outside_is_escaped(result: Result) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
 import ridgeline as rl
 from ridgeline.report.html_machine import _graph
 from ridgeline.units import show
+from ridgeline.workload.summary import layer_table
 
 THINGS = {
     "device": lambda: rl.load_device("v100-sxm2-16gb"),
@@ -86,6 +88,37 @@ def test_a_model_lists_every_layer_and_its_sums() -> None:
     assert f"{graph.parameters:,} parameters" in words(model._repr_html_())
 
 
+def test_a_model_of_very_many_layers_is_shown_in_part() -> None:
+    model = rl.load_model("gpt3-175b")
+    html = model._repr_html_()
+    rows = ["".join(row.itertext()) for row in parsed(html).findall(".//tr")[1:]]
+    (left,) = (row for row in rows if row.startswith("… "))
+    graph = model.forward(model.network.smallest_batch)
+    assert int(left.split()[1].replace(",", "")) + len(rows) - 1 == len(layer_table(graph))
+    assert f"{graph.parameters:,} parameters" in words(html)
+    assert len(html) < 150_000
+
+
+def test_a_study_says_what_varies_what_stays_and_what_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(
+        "kind: study\nname: <b>\nmodel: lenet5\ncluster: tpu-v2\nplan: {precision: bf16-mixed}\n"
+        "vary: {plan.global_batch: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]}\n"
+        "zip: [{plan.tensor: [1, 2], plan.data: [2, 1]}]\n"
+        "sample: {method: sobol, count: 4, over: {plan.bucket: {from: 1 MB, to: 9 MB}}}\n"
+        "where: [global_batch > 2]\ncolumns: {half: step_time_s / 2}\nrequire: [half < 1]\n"
+    )
+    text = words(rl.load_study(path)._repr_html_())
+    assert "study <b>: at most 80 points" in text
+    assert "plan.global_batch grid 1, 2, 3, 4, 5, 6, 7, 8, … 2 more" in text
+    assert "plan.data together 1 2, 1" in text
+    assert "plan.bucket sobol, 4 1 MB to 9 MB, linear" in text
+    assert "plan.precision bf16-mixed" in text
+    assert (
+        "left out unless global_batch > 2 column half step_time_s / 2 feasible if half < 1" in text
+    )
+
+
 def test_a_plan_says_what_was_chosen_and_draws_no_more_than_can_be_seen() -> None:
     html = rl.Plan(global_batch=2**16, data=2**12, pipeline=64, micro_batch=1)._repr_html_()
     text = words(html)
@@ -93,6 +126,14 @@ def test_a_plan_says_what_was_chosen_and_draws_no_more_than_can_be_seen() -> Non
     assert "65536 samples = 4096 replicas x 16 micro-batches x 1" in text
     assert len(re.findall("<rect", html)) <= 72
     assert "replica 4095" in text
+
+
+def test_things_say_themselves_in_one_line_and_one_is_no_plural() -> None:
+    assert repr(rl.load_model("resnet50")) == "<Model resnet50: ResNet-50 v1.5>"
+    changed = rl.load_model("resnet50", {"classes": 10})
+    assert repr(changed) == "<Model resnet50: ResNet-50 v1.5 with 1 changes>"
+    text = words(rl.Plan(global_batch=1)._repr_html_())
+    assert "plan for 1 device 1 sample = 1 replica x 1 micro-batch x 1" in text
 
 
 def test_text_of_a_file_is_escaped() -> None:

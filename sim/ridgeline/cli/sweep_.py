@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FAILED_STATUS, INTERRUPTED_STATUS = 1, 130
 _WORTH_A_PROCESS = 50  # points; a new process takes a second or two before its first
 _SHOWN_ROWS = 40
+_MANY_FIELDS = 5
 Shown = dict[str, tuple[str, Callable[[Any], str]]]
 _OF_STEPS: Shown = {
     "step_time_s": ("step ms", lambda value: rounded(value * 1e3)),
@@ -141,7 +142,11 @@ def _print_rows(rows: list[dict[str, Any]], fields: list[str], output: str | Non
     from ridgeline.report.summary import plain_table
 
     of_steps = all("step_time_s" in row for row in rows if not row["error"])
-    results = _OF_STEPS if of_steps else _OF_COLLECTIVES
+    results = dict(_OF_STEPS if of_steps else _OF_COLLECTIVES)
+    # What all rows have in common tells none apart; and columns of single letters nobody reads.
+    fields = [name for name in fields if len({str(row[name]) for row in rows}) > 1] or fields
+    if len(fields) > _MANY_FIELDS:
+        results.pop("bound", None)
     table = plain_table(
         {
             **dict.fromkeys(headings(fields), "left"),

@@ -116,16 +116,16 @@ class Prices:
         """
         costs = self._of(tuple(rows))
         filling = Filling(list(rows.values()))
-        resources, accounts = _Numbers(self.resources), _Numbers(self.accounts)
+        resource, account = self.resources.__getitem__, self.accounts.__getitem__
         for cost in costs:
             filling.latency_s.append(cost.latency_s)
-            filling.work_resource += resources[*cost.engine_work, *cost.level_work]
-            filling.work_amount += cost.engine_work.values()
-            filling.work_amount += cost.level_work.values()
+            for works in (cost.engine_work, cost.level_work):
+                filling.work_resource.extend(map(resource, works))
+                filling.work_amount.extend(works.values())
             filling.work_ptr.append(len(filling.work_resource))
-            filling.event_account += accounts[*cost.flops, *cost.traffic_bytes]
-            filling.event_count += cost.flops.values()
-            filling.event_count += cost.traffic_bytes.values()
+            for counts in (cost.flops, cost.traffic_bytes):
+                filling.event_account.extend(map(account, counts))
+                filling.event_count.extend(counts.values())
             filling.event_ptr.append(len(filling.event_account))
         capacities, lines = list(self._capacities.values()), tuple(self._lines.values())
         return filled(program, filling, capacities, lines), costs
@@ -152,17 +152,6 @@ class Prices:
             engine_work={name: work * self.slower for name, work in cost.engine_work.items()},
             level_work={name: work * self.slower for name, work in cost.level_work.items()},
         )
-
-
-class _Numbers(dict[tuple[str, ...], list[int]]):
-    """Numbers of places by their names: of a few combinations, which most ops have in common."""
-
-    def __init__(self, numbers: Mapping[str, int]) -> None:
-        self._numbers = numbers
-
-    def __missing__(self, names: tuple[str, ...]) -> list[int]:
-        found = self[names] = [self._numbers[name] for name in names]
-        return found
 
 
 def _line(device: Device, place: str) -> Account:

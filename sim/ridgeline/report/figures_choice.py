@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.report.column_axes import column_name, number, said, valued, written
-from ridgeline.report.figures_study import stamp, whole
+from ridgeline.report.column_axes import Scale, column_name, said, valued, written
+from ridgeline.report.figures_study import counted, stamp, whole
 from ridgeline.report.style import CAPTION, INK, PAPER, SERIES, head, sheet, wrapped
 
 if TYPE_CHECKING:
@@ -35,12 +35,13 @@ def choice(rows: Sequence[Row], x: str, y: str, by: Sequence[str], ax: Axes | No
         If there are more choices than colours, or more cells in a line than can be read.
     """
     rows = whole(rows, x, y)
+    across = Scale.of(x, rows)
     chosen, *others = by
     largest = y.endswith("_per_s")
     cells: dict[str, dict[float, Cell]] = {}
     for row in rows:
         line = cells.setdefault(", ".join(valued(name, row[name]) for name in others), {})
-        cell = line.setdefault(number(row, x, rows), {})
+        cell = line.setdefault(across.number(row), {})
         name, value = str(row[chosen]), float(row[y])
         better = max if largest else min
         cell[name] = better(cell.get(name, value), value)
@@ -58,7 +59,7 @@ def choice(rows: Sequence[Row], x: str, y: str, by: Sequence[str], ax: Axes | No
     taken = list(dict.fromkeys(names[0] for _, names in sorted(best.items())))
     if len(taken) > len(SERIES):
         raise RidgelineError(f"{len(taken)} choices are best somewhere; colours are for six")
-    texts = {number(row, x, rows): said(row[x], x) for row in rows}
+    texts = {across.number(row): said(row[x], x) for row in rows}
 
     def draw(axes: Axes) -> str:
         from matplotlib.patches import Rectangle
@@ -99,7 +100,7 @@ def choice(rows: Sequence[Row], x: str, y: str, by: Sequence[str], ax: Axes | No
         least = "most" if largest else "least"
         return (
             f"Colour: the {column_name(chosen)} with the {least} {column_name(y)}, which is "
-            f"written in the cell; × by how much the next one differs. {len(rows)} points."
+            f"written in the cell; × by how much the next one differs. {counted(rows, 'point')}."
         )
 
     space = (1.9 + _ROW_IN * len(cells), _LEFT_IN, 0.85, 1.05)

@@ -17,6 +17,7 @@ from ridgeline.report.style import (
     SMALL,
     figure,
     head,
+    percent,
     text_pt,
     time_axis,
     words,
@@ -138,6 +139,6 @@ def utilisation(result: Result, ax: Axes) -> str:
     whole = np.nansum(np.nanmean(found.share, axis=1) * weights) / weights.sum()
     lowest = int(np.nanargmax((1 - np.nanmean(found.share, axis=1)) * weights))
     return (
-        f"Over all of them {whole:.0%}, weighted by time; most is lost in layer {lowest + 1}, "
+        f"Over all of them {percent(whole)}, weighted by time; most is lost in layer {lowest + 1}, "
         f"{found.layers[lowest]}. White: no such pass."
     )

@@ -13,16 +13,34 @@ from ridgeline.network.load import LinkLoad
 from ridgeline.network.script import Ints
 from ridgeline.network.topology import DEVICE, Floats, Topology
 from ridgeline.report.layouts import layout
-from ridgeline.report.style import FAINT, GRID, INK, SMALL, STAMP, free_axes, percent, themed
+from ridgeline.report.manifest import topology_fingerprint
+from ridgeline.report.style import (
+    FAINT,
+    GRID,
+    INK,
+    SMALL,
+    STAMP,
+    TEXT,
+    free_axes,
+    percent,
+    themed,
+    wrapped,
+)
 from ridgeline.report.themes import THEMES, chosen
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
 
 MOST_VERTICES = 3000
 """More are a smear."""
 _LABELLED = 40
+_CROWD = 40
+"""Links up to which lines are as broad as they can be."""
+_THIN = 0.3
+_LEGIBLE_PT = 15.0
+"""Between vertices that have room for their names."""
 _CLASS_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 _FILL = {"device": "#ffffff", "switch": "#444444", "nic": "#F0E442", "host": "#BBBBBB"}
 _MARKER = {"device": "o", "switch": "s", "nic": "D", "host": "^"}
@@ -53,9 +71,12 @@ def network(
     with themed():
         place = layout(topology)
         if ax is None:
-            ax = free_axes(*_size_in(place.xy))
+            ax = free_axes(*_size_in(place.xy, len(_keys(topology, load))))
             said = "simulated, not measured; " if load is not None else ""
-            drawn = f"{said}{topology.name}, {topology.n_links} links; ridgeline {__version__}"
+            drawn = (
+                f"{said}{topology.name}, {topology.n_links} links; ridgeline {__version__}, "
+                f"network {topology_fingerprint(topology)[:16]}"
+            )
             ax.figure.supxlabel(
                 stamp or drawn,
                 x=0.01, ha="left", fontsize=STAMP, color=FAINT, wrap=True,
@@ -69,12 +90,17 @@ def network(
     return ax
 
 
-def _size_in(xy: Floats) -> tuple[float, float]:
-    """Return a size that suits the extent: on a screen 7 to 9.5 inches wide."""
+def _size_in(xy: Floats, keys: int) -> tuple[float, float]:
+    """Return a size that suits the extent: on a screen 7 to 9.5 inches wide, in print a column."""
     wide, high = np.ptp(xy, axis=0) + 1e-9
     width = float(np.clip(4.0 + 0.7 * math.sqrt(len(xy)), 7.0, 9.5))
-    width *= chosen().width_in / THEMES["screen"].width_in
-    return width, float(np.clip(width * high / wide, 3.4, 9.5)) + 1.1
+    width = width if chosen() == THEMES["screen"] else chosen().width_in
+    drawn = float(np.clip(width * high / wide, min(1.2, 0.3 * width), 1.15 * width))
+    return width, drawn + 0.9 + 0.2 * -(-keys // _legend_columns())
+
+
+def _legend_columns() -> int:
+    return 3 if chosen() == THEMES["screen"] else 2
 
 
 def _pairs(topology: Topology) -> tuple[Ints, Ints, Ints]:
@@ -107,8 +133,8 @@ def _links(ax: Axes, topology: Topology, xy: Floats, bent: Floats, load: LinkLoa
         topology, forward
     )
     lines = _curves(a, b, bend)
-    crowd = max(1.0, math.sqrt(len(forward) / 60))
-    width = (0.8 + 2.4 * np.sqrt(bandwidth / bandwidth.max())) / crowd
+    crowd = max(1.0, (len(forward) / _CROWD) ** 0.75)
+    width = np.maximum((0.8 + 2.4 * np.sqrt(bandwidth / bandwidth.max())) / crowd, _THIN)
     if load is None:
         colour_of, each = _class_colours(topology), topology.bandwidth_bytes_per_s / topology.count
         colours = [colour_of[topology.link_class[i], each[i]] for i in forward.tolist()]
@@ -171,8 +197,10 @@ def _curves(a: Floats, b: Floats, bend: Floats) -> list[Floats]:
 
 def _vertices(ax: Axes, topology: Topology, xy: Floats) -> None:
     n = topology.n_vertices
-    labelled = n <= _LABELLED
+    between_pt = _between_pt(ax, xy)
+    labelled = n <= _LABELLED and between_pt >= _LEGIBLE_PT
     spread = float(np.clip(3000 / max(n, 1), 4.0, 430.0 if labelled else 60.0))
+    spread = min(spread, max(1.0, (0.7 * between_pt) ** 2))
     kinds = np.array(topology.vertex_kinds)
     for kind in dict.fromkeys(topology.vertex_kinds):
         at = xy[kinds == kind]
@@ -189,6 +217,19 @@ def _vertices(ax: Axes, topology: Topology, xy: Floats) -> None:
             )  # fmt: skip
 
 
+def _between_pt(ax: Axes, xy: Floats) -> float:
+    """Points between the two vertices that are nearest to each other, about."""
+    if len(xy) < 2:
+        return math.inf
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    point = max(np.ptp(xy, axis=0) / (72 * 0.85 * figure.get_size_inches())) + 1e-12
+    least = min(
+        float(np.hypot(*(xy[i + 1 :] - xy[i]).T).min()) for i in range(min(len(xy) - 1, _LABELLED))
+    )
+    return least / float(point)
+
+
 def _plural(kind: str) -> str:
     return {"switch": "switches", "nic": "NICs"}.get(kind, f"{kind}s")
 
@@ -203,16 +244,29 @@ def _short(topology: Topology, vertex: int) -> str:
 
 
 def _title(ax: Axes, topology: Topology, load: LinkLoad | None) -> None:
+    from ridgeline.units import show
+
+    title = [topology.name]
+    if load is not None:
+        busiest = percent(float(load.share.max(initial=0.0)))
+        title.append(f"{load.title}: {show(load.time_s, 's')}, busiest link {busiest} in use")
+    width_pt = 0.94 * ax.figure.get_figure(root=True).get_size_inches()[0] * 72
+    lines = [part for line in title for part in wrapped(line, TEXT + 1, width_pt, "bold")]
+    ax.set_title("\n".join(lines), loc="left")
+    ax.legend(
+        handles=_keys(topology, load), loc="upper left", bbox_to_anchor=(0.0, 0.0),
+        ncols=_legend_columns(),
+        fontsize=SMALL, frameon=False, columnspacing=1.4, handletextpad=0.5,
+    )  # fmt: skip
+
+
+def _keys(topology: Topology, load: LinkLoad | None) -> list[Line2D]:
+    """Return the entries of the legend: kinds of vertices, classes of links."""
     from matplotlib.lines import Line2D
 
     from ridgeline.network.measures import link_classes
     from ridgeline.units import show
 
-    title = topology.name
-    if load is not None:
-        title += f"\n{load.title}: {show(load.time_s, 's')}, "
-        title += f"busiest link {percent(float(load.share.max(initial=0.0)))} in use"
-    ax.set_title(title, loc="left")
     handles = [
         Line2D([], [], marker=_MARKER[kind], color="none", markerfacecolor=_FILL[kind],
                markeredgecolor=INK, label=_plural(kind))
@@ -223,8 +277,4 @@ def _title(ax: Axes, topology: Topology, load: LinkLoad | None) -> None:
         colour = FAINT if load else colour_of[link.name, link.bandwidth_bytes_per_s]
         text = f"{link.n_links:,} × {link.name}, {show(link.bandwidth_bytes_per_s, 'B/s')}"
         handles.append(Line2D([], [], color=colour, label=text))
-    ax.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=(0.0, 0.0),
-        ncols=3 if chosen() == THEMES["screen"] else 2,
-        fontsize=SMALL, frameon=False, columnspacing=1.4, handletextpad=0.5,
-    )  # fmt: skip
+    return handles

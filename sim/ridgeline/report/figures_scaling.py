@@ -104,6 +104,8 @@ def scaling_curves(
         axes.yaxis.set_minor_formatter(NullFormatter())
         axes.yaxis.set_major_formatter(_thousands)
         low, high = axes.get_ylim()
+        if high < 2 * low:  # one rate alone would fill the axis with its last digits
+            low, high = low / 2, 2 * high
         axes.set_ylim(low, high * (high / low) ** 0.12)  # the small frame is above the curves
         axes.grid(color=GRID, lw=0.6)
         axes.set_xlabel("devices, logarithmic")

@@ -15,9 +15,10 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.column_axes import (
-    axis_label,
+    Scale,
     column_name,
-    number,
+    readable_unit,
+    si_label,
     tick_quantities,
     valued,
 )
@@ -31,7 +32,9 @@ from ridgeline.report.style import (
     head,
     sheet,
     words,
+    wrapped,
 )
+from ridgeline.report.themes import chosen
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
@@ -41,15 +44,8 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 _SPACE = (3.4, 0.85, 0.75, 1.0)
 _MAX_BARS = 24
-# Of stacked bars: the usual unit and others, by size in SI; the first that can be read is taken.
-_SIZES = MappingProxyType(
-    {
-        "time_s": {"ms": 1e-3, "us": 1e-6, "s": 1.0},
-        "energy_j": {"J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "kJ": 1e3, "MJ": 1e6},
-        "memory_bytes": {"GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10},
-    }
-)
-_READABLE = (0.05, 1e5)
+_DECADES = 1000.0
+"""Lines that are so far apart are drawn on a logarithmic axis."""
 _PARTS = MappingProxyType(
     {
         "time": ("time_s", "Time of a step"),
@@ -69,7 +65,8 @@ def curve(
     """Draw one column over another, a line for each value of a third (batch size against time).
 
     Of two columns in `by` the first is told by colours and the second by dashes; the values of more
-    are joined. The vertical axis begins at zero.
+    are joined. The vertical axis begins at zero; for values over several decades it is logarithmic,
+    with a small frame that shows the same on a linear one.
     """
     rows = whole(rows, x, y)
     from matplotlib.ticker import MaxNLocator
@@ -78,26 +75,33 @@ def curve(
 
     def draw(axes: Axes) -> str:
         colours, dashes, lines = _told_apart(rows, told)
+        across, up = Scale.of(x, rows), Scale.of(y, rows)
         for names, members in lines.items():
-            points = sorted((number(row, x, rows), number(row, y, rows)) for row in members)
+            points = sorted((across.number(row), up.number(row)) for row in members)
             axes.plot(
                 *zip(*points, strict=True), marker="o", markersize=3.5, linewidth=1.2,
                 color=colours[names[0]], linestyle=dashes[names[-1]], label=", ".join(names),
             )  # fmt: skip
-        spread = [number(row, x, rows) for row in rows]
-        if min(spread) > 0 and max(spread) >= 20 * min(spread):
+        spread = sorted({across.number(row) for row in rows})
+        if spread[0] > 0 and spread[-1] >= 20 * spread[0]:
             tens = all(math.log10(value).is_integer() for value in spread)
             axes.set_xscale("log", base=10 if tens else 2)
+        elif len(spread) == 1:
+            axes.set_xticks(spread)
         elif all(value.is_integer() for value in spread):
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         tick_quantities(axes.xaxis, x, rows)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel(axis_label(x, rows))
-        axes.set_ylabel(axis_label(y, rows))
+        heights = [up.number(row) for row in rows]
+        if min(heights) > 0 and max(heights) >= _DECADES * min(heights):
+            begins = _logarithmic(axes)
+        else:
+            begins = _from_zero(axes, heights)
+        axes.set_xlabel(across.label)
+        axes.set_ylabel(up.label)
         handles = _keys(colours, dashes) if told else []
         head(axes, f"{column_name(y).capitalize()} over {column_name(x)}", handles, columns=4)
         each = f"A line for each {_listed(told)}. " if told else ""
-        return f"{each}{len(rows)} points; the vertical axis begins at 0."
+        return f"{each}{counted(rows, 'point')}; {begins}."
 
     return sheet(_SPACE, draw, stamp(rows), ax)
 
@@ -158,22 +162,26 @@ def pareto_front(
     rows = whole(rows, x, y)
 
     def draw(axes: Axes) -> str:
-        both = [(number(row, x, rows), number(row, y, rows)) for row in rows]
+        across, up = Scale.of(x, rows), Scale.of(y, rows)
+        both = [(across.number(row), up.number(row)) for row in rows]
         axes.plot(
             *zip(*both, strict=True), linestyle="", marker="o", markersize=3, color=FAINT,
             alpha=0.5, gid="rows", label="beaten by another row",
         )  # fmt: skip
-        best = sorted((number(row, x, rows), number(row, y, rows)) for row in front)
+        best = sorted((across.number(row), up.number(row)) for row in front)
         axes.plot(
             *zip(*best, strict=True), marker="o", markersize=4.5, linewidth=1.2, color=SERIES[0],
             gid="front", label="front",
         )  # fmt: skip
-        axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel(axis_label(x, rows))
-        axes.set_ylabel(axis_label(y, rows))
-        head(axes, "Pareto front", list(axes.get_lines())[::-1])
-        return f"{len(front)} of {len(rows)} points are on the front; both axes begin at 0."
+        lefts, ups = zip(*both, strict=True)
+        begins = _from_zero(axes, ups)
+        if min(lefts) >= 0:
+            axes.set_xlim(left=0)
+            begins = begins.replace("the vertical axis begins", "both axes begin")
+        axes.set_xlabel(across.label)
+        axes.set_ylabel(up.label)
+        head(axes, "Pareto front", list(axes.get_lines())[1::-1])
+        return f"{len(front)} of {counted(rows, 'point')} on the front; {begins}."
 
     return sheet(_SPACE, draw, stamp(rows), ax)
 
@@ -196,9 +204,13 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
         name for name in rows[0] if name.startswith(f"{group}.")
         and name not in {f"{group}.total", f"{group}.capacity"}
     ]  # fmt: skip
+    room_pt = 72 * (chosen().width_in / 2 - 0.15)  # names at the left get at most half of a figure
+    names = [", ".join(valued(column, row[column]) for column in by) for row in rows]
+    broken = [wrapped(name, SMALL, room_pt) for name in names]
+    each_in = max(0.2, 0.13 * max(map(len, broken)) + 0.07)
 
     def draw(axes: Axes) -> str:
-        unit, size = _unit_for(group, max(float(row[f"{group}.total"]) for row in rows))
+        unit, size = readable_unit(group, [float(row[f"{group}.total"]) for row in rows])
         below = np.zeros(len(rows))
         shown: list[Artist] = []
         for i, part in enumerate(parts):
@@ -211,8 +223,7 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
             shown.append(made.patches[0])
             made.patches[0].set_label(words(name))
             below += heights
-        names = [", ".join(valued(column, row[column]) for column in by) for row in rows]
-        axes.set_yticks(range(len(rows)), names, fontsize=SMALL)
+        axes.set_yticks(range(len(rows)), ["\n".join(lines) for lines in broken], fontsize=SMALL)
         axes.invert_yaxis()
         axes.set_xlim(left=0)
         axes.set_xlabel(f"{group.partition('_')[0]} ({unit})")
@@ -220,16 +231,52 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
         of = f" A bar for each {_listed(by)}." if by else ""
         return f"Parts add up to the total; the axis begins at 0.{of}"
 
-    return sheet((2.6 + 0.2 * len(rows), 2.0, 1.0, 1.15), draw, stamp(rows), ax)
+    return sheet((2.6 + each_in * len(rows), 2.0, 1.0, 1.15), draw, stamp(rows), ax)
 
 
-def _unit_for(group: str, largest: float) -> tuple[str, float]:
-    """Return the unit of a group of columns in which its largest value is a readable number."""
-    least, most = _READABLE
-    sizes = _SIZES[group]
-    fitting = (unit for unit, size in sizes.items() if least <= largest / size < most)
-    unit = next(fitting, next(iter(sizes)))
-    return unit, sizes[unit]
+def _from_zero(axes: Axes, values: Sequence[float]) -> str:
+    """Let a vertical axis begin at zero, or show a line there if values are below it; say which."""
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    if min(values) >= 0:
+        axes.set_ylim(bottom=0, top=None if max(values) > 0 else 1)
+        return "the vertical axis begins at 0"
+    axes.axhline(0, color=INK, linewidth=0.8, gid="zero")
+    return "the horizontal line is at 0"
+
+
+def _logarithmic(axes: Axes) -> str:
+    """Make a vertical axis logarithmic, and draw its lines once more in a linear frame; say so."""
+    from matplotlib.ticker import MaxNLocator
+
+    drawn = axes.get_lines()
+    heights = [np.asarray(line.get_ydata(), np.float64) for line in drawn]
+    rises = math.fsum(math.log(y[-1] / y[0]) for y in heights) >= 0
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * (high / low) ** 0.3)  # the small frame is above the lines
+    inner = axes.inset_axes((0.1 if rises else 0.62, 0.64, 0.36, 0.32), zorder=6)
+    inner.set_gid("linear")
+    inner.set_xscale(axes.get_xscale())
+    for line in drawn:
+        inner.plot(
+            line.get_xdata(), line.get_ydata(), color=line.get_color(),
+            linestyle=line.get_linestyle(), linewidth=0.9,
+        )  # fmt: skip
+    inner.set_ylim(bottom=0)
+    inner.set_xticks([])
+    inner.minorticks_off()
+    inner.spines[["top", "right"]].set_visible(False)
+    inner.spines[["left", "bottom"]].set_color(FAINT)
+    inner.tick_params(labelsize=SMALL - 1.5, color=FAINT, labelcolor=INK, length=2, pad=1.5)
+    inner.yaxis.set_major_locator(MaxNLocator(3))
+    inner.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    inner.set_title("linear", fontsize=SMALL - 1, loc="left", pad=2, fontweight="normal", color=INK)
+    return "the vertical axis is logarithmic; small frame: the same, linear from 0"
+
+
+def counted(rows: Sequence[Row], what: str) -> str:
+    """Say how many rows there are: 1 point, 2 points."""
+    return f"{len(rows)} {what}" + ("" if len(rows) == 1 else "s")
 
 
 def _listed(columns: Sequence[str]) -> str:
@@ -241,15 +288,23 @@ def _listed(columns: Sequence[str]) -> str:
 def residuals(rows: Sequence[Row], ax: Axes | None = None) -> Axes:
     """Draw predictions over measurements, with the line where they are equal and 25 % around it.
 
-    Every row has ``predicted`` and ``measured``, in one unit for all rows.
+    Every row has ``predicted`` and ``measured``, in one SI unit for all rows.
+
+    Raises
+    ------
+    RidgelineError
+        If no row has two values above zero, which logarithmic axes need.
     """
-    rows = whole(rows, "measured", "predicted")
+    given = whole(rows, "measured", "predicted")
+    rows = [row for row in given if float(row["measured"]) > 0 and float(row["predicted"]) > 0]
+    if not rows:
+        raise RidgelineError("no row has a measured and a predicted value above 0")
 
     def draw(axes: Axes) -> str:
         measured = np.array([float(row["measured"]) for row in rows])
         predicted = np.array([float(row["predicted"]) for row in rows])
         both = np.concatenate((measured, predicted))
-        ends = np.array([both.min(), both.max()])
+        ends = np.array([both.min() / _MARGIN, both.max() * _MARGIN])
         axes.fill_between(ends, 0.75 * ends, 1.25 * ends, color=FAINT, alpha=0.2, linewidth=0)
         axes.plot(ends, ends, color=INK, linewidth=0.8, gid="equal")
         axes.plot(
@@ -258,24 +313,39 @@ def residuals(rows: Sequence[Row], ax: Axes | None = None) -> Axes:
         )  # fmt: skip
         axes.set_xscale("log")
         axes.set_yscale("log")
-        quantities = " and ".join(dict.fromkeys(str(row.get("quantity", "")) for row in rows))
-        axes.set_xlabel(f"measured {quantities}")
-        axes.set_ylabel(f"predicted {quantities}")
+        axes.set_xlim(*ends)
+        axes.set_ylim(*ends)
+        what = _quantities(rows)
+        axes.set_xlabel(f"measured {what}")
+        axes.set_ylabel(f"predicted {what}")
         head(axes, "Predicted against measured")
         error = np.abs(predicted / measured - 1)
+        left = len(given) - len(rows)
         return (
-            f"{len(rows)} measurements, median error {np.median(error):.1%}; the line is equality, "
-            "the band 25 % around it; both axes are logarithmic."
+            f"{counted(rows, 'measurement')}, median error {np.median(error):.1%}; the line is "
+            "equality, the band 25 % around it; both axes are logarithmic."
+            + (f" Not drawn: {left} with a value that is not above 0." if left else "")
         )
 
     return sheet(_SPACE, draw, stamp(rows), ax)
+
+
+_MARGIN = 1.2  # between the outermost values and the frame
+
+
+def _quantities(rows: Sequence[Row]) -> str:
+    """Name what rows are of, with the SI unit: at most two of them, or that there are several."""
+    names = list(dict.fromkeys(str(row.get("quantity", "")) for row in rows))
+    if len(names) > 2:
+        return f"values of {len(names)} quantities (SI units)"
+    return " and ".join(si_label(name) for name in names)
 
 
 def stamp(rows: Sequence[Row]) -> str:
     """Say that rows were simulated, how many, and from which content."""
     hashes = [row.get("manifest_hash") or digest(dict(row)) for row in rows]
     what = f"manifest {hashes[0]}" if len(hashes) == 1 else f"manifests {digest(hashes)}"
-    return f"simulated, not measured: {len(rows)} points; ridgeline {__version__}, {what}"
+    return f"simulated, not measured: {counted(rows, 'point')}; ridgeline {__version__}, {what}"
 
 
 def whole(rows: Sequence[Row], *columns: str) -> list[Row]:

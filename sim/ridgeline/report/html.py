@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 from ridgeline.report.account import limiting
+from ridgeline.report.ledger import STATIC
 from ridgeline.report.ops import op_times
 from ridgeline.report.style import COLOURS, DUST, percent, stamp_text, words
 from ridgeline.report.summary import headline, trust_text
@@ -39,6 +41,8 @@ def result_html(result: Result) -> str:
         _stacked_bar(memory, "B"),
         heading(f"the {min(_TOP, len(result.details.lowered.ops))} ops that take longest"),
         table(_top_ops(result), ("op", "kind", "pass", "time", "share", "limited by")),
+        heading("what takes most energy, idle power apart"),
+        table(_top_energy(result), ("op", "kind", "pass", "energy", "share", "most of it in")),
         box("font-size:11px;opacity:.75;margin-top:10px", escape(trust_text(result))),
         box(FINE, escape(stamp_text(result))),
     )
@@ -65,6 +69,26 @@ def _top_ops(result: Result) -> list[tuple[str, ...]]:
             limiting(timed.cost, device),
         )
         for timed in longest
+    ]
+
+
+def _top_energy(result: Result) -> list[tuple[str, ...]]:
+    """Return the ops and collectives whose events take most energy, as cells."""
+    parts: dict[tuple[str, str, str], dict[str, float]] = {}
+    named = result.ledger().by("op", "kind", "pass", "component")
+    for (op, kind, pass_, component), energy_j in named.items():
+        if component != STATIC:
+            parts.setdefault((op, kind, pass_), {})[component] = energy_j
+    whole_j = result.energy_j["total"] or 1.0
+    most = sorted(parts.items(), key=lambda item: -math.fsum(item[1].values()))[:_TOP]
+    return [
+        (
+            *names,
+            show(math.fsum(of.values()), "J"),
+            percent(math.fsum(of.values()) / whole_j),
+            max(of, key=lambda component: of[component]),
+        )
+        for names, of in most
     ]
 
 

@@ -15,6 +15,8 @@ from ridgeline.workload.summary import layer_table
 _SCROLL = "max-height:420px;overflow:auto"
 _WIDTH = 620.0
 _MOST_ACROSS, _MOST_DOWN = 12, 6
+_MOST_LAYERS = 200
+"""Rows of a table of layers: a notebook keeps every view that it has shown."""
 
 
 def model_html(model: Model) -> str:
@@ -35,6 +37,10 @@ def model_html(model: Model) -> str:
         )
         for layer in layers
     ]
+    if (left := len(rows) - _MOST_LAYERS) > 0:
+        last = _MOST_LAYERS // 4
+        between = (f"… {left:,} layers between", "", "", "", "", "")
+        rows = [*rows[: _MOST_LAYERS - last], between, *rows[-last:]]
     held = sum(layer.activation_bytes for layer in layers)
     total = (
         f"{graph.parameters:,} parameters; forward pass of {graph.batch} in {graph.precision}: "
@@ -56,16 +62,22 @@ def plan_html(plan: Plan) -> str:
     """Return a plan as an HTML fragment: who works on what, and the fields that were chosen."""
     chosen = plan.model_dump(exclude_defaults=True)
     batch = (
-        f"{plan.global_batch} samples = {plan.data} replicas x {plan.micro_batches} micro-batches "
-        f"x {plan.micro_batch_size}"
+        f"{counted(plan.global_batch, 'sample')} = {counted(plan.data, 'replica')} x "
+        f"{counted(plan.micro_batches, 'micro-batch')} x {plan.micro_batch_size}"
     )
     return box(
         FRAME,
-        heading(f"plan for {plan.devices} devices", 15),
+        heading(f"plan for {counted(plan.devices, 'device')}", 15),
         escape(batch),
         _grid(plan),
         table([(name, str(value)) for name, value in chosen.items()]),
     )
+
+
+def counted(number: int, what: str) -> str:
+    """Say how many there are: 1 batch, 2 batches."""
+    ending = "" if number == 1 else "es" if what.endswith("ch") else "s"
+    return f"{number} {what}{ending}"
 
 
 def _grid(plan: Plan) -> str:
@@ -74,7 +86,7 @@ def _grid(plan: Plan) -> str:
     left, gap, tall = 74.0, 6.0, 26.0
     wide = min(120.0, (_WIDTH - left) / across - gap)
     shared = plan.sharing
-    inside = f"{shared} devices" if wide > 60 else f"x {shared}"
+    inside = counted(shared, "device") if wide > 60 else f"x {shared}"
     parts = []
     for row in range(down):
         y = 22 + row * (tall + gap)

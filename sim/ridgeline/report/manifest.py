@@ -6,12 +6,14 @@ import hashlib
 import json
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel
 
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.sourced import NOT_STATED, sourced_values
+from ridgeline.network.topology import Topology
 from ridgeline.parallel.experts import dropped_share
 from ridgeline.parallel.lower import Lowered
 from ridgeline.parallel.plan import Plan
@@ -229,6 +231,17 @@ def execution_fingerprint(execution: Execution) -> str:
                  "group", "peer", "tag", "dep_ptr", "dep_index", "group_rank"):  # fmt: skip
         hasher.update(getattr(execution, name).tobytes())
     return hasher.hexdigest()[:16]
+
+
+def topology_fingerprint(topology: Topology) -> str:
+    """Hash of a network's links and devices, so that it does not matter where it stood."""
+    hasher = hashlib.sha256()
+    for values in (
+        topology.source, topology.target, topology.bandwidth_bytes_per_s, topology.latency_s,
+        topology.energy_j_per_byte, topology.devices,
+    ):  # fmt: skip
+        hasher.update(np.ascontiguousarray(values).tobytes())
+    return hasher.hexdigest()
 
 
 def digest(content: object) -> str:

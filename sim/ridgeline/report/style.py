@@ -224,8 +224,13 @@ def stamp_text(result: Result) -> str:
 def head(ax: Axes, title: str, handles: Sequence[Artist] = (), columns: int = 6) -> None:
     """Set the title and, between it and the axes, a legend of `columns` columns."""
     width_pt = ax.bbox.width / ax.figure.dpi * 72
+    for one in handles:  # a name that is longer than a line takes several
+        room_pt = width_pt - (_HANDLE + 0.5) * SMALL
+        one.set_label("\n".join(wrapped(str(one.get_label()), SMALL, room_pt)))
     columns = _columns(handles, columns, width_pt)
     rows = -(-len(handles) // columns)
+    if columns == 1:
+        rows = sum(str(one.get_label()).count("\n") + 1 for one in handles)
     lines = wrapped(title, TEXT + 1, width_pt, "bold")
     ax.set_title("\n".join(lines), pad=8 + _LEGEND_ROW * rows, gid=_TITLE)
     if handles:
@@ -248,6 +253,8 @@ _HANDLE, _SPACING = 1.7, 1.2  # of an entry and between two columns of a legend,
 
 def _columns(handles: Sequence[Artist], most: int, width_pt: float) -> int:
     """Return how many columns of a legend have room beside each other, at most so many."""
+    if any("\n" in str(one.get_label()) for one in handles):
+        return 1
     widths = [_HANDLE * SMALL + text_pt(str(one.get_label()), SMALL) for one in handles]
     for columns in range(min(most, max(1, len(widths))), 1, -1):
         held, longer = divmod(len(widths), columns)  # the first columns have one entry more
@@ -355,13 +362,27 @@ def _foot(ax: Axes, caption: str, stamp: str) -> float:
 def wrapped(text: str, size: float, width_pt: float, weight: str = "normal") -> list[str]:
     """Break text into lines of at most this width, as it is set."""
     lines = [""]
-    for word in text.split():
+    for word in (part for whole in text.split() for part in _parts(whole, size, width_pt, weight)):
         longer = f"{lines[-1]} {word}".lstrip()
         if not lines[-1] or text_pt(longer, size, weight) <= width_pt:
             lines[-1] = longer
         else:
             lines.append(word)
     return lines
+
+
+def _parts(word: str, size: float, width_pt: float, weight: str) -> list[str]:
+    """Break a word that is wider than a line into parts that are not."""
+    parts, width = [""], 0.0
+    if text_pt(word, size, weight) <= width_pt:
+        return [word]
+    for letter in word:
+        width += text_pt(letter, size, weight)
+        if parts[-1] and width > width_pt:
+            parts.append("")
+            width = text_pt(letter, size, weight)
+        parts[-1] += letter
+    return parts
 
 
 def text_pt(text: str, size: float, weight: str = "normal") -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +9,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import Field
 
 from ridgeline import units
@@ -23,7 +21,7 @@ from ridgeline.network.nccl import NAMES as NCCL_NAMES
 from ridgeline.network.sparse import compression_of
 from ridgeline.network.topology import Topology
 from ridgeline.network.where import network_of
-from ridgeline.report.manifest import digest
+from ridgeline.report.manifest import digest, topology_fingerprint
 from ridgeline.simulation import shared_topology
 from ridgeline.study.point import Point, Replaceable, state_of
 from ridgeline.version import __version__
@@ -131,14 +129,8 @@ class CollectivePoint(Replaceable):
 
     def _hash(self, topology: Topology) -> str:
         """Hash the settings and the network itself, so that it does not matter where it stood."""
-        network = hashlib.sha256()
-        for values in (
-            topology.source, topology.target, topology.bandwidth_bytes_per_s, topology.latency_s,
-            topology.energy_j_per_byte, topology.devices,
-        ):  # fmt: skip
-            network.update(np.ascontiguousarray(values).tobytes())
         settings = self.load("collective").model_dump()
-        return digest([__version__, topology.name, network.hexdigest(), settings])
+        return digest([__version__, topology.name, topology_fingerprint(topology), settings])
 
 
 AnyPoint = Point | CollectivePoint

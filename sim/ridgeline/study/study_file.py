@@ -156,6 +156,14 @@ class Study(Strict):
         """Number of points."""
         return self.grid_size if not self.where else sum(1 for _ in self.points())
 
+    def __repr__(self) -> str:
+        return f"<Study {self.name}: {self.grid_size:,} points of {len(self.fields)} fields>"
+
+    def _repr_html_(self) -> str:
+        from ridgeline.study.study_html import study_html
+
+        return study_html(self)
+
     def combinations(self) -> Iterator[Row]:
         """Yield the varied values of every combination, the last field fastest."""
         axes: list[list[Row]] = [

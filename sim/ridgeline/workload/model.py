@@ -75,6 +75,10 @@ class Model:
         tensors = self.forward(least, precisions.MASTER).tensors.values()
         return sum(t.bytes for t in tensors if t.role is Role.INPUT) // least
 
+    def __repr__(self) -> str:
+        changed = f" with {len(self.overrides)} changes" if self.overrides else ""
+        return f"<Model {self.name}: {self.title}{changed}>"
+
     def _repr_html_(self) -> str:
         return views.html("model", self)
 
