@@ -20,11 +20,13 @@ from oracles.sharded_data import Devices, divided_with_layouts, updates
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.divide import Division, divide
 from ridgeline.parallel.shard import COLLECTIVES
-from ridgeline.workload import training_graph
+from ridgeline.workload import ops, training_graph
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Role
+from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.graph import Gemm, Graph, Role
 from ridgeline.workload.model import load_model
 from ridgeline.workload.numerics import PRECISIONS
+from ridgeline.workload.ops.contraction import GEMM, contract
 from ridgeline.workload.optimizers import OPTIMIZERS
 
 SGD = OPTIMIZERS["sgd"]
@@ -168,3 +170,36 @@ def test_rules_of_no_layer_and_rules_that_nothing_reaches_are_refused() -> None:
     mixture = load_model("mixtral-8x7b", {"layers": 1}).training(2, "bf16-mixed")
     with pytest.raises(ConfigError, match="mixtures of experts"):
         divide(mixture, Division(tensor=2, layers="*attention*:tensor=2;*:tensor=1"))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.booleans(), min_size=2, max_size=4),
+    st.sampled_from(["*:tensor=2", "*:tensor=1", "a0:tensor=1;*:tensor=2"]),
+    st.integers(0, 2**32 - 1),
+)
+def test_rows_may_be_one_dimension_or_two(flat: list[bool], rules: str, seed: int) -> None:
+    """Products behind each other, some of which write [samples x positions, features]."""
+    b = GraphBuilder("flat", 4, PRECISIONS["fp32"], "sequences", tokens_per_sample=6)
+    x = b.input("x", (4, 6, 8))
+    for i, is_flat in enumerate(flat):
+        loops = Gemm(24, 8, 8)
+        shape = (24, 8) if is_flat else (4, 6, 8)
+        weight = b.weight(f"a{i}.weight", (8, 8))
+        (y,) = contract(b, GEMM, f"a{i}", x, weight, [shape], loops)
+        x = ops.activation(b, f"gelu{i}", y, "gelu")
+    target = b.input("target", b.shape(x))
+    forward = b.graph(ops.mean_squared_error(b, "loss", x, target))
+    graph = training_graph(forward, SGD)
+    layouts = divided_with_layouts(graph, Division(tensor=2, layers=rules))
+    inputs = values(graph, seed)
+    before = run(graph, inputs)
+    devices = Devices(graph, layouts)
+    devices.run(inputs)
+    for weight, gradient in updates(graph).items():
+        np.testing.assert_allclose(
+            devices.gradient(weight), before[gradient], rtol=1e-5, atol=1e-8, err_msg=weight
+        )
+    if rules == "*:tensor=2":
+        flops = sum(op.matrix_flops for op in layouts.divided.graph.ops)
+        assert flops * 2 == sum(op.matrix_flops for op in graph.ops)

@@ -93,3 +93,12 @@ def test_a_plan_in_a_file(tmp_path: Path) -> None:
 def test_mistakes_are_explained(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read(text)
+
+
+@pytest.mark.parametrize("name", ["spread", "imbalance"])
+def test_plain_numbers_are_read_from_text(name: str) -> None:
+    low, high = {"spread": (0.25, "0.75"), "imbalance": (1.25, "0.5")}[name]
+    assert getattr(make_plan({"global_batch": "8", name: str(low)}), name) == low
+    for wrong in (high, "much", "nan", "inf", "1e400"):
+        with pytest.raises(ConfigError, match=name):
+            make_plan({"global_batch": "8", name: wrong})

@@ -16,12 +16,15 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.parallel.divide import Division, divide
 from ridgeline.parallel.labels import HALO
 from ridgeline.parallel.reach import Window, ends, halo_rows
+from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.spatial import PAIRS, with_shared_images
 from ridgeline.workload import ops, training_graph
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.graph import Graph, Op, Role
+from ridgeline.workload.graph import Gemm, Graph, Op, Role
 from ridgeline.workload.model import load_model
 from ridgeline.workload.numerics import PRECISIONS
+from ridgeline.workload.ops.contraction import GEMM, contract
+from ridgeline.workload.ops.functions import function
 from ridgeline.workload.optimizers import OPTIMIZERS
 
 FP32 = 4
@@ -84,7 +87,7 @@ def fetched(made: Graph, op: Op) -> dict[str, tuple[str, int]]:
     }
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(networks(), st.integers(2, 4), st.sampled_from([-2, -1]), st.integers(0, 2**32 - 1))
 def test_devices_copy_exactly_the_rows_that_they_need(
     graph: Graph, parts: int, axis: int, seed: int
@@ -281,3 +284,26 @@ def test_networks_without_images_say_so() -> None:
         divide(load_model("gpt2").training(1, "fp32"), Division(grid=(2, 1)))
     with pytest.raises(RidgelineError, match="at most 32"):
         divide(load_model("lenet5").training(1, "fp32"), Division(grid=(64, 1)))
+
+
+def test_products_that_read_images_with_channels_last_are_shared_by_rows() -> None:
+    """As traced ConvNeXts do: their norms and products turn images without an op for it."""
+    b = GraphBuilder("turned", 2, PRECISIONS["fp32"], "images")
+    x = ops.conv2d(b, "conv", b.input("images", (2, 3, 8, 6)), 5, 3, padding=1, bias=False)
+    weight = b.weight("wide.weight", (7, 5))
+    (y,) = contract(b, GEMM, "wide", x, weight, [(2, 8, 6, 7)], Gemm(96, 7, 5))
+    weight = b.weight("narrow.weight", (5, 7))
+    (y,) = contract(b, GEMM, "narrow", y, weight, [(2, 8, 6, 5)], Gemm(96, 5, 7))
+    y, *_ = function(b, "join", "broadcast-add", (x, y), (2, 5, 8, 6))
+    x = ops.linear(b, "fc", ops.conv2d(b, "last", y, 2, 1), 3, flatten=True)
+    loss = ops.cross_entropy(b, "loss", x, b.input("labels", (2,), "int64"))
+    graph = training_graph(b.graph(loss), OPTIMIZERS["sgd"])
+    made = with_shared_images(graph, 2, 3)
+    assert made.whole == {"gemm": 1}
+    assert {made.apart[f"{name}.weight"] for name in ("conv", "wide", "narrow")} == {"data.spatial"}
+    local = {op.name: op for op in made.graph.ops}
+    for op in graph.ops:
+        if op.layer in {"wide", "narrow"} and op.loops is not None:
+            assert local[op.name].matrix_flops * 6 == op.matrix_flops
+    moved = {op.layer for op in made.graph.ops if op.kind in COLLECTIVES}
+    assert moved == {"conv", "fc"}  # halos, and the image before the last layer

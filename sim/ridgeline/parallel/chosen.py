@@ -36,6 +36,8 @@ def schedule_of(
         return _message(topology, ranks, size_bytes)
     if op.startswith(HALO):
         return _halo(op, topology, ranks, size_bytes)
+    if " " in op:
+        return _uneven(op, topology, ranks, size_bytes)
     return best_schedule(op, topology, ranks, size_bytes, name)
 
 
@@ -109,6 +111,35 @@ def _halo(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float
     used = np.flatnonzero(loads).astype(np.int32)
     phase = Phase(topology.collective_latency_s + latency_s, 1, Loads(used, loads[used]))
     return Schedule(op, "direct", len(ranks), float(size_bytes), (phase,))
+
+
+def _uneven(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
+    """Return an all-to-all whose first rank gets or sends more than the others (`experts.LOADS`).
+
+    Rounds and latencies are those of an even one; every link carries more or less of it by what
+    messages from each to each put on it.
+    """
+    kind, _, loads = op.partition(" ")
+    way, _, fuller = loads.partition(":")
+    even = best_schedule(kind, topology, ranks, size_bytes)
+    n, ends = len(ranks), topology.devices[list(ranks)].astype(np.int64)
+    source, target = np.divmod(np.arange(n * n), n)
+    source, target = source[source != target], target[source != target]
+    found = routes(topology, ends[source], ends[target])
+    full = (target if way == "to" else source) == 0
+    weight = np.where(full, float(fuller), (n - float(fuller)) / (n - 1))
+    links, per_message = found.links, np.diff(found.ptr)
+    mean, mine = (
+        np.bincount(links, np.repeat(each, per_message), minlength=topology.n_links)
+        for each in (np.ones(len(full)), weight)
+    )
+    ratio = np.divide(mine, mean, out=np.ones_like(mine), where=mean > 0)
+    phases = []
+    for phase in even.phases:
+        on_link = phase.bytes_on_link
+        scaled = {link: size * float(ratio[link]) for link, size in dict(on_link).items()}
+        phases.append(phase._replace(bytes_on_link=scaled))
+    return Schedule(op, even.algorithm, n, float(size_bytes), tuple(phases))
 
 
 def _message(topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:

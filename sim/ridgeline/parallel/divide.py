@@ -30,6 +30,8 @@ class Division:
         Devices that share the rows, and the columns, of images (`spatial`).
     shared_statistics
         They add up the statistics of batch norms.
+    imbalance
+        Rows of the fullest expert over the mean of all.
     """
 
     expert: int = 1
@@ -41,6 +43,7 @@ class Division:
     ring: bool = False
     grid: tuple[int, int] = (1, 1)
     shared_statistics: bool = False
+    imbalance: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,8 @@ def divide(graph: Graph, division: Division) -> Divided:
     graph = shard(shared.graph, division.context, dimension="context").graph
     if division.ring:
         graph = with_rings(graph, division.context)
-    graph = with_experts(graph, division.expert)  # of the rows of a device's own positions
+    # experts compute the rows of a device's own positions
+    graph = with_experts(graph, division.expert, division.imbalance)
     if division.layers:
         return _by_layers(graph, division)
     found = shard(

@@ -3,34 +3,89 @@
 Lepikhin et al., GShard, ICLR 2021, arXiv:2006.16668, Section 3.3: of e ranks each holds E/e experts
 of a mixture and computes the rows that all e ranks have for them, so that the arithmetic of a rank
 stays as it was; rows are exchanged by an all-to-all before and after the experts, and their
-gradients likewise. Experts are evenly loaded, as the network's own shapes are.
+gradients likewise.
+
+Experts are evenly loaded, as the network's own shapes are, unless an imbalance says that one of
+them gets so many times the mean, and the others what is left. The rank that has this expert is the
+one that is simulated: the others wait for it. Where a network states a capacity, experts compute
+as many rows in any case, and what is above it is dropped (`dropped_share`).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from fractions import Fraction
 
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.labels import base
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
 from ridgeline.workload.ops.routing import IN_ORDER
 
+LOADS = "loads"
+"""Attribute of an all-to-all whose first rank gets (``to:1.5``), or sends (``from:1.5``), so many
+times the mean, and the others what is left."""
 _WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
 
 
-def with_experts(graph: Graph, ranks: int) -> Graph:
-    """Return what one of `ranks` data-parallel ranks does.
+def with_experts(graph: Graph, ranks: int, imbalance: float = 1.0) -> Graph:
+    """Return what the one with most work of `ranks` data-parallel ranks does.
+
+    Parameters
+    ----------
+    imbalance
+        Rows of the fullest expert over the mean of all.
 
     Raises
     ------
     ConfigError
-        If the network has no experts, or the ranks do not divide them.
+        If the network has no experts, the ranks do not divide them, or no expert can be so full.
     """
+    if imbalance > 1:
+        _check_imbalance(graph, imbalance)
     if ranks == 1:
-        return graph
-    sharing = _Sharing(graph, ranks)
+        return graph  # all experts together have as many rows
+    sharing = _Sharing(graph, ranks, imbalance)
     sharing.find()
     return sharing.result()
+
+
+def _load(op: Op, graph: Graph) -> tuple[int, int, float]:
+    """Experts of a mixture, experts that compute a token, capacity over an even load."""
+    experts, rows, _ = graph.tensors[op.outputs[0]].shape
+    tokens, choices = graph.tensors[op.outputs[1]].shape
+    return experts, choices, rows / -(-tokens * choices // experts)
+
+
+def _check_imbalance(graph: Graph, imbalance: float) -> None:
+    mixtures = [op for op in graph.ops if op.kind == "dispatch" and op.pass_ is Pass.FORWARD]
+    if not mixtures:
+        raise ConfigError(
+            f"imbalance={imbalance:g} is of experts, and {graph.name} has none; allowed: 1",
+            field="plan.imbalance",
+        )
+    for op in mixtures:
+        experts, choices, _ = _load(op, graph)
+        if imbalance > experts / choices:
+            raise ConfigError(
+                f"imbalance={imbalance:g}: an expert of {op.layer!r} has all tokens at"
+                f" {experts / choices:g} times the mean ({choices} of {experts} experts for each);"
+                f" allowed: 1 to {experts / choices:g}",
+                field="plan.imbalance",
+            )
+
+
+def dropped_share(graph: Graph, imbalance: float) -> float:
+    """Return which share of the tokens' choices are above the capacity of the fullest expert.
+
+    Networks that state no capacity drop nothing.
+    """
+    dropped = [0.0]
+    for op in graph.ops:
+        if op.kind == "dispatch" and op.pass_ is Pass.FORWARD:
+            experts, _, capacity = _load(op, graph)
+            dropped.append(max(0.0, imbalance - capacity) / experts if capacity > 1 else 0.0)
+    return max(dropped)
 
 
 def expert_weights(graph: Graph) -> frozenset[str]:
@@ -61,8 +116,9 @@ def _exchanges(op: Op) -> bool:
 
 
 class _Sharing:
-    def __init__(self, graph: Graph, ranks: int) -> None:
-        self.graph, self.ranks = graph, ranks
+    def __init__(self, graph: Graph, ranks: int, imbalance: float) -> None:
+        self.graph, self.ranks, self.imbalance = graph, ranks, imbalance
+        self.fuller = Fraction(1)  # rows of the fullest rank over the mean
         self.tensors = dict(graph.tensors)
         self.rows: set[str] = set()  # activations [experts, rows, features]
         self.weights: set[str] = set()  # weights and copies [experts, ...]
@@ -86,7 +142,11 @@ class _Sharing:
                 self.rows.update(op.outputs)
                 self.weights.update(n for n in op.inputs if self.graph.tensors[n].role in _WEIGHTS)
         if not self.sent:
-            raise ConfigError(f"{self.graph.name} has no experts; allowed: 1", field="plan.expert")
+            raise ConfigError(
+                f"{self.graph.name} has no experts that rows of tokens are dispatched to (code that"
+                " is traced picks them one by one); allowed: 1",
+                field="plan.expert",
+            )
         for op in reversed(self.graph.ops):
             if op.pass_ is Pass.FORWARD and self._copies(op) and op.outputs[0] in self.weights:
                 self.weights.add(op.inputs[0])
@@ -103,6 +163,11 @@ class _Sharing:
                 f"allowed: {', '.join(map(str, allowed))}",
                 field="plan.expert",
             )
+        _, _, capacity = _load(op, self.graph)
+        if capacity == 1 and experts > 1:  # else every expert computes its capacity
+            full, here = Fraction(self.imbalance), experts // self.ranks
+            others = (here - 1) * (experts - full) / (experts - 1)
+            self.fuller = max(self.fuller, (full + others) / here)
 
     def result(self) -> Graph:
         """Change extents and put in the all-to-alls."""
@@ -166,7 +231,10 @@ class _Sharing:
         """
         tensor = self.graph.tensors[name]
         there = self._rows_of(tensor)
+        attrs: tuple[tuple[str, int | float | str], ...]
         attrs = (("dimension", "expert"), ("size_bytes", tensor.bytes), ("repeat", 1))
+        if self.fuller > 1:
+            attrs = (*attrs, (LOADS, f"{'to' if inside else 'from'}:{float(self.fuller):.9g}"))
         sorts = tensor.shape[0] > self.ranks
         kinds = ["all-to-all", *[IN_ORDER.name] * sorts]
         ops, read = [], name
@@ -192,7 +260,11 @@ class _Sharing:
 
     def _rows_of(self, tensor: Tensor) -> Tensor:
         experts, rows, *rest = tensor.shape
-        return replace(tensor, shape=(experts // self.ranks, rows * self.ranks, *rest))
+        return replace(tensor, shape=(experts // self.ranks, self._many(rows), *rest))
+
+    def _many(self, rows: int) -> int:
+        """Rows of each expert of the fullest rank, of so many that one rank has for it."""
+        return math.ceil(rows * self.ranks * self.fuller)
 
     def _part(self, op: Op, inside: bool) -> Op:
         """Fewer experts with more rows; an update or a copy of fewer weights."""
@@ -200,8 +272,8 @@ class _Sharing:
             return op
         if isinstance(op.loops, Gemm):
             rows = "k" if op.pass_ is Pass.WEIGHT_GRADIENT else "m"
-            more = {rows: getattr(op.loops, rows) * self.ranks}
+            more = {rows: self._many(getattr(op.loops, rows))}
             return replace(op, loops=replace(op.loops, batch=op.loops.batch // self.ranks, **more))
         if any(self._is_inner(name) for name in op.outputs):
-            return op
+            return replace(op, vector_flops=math.ceil(op.vector_flops * self.fuller))
         return replace(op, vector_flops=-(-op.vector_flops // self.ranks))

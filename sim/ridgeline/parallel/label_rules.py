@@ -41,12 +41,31 @@ def _shapes(op: Op, tensors: Tensors) -> tuple[list[tuple[int, ...]], list[tuple
     *("absolute", "mish", "step", "stop"),
 )
 def elementwise(op: Op, tensors: Tensors) -> Signature:
-    """All tensors have one shape."""
+    """All tensors have one shape, or the same rows, written as one dimension or several."""
     inputs, outputs = _shapes(op, tensors)
     if len({*inputs, *outputs}) > 1:
-        return whole(op, tensors)
+        return _alike_rows(op, tensors)
     labels = _dims(len(inputs[0]))
     return Signature((labels,) * len(inputs), (labels,) * len(outputs))
+
+
+def _alike_rows(op: Op, tensors: Tensors) -> Signature:
+    """Labels of tensors with the same rows of features, as [b s, f] and [b, s, f] have."""
+    inputs, outputs = _shapes(op, tensors)
+    shapes = [*inputs, *outputs]
+    if len({(math.prod(shape), shape[-1:]) for shape in shapes}) > 1 or min(map(len, shapes)) < 2:
+        return whole(op, tensors)
+    few = math.gcd(*(shape[0] for shape in shapes))
+    return Signature(
+        tuple((*flat_lead(len(shape) - 1), "f") for shape in inputs),
+        tuple((*flat_lead(len(shape) - 1), "f") for shape in outputs),
+        {"d0": few},
+    )
+
+
+def flat_lead(count: int) -> Labels:
+    """Labels of rows: where some tensors have them as one dimension, only samples can be told."""
+    return ("d0", *("" for _ in range(count - 1)))
 
 
 @rule(
@@ -59,11 +78,23 @@ def broadcast(op: Op, tensors: Tensors) -> Signature:
     labels = _dims(len(output))
 
     def of(shape: tuple[int, ...]) -> Labels:
+        if _turned(shape, output):
+            return (labels[0], *labels[2:], labels[1])
+        if _turned(output, shape):
+            return (labels[0], labels[-1], *labels[1:-1])
         last = labels[len(output) - len(shape) :]
         alike = zip(shape, output[len(output) - len(shape) :], last, strict=True)
         return tuple(label if mine == whole_ else "" for mine, whole_, label in alike)
 
     return Signature(tuple(map(of, inputs)), (labels,))
+
+
+def _turned(last: tuple[int, ...], first: tuple[int, ...]) -> bool:
+    """Whether one shape is that of images with channels last, the other of these with them first.
+
+    Traced networks have no op for turning them: what comes next reads them in its own order.
+    """
+    return len(last) > 3 and last != first and last == (*first[:1], *first[2:], *first[1:2])
 
 
 @rule("optimizer")
@@ -97,13 +128,29 @@ def gemm(op: Op, tensors: Tensors) -> Signature:
             (("e", "t", "n"),) * len(ys),
             loops={"e": ("batch",), "t": ("m",), "n": ("n",), "k": ("k",)},
         )
+    if _turned((*ys[0][:-1], w[-1]), x):
+        lead = _dims(len(ys[0]) - 1)
+        return Signature(
+            ((lead[0], "k", *lead[1:]), ("n", "k")),
+            ((*lead, "n"),) * len(ys),
+            {"n": _common_units([y[-1] for y in ys])} if len(ys) > 1 else {},
+            {"n": ("n",), "k": ("k",), **dict.fromkeys(lead, ("m",))},
+        )
+    few = len(x)  # dimensions of rows: those before the features of one
+    while few and math.prod(x[few - 1 :]) <= w[-1]:
+        few -= 1
     lead = _dims(len(ys[0]) - 1)
-    features: Labels = ("k",) if len(x) == len(ys[0]) else ("k", *("" for _ in x[len(ys[0]) :]))
-    units = {"k": x[len(lead)]} if len(features) > 1 else {}
+    rows, units = lead, {}
+    if x[:few] != ys[0][:-1]:  # the same rows, written as one dimension or several
+        lead, rows = flat_lead(len(ys[0]) - 1), flat_lead(few)
+        units["d0"] = math.gcd(x[0], ys[0][0])
+    features: Labels = ("k", *("" for _ in x[few + 1 :]))
+    if len(features) > 1:
+        units["k"] = x[few]
     if len(ys) > 1:
         units["n"] = _common_units([y[-1] for y in ys])
-    loops = {"n": ("n",), "k": ("k",), **dict.fromkeys(lead, ("m",))}
-    return Signature(((*lead, *features), ("n", "k")), ((*lead, "n"),) * len(ys), units, loops)
+    loops = {"n": ("n",), "k": ("k",), **dict.fromkeys(filter(None, lead), ("m",))}
+    return Signature(((*rows, *features), ("n", "k")), ((*lead, "n"),) * len(ys), units, loops)
 
 
 def _common_units(widths: list[int]) -> int:
@@ -121,13 +168,25 @@ def bias(op: Op, tensors: Tensors) -> Signature:
 
 @rule("layer-norm", "rms-norm")
 def row_norm(op: Op, tensors: Tensors) -> Signature:
-    """Rows are independent of each other; the normalised axis stays whole."""
-    count = len(tensors[op.inputs[0]].shape)
+    """Rows are independent of each other; the normalised axis stays whole.
+
+    It is the last, or that of the channels where a traced network has turned images.
+    """
+    shape = tensors[op.inputs[0]].shape
+    count = len(shape)
     axis = int(dict(op.attrs).get("axis", -1)) % count
+    size = tensors[op.inputs[1]].elements if len(op.inputs) > 1 else shape[axis]
+    if count > 3 and shape[axis] != size == shape[1]:
+        axis = 1
     labels = tuple("" if i == axis else f"d{i}" for i in range(count))
     rows = tuple(label for label in labels if label)
     weights = (("",),) * (len(op.inputs) - 1)
-    return Signature((labels, *weights), (labels, *(rows,) * (len(op.outputs) - 1)))
+    flat = any(len(tensors[name].shape) == 1 for name in op.outputs[1:]) and len(rows) > 1
+    return Signature(
+        (labels, *weights),
+        (labels, *(("",) if flat else rows,) * (len(op.outputs) - 1)),
+        local=frozenset(rows) if flat else frozenset(),  # statistics of each row, and no sums
+    )
 
 
 @rule("softmax", "share", "top-k")

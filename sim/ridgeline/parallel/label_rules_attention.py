@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from ridgeline.parallel.labels import Grouped, Signature, Tensors, rule
+from ridgeline.parallel.labels import Grouped, Labels, Signature, Tensors, rule
 from ridgeline.workload.graph import Op
+
+
+def _rows(shape: tuple[int, ...], positions: str) -> Labels:
+    """Labels of queries, keys or values: [b, s, H], or [b s, H] as some networks write them."""
+    return ("b", positions, "H") if len(shape) == 3 else ("b", "H")
+
+
+def _flat(op: Op, tensors: Tensors, samples: int) -> tuple[dict[str, int], str, str]:
+    """Units of heads, and of samples where rows are one dimension; labels of the positions.
+
+    There only samples can be divided: positions of one device are no rows next to each other.
+    """
+    units = {"H": int(dict(op.attrs)["kv-heads"])}
+    shapes = [tensors[name].shape for name in (*op.inputs, *op.outputs)]
+    if all(len(shape) != 2 for shape in shapes):
+        return units, "s", "t"
+    return {**units, "b": samples}, "", ""
 
 
 @rule("attention-scores")
 def scores(op: Op, tensors: Tensors) -> Signature:
     """Q [b, s, H] k [b, t, H] -> y [b, H, s, t]; a unit of H is a head of keys."""
+    q, k, y = (tensors[name].shape for name in (*op.inputs, *op.outputs))
+    units, s, t = _flat(op, tensors, y[0])
     return Signature(
-        (("b", "s", "H"), ("b", "t", "H")),
-        (("b", "H", "s", "t"),),
-        {"H": int(dict(op.attrs)["kv-heads"])},
+        (_rows(q, s), _rows(k, t)),
+        (("b", "H", s, t),),
+        units,
         {"b": ("batch",), "H": ("batch",), "s": ("m",), "t": ("n",)},
         strict=frozenset({"H"}),
         grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1,), "s"),
@@ -22,10 +41,12 @@ def scores(op: Op, tensors: Tensors) -> Signature:
 @rule("attention-context")
 def context(op: Op, tensors: Tensors) -> Signature:
     """P [b, H, s, t] v [b, t, H] -> y [b, s, H]."""
+    p, v, y = (tensors[name].shape for name in (*op.inputs, *op.outputs))
+    units, s, t = _flat(op, tensors, p[0])
     return Signature(
-        (("b", "H", "s", "t"), ("b", "t", "H")),
-        (("b", "s", "H"),),
-        {"H": int(dict(op.attrs)["kv-heads"])},
+        (("b", "H", s, t), _rows(v, t)),
+        (_rows(y, s),),
+        units,
         {"b": ("batch",), "H": ("batch",), "s": ("m",), "t": ("k",)},
         strict=frozenset({"H"}),
         grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1,), "s"),
@@ -35,10 +56,12 @@ def context(op: Op, tensors: Tensors) -> Signature:
 @rule("flash-attention")
 def flash(op: Op, tensors: Tensors) -> Signature:
     """Q [b, s, H] k [b, t, H] v [b, t, H] -> y [b, s, H], sums [b, H, s]; keys stay whole."""
+    q, k, v, y, sums = (tensors[name].shape for name in (*op.inputs, *op.outputs))
+    units, s, _ = _flat(op, tensors, sums[0])
     return Signature(
-        (("b", "s", "H"), ("b", "", "H"), ("b", "", "H")),
-        (("b", "s", "H"), ("b", "H", "s")),
-        {"H": int(dict(op.attrs)["kv-heads"])},
+        (_rows(q, s), _rows(k, ""), _rows(v, "")),
+        (_rows(y, s), ("b", "H", s)),
+        units,
         {"b": ("batch",), "H": ("batch",), "s": ("m",)},
         strict=frozenset({"H"}),
         grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1, 2), "s"),

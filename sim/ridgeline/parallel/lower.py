@@ -132,6 +132,7 @@ def lower(
         plan.context_mode == "ring",
         plan.grid,
         plan.statistics == "shared",
+        plan.imbalance,
     )
     n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
     if fold and plan.devices <= FEW and n_tasks <= _SHORT and not are_alike(wires, mesh):

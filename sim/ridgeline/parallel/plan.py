@@ -85,6 +85,8 @@ class Plan(Strict):
     """Parts of the model on each stage, of an interleaved schedule."""
     expert: int = Field(default=1, ge=1, le=10**6)
     """Of the data-parallel ranks, so many share the experts of a mixture."""
+    imbalance: float = Field(default=1.0, ge=1.0, le=1024.0, allow_inf_nan=False)
+    """Tokens of the fullest expert of a mixture, over the mean of all experts."""
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None

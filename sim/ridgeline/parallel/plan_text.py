@@ -7,6 +7,8 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
+from pydantic import BeforeValidator
+
 from ridgeline.config import read_yaml
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.parallel.plan import SWITCH, Plan
@@ -85,19 +87,19 @@ def _typed(name: str, value: Any) -> Any:
     """Turn the text of a command line into the type of a Plan field."""
     if not isinstance(value, str):
         return value
-    annotation = Plan.model_fields[name].annotation
+    annotation, metadata = Plan.model_fields[name].annotation, Plan.model_fields[name].metadata
     kinds = get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
     if type(None) in kinds and value.lower() == "none":
         return None
     if bool in kinds and value.lower() in {"true", "false"}:
         return value.lower() == "true"
-    if int in kinds:
-        if name == "sequence" and value.lower() in SWITCH:
-            return SWITCH[value.lower()]
-        try:
-            return int(value)
-        except ValueError as error:
-            raise ConfigError(
-                f"expected a whole number, found {value!r}", field=f"plan.{name}"
-            ) from error
-    return value
+    plain = annotation is float and not any(isinstance(m, BeforeValidator) for m in metadata)
+    if not (plain or int in kinds):
+        return value
+    if name == "sequence" and value.lower() in SWITCH:
+        return SWITCH[value.lower()]
+    try:
+        return float(value) if plain else int(value)
+    except ValueError as error:
+        number = "number" if plain else "whole number"
+        raise ConfigError(f"expected a {number}, found {value!r}", field=f"plan.{name}") from error

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ridgeline.engine.blocks import port
 from ridgeline.engine.builder import ProgramBuilder
+from ridgeline.parallel.experts import LOADS
 from ridgeline.parallel.head_copies import NEIGHBOURS
 from ridgeline.parallel.held import block_entries
 from ridgeline.parallel.host import HOST, Host, Issuing
@@ -247,7 +248,7 @@ class Writer:
         """Add the collective that an op of a divided graph stands for."""
         attrs = dict(op.attrs)
         sent = Sent(
-            f"{op.kind} {attrs[PAIRS]}" if PAIRS in attrs else op.kind,
+            " ".join([op.kind, *(str(attrs[name]) for name in (PAIRS, LOADS) if name in attrs)]),
             str(attrs["dimension"]),
             float(attrs["size_bytes"]),
             int(attrs["repeat"]),
@@ -321,7 +322,9 @@ class Writer:
         places = [0] * len(team)
         written = []
         for mine, queued in self.queued(team, sent):
-            self.wires.talks[queued.row, label] = Talk(sent.kind, sent.size_bytes * sent.repeat)
+            self.wires.talks[queued.row, label] = Talk(
+                sent.kind.partition(" ")[0], sent.size_bytes * sent.repeat
+            )
             place = self.builder.add_to_block(
                 block,
                 COLLECTIVE,

@@ -12,6 +12,7 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.sourced import NOT_STATED, sourced_values
+from ridgeline.parallel.experts import dropped_share
 from ridgeline.parallel.lower import Lowered
 from ridgeline.parallel.plan import Plan
 from ridgeline.version import __version__
@@ -101,6 +102,7 @@ def manifest(
             **({"slowest_stands_for_all": True} if lowered.unlike else {}),
         },
         "not_divided": lowered.whole,
+        **({"dropped_choices": dropped_share(graph, plan.imbalance)} if plan.imbalance > 1 else {}),
         "trust": trust(device, lowered),
         "notes": [*graph.notes, *narrow_notes(lowered, plan.precision), *zeros_notes(lowered)],
     }
