@@ -72,7 +72,7 @@ def test_simple_ring_of_one_node_is_the_formula_of_nccl() -> None:
     # chosen automatically, a slice fills the pipeline and what comes last is copied in memory
     chosen = collective("all-reduce", 1e9, "dgx-a100")
     assert chosen.algorithm == "ring-simple"
-    memory = 0.914 * 2039e9
+    memory = 0.863 * 2039e9  # measured, see the device file
     more_s = 24 * 2**20 / 240e9 + 2 * 1e9 / 8 / memory
     assert chosen.time_s == pytest.approx(result.time_s + more_s)
     small = collective("all-reduce", 32e6, "dgx-a100", algorithm="ring-simple")
