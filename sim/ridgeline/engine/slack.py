@@ -1,4 +1,4 @@
-"""How much later every task could end without delaying the last one."""
+"""How much later every task could end without delaying the last one, and which none could."""
 
 from __future__ import annotations
 
@@ -35,6 +35,18 @@ def slack_s(timeline: Timeline) -> Floats:
     return slack
 
 
+def critical_path(timeline: Timeline) -> Ints:
+    """Return tasks that follow each other without a gap; see `Timeline.critical_path`."""
+    p = timeline.program
+    if p.n_tasks == 0:
+        return np.zeros(0, np.int64)
+    before_ptr, before = previous_on_streams(*timeline.tasks_by_stream, p.n_tasks)
+    known = (p.dep_ptr, p.dep_index.astype(np.int64), before_ptr, before)
+    last = int(np.argmax(timeline.end_s))
+    path = np.empty(p.n_tasks, np.int64)
+    return path[: _walk(last, timeline.start_s, timeline.end_s, *known, path)][::-1].copy()
+
+
 def previous_on_streams(ptr: Ints, tasks: Ints, n_tasks: int) -> tuple[Ints, Ints]:
     """Return, in CSR, the tasks that came just before each task on its streams."""
     has = np.ones(len(tasks), np.bool_)
@@ -69,3 +81,40 @@ def _latest_ends(
                 latest[before[i]] = start
                 changed = True
     return changed
+
+
+@kernel
+def _walk(
+    last: int,
+    start: Floats,
+    end: Floats,
+    dep_ptr: Ints,
+    dep_index: Ints,
+    before_ptr: Ints,
+    before: Ints,
+    path: Ints,
+) -> int:
+    """Go back from a task to time 0 through tasks that ended when the next began; count them.
+
+    Tasks of no length that ran at one moment may point at each other, so that a walk may have to
+    turn back: none is entered twice.
+    """
+    asked = np.zeros(len(start), np.int64)  # how many of a task's causes
+    seen = np.zeros(len(start), np.bool_)
+    path[0], seen[last], n = last, True, 1
+    while n > 0 and start[path[n - 1]] > 0.0:
+        task = path[n - 1]
+        waited = dep_ptr[task + 1] - dep_ptr[task]
+        i = asked[task]
+        asked[task] += 1
+        if i >= waited + before_ptr[task + 1] - before_ptr[task]:
+            n -= 1
+            continue
+        if i < waited:
+            cause = dep_index[dep_ptr[task] + i]
+        else:
+            cause = before[before_ptr[task] + i - waited]
+        if end[cause] == start[task] and not seen[cause]:
+            path[n], seen[cause] = cause, True
+            n += 1
+    return n

@@ -138,20 +138,9 @@ class Timeline:
         had occupied one of its streams; predecessors are preferred. Of several last tasks the
         one with the least number is taken.
         """
-        if self.program.n_tasks == 0:
-            return np.zeros(0, np.int64)
-        last = int(np.argmax(self.end_s))
-        found: dict[int, int] = {last: -1}  # task: the task that it leads to
-        trail = [last]
-        # Tasks of no length that ran at one moment may point at each other: search, never loop.
-        while self.start_s[trail[-1]] > 0.0:
-            before = next((t for t in self._causes(trail[-1]) if t not in found), None)
-            if before is None:
-                trail.pop()
-            else:
-                found[before] = trail[-1]
-                trail.append(before)
-        return np.array(trail[::-1], np.int64)
+        from ridgeline.engine.slack import critical_path  # compiled; most timelines do without
+
+        return critical_path(self)
 
     def slack_s(self) -> Floats:
         """Return how much later every task could end without delaying the last, [T] seconds."""
@@ -164,24 +153,6 @@ class Timeline:
         """The tasks that occupied each stream, alone or in a group, by start, as CSR."""
         ptr, tasks, _ = self._occupation
         return ptr, tasks
-
-    def _causes(self, task: int) -> Iterable[int]:
-        p = self.program
-        start = self.start_s[task]
-        deps = p.dep_index[p.dep_ptr[task] : p.dep_ptr[task + 1]]
-        yield from deps[self.end_s[deps] == start].tolist()
-        group = p.group[task]
-        streams = (
-            [p.stream[task]]
-            if group < 0
-            else p.group_stream[p.group_ptr[group] : p.group_ptr[group + 1]]
-        )
-        ptr, tasks, ends = self._occupation
-        for stream in streams:
-            first, last = ptr[stream], ptr[stream + 1]
-            low = first + np.searchsorted(ends[first:last], start, "left")
-            high = first + np.searchsorted(ends[first:last], start, "right")
-            yield from tasks[low:high].tolist()
 
     @cached_property
     def _occupation(self) -> tuple[Ints, Ints, Floats]:

@@ -67,9 +67,17 @@ class Result:
 
         return uncertainty(self)
 
+    @cached_property
+    def critical_path_s(self) -> Mapping[str, float]:
+        """The step time by what its critical path does; see `report.path`. Found when asked for."""
+        from ridgeline.report.path import critical_path_s
+
+        return critical_path_s(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the details as plain values, with the keys of the JSON form."""
         values = self._stated()
+        values["critical_path_s"] = self.critical_path_s
         values["uncertainty"] = self.uncertainty
         values["manifest"] = values.pop("manifest")  # the last
         return json.loads(json.dumps(values))  # type: ignore[no-any-return]

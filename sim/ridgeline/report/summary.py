@@ -41,6 +41,8 @@ def _of_one(plan: Mapping[str, Any]) -> str:
 
 def print_summary(result: Result, screen: Console) -> None:
     """Print headline, time, energy, memory and what bounds the step."""
+    from ridgeline.report.path import path_text
+
     plan = result.manifest["plan"]
     device = result.manifest["device"]["name"]
     screen.print(
@@ -65,6 +67,7 @@ def print_summary(result: Result, screen: Console) -> None:
         _shares("energy a step by component", result.energy_j, _ENERGY),
         _shares("peak memory of a device by kind", memory, _MEMORY),
     )
+    screen.print(path_text(result), soft_wrap=True)
     print_fit(result, screen)
     screen.print(trust_text(result), soft_wrap=True)
 
