@@ -51,6 +51,17 @@ def test_groups_of_other_sizes_are_priced_apart() -> None:
     assert len(rows) == 2
 
 
+def test_a_size_that_only_a_later_stage_has_meets_what_is_beside_it() -> None:
+    """Two groups a node share its PCIe: on nodes 5 to 9, and after others on nodes 0 to 4."""
+    first, later = (start + np.arange(40).reshape(20, 2).T for start in (0, 40))
+    wires, alone = wires_of("selene-a100", 80), wires_of("selene-a100", 80)
+    wires.collective("all-gather", first, 0, 4e8, "data")
+    for size in (4e8, 1e8):
+        together_s = alone.together_s("all-gather", later, size)
+        assert wires.together_s("all-gather", later, size) == together_s
+        assert sum(together_s) > 1.5 * alone.time_s("all-gather", later[0], size)
+
+
 @pytest.mark.parametrize(
     ("machine", "model", "fields"),
     [

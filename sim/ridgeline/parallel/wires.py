@@ -103,6 +103,7 @@ class Wires:
         self.talks: dict[tuple[int, str], Talk] = {}  # by cost row and label of a task
         self._priced: dict[tuple[object, ...], Priced] = {}
         self._loads: dict[tuple[object, ...], list[Floats]] = {}
+        self._first: dict[tuple[object, ...], Ranks] = {}
         self._rows: dict[tuple[object, ...], tuple[int, Schedule]] = {}
         self._resources: dict[str, int] = {}
 
@@ -244,6 +245,9 @@ class Wires:
         repeat: int,
         pattern: tuple[object, ...],
     ) -> Priced:
+        # Loads are found once for a pattern, on the links of the groups that were first found to lie
+        # so: all sizes have to be priced there. `_row` names the links of other nodes.
+        groups = self._first.setdefault((op, pattern), groups)
         schedule = schedule_of(op, self.topology, groups[0], size_bytes)
         together = [self._on_links(rounds) for rounds in schedule.phases]
         others = self._others(schedule, groups, pattern) if size_bytes else []
