@@ -245,8 +245,8 @@ class Wires:
         repeat: int,
         pattern: tuple[object, ...],
     ) -> Priced:
-        # Loads are found once for a pattern, on the links of the groups that were first found to lie
-        # so: all sizes have to be priced there. `_row` names the links of other nodes.
+        # Loads are found once for a pattern, on the links of the groups that first lay so: all
+        # sizes have to be priced there. `_row` names the links of other nodes.
         groups = self._first.setdefault((op, pattern), groups)
         schedule = schedule_of(op, self.topology, groups[0], size_bytes)
         together = [self._on_links(rounds) for rounds in schedule.phases]
