@@ -138,6 +138,21 @@ def updates_apart(framework: str, network: str) -> bool:
     )
 
 
+def update_batch_of(network: str, precision: str, source: str) -> int:
+    """Return the samples of one update over all devices; 0 where each batch has its update."""
+    rows: list[Mapping[str, Any]] = _data()["update_batches"]
+    return next(
+        (
+            int(row["batch"])
+            for row in rows
+            if row["in_source"] in source
+            and network.startswith(tuple(row["networks"]))
+            and precision in row.get("precisions", [precision])
+        ),
+        0,
+    )
+
+
 def model_of(model: str, variant: str, source: str) -> str | None:
     """Return the catalogue's name of a network, which may depend on where a table was read."""
     rows: list[Mapping[str, Any]] = _data()["by_source"]

@@ -28,6 +28,7 @@ from ridgeline.study.validate.names import (
     spread,
     tokens_of,
     unknown,
+    update_batch_of,
     updates_apart,
     widens,
 )
@@ -50,7 +51,13 @@ _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a row says that it measured; equal configurations are simulated once."""
+    """What a row says that it measured; equal configurations are simulated once.
+
+    Attributes
+    ----------
+    batches
+        How many of these steps share one update, each with its reduction of gradients.
+    """
 
     model: str
     fields: tuple[tuple[str, int], ...]
@@ -65,6 +72,7 @@ class Configuration:
     channels_last: bool = True
     preparing: float = 0.0
     updates: Literal["together", "apart"] = "together"
+    batches: int = 1
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -121,6 +129,7 @@ def configuration(row: Row) -> Configuration:
         preparing=_preparing(row, model) if devices > 1 else 0.0,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
         updates="apart" if updates_apart(row.text("framework"), model) else "together",
+        batches=max(1, update_batch_of(model, precision, row.text("source")) // (batch * devices)),
     )
 
 
@@ -170,8 +179,8 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
         fewer = simulated(_with_micro_batches(wanted, few // 2))
         each_s = (step_s - fewer.step_time_s) / (few - few // 2)
         step_s += (wanted.micro_batches - few) * each_s
-    if "data" in row.values and _NO_UPDATE in row.text("data"):
-        step_s -= result.time_s["optimizer"]
+    updates = 0.0 if "data" in row.values and _NO_UPDATE in row.text("data") else 1.0
+    step_s -= (1.0 - updates / wanted.batches) * result.time_s["optimizer"]
     if row.text("unit") in _SAMPLES:
         scale = result.samples_per_s
     elif row.text("unit") == "tokens/s" and tokens_of(wanted.model):
