@@ -145,6 +145,9 @@ class Plan(Strict):
     gradient_passes: int = Field(default=0, ge=0, le=64)
     """How often kernels of the framework read or write all gradients at the end of a step, besides
     their reduction and the update: to set them to zero, divide, scale and check them."""
+    checks: bool = False
+    """Whether a kernel scales all gradients back and looks for infinite ones before the update, and
+    the host waits for what it found (loss scaling of PyTorch and apex)."""
     cycle: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
     """How often a coordinator looks for gradients that all ranks have (Horovod's cycle time): the
     last of a step wait half as long, on average; 0: their reduction is issued behind them."""

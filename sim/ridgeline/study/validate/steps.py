@@ -45,6 +45,7 @@ _SAMPLES = frozenset({"images/s", "sequences/s", "samples/s", "volumes/s", "user
 _NO_UPDATE = "no update"
 _PHOTOGRAPHS = "imagenet"  # the data set whose decoding is modelled
 _MIXED, _AUTOCAST = "-mixed", "-autocast"
+_HALF = "fp16"  # whose gradients are scaled, since they would vanish
 _FEW = 8  # micro-batches that are simulated of a step that accumulates more
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 
@@ -73,6 +74,7 @@ class Configuration:
     preparing: float = 0.0
     updates: Literal["together", "apart"] = "together"
     batches: int = 1
+    checks: bool = False
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -107,6 +109,7 @@ def configuration(row: Row) -> Configuration:
         raise RidgelineError(unknown("precisions", row.text("precision")))
     if precision.endswith(_MIXED) and widens(row.text("framework"), model):
         precision = precision.replace(_MIXED, _AUTOCAST)
+    framework = framework_of(row.text("framework"), row.text("suite"))
     devices, batch = row.whole("n_accel"), row.whole("batch_per_accel")
     if not devices or not batch:
         raise RidgelineError("the number of devices or the batch is not given")
@@ -124,12 +127,13 @@ def configuration(row: Row) -> Configuration:
         batch=batch * accumulated,  # tables give what a device holds at a time
         micro_batches=accumulated,
         precision=precision,
-        framework=framework_of(row.text("framework"), row.text("suite")),
+        framework=framework,
         place=row.text("system"),
         preparing=_preparing(row, model) if devices > 1 else 0.0,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
         updates="apart" if updates_apart(row.text("framework"), model) else "together",
         batches=max(1, update_batch_of(model, precision, row.text("source")) // (batch * devices)),
+        checks=framework.checks and precision.startswith(_HALF),
     )
 
 
@@ -179,8 +183,10 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
         fewer = simulated(_with_micro_batches(wanted, few // 2))
         each_s = (step_s - fewer.step_time_s) / (few - few // 2)
         step_s += (wanted.micro_batches - few) * each_s
-    updates = 0.0 if "data" in row.values and _NO_UPDATE in row.text("data") else 1.0
-    step_s -= (1.0 - updates / wanted.batches) * result.time_s["optimizer"]
+    if "data" in row.values and _NO_UPDATE in row.text("data"):
+        step_s -= _update_s(wanted, result)
+    elif wanted.batches > 1:
+        step_s -= (1.0 - 1.0 / wanted.batches) * _update_s(wanted, result)
     if row.text("unit") in _SAMPLES:
         scale = result.samples_per_s
     elif row.text("unit") == "tokens/s" and tokens_of(wanted.model):
@@ -191,6 +197,12 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
         raise RidgelineError(f"the unit {row.text('unit')} is not one of the simulation")
     predicted = scale * result.step_time_s * (wanted.micro_batches / few) / step_s
     return predicted, scale * _THIRD / result.mfu
+
+
+def _update_s(wanted: Configuration, result: Result) -> float:
+    """Return by what a step's update prolongs it, the host's share included."""
+    quick = simulated(replace(shortened(wanted), updates="together", checks=False))
+    return result.step_time_s - (quick.step_time_s - quick.time_s["optimizer"])
 
 
 def shortened(wanted: Configuration) -> Configuration:
@@ -216,6 +228,7 @@ def simulated(wanted: Configuration) -> Result:
         issue_ahead=wanted.framework.issue_ahead,
         overlap=wanted.framework.overlap,
         updates=wanted.updates,
+        checks=wanted.checks,
         contention=contention(),
         bucket_copies=wanted.framework.bucket_copies,
         cycle=wanted.framework.cycle_s,
