@@ -12,6 +12,7 @@ from typing import Any, Literal
 from ridgeline import catalog, units
 from ridgeline.config import parse_yaml
 from ridgeline.errors import nearest
+from ridgeline.study.validate.lengths import longest, of_two_languages
 
 Kind = Literal["devices", "models", "precisions"]
 _SLICE = re.compile(r"\b(tpu[ -]?v\d[ep]?)-\d+\b")  # v3-2048: how many cores of a pod
@@ -154,6 +155,17 @@ def update_batch_of(network: str, precision: str, source: str) -> int:
         ),
         0,
     )
+
+
+def unequal_of(network: str, source: str, batch: int) -> float:
+    """Return how unequal the work of a program's micro-batches is (`Plan.unequal`)."""
+    rows: list[Mapping[str, Any]] = _data()["unequal"]
+    for row in rows:
+        if row["in_source"].lower() in source.lower() and network in row["networks"]:
+            if row["batches"] == "padded":
+                return longest(batch, float(row["deviation"]))
+            return of_two_languages(network, float(row["deviation"]))
+    return 0.0
 
 
 def model_of(model: str, variant: str, source: str) -> str | None:

@@ -27,6 +27,7 @@ from ridgeline.study.validate.names import (
     preparing_of,
     spread,
     tokens_of,
+    unequal_of,
     unknown,
     update_batch_of,
     updates_apart,
@@ -75,6 +76,7 @@ class Configuration:
     updates: Literal["together", "apart"] = "together"
     batches: int = 1
     checks: bool = False
+    unequal: float = 0.0
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -134,6 +136,7 @@ def configuration(row: Row) -> Configuration:
         updates="apart" if updates_apart(row.text("framework"), model) else "together",
         batches=max(1, update_batch_of(model, precision, row.text("source")) // (batch * devices)),
         checks=framework.checks and precision.startswith(_HALF),
+        unequal=unequal_of(model, row.text("source"), batch),
     )
 
 
@@ -236,6 +239,7 @@ def simulated(wanted: Configuration) -> Result:
         layout="channels-last" if wanted.channels_last else "channels-first",
         norms="shared" if wanted.channels_last else "by-channel",
         spread=spread(),
+        unequal=wanted.unequal,
     )
     fields: dict[str, Any] = dict(wanted.fields)
     network = _described(wanted.model)
