@@ -47,6 +47,7 @@ _NO_UPDATE = "no update"
 _PHOTOGRAPHS = "imagenet"  # the data set whose decoding is modelled
 _MIXED, _AUTOCAST = "-mixed", "-autocast"
 _HALF = "fp16"  # whose gradients are scaled, since they would vanish
+_ADDED = 3  # passes over gradients that add them to those of the batch before
 _FEW = 8  # micro-batches that are simulated of a step that accumulates more
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 
@@ -203,9 +204,15 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
 
 
 def _update_s(wanted: Configuration, result: Result) -> float:
-    """Return by what a step's update prolongs it, the host's share included."""
-    quick = simulated(replace(shortened(wanted), updates="together", checks=False))
-    return result.step_time_s - (quick.step_time_s - quick.time_s["optimizer"])
+    """Return by what a step's update prolongs it, the host's share included.
+
+    Against a step whose update is done by kernels for many tensors, less their time; copies of
+    gradients and what adds them up come with every batch.
+    """
+    quick = replace(shortened(wanted), updates="together", checks=False)
+    alone = replace(quick, batches=1, framework=replace(wanted.framework, bucket_copies=False))
+    without_s = simulated(quick).step_time_s - simulated(alone).time_s["optimizer"]
+    return result.step_time_s - without_s
 
 
 def shortened(wanted: Configuration) -> Configuration:
@@ -232,6 +239,7 @@ def simulated(wanted: Configuration) -> Result:
         overlap=wanted.framework.overlap,
         updates=wanted.updates,
         checks=wanted.checks,
+        gradient_passes=round(_ADDED * (1.0 - 1.0 / wanted.batches)),
         contention=contention(),
         bucket_copies=wanted.framework.bucket_copies,
         cycle=wanted.framework.cycle_s,
