@@ -60,19 +60,41 @@ def gradient_buckets(
     return tuple(buckets)
 
 
-def copied_bytes(plan: Plan, buckets: Mapping[str, tuple[Bucket, ...]]) -> float:
-    """Return what copies of all gradients into their buckets, and back, read and write.
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What moves gradients before the update.
 
-    Each copy reads every byte once and writes it once.
+    Attributes
+    ----------
+    size_bytes
+        That are read and written.
+    kernels
+        How many, one after the other, each of which the host issues.
     """
-    return 4.0 * _bytes(buckets) if plan.bucket_copies else 0.0
+
+    size_bytes: float = 0.0
+    kernels: int = 0
+
+
+def moved(plan: Plan, graph: Graph, buckets: Mapping[str, tuple[Bucket, ...]]) -> Moved:
+    """Return what copies gradients into their buckets and back, and streams them at a step's end.
+
+    Each copy reads every byte once and writes it once; each gradient has a kernel of its own both
+    ways (PyTorch, torch/csrc/distributed/c10d/reducer.cpp, mark_variable_ready_dense and
+    finalize_bucket_dense; Horovod before 0.21, fusion buffer). All passes are one kernel.
+    """
+    copies = sum(len(b.tensors) for along in buckets.values() for b in along)
+    size_bytes, kernels = passed_bytes(plan, graph), 0
+    if plan.bucket_copies:
+        size_bytes, kernels = size_bytes + 4.0 * _bytes(buckets), 2 * copies
+    return Moved(size_bytes, max(kernels, 1))
 
 
 def passed_bytes(plan: Plan, graph: Graph) -> float:
     """Return what the framework's passes over the gradients that a rank holds read or write.
 
-    These are what its updates begin with: of shared gradients (ZeRO 2 and 3) its part. To scale them
-    back reads and writes them once.
+    These are what its updates begin with: of shared gradients (ZeRO 2 and 3) its part. To scale
+    them back reads and writes them once.
     """
     passes = plan.gradient_passes + (2 if plan.checks else 0)
     if not passes:
