@@ -150,6 +150,8 @@ class Choice:
     def _is_padded(self, label: str, op: Op, sig: Signature) -> bool:
         if label in sig.padded:
             return True
+        if not self.pads:
+            return False
         tensors = zip((*op.inputs, *op.outputs), (*sig.inputs, *sig.outputs), strict=True)
         return any(
             label in labels and (self._root(base(name)), labels.index(label)) in self.pads

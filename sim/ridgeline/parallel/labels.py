@@ -95,6 +95,8 @@ class Signature:
     windows
         By label, how a dimension of the outputs comes from that of the inputs, where a part needs
         more than its own share: only `spatial` divides these.
+    labels
+        All labels, in order of first appearance.
     """
 
     inputs: tuple[Labels, ...]
@@ -107,12 +109,12 @@ class Signature:
     grouped: Grouped | None = None
     local: frozenset[str] = frozenset()
     windows: Mapping[str, Window] = field(default_factory=dict)
+    labels: tuple[str, ...] = field(init=False)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """All labels, in order of first appearance."""
+    def __post_init__(self) -> None:
+        """Look up the labels once: they are asked for by every division."""
         found = (label for labels in (*self.inputs, *self.outputs) for label in labels if label)
-        return tuple(dict.fromkeys(found))
+        object.__setattr__(self, "labels", tuple(dict.fromkeys(found)))
 
     def size(self, label: str, op: Op, tensors: Tensors) -> int:
         """Parts that a label can have: its units, else the extent of its first dimension."""

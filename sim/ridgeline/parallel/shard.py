@@ -266,7 +266,7 @@ class Sharder(Choice):
             for original, now_name in list(self.stands_for.items()):
                 if now_name == name:
                     self.stands_for[original] = new
-        self.tensors[new] = replace(full, name=new)
+        self.tensors[new] = full.renamed(new)
         return new
 
     def _inner(self, kind: str, size_bytes: int, repeat: int, op: Op, x: str) -> None:
@@ -296,16 +296,19 @@ class Sharder(Choice):
 
     def _part(self, op: Op, sig: Signature, label: str | None, inputs: Iterable[str]) -> Op:
         """Return the op with the extents of one device."""
-        parts = self.degree if label is not None else 1
-        extents = sig.loops.get(label, ()) if label is not None else ()
+        inputs = tuple(inputs)
+        if label is None:
+            return op if inputs == op.inputs else replace(op, inputs=inputs)
+        parts = self.degree
+        extents = sig.loops.get(label, ())
         attrs = op.attrs
-        if op.kind in COLLECTIVES and parts > 1:  # of another dimension of the plan
+        if op.kind in COLLECTIVES:  # of another dimension of the plan
             attrs = tuple((k, -(-int(v) // parts) if k == "size_bytes" else v) for k, v in attrs)
-        elif label is not None and label in sig.strict:
+        elif label in sig.strict:
             attrs = tuple((k, int(v) // parts if k in _HEADS else v) for k, v in attrs)
         return replace(
             op,
-            inputs=tuple(inputs),
+            inputs=inputs,
             loops=divided_loops(op.loops, extents, parts),
             vector_flops=-(-op.vector_flops // parts),
             recomputed_flops=-(-op.recomputed_flops // parts),
@@ -335,8 +338,9 @@ class Sharder(Choice):
 
     def _place(self, name: str, layout: int) -> None:
         of = self.tensors[name]
-        shape = self._shape(of.shape, layout)
-        self.local[name] = of if shape == of.shape else replace(of, shape=shape)
+        shape, known = self._shape(of.shape, layout), self.local.get(name)
+        if known is None or known.shape != shape:
+            self.local[name] = of.reshaped(shape)
 
     def _shape(self, shape: tuple[int, ...], layout: int) -> tuple[int, ...]:
         if layout < 0:
