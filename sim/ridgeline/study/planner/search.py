@@ -240,6 +240,7 @@ def search(
     objective: Objective = "time", precision: str | None = None, limit: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
     alone: str | None = None, advise: bool = True, context: bool | None = None,
+    processes: int | None = None,
 ) -> Found:  # fmt: skip
     """Find the plan of the least step time, energy or cost on exactly so many devices.
 
@@ -254,6 +255,9 @@ def search(
         Where no plan fits, look for what it would take.
     context
         Whether devices may share the positions of a sequence. None: of long ones (`LONG`).
+    processes
+        1, or 2: a second process prices and plays, too. None: where it can, and there is much to
+        price. The answer is the same.
 
     Raises
     ------
@@ -265,7 +269,8 @@ def search(
         model, cluster, devices, global_batch,
         objective=objective, precision=precision, context=context,
     )  # fmt: skip
-    found = found_by(one if alone is None else one.only(alone), limit, progress, began=began)
+    one_alone = one if alone is None else one.only(alone)
+    found = found_by(one_alone, limit, progress, began=began, processes=processes)
     if advise and not found.replays and not np.isfinite(found.open_bound):
         found = replace(found, needs=needs_of(one), seconds=time.perf_counter() - began)
     return found
@@ -273,7 +278,8 @@ def search(
 
 def found_by(
     one: Searcher, limit: int | None, progress: Callable[[str], None] = lambda text: None, *,
-    began: float | None = None,
+    began: float | None = None, processes: int | None = None,
 ) -> Found:  # fmt: skip
-    """Search the plans of a searcher, which keeps what it has priced; `limit` as in `search`."""
-    return Queue(one, limit, progress).found(time.perf_counter() if began is None else began)
+    """Search the plans of a searcher, which keeps what it has priced; others as in `search`."""
+    began = time.perf_counter() if began is None else began
+    return Queue(one, limit, progress, processes).found(began)
