@@ -18,7 +18,7 @@ from ridgeline.study.planner import search
 from ridgeline.study.planner.few import Few
 from ridgeline.study.planner.found import Objective, Replay, pareto
 from ridgeline.study.planner.group import BACKWARD, FORWARD
-from ridgeline.study.planner.groups import Key
+from ridgeline.study.planner.made import Key
 from ridgeline.study.planner.screen import totals
 from ridgeline.study.planner.search import Searcher, searcher
 from ridgeline.study.planner.space import RECOMPUTE_NAMES

@@ -17,12 +17,14 @@ from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.team import COLLECTIVE
 from ridgeline.report.figures_links import loads
 from ridgeline.report.manifest import digest
 from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate
 from ridgeline.study.ceilings import UNCONTENDED, Ceilings, ceilings
 from ridgeline.study.planner.search import Searcher, found_by, searcher
+from ridgeline.study.recalled import without_step
 from ridgeline.workload.model import Model, load_model
 
 if TYPE_CHECKING:
@@ -85,6 +87,25 @@ class ScalingPoint:
     def levels(self) -> tuple[Level, ...]:
         """Load of each kind of link."""
         return () if self.result is None else network_levels(self.result)
+
+    @cached_property
+    def fixed_s(self) -> float:
+        """Fixed times of the messages on the stream that has the longest."""
+        assert self.result is not None
+        program = self.result.details.lowered.program
+        if COLLECTIVE not in program.kind_names:
+            return 0.0
+        phase_s = np.concatenate(([0.0], np.cumsum(program.latency_s * program.repeat)))
+        row_s = phase_s[program.phase_ptr[1:]] - phase_s[program.phase_ptr[:-1]]
+        sends = program.kind == program.kind_names.index(COLLECTIVE)
+        streams, rows = program.stream[sends].clip(0), program.cost[sends]
+        return float(np.bincount(streams, weights=row_s[rows], minlength=1).max())
+
+    @cached_property
+    def peak_flop_per_s(self) -> float:
+        """Dense peak of one device in the format that the products run in."""
+        assert self.result is not None
+        return matrix_peak(self.result.details.lowered, self.result.details.cluster)
 
     @property
     def binding(self) -> Level | None:
@@ -182,8 +203,7 @@ class Scaling:
     @property
     def peak_flop_per_s(self) -> float:
         """Dense peak of one device in the format that the products run in."""
-        first = next(p.result for p in self.points if p.result is not None)
-        return matrix_peak(first.details.lowered, self.cluster)
+        return next(p.peak_flop_per_s for p in self.points if p.result is not None)
 
     @property
     def ran(self) -> tuple[Result, ...]:
@@ -246,26 +266,27 @@ def scaling(
                 field="--strategies",
             )
     found: dict[tuple[str, int], ScalingPoint] = {}
+    bases: dict[str, ScalingPoint] = {}  # of every strategy the smallest run
     counts = sorted(set(devices))
+    like: Searcher | None = None
     for n in counts:
         size = batch * n if mode == "weak" else batch
         try:
-            one: Searcher | str = searcher(model, cluster, n, size, precision=precision)
+            like = searcher(model, cluster, n, size, precision=precision, like=like)
+            one: Searcher | str = like
         except RidgelineError as error:
             one = str(error)
         for name in dict.fromkeys(strategies):
             progress(f"{name} on {n}")
             if name == SPATIAL:
-                found[name, n] = _best_grid(model, cluster, n, size, precision)
+                point = _best_grid(model, cluster, n, size, precision)
             else:
-                found[name, n] = _point(name, n, size, one, limit)
-    points: list[ScalingPoint] = []
-    for name in strategies:
-        base: ScalingPoint | None = None
-        for n in counts:
-            point = found[name, n]
-            base = base or (point if point.result is not None else None)
-            points.append(_against(point, base))
+                point = _point(name, n, size, one, limit)
+            if point.result is not None:
+                point = _light(_against(point, bases.get(name, point)))
+                bases.setdefault(name, point)
+            found[name, n] = point
+    points = [found[name, n] for name in strategies for n in counts]
     if all(point.result is None for point in points):
         raise RidgelineError(f"nothing runs: {points[0].reason if points else 'no devices'}")
     return Scaling(model, cluster, mode, tuple(points))
@@ -311,10 +332,10 @@ def _best_grid(
     return ScalingPoint(SPATIAL, devices, batch, best, refused if best is None else "")
 
 
-def _against(point: ScalingPoint, base: ScalingPoint | None) -> ScalingPoint:
+def _against(point: ScalingPoint, base: ScalingPoint) -> ScalingPoint:
     """Say speed-up and efficiency against the smallest run: of throughput, in both modes."""
-    if point.result is None or base is None or base.result is None:
-        return point
+    assert point.result is not None
+    assert base.result is not None
     more = point.devices / base.devices
     speed_up = point.result.samples_per_s / base.result.samples_per_s
     return replace(
@@ -323,6 +344,21 @@ def _against(point: ScalingPoint, base: ScalingPoint | None) -> ScalingPoint:
         efficiency=speed_up / more,
         ideal_samples_per_s=base.result.samples_per_s * more,
     )
+
+
+_MEASURED = ("levels", "ceilings", "fixed_s", "peak_flop_per_s")
+
+
+def _light(point: ScalingPoint) -> ScalingPoint:
+    """Return a point that has all its numbers, but no longer the step that they are of.
+
+    Steps of long pipelines have millions of tasks, and a study has dozens of points.
+    """
+    assert point.result is not None
+    known = {name: getattr(point, name) for name in _MEASURED}
+    light = replace(point, result=without_step(point.result))
+    vars(light).update(known)
+    return light
 
 
 def network_levels(result: Result) -> tuple[Level, ...]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.plan import Plan
 from ridgeline.study.planner.found import Replay
-from ridgeline.study.planner.groups import Key
+from ridgeline.study.planner.made import Key
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -18,8 +18,8 @@ import numpy as np
 from ridgeline.parallel.plan import Plan
 from ridgeline.study.planner.found import Found, Replay
 from ridgeline.study.planner.group import Floats, Group, Ints
-from ridgeline.study.planner.groups import Key
 from ridgeline.study.planner.helper import MANY, Helper, can_fork, family, play
+from ridgeline.study.planner.made import Key
 from ridgeline.study.planner.screen import HELD, TOTALS, Bound, totals
 from ridgeline.study.planner.space import RECOMPUTE_NAMES
 
@@ -246,14 +246,14 @@ class Queue:
 
     def _done(self, state: State) -> bool:
         """Whether nothing that is open then can be better, or enough was played."""
-        if self.helper is not None and self.waiting is not None:
-            enough = self.limit is not None and len(self._fitting(state)) + 1 >= self.limit
-            if enough or self.helper.has_answer():
-                self._settle()
+        if self.helper is not None and (
+            len(self._fitting(state)) + 1 == self.limit or self.helper.has_answer()
+        ):
+            self._settle()
         fitting = self._fitting(state)
-        if self.limit is not None:
-            if len(fitting) >= self.limit or state.played >= _MOST_TRIED * self.limit:
-                return True
+        most = float("inf") if self.limit is None else self.limit
+        if len(fitting) >= most or state.played >= _MOST_TRIED * most:
+            return True
         return state.bound >= min(fitting, default=float("inf"))
 
     def _play(self, i: int) -> None:

@@ -18,8 +18,9 @@ from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.report.account import energy_account, memory_account
 from ridgeline.study.planner.found import Found, Objective, Replay
 from ridgeline.study.planner.group import Floats, Group, Ints
-from ridgeline.study.planner.groups import Groups, Key
+from ridgeline.study.planner.groups import Groups
 from ridgeline.study.planner.large import Wire
+from ridgeline.study.planner.made import Key
 from ridgeline.study.planner.needs import needs_of
 from ridgeline.study.planner.queue import Queue
 from ridgeline.study.planner.screen import (
@@ -59,7 +60,7 @@ class Searcher:
         return searcher(
             self.model, self.cluster, devices, self.space.global_batch,
             objective=self.objective, precision=self.groups.precision,
-            context=bool((self.space.context > 1).any()) or None,
+            context=bool((self.space.context > 1).any()) or None, like=self,
         )  # fmt: skip
 
     def only(self, dimension: str) -> Searcher:
@@ -201,8 +202,14 @@ def price_of(cluster: Cluster) -> float:
 def searcher(
     model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
     objective: Objective = "time", precision: str | None = None, context: bool | None = None,
+    like: Searcher | None = None,
 ) -> Searcher:  # fmt: skip
     """Prepare a search: list the plans; `context` as in `search`.
+
+    Parameters
+    ----------
+    like
+        A search of the same model in the same precision on the same cluster, whose prices count.
 
     Raises
     ------
@@ -218,7 +225,7 @@ def searcher(
         )
     if objective == "cost":
         price_of(cluster)
-    groups = Groups(model, cluster, devices, precision)
+    groups = Groups(model, cluster, devices, precision, like.groups if like else None)
     if context is None:
         context = model.network.tokens_per_sample >= LONG
     space = enumerate_plans(
