@@ -270,7 +270,7 @@ def test_few_layers_price_the_whole(case) -> None:  # type: ignore[no-untyped-de
         a, b = few.groups.group(key), whole.groups.group(key)
         assert a is not None
         assert b is not None
-        assert not any(model == few.model for _, model in few.groups._sharded)
+        assert not any(model == few.model for _, model, _ in few.groups.made.sharded)
         np.testing.assert_allclose(a.work, b.work, rtol=1e-12)
         np.testing.assert_array_equal(a.held, b.held)
         np.testing.assert_allclose(a.around, b.around, rtol=1e-12)

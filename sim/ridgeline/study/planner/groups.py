@@ -116,6 +116,11 @@ class Groups:
         """Parts that a pipeline can cut the model into."""
         return n_units(self.model, self.precision)
 
+    @property
+    def n_ops(self) -> int:
+        """Ops of what tells of the model."""
+        return len(self.few.smallest.training(1, self.precision).ops)
+
     def divides(self, tensor: int) -> bool:
         """Whether the model's heads can be shared by so many devices."""
         graph = self.few.smallest.training(1, self.precision)

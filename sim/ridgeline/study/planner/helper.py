@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ridgeline.study.planner.search import Searcher
 
 T = TypeVar("T")
-MANY = 24
-"""Families of groups from which on a second process is worth its start."""
+MANY = 10_000
+"""Ops to divide and price from which on a second process is worth its start: about a second's."""
 
 
 def can_fork() -> bool:

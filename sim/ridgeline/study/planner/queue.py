@@ -129,9 +129,8 @@ class Queue:
     def _least(self, families: list[Key]) -> dict[Key, Floats | None]:
         """Return the sums of every family of groups (`Groups.least`)."""
         least = self.one.groups.least
-        if self.processes is None and len(families) >= MANY and can_fork():
-            self.processes = 2
-        if self.processes == 2:
+        much = len(families) * self.one.groups.n_ops >= MANY
+        if self.processes == 2 or (self.processes is None and much and can_fork()):
             self.helper = Helper(self.one, families)
             others = [key for key in families if self.helper.owns(key)]
             self.helper.begin("least", others)
