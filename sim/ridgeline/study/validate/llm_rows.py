@@ -191,6 +191,8 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
             fields["layers"] = some
         if dense := unstated(row, "first_dense"):
             fields["mixture.first_dense"] = dense
+        if further := unstated(row, "further_tokens"):
+            fields["further_tokens"] = further
         if "latent_attention" in load_model(name).network.model_fields_set:
             fused = (framework.attention or "").startswith("flash")
             attention = {"latent_attention.kernel": "flash"} if fused else {}
