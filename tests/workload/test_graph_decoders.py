@@ -1,4 +1,4 @@
-"""Decoders that differ from GPT and Llama in where norms and branches stand, and in their experts."""
+"""Decoders that differ from GPT and Llama in their norms, branches and experts."""
 
 import pytest
 
