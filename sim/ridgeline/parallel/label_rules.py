@@ -38,7 +38,7 @@ def _shapes(op: Op, tensors: Tensors) -> tuple[list[tuple[int, ...]], list[tuple
     *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "square", "power"),
     *("negate", "shift", "sine", "cosine", "tangent", "hyperbolic", "arc", "erf", "softplus"),
     *("softsign", "log-sigmoid", "elu", "leaky-relu", "clamp", "hard-sigmoid", "hard-swish"),
-    *("absolute", "mish", "step", "stop"),
+    *("absolute", "mish", "step", "stop", "relu-squared"),
 )
 def elementwise(op: Op, tensors: Tensors) -> Signature:
     """All tensors have one shape, or the same rows, written as one dimension or several."""
@@ -174,6 +174,10 @@ def row_norm(op: Op, tensors: Tensors) -> Signature:
     """
     shape = tensors[op.inputs[0]].shape
     count = len(shape)
+    heads = int(dict(op.attrs).get("heads", 1))
+    if heads > 1:  # each has its own statistics
+        labels = (*_dims(count - 1), "h")
+        return Signature((labels, ("",)), (labels, labels), {"h": heads}, strict=frozenset({"h"}))
     axis = int(dict(op.attrs).get("axis", -1)) % count
     size = tensors[op.inputs[1]].elements if len(op.inputs) > 1 else shape[axis]
     if count > 3 and shape[axis] != size == shape[1]:

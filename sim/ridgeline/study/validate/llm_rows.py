@@ -11,7 +11,6 @@ full recomputation where the table has no column for it, sequences of 2,048 toke
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,6 +27,7 @@ from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Framework,
     contention,
+    device_in,
     find_name,
     framework_of,
     spread,
@@ -167,9 +167,7 @@ def configuration(row: Row) -> Configuration:
     framework = framework_of(row.text("framework"))
     model, sequence = _model(row, framework)
     devices = _need(row, "n_accel")
-    device = find_name(
-        "devices", row.text("accelerator"), re.split(r"[(,]", row.text("accelerator"))[0]
-    )
+    device = find_name("devices", row.text("accelerator")) or device_in(row.text("accelerator"))
     if device is None:
         raise RidgelineError(unknown("devices", row.text("accelerator")))
     plan = _plan(row, devices, framework, model.description["layers"])
@@ -191,6 +189,8 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
             fields["layers"] = some
         if dense := unstated(row, "first_dense"):
             fields["mixture.first_dense"] = dense
+        if further := unstated(row, "further_tokens"):
+            fields["further_tokens"] = further
         if "latent_attention" in load_model(name).network.model_fields_set:
             fused = (framework.attention or "").startswith("flash")
             attention = {"latent_attention.kernel": "flash"} if fused else {}

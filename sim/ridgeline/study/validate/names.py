@@ -248,6 +248,20 @@ def find_name(kind: Kind, *names: str) -> str | None:
     return next((known[key] for key in keys if key in known), None)
 
 
+def device_in(text: str) -> str | None:
+    """Return the device that words name: "P100 (Big Basin, NVLink)", "NVIDIA A30 (165W)"; or None.
+
+    The longest part of the words that is a name counts, and of equally long ones the first.
+    """
+    words = re.split(r"[\s(),/]+", text)
+    for length in range(len(words), 0, -1):
+        for first in range(len(words) - length + 1):
+            name = find_name("devices", " ".join(words[first : first + length]))
+            if name is not None:
+                return name
+    return None
+
+
 def unknown(kind: Kind, name: str) -> str:
     """Say that a name of a table is not known, and what comes near it."""
     what = {"devices": "device", "models": "network", "precisions": "number format"}[kind]

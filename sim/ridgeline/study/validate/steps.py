@@ -19,6 +19,7 @@ from ridgeline.study.validate.names import (
     binned_length,
     contention,
     convolves_itself,
+    device_in,
     find_name,
     fine_tuned,
     framework_of,
@@ -91,7 +92,7 @@ def configuration(row: Row) -> Configuration:
         raise RidgelineError(unknown("models", row.text("model")))
     if convolves_itself(row.text("framework")):
         raise RidgelineError(f"the convolutions of {row.text('framework')} are not described")
-    device = find_name("devices", row.text("accelerator"))
+    device = device_in(row.text("accelerator"))
     if device is None:
         raise RidgelineError(unknown("devices", row.text("accelerator")))
     precision = find_name("precisions", row.text("precision"))
