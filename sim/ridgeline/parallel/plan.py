@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from ridgeline import units, views
 from ridgeline.config import Strict
 from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.parallel.grid import Grid, Mode, with_tensor_grid
 from ridgeline.parallel.layers import LayerRule, parse_rules, settled
 from ridgeline.parallel.reach import grid_of, written_grid
 from ridgeline.parallel.replicas import SCHEDULES_WITH_REPLICAS, counts_of, written_counts
@@ -62,7 +63,13 @@ class Plan(Strict):
     data: int = Field(default=1, ge=1, le=10**6)
     """Replicas of the model, which share the batch."""
     tensor: int = Field(default=1, ge=1, le=10**6)
-    """Devices that share every op and its weights (Megatron-LM)."""
+    """Devices that share every op and its weights (Megatron-LM); ``4x2``: in a grid of 4 rows and 2
+    columns (`parallel.grid`), of which `tensor_rows` is then 4."""
+    tensor_rows: int = Field(default=1, ge=1, le=10**6)
+    """Rows of the grid of tensor-parallel devices; 1: they share ops in one dimension."""
+    tensor_mode: Mode = "summa"
+    """What moves in a grid: weights to the samples of each row, all at once (``gather``, GSPMD) or
+    panel by panel (``summa``, Optimus), or activations to weights that stay (``stationary``)."""
     sequence: Annotated[int, BeforeValidator(_degree)] = Field(default=1, ge=0, le=10**6)
     """Devices that share the positions of a sequence between the ops that `tensor` divides: off (1)
     or on, which is the degree of `tensor`."""
@@ -175,6 +182,11 @@ class Plan(Strict):
         except ValidationError as error:
             raise _explained(error) from error
 
+    @model_validator(mode="before")
+    @classmethod
+    def _in_a_grid(cls, fields: Any) -> Any:
+        return with_tensor_grid(fields) if isinstance(fields, dict) else fields
+
     @model_validator(mode="after")
     def _check(self) -> Plan:
         if self.replicas:
@@ -210,6 +222,7 @@ class Plan(Strict):
                 " spatial may stand among them (else after the first)"
             )
         self._check_spatial()
+        self._check_grid()
         self._check_schedule()
         return self
 
@@ -269,6 +282,23 @@ class Plan(Strict):
                     f" spatial={self.spatial}"
                 )
 
+    def _check_grid(self) -> None:
+        if self.tensor % self.tensor_rows:
+            raise ValueError(
+                f"tensor_rows={self.tensor_rows} must divide tensor={self.tensor}, the devices of"
+                " the grid"
+            )
+        if self.tensor_grid is None:
+            object.__setattr__(self, "tensor_rows", 1)
+            return
+        others = (("sequence", 1), ("expert", 1), ("spatial", "1"), ("layers", ""), ("replicas", ""))
+        for name, without in others:
+            if getattr(self, name) != without:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} is not modelled together with a grid of"
+                    f" tensor-parallel devices ({self.tensor_grid})"
+                )
+
     def _check_schedule(self) -> None:
         how = SCHEDULES[self.schedule]
         if how.turns and self.chunks == 1:
@@ -319,6 +349,13 @@ class Plan(Strict):
     def grid(self) -> tuple[int, int]:
         """Devices along the rows, and along the columns, of images."""
         return grid_of(self.spatial)
+
+    @property
+    def tensor_grid(self) -> Grid | None:
+        """Rows and columns of tensor-parallel devices; None: one dimension shares ops."""
+        columns = self.tensor // self.tensor_rows
+        one = 1 in {self.tensor_rows, columns}
+        return None if one else Grid(self.tensor_rows, columns, self.tensor_mode)
 
     @property
     def sharing(self) -> int:

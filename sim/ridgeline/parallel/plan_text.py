@@ -96,6 +96,8 @@ def _typed(name: str, value: Any) -> Any:
     plain = annotation is float and not any(isinstance(m, BeforeValidator) for m in metadata)
     if not (plain or int in kinds):
         return value
+    if name == "tensor" and not value.isdecimal():
+        return value  # a grid, or a mistake that the plan names
     if name == "sequence" and value.lower() in SWITCH:
         return SWITCH[value.lower()]
     try:
