@@ -24,8 +24,10 @@ Columns are divided first, so that rows know which dimension of a weight is left
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from ridgeline.errors import ConfigError
@@ -141,7 +143,7 @@ class _Features(Sharder):
             made = {label for labels in sig.outputs for label in labels}
             if self.grid.mode == "summa" and op.loops is not None and made.intersection(begun):
                 begun = [label for label in begun if label in made]
-            return min(begun, key=costs.__getitem__)
+            return min(begun, key=lambda label: (costs[label], label not in made))
         best = min(costs, key=costs.__getitem__)
         return best if costs[best] <= self._cost(None, op, sig) else None
 
@@ -167,15 +169,25 @@ class _Features(Sharder):
         return self.good.get(name) or frozenset({0, len(self.tensors[name].shape) - 1})
 
     def _cost(self, label: str | None, op: Op, sig: Signature) -> float:
-        """Count what is gathered for a product again: for the gradient of its weights."""
+        """Count what is gathered for a product again, for the gradient of its weights.
+
+        What several products read, as those of queries, keys and values, is gathered for all.
+        """
         moved = super()._cost(label, op, sig)
-        if op.pass_ is not Pass.FORWARD or op.loops is None:
+        if op.pass_ is not Pass.FORWARD or not self._leaves(op):
             return moved
         for name, labels in zip(op.inputs, sig.inputs, strict=True):
-            is_part = self._where(self._now(name)) >= 0 and self.tensors[name].role not in STATIC
-            if is_part and need_of(labels, label) == WHOLE:
-                moved += self.tensors[name].bytes
+            of, now = self.tensors[name], self._where(self._now(name))
+            if of.role not in STATIC and now >= 0 and need_of(labels, label) == WHOLE:
+                first = of.bytes * (1 + (of.role is Role.ACTIVATION))  # as counted already
+                moved += (first + of.bytes) / self._products[name] - first
         return moved
+
+    @cached_property
+    def _products(self) -> Counter[str]:
+        """How many products with weights read each tensor."""
+        products = (op for op in self.forward.values() if self._leaves(op))
+        return Counter(name for op in products for name in op.inputs)
 
     def _leaves(self, op: Op) -> bool:
         return op.loops is not None and self._has_weights(op)

@@ -17,6 +17,7 @@ from ridgeline.parallel.experts import LOADS
 from ridgeline.parallel.head_copies import NEIGHBOURS
 from ridgeline.parallel.held import block_entries
 from ridgeline.parallel.host import HOST, Host, Issuing
+from ridgeline.parallel.labels import GRID
 from ridgeline.parallel.layers import kind_of
 from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.offload import COPIES, Copying
@@ -141,6 +142,10 @@ class Writer:
                     inner.append(there)
                 if blocks:
                     chain = list(there)
+                sums = [name for name in op.outputs if name in accumulated]
+                if sums and str(dict(op.attrs)["dimension"]) in GRID:
+                    self._accumulate(block, team, op, graph, sums, chain, there)
+                    made.update(dict.fromkeys(sums, tuple(chain)))
                 continue
             issued = (
                 issuing.add(op.name, last=i == final, count=_issued(op))
@@ -160,7 +165,7 @@ class Writer:
             before, inner, copying.pending = (), [], []
             made.update(dict.fromkeys(op.outputs, tuple(chain)))
             if kept:
-                self._accumulate(block, team, op, graph, kept, chain)
+                self._accumulate(block, team, op, graph, kept, chain, chain)
                 made.update(dict.fromkeys(kept, tuple(chain)))
         if last := copying.end():
             self._join(block, team, graph.ops[ops[-1]], last, chain)
@@ -294,14 +299,20 @@ class Writer:
             chain[r] = self._compute(block, team, r, op, row, needs, (), "copies end")
 
     def _accumulate(
-        self, block: TeamBlock, team: Team, op: Op, graph: Graph, kept: list[str], chain: list[int]
+        self,
+        block: TeamBlock,
+        team: Team,
+        op: Op,
+        graph: Graph,
+        kept: list[str],
+        chain: list[int],
+        made: Sequence[int],
     ) -> None:
-        """Add gradients to those of the micro-batches before."""
-        row = self.rows.moving(sum_bytes(op, graph, kept))
+        """Add gradients, which are made at these places, to those of the micro-batches before."""
+        row, label = self.rows.moving(sum_bytes(op, graph, kept)), f"{op.name}.accumulate"
         for r in range(len(team)):
-            chain[r] = self._compute(
-                block, team, r, op, row, (chain[r],), (), f"{op.name}.accumulate"
-            )
+            deps = sorted({chain[r], made[r]})
+            chain[r] = self._compute(block, team, r, op, row, deps, (), label)
 
     def _collective(
         self,
