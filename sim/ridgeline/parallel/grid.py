@@ -117,19 +117,38 @@ def _walked(sharder: Sharder) -> Sharded:
     return sharder.result()
 
 
-class _Features(Sharder):
-    """Divides features, also between products."""
+class _Gridded(Sharder):
+    """Divides an op over the rows, or the columns, of a grid."""
 
     of_grid = True
 
-    def __init__(self, graph: Graph, degree: int, dimension: str, grid: Grid) -> None:
-        super().__init__(graph, degree, dimension, False, 1.0)
+    def __init__(
+        self, graph: Graph, degree: int, dimension: str, grid: Grid, samples: BySamples | None
+    ) -> None:
+        super().__init__(graph, degree, dimension, False, 1.0, samples)
         self.grid = grid
+
+    def _choose(self, op: Op, sig: Signature) -> str | None:
+        """Return the label of an op; weights are updated as they are divided."""
+        if op.kind != "optimizer":
+            return self._cheapest(op, sig)
+        where = self._where(op.inputs[0])
+        return sig.inputs[0][where] if where >= 0 else None
+
+    def _cheapest(self, op: Op, sig: Signature) -> str | None:
+        return super()._choose(op, sig)
+
+
+class _Features(_Gridded):
+    """Divides features, also between products."""
+
+    def __init__(self, graph: Graph, degree: int, dimension: str, grid: Grid) -> None:
+        super().__init__(graph, degree, dimension, grid, None)
 
     def _said(self) -> str:
         return f"{self.grid}: a row of {self.degree} devices"
 
-    def _choose(self, op: Op, sig: Signature) -> str | None:
+    def _cheapest(self, op: Op, sig: Signature) -> str | None:
         """Return the label that moves least; a product with weights is always divided."""
         costs = {
             label: self._cost(label, op, sig)
@@ -161,12 +180,13 @@ class _Features(Sharder):
         """Return along which dimensions a partial sum may be scattered.
 
         Where the tensor of a gradient is divided, so is the gradient; else what a later product
-        takes up; features or samples where there is none.
+        takes up, or features; the samples where rows can not share these.
         """
         of = base(name)
         if of != name and self.layout.get(of, WHOLE) >= 0:
             return frozenset({self.layout[of]})
-        return self.good.get(name) or frozenset({0, len(self.tensors[name].shape) - 1})
+        last = len(self.tensors[name].shape) - 1
+        return self.good.get(name) or frozenset({last, 0 if self.dimension == ROWS else last})
 
     def _cost(self, label: str | None, op: Op, sig: Signature) -> float:
         """Count what is gathered for a product again, for the gradient of its weights.
@@ -204,14 +224,11 @@ class _Features(Sharder):
             self._add(replace(op, inputs=inputs))
 
 
-class _Samples(Sharder):
+class _Samples(_Gridded):
     """Divides samples, with weights in parts that are gathered for each op that reads them."""
 
-    of_grid = True
-
     def __init__(self, graph: Graph, degree: int, dimension: str, grid: Grid) -> None:
-        super().__init__(graph, degree, dimension, False, 1.0, BySamples(lambda layer: True, None))
-        self.grid = grid
+        super().__init__(graph, degree, dimension, grid, BySamples(lambda layer: True, None))
 
     def check(self) -> None:
         """Raise ConfigError if rows can not share the samples of a micro-batch."""
