@@ -8,6 +8,7 @@ masks, tables, recurrences, statistics of a batch) is done once on the whole, an
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, product
@@ -52,6 +53,11 @@ class Layouts:
     of: list[dict[str, int]]
 
 
+def whole_of(name: str) -> str:
+    """Name of the tensor that a panel is of; any other name as it is."""
+    return re.sub(r"\.panel\d+$", "", name)
+
+
 def sizes_of(division: Division) -> tuple[int, ...]:
     """Devices of every level, that which is divided last first: of a grid, rows and columns."""
     if division.two is not None:
@@ -76,7 +82,7 @@ def divided_with_layouts(graph: Graph, division: Division) -> Layouts:
         if op.kind in COLLECTIVES or op.kind == "slice":
             for where in layouts.of:  # what one level moves stays where it is on the others
                 for name in op.outputs:
-                    where.setdefault(name, where[op.inputs[0]])
+                    where.setdefault(name, where[whole_of(op.inputs[0])])
     return layouts
 
 
@@ -96,7 +102,7 @@ class Devices:
             name: op.inputs[0]
             for op in self.graph.ops
             for name in op.outputs
-            if op.name not in self.whole_op
+            if op.kind in COLLECTIVES or (op.kind == "slice" and op.name not in self.whole_op)
         }
         self.fused = self._fused()
         of_batches = [op for op in graph.ops if op.kind == "batch-norm"]
@@ -111,7 +117,7 @@ class Devices:
             if op.kind == "optimizer":
                 continue
             if op.kind in COLLECTIVES:
-                if op.outputs:
+                if op.outputs or op.kind == "reduce":
                     self._collective(op)
             elif op.kind == "slice" and op.name not in self.whole_op:
                 self._cut(op)
@@ -167,7 +173,7 @@ class Devices:
     def _weight(self, name: str) -> str:
         """Weight that a copy or a gradient of it is of; any other name as it is."""
         while name in self.origin:
-            name = self.origin[name]
+            name = whole_of(self.origin[name])
         name = base(name) if base(name) in self.full.tensors else name
         if name not in self.full.tensors:
             return name

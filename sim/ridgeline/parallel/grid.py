@@ -24,6 +24,7 @@ Columns are divided first, so that rows know which dimension of a weight is left
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ from ridgeline.parallel.choice import PARTIAL, STATIC, WEIGHTS, WHOLE, BySamples
 from ridgeline.parallel.head_copies import with_copied_heads
 from ridgeline.parallel.labels import GRID, Signature, base
 from ridgeline.parallel.shard import Sharded, Sharder
+from ridgeline.parallel.summa import with_panels
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor
 
 Mode = Literal["summa", "gather", "stationary"]
@@ -107,7 +109,10 @@ def with_grid(graph: Graph, grid: Grid) -> Sharded:
         kind: max(columns.whole.get(kind, 0), rows.whole.get(kind, 0))
         for kind in sorted({*columns.whole, *rows.whole})
     }
-    return Sharded(rows.graph, columns.divided | rows.divided, whole, rows.apart)
+    graph = rows.graph
+    if grid.mode == "summa":
+        graph = with_panels(graph, math.lcm(grid.rows, grid.columns))
+    return Sharded(graph, columns.divided | rows.divided, whole, rows.apart)
 
 
 def _walked(sharder: Sharder) -> Sharded:
@@ -254,8 +259,13 @@ class _Samples(_Gridded):
         return super()._where(name)
 
     def _part_of(self, weight: Tensor) -> int:
-        """Return the dimension along which a weight is divided: the largest that can be."""
+        """Return the dimension along which a weight is divided: the largest that can be.
+
+        Panels are of what a product sums over, the last.
+        """
         able = [d for d, size in enumerate(weight.shape) if size % self.degree == 0]
+        if self.grid.mode == "summa":
+            return max(able, default=WHOLE)
         return max(able, key=lambda d: (weight.shape[d], d), default=WHOLE)
 
     def _role(self, role: Role, op: Op) -> Role:

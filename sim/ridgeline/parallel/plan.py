@@ -67,7 +67,7 @@ class Plan(Strict):
     columns (`parallel.grid`), of which `tensor_rows` is then 4."""
     tensor_rows: int = Field(default=1, ge=1, le=10**6)
     """Rows of the grid of tensor-parallel devices; 1: they share ops in one dimension."""
-    tensor_mode: Mode = "summa"
+    tensor_mode: Mode = "gather"
     """What moves in a grid: weights to the samples of each row, all at once (``gather``, GSPMD) or
     panel by panel (``summa``, Optimus), or activations to weights that stay (``stationary``)."""
     sequence: Annotated[int, BeforeValidator(_degree)] = Field(default=1, ge=0, le=10**6)

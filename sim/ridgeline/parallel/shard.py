@@ -62,7 +62,10 @@ from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
 
 _HEADS = frozenset({"heads", "kv-heads"})
 COLLECTIVES = frozenset(
-    {"all-reduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv", HALO}
+    {
+        *("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv"),
+        *("broadcast", "reduce", HALO),
+    }
 )
 """Kinds of the ops that are put in; their attribute "dimension" says between which devices."""
 
