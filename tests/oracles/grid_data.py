@@ -15,7 +15,7 @@ from itertools import count
 import numpy as np
 
 from oracles.graph_interpreter import GRADIENT
-from oracles.sharded_data import Array, Devices, Layouts
+from oracles.sharded_data import WITHOUT_SAMPLES, Array, Devices, Layouts
 from ridgeline.parallel.choice import WHOLE
 from ridgeline.parallel.labels import GRID, signature
 from ridgeline.workload.graph import Graph, Op, Pass, Role
@@ -31,8 +31,9 @@ class GridDevices(Devices):
 
     together = Devices.together | {"layer-norm", "rms-norm"}
 
-    def __init__(self, graph: Graph, layouts: Layouts) -> None:
+    def __init__(self, graph: Graph, layouts: Layouts, mode: str) -> None:
         super().__init__(graph, layouts)
+        self.mode = mode
         self.counts: dict[tuple[str, str], count[int]] = {}
         self.panels: dict[tuple[tuple[int, ...], str], list[Array]] = {}
 
@@ -57,9 +58,10 @@ class GridDevices(Devices):
         )
 
     @cached_property
-    def in_steps(self) -> bool:
-        """Whether products are in steps, whose panels lie one after the other."""
-        return any(op.kind == "broadcast" for op in self.graph.ops)
+    def in_steps(self) -> frozenset[str]:
+        """Weights of which panels are sent, which lie one after the other."""
+        moved = [op for op in self.graph.ops if op.kind == "broadcast"]
+        return frozenset(self._weight(op.inputs[0]) for op in moved)
 
     @property
     def steps(self) -> int:
@@ -135,8 +137,11 @@ class GridDevices(Devices):
     def _blocks(self, value: Array, level: int, axis: int, name: str, parts: int) -> list[Array]:
         columns = self.sizes[_COLUMNS]
         pieces = super()._blocks(value, level, axis, name, parts)
-        if (level == _ROWS and self.in_steps) or any(piece.shape[axis] * parts % self.sizes[level] for piece in pieces):
+        if (level == _ROWS and self._weight(name) in self.in_steps) or any(piece.shape[axis] * parts % self.sizes[level] for piece in pieces):
             return [value]  # weights that rows gather as they have cut them
+        of_samples = axis == 0 and self.graph.tensors[name].role not in WITHOUT_SAMPLES
+        if of_samples and self.mode != "stationary":
+            return pieces
         if level != _ROWS or self.layouts.of[_COLUMNS].get(name, WHOLE) == axis:
             return pieces
         found = []

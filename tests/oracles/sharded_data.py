@@ -34,7 +34,7 @@ _TOGETHER = {
 }
 
 
-_WITHOUT_SAMPLES = {
+WITHOUT_SAMPLES = {
     *(Role.WEIGHT, Role.WEIGHT_COPY, Role.WEIGHT_GRADIENT, Role.STATE, Role.BUFFER),
 }
 
@@ -244,7 +244,7 @@ class Devices:
 
     def _beyond(self, level: int, axis: int, name: str) -> int:
         """Blocks of samples of outer levels that a device has: each is divided by itself."""
-        if axis or name in self.statistics or self.graph.tensors[name].role in _WITHOUT_SAMPLES:
+        if axis or name in self.statistics or self.graph.tensors[name].role in WITHOUT_SAMPLES:
             return 1
         outer = range(level + 1, len(self.sizes))
         return math.prod(self.sizes[i] for i in outer if self.layouts.of[i].get(name) != 0)
@@ -256,7 +256,7 @@ class Devices:
         """
         if (root := self._weight(name)) in self.fused:
             widths = self.fused[root]
-            if axis == (0 if self.graph.tensors[name].role in _WITHOUT_SAMPLES else value.ndim - 1):
+            if axis == (0 if self.graph.tensors[name].role in WITHOUT_SAMPLES else value.ndim - 1):
                 scale = value.shape[axis] / sum(widths)
                 ends = [round(end * scale) for end in accumulate(widths)][:-1]
                 return np.split(value, ends, axis=axis)

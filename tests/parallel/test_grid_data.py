@@ -22,7 +22,7 @@ from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.numerics import PRECISIONS
 from ridgeline.workload.optimizers import OPTIMIZERS
 
-MODES = ("gather", "stationary")
+MODES = ("summa", "gather", "stationary")
 
 
 def values(graph: Graph, seed: int) -> Mapping[str, np.ndarray]:
@@ -57,7 +57,7 @@ def check(graph: Graph, grid: Grid, seed: int) -> None:
         assume(False)
     inputs = values(graph, seed)
     before = run(graph, inputs)
-    devices = GridDevices(graph, layouts)
+    devices = GridDevices(graph, layouts, grid.mode)
     assume(not devices.is_padded())
     devices.run(inputs)
     for weight, gradient in updates(graph).items():

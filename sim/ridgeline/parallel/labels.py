@@ -257,10 +257,11 @@ def _labels_of(name: str, tensors: Tensors, forward: Op, known: Mapping[str, Lab
         labels = known.get(candidate)
         if labels is not None and len(labels) == len(shape):
             return labels  # also of a sparse gradient, which has the rows that were looked up
-    for candidate in forward.outputs:  # a gradient that was handed on under another name
-        if tensors[candidate].elements == tensors[name].elements and len(known[candidate]) == len(
-            shape
-        ):
+    for candidate in forward.outputs:  # a gradient that was handed on under another name, or a part
+        of = tensors[candidate].shape
+        is_part = len(of) == len(shape) and not any(a % b for a, b in zip(of, shape, strict=True))
+        is_like = is_part or tensors[candidate].elements == tensors[name].elements
+        if is_like and len(known[candidate]) == len(shape):
             return known[candidate]
     if len(forward.outputs) > 1:  # gradients of all outputs, side by side
         first = known[forward.outputs[0]]
