@@ -113,9 +113,7 @@ class GridDevices(Devices):
     def _keep(self, op: Op, place: tuple[int, ...], results: list[Array]) -> None:
         """Add what a step makes to what was there, or put it beside that."""
         if ".step" in op.name and op.pass_ is Pass.FORWARD and op.output_passes[0] != 1:
-            results = [
-                self.env[place][n] + new for n, new in zip(op.outputs, results, strict=True)
-            ]
+            results = [self.env[place][n] + new for n, new in zip(op.outputs, results, strict=True)]
         elif ".step" in op.name and op.output_passes[0] not in {1, 2}:
             found = []
             for name, new in zip(op.outputs, results, strict=True):
@@ -135,16 +133,15 @@ class GridDevices(Devices):
         return range(_ROWS, _ROWS + 1) if own.get(weight) == "data.grid" else range(0)
 
     def _blocks(self, value: Array, level: int, axis: int, name: str, parts: int) -> list[Array]:
-        columns = self.sizes[_COLUMNS]
         pieces = super()._blocks(value, level, axis, name, parts)
-        if (level == _ROWS and self._weight(name) in self.in_steps) or any(piece.shape[axis] * parts % self.sizes[level] for piece in pieces):
+        in_panels = level == _ROWS and self._weight(name) in self.in_steps
+        if in_panels or any(piece.shape[axis] * parts % self.sizes[level] for piece in pieces):
             return [value]  # weights that rows gather as they have cut them
         of_samples = axis == 0 and self.graph.tensors[name].role not in WITHOUT_SAMPLES
-        if of_samples and self.mode != "stationary":
+        is_cut = self.layouts.of[_COLUMNS].get(name, WHOLE) == axis
+        if level != _ROWS or is_cut or (of_samples and self.mode != "stationary"):
             return pieces
-        if level != _ROWS or self.layouts.of[_COLUMNS].get(name, WHOLE) == axis:
-            return pieces
-        found = []
+        found, columns = [], self.sizes[_COLUMNS]
         for piece in pieces:
             size = self.units.get((self._weight(name), axis), piece.shape[axis] * parts)
             cut = columns if size % (columns * self.sizes[_ROWS]) == 0 else 1

@@ -244,12 +244,8 @@ class Plan(Strict):
                 f"schedule={self.schedule} is not known for stages with different numbers of"
                 f" replicas; allowed: {', '.join(SCHEDULES_WITH_REPLICAS)}"
             )
-        for name, without in (("expert", 1), ("sharding", 0), ("layers", "")):
-            if getattr(self, name) != without:
-                raise ValueError(
-                    f"{name}={getattr(self, name)} is not modelled with stages that have different"
-                    f" numbers of replicas ({self.replicas})"
-                )
+        unlike = f"stages that have different numbers of replicas ({self.replicas})"
+        self._check_without(("expert", "sharding", "layers"), unlike)
         if not self.order.endswith("-pipeline"):
             raise ValueError(
                 f"order {self.order!r}: stages with different numbers of replicas are numbered one"
@@ -274,13 +270,8 @@ class Plan(Strict):
     def _check_spatial(self) -> None:
         if self.spatial == "1":
             return
-        others = (("context", 1), ("expert", 1), ("layers", ""), ("replicas", ""))
-        for name, without in others:
-            if getattr(self, name) != without:
-                raise ValueError(
-                    f"{name}={getattr(self, name)} is not modelled together with"
-                    f" spatial={self.spatial}"
-                )
+        others = ("context", "expert", "layers", "replicas")
+        self._check_without(others, f"spatial={self.spatial}")
 
     def _check_grid(self) -> None:
         if self.tensor % self.tensor_rows:
@@ -291,12 +282,14 @@ class Plan(Strict):
         if self.tensor_grid is None:
             object.__setattr__(self, "tensor_rows", 1)
             return
-        others = (("sequence", 1), ("expert", 1), ("spatial", "1"), ("layers", ""), ("replicas", ""))
-        for name, without in others:
-            if getattr(self, name) != without:
+        others = ("sequence", "expert", "spatial", "layers", "replicas")
+        self._check_without(others, f"a grid of tensor-parallel devices ({self.tensor_grid})")
+
+    def _check_without(self, names: tuple[str, ...], what: str) -> None:
+        for name in names:
+            if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(
-                    f"{name}={getattr(self, name)} is not modelled together with a grid of"
-                    f" tensor-parallel devices ({self.tensor_grid})"
+                    f"{name}={getattr(self, name)} is not modelled together with {what}"
                 )
 
     def _check_schedule(self) -> None:

@@ -7,7 +7,7 @@ everything that it receives follow.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -32,6 +32,9 @@ from ridgeline.parallel.wires import Talk, Wires
 from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 from ridgeline.workload.ops.shape import LAYOUT
+
+
+_SILENT = COLLECTIVES | COPIES | {LAYOUT.name}  # ops that the host does not issue
 
 
 class Queued(NamedTuple):
@@ -118,8 +121,7 @@ class Writer:
         entries = block_entries(memory, ops, fine)
         issuing = None if together else self._issuing(block, team)
         copying = Copying()
-        silent = COLLECTIVES | COPIES | {LAYOUT.name}
-        final = max((i for i in ops if graph.ops[i].kind not in silent), default=-1)
+        final = max((i for i in ops if graph.ops[i].kind not in _SILENT), default=-1)
         before = self._bucket_copies(block, team, graph.ops[ops[0]], moved_bytes, chain, before)
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
@@ -131,10 +133,8 @@ class Writer:
                 copying.beside.append(there)
                 continue
             if op.kind in COLLECTIVES:
-                sources = [made[name] for name in op.inputs if name in made] or [tuple(chain)]
                 blocks = kind_of(str(dict(op.attrs)["dimension"])) in self.blocking
-                if blocks or op.kind == HOP:  # which fills the buffer of the step before
-                    sources.append(tuple(chain))
+                sources = _sources(op, made, tuple(chain), blocks=blocks)
                 sources += [(place,) * size for place in before]
                 there = self._collective_op(block, team, op, sources, changes)
                 made.update(dict.fromkeys(op.outputs, there))
@@ -142,10 +142,9 @@ class Writer:
                     inner.append(there)
                 if blocks:
                     chain = list(there)
-                sums = [name for name in op.outputs if name in accumulated]
-                if sums and str(dict(op.attrs)["dimension"]) in GRID:
-                    self._accumulate(block, team, op, graph, sums, chain, there)
-                    made.update(dict.fromkeys(sums, tuple(chain)))
+                if _in_grid(op) and not set(op.outputs).isdisjoint(accumulated):
+                    self._accumulate(block, team, op, graph, op.outputs, chain, there)
+                    made.update(dict.fromkeys(op.outputs, tuple(chain)))
                 continue
             issued = (
                 issuing.add(op.name, last=i == final, count=_issued(op))
@@ -304,7 +303,7 @@ class Writer:
         team: Team,
         op: Op,
         graph: Graph,
-        kept: list[str],
+        kept: Sequence[str],
         chain: list[int],
         made: Sequence[int],
     ) -> None:
@@ -374,3 +373,18 @@ class Writer:
 def _issued(op: Op) -> float:
     """Return how many ops of a network the host issues in the time of this one."""
     return ISSUED * op.kernels if op.pass_ is Pass.UPDATE else 1.0
+
+
+def _sources(
+    op: Op, made: Mapping[str, tuple[int, ...]], chain: tuple[int, ...], *, blocks: bool
+) -> list[tuple[int, ...]]:
+    """Return what a collective waits for: what it reads, and all before it where that is said."""
+    sources = [made[name] for name in op.inputs if name in made] or [chain]
+    if blocks or op.kind == HOP:  # which fills the buffer of the step before
+        sources.append(chain)
+    return sources
+
+
+def _in_grid(op: Op) -> bool:
+    """Whether a collective is between the rows or the columns of a grid."""
+    return dict(op.attrs)["dimension"] in GRID
