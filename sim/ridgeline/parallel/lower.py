@@ -133,6 +133,7 @@ def lower(
         plan.grid,
         plan.statistics == "shared",
         plan.imbalance,
+        plan.tensor_grid,
     )
     n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
     few = plan.devices <= FEW and n_tasks <= _SHORT

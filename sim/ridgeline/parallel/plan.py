@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from ridgeline import units, views
 from ridgeline.config import Strict
 from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.parallel.grid import Grid, Mode, with_tensor_grid
 from ridgeline.parallel.layers import LayerRule, parse_rules, settled
 from ridgeline.parallel.reach import grid_of, written_grid
 from ridgeline.parallel.replicas import SCHEDULES_WITH_REPLICAS, counts_of, written_counts
@@ -62,7 +63,13 @@ class Plan(Strict):
     data: int = Field(default=1, ge=1, le=10**6)
     """Replicas of the model, which share the batch."""
     tensor: int = Field(default=1, ge=1, le=10**6)
-    """Devices that share every op and its weights (Megatron-LM)."""
+    """Devices that share every op and its weights (Megatron-LM); ``4x2``: in a grid of 4 rows and 2
+    columns (`parallel.grid`), of which `tensor_rows` is then 4."""
+    tensor_rows: int = Field(default=1, ge=1, le=10**6)
+    """Rows of the grid of tensor-parallel devices; 1: they share ops in one dimension."""
+    tensor_mode: Mode = "gather"
+    """What moves in a grid: weights to the samples of each row, all at once (``gather``, GSPMD) or
+    panel by panel (``summa``, Optimus), or activations to weights that stay (``stationary``)."""
     sequence: Annotated[int, BeforeValidator(_degree)] = Field(default=1, ge=0, le=10**6)
     """Devices that share the positions of a sequence between the ops that `tensor` divides: off (1)
     or on, which is the degree of `tensor`."""
@@ -175,6 +182,11 @@ class Plan(Strict):
         except ValidationError as error:
             raise _explained(error) from error
 
+    @model_validator(mode="before")
+    @classmethod
+    def _in_a_grid(cls, fields: Any) -> Any:
+        return with_tensor_grid(fields) if isinstance(fields, dict) else fields
+
     @model_validator(mode="after")
     def _check(self) -> Plan:
         if self.replicas:
@@ -210,6 +222,7 @@ class Plan(Strict):
                 " spatial may stand among them (else after the first)"
             )
         self._check_spatial()
+        self._check_grid()
         self._check_schedule()
         return self
 
@@ -231,12 +244,8 @@ class Plan(Strict):
                 f"schedule={self.schedule} is not known for stages with different numbers of"
                 f" replicas; allowed: {', '.join(SCHEDULES_WITH_REPLICAS)}"
             )
-        for name, without in (("expert", 1), ("sharding", 0), ("layers", "")):
-            if getattr(self, name) != without:
-                raise ValueError(
-                    f"{name}={getattr(self, name)} is not modelled with stages that have different"
-                    f" numbers of replicas ({self.replicas})"
-                )
+        unlike = f"stages that have different numbers of replicas ({self.replicas})"
+        self._check_without(("expert", "sharding", "layers"), unlike)
         if not self.order.endswith("-pipeline"):
             raise ValueError(
                 f"order {self.order!r}: stages with different numbers of replicas are numbered one"
@@ -261,12 +270,26 @@ class Plan(Strict):
     def _check_spatial(self) -> None:
         if self.spatial == "1":
             return
-        others = (("context", 1), ("expert", 1), ("layers", ""), ("replicas", ""))
-        for name, without in others:
-            if getattr(self, name) != without:
+        others = ("context", "expert", "layers", "replicas")
+        self._check_without(others, f"spatial={self.spatial}")
+
+    def _check_grid(self) -> None:
+        if self.tensor % self.tensor_rows:
+            raise ValueError(
+                f"tensor_rows={self.tensor_rows} must divide tensor={self.tensor}, the devices of"
+                " the grid"
+            )
+        if self.tensor_grid is None:
+            object.__setattr__(self, "tensor_rows", 1)
+            return
+        others = ("sequence", "expert", "spatial", "layers", "replicas")
+        self._check_without(others, f"a grid of tensor-parallel devices ({self.tensor_grid})")
+
+    def _check_without(self, names: tuple[str, ...], what: str) -> None:
+        for name in names:
+            if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(
-                    f"{name}={getattr(self, name)} is not modelled together with"
-                    f" spatial={self.spatial}"
+                    f"{name}={getattr(self, name)} is not modelled together with {what}"
                 )
 
     def _check_schedule(self) -> None:
@@ -319,6 +342,13 @@ class Plan(Strict):
     def grid(self) -> tuple[int, int]:
         """Devices along the rows, and along the columns, of images."""
         return grid_of(self.spatial)
+
+    @property
+    def tensor_grid(self) -> Grid | None:
+        """Rows and columns of tensor-parallel devices; None: one dimension shares ops."""
+        columns = self.tensor // self.tensor_rows
+        one = 1 in {self.tensor_rows, columns}
+        return None if one else Grid(self.tensor_rows, columns, self.tensor_mode)
 
     @property
     def sharing(self) -> int:
