@@ -71,9 +71,11 @@ def copied_bytes(plan: Plan, buckets: Mapping[str, tuple[Bucket, ...]]) -> float
 def passed_bytes(plan: Plan, graph: Graph) -> float:
     """Return what the framework's passes over the gradients that a rank holds read or write.
 
-    These are what its updates begin with: of shared gradients (ZeRO 2 and 3) its part.
+    These are what its updates begin with: of shared gradients (ZeRO 2 and 3) its part. To scale them
+    back reads and writes them once.
     """
-    if not plan.gradient_passes:
+    passes = plan.gradient_passes + (2 if plan.checks else 0)
+    if not passes:
         return 0.0
     updates = [op for op in graph.ops if op.pass_ is Pass.UPDATE]
     given = {n for op in updates for n in op.inputs}.difference(
@@ -81,7 +83,7 @@ def passed_bytes(plan: Plan, graph: Graph) -> float:
     )
     tensors = [graph.tensors[name] for name in given]
     size = sum(t.bytes for t in tensors if t.role is Role.WEIGHT_GRADIENT)
-    return float(plan.gradient_passes * size)
+    return float(passes * size)
 
 
 def held_bytes(plan: Plan, buckets: Mapping[str, tuple[Bucket, ...]]) -> int:

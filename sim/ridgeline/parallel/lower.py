@@ -36,7 +36,7 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.replicas import counts_of
-from ridgeline.parallel.spread import slowest
+from ridgeline.parallel.spread import waited
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.sums import with_summing_products
 from ridgeline.parallel.team import COLLECTIVE
@@ -116,7 +116,7 @@ def lower(
         If the graph can not be divided or cut as the plan says.
     """
     builder, idle_s = ProgramBuilder(), 0.0 if plan.issue_ahead else plan.issue
-    prices = Prices(cluster.device, slowest(plan.devices, plan.spread), idle_s)
+    prices = Prices(cluster.device, waited(plan), idle_s)
     prices.add_to(builder)
     fold = fold and not plan.replicas  # each replica has messages of its own
     far, mesh = prices.accounts[cluster.device.far_memory], Mesh.of(plan)

@@ -152,6 +152,9 @@ class Plan(Strict):
     gradient_passes: int = Field(default=0, ge=0, le=64)
     """How often kernels of the framework read or write all gradients at the end of a step, besides
     their reduction and the update: to set them to zero, divide, scale and check them."""
+    checks: bool = False
+    """Whether a kernel scales all gradients back and looks for infinite ones before the update, and
+    the host waits for what it found (loss scaling of PyTorch and apex)."""
     cycle: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
     """How often a coordinator looks for gradients that all ranks have (Horovod's cycle time): the
     last of a step wait half as long, on average; 0: their reduction is issued behind them."""
@@ -169,6 +172,9 @@ class Plan(Strict):
     spread: float = Field(default=0.0, ge=0.0, le=0.5)
     """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
     slowest of all that it uses (`parallel.spread`). 0: all are alike."""
+    unequal: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Standard deviation of the work of a micro-batch, over its mean, where samples differ in length:
+    replicas wait for the one that has the most (`parallel.spread`). 0: all have the same."""
     layers: Annotated[str, BeforeValidator(_rules)] = ""
     """Layers that the data x tensor devices divide otherwise than the rest, as
     ``PATTERN:tensor=N;...`` (`parallel.layers`): N devices share the features of these layers, the

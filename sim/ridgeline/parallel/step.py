@@ -195,6 +195,7 @@ class Step:
                     fine=self.fine,
                     together=phase == BEGIN or (phase == END and plan.updates == "together"),
                     moved_bytes=moved_bytes if phase == END else 0.0,
+                    checked=plan.checks and phase == END,
                 )
         held = Counter(memory.initial)
         if self.endless:

@@ -89,6 +89,7 @@ class Writer:
         fine: bool = True,
         together: bool = False,
         moved_bytes: float = 0.0,
+        checked: bool = False,
     ) -> Piece:
         """Write what a team does with some ops of a graph.
 
@@ -112,6 +113,8 @@ class Writer:
             The host issues all of it at once, as frameworks do with updates of many tensors.
         moved_bytes
             What is read and written by copies before the first op.
+        checked
+            The host waits for these copies before it issues the first op.
         """
         block, size = TeamBlock(), len(team)
         chain = [port(r) for r in range(size)]
@@ -119,10 +122,10 @@ class Writer:
         before = tuple(port((len(receipts) + 1) * size + k) for k in range(waits))
         inner: list[tuple[int, ...]] = []
         entries = block_entries(memory, ops, fine)
-        issuing = None if together else self._issuing(block, team)
         copying = Copying()
         final = max((i for i in ops if graph.ops[i].kind not in _SILENT), default=-1)
         before = self._bucket_copies(block, team, graph.ops[ops[0]], moved_bytes, chain, before)
+        issuing = None if together else self._issuing(block, team, chain if checked else None)
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
             copying.come_to(op)
@@ -210,12 +213,17 @@ class Writer:
                 made.update(dict.fromkeys(whole, there))
         return made
 
-    def _issuing(self, block: TeamBlock, team: Team) -> Issuing | None:
-        """Begin to issue a block: at once, or when the device has nothing left to do."""
+    def _issuing(
+        self, block: TeamBlock, team: Team, awaited: Sequence[int] | None
+    ) -> Issuing | None:
+        """Begin to issue a block: at once, when a task is done, or when the device has no more."""
         if self.host is None:
             return None
         ranks = range(len(team))
-        after = [(port(r),) if self.host.waits else () for r in ranks]
+        if awaited is not None:
+            after = [(awaited[r],) for r in ranks]
+        else:
+            after = [(port(r),) if self.host.waits else () for r in ranks]
         streams = [team.stream(HOST, r) for r in ranks]
         return Issuing(self.host, block, streams, team.multiplicity, after)
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from ridgeline import catalog, units
 from ridgeline.config import parse_yaml
 from ridgeline.errors import nearest
+from ridgeline.study.validate.lengths import longest, of_two_languages
 
 Kind = Literal["devices", "models", "precisions"]
 _SLICE = re.compile(r"\b(tpu[ -]?v\d[ep]?)-\d+\b")  # v3-2048: how many cores of a pod
@@ -77,6 +78,8 @@ class Framework:
         How attention gets the keys of other devices' positions (`Plan.context_mode`).
     separate_loss
         Whether the steps of the cross entropy of tokens are kernels of their own.
+    checks
+        Whether its programs in fp16 scale gradients back and wait for their check (`Plan.checks`).
     """
 
     begins: tuple[str, ...]
@@ -98,6 +101,7 @@ class Framework:
     gradient_passes: int = 0
     context_mode: str = "gather"
     separate_loss: bool = False
+    checks: bool = False
 
 
 def framework_of(name: str, suite: str = "") -> Framework:
@@ -136,6 +140,32 @@ def updates_apart(framework: str, network: str) -> bool:
         and not network.startswith(tuple(row["but"]))
         for row in rows
     )
+
+
+def update_batch_of(network: str, precision: str, source: str) -> int:
+    """Return the samples of one update over all devices; 0 where each batch has its update."""
+    rows: list[Mapping[str, Any]] = _data()["update_batches"]
+    return next(
+        (
+            int(row["batch"])
+            for row in rows
+            if row["in_source"] in source
+            and network.startswith(tuple(row["networks"]))
+            and precision in row.get("precisions", [precision])
+        ),
+        0,
+    )
+
+
+def unequal_of(network: str, source: str, batch: int) -> float:
+    """Return how unequal the work of a program's micro-batches is (`Plan.unequal`)."""
+    rows: list[Mapping[str, Any]] = _data()["unequal"]
+    for row in rows:
+        if row["in_source"].lower() in source.lower() and network in row["networks"]:
+            if row["batches"] == "padded":
+                return longest(batch, float(row["deviation"]))
+            return of_two_languages(network, float(row["deviation"]))
+    return 0.0
 
 
 def model_of(model: str, variant: str, source: str) -> str | None:
@@ -233,6 +263,7 @@ def _frameworks() -> tuple[Framework, ...]:
             int(row.get("gradient_passes", 0)),
             row.get("context_mode", "gather"),
             bool(row.get("separate_loss", False)),
+            bool(row.get("checks", False)),
         )
         for row in _data()["frameworks"]
     )
