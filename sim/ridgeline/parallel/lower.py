@@ -34,6 +34,7 @@ from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Cut, Partition, Shares, partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import OpenRows, Prices
+from ridgeline.parallel.primitives import as_primitives
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.replicas import counts_of
 from ridgeline.parallel.spread import slowest
@@ -144,6 +145,8 @@ def lower(
         local = with_summing_products(Same(local))
     if plan.norms == "by-channel":
         local = with_blocks(Same(local))
+    if plan.functions == "primitive":
+        local = as_primitives(Same(local))
     if plan.updates == "apart":
         local = op_by_op(Same(local))
     costs = prices.costs(local)

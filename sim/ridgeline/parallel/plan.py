@@ -159,6 +159,9 @@ class Plan(Strict):
     norms: Literal["shared", "by-channel"] = "shared"
     """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
     kernels for channels first do (`parallel.layout`)."""
+    functions: Literal["fused", "primitive"] = "fused"
+    """Whether gelu, dropout and norms of rows are one kernel each, or the ops of a framework that
+    has none for the whole, as TensorFlow without XLA (`parallel.primitives`)."""
     spread: float = Field(default=0.0, ge=0.0, le=0.5)
     """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
     slowest of all that it uses (`parallel.spread`). 0: all are alike."""

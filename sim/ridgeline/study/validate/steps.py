@@ -219,6 +219,8 @@ def simulated(wanted: Configuration) -> Result:
     network = _described(wanted.model)
     if wanted.framework.attention is not None and isinstance(network.get("attention"), dict):
         fields["attention.kernel"] = wanted.framework.attention
+    elif wanted.framework.attention == "eager" and "kernel" in network:
+        fields["kernel"] = "eager"
     cluster = _cluster(wanted)
     host, dataset = cluster.nodes.host, None
     if wanted.preparing and host.cores is not None and host.storage is not None:
