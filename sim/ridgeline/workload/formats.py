@@ -120,6 +120,7 @@ _ALL = (
     Format("tf32", "float", 32, 8, 10),
     Format("bf16", "float", 16, 8, 7),
     Format("fp16", "float", 16, 5, 10),
+    Format("fp16-stored", "float", 16, 5, 10, arithmetic="fp32"),
     Format("fp8-e4m3", "float", 8, 4, 3, arithmetic="fp8", infinite=False),
     Format("fp8-e5m2", "float", 8, 5, 2, arithmetic="fp8"),
     Format("int8", "fixed", 8, 0, 7, accumulator="int32"),

@@ -100,6 +100,35 @@ class Framework:
     separate_loss: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the source of a whole run says of its plan and a table does not.
+
+    Attributes
+    ----------
+    begins
+        Beginnings of the reference that tables give, in lower case.
+    overlap, sharding
+        As in `Plan`.
+    grouped
+        Layers that groups of devices hold together (`Plan.layers`), "" for none.
+    precision
+        What the number formats were, as a table would say it.
+    """
+
+    begins: tuple[str, ...] = ()
+    overlap: bool = True
+    sharding: int = 0
+    grouped: str = ""
+    precision: str = ""
+
+
+def run_of(reference: str) -> Run:
+    """Return what is known of a whole run beside its row."""
+    known = (Run(**{**row, "begins": tuple(row["begins"])}) for row in _data()["runs"])
+    return next((run for run in known if reference.lower().startswith(run.begins)), Run())
+
+
 def framework_of(name: str, suite: str = "") -> Framework:
     """Return the framework of a row; one that is unknown issues its ops in no time."""
     text, table = name.lower(), suite.lower()
@@ -113,6 +142,7 @@ def keeps_channels_last(framework: str, network: str, precision: str) -> bool:
     return any(
         framework.lower().startswith(tuple(row["begins"]))
         and network.startswith(tuple(row.get("networks", [""])))
+        and not network.startswith(tuple(row.get("but", [])))
         and precision in row["precisions"]
         for row in rows
     )
@@ -126,6 +156,32 @@ def widens(framework: str, network: str) -> bool:
         and not network.startswith(tuple(row["but"]))
         for row in rows
     )
+
+
+def has_primitives(framework: str, network: str, told: str) -> bool:
+    """Tell whether a framework runs gelu, dropout and norms op by op in a program for a network.
+
+    `told` is what a table says of the run, which may be that XLA compiled it, or not.
+    """
+    rows: list[Mapping[str, Any]] = _data()["primitives"]
+    compiled = _compiled(told)
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and not (network.startswith(tuple(row["compiled"])) if compiled is None else compiled)
+        for row in rows
+    )
+
+
+def _compiled(told: str) -> bool | None:
+    """Return whether a table says that XLA was used; None if it says nothing of it."""
+    words = re.findall(r"[a-z]+", told.lower())
+    if "withxla" in words or "on" in words or "yes" in words:
+        return True
+    if "off" in words or "no" in words:
+        return False
+    if "xla" in words:
+        return words[words.index("xla") - 1] == "with"
+    return None
 
 
 def updates_apart(framework: str, network: str) -> bool:

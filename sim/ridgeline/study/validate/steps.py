@@ -22,6 +22,7 @@ from ridgeline.study.validate.names import (
     find_name,
     fine_tuned,
     framework_of,
+    has_primitives,
     keeps_channels_last,
     model_of,
     preparing_of,
@@ -65,6 +66,7 @@ class Configuration:
     channels_last: bool = True
     preparing: float = 0.0
     updates: Literal["together", "apart"] = "together"
+    functions: Literal["fused", "primitive"] = "fused"
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -121,7 +123,14 @@ def configuration(row: Row) -> Configuration:
         preparing=_preparing(row, model) if devices > 1 else 0.0,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
         updates="apart" if updates_apart(row.text("framework"), model) else "together",
+        functions="primitive" if _is_primitive(row, model) else "fused",
     )
+
+
+def _is_primitive(row: Row, model: str) -> bool:
+    """Tell whether a framework without kernels for whole functions ran without XLA."""
+    told = f"{row.text('variant')} {row.text('xla')}" if "xla" in row.values else row.text("variant")
+    return has_primitives(row.text("framework"), model, told)
 
 
 def _preparing(row: Row, model: str) -> float:
@@ -207,6 +216,7 @@ def simulated(wanted: Configuration) -> Result:
         issue_ahead=wanted.framework.issue_ahead,
         overlap=wanted.framework.overlap,
         updates=wanted.updates,
+        functions=wanted.functions,
         contention=contention(),
         bucket_copies=wanted.framework.bucket_copies,
         cycle=wanted.framework.cycle_s,
@@ -217,10 +227,11 @@ def simulated(wanted: Configuration) -> Result:
     )
     fields: dict[str, Any] = dict(wanted.fields)
     network = _described(wanted.model)
-    if wanted.framework.attention is not None and isinstance(network.get("attention"), dict):
-        fields["attention.kernel"] = wanted.framework.attention
-    elif wanted.framework.attention == "eager" and "kernel" in network:
-        fields["kernel"] = "eager"
+    attention = "eager" if wanted.functions == "primitive" else wanted.framework.attention
+    if attention is not None and isinstance(network.get("attention"), dict):
+        fields["attention.kernel"] = attention
+    elif attention == "eager" and "kernel" in network:
+        fields["kernel"] = attention
     cluster = _cluster(wanted)
     host, dataset = cluster.nodes.host, None
     if wanted.preparing and host.cores is not None and host.storage is not None:
