@@ -29,7 +29,7 @@ from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.endless import is_endless
 from ridgeline.parallel.host import Host
-from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies
+from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies, with_heads
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Cut, Partition, Shares, partition
 from ridgeline.parallel.plan import Plan
@@ -145,6 +145,8 @@ def lower(
         local = with_summing_products(Same(local))
     if plan.norms == "by-channel":
         local = with_blocks(Same(local))
+    if plan.heads == "copied":
+        local = with_heads(Same(local))
     if plan.functions == "primitive":
         local = as_primitives(Same(local))
     if plan.updates == "apart":

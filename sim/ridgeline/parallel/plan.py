@@ -162,6 +162,9 @@ class Plan(Strict):
     norms: Literal["shared", "by-channel"] = "shared"
     """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
     kernels for channels first do (`parallel.layout`)."""
+    heads: Literal["strided", "copied"] = "strided"
+    """Whether products of attention read heads where they lie, side by side in the features of a
+    position, or copies in which the rows of a head are together (`parallel.layout`)."""
     functions: Literal["fused", "primitive"] = "fused"
     """Whether gelu, dropout and norms of rows are one kernel each, or the ops of a framework that
     has none for the whole, as TensorFlow without XLA (`parallel.primitives`)."""

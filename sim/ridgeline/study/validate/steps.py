@@ -207,6 +207,7 @@ def _with_micro_batches(wanted: Configuration, number: int) -> Configuration:
 @lru_cache(maxsize=4096)
 def simulated(wanted: Configuration) -> Result:
     """Simulate a configuration."""
+    attention = "eager" if wanted.functions == "primitive" else wanted.framework.attention
     plan = Plan(
         data=wanted.devices,
         global_batch=wanted.batch * wanted.devices,
@@ -217,6 +218,7 @@ def simulated(wanted: Configuration) -> Result:
         overlap=wanted.framework.overlap,
         updates=wanted.updates,
         functions=wanted.functions,
+        heads="copied" if attention == "eager" else "strided",
         contention=contention(),
         bucket_copies=wanted.framework.bucket_copies,
         cycle=wanted.framework.cycle_s,
@@ -227,7 +229,6 @@ def simulated(wanted: Configuration) -> Result:
     )
     fields: dict[str, Any] = dict(wanted.fields)
     network = _described(wanted.model)
-    attention = "eager" if wanted.functions == "primitive" else wanted.framework.attention
     if attention is not None and isinstance(network.get("attention"), dict):
         fields["attention.kernel"] = attention
     elif attention == "eager" and "kernel" in network:
