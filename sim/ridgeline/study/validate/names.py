@@ -77,6 +77,8 @@ class Framework:
         How attention gets the keys of other devices' positions (`Plan.context_mode`).
     separate_loss
         Whether the steps of the cross entropy of tokens are kernels of their own.
+    heads_copied
+        Whether programs copy the heads of attention (`Plan.heads`).
     """
 
     begins: tuple[str, ...]
@@ -98,6 +100,7 @@ class Framework:
     gradient_passes: int = 0
     context_mode: str = "gather"
     separate_loss: bool = False
+    heads_copied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +292,7 @@ def _frameworks() -> tuple[Framework, ...]:
             int(row.get("gradient_passes", 0)),
             row.get("context_mode", "gather"),
             bool(row.get("separate_loss", False)),
+            bool(row.get("heads_copied", False)),
         )
         for row in _data()["frameworks"]
     )

@@ -218,7 +218,7 @@ def simulated(wanted: Configuration) -> Result:
         overlap=wanted.framework.overlap,
         updates=wanted.updates,
         functions=wanted.functions,
-        heads="copied" if attention == "eager" else "strided",
+        heads="copied" if wanted.framework.heads_copied else "strided",
         contention=contention(),
         bucket_copies=wanted.framework.bucket_copies,
         cycle=wanted.framework.cycle_s,

@@ -21,7 +21,7 @@ from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels, Network, Probability
-from ridgeline.workload.families.blocks import FeedForward, Residual, dropout
+from ridgeline.workload.families.blocks import FeedForward, Residual, dropout, masked_fill
 from ridgeline.workload.families.decoder import Layers, Sequence
 from ridgeline.workload.graph import Role
 from ridgeline.workload.numerics import MASTER
@@ -167,9 +167,7 @@ class TransformerXl(Network):
         return self.dropout if self.attention_dropout is None else self.attention_dropout
 
     def _masked(self, b: GraphBuilder, name: str, scores: str) -> str:
-        wide = b.cast(scores, MASTER, name)
-        copy = ops.function(b, f"{name}.copy", "rearrange", (wide,), b.shape(wide))[0]
-        masked = ops.function(b, name, "select", (copy,), b.shape(copy))[0]
+        masked = masked_fill(b, name, b.cast(scores, MASTER, name))
         return b.cast(masked, b.format(scores), name)
 
     def _scores(self, b: GraphBuilder, name: str, q: str, bias: str, k: str) -> str:

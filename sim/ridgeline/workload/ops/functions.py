@@ -82,6 +82,7 @@ FUNCTIONS: dict[str, Function] = {
     # along an axis
     "sum": Function(1, 0, "nothing"),
     "mean": Function(1, 1, "nothing"),
+    "weighted-sum": Function(2, 4, "inputs"),  # with a vector of weights
     "product-of": Function(1, 2, "both"),
     "peak": Function(1, 1, "extra"),  # maximum or minimum of an axis, with its position
     "peaks": Function(1, 3, "both"),  # of several axes, or the median
