@@ -99,7 +99,7 @@ def _eager(b: GraphBuilder, name: str, q: str, k: str, weights: tuple[str, str])
     """Score keys by ops that store the sum of every query with every key."""
     (n, rows, features), columns = b.shape(q), b.shape(k)[1]
     shape = (n, rows, columns, features)
-    sums = ops.function(b, f"{name}.sum", "broadcast-add", (q, k), shape)[0]
+    sums = ops.function(b, f"{name}.sum", "pairwise-add", (q, k), shape)[0]
     sums = ops.activation(
         b, f"{name}.tanh", ops.add_bias(b, f"{name}.query", sums, axis=-1), "tanh"
     )
