@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ridgeline.parallel.plan import Plan
 from ridgeline.workload.autodiff import weight_gradients
@@ -19,18 +19,21 @@ class Bucket:
     tensors
         Names of the gradient tensors.
     size_bytes
-        Their total size.
+        Their total size as they are sent.
+    made_bytes
+        Their total size as the backward pass makes them.
     ready
         Index of the op in the graph that completes the bucket.
     """
 
     tensors: tuple[str, ...]
     size_bytes: int
+    made_bytes: int
     ready: int
 
 
 def gradient_buckets(
-    graph: Graph, bucket_bytes: float, without: Collection[str] = ()
+    graph: Graph, bucket_bytes: float, without: Collection[str] = (), format_: str = ""
 ) -> tuple[Bucket, ...]:
     """Collect the gradients that backward leaves to the update in buckets of a least size.
 
@@ -41,31 +44,37 @@ def gradient_buckets(
     ----------
     without
         Gradients that are left out.
+    format_
+        In which gradients are sent that need more bytes otherwise; "": their own.
     """
     wanted = set(weight_gradients(graph).values()).difference(without)
     last_writer = {n: i for i, op in enumerate(graph.ops) for n in op.outputs if n in wanted}
     buckets: list[Bucket] = []
     names: list[str] = []
-    size = 0
-    ready = 0
+    size = made = ready = 0
     for name in sorted(wanted, key=lambda name: (last_writer[name], name)):
         names.append(name)
-        size += graph.tensors[name].bytes
+        tensor = graph.tensors[name]
+        size += min(tensor.bytes, replace(tensor, format=format_ or tensor.format).bytes)
+        made += tensor.bytes
         ready = last_writer[name]
         if size >= bucket_bytes:
-            buckets.append(Bucket(tuple(names), size, ready))
-            names, size = [], 0
+            buckets.append(Bucket(tuple(names), size, made, ready))
+            names, size, made = [], 0, 0
     if names:
-        buckets.append(Bucket(tuple(names), size, ready))
+        buckets.append(Bucket(tuple(names), size, made, ready))
     return tuple(buckets)
 
 
 def copied_bytes(plan: Plan, buckets: Mapping[str, tuple[Bucket, ...]]) -> float:
     """Return what copies of all gradients into their buckets, and back, read and write.
 
-    Each copy reads every byte once and writes it once.
+    Each copy reads every byte once and writes it once, in the format that it is to have.
     """
-    return 4.0 * _bytes(buckets) if plan.bucket_copies else 0.0
+    if not _copies(plan):
+        return 0.0
+    made = sum(bucket.made_bytes for along in buckets.values() for bucket in along)
+    return 2.0 * (made + _bytes(buckets))
 
 
 def passed_bytes(plan: Plan, graph: Graph) -> float:
@@ -88,9 +97,14 @@ def passed_bytes(plan: Plan, graph: Graph) -> float:
 
 def held_bytes(plan: Plan, buckets: Mapping[str, tuple[Bucket, ...]]) -> int:
     """Return the memory of buckets that are copied into: all of them, or Horovod's one buffer."""
-    if not plan.bucket_copies:
+    if not _copies(plan):
         return 0
     return min(_bytes(buckets), round(plan.bucket)) if plan.cycle else _bytes(buckets)
+
+
+def _copies(plan: Plan) -> bool:
+    """Whether gradients are copied to be sent, if only into another format."""
+    return plan.bucket_copies or bool(plan.reduction)
 
 
 def _bytes(buckets: Mapping[str, tuple[Bucket, ...]]) -> int:

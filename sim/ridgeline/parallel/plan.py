@@ -97,8 +97,8 @@ class Plan(Strict):
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
-    """fp32, tf32, fp16-mixed, bf16-mixed, fp16-autocast, bf16-autocast, fp8-mixed, int8-mixed or
-    flex16+5; None: the model's."""
+    """fp32, tf32, fp16-mixed, bf16-mixed, fp16-stored, fp16-autocast, bf16-autocast, fp8-mixed,
+    int8-mixed or flex16+5; None: the model's."""
     optimizer: str | None = None
     """None: the model's own."""
     schedule: Literal[
@@ -149,6 +149,9 @@ class Plan(Strict):
     bucket_copies: bool = False
     """Whether gradients are copied into their buckets and back (PyTorch DDP without
     gradient_as_bucket_view, Horovod's fusion buffer); else they are made where they are reduced."""
+    reduction: Literal["", "bf16", "fp16"] = ""
+    """Number format in which gradients are sent and summed over replicas, if it is narrower than
+    their own: they are cast into their buckets and back."""
     gradient_passes: int = Field(default=0, ge=0, le=64)
     """How often kernels of the framework read or write all gradients at the end of a step, besides
     their reduction and the update: to set them to zero, divide, scale and check them."""
@@ -169,6 +172,12 @@ class Plan(Strict):
     norms: Literal["shared", "by-channel"] = "shared"
     """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
     kernels for channels first do (`parallel.layout`)."""
+    heads: Literal["strided", "copied"] = "strided"
+    """Whether products of attention read heads where they lie, side by side in the features of a
+    position, or copies in which the rows of a head are together (`parallel.layout`)."""
+    functions: Literal["fused", "primitive"] = "fused"
+    """Whether gelu, dropout and norms of rows are one kernel each, or the ops of a framework that
+    has none for the whole, as TensorFlow without XLA (`parallel.primitives`)."""
     spread: float = Field(default=0.0, ge=0.0, le=0.5)
     """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
     slowest of all that it uses (`parallel.spread`). 0: all are alike."""
@@ -212,6 +221,11 @@ class Plan(Strict):
         if self.data % self.expert:
             raise ValueError(
                 f"expert={self.expert} must divide data={self.data}, whose ranks share the experts"
+            )
+        if self.reduction and self.sharding:
+            raise ValueError(
+                f"reduction={self.reduction} is for gradients that are reduced whole: it needs"
+                f" sharding=0, not {self.sharding}"
             )
         if self.layers:
             self._check_layers()

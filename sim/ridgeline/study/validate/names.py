@@ -80,6 +80,8 @@ class Framework:
         Whether the steps of the cross entropy of tokens are kernels of their own.
     checks
         Whether its programs in fp16 scale gradients back and wait for their check (`Plan.checks`).
+    heads_copied
+        Whether programs copy the heads of attention (`Plan.heads`).
     """
 
     begins: tuple[str, ...]
@@ -102,6 +104,36 @@ class Framework:
     context_mode: str = "gather"
     separate_loss: bool = False
     checks: bool = False
+    heads_copied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the source of a whole run says of its plan and a table does not.
+
+    Attributes
+    ----------
+    begins
+        Beginnings of the reference that tables give, in lower case.
+    overlap, sharding
+        As in `Plan`.
+    grouped
+        Layers that groups of devices hold together (`Plan.layers`), "" for none.
+    precision
+        What the number formats were, as a table would say it.
+    """
+
+    begins: tuple[str, ...] = ()
+    overlap: bool = True
+    sharding: int = 0
+    grouped: str = ""
+    precision: str = ""
+
+
+def run_of(reference: str) -> Run:
+    """Return what is known of a whole run beside its row."""
+    known = (Run(**{**row, "begins": tuple(row["begins"])}) for row in _data()["runs"])
+    return next((run for run in known if reference.lower().startswith(run.begins)), Run())
 
 
 def framework_of(name: str, suite: str = "") -> Framework:
@@ -117,6 +149,7 @@ def keeps_channels_last(framework: str, network: str, precision: str) -> bool:
     return any(
         framework.lower().startswith(tuple(row["begins"]))
         and network.startswith(tuple(row.get("networks", [""])))
+        and not network.startswith(tuple(row.get("but", [])))
         and precision in row["precisions"]
         for row in rows
     )
@@ -130,6 +163,32 @@ def widens(framework: str, network: str) -> bool:
         and not network.startswith(tuple(row["but"]))
         for row in rows
     )
+
+
+def has_primitives(framework: str, network: str, told: str) -> bool:
+    """Tell whether a framework runs gelu, dropout and norms op by op in a program for a network.
+
+    `told` is what a table says of the run, which may be that XLA compiled it, or not.
+    """
+    rows: list[Mapping[str, Any]] = _data()["primitives"]
+    compiled = _compiled(told)
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and not (network.startswith(tuple(row["compiled"])) if compiled is None else compiled)
+        for row in rows
+    )
+
+
+def _compiled(told: str) -> bool | None:
+    """Return whether a table says that XLA was used; None if it says nothing of it."""
+    words = re.findall(r"[a-z]+", told.lower())
+    if "withxla" in words or "on" in words or "yes" in words:
+        return True
+    if "off" in words or "no" in words:
+        return False
+    if "xla" in words:
+        return words[words.index("xla") - 1] == "with"
+    return None
 
 
 def updates_apart(framework: str, network: str) -> bool:
@@ -264,6 +323,7 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("context_mode", "gather"),
             bool(row.get("separate_loss", False)),
             bool(row.get("checks", False)),
+            bool(row.get("heads_copied", False)),
         )
         for row in _data()["frameworks"]
     )
