@@ -76,7 +76,7 @@ class Framework:
     context_mode
         How attention gets the keys of other devices' positions (`Plan.context_mode`).
     separate_loss
-        Whether the steps of the cross entropy of tokens are kernels of their own.
+        Which steps of the cross entropy of tokens are kernels of their own, as networks say it.
     """
 
     begins: tuple[str, ...]
@@ -97,7 +97,7 @@ class Framework:
     selective: str = "selective"
     gradient_passes: int = 0
     context_mode: str = "gather"
-    separate_loss: bool = False
+    separate_loss: bool | str = False
 
 
 def framework_of(name: str, suite: str = "") -> Framework:
@@ -232,7 +232,7 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("selective", "selective"),
             int(row.get("gradient_passes", 0)),
             row.get("context_mode", "gather"),
-            bool(row.get("separate_loss", False)),
+            row.get("separate_loss", False),
         )
         for row in _data()["frameworks"]
     )

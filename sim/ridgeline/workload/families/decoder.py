@@ -57,8 +57,9 @@ class Decoder(Network):
     """Rows of the table of learned positions; by default as many as tokens."""
     tied: bool = True
     """Whether the classifier uses the embedding's weights."""
-    separate_loss: bool = False
-    """Whether the steps of the cross entropy are kernels of their own (`ops.cross_entropy`)."""
+    separate_loss: bool | Literal["log-softmax"] = False
+    """Which steps of the cross entropy are kernels of their own: none, all (Megatron-LM), or
+    log-softmax and the loss of its result (PyTorch); see `ops.cross_entropy`."""
     dropout: Probability = 0.0
     """Of the embedding and of every residual branch."""
 
