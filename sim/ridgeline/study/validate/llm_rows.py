@@ -181,7 +181,7 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     layers = whole(row, "n_layers")
     sequence = whole(row, "seq_len") or _PLAIN_SEQUENCE
     attention = {} if framework.attention is None else {"attention.kernel": framework.attention}
-    loss = {"separate_loss": True} if framework.separate_loss else {}
+    loss = {"separate_loss": framework.separate_loss} if framework.separate_loss else {}
     name = find_name("models", row.text("model"))
     if name is not None and hidden in {None, load_model(name).description.get("hidden")}:
         fields: dict[str, Any] = {"sequence": sequence}

@@ -82,6 +82,7 @@ class Framework:
         Whether its programs in fp16 scale gradients back and wait for their check (`Plan.checks`).
     heads_copied
         Whether programs copy the heads of attention (`Plan.heads`).
+        Which steps of the cross entropy of tokens are kernels of their own, as networks say it.
     """
 
     begins: tuple[str, ...]
@@ -134,6 +135,7 @@ def run_of(reference: str) -> Run:
     """Return what is known of a whole run beside its row."""
     known = (Run(**{**row, "begins": tuple(row["begins"])}) for row in _data()["runs"])
     return next((run for run in known if reference.lower().startswith(run.begins)), Run())
+    separate_loss: bool | str = False
 
 
 def framework_of(name: str, suite: str = "") -> Framework:
@@ -324,6 +326,7 @@ def _frameworks() -> tuple[Framework, ...]:
             bool(row.get("separate_loss", False)),
             bool(row.get("checks", False)),
             bool(row.get("heads_copied", False)),
+            row.get("separate_loss", False),
         )
         for row in _data()["frameworks"]
     )
