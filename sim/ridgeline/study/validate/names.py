@@ -77,12 +77,11 @@ class Framework:
     context_mode
         How attention gets the keys of other devices' positions (`Plan.context_mode`).
     separate_loss
-        Whether the steps of the cross entropy of tokens are kernels of their own.
+        Which steps of the cross entropy of tokens are kernels of their own, as networks say it.
     checks
         Whether its programs in fp16 scale gradients back and wait for their check (`Plan.checks`).
     heads_copied
         Whether programs copy the heads of attention (`Plan.heads`).
-        Which steps of the cross entropy of tokens are kernels of their own, as networks say it.
     """
 
     begins: tuple[str, ...]
@@ -103,7 +102,7 @@ class Framework:
     selective: str = "selective"
     gradient_passes: int = 0
     context_mode: str = "gather"
-    separate_loss: bool = False
+    separate_loss: bool | str = False
     checks: bool = False
     heads_copied: bool = False
 
@@ -135,7 +134,6 @@ def run_of(reference: str) -> Run:
     """Return what is known of a whole run beside its row."""
     known = (Run(**{**row, "begins": tuple(row["begins"])}) for row in _data()["runs"])
     return next((run for run in known if reference.lower().startswith(run.begins)), Run())
-    separate_loss: bool | str = False
 
 
 def framework_of(name: str, suite: str = "") -> Framework:
@@ -323,10 +321,9 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("selective", "selective"),
             int(row.get("gradient_passes", 0)),
             row.get("context_mode", "gather"),
-            bool(row.get("separate_loss", False)),
+            row.get("separate_loss", False),
             bool(row.get("checks", False)),
             bool(row.get("heads_copied", False)),
-            row.get("separate_loss", False),
         )
         for row in _data()["frameworks"]
     )
