@@ -33,7 +33,6 @@ from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 from ridgeline.workload.ops.shape import LAYOUT
 
-
 _SILENT = COLLECTIVES | COPIES | {LAYOUT.name}  # ops that the host does not issue
 
 
