@@ -97,7 +97,13 @@ def translated(row: Row) -> Row:
     """Give a row of vTrain's or SimuMax's tables the columns of the others."""
     if "iteration time (ms)" in row.values:
         return _from_vtrain(row)
-    return _from_simumax(row) if {"case", "real_ms"} <= set(row.values) else row
+    if {"case", "real_ms"} <= set(row.values):
+        return _from_simumax(row)
+    known = unstated_of(row.text("model"), row.text("source"), row.values.get("accelerator", ""))
+    columns = {name: text for name, text in known.get("columns", {}).items() if not row.text(name)}
+    if "network" in known:
+        columns["model"] = known["network"]
+    return Row(row.file, row.line, {**row.values, **columns}) if columns else row
 
 
 def _from_vtrain(row: Row) -> Row:
@@ -341,7 +347,7 @@ def number(row: Row, name: str) -> float | None:
 def whole(row: Row, name: str) -> int | None:
     """Return a field as a whole number; None if it is empty or its column is missing.
 
-    A number with more words behind it, "50688 (50257 padded)", is that number.
+    A number with more words behind it, "50688 (50257 padded)" or "16/device", is that number.
 
     Raises
     ------
@@ -351,7 +357,7 @@ def whole(row: Row, name: str) -> int | None:
     text = row.text(name) if name in row.values else ""
     if text in {"", "n/a"}:
         return None
-    value = text.split(" (")[0].removesuffix(".0")
+    value = text.split(" (")[0].removesuffix("/device").removesuffix(".0")
     if not value.isdecimal():
         raise RidgelineError(f"{name} is not a whole number: {text}")
     return int(value)

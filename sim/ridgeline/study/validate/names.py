@@ -284,12 +284,16 @@ def contention() -> bool:
     return bool(_data()["contention"])
 
 
-def unstated_of(model: str, source: str) -> Mapping[str, Any]:
+def unstated_of(model: str, source: str, accelerator: str = "") -> Mapping[str, Any]:
     """Return what a table leaves out of a network or its plan that the table's source has."""
-    text = model.lower()
+    text, device = model.lower(), accelerator.lower()
     rows: list[Mapping[str, Any]] = _data()["unstated"]
     for known in rows:
-        if text.startswith(tuple(known["begins"])) and known.get("in_source", "") in source:
+        if (
+            text.startswith(tuple(known["begins"]))
+            and known.get("in_source", "") in source
+            and known.get("accelerator", "") in device
+        ):
             return known
     return {}
 
