@@ -54,7 +54,16 @@ def test_the_updates_are_issued_after_the_check(issue: float, data: int, overlap
     assert 0.0 <= more <= (scaling_s(ahead) + issued + updated + issue) * (1 + 1e-9)
 
 
+def test_the_host_issues_a_copy_of_each_gradient_and_one_back() -> None:
+    issue = 1e-2  # by far the slowest of all
+    fields = {"issue": issue, "data": 4, "updates": "apart"}
+    without, copied = step(**fields), step(**fields, bucket_copies=True)
+    weights = sum(op.kind == "optimizer" for op in copied.details.graph.ops)
+    more = copied.step_time_s - without.step_time_s
+    assert more == pytest.approx(2 * ISSUED * issue * weights, rel=1e-2)
+
+
 def test_both_executors_agree() -> None:
-    fields = {"data": 4, "issue": 1e-5, "updates": "apart", "checks": True}
+    fields = {"data": 4, "issue": 1e-5, "updates": "apart", "checks": True, "bucket_copies": True}
     fast, slow = step(**fields), step(**fields, reference=True)
     assert fast.step_time_s == pytest.approx(slow.step_time_s, rel=1e-9)

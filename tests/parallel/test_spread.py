@@ -1,4 +1,4 @@
-"""Chips of one kind and samples differ: the slowest of many, against draws, and who waits for it."""
+"""Chips of one kind and samples differ: the slowest of many, against draws, and who waits."""
 
 from __future__ import annotations
 
@@ -49,9 +49,7 @@ def test_what_is_waited_for_is_bounded_by_either_and_by_both(
 ) -> None:
     fields = {"global_batch": data * micro_batches, "data": data, "micro_batch": 1}
     plan = rl.Plan(**fields, tensor=tensor, spread=spread, unequal=unequal)
-    chips, samples = (
-        waited(plan.model_copy(update={name: 0.0})) for name in ("unequal", "spread")
-    )
+    chips, samples = (waited(plan.model_copy(update={name: 0.0})) for name in ("unequal", "spread"))
     assert chips == slowest(data * tensor, spread)
     assert max(chips, samples) <= waited(plan) * (1 + 1e-12)
     assert waited(plan) <= (chips + samples - 1.0) * (1 + 1e-12)

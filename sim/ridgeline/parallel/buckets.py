@@ -66,22 +66,43 @@ def gradient_buckets(
     return tuple(buckets)
 
 
-def copied_bytes(plan: Plan, buckets: Mapping[str, tuple[Bucket, ...]]) -> float:
-    """Return what copies of all gradients into their buckets, and back, read and write.
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What moves gradients before the update.
 
-    Each copy reads every byte once and writes it once, in the format that it is to have.
+    Attributes
+    ----------
+    size_bytes
+        That are read and written.
+    kernels
+        How many, one after the other, each of which the host issues.
     """
-    if not _copies(plan):
-        return 0.0
-    made = sum(bucket.made_bytes for along in buckets.values() for bucket in along)
-    return 2.0 * (made + _bytes(buckets))
+
+    size_bytes: float = 0.0
+    kernels: int = 0
+
+
+def moved(plan: Plan, graph: Graph, buckets: Mapping[str, tuple[Bucket, ...]]) -> Moved:
+    """Return what copies gradients into their buckets and back, and streams them at a step's end.
+
+    Each copy reads every byte once and writes it once, in the format that it is to have; each
+    gradient has a kernel of its own both
+    ways (PyTorch, torch/csrc/distributed/c10d/reducer.cpp, mark_variable_ready_dense and
+    finalize_bucket_dense; Horovod before 0.21, fusion buffer). All passes are one kernel.
+    """
+    size_bytes, kernels = passed_bytes(plan, graph), 0
+    if _copies(plan):
+        copied = [bucket for along in buckets.values() for bucket in along]
+        size_bytes += 2.0 * (sum(bucket.made_bytes for bucket in copied) + _bytes(buckets))
+        kernels = 2 * sum(len(bucket.tensors) for bucket in copied)
+    return Moved(size_bytes, max(kernels, 1))
 
 
 def passed_bytes(plan: Plan, graph: Graph) -> float:
     """Return what the framework's passes over the gradients that a rank holds read or write.
 
-    These are what its updates begin with: of shared gradients (ZeRO 2 and 3) its part. To scale them
-    back reads and writes them once.
+    These are what its updates begin with: of shared gradients (ZeRO 2 and 3) its part. To scale
+    them back reads and writes them once.
     """
     passes = plan.gradient_passes + (2 if plan.checks else 0)
     if not passes:

@@ -182,8 +182,8 @@ class Plan(Strict):
     """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
     slowest of all that it uses (`parallel.spread`). 0: all are alike."""
     unequal: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Standard deviation of the work of a micro-batch, over its mean, where samples differ in length:
-    replicas wait for the one that has the most (`parallel.spread`). 0: all have the same."""
+    """Standard deviation of the work of a micro-batch, over its mean, where samples differ in
+    length: replicas wait for the one that has the most (`parallel.spread`). 0: all are alike."""
     layers: Annotated[str, BeforeValidator(_rules)] = ""
     """Layers that the data x tensor devices divide otherwise than the rest, as
     ``PATTERN:tensor=N;...`` (`parallel.layers`): N devices share the features of these layers, the

@@ -34,8 +34,8 @@ def slowest(devices: int, deviation: float) -> float:
 def waited(plan: Plan) -> float:
     """Return the time of a device's work that a step waits for, over that of a typical device.
 
-    Chips differ for good, replicas' samples anew in each micro-batch; what a replica has too much in
-    one it may have too little in the next. Both are independent, so that their variances add up.
+    Chips differ for good, replicas' samples anew in each micro-batch; what a replica has too much
+    in one it may have too little in the next. Both are independent, so that variances add up.
     """
     chips = slowest(plan.devices, plan.spread)
     samples = slowest(plan.data, plan.unequal / math.sqrt(plan.micro_batches))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ridgeline.engine.blocks import port
 from ridgeline.engine.builder import ProgramBuilder
+from ridgeline.parallel.buckets import Moved
 from ridgeline.parallel.experts import LOADS
 from ridgeline.parallel.head_copies import NEIGHBOURS
 from ridgeline.parallel.held import block_entries
@@ -34,6 +35,7 @@ from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 from ridgeline.workload.ops.shape import LAYOUT
 
 _SILENT = COLLECTIVES | COPIES | {LAYOUT.name}  # ops that the host does not issue
+_NOTHING = Moved()
 
 
 class Queued(NamedTuple):
@@ -87,7 +89,7 @@ class Writer:
         accumulated: Collection[str] = (),
         fine: bool = True,
         together: bool = False,
-        moved_bytes: float = 0.0,
+        moves: Moved = _NOTHING,
         checked: bool = False,
     ) -> Piece:
         """Write what a team does with some ops of a graph.
@@ -110,7 +112,7 @@ class Writer:
             Take and give back memory op by op; else for the whole block its fullest moment.
         together
             The host issues all of it at once, as frameworks do with updates of many tensors.
-        moved_bytes
+        moves
             What is read and written by copies before the first op.
         checked
             The host waits for these copies before it issues the first op.
@@ -123,7 +125,7 @@ class Writer:
         entries = block_entries(memory, ops, fine)
         copying = Copying()
         final = max((i for i in ops if graph.ops[i].kind not in _SILENT), default=-1)
-        before = self._bucket_copies(block, team, graph.ops[ops[0]], moved_bytes, chain, before)
+        before = self._bucket_copies(block, team, graph.ops[ops[0]], moves, chain, before)
         issuing = None if together else self._issuing(block, team, chain if checked else None)
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
@@ -177,16 +179,20 @@ class Writer:
         block: TeamBlock,
         team: Team,
         op: Op,
-        size_bytes: float,
+        moves: Moved,
         chain: list[int],
         before: tuple[int, ...],
     ) -> tuple[int, ...]:
         """Move gradients to their buckets and back before an op; return what it waits for yet."""
-        if not size_bytes:
+        if not moves.size_bytes:
             return before
-        row = self.rows.moving(size_bytes)
+        row = self.rows.moving(moves.size_bytes, moves.kernels)
+        issuing = self._issuing(block, team, None)
+        issued: Sequence[tuple[int, ...]] = [()] * len(team)
+        if issuing:
+            issued = issuing.add("bucket copies", last=True, count=ISSUED * moves.kernels)
         for r in range(len(team)):
-            deps = sorted({chain[r], *before})
+            deps = sorted({chain[r], *before, *issued[r]})
             chain[r] = self._compute(block, team, r, op, row, deps, (), "bucket copies")
         return ()
 
@@ -219,10 +225,9 @@ class Writer:
         if self.host is None:
             return None
         ranks = range(len(team))
-        if awaited is not None:
-            after = [(awaited[r],) for r in ranks]
-        else:
-            after = [(port(r),) if self.host.waits else () for r in ranks]
+        if awaited is None and self.host.waits:
+            awaited = [port(r) for r in ranks]
+        after: list[tuple[int, ...]] = [() if awaited is None else (awaited[r],) for r in ranks]
         streams = [team.stream(HOST, r) for r in ranks]
         return Issuing(self.host, block, streams, team.multiplicity, after)
 
