@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ridgeline.parallel.plan import Plan
 from ridgeline.workload.autodiff import weight_gradients
+from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Graph, Pass, Role
 
 
@@ -55,7 +56,8 @@ def gradient_buckets(
     for name in sorted(wanted, key=lambda name: (last_writer[name], name)):
         names.append(name)
         tensor = graph.tensors[name]
-        size += min(tensor.bytes, replace(tensor, format=format_ or tensor.format).bytes)
+        narrower = format_ and bytes_of(format_) < bytes_of(tensor.format)
+        size += replace(tensor, format=format_).bytes if narrower else tensor.bytes
         made += tensor.bytes
         ready = last_writer[name]
         if size >= bucket_bytes:

@@ -81,8 +81,8 @@ PRIMITIVES: Mapping[str, Primitive] = MappingProxyType(
                 _MEAN, _FILLED, _TO_ONE, _OF_TWO, _TO_ONE, _FILLED, _OF_THREE,
             ),
             wide=True,
-            steps="mean, (x - mean)**2, its mean, w / deviation for every element, times x and times"
-            " the mean, b minus this, their sum; of each its gradient, and sums over rows"
+            steps="mean, (x - mean)**2, its mean, w / deviation for every element, times x and"
+            " times the mean, b minus this, their sum; of each its gradient, and sums over rows"
             " (tensorflow/python/ops/nn_impl.py, moments, batch_normalization)",
         ),
         "group-norm": Primitive(

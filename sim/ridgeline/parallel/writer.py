@@ -384,7 +384,7 @@ class Writer:
 
 def _issued(op: Op) -> float:
     """Return how many ops of a network the host issues in the time of this one."""
-    return ISSUED * op.kernels if op.pass_ is Pass.UPDATE else 1.0
+    return op.kernels * (ISSUED if op.pass_ is Pass.UPDATE else 1.0)
 
 
 def _sources(

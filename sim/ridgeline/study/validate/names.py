@@ -165,30 +165,25 @@ def widens(framework: str, network: str) -> bool:
     )
 
 
-def has_primitives(framework: str, network: str, told: str) -> bool:
+def has_primitives(framework: str, network: str, variant: str, xla: str) -> bool:
     """Tell whether a framework runs gelu, dropout and norms op by op in a program for a network.
 
-    `told` is what a table says of the run, which may be that XLA compiled it, or not.
+    `variant` and `xla` are what a table says of the run, perhaps whether XLA compiled it.
     """
     rows: list[Mapping[str, Any]] = _data()["primitives"]
-    compiled = _compiled(told)
+    told = _compiled(variant, xla)
     return any(
         framework.lower().startswith(tuple(row["begins"]))
-        and not (network.startswith(tuple(row["compiled"])) if compiled is None else compiled)
+        and not (network.startswith(tuple(row["compiled"])) if told is None else told)
         for row in rows
     )
 
 
-def _compiled(told: str) -> bool | None:
+def _compiled(variant: str, xla: str) -> bool | None:
     """Return whether a table says that XLA was used; None if it says nothing of it."""
-    words = re.findall(r"[a-z]+", told.lower())
-    if "withxla" in words or "on" in words or "yes" in words:
-        return True
-    if "off" in words or "no" in words:
-        return False
-    if "xla" in words:
-        return words[words.index("xla") - 1] == "with"
-    return None
+    if found := re.search(r"\b(with|without) ?xla\b", variant.lower()):
+        return found[1] == "with"
+    return {"on": True, "yes": True, "off": False, "no": False}.get(xla.lower())
 
 
 def updates_apart(framework: str, network: str) -> bool:

@@ -147,10 +147,8 @@ def configuration(row: Row) -> Configuration:
 
 def _is_primitive(row: Row, model: str) -> bool:
     """Tell whether a framework without kernels for whole functions ran without XLA."""
-    told = (
-        f"{row.text('variant')} {row.text('xla')}" if "xla" in row.values else row.text("variant")
-    )
-    return has_primitives(row.text("framework"), model, told)
+    xla = row.text("xla") if "xla" in row.values else ""
+    return has_primitives(row.text("framework"), model, row.text("variant"), xla)
 
 
 def _preparing(row: Row, model: str) -> float:

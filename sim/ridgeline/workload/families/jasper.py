@@ -86,8 +86,8 @@ class Jasper(Network):
         if not before:
             return x
         for i, other in enumerate(before, start=1):
-            other = self._cut_off(b, f"{name}.before{i}", other)
-            y = ops.conv2d(b, f"{name}.residual{i}", other, block.filters, 1, bias=False)
+            y = self._cut_off(b, f"{name}.before{i}", other)
+            y = ops.conv2d(b, f"{name}.residual{i}", y, block.filters, 1, bias=False)
             x = ops.add(b, f"{name}.add{i}", x, ops.batch_norm(b, f"{name}.residual-bn{i}", y))
         return dropout(b, f"{name}.dropout", ops.relu(b, f"{name}.relu", x), block.dropout)
 
