@@ -185,7 +185,7 @@ class _Assembly:
         zeros = effect_of(op, graph, self.engine, operands.gemm)
         done, flops = unmasked(op), kind.flops
         peak_flops = dense.peak_flops * done * zeros.issued
-        near = zeros.moved(dense.near)
+        near = zeros.moved(Moved(*(done * part for part in dense.near)))  # of computed tiles alone
         moved = dict.fromkeys(self.near, near)
         for level, by_operand in dense.nearer.items():
             moved[level] = zeros.moved(by_operand)

@@ -145,6 +145,9 @@ class Plan(Strict):
     gradient_passes: int = Field(default=0, ge=0, le=64)
     """How often kernels of the framework read or write all gradients at the end of a step, besides
     their reduction and the update: to set them to zero, divide, scale and check them."""
+    update_passes: int = Field(default=0, ge=0, le=64)
+    """How often kernels of the framework read or write the gradients that a device updates weights
+    with, before it does: for their norm, and to scale them by it (clipping)."""
     cycle: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
     """How often a coordinator looks for gradients that all ranks have (Horovod's cycle time): the
     last of a step wait half as long, on average; 0: their reduction is issued behind them."""

@@ -73,6 +73,8 @@ class Framework:
         What the word means where a table says that recomputation was selective (`Plan.recompute`).
     gradient_passes
         How often it streams all gradients at the end of a step (`Plan.gradient_passes`).
+    update_passes
+        How often it streams those that a device updates weights with (`Plan.update_passes`).
     context_mode
         How attention gets the keys of other devices' positions (`Plan.context_mode`).
     separate_loss
@@ -98,6 +100,7 @@ class Framework:
     gradient_passes: int = 0
     context_mode: str = "gather"
     separate_loss: bool | str = False
+    update_passes: int = 0
 
 
 def framework_of(name: str, suite: str = "") -> Framework:
@@ -233,6 +236,7 @@ def _frameworks() -> tuple[Framework, ...]:
             int(row.get("gradient_passes", 0)),
             row.get("context_mode", "gather"),
             row.get("separate_loss", False),
+            int(row.get("update_passes", 0)),
         )
         for row in _data()["frameworks"]
     )
