@@ -6,7 +6,6 @@ This is the roofline with measured efficiencies, applied per op (Williams, Water
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -34,7 +33,7 @@ from ridgeline.kernels.traffic import (
     near_levels,
 )
 from ridgeline.workload.formats import bytes_of
-from ridgeline.workload.graph import Gemm, Graph, Op
+from ridgeline.workload.graph import Graph, Op
 
 
 def price(
@@ -185,7 +184,7 @@ class _Assembly:
         zeros = effect_of(op, graph, self.engine, operands.gemm)
         done, flops = unmasked(op), kind.flops
         peak_flops = dense.peak_flops * done * zeros.issued
-        near = zeros.moved(dense.near)
+        near = zeros.moved(Moved(*(done * part for part in dense.near)))  # of computed tiles alone
         moved = dict.fromkeys(self.near, near)
         for level, by_operand in dense.nearer.items():
             moved[level] = zeros.moved(by_operand)

@@ -158,6 +158,9 @@ class Plan(Strict):
     checks: bool = False
     """Whether a kernel scales all gradients back and looks for infinite ones before the update, and
     the host waits for what it found (loss scaling of PyTorch and apex)."""
+    update_passes: int = Field(default=0, ge=0, le=64)
+    """How often kernels of the framework read or write the gradients that a device updates weights
+    with, before it does: for their norm, and to scale them by it (clipping)."""
     cycle: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
     """How often a coordinator looks for gradients that all ranks have (Horovod's cycle time): the
     last of a step wait half as long, on average; 0: their reduction is issued behind them."""

@@ -264,6 +264,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "overlap_tensor": framework.overlap_tensor,
         "adding": framework.adding,
         "gradient_passes": framework.gradient_passes,
+        "update_passes": framework.update_passes,
         "issue": framework.issue_s,
         "spread": spread(),
         "contention": contention(),

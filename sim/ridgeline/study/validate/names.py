@@ -74,6 +74,8 @@ class Framework:
         What the word means where a table says that recomputation was selective (`Plan.recompute`).
     gradient_passes
         How often it streams all gradients at the end of a step (`Plan.gradient_passes`).
+    update_passes
+        How often it streams those that a device updates weights with (`Plan.update_passes`).
     context_mode
         How attention gets the keys of other devices' positions (`Plan.context_mode`).
     separate_loss
@@ -105,6 +107,7 @@ class Framework:
     separate_loss: bool | str = False
     checks: bool = False
     heads_copied: bool = False
+    update_passes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +326,7 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("separate_loss", False),
             bool(row.get("checks", False)),
             bool(row.get("heads_copied", False)),
+            int(row.get("update_passes", 0)),
         )
         for row in _data()["frameworks"]
     )
