@@ -28,9 +28,10 @@ def _script(name: str) -> ModuleType:
     return module
 
 
+published_kernels = _script("published_kernels")
 calibrate_devices = _script("calibrate_devices")
 calibrate_recurrences = _script("calibrate_recurrences")
-DEVICES = sorted(calibrate_devices.SOURCES)
+DEVICES = sorted(published_kernels.SOURCES)
 
 
 def test_measurements_are_complete_and_cited() -> None:
@@ -134,7 +135,7 @@ def test_kernels_that_follow_the_model_give_its_fraction_back(
     fraction: float, sizes: list[int]
 ) -> None:
     kernels = [
-        calibrate_devices.Kernel(
+        published_kernels.Kernel(
             engine="e",
             format="fp32",
             op="gemm",
@@ -156,7 +157,7 @@ def test_kernels_that_follow_the_model_give_its_fraction_back(
 
 def test_small_kernels_and_those_bound_by_traffic_do_not_count() -> None:
     def kernel(flops: float, memory_s: float) -> bool:
-        counts = calibrate_devices.Kernel(
+        counts = published_kernels.Kernel(
             "e", "fp32", "gemm", None, None, int(flops), 1e-3, memory_s, 2e-6, 2e-3
         ).counts
         assert isinstance(counts, bool)

@@ -18,11 +18,11 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.team import COLLECTIVE
-from ridgeline.report.figures_links import loads
 from ridgeline.report.manifest import digest
 from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate
 from ridgeline.study.ceilings import UNCONTENDED, Ceilings, ceilings
+from ridgeline.study.levels import Level, network_levels
 from ridgeline.study.planner.search import Searcher, found_by, searcher
 from ridgeline.study.recalled import without_step
 from ridgeline.workload.model import Model, load_model
@@ -35,30 +35,6 @@ STRATEGIES = ("data", "tensor", "pipeline", "hybrid")
 SPATIAL = "spatial"
 OTHERS = (SPATIAL,)
 """Strategies of some networks only, which are not asked for by default."""
-
-
-@dataclass(frozen=True)
-class Level:
-    """What the fullest link of one kind carries in a step.
-
-    Attributes
-    ----------
-    name
-        Class of the link.
-    bytes_per_device
-        Bytes on that link, times how many of them each device has.
-    bandwidth_bytes_per_s
-        Of these links together: what one device can send.
-    """
-
-    name: str
-    bytes_per_device: float
-    bandwidth_bytes_per_s: float
-
-    @property
-    def busy_s(self) -> float:
-        """Least time for these bytes."""
-        return self.bytes_per_device / self.bandwidth_bytes_per_s
 
 
 @dataclass(frozen=True)
@@ -106,6 +82,20 @@ class ScalingPoint:
         """Dense peak of one device in the format that the products run in."""
         assert self.result is not None
         return matrix_peak(self.result.details.lowered, self.result.details.cluster)
+
+    @cached_property
+    def less_arithmetic(self) -> float:
+        """FLOPs of the direct products over those that take the time of the kernels' arithmetic.
+
+        Above 1 where kernels do less than is counted, as Winograd's filtering does. No step takes
+        less than this arithmetic at the peak, so that none is above so many times the peak.
+        """
+        assert self.result is not None
+        lowered = self.result.details.lowered
+        costs = [lowered.op_costs[i] for i, _ in lowered.graph.contractions]
+        counted = sum(sum(cost.flops.values()) for cost in costs)
+        least = sum(min(*map(sum, (c.flops.values(), c.engine_work.values()))) for c in costs)
+        return counted / least
 
     @property
     def binding(self) -> Level | None:
@@ -346,7 +336,7 @@ def _against(point: ScalingPoint, base: ScalingPoint) -> ScalingPoint:
     )
 
 
-_MEASURED = ("levels", "ceilings", "fixed_s", "peak_flop_per_s")
+_MEASURED = ("levels", "ceilings", "fixed_s", "peak_flop_per_s", "less_arithmetic")
 
 
 def _light(point: ScalingPoint) -> ScalingPoint:
@@ -359,35 +349,3 @@ def _light(point: ScalingPoint) -> ScalingPoint:
     light = replace(point, result=without_step(point.result))
     vars(light).update(known)
     return light
-
-
-def network_levels(result: Result) -> tuple[Level, ...]:
-    """Return what the fullest link of each class carries in a step, of what the engine played."""
-    program = result.details.lowered.program
-    load = loads(program)
-    fullest: dict[str, int] = {}
-    for r in np.flatnonzero(load > 0).tolist():
-        way, _, kind = program.resource_names[r].rpartition(" (")
-        if "->" not in way:
-            continue  # an engine or a memory level
-        name = kind.rstrip(")")
-        busy = load / program.capacity
-        if name not in fullest or busy[r] > busy[fullest[name]]:
-            fullest[name] = r
-    return tuple(
-        _level(name, float(load[r]), float(program.capacity[r]), result)
-        for name, r in fullest.items()
-    )
-
-
-def _level(name: str, load: float, capacity: float, result: Result) -> Level:
-    """Put the load of one link on all links of its class that a device has."""
-    node = result.details.cluster.nodes
-    ends = {f"device{i}" for i in range(node.count)} if name in node.link_types else set()
-    own = sum(link.count for link in node.links if link.type == name and ends & set(link.between))
-    both = sum(link.count for link in node.links if link.type == name and ends >= set(link.between))
-    each = node.link_types.get(name)
-    if each is None or not own:
-        return Level(name, load, capacity)
-    out = (own + both) / node.count * each.bandwidth.value * each.achievable.value
-    return Level(name, load * out / capacity, out)

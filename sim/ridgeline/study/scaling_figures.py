@@ -64,6 +64,7 @@ def roof_of(study: Scaling) -> dict[str, Any]:
     memory = max(_memory_flop_per_s(p) for p in study.points if p.result)
     return {
         "peak_flop_per_s": study.peak_flop_per_s,
+        "less_arithmetic": max(p.less_arithmetic for p in study.points if p.result),
         "memory_flop_per_s": memory,
         "links": links,
         "latency": latency,
