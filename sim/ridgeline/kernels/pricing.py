@@ -6,7 +6,6 @@ This is the roofline with measured efficiencies, applied per op (Williams, Water
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -34,7 +33,7 @@ from ridgeline.kernels.traffic import (
     near_levels,
 )
 from ridgeline.workload.formats import bytes_of
-from ridgeline.workload.graph import Gemm, Graph, Op
+from ridgeline.workload.graph import Graph, Op
 
 
 def price(
