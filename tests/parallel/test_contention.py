@@ -97,6 +97,23 @@ def test_passes_over_gradients_stream_what_a_rank_holds_of_them(sharding: int, s
     assert parts(passing) == pytest.approx(passing.time_s["total"])
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "lamb"])
+@pytest.mark.parametrize(("sharding", "share"), [(0, 1), (1, 8), (2, 8), (3, 8)])
+def test_passes_before_updates_stream_what_a_rank_updates(
+    optimizer: str, sharding: int, share: int
+) -> None:
+    """Of shared optimizer states (ZeRO 1), too, a rank's own part; whatever its rule reads."""
+    fields = {"sharding": sharding, "optimizer": optimizer}
+    without, passing = step(**fields), step(update_passes=3, **fields)
+    gradients = 4 * without.details.graph.parameters
+    moved = passing.traffic_bytes["hbm"] - without.traffic_bytes["hbm"]
+    assert moved == pytest.approx(8 * 3 * gradients / share, rel=1e-3)
+    assert passing.memory_bytes == without.memory_bytes
+    both = step(update_passes=3, gradient_passes=4, **fields).traffic_bytes["hbm"]
+    alone = step(gradient_passes=4, **fields).traffic_bytes["hbm"]
+    assert both - alone == pytest.approx(moved, rel=1e-6)
+
+
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 12), st.sampled_from([1, 2, 8]))
 def test_every_pass_over_gradients_takes_as_long(passes: int, data: int) -> None:

@@ -112,7 +112,7 @@ def described(op: Op, graph: Graph, found: Found | None = None) -> Alike:
     moved = streamed_bytes(op, graph)
     if op.loops is None and found is None:
         # Kernels are measured by kind, pass and rule.
-        rule = dict(op.attrs).get("rule")
+        rule = dict(op.attrs).get("rule") if op.attrs else None
         key = (float(moved), op.vector_flops, op.kind, op.pass_, rule, op.kernels, op.blocks)
         return Alike(key, moved, op, graph, kernels=op.kernels)
     tensors = graph.tensors

@@ -29,11 +29,12 @@ from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.endless import is_endless
 from ridgeline.parallel.host import Host
-from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies
+from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies, with_heads
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Cut, Partition, Shares, partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import OpenRows, Prices
+from ridgeline.parallel.primitives import as_primitives
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.replicas import counts_of
 from ridgeline.parallel.spread import waited
@@ -133,6 +134,7 @@ def lower(
         plan.grid,
         plan.statistics == "shared",
         plan.imbalance,
+        plan.tensor_grid,
     )
     n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
     few = plan.devices <= FEW and n_tasks <= _SHORT
@@ -144,6 +146,10 @@ def lower(
         local = with_summing_products(Same(local))
     if plan.norms == "by-channel":
         local = with_blocks(Same(local))
+    if plan.heads == "copied":
+        local = with_heads(Same(local))
+    if plan.functions == "primitive":
+        local = as_primitives(Same(local))
     if plan.updates == "apart":
         local = op_by_op(Same(local))
     costs = prices.costs(local)

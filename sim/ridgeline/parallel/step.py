@@ -261,7 +261,9 @@ class Step:
         for along in holders:
             others = frozenset(g for g, other in along_of.items() if other != along)
             if self._replicas(stage, along) > 1:
-                found[along] = gradient_buckets(graph, self.plan.bucket, others)
+                found[along] = gradient_buckets(
+                    graph, self.plan.bucket, others, self.plan.reduction
+                )
         return {along: buckets for along, buckets in found.items() if buckets}
 
     def _hold(self, team: Team, chunks: list[Blocks]) -> None:

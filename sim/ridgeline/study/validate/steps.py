@@ -19,9 +19,11 @@ from ridgeline.study.validate.names import (
     binned_length,
     contention,
     convolves_itself,
+    device_in,
     find_name,
     fine_tuned,
     framework_of,
+    has_primitives,
     keeps_channels_last,
     model_of,
     preparing_of,
@@ -78,6 +80,7 @@ class Configuration:
     batches: int = 1
     checks: bool = False
     unequal: float = 0.0
+    functions: Literal["fused", "primitive"] = "fused"
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -104,7 +107,7 @@ def configuration(row: Row) -> Configuration:
         raise RidgelineError(unknown("models", row.text("model")))
     if convolves_itself(row.text("framework")):
         raise RidgelineError(f"the convolutions of {row.text('framework')} are not described")
-    device = find_name("devices", row.text("accelerator"))
+    device = device_in(row.text("accelerator"))
     if device is None:
         raise RidgelineError(unknown("devices", row.text("accelerator")))
     precision = find_name("precisions", row.text("precision"))
@@ -138,7 +141,14 @@ def configuration(row: Row) -> Configuration:
         batches=max(1, update_batch_of(model, precision, row.text("source")) // (batch * devices)),
         checks=framework.checks and precision.startswith(_HALF),
         unequal=unequal_of(model, row.text("source"), batch),
+        functions="primitive" if _is_primitive(row, model) else "fused",
     )
+
+
+def _is_primitive(row: Row, model: str) -> bool:
+    """Tell whether a framework without kernels for whole functions ran without XLA."""
+    xla = row.text("xla") if "xla" in row.values else ""
+    return has_primitives(row.text("framework"), model, row.text("variant"), xla)
 
 
 def _preparing(row: Row, model: str) -> float:
@@ -229,6 +239,7 @@ def _with_micro_batches(wanted: Configuration, number: int) -> Configuration:
 @lru_cache(maxsize=4096)
 def simulated(wanted: Configuration) -> Result:
     """Simulate a configuration."""
+    attention = "eager" if wanted.functions == "primitive" else wanted.framework.attention
     plan = Plan(
         data=wanted.devices,
         global_batch=wanted.batch * wanted.devices,
@@ -240,6 +251,8 @@ def simulated(wanted: Configuration) -> Result:
         updates=wanted.updates,
         checks=wanted.checks,
         gradient_passes=round(_ADDED * (1.0 - 1.0 / wanted.batches)),
+        functions=wanted.functions,
+        heads="copied" if wanted.framework.heads_copied else "strided",
         contention=contention(),
         bucket_copies=wanted.framework.bucket_copies,
         cycle=wanted.framework.cycle_s,
@@ -251,8 +264,10 @@ def simulated(wanted: Configuration) -> Result:
     )
     fields: dict[str, Any] = dict(wanted.fields)
     network = _described(wanted.model)
-    if wanted.framework.attention is not None and isinstance(network.get("attention"), dict):
-        fields["attention.kernel"] = wanted.framework.attention
+    if attention is not None and isinstance(network.get("attention"), dict):
+        fields["attention.kernel"] = attention
+    elif attention == "eager" and "kernel" in network:
+        fields["kernel"] = attention
     cluster = _cluster(wanted)
     host, dataset = cluster.nodes.host, None
     if wanted.preparing and host.cores is not None and host.storage is not None:
