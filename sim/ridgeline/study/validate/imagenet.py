@@ -23,7 +23,15 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
-from ridgeline.study.validate.names import Run, contention, find_name, machines, run_of, spread
+from ridgeline.study.validate.names import (
+    Run,
+    contention,
+    device_in,
+    find_name,
+    machines,
+    run_of,
+    spread,
+)
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
@@ -170,13 +178,10 @@ def _device(text: str) -> str:
     RidgelineError
         If no described device is named.
     """
-    words = re.split(r"[\s(),/]+", text)
-    for length in range(len(words), 0, -1):
-        for first in range(len(words) - length + 1):
-            name = find_name("devices", " ".join(words[first : first + length]))
-            if name is not None:
-                return name
-    raise RidgelineError(f"no description of the device {text}")
+    name = device_in(text)
+    if name is None:
+        raise RidgelineError(f"no description of the device {text}")
+    return name
 
 
 @lru_cache(maxsize=256)
