@@ -9,7 +9,6 @@ import numpy as np
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.report.figures_scaling import Curve, Roof, distributed_roofline, scaling_curves
-from ridgeline.report.result import Result
 from ridgeline.study.scaling import Scaling, ScalingPoint
 
 if TYPE_CHECKING:
@@ -65,39 +64,18 @@ def roof_of(study: Scaling) -> dict[str, Any]:
     memory = max(_memory_flop_per_s(p) for p in study.points if p.result)
     return {
         "peak_flop_per_s": study.peak_flop_per_s,
-        "less_arithmetic": max(_less_arithmetic(result) for result in study.ran),
+        "less_arithmetic": max(p.less_arithmetic for p in study.points if p.result),
         "memory_flop_per_s": memory,
         "links": links,
         "latency": latency,
     }
 
 
-def _less_arithmetic(result: Result) -> float:
-    """Return FLOPs of the direct products over those that take the time of the kernels' arithmetic.
-
-    Above 1 where kernels do less than is counted, as Winograd's filtering does. No step takes less
-    than this arithmetic at the peak, so that none is above so many times the peak.
-    """
-    lowered = result.details.lowered
-    costs = [lowered.op_costs[i] for i, _ in lowered.graph.contractions]
-    counted = sum(sum(cost.flops.values()) for cost in costs)
-    least = sum(min(*map(sum, (c.flops.values(), c.engine_work.values()))) for c in costs)
-    return counted / least
-
-
 def latency_flop_per_s(point: ScalingPoint) -> float:
     """Return useful FLOP/s of a device if only the fixed times of its messages counted."""
     assert point.result is not None
-    program = point.result.details.lowered.program
-    phase_s = np.concatenate(([0.0], np.cumsum(program.latency_s * program.repeat)))
-    row_s = phase_s[program.phase_ptr[1:]] - phase_s[program.phase_ptr[:-1]]
-    sends = program.kind == program.kind_names.index("collective")
-    by_stream = np.bincount(
-        program.stream[sends].clip(0), weights=row_s[program.cost[sends]], minlength=1
-    )
-    fixed_s = float(by_stream.max())
     useful = point.result.flops_per_step / point.devices
-    return useful / fixed_s if fixed_s else float("inf")
+    return useful / point.fixed_s if point.fixed_s else float("inf")
 
 
 def _memory_flop_per_s(point: ScalingPoint) -> float:
