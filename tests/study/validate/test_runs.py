@@ -68,7 +68,7 @@ def test_what_is_no_power_of_a_step_is_skipped(tmp_path: Path) -> None:
 
 
 def test_a_network_in_place_of_another_is_said() -> None:
-    assert str(workload("unet3d")) == "unet for 3D U-Net"
+    assert str(workload("dlrm_dcnv2")) == "dlrm for DLRM-DCNv2"
     assert str(workload("resnet")) == "resnet50"
     with pytest.raises(RidgelineError, match="no description"):
         workload("colour-net")
