@@ -124,12 +124,33 @@ def _count(shape: tuple[int, ...]) -> int:
     return int(np.prod(shape[2:]))
 
 
+def _shown(x: Array) -> Array:
+    """Hide the last of the last axis, as the end of a sequence is hidden."""
+    return x * (np.arange(x.shape[-1]) < x.shape[-1] - 1)
+
+
+def weighted_sum_forward(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    x, v, length = inputs
+    return [(x @ v * length / np.sqrt((v * v).sum())).reshape(shapes[0])]
+
+
+def weighted_sum_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    dy, x, v, length = inputs
+    dy, size = dy.reshape(x.shape[:-1])[..., None], np.sqrt((v * v).sum())
+    du = (dy * x).reshape(-1, len(v)).sum(0)
+    along = (du @ v) / size
+    return [dy * v * length / size, length / size * (du - along * v / size), np.array([along])]
+
+
 FORWARD = {
     "hard-sigmoid": lambda op, inputs, shapes: [_hard_sigmoid(inputs[0])],
     "hard-swish": lambda op, inputs, shapes: [inputs[0] * _hard_sigmoid(inputs[0])],
-    "rearrange": lambda op, inputs, shapes: [inputs[0][:, ::-1]],  # channels in another order
     "sum": _reduced,
     "mean": lambda op, inputs, shapes: [_reduced(op, inputs, shapes)[0] / _count(inputs[0].shape)],
+    "rearrange": lambda op, inputs, shapes: [inputs[0]],  # here: a copy
+    "select": lambda op, inputs, shapes: [_shown(inputs[0])],
+    "pairwise-add": lambda op, inputs, shapes: [inputs[0][:, :, None] + inputs[1][:, None]],
+    "weighted-sum": weighted_sum_forward,
     "broadcast-multiply": lambda op, inputs, shapes: [inputs[0] * inputs[1]],
     "broadcast-add": lambda op, inputs, shapes: [inputs[0] + inputs[1]],
     "leaky-relu": lambda op, inputs, shapes: [
@@ -147,9 +168,12 @@ GRADIENT = {
     "hard-swish": lambda op, inputs, shapes: [
         inputs[0] * (_hard_sigmoid(inputs[1]) + inputs[1] * _hard_slope(inputs[1]))
     ],
-    "rearrange": lambda op, inputs, shapes: [inputs[0][:, ::-1]],
     "sum": _spread,
     "mean": lambda op, inputs, shapes: [_spread(op, inputs, shapes)[0] / _count(shapes[0])],
+    "rearrange": lambda op, inputs, shapes: [inputs[0]],
+    "select": lambda op, inputs, shapes: [_shown(inputs[0])],
+    "pairwise-add": lambda op, inputs, shapes: [inputs[0].sum(2), inputs[0].sum(1)],
+    "weighted-sum": weighted_sum_gradient,
     "broadcast-multiply": broadcast_multiply_gradient,
     "broadcast-add": broadcast_add_gradient,
     "leaky-relu": leaky_relu_gradient,

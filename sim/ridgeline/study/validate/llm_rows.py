@@ -187,7 +187,7 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     layers = whole(row, "n_layers")
     sequence = whole(row, "seq_len") or _PLAIN_SEQUENCE
     attention = {} if framework.attention is None else {"attention.kernel": framework.attention}
-    loss = {"separate_loss": True} if framework.separate_loss else {}
+    loss = {"separate_loss": framework.separate_loss} if framework.separate_loss else {}
     name = find_name("models", row.text("model"))
     if name is not None and hidden in {None, load_model(name).description.get("hidden")}:
         fields: dict[str, Any] = {"sequence": sequence}
@@ -264,6 +264,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "overlap_tensor": framework.overlap_tensor,
         "adding": framework.adding,
         "gradient_passes": framework.gradient_passes,
+        "update_passes": framework.update_passes,
         "issue": framework.issue_s,
         "spread": spread(),
         "contention": contention(),

@@ -345,6 +345,12 @@ class Mixture(Strict):
         return weights, chosen
 
 
+def masked_fill(b: GraphBuilder, layer: str, x: str) -> str:
+    """Set hidden elements to a constant in a copy of a tensor (PyTorch's `masked_fill`)."""
+    copy = ops.function(b, f"{layer}.copy", "rearrange", (x,), b.shape(x))[0]
+    return ops.function(b, layer, "select", (copy,), b.shape(x))[0]
+
+
 @dataclass(frozen=True)
 class Residual:
     """Where norm and dropout stand in a residual branch.

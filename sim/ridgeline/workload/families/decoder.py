@@ -71,8 +71,9 @@ class Decoder(Network):
     """Whether the classifier uses the embedding's weights."""
     further_tokens: Annotated[int, Field(ge=0, le=8)] = 0
     """Modules of one block each, which predict tokens after the next."""
-    separate_loss: bool = False
-    """Whether the steps of the cross entropy are kernels of their own (`ops.cross_entropy`)."""
+    separate_loss: bool | Literal["log-softmax"] = False
+    """Which steps of the cross entropy are kernels of their own: none, all (Megatron-LM), or
+    log-softmax and the loss of its result (PyTorch); see `ops.cross_entropy`."""
     dropout: Probability = 0.0
     """Of the embedding and of every residual branch."""
 
