@@ -232,8 +232,8 @@ def layer_norm_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...
 
 def _by_head(op: Op, x: Array) -> Array:
     """Features of every head on an axis of their own, where a norm is of heads."""
-    heads = int(dict(op.attrs).get("heads", 1))
-    return x.reshape(*x.shape[:-1], heads, -1) if heads > 1 else x
+    heads = dict(op.attrs).get("heads")
+    return x if heads is None else x.reshape(*x.shape[:-1], int(heads), -1)
 
 
 def rms_norm_forward(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
@@ -342,7 +342,7 @@ FORWARD: dict[str, Rule] = {
     "dropout": dropout_forward,
     "gelu": lambda op, inputs, shapes: [_gelu(inputs[0])],
     "silu": lambda op, inputs, shapes: [_silu(inputs[0])],
-    "relu-squared": lambda op, inputs, shapes: [np.maximum(inputs[0], 0) ** 2],
+    "relu-squared": lambda op, inputs, shapes: [np.where(inputs[0].real > 0, inputs[0] ** 2, 0)],
     "multiply": lambda op, inputs, shapes: [inputs[0] * inputs[1]],
     "swiglu": lambda op, inputs, shapes: [_silu(inputs[0]) * inputs[1]],
     "geglu": lambda op, inputs, shapes: [_gelu(inputs[0]) * inputs[1]],
@@ -371,7 +371,9 @@ GRADIENT: dict[str, Rule] = {
     "dropout": dropout_gradient,
     "gelu": lambda op, inputs, shapes: [inputs[0] * _gelu_slope(inputs[1])],
     "silu": lambda op, inputs, shapes: [inputs[0] * _silu_slope(inputs[1])],
-    "relu-squared": lambda op, inputs, shapes: [inputs[0] * 2 * np.maximum(inputs[1], 0)],
+    "relu-squared": lambda op, inputs, shapes: [
+        np.where(inputs[1].real > 0, 2 * inputs[0] * inputs[1], 0)
+    ],
     "multiply": lambda op, inputs, shapes: [inputs[0] * inputs[1]],
     "swiglu": lambda op, inputs, shapes: _gated_gradient(_silu, _silu_slope, inputs),
     "geglu": lambda op, inputs, shapes: _gated_gradient(_gelu, _gelu_slope, inputs),

@@ -100,6 +100,30 @@ def group_norm_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Arr
     return [dx, d_scale, d_shift] if len(shapes) == 3 else [d_scale, d_shift]
 
 
+def _hard_sigmoid(x: Array) -> Array:
+    return np.where(x.real > 3, 1, np.where(x.real < -3, 0, x / 6 + 0.5))
+
+
+def _hard_slope(x: Array) -> Array:
+    return np.where(abs(x.real) < 3, 1 / 6, 0)
+
+
+def _reduced(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    """Sum all axes but the first ones of the output; an axis of one that is left stays."""
+    rest = tuple(range(len([size for size in shapes[0][1:] if size > 1]) + 1, inputs[0].ndim))
+    return [inputs[0].sum(rest).reshape(shapes[0])]
+
+
+def _spread(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    dy = inputs[0].reshape(inputs[0].shape[0], -1)
+    whole = dy.reshape(*dy.shape, *[1] * (len(shapes[0]) - 2)) + np.zeros(shapes[0])
+    return [whole.reshape(shapes[0])]
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape[2:]))
+
+
 def _shown(x: Array) -> Array:
     """Hide the last of the last axis, as the end of a sequence is hidden."""
     return x * (np.arange(x.shape[-1]) < x.shape[-1] - 1)
@@ -119,6 +143,10 @@ def weighted_sum_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[A
 
 
 FORWARD = {
+    "hard-sigmoid": lambda op, inputs, shapes: [_hard_sigmoid(inputs[0])],
+    "hard-swish": lambda op, inputs, shapes: [inputs[0] * _hard_sigmoid(inputs[0])],
+    "sum": _reduced,
+    "mean": lambda op, inputs, shapes: [_reduced(op, inputs, shapes)[0] / _count(inputs[0].shape)],
     "rearrange": lambda op, inputs, shapes: [inputs[0]],  # here: a copy
     "select": lambda op, inputs, shapes: [_shown(inputs[0])],
     "pairwise-add": lambda op, inputs, shapes: [inputs[0][:, :, None] + inputs[1][:, None]],
@@ -136,6 +164,12 @@ FORWARD = {
     "group-norm": group_norm_forward,
 }
 GRADIENT = {
+    "hard-sigmoid": lambda op, inputs, shapes: [inputs[0] * _hard_slope(inputs[1])],
+    "hard-swish": lambda op, inputs, shapes: [
+        inputs[0] * (_hard_sigmoid(inputs[1]) + inputs[1] * _hard_slope(inputs[1]))
+    ],
+    "sum": _spread,
+    "mean": lambda op, inputs, shapes: [_spread(op, inputs, shapes)[0] / _count(shapes[0])],
     "rearrange": lambda op, inputs, shapes: [inputs[0]],
     "select": lambda op, inputs, shapes: [_shown(inputs[0])],
     "pairwise-add": lambda op, inputs, shapes: [inputs[0].sum(2), inputs[0].sum(1)],

@@ -262,6 +262,88 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
             "max_positions": 5,
         },
     ),
+    "gemma": (
+        "gemma3-1b",
+        {
+            "vocabulary": 5,
+            "sequence": 3,
+            "layers": 1,
+            "hidden": 4,
+            "attention": {"heads": 2, "kv_heads": 1, "head_size": 2, "head_norm": True},
+            "feed_forward.width": 3,
+            "further_tokens": 1,
+        },
+    ),
+    "palm": (
+        "palm-8b",
+        {
+            "vocabulary": 5,
+            "sequence": 3,
+            "layers": 1,
+            "hidden": 4,
+            "attention": {"heads": 2, "kv_heads": 1},
+            "feed_forward": {"width": 3, "activation": "relu-squared"},
+            "embedding_norm": True,
+        },
+    ),
+    "latent-experts": (
+        "mixtral-8x7b",
+        {
+            "vocabulary": 5,
+            "sequence": 3,
+            "layers": 1,
+            "hidden": 4,
+            "attention": {"heads": 2},
+            "parallel": "two-norms",
+            "mixture": {
+                "experts": 2,
+                "top_k": 1,
+                "width": 3,
+                "latent": 2,
+                "shared": 1,
+                "shared_width": 4,
+                "activation": "relu-squared",
+                "capacity_factor": 2.0,
+            },
+        },
+    ),
+    "channels": (
+        "shufflenet-v2-0.5",
+        {
+            "image": {"height": 6, "width": 6},
+            "layers": [
+                {"layer": "conv-bn-relu", "filters": 4, "kernel": 3, "function": "hard-swish"},
+                {
+                    "layer": "branches",
+                    "join": "concat",
+                    "branches": [
+                        [{"layer": "channels", "count": 2}, {"layer": "prelu"}],
+                        [
+                            {"layer": "channels", "first": 2, "count": 2},
+                            {"layer": "excite", "features": 2, "gate": "hard-sigmoid"},
+                        ],
+                    ],
+                },
+                {"layer": "leaky-relu"},
+                {"layer": "shuffle"},
+                {"layer": "global-avg-pool"},
+                {"layer": "linear", "features": 3},
+            ],
+        },
+    ),
+    "v-net": (
+        "v-net",
+        {"size": [4, 4], "filters": 2, "down": [1, 1], "up": [1], "classes": 2, "kernel": 3},
+    ),
+    "wide-and-deep": (
+        "wide-and-deep",
+        {
+            "tables": [{"rows": 3, "features": 2}, {"rows": 4, "features": 3}],
+            "numbers": 2,
+            "widths": [4, 3],
+            "sparse": False,
+        },
+    ),
     "electra": (
         "electra-base",
         {

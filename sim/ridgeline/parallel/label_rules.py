@@ -177,10 +177,9 @@ def row_norm(op: Op, tensors: Tensors) -> Signature:
     """
     shape = tensors[op.inputs[0]].shape
     count = len(shape)
-    heads = int(dict(op.attrs).get("heads", 1))
-    if heads > 1:  # each has its own statistics
-        labels = (*_dims(count - 1), "h")
-        return Signature((labels, ("",)), (labels, labels), {"h": heads}, strict=frozenset({"h"}))
+    if heads := dict(op.attrs).get("heads"):  # each has its own statistics
+        labels, units = (*_dims(count - 1), "h"), {"h": int(heads)}
+        return Signature((labels, ("",)), (labels, labels), units, strict=frozenset({"h"}))
     axis = int(dict(op.attrs).get("axis", -1)) % count
     size = tensors[op.inputs[1]].elements if len(op.inputs) > 1 else shape[axis]
     if count > 3 and shape[axis] != size == shape[1]:

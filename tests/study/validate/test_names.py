@@ -10,6 +10,7 @@ from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Kind,
     binned_length,
+    device_in,
     find_name,
     framework_of,
     has_primitives,
@@ -36,6 +37,12 @@ from ridgeline.study.validate.rows import Row
         ("devices", "TPU v3-2048", "tpu-v3"),
         ("devices", "tpu-v5p-128", "tpu-v5p"),
         ("devices", "NVIDIA H200-SXM5-141GB", "h200-sxm"),
+        ("models", "Qwen3_30B_a3B (tokendrop)", "qwen3-30b-a3b"),
+        ("models", "Mixtral 8x22B", "mixtral-8x22b"),
+        ("models", "Gemma-2 9B", "gemma2-9b"),
+        ("models", "GPT OSS 120B", "gpt-oss-120b"),
+        ("models", "Kimi_K2", "kimi-k2"),
+        ("models", "shufflenet_v2_x1_0", "shufflenet-v2-1.0"),
         ("precisions", "Mixed Precision", "fp16-mixed"),
         ("precisions", "bfloat16", "bf16-mixed"),
     ],
@@ -271,3 +278,37 @@ def test_a_loader_bounds_a_node_but_not_one_device() -> None:
     assert several.preparing == 2.0
     assert steps.simulated(several).samples_per_s == pytest.approx(24 * 2.3e9 / (2 * 6.82e6))
     assert steps.configuration(_row(**row)).preparing == 0.0
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("NVIDIA Blackwell Ultra GPU (B300-SXM-270GB)", "b300"),
+        ("NVIDIA A100-SXM4-40GB(400W)", "a100-sxm4-40gb"),
+        ("NVIDIA A100 - PCIe - 80 GB", "a100-pcie-80gb"),
+        ("NVIDIA A30-PCIE-24GB", "a30"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA V100-SXM3-32GB-H(450W)", "v100-sxm3-32gb"),
+        ("V100 (Jean Zay, 4/node, 32GB unless stated)", "v100-sxm2-32gb"),
+        ("tpuv3-512", "tpu-v3"),
+        ("AMD Instinct MI355X", "mi355x"),
+        ("Ascend 910 Premium A", None),
+        ("", None),
+    ],
+)
+def test_a_device_is_found_in_the_words_around_it(words: str, name: str | None) -> None:
+    assert device_in(words) == name
+
+
+def test_networks_and_plans_that_a_table_leaves_out_fill_its_empty_columns() -> None:
+    values = {
+        "model": "128B", "accelerator": "TPU v5e", "n_accel": "256", "precision": "bf16",
+        "framework": "MaxText", "tp": "", "micro_batch": "", "recompute": "", "sharding": "",
+        "interconnect": "", "source": "github:AI-Hypercomputer/maxtext README.md",
+    }  # fmt: skip
+    row = llm_rows.translated(Row("rows.csv", 2, values))
+    wanted = llm_rows.configuration(row)
+    assert wanted.model.name == "maxtext-128b"
+    assert (wanted.plan.tensor, wanted.plan.global_batch, wanted.plan.sharding) == (16, 256, 3)
+    given = llm_rows.translated(Row("rows.csv", 2, {**values, "tp": "8"}))
+    assert given.text("tp") == "8"

@@ -68,7 +68,7 @@ def test_what_is_no_power_of_a_step_is_skipped(tmp_path: Path) -> None:
 
 
 def test_a_network_in_place_of_another_is_said() -> None:
-    assert str(workload("unet3d")) == "unet for 3D U-Net"
+    assert str(workload("dlrm_dcnv2")) == "dlrm for DLRM-DCNv2"
     assert str(workload("resnet")) == "resnet50"
     with pytest.raises(RidgelineError, match="no description"):
         workload("colour-net")
@@ -282,6 +282,57 @@ def test_suites_in_two_processes_say_the_same() -> None:
     )
     assert [one["suite"] for one in alone] == names
     assert alone == shared
+
+
+MLPERF = (
+    "id,round,system,division,benchmark,accelerator,n_accel,time_to_train_s_olympic,"
+    "global_batch_size,epochs_last_median,samples_last_median,note,source\n"
+)
+
+
+def test_a_run_of_mlperf_takes_as_many_steps_as_its_samples_need(tmp_path: Path) -> None:
+    rows = (
+        "a,v4.0,x,closed,resnet,NVIDIA H100-SXM5-80GB (700W),8,800,3200,35,,,s\n"
+        "b,v4.0,x,closed,resnet,H100,8,800,3200,70,,,s\n"
+        "c,v4.0,x,closed,unet3d,H100,8,800,56,2000,,,s\n"
+        "d,v4.0,x,closed,unet3d,H100,8,800,56,336000,,,s\n"
+        "e,v4.0,x,closed,ssd,H100,8,800,256,4,,,s\n"
+        "f,v4.0,x,closed,retinanet,H100,8,800,256,4,,,s\n"
+    )
+    found = {o.id: o for o in made(tmp_path, "mlperf", MLPERF, rows).outcomes}
+    assert found["b"].predicted == pytest.approx(2 * found["a"].predicted)
+    assert found["c"].predicted == found["d"].predicted  # 2,000 epochs of 168 volumes
+    assert found["e"].predicted == found["f"].predicted  # renamed
+    assert 300 < found["a"].predicted < 2000
+    assert found["a"].trivial["a third of the peak"] > 0
+
+
+def test_padding_of_bert_is_left_out_from_the_second_round_on(tmp_path: Path) -> None:
+    rows = "".join(
+        f"{round_},{round_},x,closed,bert,A100-SXM-80GB,8,1000,448,,3000000,,s\n"
+        for round_ in ("v0.7", "v1.0")
+    )
+    first, second = made(tmp_path, "mlperf", MLPERF, rows).outcomes
+    assert second.predicted < 0.7 * first.predicted
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("v4.0,x,closed,rgat,H100,8,1,256,1,,,s", "no description of the run rgat"),
+        ("v4.0,x,closed,llama2_70b_lora,H100,8,1,8,,3072,,s", "no description of the run llama2"),
+        ("v4.0,x,open,resnet,H100,8,1,256,1,,,s", "open division"),
+        ("v4.0,x,closed,resnet,Ascend910,8,1,256,1,,,s", "no description of the device Ascend910"),
+        ("v4.0,x,closed,bert,H100,8,1,256,6,,,s", "how much was trained"),
+        ("v4.0,x,closed,resnet,H100,,1,256,6,,,s", "number of devices"),
+        ("v0.5,x,closed,resnet,H100,8,1,256,6,,batch may be per worker,s", "of one device or"),
+    ],
+)
+def test_runs_of_mlperf_that_cannot_be_predicted_say_why(
+    tmp_path: Path, row: str, reason: str
+) -> None:
+    (skipped,) = made(tmp_path, "mlperf", MLPERF, f"a,{row}\n").skipped
+    assert reason in skipped.reason
 
 
 @pytest.mark.parametrize(

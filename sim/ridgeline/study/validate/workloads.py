@@ -179,8 +179,8 @@ def usual_precision(device: str, *, mixed: bool, formats: tuple[str, ...] = _MIX
     Parameters
     ----------
     mixed
-        Mixed precision, in the first of `formats` that the device has; else what PyTorch before version 1.12 did with fp32: tf32 on devices that
-        have it.
+        Mixed precision, in the first of `formats` that the device has; else what PyTorch before
+        version 1.12 did with fp32: tf32 on devices that have it.
 
     Raises
     ------

@@ -9,7 +9,8 @@ from pydantic import Field
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import MAX_LAYERS, Image, Network
-from ridgeline.workload.families.layers import AnyLayer, Chain
+from ridgeline.workload.families.layers import AnyLayer
+from ridgeline.workload.families.simple_layers import Chain
 from ridgeline.workload.ops.window import image
 
 

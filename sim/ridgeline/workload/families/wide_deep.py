@@ -45,7 +45,7 @@ class WideAndDeep(Network):
     def build(self, b: GraphBuilder) -> str:
         """Write the forward graph and return the name of the loss tensor."""
         numbers = b.input("numbers", (b.batch, self.numbers))
-        deep, wide = [numbers], []
+        deep, wide = [numbers], list[str]()
         for i, table in enumerate(self.tables):
             values = b.input(f"values{i}", (b.batch,), "int64")
             for part, width, found in (("deep", table.features, deep), ("wide", 1, wide)):
