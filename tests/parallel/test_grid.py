@@ -23,7 +23,7 @@ BYTES = 2  # bf16
 
 
 def decoder(heads: int, size: int, batch: int, sequence: int) -> Graph:
-    """Training graph of a GPT-2 of two layers and other widths, feed-forward four times as wide."""
+    """Training graph of a GPT-2 with two layers of other widths."""
     hidden = heads * size
     of = {
         "layers": 2, "hidden": hidden, "attention.heads": heads, "sequence": sequence,
