@@ -6,7 +6,7 @@ import pytest
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.buckets import copied_bytes, gradient_buckets
+from ridgeline.parallel.buckets import gradient_buckets, moved
 from ridgeline.workload.graph import Role
 
 MODEL = rl.load_model("mlp")
@@ -38,9 +38,10 @@ def test_casts_read_one_format_and_write_the_other() -> None:
     graph = MODEL.training(4, "fp32")
     gradients = sum(t.bytes for t in graph.tensors.values() if t.role is Role.WEIGHT_GRADIENT)
     buckets = {"data": gradient_buckets(graph, plan.bucket, (), plan.reduction)}
-    assert copied_bytes(plan, buckets) == 2 * (gradients + gradients / 2)
+    copied = moved(plan, graph, buckets)
+    assert copied.size_bytes == 2 * (gradients + gradients / 2)
     also = plan.model_copy(update={"bucket_copies": True})
-    assert copied_bytes(also, buckets) == copied_bytes(plan, buckets)
+    assert moved(also, graph, buckets) == copied
 
 
 def test_the_network_carries_half_and_a_slow_one_takes_half_as_long() -> None:

@@ -13,14 +13,13 @@ from ridgeline.study.validate.names import (
     device_in,
     find_name,
     framework_of,
-    has_primitives,
     keeps_channels_last,
     model_of,
     preparing_of,
-    run_of,
     unknown,
     updates_apart,
 )
+from ridgeline.study.validate.programs import has_primitives, run_of
 from ridgeline.study.validate.rows import Row
 
 

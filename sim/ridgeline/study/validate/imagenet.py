@@ -24,15 +24,14 @@ from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
-    Run,
     contention,
     device_in,
     find_name,
     machines,
-    run_of,
     spread,
 )
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
+from ridgeline.study.validate.programs import Run, run_of
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
 from ridgeline.study.validate.workloads import multiplies_halves, rounds

@@ -23,7 +23,6 @@ from ridgeline.study.validate.names import (
     find_name,
     fine_tuned,
     framework_of,
-    has_primitives,
     keeps_channels_last,
     model_of,
     preparing_of,
@@ -35,6 +34,7 @@ from ridgeline.study.validate.names import (
     updates_apart,
     widens,
 )
+from ridgeline.study.validate.programs import has_primitives
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.dataset import DataSet, load_dataset
 from ridgeline.workload.model import Model, load_model

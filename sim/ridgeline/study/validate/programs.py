@@ -1,0 +1,60 @@
+"""What programs do that tables do not say: of frameworks, and of single runs (``names.yaml``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ridgeline.study.validate.names import section
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the source of a whole run says of its plan and a table does not.
+
+    Attributes
+    ----------
+    begins
+        Beginnings of the reference that tables give, in lower case.
+    overlap, sharding
+        As in `Plan`.
+    grouped
+        Layers that groups of devices hold together (`Plan.layers`), "" for none.
+    precision
+        What the number formats were, as a table would say it.
+    """
+
+    begins: tuple[str, ...] = ()
+    overlap: bool = True
+    sharding: int = 0
+    grouped: str = ""
+    precision: str = ""
+
+
+def run_of(reference: str) -> Run:
+    """Return what is known of a whole run beside its row."""
+    known = (Run(**{**row, "begins": tuple(row["begins"])}) for row in section("runs"))
+    return next((run for run in known if reference.lower().startswith(run.begins)), Run())
+
+
+def has_primitives(framework: str, network: str, variant: str, xla: str) -> bool:
+    """Tell whether a framework runs gelu, dropout and norms op by op in a program for a network.
+
+    `variant` and `xla` are what a table says of the run, perhaps whether XLA compiled it.
+    """
+    rows: list[Mapping[str, Any]] = section("primitives")
+    told = _compiled(variant, xla)
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and not (network.startswith(tuple(row["compiled"])) if told is None else told)
+        for row in rows
+    )
+
+
+def _compiled(variant: str, xla: str) -> bool | None:
+    """Return whether a table says that XLA was used; None if it says nothing of it."""
+    if found := re.search(r"\b(with|without) ?xla\b", variant.lower()):
+        return found[1] == "with"
+    return {"on": True, "yes": True, "off": False, "no": False}.get(xla.lower())
