@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -51,9 +50,7 @@ def graphs(draw: st.DrawFn) -> Graph:
             [graph_networks._images, graph_networks._sequences, graph_networks._features]
         )
     )
-    few = [move for move in graph_networks.SEQUENCE_MOVES if move != "experts"]
-    with mock.patch.object(graph_networks, "SEQUENCE_MOVES", few):
-        return make(draw, 4, draw(st.sampled_from(sorted(PRECISIONS))))
+    return make(draw, 4, draw(st.sampled_from(sorted(PRECISIONS))))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -137,7 +137,8 @@ def _grouped(mesh: Mesh, stage: int) -> Iterator[tuple[str, Ranks]]:
     """Yield the groups of every dimension and level of a plan, and their queue of a rank."""
     levels = range(len(mesh.levels))
     parts = [f"{name}.{level}" for name in ("tensor", "data") for level in levels]
-    experts = ["expert", "beyond"] if mesh.expert > 1 else []
+    first, last = mesh.expert_levels
+    experts = ["expert", "beyond"] if mesh.expert > 1 or last > first else []
     for dimension in (*_DIMENSIONS, *parts, *experts):
         groups = mesh.groups(stage, *mesh.along(dimension))
         if groups.shape[1] > 1:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ridgeline.errors import ConfigError
 from ridgeline.parallel.choice import BySamples
 from ridgeline.parallel.experts import with_experts
 from ridgeline.parallel.layers import LayerDegrees, levels, parse_rules
 from ridgeline.parallel.ring import with_rings
 from ridgeline.parallel.shard import shard
-from ridgeline.parallel.spatial import most, with_shared_images
+from ridgeline.parallel.spatial import Shared, most, with_shared_images
 from ridgeline.workload.graph import Graph, Role
 
 
@@ -32,6 +31,8 @@ class Division:
         They add up the statistics of batch norms.
     imbalance
         Rows of the fullest expert over the mean of all.
+    mixture
+        With rules for layers, devices that share the features of each expert (`mixture_degree`).
     """
 
     expert: int = 1
@@ -44,6 +45,7 @@ class Division:
     grid: tuple[int, int] = (1, 1)
     shared_statistics: bool = False
     imbalance: float = 1.0
+    mixture: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def divide(graph: Graph, division: Division) -> Divided:
     # experts compute the rows of a device's own positions
     graph = with_experts(graph, division.expert, division.imbalance)
     if division.layers:
-        return _by_layers(graph, division)
+        return _by_layers(graph, division, shared)
     found = shard(
         graph,
         division.tensor,
@@ -99,18 +101,13 @@ def divide(graph: Graph, division: Division) -> Divided:
     return Divided(found.graph, found.divided, whole, {}, shared.apart)
 
 
-def _by_layers(graph: Graph, division: Division) -> Divided:
+def _by_layers(graph: Graph, division: Division, shared: Shared) -> Divided:
     """Divide level by level, the outermost first, so that inner ones know who sums gradients."""
     degrees = LayerDegrees(parse_rules(division.layers), division.tensor)
     degrees.check((op.layer for op in graph.ops), graph.name)
-    if any(op.kind == "dispatch" for op in graph.ops):
-        raise ConfigError(
-            f"rules for layers are not modelled for mixtures of experts, which {graph.name} has",
-            field="plan.layers",
-        )
-    sizes = levels(division.layers, division.tensor)
+    sizes = levels(division.layers, division.tensor, division.mixture * division.expert)
     divided: frozenset[str] = frozenset()
-    whole: dict[str, int] = {}
+    whole: dict[str, int] = shared.whole
     apart: dict[str, int] = {}
     beyond: frozenset[str] | None = None
     within = division.tensor
@@ -132,7 +129,7 @@ def _by_layers(graph: Graph, division: Division) -> Divided:
         divided |= found.divided
         whole = most(whole, found.whole)
         apart |= dict.fromkeys(found.apart, level)
-    return Divided(graph, divided, whole, apart)
+    return Divided(graph, divided, whole, apart, shared.apart)
 
 
 def roots(graph: Graph) -> dict[str, str]:

@@ -26,6 +26,8 @@ Labels = tuple[str, ...]
 Tensors = Mapping[str, Tensor]
 ROWS, COLUMNS = "rows", "columns"
 """Labels of the last two dimensions of images, where ops read windows of them."""
+EXPERTS, EXPERT_ROWS = "e", "t"
+"""Labels of a mixture's experts, and of the rows of each, in products of experts."""
 HALO = "halo"
 """Kind of the ops that fetch rows of neighbours; attribute of an op: how many of its last inputs
 are such rows, each of another of its inputs."""

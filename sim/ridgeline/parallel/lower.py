@@ -31,6 +31,7 @@ from ridgeline.parallel.endless import is_endless
 from ridgeline.parallel.host import Host
 from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies
 from ridgeline.parallel.mesh import Mesh
+from ridgeline.parallel.mixtures import mixture_degree
 from ridgeline.parallel.partition import Cut, Partition, Shares, partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import OpenRows, Prices
@@ -119,7 +120,8 @@ def lower(
     prices = Prices(cluster.device, slowest(plan.devices, plan.spread), idle_s)
     prices.add_to(builder)
     fold = fold and not plan.replicas  # each replica has messages of its own
-    far, mesh = prices.accounts[cluster.device.far_memory], Mesh.of(plan)
+    mixture = mixture_degree(graph, plan)
+    far, mesh = prices.accounts[cluster.device.far_memory], Mesh.of(plan, mixture)
     wires = Wires(builder, topology, far, merge=fold)
     flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
     division = Division(
@@ -133,6 +135,7 @@ def lower(
         plan.grid,
         plan.statistics == "shared",
         plan.imbalance,
+        mixture,
     )
     n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
     few = plan.devices <= FEW and n_tasks <= _SHORT

@@ -191,12 +191,12 @@ class Plan(Strict):
                 f"micro_batch {self.micro_batch} does not divide the {self.rank_batch} samples of a"
                 " rank (global_batch / data)"
             )
-        if self.data % self.expert:
+        if self.layers:
+            self._check_layers()
+        elif self.data % self.expert:
             raise ValueError(
                 f"expert={self.expert} must divide data={self.data}, whose ranks share the experts"
             )
-        if self.layers:
-            self._check_layers()
         if self.sequence == 0:
             object.__setattr__(self, "sequence", self.tensor)
         if self.sequence not in {1, self.tensor}:
@@ -253,15 +253,18 @@ class Plan(Strict):
             )
 
     def _check_layers(self) -> None:
-        if self.expert > 1:
-            raise ValueError(f"expert={self.expert} is not modelled together with layers")
+        if self.data * self.tensor % self.expert:
+            raise ValueError(
+                f"expert={self.expert} must divide the {self.data * self.tensor} devices of"
+                f" data={self.data} x tensor={self.tensor}, which share the experts"
+            )
         text = settled(parse_rules(self.layers), self.data, self.tensor)
         object.__setattr__(self, "layers", text)
 
     def _check_spatial(self) -> None:
         if self.spatial == "1":
             return
-        others = (("context", 1), ("expert", 1), ("layers", ""), ("replicas", ""))
+        others = (("context", 1), ("expert", 1), ("replicas", ""))
         for name, without in others:
             if getattr(self, name) != without:
                 raise ValueError(

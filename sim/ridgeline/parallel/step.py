@@ -219,19 +219,18 @@ class Step:
         """
         of_weights = {Role.WEIGHT, Role.WEIGHT_COPY}
         rest = frozenset(t.name for t in graph.tensors.values() if t.role in of_weights)
-        found: dict[str, frozenset[str]] = {}
-        if self.plan.expert > 1:
-            found["beyond"] = expert_weights(graph) & rest
-        root = roots(graph)
-        own_rows = self.sharded.own_rows
-        for along in sorted(set(own_rows.values())):
-            alike = {w for w in rest if own_rows.get(root.get(w, w)) == along}
-            found[along] = frozenset(alike)
-        for level in sorted(set(self.sharded.apart.values())):
-            alike = {w for w in rest if self.sharded.apart.get(root.get(w, w)) == level}
-            found[f"data.{level}"] = frozenset(alike)
-        found = {along: weights for along, weights in found.items() if weights}
-        return {**found, "data": rest.difference(*found.values())}
+        experts = expert_weights(graph) & rest if self.plan.expert > 1 else frozenset()
+        root, found = roots(graph), {"beyond": set(experts)}
+        for weight in sorted(rest - experts):
+            found.setdefault(self._along(root.get(weight, weight)), set()).add(weight)
+        last = found.pop("data", set())
+        held = {along: frozenset(found[along]) for along in sorted(found) if found[along]}
+        return {**held, "data": frozenset(last)}
+
+    def _along(self, weight: str) -> str:
+        """Return the dimension of the mesh along which a weight that no expert has is the same."""
+        along, level = self.sharded.own_rows.get(weight, "data"), self.sharded.apart.get(weight)
+        return along if level is None else f"{along}.{level}"
 
     def _replicas(self, stage: int, along: str) -> int:
         """Ranks of a stage that hold the same weights along a dimension."""
