@@ -139,7 +139,8 @@ def lower(
     )
     n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
     few = plan.devices <= FEW and n_tasks <= _SHORT
-    if fold and few and not are_alike(wires, mesh, wraps=plan.chunks > 1):
+    offloads = plan.offload != "none"
+    if fold and few and not are_alike(wires, mesh, wraps=plan.chunks > 1, offloads=offloads):
         fold, wires = False, Wires(builder, topology, far, merge=False)
     copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
     sharded, local = _local(Same(graph), division, plan.recompute, copied)
