@@ -18,6 +18,7 @@ import numpy as np
 
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.engine.program import Program
+from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
@@ -156,6 +157,14 @@ def lower(
     times = [cost.spans(rates).time_s for cost in costs] if n_parts > 1 else []
     shares = _shares(plan, wires, mesh) if plan.replicas else None
     cut = _cut(Same(local), tuple(times), n_parts, plan.cut, shares)
+    if plan.replicas and cut.ties and is_endless(plan.schedule, plan.pipeline):
+        raise ConfigError(
+            f"{graph.name}: stages {', '.join(map(str, sorted(cut.ties[0].gradients)))} share the"
+            f" weights {cut.ties[0].weight!r}, and with schedule={plan.schedule} stages of"
+            " different numbers of replicas update their weights at different times; allowed:"
+            " 1f1b, gpipe",
+            field="plan.schedule",
+        )
 
     def write() -> Draft:
         return _written(builder, wires, mesh, plan, cut, sharded, cluster.device, fold=fold)

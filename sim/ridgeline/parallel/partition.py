@@ -118,8 +118,7 @@ def partition(
     Raises
     ------
     ConfigError
-        If there are more stages than places to cut, or stages with different numbers of replicas
-        would share weights.
+        If there are more stages than places to cut.
     """
     if n_stages == 1:
         return Partition((Part(graph),))
@@ -142,16 +141,7 @@ def partition(
         for part in parts[stage.first : stage.stop]:
             for i in part:
                 home[i] = number
-    made = _Cutter(graph, home, n_stages).cut()
-    if shares is not None and made.ties:
-        both = ", ".join(str(k) for k in sorted(made.ties[0].gradients))
-        raise ConfigError(
-            f"{graph.name}: stages {both} share"
-            f" the weights {made.ties[0].weight!r}, whose gradients are not summed between stages"
-            " with different numbers of replicas",
-            field="plan.replicas",
-        )
-    return made
+    return _Cutter(graph, home, n_stages).cut()
 
 
 def _balanced(

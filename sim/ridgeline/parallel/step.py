@@ -251,13 +251,14 @@ class Step:
     ) -> dict[str, tuple[Bucket, ...]]:
         """Gradients to be reduced at the end, by the dimension whose ranks hold the weight."""
         of = {weight: along for along, weights in holders.items() for weight in weights}
+        tied = {g for tie in self.cut.ties for g in tie.gradients.values() if self.counts}
         along_of = {  # an update may read a part of a weight, by another name
             gradient: of.get(weight) or of.get(base(weight), "data")
             for weight, gradient in weight_gradients(graph).items()
         }
         found = {}
         for along in holders:
-            others = frozenset(g for g, other in along_of.items() if other != along)
+            others = tied.union(g for g, other in along_of.items() if other != along)
             if self._replicas(stage, along) > 1:
                 found[along] = gradient_buckets(graph, self.plan.bucket, others)
         return {along: buckets for along, buckets in found.items() if buckets}
