@@ -156,8 +156,9 @@ class Choice:
             return True
         tensors = zip((*op.inputs, *op.outputs), (*sig.inputs, *sig.outputs), strict=True)
         return any(
-            label in labels and (self._root(base(name)), labels.index(label)) in self.pads
+            label in labels and (self._root(known), labels.index(label)) in self.pads
             for name, labels in tensors
+            for known in (name, base(name))
         )
 
     def _divides(self, label: str, op: Op, sig: Signature) -> bool:
