@@ -250,13 +250,13 @@ def test_the_program_sends_what_the_graph_says() -> None:
 @pytest.mark.parametrize("spatial", ["2", "2x2"])
 def test_layers_that_divide_samples_are_replicas_that_share_images(spatial: str) -> None:
     fields = {"global_batch": 8, "spatial": spatial, "sharding": 1}
-    plain = rl.Plan(data=4, micro_batch=1, **fields)
-    ruled = rl.Plan(data=2, tensor=2, layers="*:tensor=1", micro_batch=2, **fields)
+    plain = rl.Plan(data=2, micro_batch=2, **fields)
+    ruled = rl.Plan(tensor=2, layers="*:tensor=1", micro_batch=4, **fields)  # in one node
     one, other = (rl.simulate("resnet18", "selene-a100", plan) for plan in (plain, ruled))
     assert one.time_s == pytest.approx(other.time_s, rel=2e-6)  # bytes of halos are rounded up
     assert one.memory_bytes == other.memory_bytes
     assert one.traffic_bytes == pytest.approx(other.traffic_bytes, rel=2e-6)
-    some = rl.Plan(data=4, layers="layer4*:tensor=2", **fields)
+    some = rl.Plan(data=2, layers="layer4*:tensor=2", **fields)
     folded, whole = (rl.simulate("resnet18", "selene-a100", some, fold=f) for f in (True, False))
     assert folded.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
     assert folded.memory_bytes["weights"] < one.memory_bytes["weights"]
