@@ -74,7 +74,8 @@ class Choice:
         self.ops: list[Op] = []
         self.layout: dict[str, int] = {}  # of every tensor that is there, weights by their root
         self.stands_for: dict[str, str] = {}  # a partial sum that was summed up: its successor
-        self.copies: dict[tuple[str, int, bool], str] = {}  # (tensor, layout, in backward pass)
+        # (tensor, layout, in which pass): backward passes come once a micro-batch, updates once
+        self.copies: dict[tuple[str, int, bool | str], str] = {}
         self.forward = {op.name: op for op in graph.ops if op.pass_ is Pass.FORWARD}
         self.root: dict[str, str] = {}  # weight copy: weight
         self.casts: list[Op] = []

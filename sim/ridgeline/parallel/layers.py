@@ -95,7 +95,7 @@ def settled(rules: Iterable[LayerRule], data: int, tensor: int) -> str:
     devices, parts, degrees = data * tensor, [], {tensor}
     for rule in rules:
         share = rule.tensor if rule.tensor is not None else devices // (rule.data or 1)
-        copies = rule.data if rule.data is not None else devices // share
+        copies = rule.data if rule.data is not None else max(1, devices // share)
         if share * copies != devices:
             raise ValueError(
                 f"the rule of {rule.pattern!r} uses data={copies} x tensor={share} devices, but all"

@@ -38,6 +38,7 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.replicas import counts_of
+from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.parallel.spread import slowest
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.sums import with_summing_products
@@ -163,6 +164,16 @@ def lower(
             f" weights {cut.ties[0].weight!r}, and with schedule={plan.schedule} stages of"
             " different numbers of replicas update their weights at different times; allowed:"
             " 1f1b, gpipe",
+            field="plan.schedule",
+        )
+
+    carries = SCHEDULES[plan.schedule].carried(plan.pipeline - 1, plan.pipeline, 1, 1)
+    if carries and cut.ties:
+        raise ConfigError(
+            f"{graph.name}: schedule={plan.schedule} updates the weights of one stage after the"
+            f" other, and {cut.ties[0].weight!r} is shared by stages"
+            f" {', '.join(map(str, sorted(cut.ties[0].gradients)))}; allowed: zero-bubble, or"
+            " zero-bubble-v, whose first stage has the last layers, too",
             field="plan.schedule",
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -24,7 +25,7 @@ SWITCH = {"on": 0, "true": 0, "off": 1, "false": 1}
 
 def _degree(raw: object) -> object:
     """Read on and off, which stand for the degree of `tensor` and 1."""
-    return SWITCH[str(raw).lower()] if isinstance(raw, bool) else raw
+    return SWITCH.get(str(raw).lower(), raw) if isinstance(raw, bool | str) else raw
 
 
 def _si_bytes(raw: object) -> object:
@@ -35,6 +36,28 @@ def _si_bytes(raw: object) -> object:
 def _si_seconds(raw: object) -> object:
     """Let Python code give seconds as a number, as `_si_bytes`."""
     return f"{raw!r} s" if isinstance(raw, int | float) and not isinstance(raw, bool) else raw
+
+
+_PUBLISHED = {"zb-h1": "zero-bubble", "zb-h2": "zero-bubble-h2", "zb-v": "zero-bubble-v"}
+"""Names that papers give to schedules."""
+
+
+def _schedule(raw: object) -> object:
+    """Read a schedule by its published name, too.
+
+    Raises
+    ------
+    ValueError
+        If its order depends on times, which are not known when a step is written.
+    """
+    name = str(raw).lower()
+    if name in {"zb-1p", "zb-2p"}:
+        most, like = ("one", "zero-bubble") if name == "zb-1p" else ("two", "zero-bubble-h2")
+        raise ValueError(
+            f"{raw} is an order searched for measured times of passes; with at most {most} times"
+            f" the memory of 1f1b there is {like}"
+        )
+    return _PUBLISHED.get(name, raw)
 
 
 def _rules(raw: object) -> object:
@@ -94,8 +117,18 @@ class Plan(Strict):
     flex16+5; None: the model's."""
     optimizer: str | None = None
     """None: the model's own."""
-    schedule: Literal[
-        "1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-v", "pipedream", "continuous"
+    schedule: Annotated[
+        Literal[
+            "1f1b",
+            "gpipe",
+            "interleaved",
+            "zero-bubble",
+            "zero-bubble-h2",
+            "zero-bubble-v",
+            "pipedream",
+            "continuous",
+        ],
+        BeforeValidator(_schedule),
     ] = "1f1b"
     """In which order the stages of a pipeline work; pipedream and continuous never flush, so that a
     step is one update's share of a stream, and weights are as old as their micro-batches."""
@@ -264,12 +297,15 @@ class Plan(Strict):
     def _check_spatial(self) -> None:
         if self.spatial == "1":
             return
-        others = (("context", 1), ("expert", 1), ("replicas", ""))
-        for name, without in others:
-            if getattr(self, name) != without:
+        others = {
+            "context": "it shares the positions of sequences, and images have none; allowed: 1",
+            "replicas": "stages with different numbers of replicas are not modelled with it",
+        }
+        for name, why in others.items():
+            if getattr(self, name) not in {1, ""}:
                 raise ValueError(
                     f"{name}={getattr(self, name)} is not modelled together with"
-                    f" spatial={self.spatial}"
+                    f" spatial={self.spatial}: {why}"
                 )
 
     def _check_schedule(self) -> None:
@@ -363,4 +399,7 @@ def _explained(error: ValidationError) -> ConfigError:
         return ConfigError(f"unknown field{near}", field=name)
     if problem["type"] == "missing":
         return ConfigError("this field must be given", field=name)
-    return ConfigError(f"{problem['msg']}; found {problem['input']!r}", field=name)
+    near = ""
+    if problem["type"] == "literal_error":
+        near = nearest(str(problem["input"]), re.findall("'([^']+)'", problem["ctx"]["expected"]))
+    return ConfigError(f"{problem['msg']}; found {problem['input']!r}{near}", field=name)

@@ -73,7 +73,8 @@ class Step:
         self.fine = n_tasks <= _FINE
         self.teams = self._teams(fold)
         # else blocks differ by stage, or by more of their ops' names than `look_of` looks at
-        plain = not (plan.layers or plan.replicas or self.endless)
+        carries = any(team.carried for team in self.teams)
+        plain = not (plan.layers or plan.replicas or self.endless or carries)
         self.repeats = plain and plan.offload == "none" and writer.host is None
         self._looks: dict[tuple[object, ...], tuple[Look, Blocks, Team]] = {}
 
@@ -81,7 +82,12 @@ class Step:
         """Return what is simulated: a team a stage, or a replica of one where stages are unlike."""
         if not self.counts:
             stages = range(self.plan.pipeline)
-            return [Team(self.builder, stage, self._members(stage, fold)) for stage in stages]
+            return [
+                Team(
+                    self.builder, stage, self._members(stage, fold), carried=self._carried(stage)
+                )
+                for stage in stages
+            ]  # fmt: skip
         return [
             Team(
                 self.builder, stage, tuple((int(r),) for r in self.mesh.replica(stage, replica)),
@@ -90,6 +96,12 @@ class Step:
             for stage, count in enumerate(self.counts)
             for replica in range(count)
         ]  # fmt: skip
+
+    def _carried(self, stage: int) -> int:
+        """Return how many slots of a step a stage does at the beginning of the next one."""
+        plan = self.plan
+        how = SCHEDULES[plan.schedule].carried
+        return how(stage, plan.pipeline, plan.micro_batches, 1) if plan.pipeline > 1 else 0
 
     def _members(self, stage: int, fold: bool) -> tuple[tuple[int, ...], ...]:
         """Return the ranks that each simulated rank of a stage stands for."""
@@ -197,6 +209,9 @@ class Step:
                     moved_bytes=moved_bytes if phase == END else 0.0,
                 )
         held = Counter(memory.initial)
+        for i in phases.get(WEIGHTS, ()):  # what the slots that are carried over need
+            for entry in memory.entries[i]:
+                held[entry.kind] -= team.carried * (entry.start_bytes + entry.end_bytes)
         if self.endless:
             forward = [memory.entries[i] for i in phases.get(FORWARD, ())]
             depth = in_flight(self.counts or (1,) * plan.pipeline, team.stage)
@@ -308,6 +323,8 @@ class Step:
         begin, end = (np.stack((np.full(len(once), p), once, 0 * once)) for p in (BEGIN, END))
         each = len(PHASES) - 1  # forward and backward
         parts = np.split(slot, range(each, slot.shape[1], each), axis=1) if self.rounds else [slot]
+        if carried := self.teams[k].carried:  # ends the step before, and begins this one
+            return tuple(np.concatenate((slot[:, -carried:], end, begin, slot[:, :-carried]), axis=1))
         phase, chunk, micro_batch = np.concatenate(
             [piece for part in parts for piece in (begin, part, end)], axis=1
         )

@@ -136,7 +136,12 @@ class Ends:
         if not self.plan.overlap:
             return copies.last(r, (BACKWARD, WEIGHTS), chunk)
         made = copies.task(bucket.tensors[-1], chunk, r)  # the last to be made
-        return int(made[copies.team.share(self.plan.micro_batches)].max())
+        made = made[copies.team.share(self.plan.micro_batches)]
+        if copies.team.carried:  # micro-batches that come behind the updates are of the next step
+            made = made[made < copies.first[copies.rows(END, chunk)[-1]]]
+            if not len(made):
+                return copies.last(r, (BACKWARD, WEIGHTS), chunk)
+        return int(made.max())
 
     def _tie(
         self,

@@ -17,6 +17,7 @@ from ridgeline.parallel.schedules import (
     one_f_one_b,
     pipedream,
     zero_bubble,
+    zero_bubble_h2,
     zero_bubble_v,
 )
 from ridgeline.parallel.schedules.slots import (
@@ -38,6 +39,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
             one_f_one_b,
             interleaved,
             zero_bubble,
+            zero_bubble_h2,
             zero_bubble_v,
             pipedream,
             continuous,
