@@ -42,9 +42,7 @@ def slowest(wires: Wires, mesh: Mesh, stage: int) -> tuple[int, bool]:
     return found, total_s[found] > min(total_s.values()) * (1 + _EQUAL)
 
 
-def are_alike(
-    wires: Wires, mesh: Mesh, *, wraps: bool = False, offloads: bool = False
-) -> bool:
+def are_alike(wires: Wires, mesh: Mesh, *, wraps: bool = False, offloads: bool = False) -> bool:
     """Whether nothing tells the groups of a dimension apart, or the messages between two stages.
 
     Every group is priced, with a short and a long collective. They have to take the same time, meet

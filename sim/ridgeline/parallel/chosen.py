@@ -33,7 +33,7 @@ COPIES = ("copy from host", "copy to host")
 def schedule_of(
     op: str, topology: Topology, group: Ranks, size_bytes: float, name: str | None = None
 ) -> Schedule:
-    """Return the schedule of a collective, a message from the first rank to the second, or a copy."""
+    """Return the schedule of a collective, a message from the first rank to the second, a copy."""
     ranks = tuple(group.tolist())
     if op in COPIES:
         return _copy(topology, ranks[0], size_bytes, out=op == COPIES[True])

@@ -71,7 +71,9 @@ class Mesh:
         features = mixture or plan.tensor
         span = features * plan.expert  # neighbours that hold the experts once
         inside = levels(plan.layers, plan.tensor, span) if plan.layers else ()
-        within = [math.prod(inside[:i]) for i in range(len(inside) + 1)] if inside else [plan.tensor]
+        within = (
+            [math.prod(inside[:i]) for i in range(len(inside) + 1)] if inside else [plan.tensor]
+        )
         between = within.index(features), within.index(min(span, plan.tensor))
         if plan.spatial != "1" and "spatial" not in order:
             order = (order[0], "spatial", *order[1:])

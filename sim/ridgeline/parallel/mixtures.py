@@ -81,4 +81,4 @@ def _is_routed(op: Op, graph: Graph) -> bool:
     """Whether an op works on rows of experts with weights, or copies tokens there and back."""
     if op.kind in ROUTED:
         return True
-    return op.kind == "gemm" and len(graph.tensors[op.inputs[1]].shape) == 3  # noqa: PLR2004
+    return op.kind == "gemm" and len(graph.tensors[op.inputs[1]].shape) == 3

@@ -324,7 +324,9 @@ class Step:
         each = len(PHASES) - 1  # forward and backward
         parts = np.split(slot, range(each, slot.shape[1], each), axis=1) if self.rounds else [slot]
         if carried := self.teams[k].carried:  # ends the step before, and begins this one
-            return tuple(np.concatenate((slot[:, -carried:], end, begin, slot[:, :-carried]), axis=1))
+            return tuple(
+                np.concatenate((slot[:, -carried:], end, begin, slot[:, :-carried]), axis=1)
+            )
         phase, chunk, micro_batch = np.concatenate(
             [piece for part in parts for piece in (begin, part, end)], axis=1
         )
