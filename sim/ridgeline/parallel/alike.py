@@ -16,7 +16,7 @@ import numpy as np
 from ridgeline.network.schedule import closed_form_time_s
 from ridgeline.network.topology import Floats
 from ridgeline.parallel.chosen import COPIES, schedule_of
-from ridgeline.parallel.labels import HALO
+from ridgeline.parallel.labels import GRID, HALO
 from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.reach import written
 from ridgeline.parallel.team import stream_of
@@ -166,7 +166,8 @@ def _grouped(mesh: Mesh, stage: int) -> Iterator[tuple[str, Ranks]]:
     parts = [f"{name}.{level}" for name in ("tensor", "data") for level in levels]
     first, last = mesh.expert_levels
     experts = ["expert", "beyond"] if mesh.expert > 1 or last > first else []
-    for dimension in (*_DIMENSIONS, *parts, *experts, *images):
+    tensor = GRID if mesh.tensor_grid is not None else ()
+    for dimension in (*_DIMENSIONS, *parts, *tensor, *experts, *images):
         groups = mesh.groups(stage, *mesh.along(dimension))
         if groups.shape[1] > 1:
             yield stream_of(dimension), groups

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.parallel.grid import Grid
+from ridgeline.parallel.labels import GRID
 from ridgeline.parallel.layers import levels
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.replicas import counts_of
@@ -16,10 +18,11 @@ from ridgeline.parallel.replicas import counts_of
 Ranks = npt.NDArray[np.int64]
 
 
-_OF_IMAGES = {
+_BEYOND = {
     "spatial": ("spatial.rows", "spatial.columns"),
     "rows": ("spatial.rows",),
     "columns": ("spatial.columns",),
+    "grid": ("tensor.rows",),
 }
 
 
@@ -48,6 +51,10 @@ class Mesh:
         Devices along the rows and the columns of images: dimensions "spatial.rows" and
         "spatial.columns", neighbours along a row first. "data.rows", "data.columns" and
         "data.spatial" go over the replicas and these, "data.rows.0" over levels of "tensor", too.
+        "data.spatial" go over the replicas and these.
+    tensor_grid
+        Rows and columns of tensor-parallel devices: dimensions "tensor.rows" and "tensor.columns",
+        neighbours along a row first.
     """
 
     order: tuple[str, ...]
@@ -56,6 +63,7 @@ class Mesh:
     expert_levels: tuple[int, int] = (0, 0)
     levels: tuple[int, ...] = ()
     grid: tuple[int, int] = (1, 1)
+    tensor_grid: Grid | None = None
     _groups: dict[tuple[int, tuple[str, ...], int], Ranks] = field(default_factory=dict)
 
     @classmethod
@@ -89,7 +97,7 @@ class Mesh:
             ranks, axis = _counted([shape[name] for name in order]), order.index("pipeline")
             stages = np.split(ranks, plan.pipeline, axis)
         along_data = max(1, span // plan.tensor)
-        return cls(order, tuple(stages), along_data, between, inside, plan.grid)
+        return cls(order, tuple(stages), along_data, between, inside, plan.grid, plan.tensor_grid)
 
     def replica(self, stage: int, number: int | None = None) -> Ranks:
         """Ranks of one replica of a stage, or of all: in the same order for every stage."""
@@ -103,6 +111,8 @@ class Mesh:
 
         Gradients are summed over all ranks that have the same weights, those of "context", too.
         """
+        if dimension in GRID:
+            return (dimension,)
         kind, *parts = dimension.split(".")
         first, last = self.expert_levels
         if kind == "expert":
@@ -112,8 +122,8 @@ class Mesh:
             return (axis, "context", *self._of_levels(last))
         if kind == "data":
             level = min((int(part) for part in parts if part.isdigit()), default=len(self.levels))
-            images = (name for part in parts for name in _OF_IMAGES.get(part, ()))
-            return (kind, "context", *images, *self._of_levels(level))
+            further = (name for part in parts for name in _BEYOND.get(part, ()))
+            return (kind, "context", *further, *self._of_levels(level))
         return (dimension,)
 
     def _of_levels(self, first: int, last: int | None = None) -> tuple[str, ...]:
@@ -142,6 +152,9 @@ class Mesh:
             split["data"] = {"expert": self.expert, "beyond": beyond}
         if self.levels and "tensor" not in dimensions:
             split["tensor"] = {f"tensor.{i}": size for i, size in enumerate(self.levels)}
+        if self.tensor_grid is not None and "tensor" not in dimensions:
+            sizes = (self.tensor_grid.columns, self.tensor_grid.rows)
+            split["tensor"] = dict(zip(GRID, sizes, strict=True))
         if "spatial" in order and "spatial" not in dimensions:
             split["spatial"] = {"spatial.columns": self.grid[1], "spatial.rows": self.grid[0]}
         for name, parts in split.items():

@@ -14,7 +14,6 @@ from ridgeline.parallel.wires import Wires
 from ridgeline.study.planner.group import Floats
 from ridgeline.study.planner.large import Wire
 
-_OPS = ("all-reduce", "reduce-scatter", "all-gather")
 _TRIED = 3  # sizes, each a quarter of the one before, of which another algorithm may be the best
 
 
@@ -84,8 +83,6 @@ class Between:
         known = (op, data, tensor, most_bytes, sizes)
         if known not in self._known:
             tried = [most_bytes / 4**k for k in range(_TRIED)]
-            for name in _OPS:  # together, as all of them take the same rings
-                self._line(name, data, tensor, tried)
             several = self.devices > FEW  # else groups may not all be at it at the same time
             lines = self._line(op, data, tensor, [*tried, *(sizes if several else ())])
             slope_s = min((slope for _, slope in lines), default=0.0)
