@@ -15,7 +15,7 @@ from ridgeline.parallel.grid import Grid, Mode, with_tensor_grid
 from ridgeline.parallel.layers import LayerRule, parse_rules, settled
 from ridgeline.parallel.reach import grid_of, written_grid
 from ridgeline.parallel.replicas import SCHEDULES_WITH_REPLICAS, counts_of, written_counts
-from ridgeline.parallel.schedules import SCHEDULES
+from ridgeline.parallel.schedules import SCHEDULES, named
 
 DIMENSIONS = ("tensor", "context", "data", "pipeline")
 """Dimensions of the plan that devices are numbered by, the innermost first, by default."""
@@ -37,28 +37,6 @@ def _si_bytes(raw: object) -> object:
 def _si_seconds(raw: object) -> object:
     """Let Python code give seconds as a number, as `_si_bytes`."""
     return f"{raw!r} s" if isinstance(raw, int | float) and not isinstance(raw, bool) else raw
-
-
-_PUBLISHED = {"zb-h1": "zero-bubble", "zb-h2": "zero-bubble-h2", "zb-v": "zero-bubble-v"}
-"""Names that papers give to schedules."""
-
-
-def _schedule(raw: object) -> object:
-    """Read a schedule by its published name, too.
-
-    Raises
-    ------
-    ValueError
-        If its order depends on times, which are not known when a step is written.
-    """
-    name = str(raw).lower()
-    if name in {"zb-1p", "zb-2p"}:
-        most, like = ("one", "zero-bubble") if name == "zb-1p" else ("two", "zero-bubble-h2")
-        raise ValueError(
-            f"{raw} is an order searched for measured times of passes; with at most {most} times"
-            f" the memory of 1f1b there is {like}"
-        )
-    return _PUBLISHED.get(name, raw)
 
 
 def _rules(raw: object) -> object:
@@ -135,7 +113,7 @@ class Plan(Strict):
             "pipedream",
             "continuous",
         ],
-        BeforeValidator(_schedule),
+        BeforeValidator(named),
     ] = "1f1b"
     """In which order the stages of a pipeline work; pipedream and continuous never flush, so that a
     step is one update's share of a stream, and weights are as old as their micro-batches."""
