@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 _TOGETHER = {
     *("loss", "bce-loss", "mse-loss", "smooth-l1-loss", "ctc-loss", "dropout", "embedding"),
     *("batch-norm", "lstm", "gru", "rnn-tanh", "rnn-relu", "concat", "split", "additive-attention"),
-    *("flash-attention", "join-heads"),
+    *("flash-attention", "join-heads", "dispatch", "combine"),
 }
 
 
@@ -105,6 +105,7 @@ class Devices:
             if op.kind in COLLECTIVES or (op.kind == "slice" and op.name not in self.whole_op)
         }
         self.fused = self._fused()
+        self.rows = self._rows()
         of_batches = [op for op in graph.ops if op.kind == "batch-norm"]
         self.statistics = {name for op in of_batches for name in op.outputs[1:]}
 
@@ -169,6 +170,18 @@ class Devices:
             for name in (op.inputs[0] if op is not made else made.inputs[1], made.inputs[1]):
                 found[self._weight(name)] = widths
         return found
+
+    def _rows(self) -> set[str]:
+        """Rows of experts, whose samples are in the second dimension."""
+        rows: set[str] = set()
+        for op in self.full.ops:
+            if op.kind == "dispatch" and op.pass_ is Pass.FORWARD:
+                rows.add(op.outputs[0])
+            elif op.kind != "combine" and op.pass_ is Pass.FORWARD and rows & {*op.inputs}:
+                rows.update(op.outputs)
+            elif op.kind in {"concat", "quantise"} and rows & set(map(base, op.inputs)):
+                rows.update(map(base, op.outputs))  # gradients of fused products, side by side
+        return rows
 
     def _weight(self, name: str) -> str:
         """Weight that a copy or a gradient of it is of; any other name as it is."""
@@ -244,10 +257,12 @@ class Devices:
 
     def _beyond(self, level: int, axis: int, name: str) -> int:
         """Blocks of samples of outer levels that a device has: each is divided by itself."""
-        if axis or name in self.statistics or self.graph.tensors[name].role in WITHOUT_SAMPLES:
+        samples = 1 if base(name) in self.rows else 0
+        without = name in self.statistics or self.graph.tensors[name].role in WITHOUT_SAMPLES
+        if axis != samples or without:
             return 1
         outer = range(level + 1, len(self.sizes))
-        return math.prod(self.sizes[i] for i in outer if self.layouts.of[i].get(name) != 0)
+        return math.prod(self.sizes[i] for i in outer if self.layouts.of[i].get(name) != samples)
 
     def _blocks(self, value: Array, level: int, axis: int, name: str, parts: int) -> list[Array]:
         """Cut what is divided block by block: samples of outer levels, outputs of one product.
@@ -256,7 +271,8 @@ class Devices:
         """
         if (root := self._weight(name)) in self.fused:
             widths = self.fused[root]
-            if axis == (0 if self.graph.tensors[name].role in WITHOUT_SAMPLES else value.ndim - 1):
+            is_weight = self.graph.tensors[name].role in WITHOUT_SAMPLES
+            if axis == value.ndim - (2 if is_weight else 1):
                 scale = value.shape[axis] / sum(widths)
                 ends = [round(end * scale) for end in accumulate(widths)][:-1]
                 return np.split(value, ends, axis=axis)

@@ -81,6 +81,10 @@ def test_a_size_that_only_a_later_stage_has_meets_what_is_beside_it() -> None:
         # sums and messages meet on links of a torus that no simulated rank has
         ("tpu-v4-pod", "mlp", {"data": 4, "pipeline": 4}),
         ("tpu-v4-pod", "mlp", {"data": 8, "tensor": 2}),
+        # stages in one node copy to their hosts at different times
+        ("pcie3-8gpu-fdr", "resnet18", {"pipeline": 4, "offload": "all"}),
+        # halos of one side, on cables that messages between stages need
+        ("knl-opa-cluster", "resnet18", {"pipeline": 4, "spatial": "2x2", "schedule": "pipedream"}),
     ],
 )
 def test_folded_equals_unfolded(machine: str, model: str, fields: dict[str, Any]) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError
+from ridgeline.parallel.divide import Division, divide
 from ridgeline.parallel.partition import partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.stages import layers, units
 from ridgeline.simulation import simulate
-from ridgeline.workload.graph import Graph
+from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.model import load_model
 
 
@@ -105,3 +108,28 @@ def test_a_layer_that_only_copies_a_weight_is_with_what_reads_it() -> None:
     assert len(unit_of) == len(graph.ops)
     back = ("identities.length.divide.weight-gradient", "identities.length.weight-gradient")
     assert {unit_of[name] for name in back} == {unit_of["identities"]}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.sampled_from(("lstm-lm", "dlrm", "unet", "gpt2")), st.sampled_from((1, 2)))
+def test_gradients_of_weights_stay_where_they_are_made(
+    data: st.DataObject, model: str, tensor: int
+) -> None:
+    """Wherever it is cut: a stage updates what it computes with, and waits for no gradient of it.
+
+    Also between a product and its bias, whose weights are copied before the cut.
+    """
+    shape = {"layers": 2} if model == "gpt2" else {}
+    graph = load_model(model, shape).training(2, "bf16-mixed")
+    graph = divide(graph, Division(tensor=tensor)).graph
+    stages = data.draw(st.integers(2, 4))
+    times = data.draw(st.lists(st.integers(1, 9), min_size=7, max_size=7))
+    cut = partition(graph, [float(times[i % 7]) for i in range(len(graph.ops))], stages)
+    for number, part in enumerate(cut.parts):
+        came = [name for receipt in part.receipts for name in receipt.tensors]
+        assert not [n for n in came if graph.tensors[n].role is Role.WEIGHT_GRADIENT]
+        for receipt in part.receipts:  # forward from stages before, backward from those behind
+            made = {n for op in cut.parts[receipt.source].graph.ops for n in op.outputs}
+            assert made.issuperset(receipt.tensors)
+            if receipt.forward:
+                assert receipt.source < number

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -51,9 +50,7 @@ def graphs(draw: st.DrawFn) -> Graph:
             [graph_networks._images, graph_networks._sequences, graph_networks._features]
         )
     )
-    few = [move for move in graph_networks.SEQUENCE_MOVES if move != "experts"]
-    with mock.patch.object(graph_networks, "SEQUENCE_MOVES", few):
-        return make(draw, 4, draw(st.sampled_from(sorted(PRECISIONS))))
+    return make(draw, 4, draw(st.sampled_from(sorted(PRECISIONS))))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -167,9 +164,6 @@ def test_rules_of_no_layer_and_rules_that_nothing_reaches_are_refused() -> None:
         divide(graph, Division(tensor=8, layers="fully*:tensor=8;*:tensor=1"))
     with pytest.raises(ConfigError, match="'fc8' is never reached"):
         divide(graph, Division(tensor=8, layers="fc*:tensor=8;fc8:tensor=4;*:tensor=1"))
-    mixture = load_model("mixtral-8x7b", {"layers": 1}).training(2, "bf16-mixed")
-    with pytest.raises(ConfigError, match="mixtures of experts"):
-        divide(mixture, Division(tensor=2, layers="*attention*:tensor=2;*:tensor=1"))
 
 
 @settings(max_examples=25, deadline=None)

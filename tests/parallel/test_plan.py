@@ -87,7 +87,7 @@ def test_a_plan_in_a_file(tmp_path: Path) -> None:
         ("batch=8,data=8,layers=[fc*: data=4,data=2]", "gives 'data' twice"),
         ("batch=8,data=8,layers=fc*:", "gives no degree"),
         ("batch=24,data=24,layers=a:tensor=4;b:tensor=6", "divide each other, .* 4 and 6"),
-        ("batch=8,data=8,expert=2,layers=fc*:tensor=4", "not modelled together with layers"),
+        ("batch=8,data=8,expert=3,layers=fc*:tensor=4", "expert=3 must divide the 8 devices"),
     ],
 )
 def test_mistakes_are_explained(text: str, message: str) -> None:

@@ -251,7 +251,28 @@ def test_what_cannot_be_is_refused(fields: dict[str, Any], says: str) -> None:
         make_plan({"global_batch": 12, **fields})
 
 
-def test_shared_weights_are_refused() -> None:
+@pytest.mark.parametrize("fields", [{}, {"schedule": "gpipe"}, {"tensor": 2, "context": 2}])
+def test_shared_weights_are_summed_over_all_who_hold_them(fields: dict[str, Any]) -> None:
+    """Every gradient once, over its stage's replicas; that of the table over both stages'."""
+    fast = step((3, 1), model="gpt2", micro_batch=1, **fields)
+    slow = step((3, 1), model="gpt2", micro_batch=1, reference=True, **fields)
+    assert fast.step_time_s == pytest.approx(slow.step_time_s, rel=1e-9)
+    lowered = fast.details.lowered
+    tied = {label for _, label in lowered.talks if label.startswith("all-reduce tied")}
+    assert tied == {"all-reduce tied embedding.weight"}
+    table = lowered.graph.tensors["embedding.weight.grad"].bytes
+    sizes = {t.size_bytes for (_, label), t in lowered.talks.items() if label in tied}
+    assert sizes == {table}
+    shared = fields.get("context", 1)
+    rest = sum(
+        s.size_bytes for s in lowered.schedules if s.op == "all-reduce" and s.n_ranks == 3 * shared
+    )
+    both = [s for s in lowered.schedules if s.n_ranks == 4 * shared]
+    assert len(both) == fields.get("tensor", 1)
+    assert rest > 0
+
+
+def test_weights_that_are_updated_at_different_times_are_refused() -> None:
     assert counts_of("2-1") == (2, 1)
-    with pytest.raises(ConfigError, match="share the weights"):
-        step((2, 1), model="gpt2")
+    with pytest.raises(ConfigError, match=r"share the weights .* allowed: 1f1b, gpipe"):
+        step((2, 1), model="gpt2", schedule="pipedream")

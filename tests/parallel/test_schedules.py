@@ -22,6 +22,7 @@ from ridgeline.parallel.schedules.player import Times
 CASES = [
     (name, stages, micro_batches, chunks)
     for name in SCHEDULES
+    if not SCHEDULES[name].carried(7, 8, 24, 1)  # `test_carried`: stages do not begin together
     for stages in (1, 2, 3, 4, 8)
     for micro_batches in (1, 2, 3, 4, 8, 16, 24)
     for chunks in ((2, 3, 4) if name == "interleaved" else (1 + SCHEDULES[name].turns,))
@@ -108,7 +109,7 @@ def test_pipedream_keeps_a_version_of_the_weights_for_each_micro_batch_in_flight
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from([n for n in SCHEDULES if not SCHEDULES[n].interleaves]),
+    st.sampled_from(sorted({name for name, *_ in CASES if not SCHEDULES[name].interleaves})),
     st.integers(1, 6),
     st.integers(1, 20),
     st.lists(st.integers(1, 9), min_size=3, max_size=3),

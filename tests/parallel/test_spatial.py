@@ -235,7 +235,7 @@ def test_one_rank_stands_for_all(plan: dict[str, object]) -> None:
 
 
 def test_the_program_sends_what_the_graph_says() -> None:
-    plan = rl.Plan(global_batch=8, spatial="4", data=2)
+    plan = rl.Plan(global_batch=4, spatial="4")
     lowered = rl.simulate("resnet18", "dgx-a100", plan).details.lowered
     said = sorted(
         float(dict(op.attrs)["size_bytes"]) for op in lowered.graph.ops if op.kind == HALO
@@ -245,6 +245,21 @@ def test_the_program_sends_what_the_graph_says() -> None:
     assert said
     rows = {row for (row, _), talk in lowered.talks.items() if talk.op == HALO}
     assert {lowered.dimension_of_row[row] for row in rows} == {"spatial"}
+
+
+@pytest.mark.parametrize("spatial", ["2", "2x2"])
+def test_layers_that_divide_samples_are_replicas_that_share_images(spatial: str) -> None:
+    fields = {"global_batch": 8, "spatial": spatial, "sharding": 1}
+    plain = rl.Plan(data=2, micro_batch=2, **fields)
+    ruled = rl.Plan(tensor=2, layers="*:tensor=1", micro_batch=4, **fields)  # in one node
+    one, other = (rl.simulate("resnet18", "selene-a100", plan) for plan in (plain, ruled))
+    assert one.time_s == pytest.approx(other.time_s, rel=2e-6)  # bytes of halos are rounded up
+    assert one.memory_bytes == other.memory_bytes
+    assert one.traffic_bytes == pytest.approx(other.traffic_bytes, rel=2e-6)
+    some = rl.Plan(data=2, layers="layer4*:tensor=2", **fields)
+    folded, whole = (rl.simulate("resnet18", "selene-a100", some, fold=f) for f in (True, False))
+    assert folded.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
+    assert folded.memory_bytes["weights"] < one.memory_bytes["weights"]
 
 
 def test_memory_of_activations_is_shared_and_weights_are_not() -> None:
@@ -271,7 +286,6 @@ def test_memory_of_activations_is_shared_and_weights_are_not() -> None:
         ({"spatial": "2x2x2"}, "ROWSxCOLUMNS"),
         ({"spatial": True}, "ROWSxCOLUMNS"),
         ({"spatial": "2", "context": 2}, "context=2 is not modelled"),
-        ({"spatial": "2", "layers": "fc*: tensor=1"}, "not modelled"),
     ],
 )
 def test_plans_that_cannot_be_say_why(fields: dict[str, object], said: str) -> None:

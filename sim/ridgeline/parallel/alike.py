@@ -6,6 +6,7 @@ tree of PCIe switches some pairs cross the root, in a dragonfly some nodes are f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
@@ -14,9 +15,10 @@ import numpy as np
 
 from ridgeline.network.schedule import closed_form_time_s
 from ridgeline.network.topology import Floats
-from ridgeline.parallel.chosen import schedule_of
-from ridgeline.parallel.labels import GRID
+from ridgeline.parallel.chosen import COPIES, schedule_of
+from ridgeline.parallel.labels import GRID, HALO
 from ridgeline.parallel.mesh import Mesh, Ranks
+from ridgeline.parallel.reach import written
 from ridgeline.parallel.team import stream_of
 from ridgeline.parallel.wires import PROBE_BYTES, Wires
 
@@ -40,7 +42,7 @@ def slowest(wires: Wires, mesh: Mesh, stage: int) -> tuple[int, bool]:
     return found, total_s[found] > min(total_s.values()) * (1 + _EQUAL)
 
 
-def are_alike(wires: Wires, mesh: Mesh, *, wraps: bool = False) -> bool:
+def are_alike(wires: Wires, mesh: Mesh, *, wraps: bool = False, offloads: bool = False) -> bool:
     """Whether nothing tells the groups of a dimension apart, or the messages between two stages.
 
     Every group is priced, with a short and a long collective. They have to take the same time, meet
@@ -52,8 +54,12 @@ def are_alike(wires: Wires, mesh: Mesh, *, wraps: bool = False) -> bool:
     ----------
     wraps
         Whether the last stage sends to the first, as where ranks have several parts of the layers.
+    offloads
+        Whether devices copy to their hosts, and back.
     """
     kinds = list(_kinds(mesh, wraps=wraps))
+    if offloads:
+        kinds += _copies(mesh)
     found = [_drawn(wires, kind) for kind in kinds]
     drawn = [loads for loads in found if loads is not None]
     if len(drawn) < len(found) or not drawn:
@@ -128,19 +134,40 @@ def _kinds(mesh: Mesh, *, wraps: bool) -> Iterator[_Kind]:
         for queue, groups in _grouped(mesh, stage):
             for size_bytes in (_SHORT_BYTES, PROBE_BYTES):
                 yield _Kind((stage, queue), "all-reduce", size_bytes, groups)
+        yield from _halos(mesh, stage)
     for stage in stages if wraps else stages[1:]:
         ends = mesh.replica(stage - 1), mesh.replica(stage)
         yield _Kind((stage, "forward"), "send", PROBE_BYTES, np.stack(ends, axis=1))
         yield _Kind((stage, "backward"), "send", PROBE_BYTES, np.stack(ends[::-1], axis=1))
 
 
+def _copies(mesh: Mesh) -> Iterator[_Kind]:
+    """Yield what devices copy to their hosts, and back: groups of one."""
+    for stage in range(len(mesh.stages)):
+        for op in COPIES:
+            yield _Kind((stage, "host"), op, PROBE_BYTES, mesh.stage(stage)[:, None])
+
+
+def _halos(mesh: Mesh, stage: int) -> Iterator[_Kind]:
+    """Yield what devices that share images fetch of neighbours on one side, the other, or both."""
+    for dimension in ("spatial.rows", "spatial.columns") if math.prod(mesh.grid) > 1 else ():
+        groups = mesh.groups(stage, dimension)
+        near = np.eye(groups.shape[1], k=1, dtype=np.int64)
+        for side in (near, near.T, near + near.T) if near.any() else ():
+            op = f"{HALO} {written(side)}"
+            yield _Kind((stage, stream_of(dimension)), op, PROBE_BYTES, groups)
+
+
 def _grouped(mesh: Mesh, stage: int) -> Iterator[tuple[str, Ranks]]:
     """Yield the groups of every dimension and level of a plan, and their queue of a rank."""
     levels = range(len(mesh.levels))
+    grid = [f"{name}.{part}" for name in ("spatial", "data") for part in ("rows", "columns")]
+    images = [*grid, "data.spatial"] if math.prod(mesh.grid) > 1 else []
     parts = [f"{name}.{level}" for name in ("tensor", "data") for level in levels]
-    experts = ["expert", "beyond"] if mesh.expert > 1 else []
-    grid = GRID if mesh.tensor_grid is not None else ()
-    for dimension in (*_DIMENSIONS, *parts, *grid, *experts):
+    first, last = mesh.expert_levels
+    experts = ["expert", "beyond"] if mesh.expert > 1 or last > first else []
+    tensor = GRID if mesh.tensor_grid is not None else ()
+    for dimension in (*_DIMENSIONS, *parts, *tensor, *experts, *images):
         groups = mesh.groups(stage, *mesh.along(dimension))
         if groups.shape[1] > 1:
             yield stream_of(dimension), groups

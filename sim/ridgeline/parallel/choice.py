@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ridgeline.parallel.labels import Signature, base, forward_name, signature, whole
+from ridgeline.parallel.samples import ROUTED, samples_label, with_samples
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Same, Tensor
 
 WHOLE, PARTIAL, FREE = -1, -2, -3
@@ -30,8 +31,8 @@ def need_of(labels: tuple[str, ...], label: str | None) -> int:
 
 
 @lru_cache(maxsize=64)
-def _signatures(same: Same) -> dict[str, Signature | None]:
-    """Return what is known of the labels of a graph's ops, whatever it is divided by."""
+def _signatures(same: Same, by_samples: bool) -> dict[str, Signature | None]:
+    """Return what is known of the labels of a graph's ops; samples may be one of them."""
     return {}
 
 
@@ -76,7 +77,8 @@ class Choice:
         self.ops: list[Op] = []
         self.layout: dict[str, int] = {}  # of every tensor that is there, weights by their root
         self.stands_for: dict[str, str] = {}  # a partial sum that was summed up: its successor
-        self.copies: dict[tuple[str, int, bool], str] = {}  # (tensor, layout, in backward pass)
+        # (tensor, layout, in which pass): backward passes come once a micro-batch, updates once
+        self.copies: dict[tuple[str, int, bool | str], str] = {}
         self.forward = {op.name: op for op in graph.ops if op.pass_ is Pass.FORWARD}
         self.root: dict[str, str] = {}  # weight copy: weight
         self.casts: list[Op] = []
@@ -87,7 +89,7 @@ class Choice:
         self.names: Counter[str] = Counter()
         self.taken = {*graph.tensors, *(op.name for op in graph.ops if not op.outputs)}
         self.chosen: dict[str, str | None] = {}
-        self.signatures = _signatures(Same(graph))
+        self.signatures = _signatures(Same(graph), by_samples is not None)
         self.apart: dict[str, bool] = {}  # weights whose gradients are of a device's samples
         for op in self.forward.values():
             if op.kind in CASTS and graph.tensors[op.inputs[0]].role in WEIGHTS:
@@ -110,7 +112,10 @@ class Choice:
     def _signature(self, op: Op) -> Signature | None:
         if op.name not in self.signatures:
             of = self.forward.get(forward_name(op)) if op.pass_ in _GRADIENTS else None
-            self.signatures[op.name] = signature(op, self.graph.tensors, of)
+            found = signature(op, self.graph.tensors, of)
+            if found is not None and self.by_samples is not None:
+                found = with_samples(op, of or op, found, self.graph.tensors)
+            self.signatures[op.name] = found
         return self.signatures[op.name]
 
     def look_ahead(self) -> None:
@@ -159,8 +164,9 @@ class Choice:
             return False
         tensors = zip((*op.inputs, *op.outputs), (*sig.inputs, *sig.outputs), strict=True)
         return any(
-            label in labels and (self._root(base(name)), labels.index(label)) in self.pads
+            label in labels and (self._root(known), labels.index(label)) in self.pads
             for name, labels in tensors
+            for known in (name, base(name))
         )
 
     def _divides(self, label: str, op: Op, sig: Signature) -> bool:
@@ -204,7 +210,8 @@ class Choice:
         """Return the label by which an op is divided, or None."""
         weighted = op.loops is not None and op.pass_ is Pass.FORWARD
         samples = self._samples(op, sig) if self.by_samples is not None else None
-        if self.by_samples is not None and weighted and self.by_samples.layer(op.layer):
+        ruled = weighted or (op.kind in ROUTED and op.pass_ is Pass.FORWARD)
+        if self.by_samples is not None and ruled and self.by_samples.layer(op.layer):
             return samples
         costs: dict[str, float] = {}
         paired: list[str] = []
@@ -233,7 +240,7 @@ class Choice:
     def _samples(self, op: Op, sig: Signature) -> str | None:
         """Return the label of an op's samples, if they can be divided.
 
-        They are the first dimension of what it reads besides weights.
+        They are the first dimension of what it reads besides weights, or the rows of experts.
         """
         static: set[str] = set()
         label = ""
@@ -241,7 +248,7 @@ class Choice:
             if self.tensors[name].role in STATIC:
                 static.update(labels)
             elif not label and labels:
-                label = labels[0]
+                label = samples_label(labels)
         able = label and label not in static and self._divides(label, op, sig)
         return label if able else None
 

@@ -21,17 +21,22 @@ from ridgeline.network.schedule import ALGORITHMS, Loads, Phase, Schedule, close
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.labels import HALO
 from ridgeline.parallel.mesh import Ranks
+from ridgeline.parallel.offload import way_to_host
 from ridgeline.parallel.reach import pairs_of
 from ridgeline.parallel.two_level import two_level
 
 _TWO_LEVEL = "two-level"
+COPIES = ("copy from host", "copy to host")
+"""Copies between a device and its host, as an operation of a group of one."""
 
 
 def schedule_of(
     op: str, topology: Topology, group: Ranks, size_bytes: float, name: str | None = None
 ) -> Schedule:
-    """Return the schedule of a collective, or of a message from the first rank to the second."""
+    """Return the schedule of a collective, a message from the first rank to the second, a copy."""
     ranks = tuple(group.tolist())
+    if op in COPIES:
+        return _copy(topology, ranks[0], size_bytes, out=op == COPIES[True])
     if op == "send":
         return _message(topology, ranks, size_bytes)
     if op.startswith(HALO):
@@ -149,3 +154,11 @@ def _message(topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> S
     latency_s = topology.collective_latency_s + float(topology.latency_s[links].sum())
     loads = dict.fromkeys(links.tolist(), float(size_bytes)) if size_bytes else {}
     return Schedule("send", "direct", 2, float(size_bytes), (Phase(latency_s, 1, loads),))
+
+
+def _copy(topology: Topology, rank: int, size_bytes: float, *, out: bool) -> Schedule:
+    """Schedule a copy on the shortest way to a host of the device's node, or back."""
+    links = way_to_host(topology, rank, out=out)
+    latency_s = float(topology.latency_s[links].sum())
+    loads = dict.fromkeys(links.tolist(), float(size_bytes))
+    return Schedule(COPIES[out], "direct", 1, float(size_bytes), (Phase(latency_s, 1, loads),))

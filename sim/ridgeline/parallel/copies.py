@@ -85,7 +85,9 @@ class Copies:
         return made
 
     def last(self, r: int, phases: Sequence[int], chunk: int) -> int:
-        """Return the last compute task of a chunk's phases on a rank."""
+        """Return the last compute task of a chunk's phases on a rank, before the step's end."""
         rows = np.flatnonzero(np.isin(self.phase, phases) & (self.chunk == chunk))
+        ends = self.rows(END, chunk)
+        rows = rows[rows < ends[-1]] if len(ends) else rows
         row = int(rows[-1])
         return int(self.first[row]) + self.pieces[int(self.order[row])].tail[r]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ridgeline.errors import ConfigError
 from ridgeline.parallel.choice import BySamples
 from ridgeline.parallel.experts import with_experts
 from ridgeline.parallel.grid import Grid, with_grid
 from ridgeline.parallel.layers import LayerDegrees, levels, parse_rules
 from ridgeline.parallel.ring import with_rings
 from ridgeline.parallel.shard import shard
-from ridgeline.parallel.spatial import most, with_shared_images
+from ridgeline.parallel.spatial import Shared, most, with_shared_images
 from ridgeline.workload.graph import Graph, Role
 
 
@@ -33,6 +32,8 @@ class Division:
         They add up the statistics of batch norms.
     imbalance
         Rows of the fullest expert over the mean of all.
+    mixture
+        With rules for layers, devices that share the features of each expert (`mixture_degree`).
     two
         Tensor-parallel devices in rows and columns; None: in one dimension.
     """
@@ -47,6 +48,7 @@ class Division:
     grid: tuple[int, int] = (1, 1)
     shared_statistics: bool = False
     imbalance: float = 1.0
+    mixture: int = 1
     two: Grid | None = None
 
 
@@ -93,7 +95,7 @@ def divide(graph: Graph, division: Division) -> Divided:
     # experts compute the rows of a device's own positions
     graph = with_experts(graph, division.expert, division.imbalance)
     if division.layers:
-        return _by_layers(graph, division)
+        return _by_layers(graph, division, shared)
     found = (
         with_grid(graph, division.two)
         if division.two is not None
@@ -109,18 +111,13 @@ def divide(graph: Graph, division: Division) -> Divided:
     return Divided(found.graph, found.divided, whole, {}, own_rows)
 
 
-def _by_layers(graph: Graph, division: Division) -> Divided:
+def _by_layers(graph: Graph, division: Division, shared: Shared) -> Divided:
     """Divide level by level, the outermost first, so that inner ones know who sums gradients."""
     degrees = LayerDegrees(parse_rules(division.layers), division.tensor)
     degrees.check((op.layer for op in graph.ops), graph.name)
-    if any(op.kind == "dispatch" for op in graph.ops):
-        raise ConfigError(
-            f"rules for layers are not modelled for mixtures of experts, which {graph.name} has",
-            field="plan.layers",
-        )
-    sizes = levels(division.layers, division.tensor)
+    sizes = levels(division.layers, division.tensor, division.mixture * division.expert)
     divided: frozenset[str] = frozenset()
-    whole: dict[str, int] = {}
+    whole: dict[str, int] = shared.whole
     apart: dict[str, int] = {}
     beyond: frozenset[str] | None = None
     within = division.tensor
@@ -142,7 +139,7 @@ def _by_layers(graph: Graph, division: Division) -> Divided:
         divided |= found.divided
         whole = most(whole, found.whole)
         apart |= dict.fromkeys(found.apart, level)
-    return Divided(graph, divided, whole, apart)
+    return Divided(graph, divided, whole, apart, shared.apart)
 
 
 def roots(graph: Graph) -> dict[str, str]:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from ridgeline.parallel.label_rules_images import cut
 from ridgeline.parallel.labels import (
     ADJUSTMENTS,
+    EXPERT_ROWS,
+    EXPERTS,
     GRID,
     HALO,
     Inner,
@@ -125,9 +127,9 @@ def gemm(op: Op, tensors: Tensors) -> Signature:
         return whole(op, tensors)
     if len(w) == 3:
         return Signature(
-            (("e", "t", "k"), ("e", "n", "k")),
-            (("e", "t", "n"),) * len(ys),
-            loops={"e": ("batch",), "t": ("m",), "n": ("n",), "k": ("k",)},
+            ((EXPERTS, EXPERT_ROWS, "k"), (EXPERTS, "n", "k")),
+            ((EXPERTS, EXPERT_ROWS, "n"),) * len(ys),
+            loops={EXPERTS: ("batch",), EXPERT_ROWS: ("m",), "n": ("n",), "k": ("k",)},
         )
     if _turned((*ys[0][:-1], w[-1]), x):
         lead = _dims(len(ys[0]) - 1)
@@ -266,7 +268,7 @@ def dispatch(op: Op, tensors: Tensors) -> Signature:
     (x, chosen), (_, places) = _shapes(op, tensors)
     return Signature(
         ((*_tokens(len(x)), "f"), (*_tokens(len(chosen)), "")),
-        (("e", "p", "f"), ("p", *("" for _ in places[1:]))),
+        ((EXPERTS, "p", "f"), ("p", *("" for _ in places[1:]))),
         {"p": x[1]} if len(x) > 2 else {},
     )
 
@@ -276,7 +278,7 @@ def combine(op: Op, tensors: Tensors) -> Signature:
     """Rows [e, p, f], weights [b, p, k], places -> y [b, p, f]: a sum over the experts."""
     (_, weights, places), (y,) = _shapes(op, tensors)
     return Signature(
-        (("e", "p", "f"), (*_tokens(len(weights)), ""), ("p", *("" for _ in places[1:]))),
+        ((EXPERTS, "p", "f"), (*_tokens(len(weights)), ""), ("p", *("" for _ in places[1:]))),
         ((*_tokens(len(y)), "f"),),
         {"p": y[1]} if len(y) > 2 else {},
     )

@@ -26,6 +26,8 @@ Labels = tuple[str, ...]
 Tensors = Mapping[str, Tensor]
 ROWS, COLUMNS = "rows", "columns"
 """Labels of the last two dimensions of images, where ops read windows of them."""
+EXPERTS, EXPERT_ROWS = "e", "t"
+"""Labels of a mixture's experts, and of the rows of each, in products of experts."""
 GRID = ("tensor.columns", "tensor.rows")
 """Dimensions of a grid of tensor-parallel devices: along a row, and along a column."""
 HALO = "halo"

@@ -95,7 +95,7 @@ def settled(rules: Iterable[LayerRule], data: int, tensor: int) -> str:
     devices, parts, degrees = data * tensor, [], {tensor}
     for rule in rules:
         share = rule.tensor if rule.tensor is not None else devices // (rule.data or 1)
-        copies = rule.data if rule.data is not None else devices // share
+        copies = rule.data if rule.data is not None else max(1, devices // share)
         if share * copies != devices:
             raise ValueError(
                 f"the rule of {rule.pattern!r} uses data={copies} x tensor={share} devices, but all"
@@ -119,10 +119,17 @@ def kind_of(dimension: str) -> str:
     return dimension.partition(".")[0]
 
 
-def levels(text: str, tensor: int) -> tuple[int, ...]:
-    """Return how many devices, or groups of the level before, each level has, innermost first."""
+def levels(text: str, tensor: int, experts: int = 1) -> tuple[int, ...]:
+    """Return how many devices, or groups of the level before, each level has, innermost first.
+
+    Parameters
+    ----------
+    experts
+        Neighbours that hold the experts of a mixture once; fewer than `tensor` are a level, too.
+    """
     within, found = 1, []
-    for degree in sorted({tensor, *(rule.tensor or 1 for rule in parse_rules(text))}):
+    degrees = {tensor, min(experts, tensor), *(rule.tensor or 1 for rule in parse_rules(text))}
+    for degree in sorted(degrees):
         if degree > within:
             found.append(degree // within)
             within = degree

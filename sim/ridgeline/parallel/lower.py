@@ -18,6 +18,7 @@ import numpy as np
 
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.engine.program import Program
+from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
@@ -31,12 +32,14 @@ from ridgeline.parallel.endless import is_endless
 from ridgeline.parallel.host import Host
 from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies, with_heads
 from ridgeline.parallel.mesh import Mesh
+from ridgeline.parallel.mixtures import mixture_degree
 from ridgeline.parallel.partition import Cut, Partition, Shares, partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.primitives import as_primitives
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.replicas import counts_of
+from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.parallel.spread import waited
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.sums import with_summing_products
@@ -120,7 +123,8 @@ def lower(
     prices = Prices(cluster.device, waited(plan), idle_s)
     prices.add_to(builder)
     fold = fold and not plan.replicas  # each replica has messages of its own
-    far, mesh = prices.accounts[cluster.device.far_memory], Mesh.of(plan)
+    mixture = mixture_degree(graph, plan)
+    far, mesh = prices.accounts[cluster.device.far_memory], Mesh.of(plan, mixture)
     wires = Wires(builder, topology, far, merge=fold)
     flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
     division = Division(
@@ -134,11 +138,13 @@ def lower(
         plan.grid,
         plan.statistics == "shared",
         plan.imbalance,
+        mixture,
         plan.tensor_grid,
     )
     n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
     few = plan.devices <= FEW and n_tasks <= _SHORT
-    if fold and few and not are_alike(wires, mesh, wraps=plan.chunks > 1):
+    offloads = plan.offload != "none"
+    if fold and few and not are_alike(wires, mesh, wraps=plan.chunks > 1, offloads=offloads):
         fold, wires = False, Wires(builder, topology, far, merge=False)
     copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
     sharded, local = _local(Same(graph), division, plan.recompute, copied)
@@ -158,6 +164,24 @@ def lower(
     times = [cost.spans(rates).time_s for cost in costs] if n_parts > 1 else []
     shares = _shares(plan, wires, mesh) if plan.replicas else None
     cut = _cut(Same(local), tuple(times), n_parts, plan.cut, shares)
+    if plan.replicas and cut.ties and is_endless(plan.schedule, plan.pipeline):
+        raise ConfigError(
+            f"{graph.name}: stages {', '.join(map(str, sorted(cut.ties[0].gradients)))} share the"
+            f" weights {cut.ties[0].weight!r}, and with schedule={plan.schedule} stages of"
+            " different numbers of replicas update their weights at different times; allowed:"
+            " 1f1b, gpipe",
+            field="plan.schedule",
+        )
+
+    carries = SCHEDULES[plan.schedule].carried(plan.pipeline - 1, plan.pipeline, 1, 1)
+    if carries and cut.ties:
+        raise ConfigError(
+            f"{graph.name}: schedule={plan.schedule} updates the weights of one stage after the"
+            f" other, and {cut.ties[0].weight!r} is shared by stages"
+            f" {', '.join(map(str, sorted(cut.ties[0].gradients)))}; allowed: zero-bubble, or"
+            " zero-bubble-v, whose first stage has the last layers, too",
+            field="plan.schedule",
+        )
 
     def write() -> Draft:
         return _written(builder, wires, mesh, plan, cut, sharded, cluster.device, fold=fold)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ridgeline.parallel.grid import Grid
 from ridgeline.parallel.labels import GRID
-from ridgeline.parallel.layers import kind_of, levels
+from ridgeline.parallel.layers import levels
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.replicas import counts_of
 
@@ -40,6 +40,9 @@ class Mesh:
     expert
         Neighbours along "data" that share experts: dimension "expert" of a group; "beyond" goes
         over the ranks that have the same experts.
+    expert_levels
+        Of a layer-wise plan, the levels of "tensor" that share experts, too: from the first, up to
+        the second.
     levels
         Of a layer-wise plan, how "tensor" is built of groups in groups, innermost first: dimensions
         "tensor.0", "tensor.1", ... "data.i" goes over all ranks that divide samples where layers
@@ -47,6 +50,7 @@ class Mesh:
     grid
         Devices along the rows and the columns of images: dimensions "spatial.rows" and
         "spatial.columns", neighbours along a row first. "data.rows", "data.columns" and
+        "data.spatial" go over the replicas and these, "data.rows.0" over levels of "tensor", too.
         "data.spatial" go over the replicas and these.
     tensor_grid
         Rows and columns of tensor-parallel devices: dimensions "tensor.rows" and "tensor.columns",
@@ -56,16 +60,29 @@ class Mesh:
     order: tuple[str, ...]
     stages: tuple[Ranks, ...]
     expert: int = 1
+    expert_levels: tuple[int, int] = (0, 0)
     levels: tuple[int, ...] = ()
     grid: tuple[int, int] = (1, 1)
     tensor_grid: Grid | None = None
     _groups: dict[tuple[int, tuple[str, ...], int], Ranks] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plan: Plan) -> Mesh:
-        """Return the ranks of a plan."""
+    def of(cls, plan: Plan, mixture: int | None = None) -> Mesh:
+        """Return the ranks of a plan.
+
+        Parameters
+        ----------
+        mixture
+            Devices that share the features of each expert, of a layer-wise plan; None: `tensor`.
+        """
         order = tuple(plan.order.split("-"))
-        inside = levels(plan.layers, plan.tensor) if plan.layers else ()
+        features = mixture or plan.tensor
+        span = features * plan.expert  # neighbours that hold the experts once
+        inside = levels(plan.layers, plan.tensor, span) if plan.layers else ()
+        within = (
+            [math.prod(inside[:i]) for i in range(len(inside) + 1)] if inside else [plan.tensor]
+        )
+        between = within.index(features), within.index(min(span, plan.tensor))
         if plan.spatial != "1" and "spatial" not in order:
             order = (order[0], "spatial", *order[1:])
         degrees = {**plan.model_dump(), "spatial": math.prod(plan.grid)}
@@ -79,7 +96,8 @@ class Mesh:
         else:
             ranks, axis = _counted([shape[name] for name in order]), order.index("pipeline")
             stages = np.split(ranks, plan.pipeline, axis)
-        return cls(order, tuple(stages), plan.expert, inside, plan.grid, plan.tensor_grid)
+        along_data = max(1, span // plan.tensor)
+        return cls(order, tuple(stages), along_data, between, inside, plan.grid, plan.tensor_grid)
 
     def replica(self, stage: int, number: int | None = None) -> Ranks:
         """Ranks of one replica of a stage, or of all: in the same order for every stage."""
@@ -93,15 +111,23 @@ class Mesh:
 
         Gradients are summed over all ranks that have the same weights, those of "context", too.
         """
-        kind, level = kind_of(dimension), dimension.partition(".")[2]
         if dimension in GRID:
             return (dimension,)
-        if level in _BEYOND:
-            return (kind, "context", *_BEYOND[level])
-        if kind in {"data", "beyond"}:
-            first = int(level) if level else len(self.levels)
-            return (kind, "context", *(f"tensor.{i}" for i in range(first, len(self.levels))))
+        kind, *parts = dimension.split(".")
+        first, last = self.expert_levels
+        if kind == "expert":
+            return (kind, *self._of_levels(first, last))
+        if kind == "beyond":
+            axis = kind if self.expert > 1 else "data"
+            return (axis, "context", *self._of_levels(last))
+        if kind == "data":
+            level = min((int(part) for part in parts if part.isdigit()), default=len(self.levels))
+            further = (name for part in parts for name in _BEYOND.get(part, ()))
+            return (kind, "context", *further, *self._of_levels(level))
         return (dimension,)
+
+    def _of_levels(self, first: int, last: int | None = None) -> tuple[str, ...]:
+        return tuple(f"tensor.{i}" for i in range(len(self.levels)))[first:last]
 
     def groups(self, stage: int, *dimensions: str, neighbours: int = 0) -> Ranks:
         """Ranks of one stage by group: [groups, members]; a group varies in the dimensions.

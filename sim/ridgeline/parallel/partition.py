@@ -118,8 +118,7 @@ def partition(
     Raises
     ------
     ConfigError
-        If there are more stages than places to cut, or stages with different numbers of replicas
-        would share weights.
+        If there are more stages than places to cut.
     """
     if n_stages == 1:
         return Partition((Part(graph),))
@@ -142,16 +141,7 @@ def partition(
         for part in parts[stage.first : stage.stop]:
             for i in part:
                 home[i] = number
-    made = _Cutter(graph, home, n_stages).cut()
-    if shares is not None and made.ties:
-        both = ", ".join(str(k) for k in sorted(made.ties[0].gradients))
-        raise ConfigError(
-            f"{graph.name}: stages {both} share"
-            f" the weights {made.ties[0].weight!r}, whose gradients are not summed between stages"
-            " with different numbers of replicas",
-            field="plan.replicas",
-        )
-    return made
+    return _Cutter(graph, home, n_stages).cut()
 
 
 def _balanced(
@@ -206,21 +196,35 @@ class _Cutter:
                 self._sum(op, stage)
             elif any(name in self.shares for name in op.inputs):
                 self._spread(op)
-            elif op.outputs and self.graph.tensors[op.outputs[0]].role is Role.WEIGHT_COPY:
+            elif self._copies(op):
                 self.copied[op.outputs[0]] = op  # made where it is read
             else:
-                self._put(op, self._home_of_update(op, stage))
+                self._put(op, self._home_of(op, stage))
         ties = tuple(
             Tie(weight, stages, self.graph.tensors[next(iter(stages.values()))].bytes)
             for weight, stages in self.tied.items()
         )
         return Partition(tuple(self._part(stage) for stage in range(self.n_stages)), ties)
 
-    def _home_of_update(self, op: Op, stage: int) -> int:
-        """Find where an update is done: where the gradient is."""
-        if op.pass_ is not Pass.UPDATE:
+    def _copies(self, op: Op) -> bool:
+        """Whether an op copies a weight, or for its update a part of one."""
+        if op.pass_ is Pass.UPDATE and op.kind == "slice":
+            return self.graph.tensors[op.inputs[0]].role in _HELD
+        return bool(op.outputs) and self.graph.tensors[op.outputs[0]].role is Role.WEIGHT_COPY
+
+    def _home_of(self, op: Op, stage: int) -> int:
+        """Find where an op is done: what reads gradients of weights is where they are made.
+
+        So are updates, and gradients of copies of weights in the weights' format, whose forward op
+        may be the last of the stage before.
+        """
+        if op.pass_ not in {Pass.UPDATE, Pass.WEIGHT_GRADIENT}:
             return stage
-        return next((self.made_by[name] for name in op.inputs if name in self.made_by), stage)
+        for name in op.inputs:
+            if name in self.made_by and self.graph.tensors[name].role is Role.WEIGHT_GRADIENT:
+                return self.made_by[name]
+        made = (self.made_by[name] for name in op.inputs if name in self.made_by)
+        return next(made, stage) if op.pass_ is Pass.UPDATE else stage
 
     def _put(self, op: Op, stage: int) -> None:
         """Add an op; copies of weights that it reads are made on its own stage."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -14,7 +15,7 @@ from ridgeline.parallel.grid import Grid, Mode, with_tensor_grid
 from ridgeline.parallel.layers import LayerRule, parse_rules, settled
 from ridgeline.parallel.reach import grid_of, written_grid
 from ridgeline.parallel.replicas import SCHEDULES_WITH_REPLICAS, counts_of, written_counts
-from ridgeline.parallel.schedules import SCHEDULES
+from ridgeline.parallel.schedules import SCHEDULES, named
 
 DIMENSIONS = ("tensor", "context", "data", "pipeline")
 """Dimensions of the plan that devices are numbered by, the innermost first, by default."""
@@ -25,7 +26,7 @@ SWITCH = {"on": 0, "true": 0, "off": 1, "false": 1}
 
 def _degree(raw: object) -> object:
     """Read on and off, which stand for the degree of `tensor` and 1."""
-    return SWITCH[str(raw).lower()] if isinstance(raw, bool) else raw
+    return SWITCH.get(str(raw).lower(), raw) if isinstance(raw, bool | str) else raw
 
 
 def _si_bytes(raw: object) -> object:
@@ -101,8 +102,18 @@ class Plan(Strict):
     int8-mixed or flex16+5; None: the model's."""
     optimizer: str | None = None
     """None: the model's own."""
-    schedule: Literal[
-        "1f1b", "gpipe", "interleaved", "zero-bubble", "zero-bubble-v", "pipedream", "continuous"
+    schedule: Annotated[
+        Literal[
+            "1f1b",
+            "gpipe",
+            "interleaved",
+            "zero-bubble",
+            "zero-bubble-h2",
+            "zero-bubble-v",
+            "pipedream",
+            "continuous",
+        ],
+        BeforeValidator(named),
     ] = "1f1b"
     """In which order the stages of a pipeline work; pipedream and continuous never flush, so that a
     step is one update's share of a stream, and weights are as old as their micro-batches."""
@@ -221,7 +232,9 @@ class Plan(Strict):
                 f"micro_batch {self.micro_batch} does not divide the {self.rank_batch} samples of a"
                 " rank (global_batch / data)"
             )
-        if self.data % self.expert:
+        if self.layers:
+            self._check_layers()
+        elif self.data % self.expert:
             raise ValueError(
                 f"expert={self.expert} must divide data={self.data}, whose ranks share the experts"
             )
@@ -230,8 +243,6 @@ class Plan(Strict):
                 f"reduction={self.reduction} is for gradients that are reduced whole: it needs"
                 f" sharding=0, not {self.sharding}"
             )
-        if self.layers:
-            self._check_layers()
         if self.sequence == 0:
             object.__setattr__(self, "sequence", self.tensor)
         if self.sequence not in {1, self.tensor}:
@@ -285,16 +296,18 @@ class Plan(Strict):
             )
 
     def _check_layers(self) -> None:
-        if self.expert > 1:
-            raise ValueError(f"expert={self.expert} is not modelled together with layers")
+        if self.data * self.tensor % self.expert:
+            raise ValueError(
+                f"expert={self.expert} must divide the {self.data * self.tensor} devices of"
+                f" data={self.data} x tensor={self.tensor}, which share the experts"
+            )
         text = settled(parse_rules(self.layers), self.data, self.tensor)
         object.__setattr__(self, "layers", text)
 
     def _check_spatial(self) -> None:
         if self.spatial == "1":
             return
-        others = ("context", "expert", "layers", "replicas")
-        self._check_without(others, f"spatial={self.spatial}")
+        self._check_without(("context", "replicas"), f"spatial={self.spatial}")
 
     def _check_grid(self) -> None:
         if self.tensor % self.tensor_rows:
@@ -413,4 +426,7 @@ def _explained(error: ValidationError) -> ConfigError:
         return ConfigError(f"unknown field{near}", field=name)
     if problem["type"] == "missing":
         return ConfigError("this field must be given", field=name)
-    return ConfigError(f"{problem['msg']}; found {problem['input']!r}", field=name)
+    near = ""
+    if problem["type"] == "literal_error":
+        near = nearest(str(problem["input"]), re.findall("'([^']+)'", problem["ctx"]["expected"]))
+    return ConfigError(f"{problem['msg']}; found {problem['input']!r}{near}", field=name)

@@ -223,7 +223,8 @@ class Sharder(Choice):
             self._place(name, now)
         if now == need:
             return name
-        key = (name, need, op.pass_ is Pass.FORWARD)
+        once = op.pass_ is Pass.UPDATE and self.tensors[name].role in STATIC
+        key = (name, need, "update" if once else op.pass_ is Pass.FORWARD)
         if key not in self.copies:
             self.copies[key] = self._reshape(name, now, need, op)
         return self.copies[key]

@@ -104,13 +104,15 @@ def units(graph: Graph) -> tuple[Unit, ...]:
     _settle_copies(graph, order, home)
     alone = {layer: its[0] for layer, its in home.items() if len(set(its)) == 1}
     made_in: dict[str, int] = {}
+    later = [op for op in graph.ops if op.pass_ is not Pass.FORWARD]
+    reader = {name: op for op in reversed(later) for name in op.inputs}  # the first one
     for i, op in enumerate(graph.ops):
         if op.pass_ is not Pass.FORWARD:
             if op.layer not in home:
                 raise RidgelineError(f"{op.name}: its layer {op.layer!r} has no forward op")
             found = alone.get(op.layer)
             if found is None:
-                found = _unit_of(op, unit_of, made_in, home[op.layer][0])
+                found = _unit_of(op, unit_of, made_in, reader, home[op.layer][0])
             ops[found].append(i)
             for name in op.outputs:
                 made_in[name] = found
@@ -135,16 +137,26 @@ def _settle_copies(graph: Graph, order: Sequence[int], home: dict[str, list[int]
                 readers[name] = min(first, readers.get(name, first))
 
 
-def _unit_of(op: Op, forward: Mapping[str, int], made: Mapping[str, int], other: int) -> int:
+def _unit_of(
+    op: Op,
+    forward: Mapping[str, int],
+    made: Mapping[str, int],
+    reader: Mapping[str, Op],
+    other: int,
+) -> int:
     """Return the unit of a backward op whose layer is in several.
 
     It is that of the op that it is the gradient of (named so by `GradientBuilder.derive`); a sum of
-    gradients is where the last of them arrives, in the first unit.
+    gradients is where the last of them arrives, in the first unit; what gathers a tensor of
+    the forward pass is where that is read.
     """
     named = forward.get(op.name.rpartition(f".{op.pass_}")[0])
     if named is not None:
         return named
-    return min((made[name] for name in op.inputs if name in made), default=other)
+    arrived = [made[name] for name in op.inputs if name in made]
+    if arrived or op.kind == "slice" or not op.outputs or op.outputs[0] not in reader:
+        return min(arrived, default=other)
+    return _unit_of(reader[op.outputs[0]], forward, made, {}, other)
 
 
 def layers(graph: Graph, found: Sequence[Unit], *, ends: bool) -> list[tuple[int, ...]]:

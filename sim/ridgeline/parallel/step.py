@@ -73,7 +73,8 @@ class Step:
         self.fine = n_tasks <= _FINE
         self.teams = self._teams(fold)
         # else blocks differ by stage, or by more of their ops' names than `look_of` looks at
-        plain = not (plan.layers or plan.replicas or self.endless)
+        carries = any(team.carried for team in self.teams)
+        plain = not (plan.layers or plan.replicas or self.endless or carries)
         self.repeats = plain and plan.offload == "none" and writer.host is None
         self._looks: dict[tuple[object, ...], tuple[Look, Blocks, Team]] = {}
 
@@ -81,7 +82,12 @@ class Step:
         """Return what is simulated: a team a stage, or a replica of one where stages are unlike."""
         if not self.counts:
             stages = range(self.plan.pipeline)
-            return [Team(self.builder, stage, self._members(stage, fold)) for stage in stages]
+            return [
+                Team(
+                    self.builder, stage, self._members(stage, fold), carried=self._carried(stage)
+                )
+                for stage in stages
+            ]  # fmt: skip
         return [
             Team(
                 self.builder, stage, tuple((int(r),) for r in self.mesh.replica(stage, replica)),
@@ -90,6 +96,12 @@ class Step:
             for stage, count in enumerate(self.counts)
             for replica in range(count)
         ]  # fmt: skip
+
+    def _carried(self, stage: int) -> int:
+        """Return how many slots of a step a stage does at the beginning of the next one."""
+        plan = self.plan
+        how = SCHEDULES[plan.schedule].carried
+        return how(stage, plan.pipeline, plan.micro_batches, 1) if plan.pipeline > 1 else 0
 
     def _members(self, stage: int, fold: bool) -> tuple[tuple[int, ...], ...]:
         """Return the ranks that each simulated rank of a stage stands for."""
@@ -198,6 +210,9 @@ class Step:
                     checked=plan.checks and phase == END,
                 )
         held = Counter(memory.initial)
+        for i in phases.get(WEIGHTS, ()):  # what the slots that are carried over need
+            for entry in memory.entries[i]:
+                held[entry.kind] -= team.carried * (entry.start_bytes + entry.end_bytes)
         if self.endless:
             forward = [memory.entries[i] for i in phases.get(FORWARD, ())]
             depth = in_flight(self.counts or (1,) * plan.pipeline, team.stage)
@@ -220,19 +235,18 @@ class Step:
         """
         of_weights = {Role.WEIGHT, Role.WEIGHT_COPY}
         rest = frozenset(t.name for t in graph.tensors.values() if t.role in of_weights)
-        found: dict[str, frozenset[str]] = {}
-        if self.plan.expert > 1:
-            found["beyond"] = expert_weights(graph) & rest
-        root = roots(graph)
-        own_rows = self.sharded.own_rows
-        for along in sorted(set(own_rows.values())):
-            alike = {w for w in rest if own_rows.get(root.get(w, w)) == along}
-            found[along] = frozenset(alike)
-        for level in sorted(set(self.sharded.apart.values())):
-            alike = {w for w in rest if self.sharded.apart.get(root.get(w, w)) == level}
-            found[f"data.{level}"] = frozenset(alike)
-        found = {along: weights for along, weights in found.items() if weights}
-        return {**found, "data": rest.difference(*found.values())}
+        experts = expert_weights(graph) & rest if self.plan.expert > 1 else frozenset()
+        root, found = roots(graph), {"beyond": set(experts)}
+        for weight in sorted(rest - experts):
+            found.setdefault(self._along(root.get(weight, weight)), set()).add(weight)
+        last = found.pop("data", set())
+        held = {along: frozenset(found[along]) for along in sorted(found) if found[along]}
+        return {**held, "data": frozenset(last)}
+
+    def _along(self, weight: str) -> str:
+        """Return the dimension of the mesh along which a weight that no expert has is the same."""
+        along, level = self.sharded.own_rows.get(weight, "data"), self.sharded.apart.get(weight)
+        return along if level is None else f"{along}.{level}"
 
     def _replicas(self, stage: int, along: str) -> int:
         """Ranks of a stage that hold the same weights along a dimension."""
@@ -253,13 +267,14 @@ class Step:
     ) -> dict[str, tuple[Bucket, ...]]:
         """Gradients to be reduced at the end, by the dimension whose ranks hold the weight."""
         of = {weight: along for along, weights in holders.items() for weight in weights}
+        tied = {g for tie in self.cut.ties for g in tie.gradients.values() if self.counts}
         along_of = {  # an update may read a part of a weight, by another name
             gradient: of.get(weight) or of.get(base(weight), "data")
             for weight, gradient in weight_gradients(graph).items()
         }
         found = {}
         for along in holders:
-            others = frozenset(g for g, other in along_of.items() if other != along)
+            others = tied.union(g for g, other in along_of.items() if other != along)
             if self._replicas(stage, along) > 1:
                 found[along] = gradient_buckets(
                     graph, self.plan.bucket, others, self.plan.reduction
@@ -311,6 +326,10 @@ class Step:
         begin, end = (np.stack((np.full(len(once), p), once, 0 * once)) for p in (BEGIN, END))
         each = len(PHASES) - 1  # forward and backward
         parts = np.split(slot, range(each, slot.shape[1], each), axis=1) if self.rounds else [slot]
+        if carried := self.teams[k].carried:  # ends the step before, and begins this one
+            return tuple(
+                np.concatenate((slot[:, -carried:], end, begin, slot[:, :-carried]), axis=1)
+            )
         phase, chunk, micro_batch = np.concatenate(
             [piece for part in parts for piece in (begin, part, end)], axis=1
         )

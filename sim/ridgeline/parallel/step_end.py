@@ -55,7 +55,8 @@ class Ends:
             for chunk in reversed(range(self.plan.chunks)):
                 self._reduce({k: played[k] for k in of_stage}, chunk, ends, number, waits)
         for tie in self.cut.ties:
-            self._tie(tie, played, ends, number, waits)
+            write = self._tie_unlike if self.plan.replicas else self._tie
+            write(tie, played, ends, number, waits)
         if is_endless(self.plan.schedule, self.plan.pipeline):
             return ends  # updates take what was summed in the period before
         for (k, chunk), tasks in waits.items():
@@ -135,7 +136,12 @@ class Ends:
         if not self.plan.overlap:
             return copies.last(r, (BACKWARD, WEIGHTS), chunk)
         made = copies.task(bucket.tensors[-1], chunk, r)  # the last to be made
-        return int(made[copies.team.share(self.plan.micro_batches)].max())
+        made = made[copies.team.share(self.plan.micro_batches)]
+        if copies.team.carried:  # micro-batches that come behind the updates are of the next step
+            made = made[made < copies.first[copies.rows(END, chunk)[-1]]]
+            if not len(made):
+                return copies.last(r, (BACKWARD, WEIGHTS), chunk)
+        return int(made.max())
 
     def _tie(
         self,
@@ -166,6 +172,33 @@ class Ends:
         for chunk, stage in parts:
             many_ends = range(len(ends) - len(played[0].team), len(ends))
             waits[stage, chunk] = [*waits[stage, chunk], *(number + k for k in many_ends)]
+
+    def _tie_unlike(
+        self,
+        tie: Tie,
+        played: list[Copies],
+        ends: list[End],
+        number: int,
+        waits: dict[tuple[int, int], list[int]],
+    ) -> None:
+        """Add up the gradients of a weight over all replicas of unlike stages that hold it."""
+        along = self.mesh.along("data")
+        held = [self.mesh.groups(stage, *along) for stage in sorted(tie.gradients)]
+        groups = np.concatenate(held, axis=1)
+        found: dict[int, list[tuple[int, int]]] = {}
+        for k, copies in enumerate(played):
+            if copies.team.stage in tie.gradients:
+                for which, mine in copies.team.of_groups(groups):
+                    found.setdefault(which, []).extend((k, r) for r in mine)
+        for which, members in sorted(found.items()):
+            row, size_bytes = self._tied_row(groups, which, tie)
+            label = f"all-reduce tied {tie.weight}"
+            self.wires.talks[row, label] = Talk("all-reduce", size_bytes)
+            deps = tuple(played[k].last(r, (BACKWARD, WEIGHTS), 0) for k, r in members)
+            streams = tuple(played[k].team.stream(stream_of("data"), r) for k, r in members)
+            ends.append(End(label, row, streams, deps, 1))
+            for k in dict.fromkeys(k for k, _ in members):
+                waits[k, 0] = [*waits[k, 0], number + len(ends) - 1]
 
     def _tied_row(self, groups: Ints, which: int, tie: Tie) -> tuple[int, float]:
         """Return the cost row, and the bytes that are added up, 0 where one stage has all."""

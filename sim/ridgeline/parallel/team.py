@@ -40,6 +40,8 @@ class Team:
     replica, replicas
         Which of so many replicas of the stage it is, whose turn is every so many micro-batches;
         None: all replicas go in lock step, each with micro-batches of its own.
+    carried
+        Slots of a step that it does at the beginning of the next (`Schedule.carried`).
     ranks
         Numbers of the simulated ranks in the program.
     """
@@ -49,6 +51,7 @@ class Team:
     members: tuple[tuple[int, ...], ...]
     replica: int | None = None
     replicas: int = 1
+    carried: int = 0
     ranks: list[int] = field(default_factory=list)
     _streams: dict[tuple[str, int], int] = field(default_factory=dict)
     _groups: dict[int, tuple[Ranks, list[tuple[int, list[int]]]]] = field(default_factory=dict)

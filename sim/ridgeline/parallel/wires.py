@@ -10,7 +10,7 @@ Groups whose devices lie alike in their nodes cost the same, so each such patter
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,11 +21,10 @@ from ridgeline.engine.builder import Phase, ProgramBuilder
 from ridgeline.network.schedule import Loads, Schedule, closed_form_time_s
 from ridgeline.network.schedule import Phase as Rounds
 from ridgeline.network.topology import Floats, Topology
-from ridgeline.parallel.chosen import schedule_of
+from ridgeline.parallel.chosen import COPIES, schedule_of
 from ridgeline.parallel.labels import HALO
 from ridgeline.parallel.layers import kind_of
 from ridgeline.parallel.mesh import Ranks
-from ridgeline.parallel.offload import way_to_host
 
 _FEW_LINKS = 64  # a machine of so few links is not reduced to one node
 _FULLER = 1 + 1e-9
@@ -157,34 +156,27 @@ class Wires:
         self.dimension_of_row[row] = "pipeline"
         return row
 
-    def copy(self, rank: int, size_bytes: float, *, out: bool) -> int:
+    def copy(self, ranks: Sequence[int], size_bytes: float, *, out: bool) -> int:
         """Return the cost row of a copy between a device and the nearest host of its node.
 
-        Where one rank is simulated for all, every device of its node copies at the same time.
+        Parameters
+        ----------
+        ranks
+            The device, and all others that copy at the same time: those of its node share its way.
 
         Raises
         ------
         RidgelineError
             If the node describes no way to a host.
         """
-        node = self.node[rank]
-        copying = np.flatnonzero(self.node == node) if self.merge else np.array([rank])
-        key = ("copy", size_bytes, out, int(self.place[rank]), int(node) if self.keeps_all else -1)
+        copying = np.array(ranks)[:, None]
+        near, nodes = self._near(copying, 0)
+        pattern = self._pattern(near, nodes)
+        op = COPIES[out]
+        key = (op, size_bytes, 1, pattern)
         if key not in self._priced:
-            ways = {int(mate): way_to_host(self.topology, int(mate), out=out) for mate in copying}
-            mine = ways[rank].tolist()
-            latency_s = float(self.topology.latency_s[mine].sum())
-            alone = Rounds(latency_s, 1, dict.fromkeys(mine, float(size_bytes)))
-            every = np.bincount(np.concatenate(list(ways.values())), minlength=max(mine) + 1)
-            loads = np.zeros(self.topology.n_links)
-            loads[mine] = size_bytes * every[mine]
-            kept, _ = self._project(loads, np.array([rank]))
-            self._priced[key] = Priced(
-                schedule := Schedule("copy", "direct", 1, float(size_bytes), (alone,)),
-                ((latency_s, 1, kept, 0.0),),
-                self._on_wire(schedule, 1),
-            )
-        row = self._row(self._priced[key], np.array([node]))
+            self._priced[key] = self._price(op, near, size_bytes, 1, pattern)
+        row = self._row(self._priced[key], nodes)
         self.dimension_of_row[row] = "host"
         return row
 
@@ -383,8 +375,9 @@ class Wires:
             account = self.builder.add_account("network", name, "B", price_j)
             events[account] = events.get(account, 0.0) + size
         schedule = priced.schedule
-        each, once = _MEMORY_PASSES.get(schedule.op.partition(" ")[0], (1, 1))
-        members = 1 if schedule.op in {"send", "copy"} else schedule.n_ranks
+        kind = schedule.op.partition(" ")[0]
+        each, once = _MEMORY_PASSES.get(kind, (1, 1))
+        members = 1 if kind in {"send", "copy"} else schedule.n_ranks
         repeat = priced.phases[0][1] / schedule.phases[0].repeat if priced.phases else 1
         events[self.far_account] = (each * members + once) * schedule.size_bytes * repeat
         return events

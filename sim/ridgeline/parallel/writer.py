@@ -285,7 +285,7 @@ class Writer:
         size_bytes = float(graph.tensors[op.inputs[0]].bytes)
         places = []
         for r, members in enumerate(team.members):
-            row = self.wires.copy(members[0], size_bytes, out=op.kind == "offload")
+            row = self.wires.copy(members, size_bytes, out=op.kind == "offload")
             self.wires.talks[row, op.name] = Talk("copy", size_bytes)
             place = self.builder.add_to_block(
                 block,

@@ -17,6 +17,7 @@ from ridgeline.parallel.schedules import (
     one_f_one_b,
     pipedream,
     zero_bubble,
+    zero_bubble_h2,
     zero_bubble_v,
 )
 from ridgeline.parallel.schedules.slots import (
@@ -38,12 +39,16 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
             one_f_one_b,
             interleaved,
             zero_bubble,
+            zero_bubble_h2,
             zero_bubble_v,
             pipedream,
             continuous,
         )
     }
 )
+
+_PUBLISHED = {"zb-h1": "zero-bubble", "zb-h2": "zero-bubble-h2", "zb-v": "zero-bubble-v"}
+"""Names that papers give to schedules."""
 
 __all__ = [
     "PHASES",
@@ -54,6 +59,7 @@ __all__ = [
     "Slot",
     "SlotArrays",
     "find",
+    "named",
     "one_forward_one_backward",
     "slot_arrays",
 ]
@@ -73,3 +79,21 @@ def find(name: str) -> Schedule:
             f"unknown schedule {name!r}{nearest(name, SCHEDULES)} (known: {known})"
         )
     return SCHEDULES[name]
+
+
+def named(raw: object) -> object:
+    """Read a schedule by its published name, too.
+
+    Raises
+    ------
+    ValueError
+        If its order depends on times, which are not known when a step is written.
+    """
+    name = str(raw).lower()
+    if name in {"zb-1p", "zb-2p"}:
+        most, like = ("one", "zero-bubble") if name == "zb-1p" else ("two", "zero-bubble-h2")
+        raise ValueError(
+            f"{raw} is an order searched for measured times of passes; with at most {most} times"
+            f" the memory of 1f1b there is {like}"
+        )
+    return _PUBLISHED.get(name, raw)

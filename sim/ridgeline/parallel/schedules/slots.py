@@ -84,6 +84,10 @@ class Schedule:
         Whether a stage has several chunks of the model.
     turns
         Whether it has two, and a micro-batch comes back through the stages in the second (a V).
+    carried
+        How many of its last slots, all W, a stage does when the next step has begun, while it
+        waits for the first micro-batch of that: stages then begin and end a step one after the
+        other, and the weights of each are updated when its own gradients are complete.
     """
 
     name: str
@@ -96,6 +100,7 @@ class Schedule:
     flushes: bool = True
     interleaves: bool = False
     turns: bool = False
+    carried: Count = lambda stage, stages, micro_batches, chunks: 0
 
     def __call__(self, stages: int, micro_batches: int, chunks: int = 1) -> Orders:
         """Return the order of every stage.

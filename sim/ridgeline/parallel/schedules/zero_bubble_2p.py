@@ -3,8 +3,8 @@
 As many forward passes as end before the first backward pass can come, then both in turn, and W
 where a stage waits long enough, has waited most of all stages, or has no memory left. A micro-batch
 needs less memory once only its W is left: 32 of a transformer's 34 + 5 a s / h bytes a feature.
-Like ZB-H2 it needs a next step that begins before this one has ended, so it is no schedule of a
-Plan.
+Like ZB-H2 it needs a next step that begins before this one has ended. It is no schedule of a Plan,
+which is written before its times are known; where all passes take the same time it is ZB-H2.
 """
 
 from __future__ import annotations

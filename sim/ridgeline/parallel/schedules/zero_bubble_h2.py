@@ -1,9 +1,10 @@
 """ZB-H2: further forwards before the first backward fill the time in which a stage would be idle.
 
 With almost twice the activations that the first stage of 1F1B holds. Its stages begin and end a
-step one after the other, as wide apart as the forwards, so its bubble is that of each stage alone,
-and the next step has to begin before the last stage has ended this one: no schedule of a Plan,
-whose steps end together.
+step one after the other, as wide apart as the forwards, so its bubble is that of each stage alone.
+A step of a Plan is the time from one beginning of a stage to its next: stage k does k gradients of
+weights of the step before first, updates its weights, and then begins. Nothing may be needed of all
+stages at once in between: the paper checks sums over all gradients (norms, overflows) afterwards.
 """
 
 from __future__ import annotations
@@ -46,4 +47,5 @@ SCHEDULE = Schedule(
     bubble_s=bubble_s,
     in_flight=lambda stage, stages, micro_batches, chunks: min(2 * stages - 1, micro_batches),
     splits_backward=True,
+    carried=lambda stage, stages, micro_batches, chunks: min(stage, micro_batches),
 )
