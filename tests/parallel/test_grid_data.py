@@ -66,7 +66,7 @@ def check(graph: Graph, grid: Grid, seed: int) -> None:
         )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     graphs(),
     st.sampled_from([(2, 2), (2, 3), (4, 2)]),

@@ -169,6 +169,8 @@ class _Features(_Gridded):
                 begun = [label for label in begun if label in made]
             return min(begun, key=lambda label: (costs[label], label not in made))
         best = min(costs, key=costs.__getitem__)
+        if any(self._where(self._now(name)) == PARTIAL for name in op.inputs):
+            return best  # what is summed is scattered
         return best if costs[best] <= self._cost(None, op, sig) else None
 
     def _is_candidate(self, label: str, op: Op, sig: Signature) -> bool:
