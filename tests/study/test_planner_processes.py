@@ -19,10 +19,9 @@ from ridgeline.study.recalled import without_step
 from ridgeline.study.scaling import scaling
 
 CASES = (
-    ("gpt2", "selene-a100", 8, 16, 2),
     ("mlp", "dgx1-v100", 4, 16, None),
     ("mlp", "dgx1-v100", 8, 64, 3),
-    ("t5-small", "superpod-h100", 16, 32, 1),
+    ("lenet5", "dgx1-v100", 4, 16, 2),
 )
 
 
@@ -78,7 +77,7 @@ def test_a_second_process_is_started_where_there_is_much_to_price(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = searcher("mlp", "dgx1-v100", 8, 64)
-    few, many = Queue(one, 1, str, None), Queue(one, 1, str, None)
+    few, many = (Queue(one, 1, lambda plan: None, None) for _ in range(2))
     few.found(0.0)
     monkeypatch.setattr("ridgeline.study.planner.queue.MANY", 1)
     many.found(0.0)
@@ -88,14 +87,14 @@ def test_a_second_process_is_started_where_there_is_much_to_price(
 
 
 def test_prices_of_other_numbers_of_devices_change_nothing() -> None:
-    first = searcher("gpt2", "selene-a100", 8, 32)
+    first = searcher("mlp", "selene-a100", 8, 16)
     found_by(first, 1)
-    for devices in (4, 16, 24):
-        alone = searcher("gpt2", "selene-a100", devices, 32)
+    for devices in (4, 16):
+        alone = searcher("mlp", "selene-a100", devices, 16)
         shared = first.on(devices)
         assert shared.groups.made is first.groups.made
-        assert said(found_by(shared, 2)) == said(found_by(alone, 2))
-        for i in range(0, len(alone.space), 97):
+        assert said(found_by(shared, 1)) == said(found_by(alone, 1))
+        for i in range(0, len(alone.space), 23):
             mine, its = (one.groups.group(one.key(i)) for one in (alone, shared))
             assert (mine is None) == (its is None)
             if mine is not None and its is not None:

@@ -16,6 +16,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ridgeline.errors import RidgelineError
@@ -130,7 +131,8 @@ def _work(one: Searcher, line: Connection, other: Connection) -> None:
     while True:
         while ahead and not line.poll():
             key = ahead.pop()
-            groups.group(key) if key.recompute == "none" else groups.least_again(key)
+            with suppress(Exception):  # who asks for it will meet it, too
+                groups.group(key) if key.recompute == "none" else groups.least_again(key)
         try:
             task, given = line.recv()
         except EOFError:

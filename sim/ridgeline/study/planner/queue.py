@@ -55,6 +55,8 @@ class Queue:
     Recomputation adds ops and takes none away. So a group that recomputes is bounded by the one
     that does not and has the same ops otherwise; when it comes up, by these ops and those that it
     does again; it is divided and priced as a whole when it comes up once more.
+
+    `processes` as in `search`; see `helper`.
     """
 
     def __init__(
@@ -129,8 +131,10 @@ class Queue:
     def _least(self, families: list[Key]) -> dict[Key, Floats | None]:
         """Return the sums of every family of groups (`Groups.least`)."""
         least = self.one.groups.least
-        much = len(families) * self.one.groups.n_ops >= MANY
-        if self.processes == 2 or (self.processes is None and much and can_fork()):
+        processes = self.processes
+        if processes is None:
+            processes = 2 if len(families) * self.one.groups.n_ops >= MANY else 1
+        if processes > 1 and can_fork():
             self.helper = Helper(self.one, families)
             others = [key for key in families if self.helper.owns(key)]
             self.helper.begin("least", others)

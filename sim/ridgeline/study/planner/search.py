@@ -263,8 +263,8 @@ def search(
     context
         Whether devices may share the positions of a sequence. None: of long ones (`LONG`).
     processes
-        1, or 2: a second process prices and plays, too. None: where it can, and there is much to
-        price. The answer is the same.
+        2: a second process prices and plays, too, where one can be forked. 1: none does. None:
+        where there is much to price. The answer is the same.
 
     Raises
     ------
