@@ -196,7 +196,16 @@ class Wires:
     def together_s(self, op: str, groups: Ranks, size_bytes: float) -> tuple[float, float]:
         """Return seconds of latency and of bandwidth of a collective of all groups at once."""
         near, nodes = self._near(groups, 0)
-        priced = self._price(op, near, size_bytes, 1, self._pattern(near, nodes))
+        return self._phase_s(self._price(op, near, size_bytes, 1, self._pattern(near, nodes)))
+
+    def message_s(self, pairs: Ranks, which: int) -> tuple[float, float]:
+        """Return latency and seconds a byte of messages [pairs, 2] at the same time, of one."""
+        near, nodes = self._near(pairs, which)
+        priced = self._price("send", near, 1.0, 1, self._pattern(near, nodes))
+        return self._phase_s(priced)
+
+    def _phase_s(self, priced: Priced) -> tuple[float, float]:
+        """Return the seconds of latency and of bandwidth of all phases."""
         latency_s = busy_s = 0.0
         for hop_s, repeat, loads, elsewhere_s in priced.phases:
             each = [size / link.bandwidth_bytes_per_s for link, size in loads.items()]
