@@ -261,6 +261,10 @@ def test_few_layers_price_the_whole(case) -> None:  # type: ignore[no-untyped-de
         np.testing.assert_allclose(a.work, b.work, rtol=1e-12)
         np.testing.assert_array_equal(a.held, b.held)
         np.testing.assert_allclose(a.around, b.around, rtol=1e-12)
+        np.testing.assert_allclose(a.once_s, b.once_s, rtol=1e-12)
+        for one, other in zip(a.played, b.played, strict=True):
+            for name, mine, theirs in zip(one._fields, one, other, strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-12, err_msg=name)
         known = (key.micro_batch, key.recompute, key.expert)
         held = [one.groups.held_undivided(*known) for one in (few, whole)]
         np.testing.assert_allclose(*held, rtol=1e-12)

@@ -17,7 +17,6 @@ from ridgeline.parallel.wires import Wires
 from ridgeline.study.planner.group import Floats, Ints
 
 
-
 class Between:
     """Bounds messages between ranks that hold the same weights."""
 

@@ -47,7 +47,7 @@ from ridgeline.study.planner.screen import totals_of_more
 from ridgeline.study.planner.space import divisors
 from ridgeline.study.planner.waiting import exchanges, waits
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Op, Pass, Role
+from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.model import Model
 
 
@@ -314,10 +314,9 @@ class Groups:
         once_s = np.zeros((len(parts), 2))
         for i, unit in done_once(graph, home).items():
             once_s[unit, int(graph.ops[i].pass_ is Pass.UPDATE)] += alone_s[i]
-        work = np.stack(columns, axis=1)
-        return Ops(
-            told, home, seconds, per_op[:, ACCUMULATE], work, balanced, waited, once_s
-        )
+        by_unit: Floats = np.stack(columns, axis=1).astype(np.float64)
+        added_s: Floats = per_op[:, ACCUMULATE].astype(np.float64)
+        return Ops(told, home, seconds, added_s, by_unit, balanced, waited, once_s)
 
     def _repeats(self, op: Op, graph: Graph) -> bool:
         """Whether an op is done for every micro-batch.

@@ -65,7 +65,7 @@ class Played(NamedTuple):
     sent: Floats
 
 
-class Unlike(Exception):  # noqa: N818
+class Unlike(Exception):
     """Layers that were taken to be alike are not played in turn."""
 
 
@@ -157,7 +157,7 @@ class _Part(NamedTuple):
 
 
 def _several(graph: Graph, taken: Taken) -> dict[str, int]:
-    """Number the weights that several units read."""
+    """Return a number for each weight that several units read."""
     units: dict[str, set[int]] = {}
     for i, op in enumerate(graph.ops):
         if op.pass_ is not Pass.UPDATE and not taken.once[i]:
@@ -207,25 +207,21 @@ def _direction(
     columns = np.array(rows, np.float64).reshape(-1, 6).T
     home = columns[1].astype(np.int64)
     every, unit = _whole(told, home, columns[0], reverse=direction != FORWARD)
-    found = _links(told, taken, ops, event_of, _counted(home), direction)
-    links = told.whole(found)
-    if direction != FORWARD and told.more:  # of copied layers, which wait for one of their like
-        before = found[told.at - told.per_layer : told.at]
-        stop = told.at + told.per_layer * told.more
-        links[told.at : stop] = np.tile(before, (told.more, 1))
+    links, source = _linked(
+        told, _links(told, taken, ops, event_of, _counted(home), direction), direction
+    )
     order = np.argsort(unit, kind="stable")
     first = np.searchsorted(unit[order], np.arange(len(links) + 1))
-    away, at_reader, at_maker = links[:, :3].astype(np.int64).T
-    source = np.where(away != 0, np.arange(len(links)) + away, -1)
+    at_reader, at_maker = links[:, 1:3].astype(np.int64).T
     reader, maker = np.full((2, len(links)), -1, np.int64)
-    some = np.flatnonzero(away)
+    some = np.flatnonzero(source >= 0)
     reader[some] = order[first[some] + at_reader[some]]
     maker[some] = order[first[source[some]] + at_maker[some]]
     kind, _, value, added_s, shared, tied = columns[:, every]
-    numbers = (one.astype(np.int64) for one in (shared, tied))
+    of_experts, several_have = (one.astype(np.int64) for one in (shared, tied))
     return Played(
-        kind.astype(np.int64), unit, value, added_s, *numbers, reader, maker, source,
-        np.ascontiguousarray(links[:, 3:]),
+        kind.astype(np.int64), unit, value, added_s, of_experts, several_have, reader, maker,
+        source, np.ascontiguousarray(links[:, 3:]),
     )  # fmt: skip
 
 
@@ -273,6 +269,20 @@ def _whole(told: Told, home: Ints, kind: Floats, *, reverse: bool) -> tuple[Ints
     return np.concatenate((every, np.tile(mine, more)))[order], unit[order]
 
 
+def _linked(told: Told, found: Floats, direction: int) -> tuple[Floats, Ints]:
+    """Return what `_links` says of all layers: [U, 5], and which unit each one waits for."""
+    of = told.whole(np.arange(len(found), dtype=np.float64)).astype(np.int64)
+    at, layer, more = told.at, told.per_layer, told.more
+    if direction != FORWARD:  # copied layers wait for one of their like, which comes behind them
+        of[at : at + more * layer] = np.tile(np.arange(at - layer, at), more)
+    links = found[of]
+    away = links[:, 0].astype(np.int64)
+    far = of + away
+    far += (far >= at) * more * layer
+    source = np.where(np.abs(away) <= max(layer, 1), np.arange(len(of)) + away, far)
+    return links, np.where(away != 0, source, -1)
+
+
 def _links(
     told: Told, taken: Taken, ops: list[int], event_of: dict[int, int], count: Ints, direction: int
 ) -> Floats:
@@ -283,6 +293,8 @@ def _links(
     """
     graph, home = told.graph, taken.home
     found = np.zeros((len(told.parts), 5))
+    if direction == LATE:  # what it needs is there since the backward pass
+        return found
     maker = {name: i for i in ops for name in graph.ops[i].outputs}
     done: set[int] = set()
     for i in ops:
@@ -296,7 +308,9 @@ def _links(
         done.add(u)
         nearest = min(of, key=lambda m: (abs(int(home[m]) - u), -event_of[m]))
         v = int(home[nearest])
-        read = {n for k in told.parts[u].ops if event_of.get(k, -1) >= 0 for n in graph.ops[k].inputs}
+        read = {
+            n for k in told.parts[u].ops if event_of.get(k, -1) >= 0 for n in graph.ops[k].inputs
+        }
         sent = [n for n in read if n in maker and home[maker[n]] == v]
         size = [0.0, 0.0]
         for name in sent:

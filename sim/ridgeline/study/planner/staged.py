@@ -26,7 +26,7 @@ from ridgeline.study.planner.held import (
     STATE,
 )
 from ridgeline.study.planner.screen import ROUNDING, Bound
-from ridgeline.study.planner.timed import TimeOf, Sends, Shares, Timed, timed
+from ridgeline.study.planner.timed import Sends, Shares, Timed, TimeOf, timed
 
 Ints = npt.NDArray[np.int64]
 
@@ -79,7 +79,9 @@ class Staged:
         # experts that no other rank has are not sharded
         beside = self.beside[max(sharding - 1, 0) if data > expert else 0]
         fullest = states + (each * self.held[:, :, KEPT]).sum(axis=0) + beside
-        if self.time.splits:  # each stage is as many gradients of weights late as there are before it
+        if (
+            self.time.splits
+        ):  # each stage is as many gradients of weights late as there are before it
             late = np.minimum(np.arange(self.stages), m - each[0])
             fullest = fullest + late * held[:, LATE]
         if m > 1:

@@ -1,4 +1,4 @@
-"""The least time of a step of plans that are cut alike: blocks as matrices, played by a schedule."""
+"""The least time of a step of plans that are cut alike: blocks as matrices, in a schedule."""
 
 from __future__ import annotations
 
@@ -131,16 +131,16 @@ class Timed:
             late = [self._rows(LATE, later=adds and k > 0) for k in range(3)]
         else:
             on, back, late = self._with_replicas(backward, adds, last, shares, time_of)
-        each = [
-            np.array([[getattr(one, name) for one in phase] for phase in (on, back, late)])
-            for name in ("end", "queue", "made")
-        ]
+        phases = (on, back, late)
+        end, queue, made = (
+            np.array([[rows_[k] for rows_ in phase] for phase in phases]) for k in range(3)
+        )
         directions = [FORWARD, backward]
         begin_s, end_s = self._once(whole=shares.data == 1 or sharding == 0)
         ends, queues = np.empty(self.stages), np.empty(self.stages)
         found: float = played_s(
             slots.stage_ptr, slots.phase, slots.micro_batch, slots.chunk, m, begin_s, end_s,
-            self.of[directions], self.sent_s, self.gather_s, *each, ends, queues,
+            self.of[directions], self.sent_s, self.gather_s, end, queue, made, ends, queues,
         )  # fmt: skip
         return found
 
@@ -177,9 +177,9 @@ class Timed:
             late = [self._rows(LATE, later=k > 0) for k in range(3)]
             (late if self.splits else back)[2] = self._rows(ends, later=last, sums=sums)
             return [forward, back, late]
-        read = moved(backward, READ, "all-gather") if sharding == 3 else None
+        again = moved(backward, READ, "all-gather") if sharding == 3 else None
         none = None if self.splits else sums
-        each = self._rows(backward, gathers=AHEAD if read else NOTHING, read=read, sums=none)
+        each = self._rows(backward, gathers=AHEAD if again else NOTHING, read=again, sums=none)
         return [forward, [each] * 3, [self._rows(LATE, sums=sums if self.splits else None)] * 3]
 
     def _moved(
