@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate_devices import FORMATS, SOURCES, _at_the_peak
+from published_kernels import FORMATS, SOURCES, at_the_peak
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price
 from ridgeline.study.validate import rnn, shipped
@@ -53,7 +53,7 @@ def layers(device_name: str) -> Iterator[Layers]:
     """Price the published measurements of a device."""
     measured = SOURCES[device_name]
     device = load_device(device_name, measured.overrides)
-    device = load_device(device_name, {**measured.overrides, "achievable": _at_the_peak(device)})
+    device = load_device(device_name, {**measured.overrides, "achievable": at_the_peak(device)})
     rows = [_row(row, device) for row in _measurements(measured.device)]
     keys = [row[0] for row in rows]
     for key in sorted(set(keys)):

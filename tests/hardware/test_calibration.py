@@ -28,9 +28,11 @@ def _script(name: str) -> ModuleType:
     return module
 
 
+published_kernels = _script("published_kernels")
 calibrate_devices = _script("calibrate_devices")
 calibrate_recurrences = _script("calibrate_recurrences")
-DEVICES = sorted(calibrate_devices.SOURCES)
+calibrate_attention = _script("calibrate_attention")
+DEVICES = sorted(published_kernels.SOURCES)
 
 
 def test_measurements_are_complete_and_cited() -> None:
@@ -134,7 +136,7 @@ def test_kernels_that_follow_the_model_give_its_fraction_back(
     fraction: float, sizes: list[int]
 ) -> None:
     kernels = [
-        calibrate_devices.Kernel(
+        published_kernels.Kernel(
             engine="e",
             format="fp32",
             op="gemm",
@@ -156,7 +158,7 @@ def test_kernels_that_follow_the_model_give_its_fraction_back(
 
 def test_small_kernels_and_those_bound_by_traffic_do_not_count() -> None:
     def kernel(flops: float, memory_s: float) -> bool:
-        counts = calibrate_devices.Kernel(
+        counts = published_kernels.Kernel(
             "e", "fp32", "gemm", None, None, int(flops), 1e-3, memory_s, 2e-6, 2e-3
         ).counts
         assert isinstance(counts, bool)
@@ -165,3 +167,15 @@ def test_small_kernels_and_those_bound_by_traffic_do_not_count() -> None:
     assert kernel(2e9, 1e-4)
     assert not kernel(0.5e9, 1e-4)
     assert not kernel(2e9, 2.5e-3)
+
+
+def test_devices_say_what_sweeps_of_attention_give() -> None:
+    for (name, pass_), fit in calibrate_attention.fits().items():
+        of_gradient = {"forward": "forward", "backward": "input-gradient"}[pass_]
+        own = load_device(name).achievable[::-1]  # the first of a format counts, then its base's
+        rows = {row.format: row for row in own if row.ramp and row.pass_ == of_gradient}
+        assert set(rows) == {"bf16", "fp16"}
+        for row in rows.values():
+            assert row.ramp.fraction.value == pytest.approx(fit.share, abs=0.0051)
+            assert row.ramp.tiles.value == pytest.approx(fit.tiles, abs=0.051)
+        assert abs(fit.residuals).max() < 0.23

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_device
 from ridgeline.kernels import price
-from ridgeline.kernels.shares import achievable_share
+from ridgeline.kernels.shares import achievable_share, share_of
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
 from ridgeline.workload.model import load_model
 
+DEVICES = Path(__file__).parents[2] / "hwconfigs" / "devices"
 A100 = load_device("a100-sxm4-80gb")
 
 
@@ -60,3 +66,65 @@ def test_the_first_version_falls_back_on_the_second() -> None:
     found = achievable_share(op, device, "tensor-cores", "bf16")
     assert found is not None
     assert found.op == "attention"
+
+
+def _attention(positions: int, heads: int, pass_: Pass) -> tuple[Op, Graph]:
+    """Causal attention with heads of 128 features, of which groups of 16 share keys."""
+    kv_heads, size = heads // 16, 128
+    queries, keys = (1, positions, heads * size), (1, positions, kv_heads * size)
+    shapes = {"q": queries, "k": keys, "v": keys, "y": queries, "sums": (1, heads, positions)}
+    tensors = {n: Tensor(n, shape, "bf16", Role.ACTIVATION) for n, shape in shapes.items()}
+    products = 2 if pass_ is Pass.FORWARD else 5
+    op = Op(
+        "attention", "flash-attention", pass_, "", ("q", "k", "v"), ("y", "sums"),
+        loops=Gemm(16 * positions, positions, products * size, batch=kv_heads),
+        attrs=(("causal", 1),),
+    )  # fmt: skip
+    return op, Graph("attention", 1, "bf16", tensors, (op,), "y")
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "pass_", "fixed_s", "measured_ms"),
+    [  # cuDNN's times, `benchmarks/data/attention_blackwell.csv`
+        ("b200", 128, Pass.FORWARD, 70e-6, {4096: 0.642, 8192: 1.877, 32768: 24.795}),
+        ("b200", 128, Pass.INPUT_GRADIENT, 42e-6, {4096: 1.960, 8192: 5.833, 32768: 79.338}),
+        ("gb200", 64, Pass.FORWARD, 0.0, {2048: 0.067, 4096: 0.212, 32768: 10.436}),
+        ("gb200", 64, Pass.INPUT_GRADIENT, 0.0, {2048: 0.209, 4096: 0.622, 32768: 30.513}),
+        ("gb300", 128, Pass.INPUT_GRADIENT, 153e-6, {4096: 1.540, 8192: 4.865, 32768: 66.679}),
+    ],
+)
+def test_short_rows_of_keys_lose_what_was_measured(
+    name: str, heads: int, pass_: Pass, fixed_s: float, measured_ms: dict[int, float]
+) -> None:
+    """Without the limit of power, which a few calls do not meet."""
+    device = load_device(name)
+    free = tuple(
+        row.model_copy(update={"fraction": row.fraction.model_copy(update={"value": 1.0})})
+        for row in device.achievable
+    )
+    device = device.model_copy(update={"achievable": free})
+    for positions, milliseconds in measured_ms.items():
+        op, graph = _attention(positions, heads, pass_)
+        time_s = fixed_s + price(op, graph, device).time_s(device)
+        assert time_s * 1e3 == pytest.approx(milliseconds, rel=0.12)
+
+
+@given(st.integers(1, 400), st.integers(1, 400), st.sampled_from(["b200", "gb200", "gb300"]))
+def test_longer_rows_of_keys_reach_more_up_to_the_limit(a: int, b: int, name: str) -> None:
+    rows = [row for row in load_device(name).achievable if row.ramp is not None]
+    for row in rows:
+        pass_ = Pass.FORWARD if row.pass_ == "forward" else Pass.INPUT_GRADIENT
+        short, long = (
+            share_of(_attention(128 * tiles, 16, pass_)[0], row) for tiles in sorted((a, b))
+        )
+        assert 0 < short <= long <= row.fraction.value
+        assert row.ramp is not None
+        assert long <= row.ramp.fraction.value
+
+
+def test_only_attention_has_ends_of_rows(tmp_path: Path) -> None:
+    text = (DEVICES / "b200.yaml").read_text(encoding="utf-8")
+    file = tmp_path / "odd.yaml"
+    file.write_text(text.replace("op: attention", "op: gemm", 1), encoding="utf-8")
+    with pytest.raises(ConfigError, match="ramp"):
+        load_device(str(file))

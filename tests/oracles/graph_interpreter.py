@@ -230,21 +230,29 @@ def layer_norm_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...
     return [dx, d_scale, d_shift] if len(shapes) == 3 else [d_scale, d_shift]
 
 
+def _by_head(op: Op, x: Array) -> Array:
+    """Features of every head on an axis of their own, where a norm is of heads."""
+    heads = int(dict(op.attrs).get("heads", 1))
+    return x.reshape(*x.shape[:-1], heads, -1) if heads > 1 else x
+
+
 def rms_norm_forward(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
-    x, scale = inputs
+    x, scale = _by_head(op, inputs[0]), inputs[1]
     axis = int(dict(op.attrs)["axis"]) % x.ndim
     inverse = 1 / np.sqrt((x * x).mean(axis) + float(dict(op.attrs)["epsilon"]))
-    return [x * np.expand_dims(inverse, axis) * _channels(scale, x.ndim, axis), inverse]
+    y = x * np.expand_dims(inverse, axis) * _channels(scale, x.ndim, axis)
+    return [y.reshape(inputs[0].shape), inverse]
 
 
 def rms_norm_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
     dy, x, inverse, scale = inputs
+    shape, dy, x = x.shape, _by_head(op, dy), _by_head(op, x)
     axis = int(dict(op.attrs)["axis"]) % x.ndim
     normal = x * np.expand_dims(inverse, axis)
     d_scale = (dy * normal).sum(_others(x, axis))
     e = dy * _channels(scale, x.ndim, axis)
     dx = (e - normal * (e * normal).mean(axis, keepdims=True)) * np.expand_dims(inverse, axis)
-    return [dx, d_scale] if len(shapes) == 2 else [d_scale]
+    return [dx.reshape(shape), d_scale] if len(shapes) == 2 else [d_scale]
 
 
 # --- pooling
@@ -334,6 +342,7 @@ FORWARD: dict[str, Rule] = {
     "dropout": dropout_forward,
     "gelu": lambda op, inputs, shapes: [_gelu(inputs[0])],
     "silu": lambda op, inputs, shapes: [_silu(inputs[0])],
+    "relu-squared": lambda op, inputs, shapes: [np.maximum(inputs[0], 0) ** 2],
     "multiply": lambda op, inputs, shapes: [inputs[0] * inputs[1]],
     "swiglu": lambda op, inputs, shapes: [_silu(inputs[0]) * inputs[1]],
     "geglu": lambda op, inputs, shapes: [_gelu(inputs[0]) * inputs[1]],
@@ -362,6 +371,7 @@ GRADIENT: dict[str, Rule] = {
     "dropout": dropout_gradient,
     "gelu": lambda op, inputs, shapes: [inputs[0] * _gelu_slope(inputs[1])],
     "silu": lambda op, inputs, shapes: [inputs[0] * _silu_slope(inputs[1])],
+    "relu-squared": lambda op, inputs, shapes: [inputs[0] * 2 * np.maximum(inputs[1], 0)],
     "multiply": lambda op, inputs, shapes: [inputs[0] * inputs[1]],
     "swiglu": lambda op, inputs, shapes: _gated_gradient(_silu, _silu_slope, inputs),
     "geglu": lambda op, inputs, shapes: _gated_gradient(_gelu, _gelu_slope, inputs),

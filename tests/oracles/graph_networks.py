@@ -16,7 +16,7 @@ from ridgeline.workload.graph import Graph
 from ridgeline.workload.numerics import PRECISIONS
 from ridgeline.workload.optimizers import OPTIMIZERS, Optimizer
 
-FUNCTIONS = ["relu", "tanh", "sigmoid", "gelu", "silu"]
+FUNCTIONS = ["relu", "tanh", "sigmoid", "gelu", "silu", "relu-squared"]
 IMAGE_MOVES = [
     *("conv", "bn", "max", "avg", "adaptive", "dropout", "add", "multiply", "concat", *FUNCTIONS),
     *("transposed", "frozen", "response", "rms", "crop", "pad", "nearest", "bilinear"),
@@ -236,6 +236,8 @@ def _attention(draw: Draw, b: GraphBuilder, name: str, x: str, memory: str) -> s
     k, v = ops.fused_linear(b, f"{name}.kv", source, (kv * size, kv * 3))
     if draw(st.booleans()) and b.shape(source)[1] == time:
         angles = ops.rotary_angles(b, f"{name}.angles", time, size)
+        if draw(st.booleans()):
+            q = ops.head_norm(b, f"{name}.norm-q", q, heads)
         q = ops.rotary(b, f"{name}.rotary-q", q, angles)
         k = ops.rotary(b, f"{name}.rotary-k", k, angles)
     if kind == "latent":

@@ -100,7 +100,29 @@ def group_norm_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Arr
     return [dx, d_scale, d_shift] if len(shapes) == 3 else [d_scale, d_shift]
 
 
+def _shown(x: Array) -> Array:
+    """Hide the last of the last axis, as the end of a sequence is hidden."""
+    return x * (np.arange(x.shape[-1]) < x.shape[-1] - 1)
+
+
+def weighted_sum_forward(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    x, v, length = inputs
+    return [(x @ v * length / np.sqrt((v * v).sum())).reshape(shapes[0])]
+
+
+def weighted_sum_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    dy, x, v, length = inputs
+    dy, size = dy.reshape(x.shape[:-1])[..., None], np.sqrt((v * v).sum())
+    du = (dy * x).reshape(-1, len(v)).sum(0)
+    along = (du @ v) / size
+    return [dy * v * length / size, length / size * (du - along * v / size), np.array([along])]
+
+
 FORWARD = {
+    "rearrange": lambda op, inputs, shapes: [inputs[0]],  # here: a copy
+    "select": lambda op, inputs, shapes: [_shown(inputs[0])],
+    "pairwise-add": lambda op, inputs, shapes: [inputs[0][:, :, None] + inputs[1][:, None]],
+    "weighted-sum": weighted_sum_forward,
     "broadcast-multiply": lambda op, inputs, shapes: [inputs[0] * inputs[1]],
     "broadcast-add": lambda op, inputs, shapes: [inputs[0] + inputs[1]],
     "leaky-relu": lambda op, inputs, shapes: [
@@ -114,6 +136,10 @@ FORWARD = {
     "group-norm": group_norm_forward,
 }
 GRADIENT = {
+    "rearrange": lambda op, inputs, shapes: [inputs[0]],
+    "select": lambda op, inputs, shapes: [_shown(inputs[0])],
+    "pairwise-add": lambda op, inputs, shapes: [inputs[0].sum(2), inputs[0].sum(1)],
+    "weighted-sum": weighted_sum_gradient,
     "broadcast-multiply": broadcast_multiply_gradient,
     "broadcast-add": broadcast_add_gradient,
     "leaky-relu": leaky_relu_gradient,

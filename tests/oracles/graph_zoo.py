@@ -171,6 +171,10 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "lstm": ("lstm-lm", {"vocabulary": 5, "sequence": 3, "hidden": 3, "tied": True}),
     "gnmt": ("gnmt", {"vocabulary": 5, "source": 4, "target": 3, "hidden": 4}),
+    "gnmt-eager": (
+        "gnmt",
+        {"vocabulary": 5, "source": 4, "target": 3, "hidden": 4, "kernel": "eager"},
+    ),
     "deep-speech": (
         "deepspeech2",
         {

@@ -8,6 +8,7 @@ masks, tables, recurrences, statistics of a batch) is done once on the whole, an
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, product
@@ -33,7 +34,7 @@ _TOGETHER = {
 }
 
 
-_WITHOUT_SAMPLES = {
+WITHOUT_SAMPLES = {
     *(Role.WEIGHT, Role.WEIGHT_COPY, Role.WEIGHT_GRADIENT, Role.STATE, Role.BUFFER),
 }
 
@@ -52,6 +53,18 @@ class Layouts:
     of: list[dict[str, int]]
 
 
+def whole_of(name: str) -> str:
+    """Name of the tensor that a panel is of; any other name as it is."""
+    return re.sub(r"\.panel\d+$", "", name)
+
+
+def sizes_of(division: Division) -> tuple[int, ...]:
+    """Devices of every level, that which is divided last first: of a grid, rows and columns."""
+    if division.two is not None:
+        return division.two.rows, division.two.columns
+    return levels(division.layers, division.tensor)
+
+
 def divided_with_layouts(graph: Graph, division: Division) -> Layouts:
     """Divide a graph, and look over the shoulder of what does it."""
     seen: list[dict[str, int]] = []
@@ -64,17 +77,20 @@ def divided_with_layouts(graph: Graph, division: Division) -> Layouts:
 
     with mock.patch.object(Sharder, "result", watched):
         divided = divide(graph, division)
-    layouts = Layouts(divided, levels(division.layers, division.tensor), seen[::-1])
+    layouts = Layouts(divided, sizes_of(division), seen[::-1])
     for op in divided.graph.ops:
         if op.kind in COLLECTIVES or op.kind == "slice":
             for where in layouts.of:  # what one level moves stays where it is on the others
                 for name in op.outputs:
-                    where.setdefault(name, where[op.inputs[0]])
+                    where.setdefault(name, where[whole_of(op.inputs[0])])
     return layouts
 
 
 class Devices:
     """All devices of the group, each with its arrays."""
+
+    together = frozenset(_TOGETHER)
+    """Kinds of the ops that are done once on the whole."""
 
     def __init__(self, graph: Graph, layouts: Layouts) -> None:
         self.full, self.layouts, self.sizes = graph, layouts, layouts.sizes
@@ -86,7 +102,7 @@ class Devices:
             name: op.inputs[0]
             for op in self.graph.ops
             for name in op.outputs
-            if op.name not in self.whole_op
+            if op.kind in COLLECTIVES or (op.kind == "slice" and op.name not in self.whole_op)
         }
         self.fused = self._fused()
         of_batches = [op for op in graph.ops if op.kind == "batch-norm"]
@@ -101,11 +117,11 @@ class Devices:
             if op.kind == "optimizer":
                 continue
             if op.kind in COLLECTIVES:
-                if op.outputs:
+                if op.outputs or op.kind == "reduce":
                     self._collective(op)
             elif op.kind == "slice" and op.name not in self.whole_op:
                 self._cut(op)
-            elif op.kind in _TOGETHER:
+            elif op.kind in self.together:
                 self._together(op)
             else:
                 for place in self.places:
@@ -114,13 +130,19 @@ class Devices:
 
     def gradient(self, weight: str) -> Array:
         """Sum what updates of a weight read over its replicas, and put the parts together."""
-        gradient = updates(self.graph)[weight]
-        first = self.layouts.divided.apart.get(weight, len(self.sizes))
-        summed = {}
+        gradient, summed = updates(self.graph)[weight], {}
+        alike = self._replicas(weight)
         for place in self.places:
-            same = [p for p in self.places if p[:first] == place[:first]]
+            mine = [i for level, i in enumerate(place) if level not in alike]
+            same = [
+                p for p in self.places if mine == [i for k, i in enumerate(p) if k not in alike]
+            ]
             summed[place] = sum(self.env[p][gradient] for p in same)
         return self._assembled([summed[place] for place in self.places], gradient)
+
+    def _replicas(self, weight: str) -> range:
+        """Levels whose devices have the same of a weight, and samples of their own."""
+        return range(self.layouts.divided.apart.get(weight, len(self.sizes)), len(self.sizes))
 
     def is_padded(self) -> bool:
         """Whether some part is larger than its share: of a vocabulary."""
@@ -151,7 +173,7 @@ class Devices:
     def _weight(self, name: str) -> str:
         """Weight that a copy or a gradient of it is of; any other name as it is."""
         while name in self.origin:
-            name = self.origin[name]
+            name = whole_of(self.origin[name])
         name = base(name) if base(name) in self.full.tensors else name
         if name not in self.full.tensors:
             return name
@@ -188,16 +210,16 @@ class Devices:
 
     def _deal(self, name: str, value: Array) -> None:
         """Give every device its part; of a sum that is open, one device has all."""
-        first = len(self.sizes)
+        alike = range(0)
         if self.graph.tensors[name].role is Role.WEIGHT_GRADIENT:
-            first = self.layouts.divided.apart.get(self._weight(name), first)
+            alike = self._replicas(self._weight(name))
         for place in self.places:
             mine = value
             for level in reversed(range(len(self.sizes))):
                 where = self.layouts.of[level].get(name, WHOLE)
                 if where >= 0:
                     mine = self._split(mine, level, where, name)[place[level]]
-                elif (where == PARTIAL or level >= first) and place[level]:
+                elif (where == PARTIAL or level in alike) and place[level]:
                     mine = np.zeros_like(mine)
             assert mine.shape == self.graph.tensors[name].shape, name
             self.env[place][name] = mine.copy()
@@ -222,28 +244,31 @@ class Devices:
 
     def _beyond(self, level: int, axis: int, name: str) -> int:
         """Blocks of samples of outer levels that a device has: each is divided by itself."""
-        if axis or name in self.statistics or self.graph.tensors[name].role in _WITHOUT_SAMPLES:
+        if axis or name in self.statistics or self.graph.tensors[name].role in WITHOUT_SAMPLES:
             return 1
         outer = range(level + 1, len(self.sizes))
         return math.prod(self.sizes[i] for i in outer if self.layouts.of[i].get(name) != 0)
 
-    def _blocks(self, value: Array, level: int, axis: int, name: str) -> list[Array]:
-        """Cut what is divided block by block: samples of outer levels, outputs of one product."""
+    def _blocks(self, value: Array, level: int, axis: int, name: str, parts: int) -> list[Array]:
+        """Cut what is divided block by block: samples of outer levels, outputs of one product.
+
+        The value is one of so many parts.
+        """
         if (root := self._weight(name)) in self.fused:
             widths = self.fused[root]
-            if axis == (0 if self.graph.tensors[name].role in _WITHOUT_SAMPLES else value.ndim - 1):
+            if axis == (0 if self.graph.tensors[name].role in WITHOUT_SAMPLES else value.ndim - 1):
                 scale = value.shape[axis] / sum(widths)
                 ends = [round(end * scale) for end in accumulate(widths)][:-1]
                 return np.split(value, ends, axis=axis)
         return np.split(value, self._beyond(level, axis, name), axis=axis)
 
     def _split(self, value: Array, level: int, axis: int, name: str) -> list[Array]:
-        blocks = self._blocks(value, level, axis, name)
+        blocks = self._blocks(value, level, axis, name, 1)
         cut = [np.split(block, self.sizes[level], axis=axis) for block in blocks]
         return [np.concatenate(parts, axis=axis) for parts in zip(*cut, strict=True)]
 
     def _join(self, parts: list[Array], level: int, axis: int, name: str) -> Array:
-        cut = [self._blocks(part, level, axis, name) for part in parts]
+        cut = [self._blocks(part, level, axis, name, len(parts)) for part in parts]
         return np.concatenate(
             [block for blocks in zip(*cut, strict=True) for block in blocks], axis=axis
         )
@@ -255,8 +280,11 @@ class Devices:
             for other in sorted(others)
         ]
 
+    def _level(self, dimension: str) -> int:
+        return int(dimension.partition(".")[2])
+
     def _collective(self, op: Op) -> None:
-        level = int(str(dict(op.attrs)["dimension"]).partition(".")[2])
+        level = self._level(str(dict(op.attrs)["dimension"]))
         (name,), (new,) = op.inputs, op.outputs
         before, after = self.graph.tensors[name].shape, self.graph.tensors[new].shape
         grown = [d for d, (a, b) in enumerate(zip(before, after, strict=True)) if b > a]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from ridgeline.kernels.traffic import streamed_bytes
 from ridgeline.parallel.experts import expert_weights, with_experts
+from ridgeline.parallel.memory import held_bytes
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.sums import adds, casts, sum_bytes, with_summing_products
 from ridgeline.simulation import simulate
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Gemm, Graph, Pass, Role, Same
-from ridgeline.workload.model import load_model
+from ridgeline.workload.model import Model, load_model
 
 OF_WEIGHTS = {Role.WEIGHT, Role.WEIGHT_COPY, Role.WEIGHT_GRADIENT, Role.STATE}
 
@@ -139,3 +141,34 @@ def test_steps_of_a_loss_stream_the_logits_more_often() -> None:
     assert moved == pytest.approx(6 * logits, rel=1e-3)
     longer = times[1].step_time_s - times[0].step_time_s
     assert 3 * logits / 1e12 < longer < 3.2 * logits / 700e9
+
+
+def test_the_loss_of_log_probabilities_forms_their_gradient_in_full() -> None:
+    """PyTorch's cross entropy: while the gradient of the logits is formed, one more as large.
+
+    Written as zeros, read with the log-probabilities; the rest of the step does not change.
+    """
+
+    def model(loss: object) -> Model:
+        fields = {"layers": 1, "sequence": 512, "separate_loss": loss}
+        return load_model("gpt2", fields)
+
+    graphs = [model(loss).training(8, "bf16-mixed") for loss in (False, "log-softmax")]
+    logits = 8 * 512 * 50257 * 4
+    pairs = zip(*(graph.ops for graph in graphs), strict=True)
+    ((at, before, after),) = (
+        (i, a, b)
+        for i, (a, b) in enumerate(pairs)
+        if (a.outputs, a.output_passes) != (b.outputs, b.output_passes)
+    )
+    assert after.name == "loss.input-gradient"
+    assert streamed_bytes(after, graphs[1]) - streamed_bytes(before, graphs[0]) == 2 * logits
+    held = [held_bytes(graph).sum(axis=1) for graph in graphs]
+    assert (held[1] - held[0])[at] == logits
+    assert ((held[1] - held[0])[:at] == 0).all()
+    assert ((held[1] - held[0])[at + 1 :] == 0).all()
+    for tensor in (1, 2):
+        plan = Plan(global_batch=8, tensor=tensor, precision="fp16-mixed")
+        steps = [simulate(model(loss), "dgx1-v100", plan) for loss in (False, "log-softmax")]
+        more = steps[1].memory_bytes["total"] - steps[0].memory_bytes["total"]
+        assert more == pytest.approx(logits / tensor, rel=1e-3)

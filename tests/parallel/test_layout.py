@@ -4,7 +4,7 @@ import pytest
 
 from ridgeline import Plan, load_model, simulate
 from ridgeline.hardware.load import load_device
-from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies
+from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies, with_heads
 from ridgeline.report.ops import op_times
 from ridgeline.workload.graph import Conv, Pass, Role, Same
 
@@ -122,3 +122,55 @@ def test_instance_norms_have_a_block_for_each_channel_of_each_image():
     for op in norms:  # forward it writes the image, backward it reads its gradient and it
         image = op.outputs[0] if op.pass_ is Pass.FORWARD else op.inputs[1]
         assert op.blocks == 3 * graph.tensors[image].shape[1]
+
+
+@pytest.fixture(scope="module")
+def attending():
+    return load_model("bert-base", {"layers": 2, "sequence": 16, "masked": 2}).training(
+        2, "fp16-mixed"
+    )
+
+
+def test_heads_are_copied_once_on_each_side_of_the_products_of_attention(attending):
+    copied = with_heads(Same(attending))
+    copies = [op for op in copied.ops if op.kind == "layout"]
+    # Queries, keys, values and what comes out; their gradients: 8 in each of two layers.
+    assert len(copies) == 2 * 8
+    size = {
+        attending.tensors[op.inputs[0]].bytes for op in copies if op.inputs[0] in attending.tensors
+    }
+    assert len(size) == 1
+    moved = sum(copied.read_bytes(op) + copied.write_bytes(op) for op in copies)
+    assert moved == 2 * len(copies) * size.pop()
+    assert copied.flops() == attending.flops()
+    assert len({op.name for op in copied.ops}) == len(copied.ops)
+
+
+def test_what_a_product_of_attention_reads_was_copied_before(attending):
+    copied = with_heads(Same(attending))
+    given = {Role.INPUT, Role.WEIGHT, Role.BUFFER, Role.STATE}
+    made = {name for name, t in copied.tensors.items() if t.role in given}
+    for op in copied.ops:
+        assert made.issuperset(op.inputs), op.name
+        made |= set(op.outputs)
+    assert made >= {name for op in attending.ops for name in op.outputs}
+    products = [op for op in copied.ops if op.kind in {"attention-scores", "attention-context"}]
+    assert len(products) == 2 * 6
+    for op in products:
+        for name in (*op.inputs, *op.outputs):
+            assert len(copied.tensors[name].shape) == 4 or name not in attending.tensors
+
+
+def test_fused_attention_copies_no_heads():
+    fused = load_model("bert-base", {"layers": 1, "attention.kernel": "flash"}).training(1, "fp32")
+    assert with_heads(Same(fused)).ops == fused.ops
+
+
+def test_a_step_with_copied_heads_is_longer_by_their_traffic():
+    times = [
+        simulate(
+            "bert-base", "v100-sxm2-16gb", Plan(global_batch=8, precision="fp32", heads=heads)
+        ).step_time_s
+        for heads in ("strided", "copied")
+    ]
+    assert 1.005 < times[1] / times[0] < 1.06

@@ -1,4 +1,4 @@
-"""Devices of one kind differ: the slowest of many, against draws, and a step that waits for it."""
+"""Chips of one kind and samples differ: the slowest of many, against draws, and who waits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.spread import slowest
+from ridgeline.parallel.spread import slowest, waited
 
 
 @pytest.mark.parametrize("devices", [2, 8, 100])
@@ -23,11 +23,46 @@ def test_more_devices_are_not_faster(devices: int, deviation: float) -> None:
     assert slowest(1, deviation) == slowest(devices, 0.0) == 1.0
 
 
-def test_work_takes_longer_and_nothing_else_changes() -> None:
+@pytest.mark.parametrize(("spread", "unequal"), [(0.02, 0.05), (0.015, 0.0), (0.0, 0.1)])
+@pytest.mark.parametrize("micro_batches", [1, 4])
+def test_replicas_wait_for_the_largest_of_their_sums(
+    spread: float, unequal: float, micro_batches: int
+) -> None:
+    plan = rl.Plan(
+        global_batch=8 * micro_batches, data=8, micro_batch=1, spread=spread, unequal=unequal
+    )
+    draw = np.random.default_rng(11)
+    chips = draw.normal(1.0, spread, (20_000, 8))
+    work = draw.normal(1.0, unequal, (20_000, 8, micro_batches)).mean(axis=2)
+    assert waited(plan) - 1 == pytest.approx((chips * work).max(axis=1).mean() - 1, rel=0.08)
+
+
+@given(
+    st.integers(1, 4096),
+    st.integers(1, 64),
+    st.floats(0, 0.5),
+    st.floats(0, 1.0),
+    st.sampled_from([1, 2, 8]),
+)
+def test_what_is_waited_for_is_bounded_by_either_and_by_both(
+    data: int, micro_batches: int, spread: float, unequal: float, tensor: int
+) -> None:
+    fields = {"global_batch": data * micro_batches, "data": data, "micro_batch": 1}
+    plan = rl.Plan(**fields, tensor=tensor, spread=spread, unequal=unequal)
+    chips, samples = (waited(plan.model_copy(update={name: 0.0})) for name in ("unequal", "spread"))
+    assert chips == slowest(data * tensor, spread)
+    assert max(chips, samples) <= waited(plan) * (1 + 1e-12)
+    assert waited(plan) <= (chips + samples - 1.0) * (1 + 1e-12)
+    alone = plan.model_copy(update={"data": 1, "global_batch": micro_batches, "tensor": 1})
+    assert waited(alone) == 1.0
+
+
+@pytest.mark.parametrize("field", ["spread", "unequal"])
+def test_work_takes_longer_and_nothing_else_changes(field: str) -> None:
     model, deviation = rl.load_model("mlp", {"widths": [4096, 4096]}), 0.1
     plan = rl.Plan(global_batch=1 << 15, data=8, precision="fp32")
     alike = rl.simulate(model, "dgx1-v100", plan)
-    differ = rl.simulate(model, "dgx1-v100", plan.model_copy(update={"spread": deviation}))
+    differ = rl.simulate(model, "dgx1-v100", plan.model_copy(update={field: deviation}))
     factor = slowest(8, deviation)
     assert 1.0 < differ.step_time_s / alike.step_time_s < factor
     assert differ.step_time_s / alike.step_time_s == pytest.approx(factor, rel=0.05)

@@ -18,7 +18,7 @@ from ridgeline.study.planner import search
 from ridgeline.study.planner.few import Few
 from ridgeline.study.planner.found import Objective, Replay, pareto
 from ridgeline.study.planner.group import BACKWARD, FORWARD
-from ridgeline.study.planner.groups import Key
+from ridgeline.study.planner.made import Key
 from ridgeline.study.planner.screen import totals
 from ridgeline.study.planner.search import Searcher, searcher
 from ridgeline.study.planner.space import RECOMPUTE_NAMES
@@ -257,7 +257,7 @@ def test_few_layers_price_the_whole(case) -> None:  # type: ignore[no-untyped-de
         a, b = few.groups.group(key), whole.groups.group(key)
         assert a is not None
         assert b is not None
-        assert not any(model == few.model for _, model in few.groups._sharded)
+        assert not any(model == few.model for _, model, _ in few.groups.made.sharded)
         np.testing.assert_allclose(a.work, b.work, rtol=1e-12)
         np.testing.assert_array_equal(a.held, b.held)
         np.testing.assert_allclose(a.around, b.around, rtol=1e-12)

@@ -148,6 +148,19 @@ class OutputBlock(Strict):
     source: str
 
 
+class Ramp(Strict):
+    """What fused attention loses at both ends of every row of tiles, which nothing hides.
+
+    Of `n` tiles of keys that a row of tiles meets, kernels reach ``fraction / (1 + tiles / n)`` of
+    the peak, if nothing else holds them back.
+    """
+
+    fraction: Sourced[float]
+    """Share of the peak with endless rows."""
+    tiles: Sourced[float]
+    """Tiles of keys that the ends of a row take the time of."""
+
+
 class Achievable(Strict):
     """The share of an engine's peak that kernels of one class reach, from microbenchmarks."""
 
@@ -167,6 +180,9 @@ class Achievable(Strict):
     reach that of larger filters (`kernels.filtering`). None: one kind of kernels does all."""
     at_least: Sourced[units.Flop] | None = None
     """FLOPs from which on an op belongs to this row; None: any."""
+    ramp: Ramp | None = None
+    """Of fused attention: what short rows of keys lose; `fraction` is then what the limit of power
+    leaves of long ones. None: all reach `fraction`."""
     step_latency: Sourced[units.Seconds] | None = None
     """Of a recurrence: what a step takes besides its product, for the kernels of the cell."""
     latency: Sourced[units.Seconds] | None = None
@@ -177,6 +193,12 @@ class Achievable(Strict):
     """On cores: what operands and result take besides the arithmetic."""
     fraction: Sourced[float]
     """May exceed 1: Winograd does less arithmetic than the direct convolution is counted with."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Achievable:
+        if self.ramp is not None and not self.op.startswith("attention"):
+            raise FieldError(f"is of attention, not of {self.op!r}", "ramp")
+        return self
 
 
 class AchievableFrom(Strict):

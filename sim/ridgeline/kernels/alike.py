@@ -38,11 +38,13 @@ class Alike:
         In which a contraction's products are.
     found
         In which of the caches that keep tensors it finds its operands (`residence`); None: in none.
+    kernels
+        How many one after the other do it.
     """
 
     __slots__ = (
-        "a_bytes", "b_bytes", "flops", "format", "found", "gemm", "graph", "hash", "key", "op",
-        "rest_bytes", "streamed_bytes",
+        "a_bytes", "b_bytes", "flops", "format", "found", "gemm", "graph", "hash", "kernels", "key",
+        "op", "rest_bytes", "streamed_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -52,7 +54,9 @@ class Alike:
         op: Op | None,
         graph: Graph | None,
         found: Found | None = None,
+        kernels: int = 1,
     ) -> None:
+        self.kernels = kernels
         self.key, self.hash = key, hash(key)
         self.op, self.graph, self.streamed_bytes = op, graph, float(streamed)
         self.found = found
@@ -77,9 +81,9 @@ class Alike:
         return self is other or (isinstance(other, Alike) and other.key == self.key)
 
 
-def moving(size_bytes: float) -> Alike:
-    """Return what only moves so many bytes through all of the memory."""
-    return Alike((size_bytes,), size_bytes, None, None)
+def moving(size_bytes: float, kernels: int = 1) -> Alike:
+    """Return what only moves so many bytes through all of the memory, by so many kernels."""
+    return Alike((size_bytes, kernels), size_bytes, None, None, kernels=kernels)
 
 
 def alike(ops: Iterable[Op], graph: Graph, found: Iterable[Found | None]) -> list[Alike]:
@@ -108,9 +112,9 @@ def described(op: Op, graph: Graph, found: Found | None = None) -> Alike:
     moved = streamed_bytes(op, graph)
     if op.loops is None and found is None:
         # Kernels are measured by kind, pass and rule.
-        rule = dict(op.attrs).get("rule")
+        rule = dict(op.attrs).get("rule") if op.attrs else None
         key = (float(moved), op.vector_flops, op.kind, op.pass_, rule, op.kernels, op.blocks)
-        return Alike(key, moved, op, graph)
+        return Alike(key, moved, op, graph, kernels=op.kernels)
     tensors = graph.tensors
     looked = (
         found,
@@ -124,7 +128,7 @@ def described(op: Op, graph: Graph, found: Found | None = None) -> Alike:
         tuple(_look(tensors[n]) for n in op.inputs),
         tuple(_look(tensors[n]) for n in op.outputs),
     )
-    return Alike(looked, moved, op, graph, found)
+    return Alike(looked, moved, op, graph, found, op.kernels)
 
 
 def operands_of(op: Op, graph: Graph, device: Device, accumulate: str) -> Operands:

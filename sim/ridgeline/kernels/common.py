@@ -59,9 +59,7 @@ class Common:
             for level, name in enumerate((*keeping(device), device.far_memory)):
                 traffic[name] = passing(op, kind.graph, kind.found, level).total
         row = None if op is None else kernel_of(op, device)
-        latency_s = self.launch_s if row is None else row.latency.value
-        if op is not None:
-            latency_s *= op.kernels
+        latency_s = kind.kernels * (self.launch_s if row is None else row.latency.value)
         cost = OpCost(latency_s=latency_s, traffic_bytes=traffic)
         if op is not None and (op.vector_flops or row is not None):
             self.add_vector(cost, op)

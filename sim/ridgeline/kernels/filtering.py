@@ -22,6 +22,7 @@ from math import ceil
 from typing import NamedTuple
 
 from ridgeline.hardware.device import Achievable, OutputBlock
+from ridgeline.kernels.shares import share_of
 from ridgeline.kernels.traffic import Operands, as_gemm
 from ridgeline.workload.graph import Conv, Gemm, Op, Pass
 
@@ -62,7 +63,7 @@ def variants(
     direct
         The row for larger filters, which kernels without Winograd's filtering reach.
     """
-    loops, share = op.loops, 1.0 if row is None else row.fraction.value
+    loops, share = op.loops, share_of(op, row)
     if not isinstance(loops, Conv):
         return [Variant(operands.gemm, share, row)]
     if row is None or row.block is None:

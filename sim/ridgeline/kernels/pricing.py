@@ -6,7 +6,6 @@ This is the roofline with measured efficiencies, applied per op (Williams, Water
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -22,7 +21,7 @@ from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.residence import Found, keeping, passing
-from ridgeline.kernels.shares import achievable_share
+from ridgeline.kernels.shares import achievable_share, keys_of
 from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.traffic import (
     FAST,
@@ -34,10 +33,7 @@ from ridgeline.kernels.traffic import (
     near_levels,
 )
 from ridgeline.workload.formats import bytes_of
-from ridgeline.workload.graph import Gemm, Graph, Op
-from ridgeline.workload.ops.attention import OFF_DIAGONAL
-
-_ATTENTION_TILE = 128  # keys that fused attention works on at a time (FlashAttention-2: 64 or 128)
+from ridgeline.workload.graph import Graph, Op
 
 
 def price(
@@ -188,7 +184,7 @@ class _Assembly:
         zeros = effect_of(op, graph, self.engine, operands.gemm)
         done, flops = unmasked(op), kind.flops
         peak_flops = dense.peak_flops * done * zeros.issued
-        near = zeros.moved(dense.near)
+        near = zeros.moved(Moved(*(done * part for part in dense.near)))  # of computed tiles alone
         moved = dict.fromkeys(self.near, near)
         for level, by_operand in dense.nearer.items():
             moved[level] = zeros.moved(by_operand)
@@ -295,20 +291,11 @@ def _winograd(
 
 
 def unmasked(op: Op) -> float:
-    """Share of the tiles of scores that fused attention computes: none that a causal mask hides.
-
-    Of `t` columns of tiles a row of tiles at place i needs i, so (t + 1) / 2 on average (Dao,
-    FlashAttention-2, 2023, arXiv:2307.08691, Section 3.1, "causal masking"). Where positions lie in
-    a zig-zag, tiles off the diagonal are hidden whole: half of them. Separate ops compute all
-    scores.
-    """
-    if op.kind != "flash-attention" or not dict(op.attrs).get("causal"):
+    """Share of the tiles of scores that fused attention computes; separate ops compute all."""
+    if op.kind != "flash-attention":
         return 1.0
-    if (OFF_DIAGONAL, 1) in op.attrs:
-        return 0.5
-    assert isinstance(op.loops, Gemm)
-    tiles = math.ceil(op.loops.n / _ATTENTION_TILE)
-    return (tiles + 1) / (2 * tiles)
+    met, columns = keys_of(op)
+    return met / columns
 
 
 def _engines(device: Device, work: Work, format_: str, op: Op) -> list[str]:

@@ -2,10 +2,54 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ridgeline.hardware.device import Achievable, Device
-from ridgeline.workload.graph import Conv, Op, Pass
+from ridgeline.workload.graph import Conv, Gemm, Op, Pass
+from ridgeline.workload.ops.attention import OFF_DIAGONAL
+
+_ATTENTION_TILE = 128  # keys that fused attention works on at a time (FlashAttention-2: 64 or 128)
+
+
+class Keys(NamedTuple):
+    """Tiles of keys of fused attention.
+
+    Attributes
+    ----------
+    met
+        That a row of tiles of scores computes, on average.
+    columns
+        That there are.
+    """
+
+    met: float
+    columns: int
+
+
+def keys_of(op: Op) -> Keys:
+    """Return the tiles of keys of fused attention: none that a causal mask hides is computed.
+
+    Of `t` columns of tiles a row of tiles at place i needs i, so (t + 1) / 2 on average (Dao,
+    FlashAttention-2, 2023, arXiv:2307.08691, Section 3.1, "causal masking"). Where positions lie in
+    a zig-zag, tiles off the diagonal are hidden whole: half of them.
+    """
+    assert isinstance(op.loops, Gemm)
+    tiles = math.ceil(op.loops.n / _ATTENTION_TILE)
+    if not op.causal:
+        return Keys(tiles, tiles)
+    return Keys(tiles / 2 if (OFF_DIAGONAL, 1) in op.attrs else (tiles + 1) / 2, tiles)
+
+
+def share_of(op: Op, row: Achievable | None) -> float:
+    """Return the share of the peak that an op reaches by its row; the peak without one."""
+    if row is None:
+        return 1.0
+    if row.ramp is None:
+        return row.fraction.value
+    ends = row.ramp.tiles.value / keys_of(op).met
+    return min(row.fraction.value, row.ramp.fraction.value / (1 + ends))
 
 
 def filter_class(loops: Conv) -> str:

@@ -35,7 +35,7 @@ Not modelled: CollNet, PAT, and fewer channels for small payloads.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -45,8 +45,8 @@ import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network.algorithms.pipelines import double_tree_sent
-from ridgeline.network.rings import Channels, ring_channels
-from ridgeline.network.schedule import Loads, Phase, Schedule
+from ridgeline.network.rings import Channels, hops_s, ring_channels
+from ridgeline.network.schedule import Loads, Phase, Schedule, loads_of_links
 from ridgeline.network.topology import Floats, Topology
 
 _PROTOCOLS = ("ll", "ll128", "simple")
@@ -202,7 +202,7 @@ def _options(op: str, topology: Topology, ranks: Sequence[int], size_bytes: floa
 
 def _fast_link(topology: Topology) -> str | None:
     """Return the generation of NVLink in a topology."""
-    return next((name for name in _LL_MOST if name in topology.link_class), None)
+    return next((name for name in _LL_MOST if name in topology.link_classes), None)
 
 
 @dataclass(frozen=True)
@@ -227,9 +227,9 @@ class _Machine:
         latency_s = {False: 0.0, True: 0.0}
         for channel in channels.channels:
             after = (*channel.ranks[1:], channel.ranks[0])
-            for a, b, links in zip(channel.ranks, after, channel.routes, strict=True):
+            each = hops_s(topology, channel.routes)
+            for a, b, hop_s in zip(channel.ranks, after, each, strict=True):
                 leaves = node_of[a] != node_of[b]
-                hop_s = float(sum(topology.latency_s[list(links)]))
                 latency_s[leaves] = max(latency_s[leaves], hop_s)
         nodes = len(set(node_of.values()))
         return cls(topology, ranks, link, channels, nodes, latency_s[False], latency_s[True])
@@ -259,7 +259,7 @@ class _Machine:
                 slices = min(size_bytes / n / 2, _CHANNELS[self.link] * _SLICE_BYTES)
                 latency_s += slices / self.channels.bandwidth_bytes_per_s
         load = self.channels.load if op not in _WHOLE else self._open_ring(op)
-        loads = {link: part * sent / reached for link, part in load.items()}
+        loads = Loads(load.links, load.bytes * sent / reached)
         return self._option(op, f"ring-{name}", size_bytes, latency_s, loads, expected_s)
 
     def tree(self, protocol: int, size_bytes: float) -> _Option:
@@ -279,7 +279,7 @@ class _Machine:
         latency_s = self._start_s("tree", protocol) + hops_s
         sent = 2 * size_bytes / share
         expected_s = latency_s + sent / self.channels.bandwidth_bytes_per_s
-        loads = {link: part * sent for link, part in self.channels.load.items()}
+        loads = self.channels.load.times(sent)
         return self._option("all-reduce", f"tree-{name}", size_bytes, latency_s, loads, expected_s)
 
     def in_switch(self, size_bytes: float) -> _Option:
@@ -322,9 +322,8 @@ class _Machine:
         """
         n = len(self.ranks)
         through = double_tree_sent(self.nodes) * size_bytes
-        for link, part in self.channels.load.items():
-            if outside[link]:
-                load[link] = through * part
+        crossed = outside[self.channels.load.links]
+        load[self.channels.load.links[crossed]] = through * self.channels.load.bytes[crossed]
         nics = len(self.channels.channels) / 2  # a ring each way
         most = _NVLS_TREE_MOST[self.link][self.nodes > 2] * 1e9 * nics
         bound_s = 2 * (n - 1) / n * size_bytes / most
@@ -339,17 +338,18 @@ class _Machine:
             lanes * chunk for least, chunk in _NVLS_CHUNKS if size_bytes >= least * lanes * chunk
         )
 
-    def _open_ring(self, op: str) -> dict[int, float]:
+    def _open_ring(self, op: str) -> Loads:
         """Share of the payload by link, when rings are open at the root."""
-        load: dict[int, float] = {}
+        passed: list[int] = []
+        shares: list[float] = []
         for channel in self.channels.channels:
             root = channel.ranks.index(self.ranks[0])
             closing = root if op == "reduce" else root - 1  # hop i leads from i to i + 1
             for hop, links in enumerate(channel.routes):
                 if hop != closing % len(channel.routes):
-                    for link in links:
-                        load[link] = load.get(link, 0.0) + channel.share
-        return load
+                    passed += links
+                    shares += [channel.share] * len(links)
+        return loads_of_links(passed, shares, self.topology.n_links)
 
     def _start_s(self, algorithm: str, protocol: int) -> float:
         more_s = (_BASE[algorithm][protocol] - _BASE["ring"][-1]) * 1e-6
@@ -371,7 +371,7 @@ class _Machine:
         name: str,
         size_bytes: float,
         latency_s: float,
-        loads: Mapping[int, float],
+        loads: Loads,
         expected_s: float,
     ) -> _Option:
         """Send along all hops together, after all latencies.

@@ -37,7 +37,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ from ridgeline.network.passages import MAX_SEARCHED, Passage, passages
 from ridgeline.network.paths import Ints, Routes
 from ridgeline.network.rails import rails
 from ridgeline.network.routing import Route, routes
+from ridgeline.network.schedule import Loads, loads_of_links
 from ridgeline.network.topology import Topology
 
 
@@ -86,14 +87,14 @@ class Channels:
         How they were chosen: ``single``, ``packed``, ``packed, search cut short``, ``packed by
         heuristic``, ``routed``, ``routed, per rail`` or ``per NIC``.
     load
-        Per link, the sum of the shares of the hops that pass it.
+        By link, the sum of the shares of the hops that pass it.
     latency_s
         Of the slowest hop.
     """
 
     channels: tuple[Channel, ...]
     method: str
-    load: dict[int, float]
+    load: Loads
     latency_s: float
 
     @property
@@ -108,6 +109,12 @@ class _Ring:
 
     ranks: tuple[int, ...]
     routes: tuple[Route, ...]
+
+
+def hops_s(topology: Topology, ways: Sequence[Route]) -> list[float]:
+    """Return the latency of every hop of a ring."""
+    each = iter(topology.latency_s[list(chain.from_iterable(ways))].tolist())
+    return [sum(islice(each, len(links))) for links in ways]
 
 
 def ring_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
@@ -130,7 +137,7 @@ def ring_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
 def _chosen(topology: Topology, ranks: tuple[int, ...]) -> Channels:
     check_ranks(topology, ranks)
     if len(ranks) == 1:
-        return Channels((), "single", {}, 0.0)
+        return Channels((), "single", loads_of_links([], [], topology.n_links), 0.0)
     if topology.single_channel:
         return _routed(topology, ranks, "single")
     if len({int(topology.node_of[topology.devices[rank]]) for rank in ranks}) > 1:
@@ -314,15 +321,15 @@ def _channels(
 ) -> Channels:
     """Divide the payload between the rings, and add up what each link carries of it."""
     total = sum(rates)
-    load: dict[int, float] = {}
-    latency_s = 0.0
+    passed, shares = [], []
     for ring, rate in zip(rings, rates, strict=True):
-        for links in ring.routes:
-            latency_s = max(latency_s, sum(float(topology.latency_s[link]) for link in links))
-            for link in links:
-                load[link] = load.get(link, 0.0) + rate / total
+        links = list(chain.from_iterable(ring.routes))
+        passed += links
+        shares += [rate / total] * len(links)
+    load = loads_of_links(passed, shares, topology.n_links)
+    latency_s = max((hop_s for ring in rings for hop_s in hops_s(topology, ring.routes)), default=0)
     channels = tuple(
         Channel(ring.ranks, ring.routes, rate, rate / total)
         for ring, rate in zip(rings, rates, strict=True)
     )
-    return Channels(channels, method, dict(sorted(load.items())), latency_s)
+    return Channels(channels, method, load, latency_s)

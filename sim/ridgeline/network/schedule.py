@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,9 +43,22 @@ class Loads(Mapping[int, float]):
     def __repr__(self) -> str:
         return f"<Loads of {len(self)} links>"
 
+    def times(self, factor: float) -> Loads:
+        """Return so many times the bytes."""
+        return Loads(self.links, self.bytes * factor)
+
     def same(self, other: Loads) -> bool:
         """Tell whether two have the same bytes on the same links."""
         return np.array_equal(self.links, other.links) and np.array_equal(self.bytes, other.bytes)
+
+
+def loads_of_links(passed: Sequence[int], size_bytes: Sequence[float], n_links: int) -> Loads:
+    """Add up bytes by link, in the order in which they are given."""
+    links = np.array(passed, np.int32)
+    total: Floats = np.zeros(n_links)
+    total += np.bincount(links, size_bytes, n_links)
+    used = np.unique(links)
+    return Loads(used, total[used])
 
 
 class Phase(NamedTuple):

@@ -141,6 +141,11 @@ class Topology:
         return len(self.devices)
 
     @cached_property
+    def link_classes(self) -> frozenset[str]:
+        """Names of all link types."""
+        return frozenset(self.link_class)
+
+    @cached_property
     def out_ptr(self) -> Indices:
         """[V+1] links ``out_ptr[v]:out_ptr[v+1]`` leave vertex v."""
         count = np.bincount(self.source, minlength=self.n_vertices)

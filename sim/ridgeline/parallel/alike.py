@@ -15,6 +15,7 @@ import numpy as np
 from ridgeline.network.schedule import closed_form_time_s
 from ridgeline.network.topology import Floats
 from ridgeline.parallel.chosen import schedule_of
+from ridgeline.parallel.labels import GRID
 from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.team import stream_of
 from ridgeline.parallel.wires import PROBE_BYTES, Wires
@@ -138,7 +139,8 @@ def _grouped(mesh: Mesh, stage: int) -> Iterator[tuple[str, Ranks]]:
     levels = range(len(mesh.levels))
     parts = [f"{name}.{level}" for name in ("tensor", "data") for level in levels]
     experts = ["expert", "beyond"] if mesh.expert > 1 else []
-    for dimension in (*_DIMENSIONS, *parts, *experts):
+    grid = GRID if mesh.tensor_grid is not None else ()
+    for dimension in (*_DIMENSIONS, *parts, *grid, *experts):
         groups = mesh.groups(stage, *mesh.along(dimension))
         if groups.shape[1] > 1:
             yield stream_of(dimension), groups

@@ -55,6 +55,9 @@ class BySamples:
 class Choice:
     """Where every tensor is, so far, and what the next op is divided by."""
 
+    of_grid = False
+    """Whether the devices are a row or a column of a grid (`grid`)."""
+
     def __init__(
         self,
         graph: Graph,
@@ -113,6 +116,8 @@ class Choice:
     def look_ahead(self) -> None:
         """Find along which dimensions each activation is taken up by a later product."""
         for op in reversed(self.forward.values()):
+            if not op.outputs:
+                continue  # communication inside an op on another level: that op says what it reads
             sig = self._signature(op) or whole(op, self.tensors)
             taken_up = {label for label in sig.labels if self._is_taken_up(label, op, sig)}
             for name, labels in zip(op.inputs, sig.inputs, strict=True):
@@ -150,6 +155,8 @@ class Choice:
     def _is_padded(self, label: str, op: Op, sig: Signature) -> bool:
         if label in sig.padded:
             return True
+        if not self.pads:
+            return False
         tensors = zip((*op.inputs, *op.outputs), (*sig.inputs, *sig.outputs), strict=True)
         return any(
             label in labels and (self._root(base(name)), labels.index(label)) in self.pads
@@ -159,6 +166,8 @@ class Choice:
     def _divides(self, label: str, op: Op, sig: Signature) -> bool:
         if label in sig.windows:
             return False  # only `spatial` knows what a part needs of its neighbours
+        if label in sig.of_grid and not self.of_grid:
+            return False
         size = sig.size(label, op, self.tensors)
         if size % self.degree == 0:
             return True
@@ -299,10 +308,14 @@ class Choice:
             if label not in labels:
                 if self._is_sum(name, label, sig) and tensor.role not in STATIC:
                     moved += 2 * tensor.bytes
-            elif forward and op.loops is not None:
+            elif forward and self._leaves(op):
                 is_taken_up = labels.index(label) in self.good.get(name, ())
                 moved += 0 if is_taken_up else tensor.bytes
         return moved
+
+    def _leaves(self, op: Op) -> bool:
+        """Whether what an op leaves divided counts as moved where no later product takes it up."""
+        return op.loops is not None
 
     def _is_sum(self, output: str, label: str, sig: Signature) -> bool:
         """Whether an output without the label is a partial sum."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.choice import BySamples
 from ridgeline.parallel.experts import with_experts
+from ridgeline.parallel.grid import Grid, with_grid
 from ridgeline.parallel.layers import LayerDegrees, levels, parse_rules
 from ridgeline.parallel.ring import with_rings
 from ridgeline.parallel.shard import shard
@@ -32,6 +33,8 @@ class Division:
         They add up the statistics of batch norms.
     imbalance
         Rows of the fullest expert over the mean of all.
+    two
+        Tensor-parallel devices in rows and columns; None: in one dimension.
     """
 
     expert: int = 1
@@ -44,6 +47,7 @@ class Division:
     grid: tuple[int, int] = (1, 1)
     shared_statistics: bool = False
     imbalance: float = 1.0
+    two: Grid | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,9 @@ class Divided:
         Of a layer-wise plan, the weights that are alike on the devices of a level of "tensor" and
         all beyond, which divide samples: weight and number of the first such level.
     own_rows
-        Weights whose gradients are of a device's own rows of images, and the dimension of the mesh
-        along which they are summed with those of the replicas.
+        Weights whose gradients are of a device's own rows of images, or of the samples of its row
+        of a grid, and the dimension of the mesh along which they are summed with those of the
+        replicas.
     """
 
     graph: Graph
@@ -89,14 +94,19 @@ def divide(graph: Graph, division: Division) -> Divided:
     graph = with_experts(graph, division.expert, division.imbalance)
     if division.layers:
         return _by_layers(graph, division)
-    found = shard(
-        graph,
-        division.tensor,
-        sequence=division.sequence,
-        flops_per_byte=division.flops_per_byte,
+    found = (
+        with_grid(graph, division.two)
+        if division.two is not None
+        else shard(
+            graph,
+            division.tensor,
+            sequence=division.sequence,
+            flops_per_byte=division.flops_per_byte,
+        )
     )
     whole = most(shared.whole, found.whole)
-    return Divided(found.graph, found.divided, whole, {}, shared.apart)
+    own_rows = shared.apart | dict.fromkeys(found.apart, "data.grid")
+    return Divided(found.graph, found.divided, whole, {}, own_rows)
 
 
 def _by_layers(graph: Graph, division: Division) -> Divided:

@@ -169,6 +169,8 @@ class _Copying:
     def _sides(self, op: Op, sig: Signature) -> Iterator[tuple[str, list[_Side]]]:
         """Tensors of an op by label."""
         for label in sig.labels:
+            if label in sig.of_grid:
+                continue
             found = []
             for is_input, names, axes in (
                 (True, op.inputs, sig.inputs),

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ridgeline.parallel.label_rules_images import cut
 from ridgeline.parallel.labels import (
     ADJUSTMENTS,
+    GRID,
     HALO,
     Inner,
     Labels,
@@ -38,7 +39,7 @@ def _shapes(op: Op, tensors: Tensors) -> tuple[list[tuple[int, ...]], list[tuple
     *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "square", "power"),
     *("negate", "shift", "sine", "cosine", "tangent", "hyperbolic", "arc", "erf", "softplus"),
     *("softsign", "log-sigmoid", "elu", "leaky-relu", "clamp", "hard-sigmoid", "hard-swish"),
-    *("absolute", "mish", "step", "stop"),
+    *("absolute", "mish", "step", "stop", "relu-squared"),
 )
 def elementwise(op: Op, tensors: Tensors) -> Signature:
     """All tensors have one shape, or the same rows, written as one dimension or several."""
@@ -168,25 +169,43 @@ def bias(op: Op, tensors: Tensors) -> Signature:
 
 @rule("layer-norm", "rms-norm")
 def row_norm(op: Op, tensors: Tensors) -> Signature:
-    """Rows are independent of each other; the normalised axis stays whole.
+    """Rows are independent of each other; the normalised axis stays whole but in a grid.
 
-    It is the last, or that of the channels where a traced network has turned images.
+    It is the last, or that of the channels where a traced network has turned images. Devices that
+    share its features add up the sums that are kept of each row (Xu et al., An efficient 2D method
+    for training super-large deep learning models, 2021, arXiv:2104.05343, section 3.2).
     """
     shape = tensors[op.inputs[0]].shape
     count = len(shape)
+    heads = int(dict(op.attrs).get("heads", 1))
+    if heads > 1:  # each has its own statistics
+        labels = (*_dims(count - 1), "h")
+        return Signature((labels, ("",)), (labels, labels), {"h": heads}, strict=frozenset({"h"}))
     axis = int(dict(op.attrs).get("axis", -1)) % count
     size = tensors[op.inputs[1]].elements if len(op.inputs) > 1 else shape[axis]
     if count > 3 and shape[axis] != size == shape[1]:
         axis = 1
-    labels = tuple("" if i == axis else f"d{i}" for i in range(count))
-    rows = tuple(label for label in labels if label)
-    weights = (("",),) * (len(op.inputs) - 1)
+    kept = sum(tensors[name].bytes for name in op.outputs[1:])
+    feature = "f" if kept and size == shape[axis] else ""
+    labels = tuple(feature if i == axis else f"d{i}" for i in range(count))
+    rows = tuple(f"d{i}" for i in range(count) if i != axis)
+    weights = ((feature,),) * (len(op.inputs) - 1)
     flat = any(len(tensors[name].shape) == 1 for name in op.outputs[1:]) and len(rows) > 1
     return Signature(
         (labels, *weights),
         (labels, *(("",) if flat else rows,) * (len(op.outputs) - 1)),
         local=frozenset(rows) if flat else frozenset(),  # statistics of each row, and no sums
+        inner={"f": (Inner("all-reduce", kept),)} if feature else {},
+        of_grid=frozenset({"f"}),
     )
+
+
+def _row_norm_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signature:
+    """Add up the sums over dy and dy z of each row, as many as forward."""
+    return replace(sig, inner=row_norm(forward, tensors).inner)
+
+
+ADJUSTMENTS |= {"layer-norm": _row_norm_gradient, "rms-norm": _row_norm_gradient}
 
 
 @rule("softmax", "share", "top-k")
@@ -282,12 +301,17 @@ def moved(op: Op, tensors: Tensors) -> Signature:
     """Move along other dimensions of the plan; dimensions that stay as they are can be divided.
 
     So can samples that move on another level of "tensor": which of them a device has, is the same
-    on both sides.
+    on both sides; and in a grid all dimensions, of whose parts there each has a part.
     """
     if len(op.inputs) != 1 or len(op.outputs) != 1:
         return whole(op, tensors)
     of, found = tensors[op.inputs[0]], cut(op, tensors)
-    on_level = str(dict(op.attrs)["dimension"]).startswith("tensor.")
+    dimension = str(dict(op.attrs)["dimension"])
+    if dimension in GRID:
+        labels = _dims(len(of.shape))
+        sizes = zip(labels, of.shape, tensors[op.outputs[0]].shape, strict=True)
+        return Signature((labels,), (labels,), {d: math.gcd(a, b) for d, a, b in sizes if a != b})
+    on_level = dimension.startswith("tensor.")
     if not on_level or found.inputs[0][:1] != ("",) or of.role in _WITHOUT_SAMPLES:
         return found
     labels = ("d0", *found.inputs[0][1:])

@@ -26,6 +26,8 @@ Labels = tuple[str, ...]
 Tensors = Mapping[str, Tensor]
 ROWS, COLUMNS = "rows", "columns"
 """Labels of the last two dimensions of images, where ops read windows of them."""
+GRID = ("tensor.columns", "tensor.rows")
+"""Dimensions of a grid of tensor-parallel devices: along a row, and along a column."""
 HALO = "halo"
 """Kind of the ops that fetch rows of neighbours; attribute of an op: how many of its last inputs
 are such rows, each of another of its inputs."""
@@ -95,6 +97,10 @@ class Signature:
     windows
         By label, how a dimension of the outputs comes from that of the inputs, where a part needs
         more than its own share: only `spatial` divides these.
+    of_grid
+        Labels that only a grid of tensor-parallel devices divides (`grid`): features of norms.
+    labels
+        All labels, in order of first appearance.
     """
 
     inputs: tuple[Labels, ...]
@@ -107,12 +113,13 @@ class Signature:
     grouped: Grouped | None = None
     local: frozenset[str] = frozenset()
     windows: Mapping[str, Window] = field(default_factory=dict)
+    of_grid: frozenset[str] = frozenset()
+    labels: tuple[str, ...] = field(init=False)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """All labels, in order of first appearance."""
+    def __post_init__(self) -> None:
+        """Look up the labels once: they are asked for by every division."""
         found = (label for labels in (*self.inputs, *self.outputs) for label in labels if label)
-        return tuple(dict.fromkeys(found))
+        object.__setattr__(self, "labels", tuple(dict.fromkeys(found)))
 
     def size(self, label: str, op: Op, tensors: Tensors) -> int:
         """Parts that a label can have: its units, else the extent of its first dimension."""
@@ -237,6 +244,7 @@ def _of_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signa
         sig.grouped,
         sig.local,
         sig.windows,
+        sig.of_grid,
     )
     adjust = ADJUSTMENTS.get(forward.kind)
     return made if adjust is None else adjust(op, tensors, forward, made)
@@ -251,10 +259,11 @@ def _labels_of(name: str, tensors: Tensors, forward: Op, known: Mapping[str, Lab
         labels = known.get(candidate)
         if labels is not None and len(labels) == len(shape):
             return labels  # also of a sparse gradient, which has the rows that were looked up
-    for candidate in forward.outputs:  # a gradient that was handed on under another name
-        if tensors[candidate].elements == tensors[name].elements and len(known[candidate]) == len(
-            shape
-        ):
+    for candidate in forward.outputs:  # a gradient that was handed on under another name, or a part
+        of = tensors[candidate].shape
+        is_part = len(of) == len(shape) and not any(a % b for a, b in zip(of, shape, strict=True))
+        is_like = is_part or tensors[candidate].elements == tensors[name].elements
+        if is_like and len(known[candidate]) == len(shape):
             return known[candidate]
     if len(forward.outputs) > 1:  # gradients of all outputs, side by side
         first = known[forward.outputs[0]]

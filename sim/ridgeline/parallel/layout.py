@@ -12,6 +12,12 @@ of batch norm (cuDNN names its kernels bn_fw_tr_1C11 and bn_bw_1C11; PyTorch's o
 `blocks(input.size(1))`, aten/src/ATen/native/cuda/Normalization.cuh), for each channel of each
 image of instance norm, which calls the same kernels. Where there are fewer than multiprocessors,
 the others have nothing to do. With channels last, rows of pixels are shared by all.
+
+Heads of attention lie side by side in the features of a position. A batched product takes its
+matrices one behind the other with equal gaps, which sequences and heads together do not have, so
+that programs in which attention is products of a library copy queries, keys and values into that
+order before them, and what comes out back (`transpose_for_scores` and `.contiguous()` in Hugging
+Face's BERT, `tf.transpose` in Google's; PyTorch's `matmul` makes the copy itself).
 """
 
 from __future__ import annotations
@@ -22,13 +28,16 @@ from functools import lru_cache
 from ridgeline.hardware.device import Device
 from ridgeline.workload.formats import find
 from ridgeline.workload.graph import Conv, Graph, Op, Role, Same, Tensor
+from ridgeline.workload.ops.attention import CONTEXT, SCORES
 from ridgeline.workload.ops.contraction import CONV2D, CONV_TRANSPOSE2D
 from ridgeline.workload.ops.normalization import BATCH_NORM, GROUP_NORM
 from ridgeline.workload.ops.shape import LAYOUT
 
 _IMAGES = frozenset({Role.ACTIVATION, Role.ACTIVATION_GRADIENT, Role.INPUT})
-_LAST = "channels-last"
+_LAST, _BY_HEAD = "channels-last", "by-head"
+_OF_HEADS = 3  # dimensions: sequences, positions, features of all heads
 _NORMS = frozenset({BATCH_NORM.name, GROUP_NORM.name})
+_BATCHED = frozenset({SCORES.name, CONTEXT.name})
 
 
 def copied_formats(device: Device) -> frozenset[str]:
@@ -63,6 +72,36 @@ def with_blocks(same: Same) -> Graph:
     return replace(graph, ops=tuple(_in_blocks(op, graph) for op in graph.ops))
 
 
+@lru_cache(maxsize=16)
+def with_heads(same: Same) -> Graph:
+    """Return the graph with the copies that put the rows of each head of attention together."""
+    graph = same.graph
+    tensors, ops = dict(graph.tensors), list[Op]()
+    there: dict[str, str] = {}
+    for op in graph.ops:
+        if op.kind not in _BATCHED:
+            ops.append(op)
+            continue
+        heads = [n for n in (*op.inputs, *op.outputs) if len(tensors[n].shape) == _OF_HEADS]
+        used = {n: there[n] for n in heads if n in there}
+        for name in heads:
+            if name in used:
+                continue
+            used[name] = copy = f"{op.name}.{name}.{_BY_HEAD}"
+            tensors[copy] = replace(tensors[name], name=copy)
+            if name in op.inputs:
+                there[name] = copy
+                ops.append(_copy(op, copy, name, copy))
+        reads, writes = (tuple(used.get(n, n) for n in ns) for ns in (op.inputs, op.outputs))
+        ops.append(replace(op, inputs=reads, outputs=writes))
+        ops += [_copy(op, used[n], used[n], n) for n in op.outputs if n in used]
+    return replace(graph, tensors=tensors, ops=tuple(ops))
+
+
+def _copy(op: Op, name: str, read: str, written: str) -> Op:
+    return Op(name, LAYOUT.name, op.pass_, op.layer, (read,), (written,), input_passes=(1,))
+
+
 def _in_blocks(op: Op, graph: Graph) -> Op:
     if op.kind not in _NORMS:
         return op
@@ -94,8 +133,6 @@ def _copies(
         role = Role.ACTIVATION if tensor.role is Role.INPUT else tensor.role
         tensors[copy] = replace(tensor, name=copy, role=role)
         read, written = (copy, name) if back else (name, copy)
-        made.append(
-            Op(copy, LAYOUT.name, op.pass_, op.layer, (read,), (written,), input_passes=(1,))
-        )
+        made.append(_copy(op, copy, read, written))
         used.append(copy)
     return made, tuple(used)

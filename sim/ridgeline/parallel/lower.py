@@ -29,14 +29,15 @@ from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.endless import is_endless
 from ridgeline.parallel.host import Host
-from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies
+from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies, with_heads
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.partition import Cut, Partition, Shares, partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import OpenRows, Prices
+from ridgeline.parallel.primitives import as_primitives
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.replicas import counts_of
-from ridgeline.parallel.spread import slowest
+from ridgeline.parallel.spread import waited
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.sums import with_summing_products
 from ridgeline.parallel.team import COLLECTIVE
@@ -116,7 +117,7 @@ def lower(
         If the graph can not be divided or cut as the plan says.
     """
     builder, idle_s = ProgramBuilder(), 0.0 if plan.issue_ahead else plan.issue
-    prices = Prices(cluster.device, slowest(plan.devices, plan.spread), idle_s)
+    prices = Prices(cluster.device, waited(plan), idle_s)
     prices.add_to(builder)
     fold = fold and not plan.replicas  # each replica has messages of its own
     far, mesh = prices.accounts[cluster.device.far_memory], Mesh.of(plan)
@@ -133,6 +134,7 @@ def lower(
         plan.grid,
         plan.statistics == "shared",
         plan.imbalance,
+        plan.tensor_grid,
     )
     n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
     few = plan.devices <= FEW and n_tasks <= _SHORT
@@ -144,6 +146,10 @@ def lower(
         local = with_summing_products(Same(local))
     if plan.norms == "by-channel":
         local = with_blocks(Same(local))
+    if plan.heads == "copied":
+        local = with_heads(Same(local))
+    if plan.functions == "primitive":
+        local = as_primitives(Same(local))
     if plan.updates == "apart":
         local = op_by_op(Same(local))
     costs = prices.costs(local)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.parallel.grid import Grid
+from ridgeline.parallel.labels import GRID
 from ridgeline.parallel.layers import kind_of, levels
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.replicas import counts_of
@@ -16,10 +18,11 @@ from ridgeline.parallel.replicas import counts_of
 Ranks = npt.NDArray[np.int64]
 
 
-_OF_IMAGES = {
+_BEYOND = {
     "spatial": ("spatial.rows", "spatial.columns"),
     "rows": ("spatial.rows",),
     "columns": ("spatial.columns",),
+    "grid": ("tensor.rows",),
 }
 
 
@@ -45,6 +48,9 @@ class Mesh:
         Devices along the rows and the columns of images: dimensions "spatial.rows" and
         "spatial.columns", neighbours along a row first. "data.rows", "data.columns" and
         "data.spatial" go over the replicas and these.
+    tensor_grid
+        Rows and columns of tensor-parallel devices: dimensions "tensor.rows" and "tensor.columns",
+        neighbours along a row first.
     """
 
     order: tuple[str, ...]
@@ -52,6 +58,7 @@ class Mesh:
     expert: int = 1
     levels: tuple[int, ...] = ()
     grid: tuple[int, int] = (1, 1)
+    tensor_grid: Grid | None = None
     _groups: dict[tuple[int, tuple[str, ...], int], Ranks] = field(default_factory=dict)
 
     @classmethod
@@ -72,7 +79,7 @@ class Mesh:
         else:
             ranks, axis = _counted([shape[name] for name in order]), order.index("pipeline")
             stages = np.split(ranks, plan.pipeline, axis)
-        return cls(order, tuple(stages), plan.expert, inside, plan.grid)
+        return cls(order, tuple(stages), plan.expert, inside, plan.grid, plan.tensor_grid)
 
     def replica(self, stage: int, number: int | None = None) -> Ranks:
         """Ranks of one replica of a stage, or of all: in the same order for every stage."""
@@ -87,8 +94,10 @@ class Mesh:
         Gradients are summed over all ranks that have the same weights, those of "context", too.
         """
         kind, level = kind_of(dimension), dimension.partition(".")[2]
-        if level in _OF_IMAGES:
-            return (kind, "context", *_OF_IMAGES[level])
+        if dimension in GRID:
+            return (dimension,)
+        if level in _BEYOND:
+            return (kind, "context", *_BEYOND[level])
         if kind in {"data", "beyond"}:
             first = int(level) if level else len(self.levels)
             return (kind, "context", *(f"tensor.{i}" for i in range(first, len(self.levels))))
@@ -117,6 +126,9 @@ class Mesh:
             split["data"] = {"expert": self.expert, "beyond": beyond}
         if self.levels and "tensor" not in dimensions:
             split["tensor"] = {f"tensor.{i}": size for i, size in enumerate(self.levels)}
+        if self.tensor_grid is not None and "tensor" not in dimensions:
+            sizes = (self.tensor_grid.columns, self.tensor_grid.rows)
+            split["tensor"] = dict(zip(GRID, sizes, strict=True))
         if "spatial" in order and "spatial" not in dimensions:
             split["spatial"] = {"spatial.columns": self.grid[1], "spatial.rows": self.grid[0]}
         for name, parts in split.items():

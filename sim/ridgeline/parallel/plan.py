@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from ridgeline import units, views
 from ridgeline.config import Strict
 from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.parallel.grid import Grid, Mode, with_tensor_grid
 from ridgeline.parallel.layers import LayerRule, parse_rules, settled
 from ridgeline.parallel.reach import grid_of, written_grid
 from ridgeline.parallel.replicas import SCHEDULES_WITH_REPLICAS, counts_of, written_counts
@@ -62,7 +63,13 @@ class Plan(Strict):
     data: int = Field(default=1, ge=1, le=10**6)
     """Replicas of the model, which share the batch."""
     tensor: int = Field(default=1, ge=1, le=10**6)
-    """Devices that share every op and its weights (Megatron-LM)."""
+    """Devices that share every op and its weights (Megatron-LM); ``4x2``: in a grid of 4 rows and 2
+    columns (`parallel.grid`), of which `tensor_rows` is then 4."""
+    tensor_rows: int = Field(default=1, ge=1, le=10**6)
+    """Rows of the grid of tensor-parallel devices; 1: they share ops in one dimension."""
+    tensor_mode: Mode = "gather"
+    """What moves in a grid: weights to the samples of each row, all at once (``gather``, GSPMD) or
+    panel by panel (``summa``, Optimus), or activations to weights that stay (``stationary``)."""
     sequence: Annotated[int, BeforeValidator(_degree)] = Field(default=1, ge=0, le=10**6)
     """Devices that share the positions of a sequence between the ops that `tensor` divides: off (1)
     or on, which is the degree of `tensor`."""
@@ -90,8 +97,8 @@ class Plan(Strict):
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
-    """fp32, tf32, fp16-mixed, bf16-mixed, fp16-autocast, bf16-autocast, fp8-mixed, int8-mixed or
-    flex16+5; None: the model's."""
+    """fp32, tf32, fp16-mixed, bf16-mixed, fp16-stored, fp16-autocast, bf16-autocast, fp8-mixed,
+    int8-mixed or flex16+5; None: the model's."""
     optimizer: str | None = None
     """None: the model's own."""
     schedule: Literal[
@@ -142,9 +149,18 @@ class Plan(Strict):
     bucket_copies: bool = False
     """Whether gradients are copied into their buckets and back (PyTorch DDP without
     gradient_as_bucket_view, Horovod's fusion buffer); else they are made where they are reduced."""
+    reduction: Literal["", "bf16", "fp16"] = ""
+    """Number format in which gradients are sent and summed over replicas, if it is narrower than
+    their own: they are cast into their buckets and back."""
     gradient_passes: int = Field(default=0, ge=0, le=64)
     """How often kernels of the framework read or write all gradients at the end of a step, besides
     their reduction and the update: to set them to zero, divide, scale and check them."""
+    checks: bool = False
+    """Whether a kernel scales all gradients back and looks for infinite ones before the update, and
+    the host waits for what it found (loss scaling of PyTorch and apex)."""
+    update_passes: int = Field(default=0, ge=0, le=64)
+    """How often kernels of the framework read or write the gradients that a device updates weights
+    with, before it does: for their norm, and to scale them by it (clipping)."""
     cycle: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
     """How often a coordinator looks for gradients that all ranks have (Horovod's cycle time): the
     last of a step wait half as long, on average; 0: their reduction is issued behind them."""
@@ -159,9 +175,18 @@ class Plan(Strict):
     norms: Literal["shared", "by-channel"] = "shared"
     """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
     kernels for channels first do (`parallel.layout`)."""
+    heads: Literal["strided", "copied"] = "strided"
+    """Whether products of attention read heads where they lie, side by side in the features of a
+    position, or copies in which the rows of a head are together (`parallel.layout`)."""
+    functions: Literal["fused", "primitive"] = "fused"
+    """Whether gelu, dropout and norms of rows are one kernel each, or the ops of a framework that
+    has none for the whole, as TensorFlow without XLA (`parallel.primitives`)."""
     spread: float = Field(default=0.0, ge=0.0, le=0.5)
     """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
     slowest of all that it uses (`parallel.spread`). 0: all are alike."""
+    unequal: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Standard deviation of the work of a micro-batch, over its mean, where samples differ in
+    length: replicas wait for the one that has the most (`parallel.spread`). 0: all are alike."""
     layers: Annotated[str, BeforeValidator(_rules)] = ""
     """Layers that the data x tensor devices divide otherwise than the rest, as
     ``PATTERN:tensor=N;...`` (`parallel.layers`): N devices share the features of these layers, the
@@ -174,6 +199,11 @@ class Plan(Strict):
             super().__init__(**fields)
         except ValidationError as error:
             raise _explained(error) from error
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_a_grid(cls, fields: Any) -> Any:
+        return with_tensor_grid(fields) if isinstance(fields, dict) else fields
 
     @model_validator(mode="after")
     def _check(self) -> Plan:
@@ -195,6 +225,11 @@ class Plan(Strict):
             raise ValueError(
                 f"expert={self.expert} must divide data={self.data}, whose ranks share the experts"
             )
+        if self.reduction and self.sharding:
+            raise ValueError(
+                f"reduction={self.reduction} is for gradients that are reduced whole: it needs"
+                f" sharding=0, not {self.sharding}"
+            )
         if self.layers:
             self._check_layers()
         if self.sequence == 0:
@@ -210,6 +245,7 @@ class Plan(Strict):
                 " spatial may stand among them (else after the first)"
             )
         self._check_spatial()
+        self._check_grid()
         self._check_schedule()
         return self
 
@@ -231,12 +267,8 @@ class Plan(Strict):
                 f"schedule={self.schedule} is not known for stages with different numbers of"
                 f" replicas; allowed: {', '.join(SCHEDULES_WITH_REPLICAS)}"
             )
-        for name, without in (("expert", 1), ("sharding", 0), ("layers", "")):
-            if getattr(self, name) != without:
-                raise ValueError(
-                    f"{name}={getattr(self, name)} is not modelled with stages that have different"
-                    f" numbers of replicas ({self.replicas})"
-                )
+        unlike = f"stages that have different numbers of replicas ({self.replicas})"
+        self._check_without(("expert", "sharding", "layers"), unlike)
         if not self.order.endswith("-pipeline"):
             raise ValueError(
                 f"order {self.order!r}: stages with different numbers of replicas are numbered one"
@@ -261,12 +293,26 @@ class Plan(Strict):
     def _check_spatial(self) -> None:
         if self.spatial == "1":
             return
-        others = (("context", 1), ("expert", 1), ("layers", ""), ("replicas", ""))
-        for name, without in others:
-            if getattr(self, name) != without:
+        others = ("context", "expert", "layers", "replicas")
+        self._check_without(others, f"spatial={self.spatial}")
+
+    def _check_grid(self) -> None:
+        if self.tensor % self.tensor_rows:
+            raise ValueError(
+                f"tensor_rows={self.tensor_rows} must divide tensor={self.tensor}, the devices of"
+                " the grid"
+            )
+        if self.tensor_grid is None:
+            object.__setattr__(self, "tensor_rows", 1)
+            return
+        others = ("sequence", "expert", "spatial", "layers", "replicas")
+        self._check_without(others, f"a grid of tensor-parallel devices ({self.tensor_grid})")
+
+    def _check_without(self, names: tuple[str, ...], what: str) -> None:
+        for name in names:
+            if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(
-                    f"{name}={getattr(self, name)} is not modelled together with"
-                    f" spatial={self.spatial}"
+                    f"{name}={getattr(self, name)} is not modelled together with {what}"
                 )
 
     def _check_schedule(self) -> None:
@@ -319,6 +365,13 @@ class Plan(Strict):
     def grid(self) -> tuple[int, int]:
         """Devices along the rows, and along the columns, of images."""
         return grid_of(self.spatial)
+
+    @property
+    def tensor_grid(self) -> Grid | None:
+        """Rows and columns of tensor-parallel devices; None: one dimension shares ops."""
+        columns = self.tensor // self.tensor_rows
+        one = 1 in {self.tensor_rows, columns}
+        return None if one else Grid(self.tensor_rows, columns, self.tensor_mode)
 
     @property
     def sharing(self) -> int:

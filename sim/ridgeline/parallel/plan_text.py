@@ -94,7 +94,8 @@ def _typed(name: str, value: Any) -> Any:
     if bool in kinds and value.lower() in {"true", "false"}:
         return value.lower() == "true"
     plain = annotation is float and not any(isinstance(m, BeforeValidator) for m in metadata)
-    if not (plain or int in kinds):
+    of_grid = name == "tensor" and not value.isdecimal()  # or a mistake, which the plan names
+    if of_grid or not (plain or int in kinds):
         return value
     if name == "sequence" and value.lower() in SWITCH:
         return SWITCH[value.lower()]

@@ -98,7 +98,7 @@ def _again(op: Op, tensors: dict[str, Tensor], latest: Mapping[str, str], names:
         copy = output
         if tensors[output].role is Role.ACTIVATION:
             copy = _free(output + AGAIN, tensors)
-            tensors[copy] = replace(tensors[output], name=copy)
+            tensors[copy] = tensors[output].renamed(copy)
         outputs.append(copy)
     inputs = tuple(latest.get(tensor, tensor) for tensor in op.inputs)
     return replace(

@@ -62,7 +62,10 @@ from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
 
 _HEADS = frozenset({"heads", "kv-heads"})
 COLLECTIVES = frozenset(
-    {"all-reduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv", HALO}
+    {
+        *("all-reduce", "reduce-scatter", "all-gather", "all-to-all", "send-recv"),
+        *("broadcast", "reduce", HALO),
+    }
 )
 """Kinds of the ops that are put in; their attribute "dimension" says between which devices."""
 
@@ -161,11 +164,15 @@ class Sharder(Choice):
                     allowed = [n for n in range(1, heads + 1) if can_share(n, few, heads)]
                     more = f", each for {heads // few} of {heads} queries'," if heads > few else ""
                     raise ConfigError(
-                        f"{kind_of(self.dimension)}={self.degree} does not divide the {few} heads "
+                        f"{self._said()} does not divide the {few} heads "
                         f"of keys{more} of {op.layer!r}, nor can they be copied for it; "
                         f"allowed: {', '.join(map(str, allowed))}",
                         field=f"plan.{kind_of(self.dimension)}",
                     )
+
+    def _said(self) -> str:
+        """Name the devices that share an op in the words of a plan."""
+        return f"{kind_of(self.dimension)}={self.degree}"
 
     def take(self, op: Op) -> None:
         """Write what one device does of an op."""
@@ -234,12 +241,7 @@ class Sharder(Choice):
         sums = now == PARTIAL
         new = self._fresh(f"{name}.{kind}")
         shape = self._shape(full.shape, need)
-        role = here.role
-        if role in WEIGHTS or role is Role.INPUT:
-            role = Role.ACTIVATION if role is not Role.WEIGHT else Role.WEIGHT_COPY
-            if op.pass_ is not Pass.FORWARD:  # a copy for this micro-batch: not made once a step
-                role = Role.ACTIVATION_GRADIENT
-        self.local[new] = Tensor(new, shape, here.format, role)
+        self.local[new] = Tensor(new, shape, here.format, self._role(here.role, op))
         self.layout[new] = need
         size = here.bytes if kind in {"all-reduce", "all-to-all"} else full.bytes
         maker = self.makers.get(name, op) if sums else op
@@ -266,8 +268,16 @@ class Sharder(Choice):
             for original, now_name in list(self.stands_for.items()):
                 if now_name == name:
                     self.stands_for[original] = new
-        self.tensors[new] = replace(full, name=new)
+        self.tensors[new] = full.renamed(new)
         return new
+
+    def _role(self, role: Role, op: Op) -> Role:
+        """Role of a copy in another layout."""
+        if role not in WEIGHTS and role is not Role.INPUT:
+            return role
+        if op.pass_ is not Pass.FORWARD:  # a copy for this micro-batch: not made once a step
+            return Role.ACTIVATION_GRADIENT
+        return Role.ACTIVATION if role is not Role.WEIGHT else Role.WEIGHT_COPY
 
     def _inner(self, kind: str, size_bytes: int, repeat: int, op: Op, x: str) -> None:
         """Put in the communication of an op that is divided: before it, on its first input."""
@@ -296,16 +306,19 @@ class Sharder(Choice):
 
     def _part(self, op: Op, sig: Signature, label: str | None, inputs: Iterable[str]) -> Op:
         """Return the op with the extents of one device."""
-        parts = self.degree if label is not None else 1
-        extents = sig.loops.get(label, ()) if label is not None else ()
+        inputs = tuple(inputs)
+        if label is None:
+            return op if inputs == op.inputs else replace(op, inputs=inputs)
+        parts = self.degree
+        extents = sig.loops.get(label, ())
         attrs = op.attrs
-        if op.kind in COLLECTIVES and parts > 1:  # of another dimension of the plan
+        if op.kind in COLLECTIVES:  # of another dimension of the plan
             attrs = tuple((k, -(-int(v) // parts) if k == "size_bytes" else v) for k, v in attrs)
-        elif label is not None and label in sig.strict:
+        elif label in sig.strict:
             attrs = tuple((k, int(v) // parts if k in _HEADS else v) for k, v in attrs)
         return replace(
             op,
-            inputs=tuple(inputs),
+            inputs=inputs,
             loops=divided_loops(op.loops, extents, parts),
             vector_flops=-(-op.vector_flops // parts),
             recomputed_flops=-(-op.recomputed_flops // parts),
@@ -335,8 +348,9 @@ class Sharder(Choice):
 
     def _place(self, name: str, layout: int) -> None:
         of = self.tensors[name]
-        shape = self._shape(of.shape, layout)
-        self.local[name] = of if shape == of.shape else replace(of, shape=shape)
+        shape, known = self._shape(of.shape, layout), self.local.get(name)
+        if known is None or known.shape != shape:
+            self.local[name] = of.reshaped(shape)
 
     def _shape(self, shape: tuple[int, ...], layout: int) -> tuple[int, ...]:
         if layout < 0:

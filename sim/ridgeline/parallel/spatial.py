@@ -156,7 +156,7 @@ class _SpatialSharder(Sharder):
 
     def _divides(self, label: str, op: Op, sig: Signature) -> bool:
         """Whether each device can have some of the rows: windows may change how many there are."""
-        if label in sig.units or label in sig.strict:
+        if label in sig.units or label in sig.strict or label in sig.of_grid:
             return False  # parts side by side are no rows next to each other
         sizes: set[int] = set()
         tensors = zip((*op.inputs, *op.outputs), (*sig.inputs, *sig.outputs), strict=True)

@@ -102,15 +102,18 @@ def units(graph: Graph) -> tuple[Unit, ...]:
         if made is None or made.role is not Role.WEIGHT_COPY:  # a copy is made wherever it is read
             home.setdefault(graph.ops[i].layer, []).append(unit)
     _settle_copies(graph, order, home)
+    alone = {layer: its[0] for layer, its in home.items() if len(set(its)) == 1}
     made_in: dict[str, int] = {}
     for i, op in enumerate(graph.ops):
         if op.pass_ is not Pass.FORWARD:
             if op.layer not in home:
                 raise RidgelineError(f"{op.name}: its layer {op.layer!r} has no forward op")
-            its = home[op.layer]
-            unit = its[0] if len(set(its)) == 1 else _unit_of(op, unit_of, made_in, its[0])
-            ops[unit].append(i)
-            made_in.update(dict.fromkeys(op.outputs, unit))
+            found = alone.get(op.layer)
+            if found is None:
+                found = _unit_of(op, unit_of, made_in, home[op.layer][0])
+            ops[found].append(i)
+            for name in op.outputs:
+                made_in[name] = found
     crossing = crossing_bytes(graph)
     return tuple(
         Unit(tuple(sorted(part)), crossing[end] if end < len(order) - 1 else 0)

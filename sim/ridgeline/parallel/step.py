@@ -17,10 +17,10 @@ from ridgeline.engine.program import Ints
 from ridgeline.parallel.alike import slowest
 from ridgeline.parallel.buckets import (
     Bucket,
-    copied_bytes,
+    Moved,
     gradient_buckets,
     held_bytes,
-    passed_bytes,
+    moved,
 )
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.divide import Divided, roots
@@ -175,7 +175,7 @@ class Step:
             len(list(team.of_groups(self.writer.groups(team, along)))) for along in buckets
         )
         gradients = frozenset(weight_gradients(graph).values()) if persist else frozenset()
-        moved_bytes = copied_bytes(plan, buckets) + passed_bytes(plan, graph)
+        at_end = moved(plan, graph, buckets)
         once = [graph.ops[i].outputs for i in phases.get(BEGIN, ()) if sends(graph.ops[i])]
         pieces: dict[tuple[int, bool], Piece] = {}
         for phase, ops in phases.items():
@@ -194,7 +194,8 @@ class Step:
                     accumulated=gradients if later else (),
                     fine=self.fine,
                     together=phase == BEGIN or (phase == END and plan.updates == "together"),
-                    moved_bytes=moved_bytes if phase == END else 0.0,
+                    moves=at_end if phase == END else Moved(),
+                    checked=plan.checks and phase == END,
                 )
         held = Counter(memory.initial)
         if self.endless:
@@ -260,7 +261,9 @@ class Step:
         for along in holders:
             others = frozenset(g for g, other in along_of.items() if other != along)
             if self._replicas(stage, along) > 1:
-                found[along] = gradient_buckets(graph, self.plan.bucket, others)
+                found[along] = gradient_buckets(
+                    graph, self.plan.bucket, others, self.plan.reduction
+                )
         return {along: buckets for along, buckets in found.items() if buckets}
 
     def _hold(self, team: Team, chunks: list[Blocks]) -> None:

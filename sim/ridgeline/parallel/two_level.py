@@ -10,6 +10,7 @@ with its part (Cho et al., BlueConnect, SysML 2019, for an all-reduce).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,6 +23,7 @@ _INSIDE_FIRST = {
     "all-gather": (None, "all-gather", "all-gather"),
 }
 """What is done in the nodes, between them, and in the nodes again."""
+_FEW = 8
 
 
 def two_level(
@@ -60,7 +62,8 @@ def _together(
     op: str, topology: Topology, groups: Sequence[Sequence[int]], size_bytes: float
 ) -> list[Phase]:
     """Rings of several groups at the same time, as one: each round is as long as the longest."""
-    rings = [ALGORITHMS[op, "ring"](topology, tuple(group), size_bytes) for group in groups]
+    ring = _inside if len(groups[0]) <= _FEW else _ring
+    rings = [ring(op, topology, tuple(group), size_bytes) for group in groups]
     phases = []
     for rounds in zip(*(ring.phases for ring in rings), strict=True):
         on_link = np.zeros(topology.n_links)
@@ -72,3 +75,10 @@ def _together(
         loads = Loads(links.astype(np.int32), on_link[links])
         phases.append(Phase(latency_s, rounds[0].repeat, loads))
     return phases
+
+
+def _ring(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
+    return ALGORITHMS[op, "ring"](topology, ranks, size_bytes)
+
+
+_inside = lru_cache(maxsize=4096)(_ring)  # many groups have the same ranks of a node

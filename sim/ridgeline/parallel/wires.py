@@ -51,6 +51,9 @@ class _Link:
     bandwidth_bytes_per_s: float
 
 
+Phases = tuple[tuple[float, int, dict[_Link, float], float], ...]
+
+
 @dataclass(frozen=True)
 class Priced:
     """A collective or message: what the engine plays and what the ledger counts.
@@ -67,7 +70,7 @@ class Priced:
     """
 
     schedule: Schedule
-    phases: tuple[tuple[float, int, dict[_Link, float], float], ...]
+    phases: Phases
     on_wire: dict[tuple[str, float], float]
 
 
@@ -196,18 +199,19 @@ class Wires:
     def together_s(self, op: str, groups: Ranks, size_bytes: float) -> tuple[float, float]:
         """Return seconds of latency and of bandwidth of a collective of all groups at once."""
         near, nodes = self._near(groups, 0)
-        return self._phase_s(self._price(op, near, size_bytes, 1, self._pattern(near, nodes)))
+        _, phases = self._phases(op, near, size_bytes, 1, self._pattern(near, nodes))
+        return self._seconds(phases)
 
     def message_s(self, pairs: Ranks, which: int) -> tuple[float, float]:
         """Return latency and seconds a byte of messages [pairs, 2] at the same time, of one."""
         near, nodes = self._near(pairs, which)
-        priced = self._price("send", near, 1.0, 1, self._pattern(near, nodes))
-        return self._phase_s(priced)
+        _, phases = self._phases("send", near, 1.0, 1, self._pattern(near, nodes))
+        return self._seconds(phases)
 
-    def _phase_s(self, priced: Priced) -> tuple[float, float]:
-        """Return the seconds of latency and of bandwidth of all phases."""
+    def _seconds(self, phases: Phases) -> tuple[float, float]:
+        """Return seconds of latency and of bandwidth of all phases."""
         latency_s = busy_s = 0.0
-        for hop_s, repeat, loads, elsewhere_s in priced.phases:
+        for hop_s, repeat, loads, elsewhere_s in phases:
             each = [size / link.bandwidth_bytes_per_s for link, size in loads.items()]
             latency_s += repeat * hop_s
             busy_s += repeat * max([elsewhere_s, *each])
@@ -254,6 +258,18 @@ class Wires:
         repeat: int,
         pattern: tuple[object, ...],
     ) -> Priced:
+        schedule, phases = self._phases(op, groups, size_bytes, repeat, pattern)
+        return Priced(schedule, phases, self._on_wire(schedule, repeat))
+
+    def _phases(
+        self,
+        op: str,
+        groups: Ranks,
+        size_bytes: float,
+        repeat: int,
+        pattern: tuple[object, ...],
+    ) -> tuple[Schedule, Phases]:
+        """Return the schedule of the first group, and its phases among all groups (`Priced`)."""
         # Loads are found once for a pattern, on the links of the groups that first lay so: all
         # sizes have to be priced there. `_row` names the links of other nodes.
         groups = self._first.setdefault((op, pattern), groups)
@@ -266,7 +282,7 @@ class Wires:
         for rounds, loads in zip(schedule.phases, together, strict=True):
             kept, elsewhere_s = self._project(loads, groups[0])
             phases.append((rounds.latency_s, rounds.repeat * repeat, kept, elsewhere_s))
-        return Priced(schedule, tuple(phases), self._on_wire(schedule, repeat))
+        return schedule, tuple(phases)
 
     def _on_wire(self, schedule: Schedule, repeat: int) -> dict[tuple[str, float], float]:
         """Bytes by link class and joules a byte."""

@@ -7,16 +7,18 @@ everything that it receives follow.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ridgeline.engine.blocks import port
 from ridgeline.engine.builder import ProgramBuilder
+from ridgeline.parallel.buckets import Moved
 from ridgeline.parallel.experts import LOADS
 from ridgeline.parallel.head_copies import NEIGHBOURS
 from ridgeline.parallel.held import block_entries
 from ridgeline.parallel.host import HOST, Host, Issuing
+from ridgeline.parallel.labels import GRID
 from ridgeline.parallel.layers import kind_of
 from ridgeline.parallel.mesh import Mesh, Ranks
 from ridgeline.parallel.offload import COPIES, Copying
@@ -31,6 +33,9 @@ from ridgeline.parallel.wires import Talk, Wires
 from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 from ridgeline.workload.ops.shape import LAYOUT
+
+_SILENT = COLLECTIVES | COPIES | {LAYOUT.name}  # ops that the host does not issue
+_NOTHING = Moved()
 
 
 class Queued(NamedTuple):
@@ -84,7 +89,8 @@ class Writer:
         accumulated: Collection[str] = (),
         fine: bool = True,
         together: bool = False,
-        moved_bytes: float = 0.0,
+        moves: Moved = _NOTHING,
+        checked: bool = False,
     ) -> Piece:
         """Write what a team does with some ops of a graph.
 
@@ -106,8 +112,10 @@ class Writer:
             Take and give back memory op by op; else for the whole block its fullest moment.
         together
             The host issues all of it at once, as frameworks do with updates of many tensors.
-        moved_bytes
+        moves
             What is read and written by copies before the first op.
+        checked
+            The host waits for these copies before it issues the first op.
         """
         block, size = TeamBlock(), len(team)
         chain = [port(r) for r in range(size)]
@@ -115,11 +123,10 @@ class Writer:
         before = tuple(port((len(receipts) + 1) * size + k) for k in range(waits))
         inner: list[tuple[int, ...]] = []
         entries = block_entries(memory, ops, fine)
-        issuing = None if together else self._issuing(block, team)
         copying = Copying()
-        silent = COLLECTIVES | COPIES | {LAYOUT.name}
-        final = max((i for i in ops if graph.ops[i].kind not in silent), default=-1)
-        before = self._bucket_copies(block, team, graph.ops[ops[0]], moved_bytes, chain, before)
+        final = max((i for i in ops if graph.ops[i].kind not in _SILENT), default=-1)
+        before = self._bucket_copies(block, team, graph.ops[ops[0]], moves, chain, before)
+        issuing = None if together else self._issuing(block, team, chain if checked else None)
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
             copying.come_to(op)
@@ -130,10 +137,8 @@ class Writer:
                 copying.beside.append(there)
                 continue
             if op.kind in COLLECTIVES:
-                sources = [made[name] for name in op.inputs if name in made] or [tuple(chain)]
                 blocks = kind_of(str(dict(op.attrs)["dimension"])) in self.blocking
-                if blocks or op.kind == HOP:  # which fills the buffer of the step before
-                    sources.append(tuple(chain))
+                sources = _sources(op, made, tuple(chain), blocks=blocks)
                 sources += [(place,) * size for place in before]
                 there = self._collective_op(block, team, op, sources, changes)
                 made.update(dict.fromkeys(op.outputs, there))
@@ -141,6 +146,9 @@ class Writer:
                     inner.append(there)
                 if blocks:
                     chain = list(there)
+                if _in_grid(op) and not set(op.outputs).isdisjoint(accumulated):
+                    self._accumulate(block, team, op, graph, op.outputs, chain, there)
+                    made.update(dict.fromkeys(op.outputs, tuple(chain)))
                 continue
             issued = (
                 issuing.add(op.name, last=i == final, count=_issued(op))
@@ -160,7 +168,7 @@ class Writer:
             before, inner, copying.pending = (), [], []
             made.update(dict.fromkeys(op.outputs, tuple(chain)))
             if kept:
-                self._accumulate(block, team, op, graph, kept, chain)
+                self._accumulate(block, team, op, graph, kept, chain, chain)
                 made.update(dict.fromkeys(kept, tuple(chain)))
         if last := copying.end():
             self._join(block, team, graph.ops[ops[-1]], last, chain)
@@ -171,16 +179,20 @@ class Writer:
         block: TeamBlock,
         team: Team,
         op: Op,
-        size_bytes: float,
+        moves: Moved,
         chain: list[int],
         before: tuple[int, ...],
     ) -> tuple[int, ...]:
         """Move gradients to their buckets and back before an op; return what it waits for yet."""
-        if not size_bytes:
+        if not moves.size_bytes:
             return before
-        row = self.rows.moving(size_bytes)
+        row = self.rows.moving(moves.size_bytes, moves.kernels)
+        issuing = self._issuing(block, team, None)
+        issued: Sequence[tuple[int, ...]] = [()] * len(team)
+        if issuing:
+            issued = issuing.add("bucket copies", last=True, count=ISSUED * moves.kernels)
         for r in range(len(team)):
-            deps = sorted({chain[r], *before})
+            deps = sorted({chain[r], *before, *issued[r]})
             chain[r] = self._compute(block, team, r, op, row, deps, (), "bucket copies")
         return ()
 
@@ -206,12 +218,16 @@ class Writer:
                 made.update(dict.fromkeys(whole, there))
         return made
 
-    def _issuing(self, block: TeamBlock, team: Team) -> Issuing | None:
-        """Begin to issue a block: at once, or when the device has nothing left to do."""
+    def _issuing(
+        self, block: TeamBlock, team: Team, awaited: Sequence[int] | None
+    ) -> Issuing | None:
+        """Begin to issue a block: at once, when a task is done, or when the device has no more."""
         if self.host is None:
             return None
         ranks = range(len(team))
-        after = [(port(r),) if self.host.waits else () for r in ranks]
+        if awaited is None and self.host.waits:
+            awaited = [port(r) for r in ranks]
+        after: list[tuple[int, ...]] = [() if awaited is None else (awaited[r],) for r in ranks]
         streams = [team.stream(HOST, r) for r in ranks]
         return Issuing(self.host, block, streams, team.multiplicity, after)
 
@@ -294,14 +310,20 @@ class Writer:
             chain[r] = self._compute(block, team, r, op, row, needs, (), "copies end")
 
     def _accumulate(
-        self, block: TeamBlock, team: Team, op: Op, graph: Graph, kept: list[str], chain: list[int]
+        self,
+        block: TeamBlock,
+        team: Team,
+        op: Op,
+        graph: Graph,
+        kept: Sequence[str],
+        chain: list[int],
+        made: Sequence[int],
     ) -> None:
-        """Add gradients to those of the micro-batches before."""
-        row = self.rows.moving(sum_bytes(op, graph, kept))
+        """Add gradients, which are made at these places, to those of the micro-batches before."""
+        row, label = self.rows.moving(sum_bytes(op, graph, kept)), f"{op.name}.accumulate"
         for r in range(len(team)):
-            chain[r] = self._compute(
-                block, team, r, op, row, (chain[r],), (), f"{op.name}.accumulate"
-            )
+            deps = sorted({chain[r], made[r]})
+            chain[r] = self._compute(block, team, r, op, row, deps, (), label)
 
     def _collective(
         self,
@@ -362,4 +384,19 @@ class Writer:
 
 def _issued(op: Op) -> float:
     """Return how many ops of a network the host issues in the time of this one."""
-    return ISSUED * op.kernels if op.pass_ is Pass.UPDATE else 1.0
+    return op.kernels * (ISSUED if op.pass_ is Pass.UPDATE else 1.0)
+
+
+def _sources(
+    op: Op, made: Mapping[str, tuple[int, ...]], chain: tuple[int, ...], *, blocks: bool
+) -> list[tuple[int, ...]]:
+    """Return what a collective waits for: what it reads, and all before it where that is said."""
+    sources = [made[name] for name in op.inputs if name in made] or [chain]
+    if blocks or op.kind == HOP:  # which fills the buffer of the step before
+        sources.append(chain)
+    return sources
+
+
+def _in_grid(op: Op) -> bool:
+    """Whether a collective is between the rows or the columns of a grid."""
+    return dict(op.attrs)["dimension"] in GRID

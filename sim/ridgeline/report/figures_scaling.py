@@ -60,12 +60,20 @@ class Roof:
     ----------
     latency
         Devices and useful FLOP/s that the fixed times of messages alone would allow, by curve.
+    less_arithmetic
+        FLOPs that are counted over those that kernels do at least: above 1 with Winograd's.
     """
 
     peak_flop_per_s: float
     memory_flop_per_s: float
     links: dict[str, float]
     latency: dict[str, tuple[int, float]]
+    less_arithmetic: float = 1.0
+
+    @property
+    def top_flop_per_s(self) -> float:
+        """What no device of the study can be above."""
+        return self.peak_flop_per_s * self.less_arithmetic
 
 
 def scaling_curves(
@@ -191,11 +199,15 @@ def distributed_roofline(
         axes.set_xlabel("useful FLOPs for each byte that a device sends")
         axes.set_ylabel("useful FLOP/s of a device")
         head(axes, title, handles, columns=4)
+        less = (
+            " Above direct convolution: kernels that do less arithmetic than is counted (Winograd)."
+            if roof.less_arithmetic > _SEEN else ""
+        )  # fmt: skip
         return (
             "Numbers: devices. Slopes: what a device can send at each level of the network (grey:"
             " binds no point); open markers: a faster level binds than the lowest slope. Caps: what"
             " a plan's work alone, or its messages alone, would allow. Dashed: what memory allows."
-            " Short bars: what the fixed times of messages would allow."
+            f" Short bars: what the fixed times of messages would allow.{less}"
         )
 
     return sheet(_SPACE, draw, stamp, ax)
@@ -204,34 +216,32 @@ def distributed_roofline(
 def _frame(ax: Axes, curves: Sequence[Curve], roof: Roof) -> None:
     x = [v for curve in curves for v in curve.flop_per_byte]
     y = [v for curve in curves for v in curve.flop_per_s]
-    ridges = [roof.peak_flop_per_s / bandwidth for bandwidth in roof.links.values()]
+    ridges = [roof.top_flop_per_s / bandwidth for bandwidth in roof.links.values()]
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_xlim(min([*x, *ridges]) / 3, max([*x, *ridges]) * 3)
-    ax.set_ylim(min(min(y) / 2.5, roof.peak_flop_per_s / 30), 2.2 * roof.peak_flop_per_s)
+    ax.set_ylim(min(min(y) / 2.5, roof.peak_flop_per_s / 30), 2.2 * roof.top_flop_per_s)
 
 
 def _roofs(ax: Axes, roof: Roof, bind: Set[str]) -> None:
     """Shade what no device can reach, and name each ceiling; grey: links that bind nothing."""
     left, right = ax.get_xlim()
     bottom, top = ax.get_ylim()
-    peak = roof.peak_flop_per_s
+    peak = roof.top_flop_per_s
     fastest = max(roof.links.values())
     ax.fill_between(
         [left, peak / fastest, right], [left * fastest, peak, peak], top, color=GRID, lw=0, zorder=0
     )
     ax.plot([min(peak / fastest, right), right], [peak, peak], color=INK, lw=1.6, gid="compute")
-    ax.annotate(
-        f"compute {show(peak, 'FLOP/s')}", (right, peak), xytext=(-3, 3), ha="right",
-        textcoords="offset points", fontsize=SMALL,
-    )  # fmt: skip
+    _name(ax, f"compute {show(peak, 'FLOP/s')}", peak, INK)
+    if roof.less_arithmetic > _SEEN:
+        direct = roof.peak_flop_per_s
+        ax.plot([min(direct / fastest, right), right], [direct] * 2, color=FAINT, lw=1.0)
+        _name(ax, f"direct convolution {show(direct, 'FLOP/s')}", direct, FAINT)
     if roof.memory_flop_per_s < peak:
         ax.axhline(roof.memory_flop_per_s, color=FAINT, lw=1.0, ls=(0, (4, 2)), gid="memory")
-        ax.annotate(
-            f"memory {show(roof.memory_flop_per_s, 'FLOP/s')}", (right, roof.memory_flop_per_s),
-            xytext=(-3, 3), ha="right", textcoords="offset points", fontsize=SMALL, color=FAINT,
-            path_effects=HALO, zorder=4,
-        )  # fmt: skip
+        shown = show(roof.memory_flop_per_s, "FLOP/s")
+        _name(ax, f"memory {shown}", roof.memory_flop_per_s, FAINT)
     alike: dict[float, list[str]] = {}
     for name, bandwidth in roof.links.items():
         alike.setdefault(float(f"{bandwidth:.3g}"), []).append(name)
@@ -241,6 +251,14 @@ def _roofs(ax: Axes, roof: Roof, bind: Set[str]) -> None:
         colour, width = (FAINT, 0.8) if bind.isdisjoint(names) else (INK, 1.4)
         ax.plot(ends, [x * bandwidth for x in ends], color=colour, lw=width, gid=f"link: {name}")
         along(ax, bandwidth, f"{name} {show(bandwidth, 'B/s')}", colour)
+
+
+def _name(ax: Axes, text: str, flop_per_s: float, colour: str) -> None:
+    """Write what a level line is, at its right end."""
+    ax.annotate(
+        text, (ax.get_xlim()[1], flop_per_s), xytext=(-3, 3), ha="right",
+        textcoords="offset points", fontsize=SMALL, color=colour, path_effects=HALO, zorder=4,
+    )  # fmt: skip
 
 
 def _look(k: int, curve: Curve) -> dict[str, Any]:
@@ -307,7 +325,7 @@ def _latency(ax: Axes, roof: Roof, k: int, curve: Curve) -> None:
         return
     devices, ceiling = roof.latency[curve.name]
     x = curve.flop_per_byte[list(curve.devices).index(devices)]
-    if ax.get_ylim()[0] < ceiling < min(roof.peak_flop_per_s, x * max(roof.links.values())):
+    if ax.get_ylim()[0] < ceiling < min(roof.top_flop_per_s, x * max(roof.links.values())):
         ax.plot(
             [x / 1.35, x * 1.35], [ceiling, ceiling], color=SERIES[k % len(SERIES)], lw=2.2,
             solid_capstyle="butt", gid=f"latency: {curve.name}",

@@ -246,6 +246,9 @@ class _Trial:
         changes.setdefault("micro_batch", self.plan.micro_batch_size)
         if self.plan.sequence > 1 and "tensor" in changes:
             changes["sequence"] = changes["tensor"]
+        if self.plan.tensor_grid is not None and "tensor" in changes:
+            rows = self.plan.tensor_rows
+            changes["tensor"] = f"{rows}x{int(changes['tensor']) // rows}"
         plan = Plan(**{**now, **changes})
         unsaid = Plan(**{**now, **changes, "micro_batch": self.plan.micro_batch})
         if unsaid.micro_batch_size == plan.micro_batch_size:

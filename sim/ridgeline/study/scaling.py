@@ -17,12 +17,14 @@ from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import Plan
-from ridgeline.report.figures_links import loads
+from ridgeline.parallel.team import COLLECTIVE
 from ridgeline.report.manifest import digest
 from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate
 from ridgeline.study.ceilings import UNCONTENDED, Ceilings, ceilings
+from ridgeline.study.levels import Level, network_levels
 from ridgeline.study.planner.search import Searcher, found_by, searcher
+from ridgeline.study.recalled import without_step
 from ridgeline.workload.model import Model, load_model
 
 if TYPE_CHECKING:
@@ -33,30 +35,6 @@ STRATEGIES = ("data", "tensor", "pipeline", "hybrid")
 SPATIAL = "spatial"
 OTHERS = (SPATIAL,)
 """Strategies of some networks only, which are not asked for by default."""
-
-
-@dataclass(frozen=True)
-class Level:
-    """What the fullest link of one kind carries in a step.
-
-    Attributes
-    ----------
-    name
-        Class of the link.
-    bytes_per_device
-        Bytes on that link, times how many of them each device has.
-    bandwidth_bytes_per_s
-        Of these links together: what one device can send.
-    """
-
-    name: str
-    bytes_per_device: float
-    bandwidth_bytes_per_s: float
-
-    @property
-    def busy_s(self) -> float:
-        """Least time for these bytes."""
-        return self.bytes_per_device / self.bandwidth_bytes_per_s
 
 
 @dataclass(frozen=True)
@@ -85,6 +63,39 @@ class ScalingPoint:
     def levels(self) -> tuple[Level, ...]:
         """Load of each kind of link."""
         return () if self.result is None else network_levels(self.result)
+
+    @cached_property
+    def fixed_s(self) -> float:
+        """Fixed times of the messages on the stream that has the longest."""
+        assert self.result is not None
+        program = self.result.details.lowered.program
+        if COLLECTIVE not in program.kind_names:
+            return 0.0
+        phase_s = np.concatenate(([0.0], np.cumsum(program.latency_s * program.repeat)))
+        row_s = phase_s[program.phase_ptr[1:]] - phase_s[program.phase_ptr[:-1]]
+        sends = program.kind == program.kind_names.index(COLLECTIVE)
+        streams, rows = program.stream[sends].clip(0), program.cost[sends]
+        return float(np.bincount(streams, weights=row_s[rows], minlength=1).max())
+
+    @cached_property
+    def peak_flop_per_s(self) -> float:
+        """Dense peak of one device in the format that the products run in."""
+        assert self.result is not None
+        return matrix_peak(self.result.details.lowered, self.result.details.cluster)
+
+    @cached_property
+    def less_arithmetic(self) -> float:
+        """FLOPs of the direct products over those that take the time of the kernels' arithmetic.
+
+        Above 1 where kernels do less than is counted, as Winograd's filtering does. No step takes
+        less than this arithmetic at the peak, so that none is above so many times the peak.
+        """
+        assert self.result is not None
+        lowered = self.result.details.lowered
+        costs = [lowered.op_costs[i] for i, _ in lowered.graph.contractions]
+        counted = sum(sum(cost.flops.values()) for cost in costs)
+        least = sum(min(*map(sum, (c.flops.values(), c.engine_work.values()))) for c in costs)
+        return counted / least
 
     @property
     def binding(self) -> Level | None:
@@ -182,8 +193,7 @@ class Scaling:
     @property
     def peak_flop_per_s(self) -> float:
         """Dense peak of one device in the format that the products run in."""
-        first = next(p.result for p in self.points if p.result is not None)
-        return matrix_peak(first.details.lowered, self.cluster)
+        return next(p.peak_flop_per_s for p in self.points if p.result is not None)
 
     @property
     def ran(self) -> tuple[Result, ...]:
@@ -246,26 +256,27 @@ def scaling(
                 field="--strategies",
             )
     found: dict[tuple[str, int], ScalingPoint] = {}
+    bases: dict[str, ScalingPoint] = {}  # of every strategy the smallest run
     counts = sorted(set(devices))
+    like: Searcher | None = None
     for n in counts:
         size = batch * n if mode == "weak" else batch
         try:
-            one: Searcher | str = searcher(model, cluster, n, size, precision=precision)
+            like = searcher(model, cluster, n, size, precision=precision, like=like)
+            one: Searcher | str = like
         except RidgelineError as error:
             one = str(error)
         for name in dict.fromkeys(strategies):
             progress(f"{name} on {n}")
             if name == SPATIAL:
-                found[name, n] = _best_grid(model, cluster, n, size, precision)
+                point = _best_grid(model, cluster, n, size, precision)
             else:
-                found[name, n] = _point(name, n, size, one, limit)
-    points: list[ScalingPoint] = []
-    for name in strategies:
-        base: ScalingPoint | None = None
-        for n in counts:
-            point = found[name, n]
-            base = base or (point if point.result is not None else None)
-            points.append(_against(point, base))
+                point = _point(name, n, size, one, limit)
+            if point.result is not None:
+                point = _light(_against(point, bases.get(name, point)))
+                bases.setdefault(name, point)
+            found[name, n] = point
+    points = [found[name, n] for name in strategies for n in counts]
     if all(point.result is None for point in points):
         raise RidgelineError(f"nothing runs: {points[0].reason if points else 'no devices'}")
     return Scaling(model, cluster, mode, tuple(points))
@@ -311,10 +322,10 @@ def _best_grid(
     return ScalingPoint(SPATIAL, devices, batch, best, refused if best is None else "")
 
 
-def _against(point: ScalingPoint, base: ScalingPoint | None) -> ScalingPoint:
+def _against(point: ScalingPoint, base: ScalingPoint) -> ScalingPoint:
     """Say speed-up and efficiency against the smallest run: of throughput, in both modes."""
-    if point.result is None or base is None or base.result is None:
-        return point
+    assert point.result is not None
+    assert base.result is not None
     more = point.devices / base.devices
     speed_up = point.result.samples_per_s / base.result.samples_per_s
     return replace(
@@ -325,33 +336,16 @@ def _against(point: ScalingPoint, base: ScalingPoint | None) -> ScalingPoint:
     )
 
 
-def network_levels(result: Result) -> tuple[Level, ...]:
-    """Return what the fullest link of each class carries in a step, of what the engine played."""
-    program = result.details.lowered.program
-    load = loads(program)
-    fullest: dict[str, int] = {}
-    for r in np.flatnonzero(load > 0).tolist():
-        way, _, kind = program.resource_names[r].rpartition(" (")
-        if "->" not in way:
-            continue  # an engine or a memory level
-        name = kind.rstrip(")")
-        busy = load / program.capacity
-        if name not in fullest or busy[r] > busy[fullest[name]]:
-            fullest[name] = r
-    return tuple(
-        _level(name, float(load[r]), float(program.capacity[r]), result)
-        for name, r in fullest.items()
-    )
+_MEASURED = ("levels", "ceilings", "fixed_s", "peak_flop_per_s", "less_arithmetic")
 
 
-def _level(name: str, load: float, capacity: float, result: Result) -> Level:
-    """Put the load of one link on all links of its class that a device has."""
-    node = result.details.cluster.nodes
-    ends = {f"device{i}" for i in range(node.count)} if name in node.link_types else set()
-    own = sum(link.count for link in node.links if link.type == name and ends & set(link.between))
-    both = sum(link.count for link in node.links if link.type == name and ends >= set(link.between))
-    each = node.link_types.get(name)
-    if each is None or not own:
-        return Level(name, load, capacity)
-    out = (own + both) / node.count * each.bandwidth.value * each.achievable.value
-    return Level(name, load * out / capacity, out)
+def _light(point: ScalingPoint) -> ScalingPoint:
+    """Return a point that has all its numbers, but no longer the step that they are of.
+
+    Steps of long pipelines have millions of tasks, and a study has dozens of points.
+    """
+    assert point.result is not None
+    known = {name: getattr(point, name) for name in _MEASURED}
+    light = replace(point, result=without_step(point.result))
+    vars(light).update(known)
+    return light

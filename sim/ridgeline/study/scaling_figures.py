@@ -64,6 +64,7 @@ def roof_of(study: Scaling) -> dict[str, Any]:
     memory = max(_memory_flop_per_s(p) for p in study.points if p.result)
     return {
         "peak_flop_per_s": study.peak_flop_per_s,
+        "less_arithmetic": max(p.less_arithmetic for p in study.points if p.result),
         "memory_flop_per_s": memory,
         "links": links,
         "latency": latency,
@@ -73,16 +74,8 @@ def roof_of(study: Scaling) -> dict[str, Any]:
 def latency_flop_per_s(point: ScalingPoint) -> float:
     """Return useful FLOP/s of a device if only the fixed times of its messages counted."""
     assert point.result is not None
-    program = point.result.details.lowered.program
-    phase_s = np.concatenate(([0.0], np.cumsum(program.latency_s * program.repeat)))
-    row_s = phase_s[program.phase_ptr[1:]] - phase_s[program.phase_ptr[:-1]]
-    sends = program.kind == program.kind_names.index("collective")
-    by_stream = np.bincount(
-        program.stream[sends].clip(0), weights=row_s[program.cost[sends]], minlength=1
-    )
-    fixed_s = float(by_stream.max())
     useful = point.result.flops_per_step / point.devices
-    return useful / fixed_s if fixed_s else float("inf")
+    return useful / point.fixed_s if point.fixed_s else float("inf")
 
 
 def _memory_flop_per_s(point: ScalingPoint) -> float:

@@ -1,19 +1,20 @@
 """Number formats: their bits, what they can hold, and how numbers are rounded to them.
 
-==========  ====  ========  ========  ======  ===========  ===========================
-format      bits  exponent  mantissa  shared  accumulated  source
-==========  ====  ========  ========  ======  ===========  ===========================
-fp64        64    11        52                fp64         IEEE 754-2019, binary64
-fp32        32    8         23                fp32         IEEE 754-2019, binary32
-tf32        32    8         10                fp32         NVIDIA A100 white paper, 2020
-bf16        16    8         7                 fp32         Kalamkar et al., 2019
-fp16        16    5         10                fp32         IEEE 754-2019, binary16
-fp8-e4m3    8     4         3                 fp32         Micikevicius et al., 2022
-fp8-e5m2    8     5         2                 fp32         Micikevicius et al., 2022
-int8        8     0         7                 int32        Jacob et al., CVPR 2018
-int16       16    0         15                int32        Chen et al. (Eyeriss), JSSC 2017
-flex16+5    16    0         15        5       fp32         Köster et al., NIPS 2017
-==========  ====  ========  ========  ======  ===========  ===========================
+===========  ====  ========  ========  ======  ===========  ===========================
+format       bits  exponent  mantissa  shared  accumulated  source
+===========  ====  ========  ========  ======  ===========  ===========================
+fp64         64    11        52                fp64         IEEE 754-2019, binary64
+fp32         32    8         23                fp32         IEEE 754-2019, binary32
+tf32         32    8         10                fp32         NVIDIA A100 white paper, 2020
+bf16         16    8         7                 fp32         Kalamkar et al., 2019
+fp16         16    5         10                fp32         IEEE 754-2019, binary16
+fp16-stored  16    5         10                fp32         multiplied as fp32
+fp8-e4m3     8     4         3                 fp32         Micikevicius et al., 2022
+fp8-e5m2     8     5         2                 fp32         Micikevicius et al., 2022
+int8         8     0         7                 int32        Jacob et al., CVPR 2018
+int16        16    0         15                int32        Chen et al. (Eyeriss), JSSC 2017
+flex16+5     16    0         15        5       fp32         Köster et al., NIPS 2017
+===========  ====  ========  ========  ======  ===========  ===========================
 
 "mantissa" is without the hidden bit of a float and without the sign. "shared" bits exist once for a
 whole tensor. tf32 uses 19 of the 32 bits that it is stored in. int32 and int64 only index.
@@ -120,6 +121,7 @@ _ALL = (
     Format("tf32", "float", 32, 8, 10),
     Format("bf16", "float", 16, 8, 7),
     Format("fp16", "float", 16, 5, 10),
+    Format("fp16-stored", "float", 16, 5, 10, arithmetic="fp32"),
     Format("fp8-e4m3", "float", 8, 4, 3, arithmetic="fp8", infinite=False),
     Format("fp8-e5m2", "float", 8, 5, 2, arithmetic="fp8"),
     Format("int8", "fixed", 8, 0, 7, accumulator="int32"),

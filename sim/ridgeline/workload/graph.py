@@ -59,6 +59,16 @@ class Tensor:
     sparsity: Sparsity | None = None
     """Of an operand of a contraction: the zeros that an engine may make use of."""
 
+    def reshaped(self, shape: tuple[int, ...]) -> Tensor:
+        """Return the same tensor in another shape; itself if it has that one."""
+        if shape == self.shape:
+            return self
+        return Tensor(self.name, shape, self.format, self.role, self.sparsity)
+
+    def renamed(self, name: str) -> Tensor:
+        """Return the same tensor under another name."""
+        return Tensor(name, self.shape, self.format, self.role, self.sparsity)
+
     @property
     def elements(self) -> int:
         """Number of elements."""
@@ -232,6 +242,11 @@ class Graph:
     but get neither gradient nor update."""
 
     @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of every tensor."""
+        return {name: tensor.bytes for name, tensor in self.tensors.items()}
+
+    @cached_property
     def parameters(self) -> int:
         """Number of trained parameters."""
         return sum(t.elements for t in self.tensors.values() if t.role is Role.WEIGHT)
@@ -297,7 +312,7 @@ class Graph:
         return self._streamed(op.outputs, op.output_passes)
 
     def _streamed(self, names: tuple[str, ...], passes: Passes) -> int:
-        sizes = [self.tensors[name].bytes for name in names]
+        sizes = map(self.sizes.__getitem__, names)
         if not passes:
             return sum(sizes)
         return int(sum([n * size for n, size in zip(passes, sizes, strict=True)]))

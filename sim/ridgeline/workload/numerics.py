@@ -30,6 +30,10 @@ reads rows of the fp32 table and gives them in the compute format.
 "tf32" is stored as fp32 in 4 bytes; the name says that tensor cores may round it when they
 multiply. The first input of a contraction has the format that it multiplies in.
 
+**fp16-stored** is fp16-mixed on devices that multiply fp16 no faster than fp32: tensors are fp16 in
+memory, and products convert what they read (cuDNN's "pseudo half" configuration, data in half and
+arithmetic in float). It multiplies at the rate and with the kernels of fp32.
+
 **fp16-autocast, bf16-autocast** widen as torch.amp does: lookups stay in fp32; softmax, layer norm
 and group norm (not batch and instance norm) cast what they read to fp32 and give fp32; sums of both
 formats are fp32 (PyTorch, "Automatic Mixed Precision package", ops that autocast to float32 and ops
@@ -127,6 +131,7 @@ PRECISIONS: Mapping[str, Numerics] = MappingProxyType(
             # 2**16 is where torch.amp.GradScaler starts; the value changes no cost.
             Numerics("fp16-mixed", "fp16", loss_scale=65536.0),
             Numerics("bf16-mixed", "bf16"),
+            Numerics("fp16-stored", "fp16-stored", loss_scale=65536.0),
             Numerics("fp16-autocast", "fp16", loss_scale=65536.0, widens=True),
             Numerics("bf16-autocast", "bf16", widens=True),
             Numerics("fp8-mixed", "bf16", narrow=Narrow("fp8-e4m3", "fp8-e5m2", reads=1)),

@@ -143,7 +143,10 @@ def test_what_torchtitan_calls_selective_is_by_ops() -> None:
 
 def test_megatron_core_does_what_it_does_unless_told_otherwise() -> None:
     plan = configuration(row_of(framework="Megatron-Core (SimuMax)")).plan
-    assert (plan.adding, plan.overlap, plan.gradient_passes) == ("products", False, 4)
+    assert (plan.adding, plan.overlap) == ("products", False)
+    assert (plan.gradient_passes, plan.update_passes) == (4, 3)
+    older = configuration(row_of(framework="Megatron-LM")).plan  # unscales fp16's, too
+    assert (older.gradient_passes, older.update_passes) == (5, 3)
     shared = {"cp": "2", "pp": "1", "global_batch_seqs": "8"}
     modes = [
         configuration(row_of(framework=name, **shared)).plan.context_mode

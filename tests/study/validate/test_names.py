@@ -12,9 +12,11 @@ from ridgeline.study.validate.names import (
     binned_length,
     find_name,
     framework_of,
+    has_primitives,
     keeps_channels_last,
     model_of,
     preparing_of,
+    run_of,
     unknown,
     updates_apart,
 )
@@ -55,6 +57,43 @@ def test_optimizers_for_many_tensors_are_those_of_some_programs() -> None:
     assert not updates_apart("PyTorch", "bert-large")
     assert not updates_apart("TensorFlow", "resnet50")
     assert not updates_apart("", "resnet50")
+
+
+@pytest.mark.parametrize(
+    ("framework", "network", "variant", "xla", "does"),
+    [
+        ("TensorFlow", "bert-base", "batch size=32 & without xla", "", True),
+        ("TensorFlow", "bert-base", "batch size=32 & with xla", "", False),
+        ("NGC TensorFlow", "resnet50", "real data & batch size = 224 & withxla", "", False),
+        ("TensorFlow2", "electra-base", "", "", False),
+        ("TensorFlow2", "electra-base", "", "OFF", True),
+        ("TensorFlow2", "transformer-xl-base", "no dropout", "ON", False),
+        ("TensorFlow", "transformer-xl-base", "", "", True),
+        ("TensorFlow", "transformer-xl-base", "on one node", "7.70x", True),
+        ("PyTorch", "transformer-xl-base", "", "", False),
+        ("PaddlePaddle", "bert-base", "without xla", "", False),
+    ],
+)
+def test_whether_a_framework_runs_functions_op_by_op(
+    framework: str, network: str, variant: str, xla: str, does: bool
+) -> None:
+    assert has_primitives(framework, network, variant, xla) is does
+
+
+def test_what_sources_say_of_whole_runs() -> None:
+    assert run_of("Das 2016").grouped == "fc*"
+    assert not run_of("Akiba 2017 (PFN)").overlap
+    assert "fp16" in run_of("Jia 2018 (Tencent)").precision
+    assert run_of("Ying 2018") == run_of("")
+    assert run_of("").overlap
+
+
+def test_programs_of_bert_copy_heads() -> None:
+    assert framework_of("PyTorch").heads_copied
+    assert framework_of("TensorFlow2", "NVIDIA DeepLearningExamples").heads_copied
+    assert framework_of("OneFlow").heads_copied
+    assert not framework_of("Megatron-LM").heads_copied
+    assert not framework_of("").heads_copied
 
 
 def test_other_names_are_not_guessed_and_the_nearest_is_said() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.validate import SUITES, Validation, shipped, validate, validate_suites
 from ridgeline.study.validate.convergence import Point, critical_batch
-from ridgeline.study.validate.imagenet import _cable_gbit_s, _device
+from ridgeline.study.validate.imagenet import _cable_gbit_s, _device, _grouped, _precision
 from ridgeline.study.validate.rows import read_rows
 from ridgeline.study.validate.workloads import rounds, usual_precision, workload
 
@@ -282,3 +282,63 @@ def test_suites_in_two_processes_say_the_same() -> None:
     )
     assert [one["suite"] for one in alone] == names
     assert alone == shared
+
+
+@pytest.mark.parametrize(
+    ("told", "device", "precision"),
+    [
+        ("fp32 (fp16 comm)", "p100-sxm2", "fp32"),
+        ("mixed (fp16 storage/comm; P40 has no fast fp16)", "p40", "fp16-stored"),
+        ("mixed", "v100-sxm2-16gb", "fp16-mixed"),
+        ("fp16 mixed, fp16 comm", "p100-sxm2", "fp16-mixed"),
+        ("", "tpu-v2", "bf16-mixed"),
+        ("", "m40", "fp32"),
+    ],
+)
+def test_mixed_precision_is_what_the_device_multiplies_fast_in(
+    told: str, device: str, precision: str
+) -> None:
+    assert _precision(told, device) == precision
+
+
+@pytest.mark.parametrize(
+    ("devices", "batch", "groups"), [(64, 256, 2), (128, 512, 4), (1, 8, 1), (16, 4096, 4)]
+)
+def test_layers_in_groups_follow_the_published_optimum(
+    devices: int, batch: int, groups: int
+) -> None:
+    """sqrt(N MB / 4096), to the nearest divisor (Das et al., 2016)."""
+    assert _grouped("fc*", "vgg-a", devices, batch) == f"fc*:data={groups}"
+    assert _grouped("", "vgg-a", devices, batch) == ""
+
+
+def test_gradients_in_half_precision_and_groups_speed_up_whole_runs(tmp_path: Path) -> None:
+    header = IMAGENET.replace("id,", "id,ref,")
+    run = "ResNet-50,P100,64,8,10 Gb Ethernet,2048,90,{},9000,,s"
+    rows = "".join(
+        f"{name},{ref},{run.format(precision)}\n"
+        for name, ref, precision in (
+            ("own", "someone", "fp32"),
+            ("half", "someone", "fp32 (fp16 comm)"),
+            ("after", "Akiba 2017", "fp32 (fp16 comm)"),
+        )
+    )
+    found = {o.id: o.predicted for o in made(tmp_path, "imagenet", header, rows).outcomes}
+    assert found["half"] < found["own"]
+    assert found["half"] < found["after"]
+
+
+def test_a_rate_from_memory_does_not_count_beside_an_efficiency(tmp_path: Path) -> None:
+    header = IMAGENET.replace(
+        "source", "images_per_s_basis,scaling_efficiency_pct,efficiency_basis,source"
+    )
+    run = "ResNet-50,V100,16,2,EDR,1024,,fp32,,5000"
+    rows = (
+        f"read,{run},,90,1 to 16: vs 8-GPU node,s\n"
+        f"recalled,{run},RECALL,90,vs 8-GPU node,s\n"
+        f"only,{run},RECALL,,,s\n"
+    )
+    found = {o.id: o.quantity for o in made(tmp_path, "imagenet", header, rows).outcomes}
+    assert found == {
+        "read": "images/s", "recalled": "scaling efficiency", "only": "images/s",
+    }  # fmt: skip

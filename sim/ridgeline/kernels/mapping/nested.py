@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ridgeline.kernels.mapping.choices import BEGIN, END, FIRST, LAST, WEIGHT
+from ridgeline.kernels.mapping.chosen import TIED, best_of
 from ridgeline.kernels.mapping.compute import Engine
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.parts import parts, represented
@@ -33,16 +34,7 @@ from ridgeline.kernels.mapping.pipeline import (
     Shape,
     evaluate,
 )
-from ridgeline.kernels.mapping.search import (
-    EXACT,
-    ORDERS,
-    TIED,
-    best,
-    best_of,
-    candidates,
-    innermost_of,
-    seen,
-)
+from ridgeline.kernels.mapping.search import EXACT, ORDERS, best, candidates, innermost_of, seen
 
 
 class Solution(NamedTuple):

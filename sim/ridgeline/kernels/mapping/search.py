@@ -5,9 +5,7 @@ every order of the loops over m, n and k; the loop over the batch, which every o
 is outermost. Combinations are played exactly in the order of their bounds (`space`), until the next
 bound is above the best found.
 
-Of all that take the least time, but for rounding, the one with the least energy is taken; of these
-the one with the least traffic; of these the one that is listed first. The choice is made among all
-of them at once, so that it does not depend on the order in which they were played.
+`chosen` says which of those that take the least time is taken.
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ from ridgeline.kernels.mapping.choices import (
     represent,
     room,
 )
+from ridgeline.kernels.mapping.chosen import TIED, best_of, twice, winnow
 from ridgeline.kernels.mapping.compute import COST_FIELDS, Engine, least_s, write_turns
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.least import (
@@ -41,7 +40,6 @@ from ridgeline.kernels.mapping.pipeline import (
     ENERGY,
     FOUND_FIELDS,
     TIME,
-    TRAFFIC,
     K,
     Level,
     Shape,
@@ -55,8 +53,6 @@ ORDERS = np.array(
 """Axes from the outermost loop to the innermost."""
 EXACT = 1e-12
 """Bounds are sums in another order than what they bound: so much they may be above it."""
-TIED = 1e-13
-"""Times, and energies, that differ by less do so by rounding."""
 
 
 @kernel
@@ -202,9 +198,9 @@ def best_listed(
             if pruned and _seen(i, orders, chosen, table):
                 continue
             if kept == len(found):
-                kept = _winnow(found, whose, kept, key, least)
+                kept = winnow(found, whose, kept, key, least)
                 if 2 * kept > len(found):
-                    found, whose = _twice(found, whose)
+                    found, whose = twice(found, whose)
             evaluate(chosen, orders[i], table, tiles, shape, level, engine, none, found[kept])
             played += 1
             if found[kept, key] <= least * (1 + TIED):
@@ -349,63 +345,6 @@ def _sort(bounds: Floats, names: Ints, begin: int, end: int) -> None:
 @kernel_part
 def _before(bounds: Floats, names: Ints, i: int, j: int) -> bool:
     return bool(bounds[i] < bounds[j] or (bounds[i] == bounds[j] and names[i] < names[j]))
-
-
-@kernel
-def _twice(found: Floats, whose: Ints) -> tuple[Floats, Ints]:
-    """Make room for twice as many mappings."""
-    n = len(found)
-    more, of_more = np.empty((2 * n, FOUND_FIELDS)), np.empty((2 * n, 2), np.int64)
-    for i in range(n):
-        of_more[i, 0], of_more[i, 1] = whose[i, 0], whose[i, 1]
-        for field in range(FOUND_FIELDS):
-            more[i, field] = found[i, field]
-    return more, of_more
-
-
-@kernel
-def _winnow(found: Floats, whose: Ints, kept: int, key: int, least: float) -> int:
-    """Keep what takes no more than the least; return how many that are."""
-    still = 0
-    for i in range(kept):
-        if found[i, key] <= least * (1 + TIED):
-            whose[still, 0], whose[still, 1] = whose[i, 0], whose[i, 1]
-            for field in range(found.shape[1]):
-                found[still, field] = found[i, field]
-            still += 1
-    return still
-
-
-@kernel
-def best_of(found: Floats, whose: Ints, for_energy: bool) -> int:
-    """Choose by time, energy and traffic, or by energy first; then by the order of listing.
-
-    Parameters
-    ----------
-    found
-        [mappings, at least FOUND_FIELDS].
-    whose
-        [mappings, 2], the combination and the order of the loops that each is of.
-    """
-    keys = (ENERGY, TIME, TRAFFIC) if for_energy else (TIME, ENERGY, TRAFFIC)
-    level = np.empty(len(found), np.bool_)  # those that are no worse in all keys so far
-    level[:] = True
-    for key in keys:
-        least = np.inf
-        for i in range(len(found)):
-            if level[i]:
-                least = min(least, found[i, key])
-        for i in range(len(found)):
-            level[i] = level[i] and found[i, key] <= least * (1 + TIED)
-    top = -1
-    for i in range(len(found)):
-        if level[i] and (
-            top < 0
-            or whose[i, 0] < whose[top, 0]
-            or (whose[i, 0] == whose[top, 0] and whose[i, 1] < whose[top, 1])
-        ):
-            top = i
-    return top
 
 
 @kernel_call

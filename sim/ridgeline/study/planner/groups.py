@@ -8,7 +8,6 @@ layers is priced by a few of them, where that gives the FLOPs and the bytes of t
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -42,6 +41,7 @@ from ridgeline.study.planner.group import (
 )
 from ridgeline.study.planner.held import KEPT, held_by_unit
 from ridgeline.study.planner.links import links
+from ridgeline.study.planner.made import Key, Made, Ops
 from ridgeline.study.planner.played import Taken, Unlike, done_once, is_once, played
 from ridgeline.study.planner.screen import totals_of_more
 from ridgeline.study.planner.space import divisors
@@ -51,67 +51,37 @@ from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.model import Model
 
 
-class Key(NamedTuple):
-    """Plans of one key have the same ops."""
+class Groups:
+    """Prices groups of plans of one model on so many devices of a cluster.
 
-    micro_batch: int
-    tensor: int
-    sequence: bool
-    recompute: Mode
-    expert: int
-    context: int = 1
-    ring: bool = False
-
-
-class Ops(NamedTuple):
-    """What the ops of a group take.
-
-    Attributes
+    Parameters
     ----------
-    told
-        The graph.
-    home
-        [ops] unit of every op.
-    seconds, added_s
-        [ops] of a micro-batch; of adding its gradients to those of earlier ones.
-    work, balanced, waited, once_s
-        Of the units of `told`, as `Group`.
+    like
+        Groups of the same model and cluster on another number of devices: what both have in common
+        is not made again.
     """
 
-    told: Told
-    home: Ints
-    seconds: Floats
-    added_s: Floats
-    work: Floats
-    balanced: Floats
-    waited: Floats
-    once_s: Floats
-
-
-class Groups:
-    """Prices groups of plans of one model on so many devices of a cluster."""
-
-    def __init__(self, model: Model, cluster: Cluster, devices: int, precision: str | None) -> None:
+    def __init__(
+        self, model: Model, cluster: Cluster, devices: int, precision: str | None,
+        like: Groups | None = None,
+    ) -> None:  # fmt: skip
         self.model, self.cluster, self.devices = model, cluster, devices
         self.precision = precision or model.network.precision
         self.topology: Topology = from_cluster(cluster, devices)
+        if like is None:
+            self.made = Made(few_layers(model, self.precision), Prices(cluster.device))
+        else:
+            self.made = like.made
+        self.few, self.prices = self.made.few, self.made.prices
         builder = ProgramBuilder()
-        self.prices = Prices(cluster.device)
         self.prices.add_to(builder)
         far = self.prices.accounts[cluster.device.far_memory]
         self.wires = Wires(builder, self.topology, far, merge=True)
         self.between = Between(self.wires, self.topology, devices)
         self._groups: dict[Key, Group | None] = {}
         self._ops: dict[Key, Ops | None] = {}
-        self._told: dict[Key, Told | None] = {}
-        self._divided: dict[Key, frozenset[str]] = {}
-        self._sharded: dict[tuple[Key, Model], Sharded] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
-        self._held: dict[tuple[int, Mode, int], Floats] = {}
-        self._energies: dict[int, float] = {}  # by identity; `prices` keeps the prices alive
-        self._times: dict[int, float] = {}  # likewise
         self._flops_per_byte: dict[int, float] = {}
-        self.few = few_layers(model, self.precision)
 
     def group(self, key: Key) -> Group | None:
         """Price a group; None where the model can not be divided so."""
@@ -130,7 +100,7 @@ class Groups:
 
     def _undivided(self, micro_batch: int, recompute: Mode, expert: int) -> Floats:
         known = (micro_batch, recompute, expert)
-        if known not in self._held:
+        if known not in self.made.held:
 
             def made(model: Model) -> Graph:
                 graph = with_experts(model.training(micro_batch, self.precision), expert)
@@ -138,13 +108,18 @@ class Groups:
 
             told = self.few.told(made)
             held = _held(told, _homes(told), expert)[:, : KEPT + 1]
-            self._held[known] = told.whole(held).sum(axis=0)
-        return self._held[known]
+            self.made.held[known] = told.whole(held).sum(axis=0)
+        return self.made.held[known]
 
     @property
     def max_stages(self) -> int:
         """Parts that a pipeline can cut the model into."""
         return n_units(self.model, self.precision)
+
+    @property
+    def n_ops(self) -> int:
+        """Ops of what tells of the model."""
+        return len(self.few.smallest.training(1, self.precision).ops)
 
     def divides(self, tensor: int) -> bool:
         """Whether the model's heads can be shared by so many devices."""
@@ -189,19 +164,26 @@ class Groups:
         ops = self._ops_of(key)
         if ops is None:
             return None
+        known = self._like(ops.told, key)
+        if known not in self.made.groups:
+            self.made.groups[known] = self._group_of(ops, key)
+        return self.made.groups[known]
+
+    def _group_of(self, ops: Ops, key: Key) -> Group:
         told, whole, graph = ops.told, ops.told.whole, ops.told.graph
         held = _held(told, ops.home, key.expert)
         around = links(graph, ops.home, ops.seconds).swapaxes(0, 1)
         taken = Taken(
             ops.home, ops.seconds, ops.added_s, [is_once(op, graph) for op in graph.ops],
-            self._divided[key], _experts(graph, key.expert),
+            self.made.divided[key, self._intensity(key.tensor)], _experts(graph, key.expert),
         )  # fmt: skip
         try:
             events = played(told, taken)
         except Unlike:  # all layers have to be told
-            self._told[key] = self._tell(key, Few(self.model, ()))
-            self._ops.pop(key)
-            return self._price(key)
+            known = (key, self._intensity(key.tensor))
+            told = self.made.told[known] = self._tell(key, Few(self.model, ()))
+            self._ops[key] = ops = self._ops_like(told, key)
+            return self._group_of(ops, key)
         return Group(
             whole(ops.work),
             whole(held),
@@ -243,35 +225,40 @@ class Groups:
         return totals_of_more(work + repeated if len(work) == len(repeated) else work, waited)
 
     def _told_of(self, key: Key) -> Told | None:
-        if key not in self._told:
+        try:
+            known, told = (key, self._intensity(key.tensor)), self.made.told
+        except RidgelineError:
+            return None
+        if known not in told:
             try:
-                self._told[key] = self._tell(key, self.few)
+                told[known] = self._tell(key, self.few)
             except RidgelineError:
-                self._told[key] = None
-        return self._told[key]
+                told[known] = None
+        return told[known]
 
     def _tell(self, key: Key, few: Few) -> Told:
         def made(model: Model) -> Graph:
             sharded = self._shard(key, model)
-            self._divided[key] = sharded.divided
+            self.made.divided[key, self._intensity(key.tensor)] = sharded.divided
             return with_recompute(sharded.graph, key.recompute)
 
         return few.told(made)
 
     def _shard(self, key: Key, model: Model) -> Sharded:
-        known = (key._replace(recompute="none"), model)
-        if known not in self._sharded:
+        flops_per_byte, sharded = self._intensity(key.tensor), self.made.sharded
+        known = (key._replace(recompute="none"), model, flops_per_byte)
+        if known not in sharded:
             graph = model.training(key.micro_batch, self.precision)
             graph = shard(graph, key.context, dimension="context").graph
             if key.ring:
                 graph = with_rings(graph, key.context)
-            self._sharded[known] = shard(
+            sharded[known] = shard(
                 with_experts(graph, key.expert),
                 key.tensor,
                 sequence=key.sequence,
-                flops_per_byte=self._intensity(key.tensor),
+                flops_per_byte=flops_per_byte,
             )
-        return self._sharded[known]
+        return sharded[known]
 
     def _intensity(self, tensor: int) -> float:
         if tensor not in self._flops_per_byte:
@@ -288,8 +275,21 @@ class Groups:
         """Price the ops of a group; None where the model can not be divided so."""
         if key not in self._ops:
             told = self._told_of(key)
-            self._ops[key] = None if told is None else self._by_unit(told, key)
+            self._ops[key] = None if told is None else self._ops_like(told, key)
         return self._ops[key]
+
+    def _ops_like(self, told: Told, key: Key) -> Ops:
+        """Price the ops of a group, unless they cost the same on another number of devices."""
+        known, ops = self._like(told, key), self.made.ops
+        if known not in ops:
+            ops[known] = self._by_unit(told, key)
+        return ops[known]
+
+    def _like(self, told: Told, key: Key) -> tuple[Key, float, tuple[float, ...]]:
+        """Return all that the costs of a group follow from."""
+        collectives = (op for op in told.graph.ops if op.kind in COLLECTIVES and op.kind != HOP)
+        sent = [self._group_s(op, key) for op in collectives]
+        return key, self._intensity(key.tensor), tuple(sent)
 
     def _by_unit(self, told: Told, key: Key) -> Ops:
         graph, parts = told.graph, told.parts
@@ -327,9 +327,9 @@ class Groups:
         return not (sums or op.pass_ is Pass.UPDATE or is_once(op, graph))
 
     def _alone_s(self, cost: OpCost) -> float:
-        if id(cost) not in self._times:
-            self._times[id(cost)] = cost.time_s(self.cluster.device)
-        return self._times[id(cost)]
+        if id(cost) not in self.made.times:
+            self.made.times[id(cost)] = cost.time_s(self.cluster.device)
+        return self.made.times[id(cost)]
 
     def _work(
         self, op: Op, graph: Graph, key: Key, gradients: frozenset[str],
@@ -352,10 +352,10 @@ class Groups:
         return work
 
     def _energy_j(self, cost: OpCost) -> float:
-        if id(cost) not in self._energies:
+        if id(cost) not in self.made.energies:
             energy = op_energy_j(cost, self.cluster.device)
-            self._energies[id(cost)] = energy["total"] - energy["static"]
-        return self._energies[id(cost)]
+            self.made.energies[id(cost)] = energy["total"] - energy["static"]
+        return self.made.energies[id(cost)]
 
     def _group_s(self, op: Op, key: Key) -> float:
         """Return the least seconds of a collective between ranks that share an op, or experts."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.study.planner.found import Needs, Replay
-from ridgeline.study.planner.groups import Key
+from ridgeline.study.planner.made import Key
 
 if TYPE_CHECKING:
     from ridgeline.study.planner.search import Searcher

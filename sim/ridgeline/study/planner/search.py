@@ -18,7 +18,8 @@ from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.report.account import energy_account, memory_account
 from ridgeline.study.planner.found import Found, Objective, Replay
 from ridgeline.study.planner.group import Floats, Group, Ints
-from ridgeline.study.planner.groups import Groups, Key
+from ridgeline.study.planner.groups import Groups
+from ridgeline.study.planner.made import Key
 from ridgeline.study.planner.needs import needs_of
 from ridgeline.study.planner.queue import Queue
 from ridgeline.study.planner.screen import (
@@ -59,7 +60,7 @@ class Searcher:
         return searcher(
             self.model, self.cluster, devices, self.space.global_batch,
             objective=self.objective, precision=self.groups.precision,
-            context=bool((self.space.context > 1).any()) or None,
+            context=bool((self.space.context > 1).any()) or None, like=self,
         )  # fmt: skip
 
     def only(self, dimension: str) -> Searcher:
@@ -219,8 +220,14 @@ def price_of(cluster: Cluster) -> float:
 def searcher(
     model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
     objective: Objective = "time", precision: str | None = None, context: bool | None = None,
+    like: Searcher | None = None,
 ) -> Searcher:  # fmt: skip
     """Prepare a search: list the plans; `context` as in `search`.
+
+    Parameters
+    ----------
+    like
+        A search of the same model in the same precision on the same cluster, whose prices count.
 
     Raises
     ------
@@ -236,7 +243,7 @@ def searcher(
         )
     if objective == "cost":
         price_of(cluster)
-    groups = Groups(model, cluster, devices, precision)
+    groups = Groups(model, cluster, devices, precision, like.groups if like else None)
     if context is None:
         context = model.network.tokens_per_sample >= LONG
     space = enumerate_plans(
@@ -258,6 +265,7 @@ def search(
     objective: Objective = "time", precision: str | None = None, limit: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
     alone: str | None = None, advise: bool = True, context: bool | None = None,
+    processes: int | None = None,
 ) -> Found:  # fmt: skip
     """Find the plan of the least step time, energy or cost on exactly so many devices.
 
@@ -272,6 +280,9 @@ def search(
         Where no plan fits, look for what it would take.
     context
         Whether devices may share the positions of a sequence. None: of long ones (`LONG`).
+    processes
+        1, or 2: a second process prices and plays, too. None: where it can, and there is much to
+        price. The answer is the same.
 
     Raises
     ------
@@ -283,7 +294,8 @@ def search(
         model, cluster, devices, global_batch,
         objective=objective, precision=precision, context=context,
     )  # fmt: skip
-    found = found_by(one if alone is None else one.only(alone), limit, progress, began=began)
+    one_alone = one if alone is None else one.only(alone)
+    found = found_by(one_alone, limit, progress, began=began, processes=processes)
     if advise and not found.replays and not np.isfinite(found.open_bound):
         found = replace(found, needs=needs_of(one), seconds=time.perf_counter() - began)
     return found
@@ -291,7 +303,8 @@ def search(
 
 def found_by(
     one: Searcher, limit: int | None, progress: Callable[[str], None] = lambda text: None, *,
-    began: float | None = None,
+    began: float | None = None, processes: int | None = None,
 ) -> Found:  # fmt: skip
-    """Search the plans of a searcher, which keeps what it has priced; `limit` as in `search`."""
-    return Queue(one, limit, progress).found(time.perf_counter() if began is None else began)
+    """Search the plans of a searcher, which keeps what it has priced; others as in `search`."""
+    began = time.perf_counter() if began is None else began
+    return Queue(one, limit, progress, processes).found(began)

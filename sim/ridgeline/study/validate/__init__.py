@@ -34,6 +34,7 @@ SUITES = {
     "energy": "Mean power of devices and nodes while they train",
     "convergence": "Samples to a target, by batch",
     "imagenet": "Whole runs on ImageNet: time to train",
+    "mlperf": "Whole runs of MLPerf Training: time to train",
 }
 _LONGEST = ("llm", "single-device", "memory", "multi-device")
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ridgeline.report.power import device_power_w, node_power
-from ridgeline.study.validate.names import find_name, framework_of
+from ridgeline.study.validate.names import device_in, framework_of
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
@@ -41,7 +41,7 @@ def _one(row: Row) -> Outcome | Skipped:
     measured, batch, devices = row.number("power_W"), row.whole("batch"), row.whole("n_accel")
     if not measured or not batch or not devices:
         return skip(row, "the power, the batch or the number of devices is not given")
-    device = find_name("devices", row.text("accelerator"))
+    device = device_in(row.text("accelerator"))
     if device is None:
         return skip(row, f"no description of the device {row.text('accelerator')}")
     work = workload(row.text("workload"))

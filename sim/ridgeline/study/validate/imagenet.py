@@ -10,6 +10,7 @@ replaces the bandwidth of theirs (the cable's, or that of a whole node where it 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -22,11 +23,19 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
-from ridgeline.study.validate.names import contention, find_name, machines, spread
+from ridgeline.study.validate.names import (
+    Run,
+    contention,
+    device_in,
+    find_name,
+    machines,
+    run_of,
+    spread,
+)
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
-from ridgeline.study.validate.workloads import rounds
+from ridgeline.study.validate.workloads import multiplies_halves, rounds
 from ridgeline.workload.model import load_model
 
 COLUMNS = (
@@ -37,11 +46,12 @@ SHIPPED = "imagenet.csv"
 _TRAINING, _VALIDATION = 1_281_167, 50_000  # images (Russakovsky et al., IJCV 2015)
 _FORWARD = 1 / 3  # of a training step: one of three passes over the same products
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
-_DERIVED = "DERIVED"
+_NOT_READ = ("DERIVED", "RECALL")  # how a table's images a second came about
 _RESIZING = "progressive resizing"  # possible: with fewer epochs than usual, it was made use of
 _ALL_EPOCHS = 60
 _MOST_EPOCHS = 150
 _BATCH = 64  # of a device, where a row gives none: large enough to fill it
+_SENT_IN_FP16 = re.compile(r"fp16[^,;()]*comm")
 _GBIT_S = 0.125e9  # bytes
 _CABLES_GBIT_S = {"edr": 100, "fdr": 54.5, "omni-path": 100, "qdr": 32}
 
@@ -65,19 +75,18 @@ def _one(row: Row) -> Outcome | Skipped:
         raise RidgelineError("more epochs than passes over the images: they count something else")
     batch = batch or _BATCH * devices
     time_s = row.number("time_s")
-    rate = None if _is_derived(row) else row.number("images_per_s")
     share = row.number("scaling_efficiency_pct") if "scaling_efficiency_pct" in row.values else None
+    rate = row.number("images_per_s") if _is_read(row, share) else None
     if not (time_s and epochs) and not rate and not share:
         raise RidgelineError("neither images a second, time and epochs, nor efficiency are given")
     if batch % devices:
         raise RidgelineError(f"a batch of {batch} cannot be divided between {devices} devices")
-    precision = "fp16-mixed" if re.search("fp16 mixed|mixed", row.text("precision")) else "fp32"
-    if precision != "fp32" and "no fast fp16" in row.text("precision"):
-        precision = "fp32"
-    if precision == "fp32" and rounds(device):
-        precision = "bf16-mixed"
+    run = run_of(row.text("ref"))
+    told = row.text("precision") or run.precision
+    precision = _precision(told, device)
     nodes, place = row.whole("nodes"), f"{row.text('accelerator')} {row.text('interconnect')}"
-    result = _step(model, device, devices, batch, precision, nodes, place)
+    reduction = "fp16" if _SENT_IN_FP16.search(told) else ""
+    result = _step(model, device, devices, batch, precision, nodes, place, run, reduction)
     at_a_third = result.step_time_s * result.mfu / _THIRD
     if time_s and epochs:
         quantity, measured = "time_s", time_s
@@ -89,7 +98,7 @@ def _one(row: Row) -> Outcome | Skipped:
     else:
         assert share is not None
         few, alone = _base(row, devices, nodes, batch)
-        base = _step(model, device, few, alone, precision, None, place)
+        base = _step(model, device, few, alone, precision, None, place, run, reduction)
         quantity, measured, trivial = "scaling efficiency", share / 100, 1.0
         predicted = result.samples_per_s / devices / (base.samples_per_s / few)
     return Outcome(
@@ -107,6 +116,15 @@ def _one(row: Row) -> Outcome | Skipped:
         trivial={"a third of the peak": trivial},
         **stated("imagenet", predicted),
     )
+
+
+def _precision(told: str, device: str) -> str:
+    """Return the precision of a run: of mixed ones that which the device multiplies fast in."""
+    if rounds(device):
+        return "bf16-mixed"
+    if "mixed" not in told:
+        return "fp32"
+    return "fp16-mixed" if multiplies_halves(device) else "fp16-stored"
 
 
 def _base(row: Row, devices: int, nodes: int | None, batch: int) -> tuple[int, int]:
@@ -129,9 +147,13 @@ def _base(row: Row, devices: int, nodes: int | None, batch: int) -> tuple[int, i
     return few, batch if "strong" in text else batch // devices * few
 
 
-def _is_derived(row: Row) -> bool:
-    """Tell whether images a second were computed from the time: one figure of a row counts."""
-    return row.values.get("images_per_s_basis", "").startswith(_DERIVED)
+def _is_read(row: Row, share: float | None) -> bool:
+    """Tell whether images a second are the figure of a row that counts, of which there is one.
+
+    Not those that were computed from the time, nor those from memory beside an efficiency.
+    """
+    basis = row.values.get("images_per_s_basis", "")
+    return not basis.startswith(_NOT_READ[: 1 if share is None else 2])
 
 
 def _batch(row: Row) -> int | None:
@@ -156,13 +178,10 @@ def _device(text: str) -> str:
     RidgelineError
         If no described device is named.
     """
-    words = re.split(r"[\s(),/]+", text)
-    for length in range(len(words), 0, -1):
-        for first in range(len(words) - length + 1):
-            name = find_name("devices", " ".join(words[first : first + length]))
-            if name is not None:
-                return name
-    raise RidgelineError(f"no description of the device {text}")
+    name = device_in(text)
+    if name is None:
+        raise RidgelineError(f"no description of the device {text}")
+    return name
 
 
 @lru_cache(maxsize=256)
@@ -174,15 +193,36 @@ def _step(
     precision: str,
     nodes: int | None,
     place: str,
+    run: Run,
+    reduction: str,
 ) -> Result:
     plan = Plan(
         data=devices,
         global_batch=batch,
         precision=precision,
+        overlap=run.overlap,
+        sharding=run.sharding if devices > 1 else 0,
+        layers=_grouped(run.grouped, model, devices, batch) if devices > 1 else "",
+        **({"reduction": reduction} if devices > 1 else {}),
         spread=spread(),
         contention=contention(),
     )
     return simulate(load_model(model), _cluster(device, devices, nodes, place), plan)
+
+
+def _grouped(pattern: str, model: str, devices: int, batch: int) -> str:
+    """Return the plan of fully connected layers that groups of devices hold, "" for none.
+
+    The number of groups is the divisor nearest to sqrt(N MB / ofm) (Das et al., 2016,
+    arXiv:1602.06709, Section 3.3), for the widest of the layers.
+    """
+    if not pattern:
+        return ""
+    widths = (layer.get("features") or 0 for layer in load_model(model).description["layers"])
+    best = math.sqrt(devices * batch / max(widths))
+    able = (n for n in range(1, devices + 1) if devices % n == 0)
+    groups = min(able, key=lambda n: abs(math.log(n / best)))
+    return f"{pattern}:data={groups}"
 
 
 def _cluster(device: str, devices: int, nodes: int | None, place: str) -> Cluster:

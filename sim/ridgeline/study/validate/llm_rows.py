@@ -11,7 +11,6 @@ full recomputation where the table has no column for it, sequences of 2,048 toke
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,6 +27,7 @@ from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Framework,
     contention,
+    device_in,
     find_name,
     framework_of,
     spread,
@@ -97,7 +97,13 @@ def translated(row: Row) -> Row:
     """Give a row of vTrain's or SimuMax's tables the columns of the others."""
     if "iteration time (ms)" in row.values:
         return _from_vtrain(row)
-    return _from_simumax(row) if {"case", "real_ms"} <= set(row.values) else row
+    if {"case", "real_ms"} <= set(row.values):
+        return _from_simumax(row)
+    known = unstated_of(row.text("model"), row.text("source"), row.values.get("accelerator", ""))
+    columns = {name: text for name, text in known.get("columns", {}).items() if not row.text(name)}
+    if "network" in known:
+        columns["model"] = known["network"]
+    return Row(row.file, row.line, {**row.values, **columns}) if columns else row
 
 
 def _from_vtrain(row: Row) -> Row:
@@ -167,9 +173,7 @@ def configuration(row: Row) -> Configuration:
     framework = framework_of(row.text("framework"))
     model, sequence = _model(row, framework)
     devices = _need(row, "n_accel")
-    device = find_name(
-        "devices", row.text("accelerator"), re.split(r"[(,]", row.text("accelerator"))[0]
-    )
+    device = find_name("devices", row.text("accelerator")) or device_in(row.text("accelerator"))
     if device is None:
         raise RidgelineError(unknown("devices", row.text("accelerator")))
     plan = _plan(row, devices, framework, model.description["layers"])
@@ -183,7 +187,7 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     layers = whole(row, "n_layers")
     sequence = whole(row, "seq_len") or _PLAIN_SEQUENCE
     attention = {} if framework.attention is None else {"attention.kernel": framework.attention}
-    loss = {"separate_loss": True} if framework.separate_loss else {}
+    loss = {"separate_loss": framework.separate_loss} if framework.separate_loss else {}
     name = find_name("models", row.text("model"))
     if name is not None and hidden in {None, load_model(name).description.get("hidden")}:
         fields: dict[str, Any] = {"sequence": sequence}
@@ -191,6 +195,8 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
             fields["layers"] = some
         if dense := unstated(row, "first_dense"):
             fields["mixture.first_dense"] = dense
+        if further := unstated(row, "further_tokens"):
+            fields["further_tokens"] = further
         if "latent_attention" in load_model(name).network.model_fields_set:
             fused = (framework.attention or "").startswith("flash")
             attention = {"latent_attention.kernel": "flash"} if fused else {}
@@ -258,6 +264,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "overlap_tensor": framework.overlap_tensor,
         "adding": framework.adding,
         "gradient_passes": framework.gradient_passes,
+        "update_passes": framework.update_passes,
         "issue": framework.issue_s,
         "spread": spread(),
         "contention": contention(),
@@ -341,7 +348,7 @@ def number(row: Row, name: str) -> float | None:
 def whole(row: Row, name: str) -> int | None:
     """Return a field as a whole number; None if it is empty or its column is missing.
 
-    A number with more words behind it, "50688 (50257 padded)", is that number.
+    A number with more words behind it, "50688 (50257 padded)" or "16/device", is that number.
 
     Raises
     ------
@@ -351,7 +358,7 @@ def whole(row: Row, name: str) -> int | None:
     text = row.text(name) if name in row.values else ""
     if text in {"", "n/a"}:
         return None
-    value = text.split(" (")[0].removesuffix(".0")
+    value = text.split(" (")[0].removesuffix("/device").removesuffix(".0")
     if not value.isdecimal():
         raise RidgelineError(f"{name} is not a whole number: {text}")
     return int(value)

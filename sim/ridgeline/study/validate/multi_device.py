@@ -1,7 +1,8 @@
 """Training steps on several devices: how much of linear scaling is left.
 
 A row of several devices is compared with the row of one device of the same source, network,
-precision and batch a device: the efficiency is throughput over (devices x throughput of one).
+precision and batch a device: the efficiency is throughput over (devices x throughput of one). Where
+a source has several tables of the same, that of the row's own table is taken.
 """
 
 from __future__ import annotations
@@ -26,11 +27,15 @@ _ANOMALY = "SOURCE ANOMALY"  # what collectors of tables write beside figures th
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     """Predict the efficiency of every row of several devices."""
     table = list(rows)
-    alone = {_key(row): row for row in table if row.text("n_accel") in _ONE}
+    ones = [row for row in table if row.text("n_accel") in _ONE]
+    alone = {_key(row): row for row in ones}
+    of_table = {(*_key(row), row.text("source")): row for row in ones}
 
     def one(row: Row) -> Outcome | Skipped | None:
         several = (row.whole("n_accel") or 0) > 1
-        return _efficiency(row, alone.get(_key(row))) if several else None
+        key = _key(row)
+        beside = of_table.get((*key, row.text("source")), alone.get(key))
+        return _efficiency(row, beside) if several else None
 
     return predict_each(table, one)
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from ridgeline import catalog, units
 from ridgeline.config import parse_yaml
 from ridgeline.errors import nearest
+from ridgeline.study.validate.lengths import longest, of_two_languages
 
 Kind = Literal["devices", "models", "precisions"]
 _SLICE = re.compile(r"\b(tpu[ -]?v\d[ep]?)-\d+\b")  # v3-2048: how many cores of a pod
@@ -73,10 +74,16 @@ class Framework:
         What the word means where a table says that recomputation was selective (`Plan.recompute`).
     gradient_passes
         How often it streams all gradients at the end of a step (`Plan.gradient_passes`).
+    update_passes
+        How often it streams those that a device updates weights with (`Plan.update_passes`).
     context_mode
         How attention gets the keys of other devices' positions (`Plan.context_mode`).
     separate_loss
-        Whether the steps of the cross entropy of tokens are kernels of their own.
+        Which steps of the cross entropy of tokens are kernels of their own, as networks say it.
+    checks
+        Whether its programs in fp16 scale gradients back and wait for their check (`Plan.checks`).
+    heads_copied
+        Whether programs copy the heads of attention (`Plan.heads`).
     """
 
     begins: tuple[str, ...]
@@ -97,7 +104,39 @@ class Framework:
     selective: str = "selective"
     gradient_passes: int = 0
     context_mode: str = "gather"
-    separate_loss: bool = False
+    separate_loss: bool | str = False
+    checks: bool = False
+    heads_copied: bool = False
+    update_passes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the source of a whole run says of its plan and a table does not.
+
+    Attributes
+    ----------
+    begins
+        Beginnings of the reference that tables give, in lower case.
+    overlap, sharding
+        As in `Plan`.
+    grouped
+        Layers that groups of devices hold together (`Plan.layers`), "" for none.
+    precision
+        What the number formats were, as a table would say it.
+    """
+
+    begins: tuple[str, ...] = ()
+    overlap: bool = True
+    sharding: int = 0
+    grouped: str = ""
+    precision: str = ""
+
+
+def run_of(reference: str) -> Run:
+    """Return what is known of a whole run beside its row."""
+    known = (Run(**{**row, "begins": tuple(row["begins"])}) for row in _data()["runs"])
+    return next((run for run in known if reference.lower().startswith(run.begins)), Run())
 
 
 def framework_of(name: str, suite: str = "") -> Framework:
@@ -113,6 +152,7 @@ def keeps_channels_last(framework: str, network: str, precision: str) -> bool:
     return any(
         framework.lower().startswith(tuple(row["begins"]))
         and network.startswith(tuple(row.get("networks", [""])))
+        and not network.startswith(tuple(row.get("but", [])))
         and precision in row["precisions"]
         for row in rows
     )
@@ -128,6 +168,27 @@ def widens(framework: str, network: str) -> bool:
     )
 
 
+def has_primitives(framework: str, network: str, variant: str, xla: str) -> bool:
+    """Tell whether a framework runs gelu, dropout and norms op by op in a program for a network.
+
+    `variant` and `xla` are what a table says of the run, perhaps whether XLA compiled it.
+    """
+    rows: list[Mapping[str, Any]] = _data()["primitives"]
+    told = _compiled(variant, xla)
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and not (network.startswith(tuple(row["compiled"])) if told is None else told)
+        for row in rows
+    )
+
+
+def _compiled(variant: str, xla: str) -> bool | None:
+    """Return whether a table says that XLA was used; None if it says nothing of it."""
+    if found := re.search(r"\b(with|without) ?xla\b", variant.lower()):
+        return found[1] == "with"
+    return {"on": True, "yes": True, "off": False, "no": False}.get(xla.lower())
+
+
 def updates_apart(framework: str, network: str) -> bool:
     """Tell whether a framework's programs for a network update tensor after tensor, op by op."""
     rows: list[Mapping[str, Any]] = _data()["updates_apart"]
@@ -136,6 +197,32 @@ def updates_apart(framework: str, network: str) -> bool:
         and not network.startswith(tuple(row["but"]))
         for row in rows
     )
+
+
+def update_batch_of(network: str, precision: str, source: str) -> int:
+    """Return the samples of one update over all devices; 0 where each batch has its update."""
+    rows: list[Mapping[str, Any]] = _data()["update_batches"]
+    return next(
+        (
+            int(row["batch"])
+            for row in rows
+            if row["in_source"] in source
+            and network.startswith(tuple(row["networks"]))
+            and precision in row.get("precisions", [precision])
+        ),
+        0,
+    )
+
+
+def unequal_of(network: str, source: str, batch: int) -> float:
+    """Return how unequal the work of a program's micro-batches is (`Plan.unequal`)."""
+    rows: list[Mapping[str, Any]] = _data()["unequal"]
+    for row in rows:
+        if row["in_source"].lower() in source.lower() and network in row["networks"]:
+            if row["batches"] == "padded":
+                return longest(batch, float(row["deviation"]))
+            return of_two_languages(network, float(row["deviation"]))
+    return 0.0
 
 
 def model_of(model: str, variant: str, source: str) -> str | None:
@@ -195,12 +282,16 @@ def contention() -> bool:
     return bool(_data()["contention"])
 
 
-def unstated_of(model: str, source: str) -> Mapping[str, Any]:
+def unstated_of(model: str, source: str, accelerator: str = "") -> Mapping[str, Any]:
     """Return what a table leaves out of a network or its plan that the table's source has."""
-    text = model.lower()
+    text, device = model.lower(), accelerator.lower()
     rows: list[Mapping[str, Any]] = _data()["unstated"]
     for known in rows:
-        if text.startswith(tuple(known["begins"])) and known.get("in_source", "") in source:
+        if (
+            text.startswith(tuple(known["begins"]))
+            and known.get("in_source", "") in source
+            and known.get("accelerator", "") in device
+        ):
             return known
     return {}
 
@@ -232,7 +323,10 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("selective", "selective"),
             int(row.get("gradient_passes", 0)),
             row.get("context_mode", "gather"),
-            bool(row.get("separate_loss", False)),
+            row.get("separate_loss", False),
+            bool(row.get("checks", False)),
+            bool(row.get("heads_copied", False)),
+            int(row.get("update_passes", 0)),
         )
         for row in _data()["frameworks"]
     )
@@ -246,6 +340,20 @@ def find_name(kind: Kind, *names: str) -> str | None:
     known = _names()[kind]
     keys = (key for name in names for key in (_plain(name), _words(name)))
     return next((known[key] for key in keys if key in known), None)
+
+
+def device_in(text: str) -> str | None:
+    """Return the device that words name: "P100 (Big Basin, NVLink)", "NVIDIA A30 (165W)"; or None.
+
+    The longest part of the words that is a name counts, and of equally long ones the first.
+    """
+    words = re.split(r"[\s(),/]+", text)
+    for length in range(len(words), 0, -1):
+        for first in range(len(words) - length + 1):
+            name = find_name("devices", " ".join(words[first : first + length]))
+            if name is not None:
+                return name
+    return None
 
 
 def unknown(kind: Kind, name: str) -> str:

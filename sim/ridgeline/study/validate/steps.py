@@ -19,15 +19,19 @@ from ridgeline.study.validate.names import (
     binned_length,
     contention,
     convolves_itself,
+    device_in,
     find_name,
     fine_tuned,
     framework_of,
+    has_primitives,
     keeps_channels_last,
     model_of,
     preparing_of,
     spread,
     tokens_of,
+    unequal_of,
     unknown,
+    update_batch_of,
     updates_apart,
     widens,
 )
@@ -44,13 +48,21 @@ _SAMPLES = frozenset({"images/s", "sequences/s", "samples/s", "volumes/s", "user
 _NO_UPDATE = "no update"
 _PHOTOGRAPHS = "imagenet"  # the data set whose decoding is modelled
 _MIXED, _AUTOCAST = "-mixed", "-autocast"
+_HALF = "fp16"  # whose gradients are scaled, since they would vanish
+_ADDED = 3  # passes over gradients that add them to those of the batch before
 _FEW = 8  # micro-batches that are simulated of a step that accumulates more
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a row says that it measured; equal configurations are simulated once."""
+    """What a row says that it measured; equal configurations are simulated once.
+
+    Attributes
+    ----------
+    batches
+        How many of these steps share one update, each with its reduction of gradients.
+    """
 
     model: str
     fields: tuple[tuple[str, int], ...]
@@ -65,6 +77,10 @@ class Configuration:
     channels_last: bool = True
     preparing: float = 0.0
     updates: Literal["together", "apart"] = "together"
+    batches: int = 1
+    checks: bool = False
+    unequal: float = 0.0
+    functions: Literal["fused", "primitive"] = "fused"
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -91,7 +107,7 @@ def configuration(row: Row) -> Configuration:
         raise RidgelineError(unknown("models", row.text("model")))
     if convolves_itself(row.text("framework")):
         raise RidgelineError(f"the convolutions of {row.text('framework')} are not described")
-    device = find_name("devices", row.text("accelerator"))
+    device = device_in(row.text("accelerator"))
     if device is None:
         raise RidgelineError(unknown("devices", row.text("accelerator")))
     precision = find_name("precisions", row.text("precision"))
@@ -99,6 +115,7 @@ def configuration(row: Row) -> Configuration:
         raise RidgelineError(unknown("precisions", row.text("precision")))
     if precision.endswith(_MIXED) and widens(row.text("framework"), model):
         precision = precision.replace(_MIXED, _AUTOCAST)
+    framework = framework_of(row.text("framework"), row.text("suite"))
     devices, batch = row.whole("n_accel"), row.whole("batch_per_accel")
     if not devices or not batch:
         raise RidgelineError("the number of devices or the batch is not given")
@@ -116,12 +133,22 @@ def configuration(row: Row) -> Configuration:
         batch=batch * accumulated,  # tables give what a device holds at a time
         micro_batches=accumulated,
         precision=precision,
-        framework=framework_of(row.text("framework"), row.text("suite")),
+        framework=framework,
         place=row.text("system"),
         preparing=_preparing(row, model) if devices > 1 else 0.0,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
         updates="apart" if updates_apart(row.text("framework"), model) else "together",
+        batches=max(1, update_batch_of(model, precision, row.text("source")) // (batch * devices)),
+        checks=framework.checks and precision.startswith(_HALF),
+        unequal=unequal_of(model, row.text("source"), batch),
+        functions="primitive" if _is_primitive(row, model) else "fused",
     )
+
+
+def _is_primitive(row: Row, model: str) -> bool:
+    """Tell whether a framework without kernels for whole functions ran without XLA."""
+    xla = row.text("xla") if "xla" in row.values else ""
+    return has_primitives(row.text("framework"), model, row.text("variant"), xla)
 
 
 def _preparing(row: Row, model: str) -> float:
@@ -171,7 +198,9 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
         each_s = (step_s - fewer.step_time_s) / (few - few // 2)
         step_s += (wanted.micro_batches - few) * each_s
     if "data" in row.values and _NO_UPDATE in row.text("data"):
-        step_s -= result.time_s["optimizer"]
+        step_s -= _update_s(wanted, result)
+    elif wanted.batches > 1:
+        step_s -= (1.0 - 1.0 / wanted.batches) * _update_s(wanted, result)
     if row.text("unit") in _SAMPLES:
         scale = result.samples_per_s
     elif row.text("unit") == "tokens/s" and tokens_of(wanted.model):
@@ -182,6 +211,18 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
         raise RidgelineError(f"the unit {row.text('unit')} is not one of the simulation")
     predicted = scale * result.step_time_s * (wanted.micro_batches / few) / step_s
     return predicted, scale * _THIRD / result.mfu
+
+
+def _update_s(wanted: Configuration, result: Result) -> float:
+    """Return by what a step's update prolongs it, the host's share included.
+
+    Against a step whose update is done by kernels for many tensors, less their time; copies of
+    gradients and what adds them up come with every batch.
+    """
+    quick = replace(shortened(wanted), updates="together", checks=False)
+    alone = replace(quick, batches=1, framework=replace(wanted.framework, bucket_copies=False))
+    without_s = simulated(quick).step_time_s - simulated(alone).time_s["optimizer"]
+    return result.step_time_s - without_s
 
 
 def shortened(wanted: Configuration) -> Configuration:
@@ -198,6 +239,7 @@ def _with_micro_batches(wanted: Configuration, number: int) -> Configuration:
 @lru_cache(maxsize=4096)
 def simulated(wanted: Configuration) -> Result:
     """Simulate a configuration."""
+    attention = "eager" if wanted.functions == "primitive" else wanted.framework.attention
     plan = Plan(
         data=wanted.devices,
         global_batch=wanted.batch * wanted.devices,
@@ -207,6 +249,10 @@ def simulated(wanted: Configuration) -> Result:
         issue_ahead=wanted.framework.issue_ahead,
         overlap=wanted.framework.overlap,
         updates=wanted.updates,
+        checks=wanted.checks,
+        gradient_passes=round(_ADDED * (1.0 - 1.0 / wanted.batches)),
+        functions=wanted.functions,
+        heads="copied" if wanted.framework.heads_copied else "strided",
         contention=contention(),
         bucket_copies=wanted.framework.bucket_copies,
         cycle=wanted.framework.cycle_s,
@@ -214,11 +260,14 @@ def simulated(wanted: Configuration) -> Result:
         layout="channels-last" if wanted.channels_last else "channels-first",
         norms="shared" if wanted.channels_last else "by-channel",
         spread=spread(),
+        unequal=wanted.unequal,
     )
     fields: dict[str, Any] = dict(wanted.fields)
     network = _described(wanted.model)
-    if wanted.framework.attention is not None and isinstance(network.get("attention"), dict):
-        fields["attention.kernel"] = wanted.framework.attention
+    if attention is not None and isinstance(network.get("attention"), dict):
+        fields["attention.kernel"] = attention
+    elif attention == "eager" and "kernel" in network:
+        fields["kernel"] = attention
     cluster = _cluster(wanted)
     host, dataset = cluster.nodes.host, None
     if wanted.preparing and host.cores is not None and host.storage is not None:

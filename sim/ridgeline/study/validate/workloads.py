@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
@@ -57,12 +57,27 @@ def workload(name: str) -> Workload:
 
 @lru_cache(maxsize=1024)
 def run_step(
-    work: Workload, device: str, devices: int, batch: int, precision: str, issue_s: float = 0.0
+    work: Workload,
+    device: str,
+    devices: int,
+    batch: int,
+    precision: str,
+    issue_s: float = 0.0,
+    nodes: int | None = None,
+    accumulated: int = 1,
+    options: tuple[tuple[str, Any], ...] = (),
 ) -> Result:
     """Simulate one training step of a workload.
 
     Degrees of the plan that the workload gives are taken as far as there are devices; the rest is
     data-parallel, or context-parallel where the batch has fewer samples than that.
+
+    Parameters
+    ----------
+    accumulated
+        Micro-batches of a device, where the plan is data-parallel.
+    options
+        Further fields of the plan.
 
     Raises
     ------
@@ -76,28 +91,95 @@ def run_step(
     data = math.gcd(rest, batch)
     if data < rest and "tensor" not in degrees:
         raise RidgelineError(f"a batch of {batch} cannot be divided between {rest} devices")
-    name, overrides = machine_of(device, devices, None)
+    name, overrides = machine_of(device, devices, nodes)
+    held, rest_of_it = divmod(batch // data, accumulated)
     plan = Plan(
-        **degrees,
+        **{name: value for name, value in degrees.items() if name != "context"},
         data=data,
-        context=rest // data,
+        context=rest // data * degrees.get("context", 1),
         global_batch=batch,
-        micro_batch=1 if "tensor" in degrees else batch // data,
+        micro_batch=1 if "tensor" in degrees else batch // data if rest_of_it else held,
         precision=precision,
         issue=issue_s,
+        **dict(options),
     )
     return simulate(
         load_model(work.model, dict(work.fields)), load_cluster(name, dict(overrides)), plan
     )
 
 
-def usual_precision(device: str, *, mixed: bool) -> str:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A whole run of MLPerf Training (``workloads.yaml``, ``runs``).
+
+    Attributes
+    ----------
+    samples
+        Of an epoch; 0: the table counts samples or tokens.
+    tokens
+        Of a sample, where the table counts tokens; else 0.
+    validation, every
+        Samples that pass forward alone after every so many samples of training.
+    formats
+        Formats of products, the first that a device has.
+    options
+        Further fields of the plan.
+    unpadded
+        Round from which on padding is left out, and the network without it; None: never.
+    """
+
+    work: Workload
+    samples: int
+    tokens: int
+    validation: int
+    every: int
+    formats: tuple[str, ...]
+    options: tuple[tuple[str, Any], ...]
+    unpadded: tuple[str, Workload] | None
+
+    def work_of(self, round_: str) -> Workload:
+        """Return the network of a round of submissions."""
+        if self.unpadded is not None and round_ >= self.unpadded[0]:
+            return self.unpadded[1]
+        return self.work
+
+
+@cache
+def run_of(benchmark: str) -> Run:
+    """Find a benchmark of MLPerf Training.
+
+    Raises
+    ------
+    RidgelineError
+        If its network or the amount of its training is not described.
+    """
+    row = _document()["runs"].get(benchmark)
+    if row is None:
+        raise RidgelineError(f"no description of the run {benchmark or '(not given)'}")
+    work = workload(benchmark)
+    if work.stands_for:
+        raise RidgelineError(f"no description of the network {work.stands_for}")
+    unpadded = row.get("unpadded")
+    fields = tuple({**dict(work.fields), **row.get("fields", {})}.items())
+    return Run(
+        replace(work, fields=fields, plan=tuple(row.get("plan", dict(work.plan)).items())),
+        row.get("samples", 0),
+        row.get("tokens", 0),
+        row.get("validation", 0),
+        row.get("every", 0),
+        tuple(row.get("formats", _MIXED)),
+        tuple(row.get("options", {}).items()),
+        unpadded and (unpadded["since"], replace(work, fields=tuple(unpadded["fields"].items()))),
+    )
+
+
+def usual_precision(device: str, *, mixed: bool, formats: tuple[str, ...] = _MIXED) -> str:
     """Return what networks are trained in where a table does not say it.
 
     Parameters
     ----------
     mixed
-        Mixed precision; else what PyTorch before version 1.12 did with fp32: tf32 on devices that
+        Mixed precision, in the first of `formats` that the device has; else what PyTorch before version 1.12 did with fp32: tf32 on devices that
         have it.
 
     Raises
@@ -105,10 +187,10 @@ def usual_precision(device: str, *, mixed: bool) -> str:
     RidgelineError
         If the device has neither.
     """
-    formats = _matrix_formats(_device(device))
-    wanted = _MIXED if mixed else ("tf32", "fp32")
+    known = _matrix_formats(_device(device))
+    wanted = formats if mixed else ("tf32", "fp32")
     for format_ in wanted:
-        if format_ in formats:
+        if format_ in known:
             return f"{format_}-mixed" if mixed else format_
     raise RidgelineError(f"{device} does not multiply in {' or '.join(wanted)}")
 
@@ -128,6 +210,16 @@ def rounds(device: str) -> bool:
     return "bf16" in formats and not formats & {"fp32", "tf32", "fp16"}
 
 
+def multiplies_halves(device: str) -> bool:
+    """Whether products of fp16 are faster than those of fp32 on some engine of a device."""
+    engines = [e for e in _device(device).engines.values() if "matrix" in e.runs]
+    fastest = {
+        format_: max((e.rates[format_].value for e in engines if format_ in e.rates), default=0.0)
+        for format_ in ("fp16", "fp32")
+    }
+    return fastest["fp16"] > fastest["fp32"]
+
+
 _device = cache(load_device)
 
 
@@ -142,7 +234,6 @@ def _matrix_formats(device: Device) -> set[str]:
 
 @cache
 def _workloads() -> Mapping[str, Workload]:
-    text = resources.files("ridgeline.study.validate").joinpath("workloads.yaml").read_text("utf-8")
     return {
         name: Workload(
             row["model"],
@@ -150,5 +241,12 @@ def _workloads() -> Mapping[str, Workload]:
             tuple(row.get("plan", {}).items()),
             row.get("stands_for", ""),
         )
-        for name, row in parse_yaml(text, "workloads.yaml").data["workloads"].items()
+        for name, row in _document()["workloads"].items()
     }
+
+
+@cache
+def _document() -> Mapping[str, Any]:
+    text = resources.files("ridgeline.study.validate").joinpath("workloads.yaml").read_text("utf-8")
+    data: Mapping[str, Any] = parse_yaml(text, "workloads.yaml").data
+    return data

@@ -36,7 +36,9 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
         "ssd": "ssd.Ssd",
         "transformer-xl": "transformer_xl.TransformerXl",
         "u-net": "u_net.UNet",
+        "v-net": "v_net.VNet",
         "vision-transformer": "vit.VisionTransformer",
+        "wide-and-deep": "wide_deep.WideAndDeep",
     }
 )
 """Name of a family -> module and class."""

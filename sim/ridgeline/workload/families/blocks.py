@@ -74,6 +74,8 @@ class Attention(Strict):
     """Whether scores are divided by the square root of the head size."""
     dropout: Probability = 0.0
     """Of the probabilities."""
+    head_norm: bool = False
+    """Whether the features of every head of queries and keys are normalised (`ops.head_norm`)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -107,6 +109,9 @@ class Attention(Strict):
         else:
             (q,) = self._project(b, name, ("query",), x, widths[:1])
             k, v = self._project(b, name, ("key", "value"), memory, widths[1:])
+        if self.head_norm:
+            q = ops.head_norm(b, f"{name}.query-norm", q, self.heads)
+            k = ops.head_norm(b, f"{name}.key-norm", k, kv_heads)
         if positions.angles:
             q = ops.rotary(b, f"{name}.rotary-query", q, positions.angles)
             k = ops.rotary(b, f"{name}.rotary-key", k, positions.angles)
@@ -268,6 +273,13 @@ class Mixture(Strict):
     """Features inside an expert."""
     shared: Annotated[int, Field(ge=0, le=1024)] = 0
     """Experts that compute all tokens, as one wider network."""
+    shared_width: Channels | None = None
+    """Features inside each of these; by default as inside the others."""
+    activation: Activation | Gate = "swiglu"
+    """Function of an expert; "swiglu" and "geglu" multiply two halves."""
+    latent: Channels | None = None
+    """Features that the chosen experts compute with, between two linear layers that all tokens
+    pass (LatentMoE); by default those of the network."""
     scores: Literal["softmax-of-chosen", "softmax", "shared-sigmoid"] = "softmax-of-chosen"
     """Weights of the chosen experts: a softmax over their scores (Mixtral), their part of a softmax
     over all (DeepSeek-V2), or sigmoids divided by their sum (DeepSeek-V3)."""
@@ -287,17 +299,34 @@ class Mixture(Strict):
     def build(self, b: GraphBuilder, name: str, x: str) -> str:
         """Write the router, the experts and the sum of what they make."""
         weights, chosen = self._route(b, f"{name}.router", x)
+        y = x
+        if self.latent:
+            y = ops.linear(b, f"{name}.latent-down", x, self.latent, bias=False)
         rows, places = ops.dispatch(
-            b, f"{name}.dispatch", x, chosen, self.experts, self.capacity_factor
+            b, f"{name}.dispatch", y, chosen, self.experts, self.capacity_factor
         )
-        gate, up = ops.expert_linears(b, f"{name}.gate-up", rows, (self.width, self.width))
-        rows = ops.gated(b, f"{name}.swiglu", gate, up, "swiglu")
-        (rows,) = ops.expert_linears(b, f"{name}.down", rows, (b.shape(x)[-1],))
+        rows = self._expert(b, name, rows)
         y = ops.combine(b, f"{name}.combine", rows, weights, places)
+        if self.latent:
+            y = ops.linear(b, f"{name}.latent-up", y, b.shape(x)[-1], bias=False)
         if self.shared:
-            always = FeedForward(width=self.shared * self.width, activation="swiglu", bias=False)
+            width = self.shared * (self.shared_width or self.width)
+            always = FeedForward(width=width, activation=self.activation, bias=False)
             y = ops.add(b, f"{name}.add-shared", y, always.build(b, f"{name}.shared", x))
         return y
+
+    def _expert(self, b: GraphBuilder, name: str, rows: str) -> str:
+        """Write what every expert does with its rows."""
+        features = b.shape(rows)[-1]
+        match self.activation:
+            case "swiglu" | "geglu" as gate:
+                widths = (self.width, self.width)
+                half, up = ops.expert_linears(b, f"{name}.gate-up", rows, widths)
+                rows = ops.gated(b, f"{name}.{gate}", half, up, gate)
+            case function:
+                (rows,) = ops.expert_linears(b, f"{name}.up", rows, (self.width,))
+                rows = ops.activation(b, f"{name}.{function}", rows, function)
+        return ops.expert_linears(b, f"{name}.down", rows, (features,))[0]
 
     def _route(self, b: GraphBuilder, name: str, x: str) -> tuple[str, str]:
         """Return the weights of the chosen experts, and which they are."""
@@ -316,6 +345,12 @@ class Mixture(Strict):
         return weights, chosen
 
 
+def masked_fill(b: GraphBuilder, layer: str, x: str) -> str:
+    """Set hidden elements to a constant in a copy of a tensor (PyTorch's `masked_fill`)."""
+    copy = ops.function(b, f"{layer}.copy", "rearrange", (x,), b.shape(x))[0]
+    return ops.function(b, layer, "select", (copy,), b.shape(x))[0]
+
+
 @dataclass(frozen=True)
 class Residual:
     """Where norm and dropout stand in a residual branch.
@@ -324,11 +359,14 @@ class Residual:
     ----------
     first
         Norm before the branch (pre-norm), or after the sum as in the first transformer.
+    around
+        Another norm at the end of the branch, before the sum.
     """
 
     norm: Norm
     first: bool
     dropout: float
+    around: bool = False
 
     def enter(self, b: GraphBuilder, layer: str, x: str) -> str:
         """Return what the branch computes with."""
@@ -336,6 +374,8 @@ class Residual:
 
     def leave(self, b: GraphBuilder, name: str, layer: str, y: str, x: str) -> str:
         """Return the sum of the branch `y` and the stream `x`."""
+        if self.around:
+            y = norm(b, f"{layer}-after", y, self.norm)
         y = dropout(b, f"{name}.residual-dropout", y, self.dropout)
         y = ops.add(b, f"{name}.add", y, x)
         return y if self.first else norm(b, layer, y, self.norm)

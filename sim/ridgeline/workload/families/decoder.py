@@ -2,7 +2,10 @@
 
 GPT-2 (Radford et al., 2019): learned positions, pre-norm, gelu, tied embeddings. Llama (Touvron et
 al., 2023, arXiv:2302.13971): rotary positions, RMS norm, SwiGLU, no biases. Every position of a
-sequence is a token and a label.
+sequence is a token and a label. Blocks whose attention and feed-forward network read the same norm:
+GPT-J (Wang and Komatsuzaki, 2021), GPT-NeoX (Black et al., 2022, arXiv:2204.06745), PaLM (Chowdhery
+et al., 2022, arXiv:2204.02311, Section 2). Norms around branches: Gemma 2 (2024, arXiv:2408.00118).
+Modules for further tokens: DeepSeek-V3 (2024, arXiv:2412.19437, Section 2.2).
 """
 
 from __future__ import annotations
@@ -52,13 +55,25 @@ class Decoder(Network):
     mixture: Mixture | None = None
     """Instead of the feed-forward network, but in its first blocks."""
     norm: Norm = "layer-norm"
-    positions: Literal["learned", "rotary"] = "learned"
+    norms: Literal["before", "around"] = "before"
+    """Of a branch: one before it, or also one at its end."""
+    parallel: Literal["no", "one-norm", "two-norms"] = "no"
+    """Whether attention and feed-forward network of a block both read the residual stream, and are
+    added to it together; by one norm, or each its own."""
+    embedding_norm: bool = False
+    """Whether the embedding is normalised."""
+    positions: Literal["learned", "rotary", "none"] = "learned"
+    """Learned and added, rotations of queries and keys, or none that computes anything worth
+    counting (ALiBi)."""
     max_positions: Sequence | None = None
     """Rows of the table of learned positions; by default as many as tokens."""
     tied: bool = True
     """Whether the classifier uses the embedding's weights."""
-    separate_loss: bool = False
-    """Whether the steps of the cross entropy are kernels of their own (`ops.cross_entropy`)."""
+    further_tokens: Annotated[int, Field(ge=0, le=8)] = 0
+    """Modules of one block each, which predict tokens after the next."""
+    separate_loss: bool | Literal["log-softmax"] = False
+    """Which steps of the cross entropy are kernels of their own: none, all (Megatron-LM), or
+    log-softmax and the loss of its result (PyTorch); see `ops.cross_entropy`."""
     dropout: Probability = 0.0
     """Of the embedding and of every residual branch."""
 
@@ -89,16 +104,40 @@ class Decoder(Network):
             rows = self.max_positions or self.sequence
             where = b.weight("positions.weight", (rows, self.hidden))
             x = ops.position_embedding(b, "positions", x, where)
+        if self.embedding_norm:
+            x = norm(b, "embedding-norm", x, self.norm)
         x = dropout(b, "embedding-dropout", x, self.dropout)
         angles = self._angles(b)
         for i in range(self.layers):
             x = self._block(b, i, x, angles)
-        x = norm(b, "norm", x, self.norm)
-        if self.tied:
-            logits = ops.product(b, "head", x, table)
-        else:
-            logits = ops.linear(b, "head", x, self.vocabulary, bias=False)
-        return ops.cross_entropy(b, "loss", logits, labels, separate=self.separate_loss)
+        y = norm(b, "norm", x, self.norm)
+        head = table
+        if not self.tied:
+            head = b.weight("head.weight", (self.vocabulary, self.hidden))
+        loss = self._loss(b, "", y, head, labels)
+        for i in range(self.further_tokens):
+            x = self._further(b, i, x, tokens, table, angles)
+            y = norm(b, f"further{i}.norm", x, self.norm)
+            more = self._loss(b, f"further{i}.", y, head, labels)
+            loss = ops.add(b, f"further{i}.sum", loss, more)
+        return loss
+
+    def _loss(self, b: GraphBuilder, prefix: str, x: str, head: str, labels: str) -> str:
+        logits = ops.product(b, f"{prefix}head", x, head)
+        return ops.cross_entropy(b, f"{prefix}loss", logits, labels, separate=self.separate_loss)
+
+    def _further(
+        self, b: GraphBuilder, i: int, x: str, tokens: str, table: str, angles: str | None
+    ) -> str:
+        """Write a module that joins the stream with the embedding of tokens; none is shifted."""
+        name = f"further{i}"
+        token = ops.embedding(b, f"{name}.embedding", tokens, table)
+        parts = [
+            norm(b, f"{name}.norm-{part}", y, self.norm) for part, y in (("x", x), ("t", token))
+        ]
+        x = ops.concat(b, f"{name}.concat", parts, axis=2)
+        x = ops.linear(b, f"{name}.join", x, self.hidden, bias=False)
+        return self._block(b, self.layers + i, x, angles)
 
     def _angles(self, b: GraphBuilder) -> str | None:
         if self.positions != "rotary":
@@ -112,19 +151,26 @@ class Decoder(Network):
 
     def _block(self, b: GraphBuilder, i: int, x: str, angles: str | None) -> str:
         name = f"blocks.{i}"
-        residual = Residual(self.norm, first=True, dropout=self.dropout)
-        y = residual.enter(b, f"{name}.norm1", x)
+        residual = Residual(
+            self.norm, first=True, dropout=self.dropout, around=self.norms == "around"
+        )
+        read = residual.enter(b, f"{name}.norm1", x)
+        y = self._attend(b, f"{name}.attention", read, angles)
+        if self.parallel == "no":
+            x = residual.leave(b, f"{name}.attention", f"{name}.norm1", y, x)
+        if self.parallel != "one-norm":
+            read = residual.enter(b, f"{name}.norm2", x)
+        if self.mixture and i >= self.mixture.first_dense:
+            z = self.mixture.build(b, f"{name}.experts", read)
+        else:
+            z = self.feed_forward.build(b, f"{name}.feed-forward", read)
+        if self.parallel != "no":
+            z = ops.add(b, f"{name}.add-branches", z, y)
+        return residual.leave(b, f"{name}.feed-forward", f"{name}.norm2", z, x)
+
+    def _attend(self, b: GraphBuilder, name: str, x: str, angles: str | None) -> str:
         if self.latent_attention:
             assert angles is not None
-            y = self.latent_attention.build(b, f"{name}.attention", y, causal=True, angles=angles)
-        else:
-            assert self.attention is not None
-            positions = Positions(angles=angles)
-            y = self.attention.build(b, f"{name}.attention", y, causal=True, positions=positions)
-        x = residual.leave(b, f"{name}.attention", f"{name}.norm1", y, x)
-        y = residual.enter(b, f"{name}.norm2", x)
-        if self.mixture and i >= self.mixture.first_dense:
-            y = self.mixture.build(b, f"{name}.experts", y)
-        else:
-            y = self.feed_forward.build(b, f"{name}.feed-forward", y)
-        return residual.leave(b, f"{name}.feed-forward", f"{name}.norm2", y, x)
+            return self.latent_attention.build(b, name, x, causal=True, angles=angles)
+        assert self.attention is not None
+        return self.attention.build(b, name, x, causal=True, positions=Positions(angles=angles))

@@ -33,6 +33,9 @@ class Gnmt(Network):
     hidden: Channels
     dropout: Probability = 0.0
     """Before every layer."""
+    kernel: Literal["separate", "eager"] = "separate"
+    """Whether one op scores keys, which stores no sums of queries and keys, or several do (eager),
+    as programs write it: sums, their bias, tanh, sums with the weights."""
 
     @property
     def tokens_per_sample(self) -> int:
@@ -80,9 +83,25 @@ class Gnmt(Network):
 
     def _attention(self, b: GraphBuilder, name: str, x: str, memory: str) -> str:
         q = ops.linear(b, f"{name}.query", x, self.hidden, bias=False)
-        q = ops.add_bias(b, f"{name}.query", q, axis=-1)
+        if self.kernel == "separate":
+            q = ops.add_bias(b, f"{name}.query", q, axis=-1)
         k = ops.linear(b, f"{name}.key", memory, self.hidden, bias=False)
         v, length = b.weight(f"{name}.weight", (self.hidden,)), b.weight(f"{name}.length", (1,))
-        scores = ops.additive_attention(b, f"{name}.scores", q, k, v, length)
+        if self.kernel == "eager":
+            scores = _eager(b, f"{name}.scores", q, k, (v, length))
+        else:
+            scores = ops.additive_attention(b, f"{name}.scores", q, k, v, length)
         p = ops.softmax(b, f"{name}.softmax", scores)
         return ops.attention_context(b, f"{name}.context", p, memory, 1)
+
+
+def _eager(b: GraphBuilder, name: str, q: str, k: str, weights: tuple[str, str]) -> str:
+    """Score keys by ops that store the sum of every query with every key."""
+    (n, rows, features), columns = b.shape(q), b.shape(k)[1]
+    shape = (n, rows, columns, features)
+    sums = ops.function(b, f"{name}.sum", "pairwise-add", (q, k), shape)[0]
+    sums = ops.activation(
+        b, f"{name}.tanh", ops.add_bias(b, f"{name}.query", sums, axis=-1), "tanh"
+    )
+    v, length = (b.cast(weight, b.format(q), name) for weight in weights)
+    return ops.function(b, name, "weighted-sum", (sums, v, length), (n, 1, rows, columns))[0]

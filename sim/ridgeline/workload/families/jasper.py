@@ -16,7 +16,7 @@ from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels, Extent, Network, Probability
-from ridgeline.workload.families.blocks import dropout
+from ridgeline.workload.families.blocks import dropout, masked_fill
 
 _Window = Annotated[int, Field(ge=1, le=1024)]
 
@@ -56,6 +56,9 @@ class Jasper(Network):
     blocks: Annotated[tuple[SpeechBlock, ...], Field(strict=False, min_length=1, max_length=100)]
     dense: bool = False
     """Whether a residual is of all blocks before, rather than of the block's own input."""
+    masked: bool = False
+    """Whether frames after the end of an utterance are set to 0 before every convolution, which
+    NVIDIA's programs do with a copy (`masked_fill`)."""
 
     def build(self, b: GraphBuilder) -> str:
         """Write the forward graph and return the name of the loss tensor."""
@@ -75,7 +78,7 @@ class Jasper(Network):
         self, b: GraphBuilder, name: str, x: str, block: SpeechBlock, before: list[str]
     ) -> str:
         for i in range(1, block.inner + 1):
-            x = _conv_norm(b, f"{name}.{i}", x, block)
+            x = self._conv_norm(b, f"{name}.{i}", x, block)
             if i < block.inner or not before:
                 x = dropout(
                     b, f"{name}.dropout{i}", ops.relu(b, f"{name}.relu{i}", x), block.dropout
@@ -83,39 +86,44 @@ class Jasper(Network):
         if not before:
             return x
         for i, other in enumerate(before, start=1):
-            y = ops.conv2d(b, f"{name}.residual{i}", other, block.filters, 1, bias=False)
+            y = self._cut_off(b, f"{name}.before{i}", other)
+            y = ops.conv2d(b, f"{name}.residual{i}", y, block.filters, 1, bias=False)
             x = ops.add(b, f"{name}.add{i}", x, ops.batch_norm(b, f"{name}.residual-bn{i}", y))
         return dropout(b, f"{name}.dropout", ops.relu(b, f"{name}.relu", x), block.dropout)
 
+    def _conv_norm(self, b: GraphBuilder, name: str, x: str, block: SpeechBlock) -> str:
+        """Convolve over time and normalise; the length stays but for the stride."""
+        padding = (0, block.dilation * (block.kernel - 1) // 2)
+        window, dilation, stride = (1, block.kernel), (1, block.dilation), (1, block.stride)
+        x = self._cut_off(b, f"{name}.conv", x)
+        if block.separable:
+            x = ops.conv2d(
+                b,
+                f"{name}.depthwise",
+                x,
+                b.shape(x)[1],
+                window,
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=b.shape(x)[1],
+                bias=False,
+            )
+            x = self._cut_off(b, f"{name}.pointwise", x)
+            x = ops.conv2d(b, f"{name}.pointwise", x, block.filters, 1, bias=False)
+        else:
+            x = ops.conv2d(
+                b,
+                f"{name}.conv",
+                x,
+                block.filters,
+                window,
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                bias=False,
+            )
+        return ops.batch_norm(b, f"{name}.bn", x)
 
-def _conv_norm(b: GraphBuilder, name: str, x: str, block: SpeechBlock) -> str:
-    """Convolve over time and normalise; the length stays but for the stride."""
-    padding = (0, block.dilation * (block.kernel - 1) // 2)
-    window, dilation, stride = (1, block.kernel), (1, block.dilation), (1, block.stride)
-    if block.separable:
-        x = ops.conv2d(
-            b,
-            f"{name}.depthwise",
-            x,
-            b.shape(x)[1],
-            window,
-            stride=stride,
-            padding=padding,
-            dilation=dilation,
-            groups=b.shape(x)[1],
-            bias=False,
-        )
-        x = ops.conv2d(b, f"{name}.pointwise", x, block.filters, 1, bias=False)
-    else:
-        x = ops.conv2d(
-            b,
-            f"{name}.conv",
-            x,
-            block.filters,
-            window,
-            stride=stride,
-            padding=padding,
-            dilation=dilation,
-            bias=False,
-        )
-    return ops.batch_norm(b, f"{name}.bn", x)
+    def _cut_off(self, b: GraphBuilder, name: str, x: str) -> str:
+        return masked_fill(b, f"{name}.mask", x) if self.masked else x

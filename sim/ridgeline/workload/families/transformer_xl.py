@@ -21,9 +21,10 @@ from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels, Network, Probability
-from ridgeline.workload.families.blocks import FeedForward, Residual, dropout
+from ridgeline.workload.families.blocks import FeedForward, Residual, dropout, masked_fill
 from ridgeline.workload.families.decoder import Layers, Sequence
 from ridgeline.workload.graph import Role
+from ridgeline.workload.numerics import MASTER
 
 
 class Cluster(Strict):
@@ -71,6 +72,11 @@ class TransformerXl(Network):
     head_size: Channels
     feed_forward: FeedForward
     dropout: Probability = 0.0
+    attention_dropout: Probability | None = None
+    """Of the probabilities of attention; by default as of everything else."""
+    kernel: Literal["separate", "eager"] = "separate"
+    """Whether softmax hides later positions itself, or ops of their own do (eager): as in the
+    authors' code, in fp32, and on a copy of the scores (`masked_fill`)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -148,10 +154,21 @@ class TransformerXl(Network):
         p = self._scores(b, f"{name}.contents", q, content, k)
         p = ops.add(b, f"{name}.scores", p, self._positions(b, name, q, position, r, p))
         scale = 1 / math.sqrt(self.head_size)
+        if self.kernel == "eager":
+            p = self._masked(b, f"{name}.mask", p)
         p = ops.softmax(b, f"{name}.softmax", p, scale=scale, causal=True)
-        p = dropout(b, f"{name}.dropout", p, self.dropout)
+        p = dropout(b, f"{name}.dropout", p, self._dropped)
         y = ops.attention_context(b, f"{name}.context", p, v, self.heads, causal=True)
         return ops.linear(b, f"{name}.output", y, self.hidden, bias=False)
+
+    @property
+    def _dropped(self) -> float:
+        """Probability of dropping a probability of attention."""
+        return self.dropout if self.attention_dropout is None else self.attention_dropout
+
+    def _masked(self, b: GraphBuilder, name: str, scores: str) -> str:
+        masked = masked_fill(b, name, b.cast(scores, MASTER, name))
+        return b.cast(masked, b.format(scores), name)
 
     def _scores(self, b: GraphBuilder, name: str, q: str, bias: str, k: str) -> str:
         q = ops.add_bias(b, name, q, axis=-1, shared=bias)

@@ -1,7 +1,8 @@
 """Elementwise functions, sums, products and dropout.
 
 The gradients of relu, sigmoid and tanh read the function's output, not its input, as PyTorch's do:
-the input may be overwritten. Those of gelu and silu need the input and form the function again.
+the input may be overwritten. Those of gelu, silu and relu-squared need the input and form the
+function again.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from ridgeline.workload.graph import Op, Role
 from ridgeline.workload.kinds import Cost, OpKind, register
 from ridgeline.workload.numerics import widest
 
-Activation = Literal["relu", "sigmoid", "tanh", "gelu", "silu"]
+Activation = Literal["relu", "sigmoid", "tanh", "gelu", "silu", "relu-squared"]
 Gate = Literal["swiglu", "geglu"]
 
 
 def activation(b: GraphBuilder, layer: str, x: str, function: Activation) -> str:
     """Apply an activation function, in place where nothing else needs `x`.
 
-    gelu is the tanh form (Hendrycks and Gimpel, 2016, arXiv:1606.08415, Section 2).
+    gelu is the tanh form (Hendrycks and Gimpel, 2016, arXiv:1606.08415, Section 2); relu-squared is
+    max(x, 0)^2 (So et al., Primer, NeurIPS 2021, arXiv:2109.08668, Section 4).
     """
     kind = _FUNCTIONS[function]
     y = b.activation(f"{layer}.y", b.shape(x), b.format(x))
@@ -158,6 +160,14 @@ SILU = register(
         Cost(9, "element", "s again (4); dy s (1 + x (1 - s)) (5)"),
     )
 )
+RELU_SQUARED = register(
+    OpKind(
+        "relu-squared",
+        _from_input,
+        Cost(2, "element", "max(x, 0) (1); squared (1)"),
+        Cost(3, "element", "max(x, 0) again (1); dy times 2 of it (2)"),
+    )
+)
 MULTIPLY = register(
     OpKind(
         "multiply",
@@ -190,4 +200,4 @@ DROPOUT = register(
         Cost(2, "element", "dy mask scale"),
     )
 )
-_FUNCTIONS = {kind.name: kind for kind in (RELU, SIGMOID, TANH, GELU, SILU)}
+_FUNCTIONS = {kind.name: kind for kind in (RELU, SIGMOID, TANH, GELU, SILU, RELU_SQUARED)}

@@ -67,6 +67,7 @@ FUNCTIONS: dict[str, Function] = {
     "step": Function(1, None, "nothing"),  # floor, round, sign: its gradient is zero
     # of several tensors, element by element, broadcast
     "broadcast-add": Function(1, 1, "nothing"),
+    "pairwise-add": Function(1, 1, "nothing"),  # every row of one, every row of the other
     "subtract": Function(1, 1, "nothing"),
     "broadcast-multiply": Function(1, 2, "others"),
     "divide": Function(1, 4, "inputs"),
@@ -82,6 +83,7 @@ FUNCTIONS: dict[str, Function] = {
     # along an axis
     "sum": Function(1, 0, "nothing"),
     "mean": Function(1, 1, "nothing"),
+    "weighted-sum": Function(2, 4, "inputs"),  # of features, with trained weights
     "product-of": Function(1, 2, "both"),
     "peak": Function(1, 1, "extra"),  # maximum or minimum of an axis, with its position
     "peaks": Function(1, 3, "both"),  # of several axes, or the median

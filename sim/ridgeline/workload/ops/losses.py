@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op
 from ridgeline.workload.kinds import Cost, OpKind, register
 from ridgeline.workload.numerics import MASTER
+
+Separate = bool | Literal["log-softmax"]
+"""Which steps of a cross entropy are kernels of their own; see `cross_entropy`."""
+_LOG_SOFTMAX = "log-softmax"
 
 
 def cross_entropy(
@@ -16,7 +22,7 @@ def cross_entropy(
     labels: str,
     *,
     axis: int = -1,
-    separate: bool = False,
+    separate: Separate = False,
 ) -> str:
     """Mean cross entropy of softmax(logits) over an axis; the log-probabilities are kept.
 
@@ -25,7 +31,9 @@ def cross_entropy(
     separate
         Maximum, subtraction, exponential, sum and division are kernels of their own, in place: they
         read the logits five times and write them three times (Megatron-LM, `mpu/cross_entropy.py`).
-        Else one kernel reads and writes them once.
+        Else one kernel reads and writes them once. "log-softmax": log-softmax and the loss of its
+        result are ops of their own, so that the backward pass forms the gradient of the
+        log-probabilities in full, and then that of the logits (PyTorch, `cross_entropy`).
     """
     rest = list(b.shape(logits))
     del rest[axis]
@@ -44,9 +52,9 @@ def cross_entropy(
         (logits, labels),
         (loss, kept),
         flops=flops,
-        attrs=(("axis", axis),),
-        passes=(5, 1) if separate else (),
-        output_passes=(0, 3) if separate else (),
+        attrs=(("axis", axis), *(((_LOG_SOFTMAX, 1),) if separate == _LOG_SOFTMAX else ())),
+        passes=(5, 1) if separate is True else (),
+        output_passes=(0, 3) if separate is True else (),
     )
     return loss
 
@@ -103,7 +111,15 @@ def _cross_entropy_gradient(g: GradientBuilder, op: Op) -> None:
     (logits, labels), (loss, kept) = op.inputs, op.outputs
     if g.wants(logits):
         flops = LOSS.gradient.of(g.elements(logits))
-        g.derive(LOSS, op, (logits,), (g.gradient(loss), kept, labels), flops=flops)
+        by_two = (_LOG_SOFTMAX, 1) in op.attrs
+        g.derive(
+            LOSS,
+            op,
+            (logits, kept) if by_two else (logits,),
+            (g.gradient(loss), kept, labels),
+            flops=flops,
+            output_passes=(1, 2) if by_two else (),  # the gradient of `kept`: written, then read
+        )
 
 
 def _pointwise_gradient(g: GradientBuilder, op: Op) -> None:

@@ -64,6 +64,21 @@ def rms_norm(b: GraphBuilder, layer: str, x: str, *, axis: int = -1, epsilon: fl
     return _emit(b, RMS_NORM, layer, (x, weight), saved, attrs)
 
 
+def head_norm(b: GraphBuilder, layer: str, x: str, heads: int, *, epsilon: float = 1e-6) -> str:
+    """RMS norm of the features of every head on the last axis, with weights that all heads share.
+
+    Henry et al., Query-key normalization for transformers, 2020, arXiv:2010.04245, with the norm of
+    Qwen3 (2025, arXiv:2505.09388, Section 2).
+    """
+    *rows, features = b.shape(x)
+    if features % heads:
+        raise RidgelineError(f"layer {layer!r}: {heads} heads do not divide {features} features")
+    weight = b.weight(f"{layer}.weight", (features // heads,))
+    saved = (b.activation(f"{layer}.inverse-deviation", (*rows, heads), MASTER),)
+    attrs = (("epsilon", epsilon), ("axis", -1), ("heads", heads))
+    return _emit(b, RMS_NORM, layer, (x, weight), saved, attrs)
+
+
 def group_norm(b: GraphBuilder, layer: str, x: str, groups: int, *, epsilon: float = 1e-5) -> str:
     """Normalise groups of channels on axis 1 of each sample; as many as channels: instance norm.
 

@@ -36,7 +36,7 @@ def conv(
     filter's taps there as channels.
     """
     n, c, *sizes = _sizes(layer, b.shape(x))
-    axes, padding = len(sizes), kernel // 2
+    axes, padding = len(sizes), (kernel - 1) // 2
     if axes == 2:
         return conv2d(b, layer, x, filters, kernel, stride=stride, padding=padding, bias=bias)
     if min(sizes) + 2 * padding < kernel:

@@ -1,0 +1,66 @@
+"""What a step sends over each kind of link: the load of the fullest one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.report.figures_links import loads
+from ridgeline.report.result import Result
+
+
+@dataclass(frozen=True)
+class Level:
+    """What the fullest link of one kind carries in a step.
+
+    Attributes
+    ----------
+    name
+        Class of the link.
+    bytes_per_device
+        Bytes on that link, times how many of them each device has.
+    bandwidth_bytes_per_s
+        Of these links together: what one device can send.
+    """
+
+    name: str
+    bytes_per_device: float
+    bandwidth_bytes_per_s: float
+
+    @property
+    def busy_s(self) -> float:
+        """Least time for these bytes."""
+        return self.bytes_per_device / self.bandwidth_bytes_per_s
+
+
+def network_levels(result: Result) -> tuple[Level, ...]:
+    """Return what the fullest link of each class carries in a step, of what the engine played."""
+    program = result.details.lowered.program
+    load = loads(program)
+    fullest: dict[str, int] = {}
+    for r in np.flatnonzero(load > 0).tolist():
+        way, _, kind = program.resource_names[r].rpartition(" (")
+        if "->" not in way:
+            continue  # an engine or a memory level
+        name = kind.rstrip(")")
+        busy = load / program.capacity
+        if name not in fullest or busy[r] > busy[fullest[name]]:
+            fullest[name] = r
+    return tuple(
+        _level(name, float(load[r]), float(program.capacity[r]), result)
+        for name, r in fullest.items()
+    )
+
+
+def _level(name: str, load: float, capacity: float, result: Result) -> Level:
+    """Put the load of one link on all links of its class that a device has."""
+    node = result.details.cluster.nodes
+    ends = {f"device{i}" for i in range(node.count)} if name in node.link_types else set()
+    own = sum(link.count for link in node.links if link.type == name and ends & set(link.between))
+    both = sum(link.count for link in node.links if link.type == name and ends >= set(link.between))
+    each = node.link_types.get(name)
+    if each is None or not own:
+        return Level(name, load, capacity)
+    out = (own + both) / node.count * each.bandwidth.value * each.achievable.value
+    return Level(name, load * out / capacity, out)

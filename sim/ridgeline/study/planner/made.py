@@ -1,0 +1,77 @@
+"""What searches of one model on one cluster share, whatever number of devices they are for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ridgeline.parallel.prices import Prices
+from ridgeline.parallel.recompute import Mode
+from ridgeline.parallel.shard import Sharded
+from ridgeline.study.planner.few import Few, Told
+from ridgeline.study.planner.group import Floats, Group, Ints
+from ridgeline.workload.model import Model
+
+
+class Key(NamedTuple):
+    """Plans of one key have the same ops."""
+
+    micro_batch: int
+    tensor: int
+    sequence: bool
+    recompute: Mode
+    expert: int
+    context: int = 1
+    ring: bool = False
+
+
+class Ops(NamedTuple):
+    """What the ops of a group take.
+
+    Attributes
+    ----------
+    told
+        The graph.
+    home
+        [ops] unit of every op.
+    seconds, added_s
+        [ops] of a micro-batch; of adding its gradients to those of earlier ones.
+    work, balanced, waited, once_s
+        Of the units of `told`, as `Group`.
+    """
+
+    told: Told
+    home: Ints
+    seconds: Floats
+    added_s: Floats
+    work: Floats
+    balanced: Floats
+    waited: Floats
+    once_s: Floats
+
+
+@dataclass
+class Made:
+    """What groups on any number of devices of a cluster share.
+
+    Attributes
+    ----------
+    few
+        What tells of the model.
+    prices
+        Of the device.
+    sharded, told, divided, ops, groups
+        By key, and by what else they follow from: FLOPs in the time of a byte, and the times of
+        collectives inside a group.
+    """
+
+    few: Few
+    prices: Prices
+    sharded: dict[tuple[Key, Model, float], Sharded] = field(default_factory=dict)
+    told: dict[tuple[Key, float], Told | None] = field(default_factory=dict)
+    divided: dict[tuple[Key, float], frozenset[str]] = field(default_factory=dict)
+    ops: dict[tuple[Key, float, tuple[float, ...]], Ops] = field(default_factory=dict)
+    groups: dict[tuple[Key, float, tuple[float, ...]], Group] = field(default_factory=dict)
+    held: dict[tuple[int, Mode, int], Floats] = field(default_factory=dict)
+    energies: dict[int, float] = field(default_factory=dict)  # by identity; `prices` keeps these
+    times: dict[int, float] = field(default_factory=dict)  # likewise

@@ -1,0 +1,103 @@
+"""Whole runs of MLPerf Training: the time from the first training data to the target.
+
+What a run trains is data: the epochs, samples or tokens that a table gives until the target is
+reached. Predicted are the steps that this takes at the row's batch, and the forward passes over
+validation samples in between, a third of a training step for as many samples. Initialisation is
+outside the clock by the rules (MLPerf training policies). Networks, evaluations and formats are
+those of ``workloads.yaml`` (``runs``); benchmarks that it does not have, whose networks are not
+described, are skipped with that reason. Kernels are issued in no time: submissions replay whole
+steps (CUDA graphs) or compile them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ridgeline.errors import RidgelineError
+from ridgeline.study.validate.names import device_in
+from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
+from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.stated import stated
+from ridgeline.study.validate.workloads import Run, run_of, run_step, usual_precision
+
+COLUMNS = (
+    "round", "benchmark", "system", "accelerator", "n_accel", "global_batch_size",
+    "time_to_train_s_olympic", "epochs_last_median", "samples_last_median", "source",
+)  # fmt: skip
+SHIPPED = "mlperf.csv"
+_FORWARD = 1 / 3  # of a training step: one of three passes over the same products
+_THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
+_MOST_EPOCHS = 20_000  # a larger number counts samples
+_RENAMED = {"ssd": ("retinanet", "v2.0")}  # MLPerf kept the name of its folder until v4.1
+_UNCLEAR = "batch may be per"
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the time of every run."""
+    return predict_each(rows, _one)
+
+
+def _one(row: Row) -> Outcome:
+    benchmark = _benchmark(row)
+    run = run_of(benchmark)
+    if row.values.get("division", "closed") != "closed":
+        raise RidgelineError("a run of the open division may train another network")
+    if _UNCLEAR in row.values.get("note", ""):
+        raise RidgelineError("whether the batch is that of one device or of all is not given")
+    device = device_in(row.text("accelerator")) or device_in(row.text("system"))
+    if device is None:
+        raise RidgelineError(f"no description of the device {row.text('accelerator')}")
+    devices, batch = row.whole("n_accel"), row.whole("global_batch_size")
+    measured = row.number("time_to_train_s_olympic")
+    if not devices or not batch or not measured:
+        raise RidgelineError("the number of devices, the batch or the time is not given")
+    precision = usual_precision(device, mixed=True, formats=run.formats)
+    nodes = row.whole("n_nodes") if "n_nodes" in row.values else None
+    accumulated = (row.whole("grad_accum") if "grad_accum" in row.values else None) or 1
+    result = run_step(
+        run.work_of(row.text("round")), device, devices, batch, precision,
+        nodes=nodes, accumulated=accumulated,
+    )  # fmt: skip
+    samples = _samples(row, run)
+    if run.every:
+        samples *= 1 + _FORWARD * run.validation / run.every
+    predicted, at_a_third = (
+        samples / batch * step_s
+        for step_s in (result.step_time_s, result.step_time_s * result.mfu / _THIRD)
+    )
+    return Outcome(
+        file=row.file,
+        line=row.line,
+        id=row.id,
+        group=f"{benchmark} {device} {row.text('round')}",
+        sweep=f"{benchmark} {device}",
+        configuration=f"{run.work}, batch {batch}, {precision}, {devices} x {device}",
+        quantity="time_s",
+        predicted=predicted,
+        measured=measured,
+        source=row.text("source"),
+        trivial={"a third of the peak": at_a_third},
+        **stated("mlperf", predicted),
+    )
+
+
+def _benchmark(row: Row) -> str:
+    benchmark = row.text("benchmark")
+    name, since = _RENAMED.get(benchmark, ("", ""))
+    return name if name and row.text("round") >= since else benchmark
+
+
+def _samples(row: Row, run: Run) -> float:
+    """Return how many samples were trained with.
+
+    Raises
+    ------
+    RidgelineError
+        If the row does not say it.
+    """
+    counted, epochs = row.number("samples_last_median"), row.number("epochs_last_median")
+    if counted:
+        return counted / run.tokens if run.tokens else counted
+    if not epochs or not run.samples:
+        raise RidgelineError("how much was trained until the target was reached is not given")
+    return epochs if epochs > _MOST_EPOCHS else epochs * run.samples

@@ -1,0 +1,127 @@
+"""Functions as the ops of a framework that has no kernel for the whole."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ridgeline as rl
+from ridgeline.parallel.primitives import PRIMITIVES, as_primitives
+from ridgeline.workload import numerics, ops
+from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.graph import Graph, Pass, Same
+
+NETWORKS = {  # which functions each has
+    "bert-base": {"layers": 1, "vocabulary": 30, "sequence": 8, "masked": 2},
+    "efficientnet-b0": {"image": {"height": 32, "width": 32}},
+    "nnunet-2d": {"size": [16, 24], "levels": [[2, 3], [4]]},
+}
+
+
+def training(name: str, precision: str = "fp32", batch: int = 2) -> Graph:
+    return rl.load_model(name, NETWORKS[name]).training(batch, precision)
+
+
+def moved(graph: Graph, name: str) -> int:
+    op = next(op for op in graph.ops if op.name == name)
+    return graph.read_bytes(op) + graph.write_bytes(op)
+
+
+def test_the_networks_have_every_function() -> None:
+    kinds = {op.kind for name in NETWORKS for op in training(name).ops}
+    assert kinds >= PRIMITIVES.keys()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_op_streams_whole_tensors_and_nothing_else_changes(name: str) -> None:
+    graph = training(name)
+    written = as_primitives(Same(graph))
+    changed = set()
+    for before, after in zip(graph.ops, written.ops, strict=True):
+        primitive = PRIMITIVES.get(before.kind)
+        if primitive is None or after is before:
+            assert after is before
+            continue
+        changed.add((before.kind, before.pass_ is Pass.FORWARD))
+        kernels = primitive.forward if before.pass_ is Pass.FORWARD else primitive.gradient
+        assert after.kernels == len(kernels)
+        size = graph.tensors[before.inputs[0]].bytes
+        counted = size * sum(map(sum, kernels))
+        small = [n for n in (*before.inputs, *before.outputs) if graph.tensors[n].bytes != size]
+        assert moved(written, before.name) == counted + sum(graph.tensors[n].bytes for n in small)
+        assert counted > size * 2
+        assert (after.inputs, after.outputs) == (before.inputs, before.outputs)
+    assert changed >= {(op.kind, True) for op in graph.ops if op.kind in PRIMITIVES}
+    assert written.flops() == graph.flops()
+
+
+def test_the_forward_ops_of_gelu_are_those_of_its_formula() -> None:
+    """Built from functions of one step each, gelu reads and writes as often as the table says."""
+    b = GraphBuilder("gelu", 2, numerics.find("fp32"))
+    x = ops.linear(b, "make", b.input("x", (2, 8)), 64)
+    start, size = len(b.ops), b.tensors[x].bytes
+    shape = b.shape(x)
+    cube = ops.function(b, "cube", "power", (x,), shape)[0]
+    y = ops.add(b, "sum", ops.scale(b, "c", cube, 0.044715), x)
+    y = ops.activation(b, "tanh", ops.scale(b, "a", y, 0.8), "tanh")
+    y = ops.function(b, "one", "shift", (y,), shape)[0]
+    ops.multiply(b, "times", ops.scale(b, "half", y, 0.5), x)
+    counted = [(len(op.inputs), len(op.outputs)) for op in b.ops[start:]]
+    assert tuple(counted) == PRIMITIVES["gelu"].forward
+    assert all(b.tensors[n].bytes == size for op in b.ops[start:] for n in op.inputs)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 4), st.sampled_from(["fp16-mixed", "bf16-mixed", "fp16-autocast"]))
+def test_what_mixed_precision_keeps_wide_moves_as_much_as_in_fp32_and_its_casts(
+    batch: int, precision: str
+) -> None:
+    graph = training("bert-base", precision, batch)
+    written = as_primitives(Same(graph))
+    for op in graph.ops:
+        primitive = PRIMITIVES.get(op.kind)
+        if primitive is None or op.pass_ is not Pass.FORWARD:
+            continue
+        tensor = graph.tensors[op.inputs[0]]
+        counts = sum(map(sum, primitive.forward))
+        if primitive.wide and tensor.format in {"fp16", "bf16"}:
+            counts = 2 * counts + 6  # one read and one written wide, at either end
+        small = [n for n in (*op.inputs, *op.outputs) if graph.tensors[n].bytes != tensor.bytes]
+        rest = sum(graph.tensors[n].bytes for n in small)
+        assert moved(written, op.name) == Fraction(counts) * tensor.bytes + rest
+
+
+def step(**fields: object) -> rl.Result:
+    model = rl.load_model("bert-base", {"layers": 2})
+    given_ = {"global_batch": 16, "precision": "fp32", **fields}
+    return rl.simulate(model, "v100-sxm2-16gb", rl.Plan(**given_))
+
+
+def test_a_step_is_longer_by_launches_and_traffic_and_does_the_same() -> None:
+    fused, primitive = step(), step(functions="primitive")
+    assert 1.1 < primitive.step_time_s / fused.step_time_s < 1.5
+    assert primitive.flops_per_step == fused.flops_per_step
+    assert primitive.memory_bytes["weights"] == fused.memory_bytes["weights"]
+
+
+def test_the_host_issues_every_op_of_a_function() -> None:
+    issue = 1e-2  # by far the slowest of all
+    fused, primitive = step(issue=issue), step(issue=issue, functions="primitive")
+    more = sum(
+        after.kernels - before.kernels
+        for before, after in zip(
+            fused.details.lowered.graph.ops, primitive.details.lowered.graph.ops, strict=True
+        )
+    )
+    assert more > 100
+    assert primitive.step_time_s - fused.step_time_s == pytest.approx(more * issue, rel=1e-2)
+
+
+def test_both_executors_agree() -> None:
+    plan = rl.Plan(global_batch=8, data=2, precision="fp16-mixed", functions="primitive")
+    model = rl.load_model("bert-base", {"layers": 1})
+    fast, slow = (rl.simulate(model, "dgx1-v100", plan, reference=r) for r in (False, True))
+    assert fast.step_time_s == pytest.approx(slow.step_time_s, rel=1e-9)

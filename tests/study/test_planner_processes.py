@@ -1,0 +1,118 @@
+"""What makes searches quick changes no answer: a second process, and prices made before."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ridgeline.errors import RidgelineError
+from ridgeline.simulation import simulate
+from ridgeline.study.planner import helper, search
+from ridgeline.study.planner.found import Found
+from ridgeline.study.planner.helper import Helper, can_fork
+from ridgeline.study.planner.queue import Queue
+from ridgeline.study.planner.search import found_by, searcher
+from ridgeline.study.recalled import without_step
+from ridgeline.study.scaling import scaling
+
+CASES = (
+    ("gpt2", "selene-a100", 8, 16, 2),
+    ("mlp", "dgx1-v100", 4, 16, None),
+    ("mlp", "dgx1-v100", 8, 64, 3),
+    ("t5-small", "superpod-h100", 16, 32, 1),
+)
+
+
+@pytest.fixture(autouse=True)
+def forks() -> None:
+    if not can_fork():
+        pytest.skip("no process can be forked here")
+
+
+def said(found: Found) -> Found:
+    """Leave out of an answer what the clock says."""
+    return replace(found, seconds=0.0, screen_plans_per_s=0.0)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_say_what_one_says(case: tuple[str, str, int, int, int | None]) -> None:
+    model, cluster, devices, batch, limit = case
+    one, two = (
+        search(model, cluster, devices, batch, limit=limit, processes=processes)
+        for processes in (1, 2)
+    )
+    assert said(two) == said(one)
+
+
+def test_a_helper_that_dies_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = search("mlp", "dgx1-v100", 8, 64, limit=2, processes=1)
+    begin, asked = Helper.begin, []
+
+    def dies(self: Helper, task: str, *given: object) -> None:
+        asked.append(task)
+        if len(asked) == 4:
+            self._process.kill()
+            self._process.join()
+            assert self._process.exitcode == -signal.SIGKILL
+        begin(self, task, *given)
+
+    monkeypatch.setattr(Helper, "begin", dies)
+    assert said(search("mlp", "dgx1-v100", 8, 64, limit=2, processes=2)) == said(alone)
+    assert len(asked) >= 4
+
+
+def test_what_a_helper_cannot_do_is_said_as_without_it() -> None:
+    """The V100 has no bf16: whichever process meets it first."""
+    texts = []
+    for processes in (1, 2):
+        with pytest.raises(RidgelineError) as error:
+            search("gpt2-xl", "dgx1-v100", 8, 64, processes=processes, limit=1)
+        texts.append(str(error.value))
+    assert texts[0] == texts[1]
+
+
+def test_a_second_process_is_started_where_there_is_much_to_price(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = searcher("mlp", "dgx1-v100", 8, 64)
+    few, many = Queue(one, 1, str, None), Queue(one, 1, str, None)
+    few.found(0.0)
+    monkeypatch.setattr("ridgeline.study.planner.queue.MANY", 1)
+    many.found(0.0)
+    assert few.helper is None
+    assert many.helper is not None
+    assert helper.MANY > 1
+
+
+def test_prices_of_other_numbers_of_devices_change_nothing() -> None:
+    first = searcher("gpt2", "selene-a100", 8, 32)
+    found_by(first, 1)
+    for devices in (4, 16, 24):
+        alone = searcher("gpt2", "selene-a100", devices, 32)
+        shared = first.on(devices)
+        assert shared.groups.made is first.groups.made
+        assert said(found_by(shared, 2)) == said(found_by(alone, 2))
+        for i in range(0, len(alone.space), 97):
+            mine, its = (one.groups.group(one.key(i)) for one in (alone, shared))
+            assert (mine is None) == (its is None)
+            if mine is not None and its is not None:
+                for name in ("work", "held", "balanced", "around", "waited"):
+                    np.testing.assert_array_equal(getattr(mine, name), getattr(its, name))
+
+
+def test_a_study_keeps_numbers_and_makes_steps_again() -> None:
+    study = scaling("mlp", "dgx1-v100", [1, 2], strategies=["data"], batch=16, limit=1)
+    point = study.points[1]
+    assert point.result is not None
+    details = point.result.details
+    assert "timeline" not in vars(details)
+    again = simulate(details.model, details.cluster, details.plan)
+    assert without_step(again) == point.result == again
+    assert point.result.uncertainty == again.uncertainty
+    assert details.timeline.makespan_s == point.result.step_time_s
+    assert "timeline" in vars(details)
+    with pytest.raises(AttributeError):
+        details.nothing  # type: ignore[attr-defined]  # noqa: B018
