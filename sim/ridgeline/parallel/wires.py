@@ -192,6 +192,16 @@ class Wires:
         """Return seconds of latency and of bandwidth of a collective of all groups at once."""
         near, nodes = self._near(groups, 0)
         _, phases = self._phases(op, near, size_bytes, 1, self._pattern(near, nodes))
+        return self._seconds(phases)
+
+    def message_s(self, pairs: Ranks, which: int) -> tuple[float, float]:
+        """Return latency and seconds a byte of messages [pairs, 2] at the same time, of one."""
+        near, nodes = self._near(pairs, which)
+        _, phases = self._phases("send", near, 1.0, 1, self._pattern(near, nodes))
+        return self._seconds(phases)
+
+    def _seconds(self, phases: Phases) -> tuple[float, float]:
+        """Return seconds of latency and of bandwidth of all phases."""
         latency_s = busy_s = 0.0
         for hop_s, repeat, loads, elsewhere_s in phases:
             each = [size / link.bandwidth_bytes_per_s for link, size in loads.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from ridgeline.errors import RidgelineError
@@ -178,11 +179,12 @@ def slot_arrays(orders: Orders) -> SlotArrays:
     import numpy as np
 
     flat = [slot for order in orders for slot in order]
+    number = {phase: k for k, phase in enumerate(PHASES)}
     return SlotArrays(
         np.cumsum([0, *map(len, orders)], dtype=np.int64),
-        np.array([PHASES.index(slot.phase) for slot in flat], np.uint8),
-        np.array([slot.micro_batch for slot in flat], np.int32),
-        np.array([slot.chunk for slot in flat], np.int32),
+        np.fromiter((number[slot[0]] for slot in flat), np.uint8, len(flat)),
+        np.fromiter(map(itemgetter(1), flat), np.int32, len(flat)),
+        np.fromiter(map(itemgetter(2), flat), np.int32, len(flat)),
     )
 
 

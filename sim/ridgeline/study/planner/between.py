@@ -9,12 +9,12 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.alike import are_alike
 from ridgeline.parallel.lower import FEW
+from ridgeline.parallel.mesh import Mesh
+from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.wires import Wires
-from ridgeline.study.planner.group import Floats
-from ridgeline.study.planner.large import Wire
-
-_TRIED = 3  # sizes, each a quarter of the one before, of which another algorithm may be the best
+from ridgeline.study.planner.group import Floats, Ints
 
 
 class Between:
@@ -22,8 +22,10 @@ class Between:
 
     def __init__(self, wires: Wires, topology: Topology, devices: int) -> None:
         self.wires, self.topology, self.devices = wires, topology, devices
-        self._lines: dict[tuple[str, int, int, float], list[tuple[float, float]]] = {}
-        self._known: dict[tuple[str, int, int, float, tuple[float, ...]], Wire] = {}
+        self._times: dict[tuple[str, int, int, float, bool], float] = {}
+        self._alike: dict[tuple[object, ...], bool] = {}
+        self._of_messages: dict[tuple[int, bool], Wires] = {}
+        self._messages: dict[tuple[int, ...], tuple[float, float]] = {}
 
     def crossing_byte_s(self, data: int, tensor: int) -> float:
         """Return the least seconds a byte of any collective of `data` ranks, so many apart.
@@ -46,10 +48,8 @@ class Between:
         _, unlike = np.unique(self.wires.place[starts], return_index=True)
         return [int(starts[i]) for i in unlike]
 
-    def _together_s(
-        self, op: str, data: int, tensor: int, size_bytes: float
-    ) -> list[tuple[float, float]]:
-        """Return seconds of latency and of bandwidth of a collective of all groups at once.
+    def _together_s(self, op: str, data: int, tensor: int, size_bytes: float) -> list[float]:
+        """Return seconds of a collective of all groups at once.
 
         Of each kind of stage that there is. Where these differ, any group may be simulated.
         """
@@ -60,7 +60,7 @@ class Between:
             for first in range(tensor if len(starts) > 1 else 1):
                 turned = np.roll(groups, -first, axis=0)
                 with suppress(RidgelineError):  # others have no such algorithm: not played, either
-                    found.append(self.wires.together_s(op, turned, size_bytes))
+                    found.append(sum(self.wires.together_s(op, turned, size_bytes)))
         return found
 
     @cached_property
@@ -72,39 +72,55 @@ class Between:
         np.add.at(total, ends[1][comes], self.topology.bandwidth_bytes_per_s[comes])
         return np.where(total > 0, total, np.inf)
 
-    def wire(
-        self, op: str, data: int, tensor: int, most_bytes: float, sizes: tuple[float, ...]
-    ) -> Wire:
-        """Return what messages of `data` ranks, so many apart, take at least; see `Wire`.
+    def time_s(self, op: str, ranks: int, apart: int, size_bytes: float, plan: Plan) -> float:
+        """Return what a collective takes at least.
 
-        Of all groups at once, as the engine plays it, for at most so many bytes; of the algorithms
-        that are the best for some size, since a larger message may take another one.
+        Of all groups of ranks so far apart at once, where one is simulated for all; else, as they
+        need not be at it at the same time, of one that has the network to itself.
         """
-        known = (op, data, tensor, most_bytes, sizes)
-        if known not in self._known:
-            tried = [most_bytes / 4**k for k in range(_TRIED)]
-            several = self.devices > FEW  # else groups may not all be at it at the same time
-            lines = self._line(op, data, tensor, [*tried, *(sizes if several else ())])
-            slope_s = min((slope for _, slope in lines), default=0.0)
-            longer = np.zeros(len(sizes))
-            if several and lines:
-                alone = [min(late + slope * size for late, slope in lines) for size in sizes]
-                longer = np.maximum(np.array(alone) - np.array(sizes) * slope_s, 0.0)
-            # an algorithm that is the best for less has no lower latency here than there
-            byte_s = min((late / most_bytes + slope for late, slope in lines), default=0.0)
-            self._known[known] = Wire(byte_s, slope_s, longer)
-        return self._known[known]
+        known = (op, ranks, apart, size_bytes, folded := self.folds(plan))
+        if known not in self._times:
+            each = (self._together_s if folded else self._alone_s)(op, ranks, apart, size_bytes)
+            self._times[known] = min(each, default=0.0)
+        return self._times[known]
 
-    def _line(
-        self, op: str, data: int, tensor: int, sizes: list[float]
-    ) -> list[tuple[float, float]]:
-        """Return latency and seconds a byte of the algorithms that are taken for these sizes."""
-        found = []
-        for size in sizes:
-            known = (op, data, tensor, size)
-            if known not in self._lines:
-                self._lines[known] = [
-                    (late, busy / size) for late, busy in self._together_s(op, data, tensor, size)
-                ]
-            found += self._lines[known]
-        return found
+    def folds(self, plan: Plan) -> bool:
+        """Whether one rank of every stage is simulated for all, as `lower` decides it."""
+        if self.devices > FEW:
+            return True
+        mesh, wraps = Mesh.of(plan), plan.chunks > 1
+        known = (mesh.order, mesh.stages[0].shape, len(mesh.stages), mesh.expert, wraps)
+        if known not in self._alike:
+            self._alike[known] = are_alike(self.wires, mesh, wraps=wraps)
+        return self._alike[known]
+
+    def alike(self, members: int, apart: int) -> list[Ints]:
+        """Return groups of so many ranks so far apart: one of those that lie alike in their nodes.
+
+        Where links inside a node differ, or groups begin inside one, any may be the fastest.
+        """
+        starts = np.arange(self.devices).reshape(-1, members, apart)[:, 0]
+        groups = starts.reshape(-1, 1) + np.arange(members) * apart
+        _, unlike = np.unique(self.wires.place[groups], axis=0, return_index=True)
+        return list(groups[unlike])
+
+    def _alone_s(self, op: str, ranks: int, apart: int, size_bytes: float) -> list[float]:
+        return [self.wires.time_s(op, group, size_bytes) for group in self.alike(ranks, apart)]
+
+    def message(self, ranks: int, source: int, target: int, plan: Plan) -> tuple[float, float]:
+        """Return latency and seconds a byte of messages between two stages of so many ranks.
+
+        Of those of all ranks at once, where one is simulated for all.
+        """
+        folded = self.folds(plan)
+        wires = self._of_messages.setdefault(
+            (ranks, folded), Wires(self.wires.builder, self.topology, 0, merge=folded)
+        )
+        alike = (int(wires.place[source * ranks]), target - source)  # lie so in their nodes
+        known = (ranks, folded, *((source, target) if wires.keeps_all else alike))
+        if known not in self._messages:
+            pairs = np.stack([k * ranks + np.arange(ranks) for k in (source, target)], axis=1)
+            _, unlike = np.unique(wires.place[pairs], axis=0, return_index=True)
+            each = [wires.message_s(pairs, k) for k in unlike.tolist()]
+            self._messages[known] = min(late for late, _ in each), min(slope for _, slope in each)
+        return self._messages[known]

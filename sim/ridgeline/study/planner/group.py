@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ridgeline.parallel.stages import balance
-from ridgeline.study.planner.large import Large
 from ridgeline.study.planner.links import LEAD, LINK, TRAIL
+from ridgeline.study.planner.played import Played
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 FORWARD, BACKWARD, WEIGHT_GRADIENT, ACCUMULATE, ENERGY = range(5)
 """Columns of `Group.work`."""
-
-
-class Wait(NamedTuple):
-    """That a stage waits for another one.
-
-    Attributes
-    ----------
-    source
-        Number of the stage that it waits for; -1: for none.
-    lead_s
-        What it can do before.
-    trail_s
-        What the other one does after that which is waited for.
-    """
-
-    source: int
-    lead_s: float
-    trail_s: float
 
 
 @dataclass(frozen=True)
@@ -56,10 +35,12 @@ class Group:
         [U] time by which stages are balanced.
     waited
         [U, 2] what of the first two columns of `work` is no op, but waiting for exchanges.
-    largest
-        Bytes of the largest gradient, or weight that is computed with.
-    large
-        What fills a bucket alone.
+    tensor
+        Ranks that share every op.
+    played
+        The ops in order, by direction.
+    once_s
+        [U, 2] seconds of what is done once a step, before all else and after it.
     around
         [3, U, 3] forward, backward, backward without gradients of weights: seconds of the ops, of
         it and of units behind it, before its first one that waits for another unit; seconds of the
@@ -72,8 +53,9 @@ class Group:
     balanced: Floats
     around: Floats
     waited: Floats
-    largest: float
-    large: Large
+    tensor: int
+    played: tuple[Played, ...]
+    once_s: Floats
     _cuts: dict[int, Ints] = field(default_factory=dict)
 
     def cut(self, stages: int) -> Ints:
@@ -94,29 +76,6 @@ class Group:
             return self.work[:, FORWARD]
         backward = self.work[:, BACKWARD]
         return backward + self.work[:, WEIGHT_GRADIENT] if direction == 1 else backward
-
-    def waits(self, stages: int, direction: int) -> list[Wait]:
-        """Return for which other stage each one waits in one direction, and where in its work."""
-        cut, around = self.cut(stages).tolist(), self.around[direction].tolist()
-        total = np.concatenate(([0.0], np.cumsum(self.seconds(direction)))).tolist()
-        found = []
-        for a, b in pairwise(cut):
-            order = range(a, b) if direction == 0 else range(b - 1, a - 1, -1)
-            wait = Wait(-1, 0.0, 0.0)
-            for u in order:
-                away = int(around[u][LINK])
-                v = u - away if direction == 0 else u + away
-                if a <= v < b:
-                    continue
-                source = bisect_right(cut, v) - 1
-                if direction == 0:
-                    lead, trail = total[u] - total[a], total[cut[source + 1]] - total[v + 1]
-                else:
-                    lead, trail = total[b] - total[u + 1], total[v] - total[cut[source]]
-                wait = Wait(source, lead + around[u][LEAD], trail + around[u][TRAIL])
-                break
-            found.append(wait)
-        return found
 
     def linked_s(self) -> float:
         """Return seconds of the units that all later ones wait for, forward and backward."""

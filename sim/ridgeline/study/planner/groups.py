@@ -28,7 +28,7 @@ from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
 from ridgeline.parallel.sums import casts, sum_bytes
 from ridgeline.parallel.wires import Wires
 from ridgeline.study.planner.between import Between
-from ridgeline.study.planner.few import Told, few_layers, n_units
+from ridgeline.study.planner.few import Few, Told, few_layers, n_units
 from ridgeline.study.planner.group import (
     ACCUMULATE,
     BACKWARD,
@@ -40,14 +40,14 @@ from ridgeline.study.planner.group import (
     Ints,
 )
 from ridgeline.study.planner.held import KEPT, held_by_unit
-from ridgeline.study.planner.large import Large, large_by_unit
-from ridgeline.study.planner.links import is_once, links
+from ridgeline.study.planner.links import links
 from ridgeline.study.planner.made import Key, Made, Ops
+from ridgeline.study.planner.played import Taken, Unlike, done_once, is_once, played
 from ridgeline.study.planner.screen import totals_of_more
 from ridgeline.study.planner.space import divisors
 from ridgeline.study.planner.waiting import exchanges, waits
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Op, Pass, Role
+from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.model import Model
 
 
@@ -170,17 +170,29 @@ class Groups:
         return self.made.groups[known]
 
     def _group_of(self, ops: Ops, key: Key) -> Group:
-        told, whole = ops.told, ops.told.whole
+        told, whole, graph = ops.told, ops.told.whole, ops.told.graph
         held = _held(told, ops.home, key.expert)
-        around = links(told.graph, ops.home, ops.seconds).swapaxes(0, 1)
+        around = links(graph, ops.home, ops.seconds).swapaxes(0, 1)
+        taken = Taken(
+            ops.home, ops.seconds, ops.added_s, [is_once(op, graph) for op in graph.ops],
+            self.made.divided[key, self._intensity(key.tensor)], _experts(graph, key.expert),
+        )  # fmt: skip
+        try:
+            events = played(told, taken)
+        except Unlike:  # all layers have to be told
+            known = (key, self._intensity(key.tensor))
+            told = self.made.told[known] = self._tell(key, Few(self.model, ()))
+            self._ops[key] = ops = self._ops_like(told, key)
+            return self._group_of(ops, key)
         return Group(
             whole(ops.work),
             whole(held),
             whole(ops.balanced),
             whole(around).swapaxes(0, 1),
             whole(ops.waited),
-            _largest(told.graph),
-            _large(told, ops.home, key.expert),
+            key.tensor,
+            events,
+            whole(ops.once_s),
         )
 
     def least(self, key: Key) -> Floats | None:
@@ -219,12 +231,18 @@ class Groups:
             return None
         if known not in told:
             try:
-                told[known] = self.few.told(
-                    lambda model: with_recompute(self._shard(key, model).graph, key.recompute)
-                )
+                told[known] = self._tell(key, self.few)
             except RidgelineError:
                 told[known] = None
         return told[known]
+
+    def _tell(self, key: Key, few: Few) -> Told:
+        def made(model: Model) -> Graph:
+            sharded = self._shard(key, model)
+            self.made.divided[key, self._intensity(key.tensor)] = sharded.divided
+            return with_recompute(sharded.graph, key.recompute)
+
+        return few.told(made)
 
     def _shard(self, key: Key, model: Model) -> Sharded:
         flops_per_byte, sharded = self._intensity(key.tensor), self.made.sharded
@@ -293,7 +311,12 @@ class Groups:
         waited = np.zeros((len(parts), 2))
         np.add.at(waited, home, both)
         seconds = per_op[:, :ACCUMULATE].sum(axis=1)
-        return Ops(told, home, seconds, np.stack(columns, axis=1), balanced, waited)
+        once_s = np.zeros((len(parts), 2))
+        for i, unit in done_once(graph, home).items():
+            once_s[unit, int(graph.ops[i].pass_ is Pass.UPDATE)] += alone_s[i]
+        by_unit: Floats = np.stack(columns, axis=1).astype(np.float64)
+        added_s: Floats = per_op[:, ACCUMULATE].astype(np.float64)
+        return Ops(told, home, seconds, added_s, by_unit, balanced, waited, once_s)
 
     def _repeats(self, op: Op, graph: Graph) -> bool:
         """Whether an op is done for every micro-batch.
@@ -342,22 +365,17 @@ class Groups:
             "expert": (key.expert, key.tensor),
             "context": (key.context, key.tensor),
         }.get(str(attrs["dimension"]), (key.tensor, 1))
-        known = (op.kind, members, apart, size)
+        return self.group_s(op.kind, members, apart, size) * int(str(attrs["repeat"]))
+
+    def group_s(self, kind: str, members: int, apart: int, size_bytes: float) -> float:
+        """Return the least seconds of a collective of so many ranks so far apart."""
+        known = (kind, members, apart, size_bytes)
         if known not in self._collective_s:
             self._collective_s[known] = min(
-                self.wires.time_s(op.kind, group, size) for group in self._alike(members, apart)
+                self.wires.time_s(kind, group, size_bytes)
+                for group in self.between.alike(members, apart)
             )
-        return self._collective_s[known] * int(str(attrs["repeat"]))
-
-    def _alike(self, members: int, apart: int) -> list[Ints]:
-        """Return groups of so many ranks so far apart: one of those that lie alike in their nodes.
-
-        Where links inside a node differ, or groups begin inside one, any may be the fastest.
-        """
-        starts = np.arange(self.devices).reshape(-1, members, apart)[:, 0]
-        groups = starts.reshape(-1, 1) + np.arange(members) * apart
-        _, unlike = np.unique(self.wires.place[groups], axis=0, return_index=True)
-        return list(groups[unlike])
+        return self._collective_s[known]
 
 
 def _homes(told: Told) -> Ints:
@@ -370,22 +388,10 @@ def _homes(told: Told) -> Ints:
 
 def _held(told: Told, home: Ints, expert: int) -> Floats:
     """Call `held_by_unit` with what ranks share as experts."""
-    graph = told.graph
-    experts = expert_weights(graph) if expert > 1 else frozenset[str]()
+    graph, experts = told.graph, _experts(told.graph, expert)
     return held_by_unit(graph, home, len(told.parts), weight_gradients(graph), experts)
 
 
-def _large(told: Told, home: Ints, expert: int) -> Large:
-    """Call `large_by_unit` with what ranks share as experts."""
-    experts = expert_weights(told.graph) if expert > 1 else frozenset[str]()
-    bucket = float(Plan.model_fields["bucket"].default)
-    found = large_by_unit(told.graph, home, len(told.parts), experts, bucket)
-    return found._replace(counts=told.whole(found.counts), again=told.whole(found.again))
-
-
-def _largest(graph: Graph) -> float:
-    """Bytes of the largest gradient of weights, or weight."""
-    gradients = set(weight_gradients(graph).values())
-    weights = {Role.WEIGHT, Role.WEIGHT_COPY}
-    sizes = (t.bytes for t in graph.tensors.values() if t.role in weights or t.name in gradients)
-    return float(max(sizes, default=0))
+def _experts(graph: Graph, expert: int) -> frozenset[str]:
+    """Name weights, and copies of them, of experts that ranks share."""
+    return expert_weights(graph) if expert > 1 else frozenset()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.parallel.shard import COLLECTIVES
-from ridgeline.study.planner.links import is_once
+from ridgeline.study.planner.played import is_once
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.liveness import storages
 

@@ -5,23 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.workload.graph import Graph, Op, Pass, Role
+from ridgeline.study.planner.played import is_once
+from ridgeline.workload.graph import Graph, Op, Pass
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 LEAD, TRAIL, LINK = range(3)
 DIRECTIONS = 3
 """Forward, backward, and backward without gradients of weights."""
-_WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
-
-
-def is_once(op: Op, graph: Graph) -> bool:
-    """Whether an op is done once a step: it makes or gathers copies of weights."""
-    return (
-        op.pass_ is Pass.FORWARD
-        and bool(op.outputs)
-        and graph.tensors[op.outputs[0]].role in _WEIGHTS
-    )
 
 
 def links(graph: Graph, home: Ints, time_s: Floats) -> Floats:

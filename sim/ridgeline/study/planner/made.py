@@ -34,18 +34,20 @@ class Ops(NamedTuple):
         The graph.
     home
         [ops] unit of every op.
-    seconds
-        [ops] of a micro-batch.
-    work, balanced, waited
+    seconds, added_s
+        [ops] of a micro-batch; of adding its gradients to those of earlier ones.
+    work, balanced, waited, once_s
         Of the units of `told`, as `Group`.
     """
 
     told: Told
     home: Ints
     seconds: Floats
+    added_s: Floats
     work: Floats
     balanced: Floats
     waited: Floats
+    once_s: Floats
 
 
 @dataclass
@@ -58,7 +60,7 @@ class Made:
         What tells of the model.
     prices
         Of the device.
-    sharded, told, ops, groups
+    sharded, told, divided, ops, groups
         By key, and by what else they follow from: FLOPs in the time of a byte, and the times of
         collectives inside a group.
     """
@@ -67,6 +69,7 @@ class Made:
     prices: Prices
     sharded: dict[tuple[Key, Model, float], Sharded] = field(default_factory=dict)
     told: dict[tuple[Key, float], Told | None] = field(default_factory=dict)
+    divided: dict[tuple[Key, float], frozenset[str]] = field(default_factory=dict)
     ops: dict[tuple[Key, float, tuple[float, ...]], Ops] = field(default_factory=dict)
     groups: dict[tuple[Key, float, tuple[float, ...]], Group] = field(default_factory=dict)
     held: dict[tuple[int, Mode, int], Floats] = field(default_factory=dict)

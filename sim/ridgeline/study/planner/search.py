@@ -19,7 +19,6 @@ from ridgeline.report.account import energy_account, memory_account
 from ridgeline.study.planner.found import Found, Objective, Replay
 from ridgeline.study.planner.group import Floats, Group, Ints
 from ridgeline.study.planner.groups import Groups
-from ridgeline.study.planner.large import Wire
 from ridgeline.study.planner.made import Key
 from ridgeline.study.planner.needs import needs_of
 from ridgeline.study.planner.queue import Queue
@@ -36,7 +35,8 @@ from ridgeline.study.planner.space import (
     divisors,
     enumerate_plans,
 )
-from ridgeline.study.planner.staged import Shares, Staged, spread, staged
+from ridgeline.study.planner.staged import Staged, spread, staged
+from ridgeline.study.planner.timed import Shares
 from ridgeline.workload.model import Model, load_model
 
 LONG = 16384
@@ -165,18 +165,36 @@ class Searcher:
         """Bound one plan, its stages known, and (`wired`) what moves between its replicas."""
         s = self.space
         shares = Shares(int(s.replicas[i]), int(s.expert[i]), int(s.sharding[i]))
-        tensor = int(s.tensor[i])
-        cut = (self.key(i), int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]))
+        plan, key, between = s.plan(i), self.key(i), self.groups.between
+        cut = (key, int(s.schedule[i]), plan.pipeline, plan.chunks)
         if cut not in self.cuts:
-            self.cuts[cut] = staged(group, SCHEDULE_NAMES[cut[1]], *cut[2:])
-        most = group.largest + Plan.model_fields["bucket"].default
+            sends = PlanSends(self.groups, plan, key)
+            self.cuts[cut] = staged(group, plan.schedule, plan.pipeline, plan.chunks, sends)
 
-        def wire_of(op: str, along: str) -> Wire:
-            apart = tensor if along == "data" else tensor * shares.expert
-            ranks = shares.data * tensor // apart
-            return self.groups.between.wire(op, ranks, apart, most, group.large.sizes)
+        def time_of(op: str, along: str, size_bytes: float) -> float:
+            apart = plan.tensor if along == "data" else plan.tensor * shares.expert
+            ranks = shares.data * plan.tensor // apart
+            return between.time_s(op, ranks, apart, size_bytes, plan)
 
-        return self.cuts[cut].bound(int(s.micro_batches[i]), shares, wire_of if wired else None)
+        return self.cuts[cut].bound(int(s.micro_batches[i]), shares, time_of if wired else None)
+
+
+@dataclass(frozen=True)
+class PlanSends:
+    """What messages of a plan's pipeline take at least."""
+
+    groups: Groups
+    plan: Plan
+    key: Key
+
+    def message(self, source: int, target: int) -> tuple[float, float]:
+        """Return latency and seconds a byte of a message from one stage to another."""
+        ranks = self.plan.devices // self.plan.pipeline
+        return self.groups.between.message(ranks, source, target, self.plan)
+
+    def gather_s(self, size_bytes: float) -> float:
+        """Return in which time the ranks of an op gather what they got in parts."""
+        return self.groups.group_s("all-gather", self.key.tensor, 1, size_bytes)
 
 
 def price_of(cluster: Cluster) -> float:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ridgeline.parallel.ring import HOP
 from ridgeline.parallel.shard import COLLECTIVES
-from ridgeline.study.planner.links import is_once
+from ridgeline.study.planner.played import is_once
 from ridgeline.workload.graph import Graph, Op, Pass
 
 Floats = npt.NDArray[np.float64]

@@ -1,0 +1,116 @@
+"""How close the planner's bounds are to the engine, and what they are made of."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ridgeline.errors import RidgelineError
+from ridgeline.parallel.buckets import gradient_buckets
+from ridgeline.parallel.partition import partition
+from ridgeline.parallel.zero import with_sharding
+from ridgeline.study.planner.passing import bucketed, parts_of
+from ridgeline.study.planner.played import FORWARD, MADE, READ, WHOLE
+from ridgeline.study.planner.search import Searcher, searcher
+from ridgeline.study.planner.space import SCHEDULE_NAMES
+from ridgeline.workload.graph import Pass
+
+CASES = {
+    "images": ("resnet18", "dgx1-v100-edr", 16, 32),
+    "decoder": ("gpt2", "superpod-h100", 8, 16),
+    "both": ("t5-small", "selene-a100", 8, 16),
+}
+
+
+@functools.cache
+def prepared(name: str) -> Searcher:
+    return searcher(*CASES[name], precision="fp16-mixed")
+
+
+def share(one: Searcher, i: int, *, wired: bool = True) -> float:
+    """Return the bound over the engine's time."""
+    group = one.groups.group(one.key(i))
+    assert group is not None
+    bound = one.sharpened(group, i, wired=wired)
+    return bound.time_s / one.replay(one.space.plan(i)).step_time_s
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.sampled_from(sorted(CASES)), st.data())
+def test_a_pipeline_alone_is_bounded_by_nearly_its_time(name: str, data: st.DataObject) -> None:
+    """Whatever the schedule: with what stages send each other, and what is done once a step."""
+    one = prepared(name)
+    s = one.space
+    alone = (s.data == 1) & (s.tensor == 1) & (s.micro_batches * s.pipeline <= 128)
+    alone &= s.chunks <= 2
+    i = data.draw(st.sampled_from(np.flatnonzero(alone).tolist()))
+    try:
+        found = share(one, i)
+    except RidgelineError:
+        return
+    assert 0.8 < found <= 1.0, s.plan(i)
+
+
+@pytest.mark.parametrize("sharding", [0, 1, 2, 3])
+def test_what_replicas_move_is_in_the_bound(sharding: int) -> None:
+    """On one node, with nothing else on its links: buckets, gathers ahead of use, and queues."""
+    one = prepared("decoder")
+    s = one.space
+    some = (s.data == 8) & (s.sharding == sharding) & (s.recompute == 0)
+    for i in np.flatnonzero(some).tolist():
+        found = share(one, i)
+        assert 0.9 < found <= 1.0, s.plan(i)
+        assert share(one, i, wired=False) < found - 0.04
+
+
+def test_messages_between_stages_count() -> None:
+    """Of images they take longer than the work, and nothing is left out of a whole step."""
+    one = prepared("images")
+    s = one.space
+    some = (s.pipeline == 16) & (s.schedule == SCHEDULE_NAMES.index("1f1b")) & (s.recompute == 0)
+    for i in np.flatnonzero(some).tolist():
+        group = one.groups.group(one.key(i))
+        assert group is not None
+        assert share(one, i) == pytest.approx(1, rel=1e-8)
+    sent_s = next(reversed(one.cuts.values())).time.sent_s.sum()
+    assert sent_s > group.work[:, :3].sum()
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.sampled_from(sorted(CASES)), st.integers(2, 9), st.sampled_from([1e5, 2e6, 25 * 2.0**20]))
+def test_buckets_are_those_of_the_step(name: str, stages: int, least: float) -> None:
+    """Of every stage's own part of the graph, as the lowering puts them together."""
+    one = prepared(name)
+    key = one.key(0)._replace(recompute="none", tensor=1, sequence=False, micro_batch=1)
+    group = one.groups.group(key)
+    assert group is not None
+    graph = one.model.training(1, one.groups.precision)
+    cost_s = [cost.time_s(one.cluster.device) for cost in one.groups.prices.costs(graph)]
+    parts = partition(graph, cost_s, stages).parts
+    part = np.empty(len(group.work), np.int64)
+    parts_of(group.cut(stages), part)
+    ahead = [with_sharding(one_part.graph, 3, 2, least) for one_part in parts]
+
+    def found(direction: int, kind: int) -> list[list[float]]:
+        p = group.played[direction]
+        after, total = np.empty(len(p.kind), np.int64), np.empty(len(p.kind))
+        bucketed(
+            kind, np.array([True, False]), p.kind, p.unit, p.value, p.shared, p.tied, part, least,
+            after, total,
+        )  # fmt: skip
+        at = part[p.unit]
+        return [total[(at == k) & (total > 0)].tolist() for k in range(stages)]
+
+    def gathered(k: int, *, forward: bool) -> list[float]:
+        ops = [op for op in ahead[k].ops if op.kind == "all-gather"]
+        ops = [op for op in ops if (op.pass_ is Pass.FORWARD) is forward]
+        return [float(str(dict(op.attrs)["size_bytes"])) for op in ops]
+
+    sums = [[float(b.size_bytes) for b in gradient_buckets(one.graph, least)] for one in parts]
+    assert found(WHOLE, MADE) == sums
+    assert found(FORWARD, READ) == [gathered(k, forward=True) for k in range(stages)]
+    assert found(WHOLE, READ) == [gathered(k, forward=False) for k in range(stages)]
