@@ -81,6 +81,10 @@ def test_a_size_that_only_a_later_stage_has_meets_what_is_beside_it() -> None:
         # sums and messages meet on links of a torus that no simulated rank has
         ("tpu-v4-pod", "mlp", {"data": 4, "pipeline": 4}),
         ("tpu-v4-pod", "mlp", {"data": 8, "tensor": 2}),
+        # rings in all dimensions; groups of a plane, and of every second chip of a line
+        ("tpu-v4-pod", "mlp", {"data": 64}),
+        ("tpu-v4-pod", "mlp", {"data": 16, "tensor": 4}),
+        ("tpu-v3-pod", "mlp", {"data": 16, "tensor": 4, "sharding": 3}),
         # stages in one node copy to their hosts at different times
         ("pcie3-8gpu-fdr", "resnet18", {"pipeline": 4, "offload": "all"}),
         # halos of one side, on cables that messages between stages need

@@ -52,7 +52,8 @@ def best_schedule(
     """Return what a collective library would choose for a group that is alone on the machine.
 
     With NVLink what NCCL chooses (`ridgeline.network.nccl`), otherwise the rings, in either case
-    also in two levels; where there is no ring, of all algorithms. `name` takes one of these.
+    also in two levels, and on a torus along its dimensions; where there is no ring, of all
+    algorithms. `name` takes one of these.
     """
     ranks = tuple(ranks)
     alone = topology.single_channel
@@ -62,7 +63,8 @@ def best_schedule(
     chosen = None if alone or name is not None else nccl.choice(op, topology, ranks, size_bytes)
     found = [] if chosen is None else [chosen]
     if rings:
-        linear = (name,) if name is not None else ("ring", _TWO_LEVEL)[len(found) :]
+        torus = _OF_TORUS if len(topology.shape) > 2 else ()  # nodes on a torus of their own
+        linear = (name,) if name is not None else (*("ring", _TWO_LEVEL)[len(found) :], *torus)
         units = (_for_a_byte(op, one, topology, ranks) for one in linear if one in _LINEAR)
         found += [_scaled(unit, size_bytes) for unit in units if unit is not None]
     elif name is None and not found:
@@ -79,7 +81,8 @@ def best_schedule(
     return min(found, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
 
 
-_LINEAR = frozenset({"ring", _TWO_LEVEL})
+_OF_TORUS = ("torus", "multi-torus")
+_LINEAR = frozenset({"ring", _TWO_LEVEL, *_OF_TORUS})
 
 
 @lru_cache(maxsize=128)

@@ -101,6 +101,7 @@ class Wires:
         first = np.full(int(self.node.max(initial=0)) + 1, len(self.node))
         np.minimum.at(first, self.node, np.arange(len(self.node)))
         self.place = np.arange(len(self.node)) - first[self.node]
+        self.torus = topology.shape[1:] if len(topology.shape) > 2 else ()
         self.dimension_of_row: dict[int, str] = {}
         self.talks: dict[tuple[int, str], Talk] = {}  # by cost row and label of a task
         self._priced: dict[tuple[object, ...], Priced] = {}
@@ -240,7 +241,16 @@ class Wires:
             return (groups.shape, groups.tobytes())
         order = np.zeros(int(self.node.max(initial=0)) + 1, np.int64)
         order[nodes] = np.arange(len(nodes))
-        return (groups.shape, self.place[groups].tobytes(), order[self.node[groups]].tobytes())
+        way = self._way(nodes[0], nodes).tobytes() if self.torus else b""
+        lie = self.place[groups].tobytes(), order[self.node[groups]].tobytes()
+        return (groups.shape, *lie, way)
+
+    def _way(self, node: int, others: Ranks) -> Ranks:
+        """Return [dimensions, nodes] how far other nodes of a torus are, in each dimension."""
+        extents = self.torus[::-1]
+        here, there = (np.array(np.unravel_index(at, extents)) for at in ([node], others))
+        way: Ranks = (there - here) % np.array(extents)[:, None]
+        return way
 
     def _price(
         self,
@@ -350,6 +360,9 @@ class Wires:
         for end in (int(topology.source[link]), int(topology.target[link])):
             if int(topology.node_of[end]) == home:
                 words.append("node%d." + topology.vertex_names[end].partition(".")[2])
+            elif self.torus:  # a node has a link in each direction
+                way = self._way(home, np.array([topology.node_of[end]]))
+                words.append(f"({', '.join(map(str, way[::-1, 0].tolist()))})")
             else:
                 words.append("fabric")
         return f"{words[0]}->{words[1]} ({topology.link_class[link]})"

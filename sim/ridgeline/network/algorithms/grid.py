@@ -26,6 +26,21 @@ def _grid(group: Group, name: str) -> tuple[int, ...]:
     return shape
 
 
+def _part(group: Group, name: str) -> tuple[int, ...]:
+    """Extents of a group that has some places of every dimension, in order: part of a torus."""
+    ranks, shape = np.array(group.ranks), group.topology.shape
+    if len(shape) > 1 and (ranks < math.prod(shape)).all():
+        places = [np.unique(along) for along in np.unravel_index(ranks, shape[::-1])]
+        filled = np.ravel_multi_index(np.meshgrid(*places, indexing="ij"), shape[::-1]).ravel()
+        extents = tuple(len(along) for along in reversed(places) if len(along) > 1)
+        if len(extents) > 1 and np.array_equal(filled, ranks):
+            return extents
+    raise DoesNotApplyError(
+        f"{name} needs a topology of at least two dimensions and ranks that fill a part of it, in"
+        f" order; {group.topology.name!r} has the shape {shape} and {group.n} ranks take part"
+    )
+
+
 def _lane(shape: tuple[int, ...], order: list[int], share: float, direction: int) -> Lane:
     """Return the lane that passes the dimensions in some order."""
     # Rank i + shape[0] * j is at [..., j, i]: the first dimension is the last axis.
@@ -40,7 +55,7 @@ def _one_by_one(group: Group, op: str) -> Script:
     Σ_i 2(p_i - 1)α_i + 2(p_i - 1)/p_i · S / Π_{j<i} p_j · β_i (Mikami et al., arXiv:1811.05233, for
     two dimensions; Cho et al., MLSys 2019, BlueConnect).
     """
-    shape = _grid(group, "torus")
+    shape = _part(group, "torus")
     return lanes_script(group, op, [_lane(shape, list(range(len(shape))), 1.0, 1)])
 
 
@@ -68,7 +83,7 @@ def _all_at_once(group: Group, op: str) -> Script:
     All links of a torus with equal extents are busy all the time: 2(p-1)/p S / (2D B) besides
     latencies (the ideal of Rashidi et al., "Themis", ISCA 2022).
     """
-    shape = _grid(group, "multi-torus")
+    shape = _part(group, "multi-torus")
     d = len(shape)
     lanes = [
         _lane(shape, [(first + i) % d for i in range(d)], 1 / (2 * d), direction)
