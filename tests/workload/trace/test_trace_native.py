@@ -18,7 +18,7 @@ from ridgeline.workload.model import load_model
 from ridgeline.workload.trace import native
 from ridgeline.workload.trace.affine import Affine, NotAffineError, at_batch, joined, parse
 
-NOT_AFFINE = {"deepseek-v2"}  # the rows of its 160 experts are rounded up
+NOT_AFFINE = {"deepseek-v2", "kimi-k2"}  # the rows of their many experts are rounded up
 # One of each series is enough: its members differ in depth and width only.
 SERIES = ("megatron-", "gpt3-", "vgg116", "vgg216", "vgg316", "llama3-405b", "gpt2-", "amoebanet")
 NAMES = [name for name in catalog.names("models") if not name.startswith(SERIES)]
