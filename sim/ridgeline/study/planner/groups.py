@@ -47,7 +47,7 @@ from ridgeline.study.planner.screen import totals_of_more
 from ridgeline.study.planner.space import divisors
 from ridgeline.study.planner.waiting import exchanges, waits
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Op, Pass
+from ridgeline.workload.graph import Graph, Op, Pass, Role
 from ridgeline.workload.model import Model
 
 
@@ -383,7 +383,17 @@ def _homes(told: Told) -> Ints:
     home = np.zeros(len(told.graph.ops), np.int64)
     for u, unit in enumerate(told.parts):
         home[list(unit.ops)] = u
+    made: dict[str, int] = {}  # what reads gradients of weights is where they are (`partition`)
+    for i, op in enumerate(told.graph.ops):
+        if op.pass_ is Pass.WEIGHT_GRADIENT:
+            home[i] = next((home[made[name]] for name in op.inputs if name in made), home[i])
+            of_weights = (n for n in op.outputs if _is_gradient(told.graph, n))
+            made.update(dict.fromkeys(of_weights, i))
     return home
+
+
+def _is_gradient(graph: Graph, name: str) -> bool:
+    return graph.tensors[name].role is Role.WEIGHT_GRADIENT
 
 
 def _held(told: Told, home: Ints, expert: int) -> Floats:
