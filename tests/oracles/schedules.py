@@ -8,7 +8,7 @@ from ridgeline.parallel.schedules import Orders, Slot
 def one_forward_one_backward(
     forward: list[Slot], backward: list[Slot], warm_up: int, late: int | None
 ) -> list[Slot]:
-    """Interleave; behind every backward from `late` on a gradient of weights, where there is any."""
+    """Interleave; behind every backward from `late` on a gradient of weights; None: behind none."""
     order, weights = list(forward[:warm_up]), [Slot("W", *slot[1:]) for slot in backward]
     waiting = list(forward[warm_up:])
     for done, slot in enumerate(backward):
@@ -41,7 +41,5 @@ def orders(name: str, stages: int, m: int, chunks: int) -> Orders:
             "zero-bubble": (left, k),
             "zero-bubble-h2": (min(2 * left, m - 1), 2 * k),
         }[name]
-        found.append(
-            one_forward_one_backward(forward, backward, min(warm_up, len(forward)), late)
-        )
+        found.append(one_forward_one_backward(forward, backward, min(warm_up, len(forward)), late))
     return found
