@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracles.pipeline import held, play, source
+from oracles.schedules import orders as told_orders
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.schedules import (
     PHASES,
@@ -180,6 +181,22 @@ def test_a_v_comes_back_through_the_stages():
         for part in range(6):
             chunk, stage = SCHEDULES[name].place(part, 3)
             assert SCHEDULES[name].part(chunk, stage, 3) == part
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(("gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-h2")),
+    st.integers(1, 9),
+    st.integers(1, 30),
+    st.integers(2, 4),
+)
+def test_orders_are_those_written_slot_by_slot(name, stages, micro_batches, chunks):
+    if name == "interleaved":
+        micro_batches = stages * (1 + micro_batches % 5)
+    else:
+        chunks = 1
+    numbers = (stages, micro_batches, chunks)
+    assert SCHEDULES[name](*numbers) == told_orders(name, *numbers)
 
 
 def test_slots_as_arrays():

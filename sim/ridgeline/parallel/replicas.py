@@ -61,10 +61,10 @@ def replica_orders(schedule: str, counts: Sequence[int], micro_batches: int) -> 
     for stage, count in enumerate(counts):
         for replica in range(count):
             own = range(replica, micro_batches, count)
-            forward, backward = [Slot("F", i) for i in own], [Slot("B", i) for i in own]
             if schedule == "gpipe":
-                orders.append(forward + backward[::-1])
+                forward = [Slot("F", i) for i in own]
+                orders.append(forward + [Slot("B", i) for i in reversed(own)])
             else:
                 warm_up = min(in_flight(counts, stage) - 1, len(own))
-                orders.append(one_forward_one_backward(forward, backward, warm_up))
+                orders += one_forward_one_backward(own, 0, 0, warm_up).orders()
     return orders

@@ -144,7 +144,7 @@ class Step:
         if self.counts:
             return slot_arrays(replica_orders(plan.schedule, self.counts, plan.micro_batches))
         name = plan.schedule if plan.pipeline > 1 or plan.schedule == "gpipe" else "1f1b"
-        return slot_arrays(SCHEDULES[name](plan.pipeline, plan.micro_batches, plan.chunks))
+        return SCHEDULES[name].arrays(plan.pipeline, plan.micro_batches, plan.chunks)
 
     # Blocks
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from ridgeline.parallel.schedules.slots import Orders, Schedule, Slot
+from ridgeline.parallel.schedules.slots import Schedule, SlotArrays
 
 
-def order(stages: int, micro_batches: int, chunks: int) -> Orders:
+def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
     """Return the same order for every stage."""
-    forward = [Slot("F", i) for i in range(micro_batches)]
-    backward = [Slot("B", i) for i in reversed(range(micro_batches))]
-    return [forward + backward for _ in range(stages)]
+    import numpy as np
+
+    n, i = 2 * micro_batches, np.arange(micro_batches, dtype=np.int32)
+    return SlotArrays(
+        np.arange(stages + 1) * n,
+        np.tile(np.repeat(np.array((0, 1), np.uint8), micro_batches), stages),
+        np.tile(np.concatenate((i, i[::-1])), stages),
+        np.zeros(stages * n, np.int32),
+    )
 
 
 SCHEDULE = Schedule(

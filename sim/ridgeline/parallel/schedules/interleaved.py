@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from ridgeline.parallel.schedules.slots import Orders, Schedule, Slot, one_forward_one_backward
+from ridgeline.parallel.schedules.slots import Schedule, SlotArrays, one_forward_one_backward
 
 
-def order(stages: int, micro_batches: int, chunks: int) -> Orders:
+def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
     """Return the order of every stage.
 
     As many micro-batches as there are stages go through chunk 0, then the same ones through chunk
     1, and so on; backward likewise from the last chunk.
     """
-    groups = [
-        (chunk, range(first, first + stages))
-        for first in range(0, micro_batches, stages)
-        for chunk in range(chunks)
-    ]
-    forward = [Slot("F", i, chunk) for chunk, group in groups for i in group]
-    backward = [Slot("B", i, chunks - 1 - chunk) for chunk, group in groups for i in group]
-    return [
-        one_forward_one_backward(
-            forward, backward, in_flight(stage, stages, micro_batches, chunks) - 1
-        )
-        for stage in range(stages)
-    ]
+    import numpy as np
+
+    i, chunk = np.arange(micro_batches).reshape(-1, 1, stages), np.arange(chunks)[:, None]
+    micro_batch, chunk = (each.ravel() for each in np.broadcast_arrays(i, chunk))
+    warm_up = [in_flight(stage, stages, micro_batches, chunks) - 1 for stage in range(stages)]
+    return one_forward_one_backward(micro_batch, chunk, chunks - 1 - chunk, warm_up)
 
 
 def in_flight(stage: int, stages: int, micro_batches: int, chunks: int) -> int:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ridgeline.parallel.schedules.slots import Orders, Schedule, Slot, one_forward_one_backward
+from ridgeline.parallel.schedules.slots import Schedule, SlotArrays, one_forward_one_backward
 
 
-def order(stages: int, micro_batches: int, chunks: int) -> Orders:
+def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
     """Return the order of every stage; the first has stages - 1 forwards before the pairs."""
-    forward = [Slot("F", i) for i in range(micro_batches)]
-    backward = [Slot("B", i) for i in range(micro_batches)]
-    return [
-        one_forward_one_backward(forward, backward, min(stages - 1 - stage, micro_batches))
-        for stage in range(stages)
-    ]
+    return one_forward_one_backward(range(micro_batches), 0, 0, warm_ups(stages, micro_batches))
+
+
+def warm_ups(stages: int, micro_batches: int) -> list[int]:
+    """Return the forwards of every stage before its pairs."""
+    return [min(stages - 1 - stage, micro_batches) for stage in range(stages)]
 
 
 def in_flight(stage: int, stages: int, micro_batches: int, chunks: int) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -67,7 +68,7 @@ class Schedule:
     name, source
         What it is called, and where it is published.
     order
-        Makes the slots; use the schedule itself, which checks what is asked.
+        Makes the slots; use the schedule itself or `arrays`, which check what is asked.
     bubble_s
         Idle time of a stage in one step for equal stages: `backward_s` is the gradient of the
         activations, `weight_s` that of the weights; published with the schedule. Where
@@ -93,7 +94,7 @@ class Schedule:
 
     name: str
     source: str
-    order: Callable[[int, int, int], Orders]
+    order: Callable[[int, int, int], SlotArrays]
     bubble_s: Bubble
     in_flight: Count
     weight_versions: Count = lambda stage, stages, micro_batches, chunks: 1
@@ -111,6 +112,10 @@ class Schedule:
         RidgelineError
             If the schedule does not exist for so many stages, micro-batches and chunks.
         """
+        return self.arrays(stages, micro_batches, chunks).orders()
+
+    def arrays(self, stages: int, micro_batches: int, chunks: int = 1) -> SlotArrays:
+        """Return the same as arrays; raises as the schedule itself does."""
         self.check(stages, micro_batches, chunks)
         return self.order(stages, micro_batches, chunks)
 
@@ -173,6 +178,12 @@ class SlotArrays:
     micro_batch: npt.NDArray[np.int32]
     chunk: npt.NDArray[np.int32]
 
+    def orders(self) -> Orders:
+        """Return the same as lists."""
+        columns = (self.phase.tolist(), self.micro_batch.tolist(), self.chunk.tolist())
+        slots = [Slot(PHASES[phase], i, chunk) for phase, i, chunk in zip(*columns, strict=True)]
+        return [slots[a:b] for a, b in pairwise(self.stage_ptr.tolist())]
+
 
 def slot_arrays(orders: Orders) -> SlotArrays:
     """Return slots as flat arrays."""
@@ -189,11 +200,46 @@ def slot_arrays(orders: Orders) -> SlotArrays:
 
 
 def one_forward_one_backward(
-    forward: Sequence[Slot], backward: Sequence[Slot], warm_up: int
-) -> list[Slot]:
-    """Interleave: so many forwards, then one forward and one backward in turn, then the rest."""
-    paired = len(forward) - warm_up
-    order = list(forward[:warm_up])
-    for pair in zip(forward[warm_up:], backward[:paired], strict=True):
-        order += pair
-    return order + list(backward[paired:])
+    micro_batch: npt.ArrayLike, forward_chunk: npt.ArrayLike, backward_chunk: npt.ArrayLike,
+    warm_up: npt.ArrayLike, late: npt.ArrayLike | None = None,
+) -> SlotArrays:  # fmt: skip
+    """Interleave: so many forwards, then one forward and one backward in turn, then the rest.
+
+    Every slot is put where it belongs by counting those before it: i forwards and
+    max(i - warm_up, 0) backwards before forward i, and so on.
+
+    Parameters
+    ----------
+    micro_batch
+        [n] in the order in which each stage goes through them, forward and backward.
+    forward_chunk, backward_chunk
+        [n] or one for all.
+    warm_up
+        [K] forwards of every stage before its pairs, at most n.
+    late
+        [K] after how many further backwards the gradients of weights come, each behind one, the
+        last ones at the end; None: there are none.
+    """
+    import numpy as np
+
+    w, i = np.atleast_1d(warm_up)[:, None], np.arange(len(np.atleast_1d(micro_batch)))
+    n = len(i)
+    behind = n if late is None else np.atleast_1d(late)[:, None]  # n: none comes in between
+
+    def backward_at(i: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        at: npt.NDArray[np.int64] = i + np.minimum(w + i + 1, n) + np.maximum(i - behind, 0)
+        return at
+
+    at = [i + np.maximum(i - w, 0) + np.maximum(i - w - behind, 0), backward_at(i)]
+    chunks = [forward_chunk, backward_chunk]
+    if late is not None:
+        at.append(np.where(i + behind < n, backward_at(i + behind) + 1, 2 * n + i))
+        chunks.append(backward_chunk)
+    shape = len(w), len(at) * n
+    phase, micro_batches, chunk = (np.empty(shape, kind) for kind in (np.uint8, np.int32, np.int32))
+    row = np.arange(len(w))[:, None]
+    for number, (place, of) in enumerate(zip(at, chunks, strict=True)):
+        phase[row, place], micro_batches[row, place] = number, micro_batch
+        chunk[row, place] = of
+    stage_ptr = np.arange(len(w) + 1) * shape[1]
+    return SlotArrays(stage_ptr, phase.ravel(), micro_batches.ravel(), chunk.ravel())

@@ -5,22 +5,15 @@ With no more activations held than the first stage of 1F1B holds.
 
 from __future__ import annotations
 
-from ridgeline.parallel.schedules.one_f_one_b import order as one_f_one_b
-from ridgeline.parallel.schedules.slots import Orders, Schedule, Slot
+from ridgeline.parallel.schedules.one_f_one_b import warm_ups
+from ridgeline.parallel.schedules.slots import Schedule, SlotArrays, one_forward_one_backward
 
 
-def order(stages: int, micro_batches: int, chunks: int) -> Orders:
+def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
     """Return 1F1B with each W as many micro-batches late as there are stages before this one."""
-    orders = []
-    for late, slots in enumerate(one_f_one_b(stages, micro_batches, chunks)):
-        order = []
-        for slot in slots:
-            order.append(slot)
-            if slot.phase == "B" and slot.micro_batch >= late:
-                order.append(Slot("W", slot.micro_batch - late))
-        left = range(max(micro_batches - late, 0), micro_batches)
-        orders.append(order + [Slot("W", i) for i in left])
-    return orders
+    return one_forward_one_backward(
+        range(micro_batches), 0, 0, warm_ups(stages, micro_batches), range(stages)
+    )
 
 
 def bubble_s(

@@ -9,27 +9,17 @@ stages at once in between: the paper checks sums over all gradients (norms, over
 
 from __future__ import annotations
 
-from ridgeline.parallel.schedules.slots import Orders, Schedule, Slot
+from ridgeline.parallel.schedules.slots import Schedule, SlotArrays, one_forward_one_backward
 
 
-def order(stages: int, micro_batches: int, chunks: int) -> Orders:
+def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
     """Return 2 (K - k) - 1 forwards, then a backward and a forward in turn, on stage k of K.
 
-    Each W is 2 k micro-batches late.
+    Each W is 2 k micro-batches late. The last of these forwards and the first backward are a pair.
     """
-    orders = []
-    for stage in range(stages):
-        warm_up, late = min(2 * (stages - stage) - 1, micro_batches), 2 * stage
-        order = [Slot("F", i) for i in range(warm_up)]
-        for i in range(micro_batches):
-            order.append(Slot("B", i))
-            if i >= late:
-                order.append(Slot("W", i - late))
-            if warm_up + i < micro_batches:
-                order.append(Slot("F", warm_up + i))
-        left = range(max(micro_batches - late, 0), micro_batches)
-        orders.append(order + [Slot("W", i) for i in left])
-    return orders
+    warm_up = [min(2 * (stages - k) - 1, micro_batches) - 1 for k in range(stages)]
+    late = range(0, 2 * stages, 2)
+    return one_forward_one_backward(range(micro_batches), 0, 0, warm_up, late)
 
 
 def bubble_s(

@@ -10,23 +10,23 @@ from __future__ import annotations
 from functools import lru_cache, partial
 
 from ridgeline.parallel.schedules.player import Player, Times, Waiting
-from ridgeline.parallel.schedules.slots import Orders, Phase, Schedule, Slot
+from ridgeline.parallel.schedules.slots import Phase, Schedule, Slot, SlotArrays, slot_arrays
 
 _FIRST: tuple[tuple[Phase, int], ...] = (("F", 0), ("B", 0), ("F", 1), ("B", 1))
 """What a stage takes before what else, of all that has come."""
 
 
 @lru_cache(maxsize=64)
-def _order(stages: int, micro_batches: int) -> Orders:
+def _order(stages: int, micro_batches: int) -> SlotArrays:
     rule = partial(_rule, limit=2 * stages)
     player = Player(stages, micro_batches, Times(), rule, turns=True)
     player.play()
-    return player.orders
+    return slot_arrays(player.orders)
 
 
-def order(stages: int, micro_batches: int, chunks: int) -> Orders:
+def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
     """Return the order of every stage."""
-    return [list(slots) for slots in _order(stages, micro_batches)]
+    return _order(stages, micro_batches)
 
 
 def _rule(player: Player, stage: Waiting, now_s: float, *, limit: int) -> Slot | None:

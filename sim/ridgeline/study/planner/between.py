@@ -113,9 +113,10 @@ class Between:
         Of those of all ranks at once, where one is simulated for all.
         """
         folded = self.folds(plan)
-        wires = self._of_messages.setdefault(
-            (ranks, folded), Wires(self.wires.builder, self.topology, 0, merge=folded)
-        )
+        if (ranks, folded) not in self._of_messages:
+            wires = Wires(self.wires.builder, self.topology, 0, merge=folded)
+            self._of_messages[ranks, folded] = wires
+        wires = self._of_messages[ranks, folded]
         alike = (int(wires.place[source * ranks]), target - source)  # lie so in their nodes
         known = (ranks, folded, *((source, target) if wires.keeps_all else alike))
         if known not in self._messages:

@@ -21,41 +21,46 @@ _MOST_TIMES = 6  # that the number of devices is doubled
 
 def needs_of(one: Searcher) -> Needs | None:
     """Look for the plan that needs the least memory, and for how many devices some plan fits."""
-    least = _leanest(one)
+    capacity = float(one.cluster.device.capacity_bytes)
+    least = _leanest(one, np.inf)
     if least is None:
         return None
     away = None
     with suppress(RidgelineError):  # where nothing links the devices to a host
         away = one.replay(least.plan.model_copy(update={"offload": "all"}))
-    capacity = float(one.cluster.device.capacity_bytes)
     devices, most = None, one.devices
     for k in range(1, _MOST_TIMES + 1):
         n = one.devices * 2**k
         if n > one.cluster.max_devices:
             break
         most = n
-        replay = _leanest(one.on(n))
+        replay = _leanest(one.on(n), capacity)
         if replay is not None and replay.fits:
             devices = n
             break
     return Needs(least, capacity, devices, most, away if away is not None and away.fits else None)
 
 
-def _leanest(one: Searcher) -> Replay | None:
-    """Play the plans that hold the least by their bounds; None: none can be played."""
+def _leanest(one: Searcher, most_bytes: float) -> Replay | None:
+    """Play the plans that hold the least by their bounds; None: none can be played.
+
+    Those whose bound is above `most_bytes`, or above what one has held, are not played.
+    """
     if not len(one.space):
         return None
     groups: set[Key] = set()
-    sharp: list[tuple[float, int]] = []
+    least: list[tuple[float, int]] = []
     for i in _by_bound(one):
         groups.add(key := one.key(i))
-        if len(groups) > _PRICED or len(sharp) == _SHARPENED:
+        if len(groups) > _PRICED or len(least) == _SHARPENED:
             break
         group = one.groups.group(key)
         if group is not None:
-            sharp.append((one.sharpened(group, i).memory_bytes, i))
+            least.append((one.memory_bytes(group, i), i))
     played: list[Replay] = []
-    for _, i in sorted(sharp):
+    for bound, i in sorted(least):
+        if bound > min([most_bytes, *(replay.memory_bytes for replay in played)]):
+            break
         try:
             played.append(one.replay(one.space.plan(i)))
         except RidgelineError:

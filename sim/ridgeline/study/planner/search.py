@@ -163,20 +163,32 @@ class Searcher:
 
     def sharpened(self, group: Group, i: int, *, wired: bool = True) -> Bound:
         """Bound one plan, its stages known, and (`wired`) what moves between its replicas."""
-        s = self.space
-        shares = Shares(int(s.replicas[i]), int(s.expert[i]), int(s.sharding[i]))
-        plan, key, between = s.plan(i), self.key(i), self.groups.between
-        cut = (key, int(s.schedule[i]), plan.pipeline, plan.chunks)
-        if cut not in self.cuts:
-            sends = PlanSends(self.groups, plan, key)
-            self.cuts[cut] = staged(group, plan.schedule, plan.pipeline, plan.chunks, sends)
+        plan, shares, between = self.space.plan(i), self._shares(i), self.groups.between
 
         def time_of(op: str, along: str, size_bytes: float) -> float:
             apart = plan.tensor if along == "data" else plan.tensor * shares.expert
             ranks = shares.data * plan.tensor // apart
             return between.time_s(op, ranks, apart, size_bytes, plan)
 
-        return self.cuts[cut].bound(int(s.micro_batches[i]), shares, time_of if wired else None)
+        cut = self._cut(group, i, plan)
+        return cut.bound(int(self.space.micro_batches[i]), shares, time_of if wired else None)
+
+    def memory_bytes(self, group: Group, i: int) -> float:
+        """Return the least bytes of the fullest rank of a plan, its stages known."""
+        cut = self._cut(group, i, self.space.plan(i))
+        return cut.memory_bytes(int(self.space.micro_batches[i]), self._shares(i))
+
+    def _shares(self, i: int) -> Shares:
+        s = self.space
+        return Shares(int(s.replicas[i]), int(s.expert[i]), int(s.sharding[i]))
+
+    def _cut(self, group: Group, i: int, plan: Plan) -> Staged:
+        key = self.key(i)
+        cut = (key, int(self.space.schedule[i]), plan.pipeline, plan.chunks)
+        if cut not in self.cuts:
+            sends = PlanSends(self.groups, plan, key)
+            self.cuts[cut] = staged(group, plan.schedule, plan.pipeline, plan.chunks, sends)
+        return self.cuts[cut]
 
 
 @dataclass(frozen=True)

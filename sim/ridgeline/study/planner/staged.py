@@ -60,10 +60,10 @@ class Staged:
         """Return the bounds of one plan; without `time_of`, nothing waits for replicas."""
         least = self.time.step_s(micro_batches, shares, time_of)
         energy = self.energy_j * micro_batches
-        memory = self._memory(micro_batches, shares)
+        memory = self.memory_bytes(micro_batches, shares)
         return Bound(least * (1 - ROUNDING), energy * (1 - ROUNDING), memory)
 
-    def _memory(self, m: int, shares: Shares) -> float:
+    def memory_bytes(self, m: int, shares: Shares) -> float:
         """Return the least bytes of the fullest rank."""
         held = self.held.sum(axis=0)
         data, expert, sharding = shares

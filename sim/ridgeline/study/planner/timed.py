@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.schedules import SCHEDULES, SlotArrays, slot_arrays
+from ridgeline.parallel.schedules import SCHEDULES, SlotArrays
 from ridgeline.study.planner.group import Floats, Group, Ints
 from ridgeline.study.planner.passing import (
     AHEAD,
@@ -226,7 +226,7 @@ class Timed:
 def slots_of(name: str, stages: int, m: int, chunks: int) -> SlotArrays:
     """Return the slots of a schedule."""
     name = name if stages > 1 or name == "gpipe" else "1f1b"
-    return slot_arrays(SCHEDULES[name](stages, m, chunks))
+    return SCHEDULES[name].arrays(stages, m, chunks)
 
 
 def timed(group: Group, name: str, stages: int, chunks: int, sends: Sends) -> Timed:
