@@ -182,7 +182,7 @@ def test_parts_that_are_done_again_and_again_wait_for_no_other_stage() -> None:
 
 
 def test_other_stages_do_not_wait_for_gradients_of_weights() -> None:
-    """A slice that both gradients of weights and another stage's backward pass read is made early."""
+    """A slice that both these and another stage's backward pass read is made early."""
     plan = Plan(
         schedule="zero-bubble-v", pipeline=2, tensor=2, micro_batch=4, global_batch=8,
         precision="fp16-autocast", pieces="none",
