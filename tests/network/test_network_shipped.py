@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from ridgeline.catalog import names
 from ridgeline.hardware import load_cluster, load_device, load_energy_table, load_node
 from ridgeline.network import collective, from_cluster
 from ridgeline.network.rings import ring_channels
@@ -117,3 +118,10 @@ def test_hierarchical_all_reduce_uses_every_rail() -> None:
     time_s = collective("all-reduce", 8e9, "selene-a100", ranks=64, algorithm="hierarchical").time_s
     inside, across = 2 * 7 / 8 * 8e9 / 240e9, 2 * 7 / 8 * 1e9 / 24e9
     assert inside + across < time_s < 1.02 * (inside + across)
+
+
+@pytest.mark.parametrize("name", names("clusters"))
+def test_every_device_of_a_node_reaches_every_other(name: str) -> None:
+    machine = load_cluster(name)
+    ranks = min(8, machine.max_devices)
+    assert ranks == 1 or collective("all-to-all", 1e6, machine, ranks=ranks).time_s > 0

@@ -105,6 +105,32 @@ def test_a_step_ends_as_it_begins(fields: dict[str, Any]) -> None:
     assert carried.memory_bytes == whole.memory_bytes
 
 
+@pytest.mark.parametrize("micro_batches", [1, 2, 3])
+@pytest.mark.parametrize("fields", [{}, {"data": 2, "sharding": 2}, {"data": 2, "sharding": 3}])
+def test_stages_that_wait_for_their_last_gradients_hold_what_these_read(
+    fields: dict[str, Any], micro_batches: int
+) -> None:
+    """With few micro-batches, too, of which all are carried over, and gradients of one step."""
+    how = {"pipeline": 2, "micro_batch": 1, **fields}
+    how["global_batch"] = micro_batches * fields.get("data", 1)
+    plain, carried = (
+        [most_of(name, rank, how) for rank in range(2)] for name in ("zero-bubble", H2)
+    )
+    kinds = ["weights", "optimizer", *([] if fields else ["gradients"])]  # scattered in any order
+    for before, now in zip(plain, carried, strict=True):
+        for kind in kinds:
+            assert now[kind] == before[kind]
+        assert now["activations"] >= before["activations"]
+
+
+def most_of(schedule: str, rank: int, how: dict[str, Any]) -> dict[str, int]:
+    """Most bytes of each kind that a rank holds, and never less than none."""
+    timeline = step("resnet18", schedule=schedule, **how).details.timeline
+    _, held = timeline.memory_profile(rank)
+    assert (held >= 0).all()
+    return dict(zip(timeline.program.memory_kinds, held.max(axis=0).tolist(), strict=True))
+
+
 def test_weights_of_several_stages_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"'embedding.weight' is shared by stages 0, 1; allowed"):
         step("gpt2", schedule=H2, pipeline=2, micro_batch=4)

@@ -68,7 +68,7 @@ def work(graph: Graph) -> Mapping[str, Any]:
     bias=st.booleans(),
     sequence=st.booleans(),
     context=st.sampled_from([1, 2]),
-    model=st.sampled_from(["llama3-8b", "gpt2", "mixtral-8x7b"]),
+    model=st.sampled_from(["llama3-8b", "gpt2", "mixtral-8x7b", "qwen3-0.6b"]),
 )
 @settings(max_examples=25, deadline=None)
 def test_copies_are_a_network_with_more_heads_of_keys(
@@ -79,6 +79,7 @@ def test_copies_are_a_network_with_more_heads_of_keys(
     degree = few * times
     assume(degree <= HEADS)
     how = {"attention__kernel": kernel, "attention__fused": fused, "attention__bias": bias}
+    how |= {"attention__head_size": SIZE} if model == "qwen3-0.6b" else {}
 
     def local(heads: int) -> Graph:
         graph = small(heads, model, **how).training(2, "bf16-mixed")

@@ -179,3 +179,21 @@ def test_parts_that_are_done_again_and_again_wait_for_no_other_stage() -> None:
         "sharding": 3, "micro_batch": 1, "global_batch": 4,
     }  # fmt: skip
     assert check("resnet18", plan)
+
+
+def test_other_stages_do_not_wait_for_gradients_of_weights() -> None:
+    """A slice that both these and another stage's backward pass read is made early."""
+    plan = Plan(
+        schedule="zero-bubble-v", pipeline=2, tensor=2, micro_batch=4, global_batch=8,
+        precision="fp16-autocast", pieces="none",
+    )  # fmt: skip
+    assert simulate(model("ssd300"), "selene-a100", plan).step_time_s > 0
+
+
+def test_what_is_done_again_is_where_it_was_done_first() -> None:
+    """Also in layers that are cut, whose own ops and what these gather are on two stages."""
+    plan = Plan(
+        schedule="zero-bubble", pipeline=2, tensor=4, tensor_rows=2, context=2, micro_batch=4,
+        tensor_mode="stationary", recompute="full", global_batch=16, precision="bf16-mixed",
+    )  # fmt: skip
+    assert simulate(model("transformer-base"), "tpu-v3-pod", plan).step_time_s > 0

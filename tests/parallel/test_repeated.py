@@ -50,7 +50,7 @@ def lowered(plan: Plan, model: str, cluster: int, *, copied: bool) -> Lowered:
 
 
 def _unlike(part: Part) -> Any:
-    found = look_of(part, (), (), 0)
+    found = look_of(part, (), (), (), 0)
     return type(found)((id(part),), found.tensors, found.ops)
 
 

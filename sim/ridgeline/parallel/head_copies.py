@@ -163,8 +163,9 @@ class _Copying:
                 for side in sides
             ):
                 raise self._mistake(op)
+        heads = dict(self.forward.get(forward_name(op), op).attrs).get("heads")
         for sides in labels.values():
-            self._spread_label(op, sides)
+            self._spread_label(op, sides, heads)
 
     def _sides(self, op: Op, sig: Signature) -> Iterator[tuple[str, list[_Side]]]:
         """Tensors of an op by label."""
@@ -183,12 +184,13 @@ class _Copying:
                         found.append(_Side(name, dim, extent, is_input))
             yield label, found
 
-    def _spread_label(self, op: Op, sides: list[_Side]) -> None:
+    def _spread_label(self, op: Op, sides: list[_Side], heads: object) -> None:
         known = [side for side in sides if self._is_grown(side)]
         if not known:
             return
         extent = max(side.extent for side in sides)
-        parts = [side for side in sides if side.extent < extent]
+        # statistics of norms within heads have one number a head, and are no part of the features
+        parts = [side for side in sides if side.extent < extent and side.extent != heads]
         if any(side in parts for side in known):  # side by side: a fused product, a concatenation
             copies = max(self.grown[side.name].copies for side in known)
             if not all(side.is_input is parts[0].is_input for side in parts):
@@ -201,9 +203,9 @@ class _Copying:
                 if side.extent == extent:
                     self._grow(side.name, _Growth(side.dim, extent, new, copies), op)
             return
-        of = self.grown[known[0].name]
+        of = self.grown[max(known, key=lambda side: side.extent).name]
         for side in sides:
-            if side.extent == extent:
+            if side.extent == of.old:
                 self._grow(side.name, replace(of, dim=side.dim), op)
             elif of.ratio == of.copies:  # heads only
                 new = side.extent * of.copies

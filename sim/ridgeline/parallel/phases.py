@@ -11,13 +11,16 @@ from ridgeline.parallel.zero import SHARD
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Same
 
 
-def phases_of(graph: Graph, splits: bool) -> dict[int, list[int]]:
+def phases_of(
+    graph: Graph, splits: bool, sent: frozenset[str] = frozenset()
+) -> dict[int, list[int]]:
     """Ops of a part by phase, in order.
 
-    Where the backward pass is split, what it reads of the gradients of weights is made in it.
+    Where the backward pass is split, what it reads of the gradients of weights is made in it, and
+    so is what other parts get of it (`sent`), which do not wait for gradients of weights.
     """
     phase_of = [END] * len(graph.ops)
-    read: set[str] = set()  # by the ops of the backward pass that follow
+    read = set(sent)  # by the ops of the backward pass that follow
     for i in reversed(range(len(graph.ops))):
         op = graph.ops[i]
         if op.pass_ is Pass.FORWARD:
@@ -34,10 +37,10 @@ def phases_of(graph: Graph, splits: bool) -> dict[int, list[int]]:
 
 
 @lru_cache(maxsize=64)
-def as_played(same: Same) -> Graph:
+def as_played(same: Same, sent: frozenset[str]) -> Graph:
     """Put the gradients of weights behind the backward pass: so long does what they read live."""
     graph = same.graph
-    order = [i for ops in phases_of(graph, True).values() for i in ops]
+    order = [i for ops in phases_of(graph, True, sent).values() for i in ops]
     return replace(graph, ops=tuple(graph.ops[i] for i in order))
 
 

@@ -42,13 +42,21 @@ class Look:
         return found
 
 
-def look_of(part: Part, kept: Collection[str], gathered: Collection[str], n_ties: int) -> Look:
+def look_of(
+    part: Part,
+    kept: Collection[str],
+    sent: Collection[str],
+    gathered: Collection[str],
+    n_ties: int,
+) -> Look:
     """Look at a part.
 
     Parameters
     ----------
     kept
         Tensors that are held until the backward pass begins.
+    sent
+        Tensors that other parts get of its backward pass.
     gathered
         Of what it receives, that which comes in parts.
     n_ties
@@ -74,8 +82,8 @@ def look_of(part: Part, kept: Collection[str], gathered: Collection[str], n_ties
         (one.forward, *((number[name], name in gathered) for name in one.tensors))
         for one in part.receipts
     ]
-    held = sorted(number[name] for name in kept if name in number)
-    key = tuple(ops), tuple(tensors), tuple(came), tuple(held), n_ties
+    held, goes = (sorted(number[name] for name in of if name in number) for of in (kept, sent))
+    key = tuple(ops), tuple(tensors), tuple(came), tuple(held), tuple(goes), n_ties
     return Look(key, tuple(number), tuple(op.name for op in graph.ops))
 
 

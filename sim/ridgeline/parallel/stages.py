@@ -20,6 +20,7 @@ from ridgeline.parallel.recompute_blocks import (
     forward_blocks,
     forward_ops,
 )
+from ridgeline.parallel.recompute_ops import once
 from ridgeline.units import show
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 
@@ -146,11 +147,12 @@ def _unit_of(
 ) -> int:
     """Return the unit of a backward op whose layer is in several.
 
-    It is that of the op that it is the gradient of (named so by `GradientBuilder.derive`); a sum of
+    It is that of the op that it is the gradient of (named so by `GradientBuilder.derive`), or that
+    it repeats; a sum of
     gradients is where the last of them arrives, in the first unit; what gathers a tensor of
     the forward pass is where that is read.
     """
-    named = forward.get(op.name.rpartition(f".{op.pass_}")[0])
+    named = forward.get(once(op.name), forward.get(op.name.rpartition(f".{op.pass_}")[0]))
     if named is not None:
         return named
     arrived = [made[name] for name in op.inputs if name in made]

@@ -159,7 +159,8 @@ class Step:
         if not self.repeats:
             return self._written(team, number, receipts, kept)
         ties = sum(number in tie.gradients for tie in self.cut.ties)
-        look = look_of(part, kept, self.messages.gathered(part.receipts), ties)
+        sent = self._sent(number, forward=False)
+        look = look_of(part, kept, sent, self.messages.gathered(part.receipts), ties)
         known = self._looks.get(look.key)
         names = known[0].names(look) if known is not None else None
         if known is not None and names is not None:
@@ -176,11 +177,12 @@ class Step:
         graph = with_offload(part.graph, plan.offload)
         holders = self._holders(graph)
         graph = self._shared(team.stage, graph, holders)
+        sent = self._sent(number, forward=False)
         if self.splits:
-            graph = as_played(Same(graph))
+            graph = as_played(Same(graph), sent)
         persist = plan.micro_batches > team.replicas and not self.rounds
         memory = memory_entries(graph, gradients_persist=persist, kept=kept)
-        phases = phases_of(graph, self.splits)
+        phases = phases_of(graph, self.splits, sent)
         buckets = self._buckets(team.stage, graph, holders) if plan.sharding < 2 else {}
         ties = [tie for tie in self.cut.ties if number in tie.gradients]
         n_waits = len(ties) * len(team) + sum(
@@ -210,9 +212,11 @@ class Step:
                     checked=plan.checks and phase == END,
                 )
         held = Counter(memory.initial)
-        for i in phases.get(WEIGHTS, ()):  # what the slots that are carried over need
-            for entry in memory.entries[i]:
-                held[entry.kind] -= team.carried * (entry.start_bytes + entry.end_bytes)
+        # what the slots that are carried over, and the end of the step behind them, give back
+        carried = {WEIGHTS: team.carried, END: int(team.carried > 0)}
+        for phase, times in carried.items():
+            for entry in (entry for i in phases.get(phase, ()) for entry in memory.entries[i]):
+                held[entry.kind] -= times * (entry.start_bytes + entry.end_bytes)
         if self.endless:
             forward = [memory.entries[i] for i in phases.get(FORWARD, ())]
             depth = in_flight(self.counts or (1,) * plan.pipeline, team.stage)
@@ -223,8 +227,12 @@ class Step:
         """Tensors that a part of the model keeps: what it sends to others in the forward pass."""
         if not self.plan.keep_outputs:
             return frozenset()
+        return self._sent(number, forward=True)
+
+    def _sent(self, number: int, *, forward: bool) -> frozenset[str]:
+        """Tensors that other parts of the model get of one in the forward or the backward pass."""
         receipts = [r for part in self.cut.parts for r in part.receipts]
-        sent = (r.tensors for r in receipts if r.forward and r.source == number)
+        sent = (r.tensors for r in receipts if r.forward is forward and r.source == number)
         return frozenset(name for names in sent for name in names)
 
     def _holders(self, graph: Graph) -> dict[str, frozenset[str]]:

@@ -307,6 +307,18 @@ def test_a_run_of_mlperf_takes_as_many_steps_as_its_samples_need(tmp_path: Path)
     assert found["a"].trivial["a third of the peak"] > 0
 
 
+def test_slices_of_tpus_that_are_named_by_their_cores_have_half_as_many_chips(
+    tmp_path: Path,
+) -> None:
+    rows = (
+        "slice,v0.6,x,closed,resnet,tpuv3-32,32,2000,4096,70,,,s\n"
+        "chips,v0.7,x,closed,resnet,tpu-v3,16,2000,4096,70,,,s\n"
+    )
+    first, second = made(tmp_path, "mlperf", MLPERF, rows).outcomes
+    assert first.predicted == second.predicted
+    assert "16 x tpu-v3" in first.configuration
+
+
 def test_padding_of_bert_is_left_out_from_the_second_round_on(tmp_path: Path) -> None:
     rows = "".join(
         f"{round_},{round_},x,closed,bert,A100-SXM-80GB,8,1000,448,,3000000,,s\n"

@@ -11,6 +11,7 @@ steps (CUDA graphs) or compile them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from ridgeline.errors import RidgelineError
@@ -29,6 +30,7 @@ _FORWARD = 1 / 3  # of a training step: one of three passes over the same produc
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 _MOST_EPOCHS = 20_000  # a larger number counts samples
 _RENAMED = {"ssd": ("retinanet", "v2.0")}  # MLPerf kept the name of its folder until v4.1
+_CORES = re.compile(r"tpuv[23]-(\d+)")  # two cores a chip (Google Cloud TPU documentation)
 _UNCLEAR = "batch may be per"
 
 
@@ -47,7 +49,7 @@ def _one(row: Row) -> Outcome:
     device = device_in(row.text("accelerator")) or device_in(row.text("system"))
     if device is None:
         raise RidgelineError(f"no description of the device {row.text('accelerator')}")
-    devices, batch = row.whole("n_accel"), row.whole("global_batch_size")
+    devices, batch = _chips(row), row.whole("global_batch_size")
     measured = row.number("time_to_train_s_olympic")
     if not devices or not batch or not measured:
         raise RidgelineError("the number of devices, the batch or the time is not given")
@@ -79,6 +81,12 @@ def _one(row: Row) -> Outcome:
         trivial={"a third of the peak": at_a_third},
         **stated("mlperf", predicted),
     )
+
+
+def _chips(row: Row) -> int | None:
+    """Return how many devices took part: names of slices of TPU v2 and v3 count cores."""
+    devices, cores = row.whole("n_accel"), _CORES.fullmatch(row.text("accelerator"))
+    return devices // 2 if devices and cores and devices == int(cores[1]) else devices
 
 
 def _benchmark(row: Row) -> str:
