@@ -385,7 +385,7 @@ def _homes(told: Told) -> Ints:
         home[list(unit.ops)] = u
     made: dict[str, int] = {}  # what reads gradients of weights is where they are (`partition`)
     for i, op in enumerate(told.graph.ops):
-        if op.pass_ is Pass.WEIGHT_GRADIENT:
+        if op.pass_ is Pass.WEIGHT_GRADIENT and op.kind != "add":  # sums are taken apart there
             home[i] = next((home[made[name]] for name in op.inputs if name in made), home[i])
             of_weights = (n for n in op.outputs if _is_gradient(told.graph, n))
             made.update(dict.fromkeys(of_weights, i))
