@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.buckets import gradient_buckets
 from ridgeline.parallel.partition import partition
+from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.zero import with_sharding
 from ridgeline.study.planner.passing import bucketed, parts_of
 from ridgeline.study.planner.played import FORWARD, MADE, READ, WHOLE
@@ -114,3 +116,24 @@ def test_buckets_are_those_of_the_step(name: str, stages: int, least: float) -> 
     assert found(WHOLE, MADE) == sums
     assert found(FORWARD, READ) == [gathered(k, forward=True) for k in range(stages)]
     assert found(WHOLE, READ) == [gathered(k, forward=False) for k in range(stages)]
+
+
+@pytest.mark.parametrize(
+    ("model", "machine", "fields"),
+    [
+        ("recoder-ml20m", "superpod-h100",
+         {"pipeline": 8, "micro_batch": 16, "global_batch": 16, "schedule": "gpipe"}),
+        ("recoder-ml20m", "dgx1-v100",
+         {"pipeline": 4, "micro_batch": 1, "global_batch": 16, "schedule": "gpipe"}),
+        ("alexnet", "frontier",
+         {"pipeline": 40, "micro_batch": 40, "global_batch": 40, "recompute": "sqrt"}),
+    ],
+)  # fmt: skip
+def test_stages_are_cut_where_the_step_cuts_them(
+    model: str, machine: str, fields: dict[str, Any]
+) -> None:
+    """By the ops of each unit, also those that are done on a later stage: casts of gradients."""
+    wanted = Plan(precision="fp16-mixed", **fields)
+    one = searcher(model, machine, wanted.pipeline, wanted.global_batch, precision=wanted.precision)
+    (i,) = (i for i in range(len(one.space.data)) if one.space.plan(i) == wanted)
+    assert 0.9 < share(one, i) <= 1.0

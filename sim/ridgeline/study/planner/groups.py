@@ -298,7 +298,9 @@ class Groups:
         costs = self.prices.costs(graph)
         alone_s = [self._alone_s(cost) for cost in costs]
         inside = np.array([op.pass_ is not Pass.UPDATE for op in graph.ops])
-        balanced: Floats = np.bincount(home, np.array(alone_s) * inside, len(parts)).astype(float)
+        balanced: Floats = np.bincount(_units(told), np.array(alone_s) * inside, len(parts)).astype(
+            float
+        )
         per_op = np.zeros((len(graph.ops), 5))
         for i, op in enumerate(graph.ops):
             if self._repeats(op, graph):
@@ -378,22 +380,26 @@ class Groups:
         return self._collective_s[known]
 
 
+def _units(told: Told) -> Ints:
+    """Return [ops] the unit that every op belongs to, by whose times stages are balanced."""
+    unit = np.zeros(len(told.graph.ops), np.int64)
+    for u, one in enumerate(told.parts):
+        unit[list(one.ops)] = u
+    return unit
+
+
 def _homes(told: Told) -> Ints:
-    """Return [ops] the unit of every op."""
-    home = np.zeros(len(told.graph.ops), np.int64)
-    for u, unit in enumerate(told.parts):
-        home[list(unit.ops)] = u
-    made: dict[str, int] = {}  # what reads gradients of weights is where they are (`partition`)
-    for i, op in enumerate(told.graph.ops):
-        if op.pass_ is Pass.WEIGHT_GRADIENT and op.kind != "add":  # sums are taken apart there
-            home[i] = next((home[made[name]] for name in op.inputs if name in made), home[i])
-            of_weights = (n for n in op.outputs if _is_gradient(told.graph, n))
-            made.update(dict.fromkeys(of_weights, i))
+    """Return [ops] the unit on whose stage every op is done: where gradients that it reads are.
+
+    So it is in `partition`, which takes sums of gradients apart.
+    """
+    graph, home, made = told.graph, _units(told), dict[str, int]()
+    for i, op in enumerate(graph.ops):
+        if op.pass_ is Pass.WEIGHT_GRADIENT and op.kind != "add":
+            home[i] = next((made[name] for name in op.inputs if name in made), home[i])
+            of_weights = (n for n in op.outputs if graph.tensors[n].role is Role.WEIGHT_GRADIENT)
+            made.update(dict.fromkeys(of_weights, int(home[i])))
     return home
-
-
-def _is_gradient(graph: Graph, name: str) -> bool:
-    return graph.tensors[name].role is Role.WEIGHT_GRADIENT
 
 
 def _held(told: Told, home: Ints, expert: int) -> Floats:
