@@ -85,6 +85,9 @@ class Channel:
             *(other.ranks, other.routes, other.share),
         )
 
+    def __hash__(self) -> int:
+        return hash((self.ranks, self.share))
+
 
 @dataclass(frozen=True, slots=True)
 class Channels:

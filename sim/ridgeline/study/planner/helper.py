@@ -132,7 +132,7 @@ def _work(
         return found | opener.taken()
 
     tasks: dict[str, Callable[..., Any]] = {
-        "least": lambda keys: [one.groups.least(key) for key in keys],
+        "leasts": one.groups.leasts,
         "open": opened,
         "play": lambda plan, bound_s: play(one, plan, bound_s),
     }

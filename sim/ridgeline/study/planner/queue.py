@@ -94,18 +94,19 @@ class Queue:
 
     def _least(self, families: list[Key]) -> dict[Key, Floats | None]:
         """Return the sums of every family of groups (`Groups.least`)."""
-        least = self.one.groups.least
+        leasts = self.one.groups.leasts
         processes = self.processes
         if processes is None:
             processes = 2 if len(families) * self.one.groups.n_ops >= MANY else 1
         if processes > 1 and can_fork():
             self.helper = Helper(self.opener, families)
             others = [key for key in families if self.helper.owns(key)]
-            self.helper.begin("least", others)
-            found = {key: least(key) for key in families if not self.helper.owns(key)}
-            theirs = self.helper.answer(lambda: [least(key) for key in others])
+            self.helper.begin("leasts", others)
+            mine = [key for key in families if not self.helper.owns(key)]
+            found = dict(zip(mine, leasts(mine), strict=True))
+            theirs = self.helper.answer(lambda: leasts(others))
             return found | dict(zip(others, theirs, strict=True))
-        return {key: least(key) for key in families}
+        return dict(zip(families, leasts(families), strict=True))
 
     def _open(self, entry: Entry) -> None:
         """Put what is behind an entry in its place."""
