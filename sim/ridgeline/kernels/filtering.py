@@ -12,7 +12,10 @@ and then add up columns that lie in memory (Chetlur et al., cuDNN, 2014, arXiv:1
 image that does not fill its blocks costs as much as one that does. Channels are worked on in
 eights. The gradients of filters have no fused kernels: the transformed images, 36 elements for 16,
 are written and read (Lavin and Gray, CVPR 2016, F(4 x 4, 3 x 3)). Where a device has such kernels,
-it still has the direct ones, which reach the share of larger filters.
+it still has the direct ones, which reach the share of filters that slide further.
+
+*Larger filters* that slide by one pixel may be multiplied as spectra (FFT; Mathieu, Henaff and LeCun,
+ICLR 2014), so that they have a share of their own; the direct kernels are there beside these, too.
 """
 
 from __future__ import annotations
@@ -61,13 +64,16 @@ def variants(
     row
         The device's row for the op's class.
     direct
-        The row for larger filters, which kernels without Winograd's filtering reach.
+        The row for direct kernels, which those of 3 x 3 filters reach without Winograd's filtering.
     """
     loops, share = op.loops, share_of(op, row)
     if not isinstance(loops, Conv):
         return [Variant(operands.gemm, share, row)]
     if row is None or row.block is None:
-        return _direct(op, loops, operands, share, row)
+        found = _direct(op, loops, operands, share, row)
+        if row is not None and direct is not None and row.filter == "larger":
+            found += _direct(op, loops, operands, direct.fraction.value, direct)
+        return found
     gemm = _in_blocks(loops, op.priced_as, row.block)
     images = operands.a_bytes + operands.b_bytes if op.priced_as is Pass.WEIGHT_GRADIENT else 0
     filtered = Variant(gemm, share, row, 2 * _TRANSFORMED * images)
