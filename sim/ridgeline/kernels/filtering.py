@@ -14,8 +14,9 @@ eights. The gradients of filters have no fused kernels: the transformed images, 
 are written and read (Lavin and Gray, CVPR 2016, F(4 x 4, 3 x 3)). Where a device has such kernels,
 it still has the direct ones, which reach the share of filters that slide further.
 
-*Larger filters* that slide by one pixel may be multiplied as spectra (FFT; Mathieu, Henaff and LeCun,
-ICLR 2014), so that they have a share of their own; the direct kernels are there beside these, too.
+*Larger filters* that slide by one pixel may be multiplied as spectra (Mathieu, Henaff and LeCun,
+Fast training of convolutional networks through FFTs, ICLR 2014), so that they have a share of their
+own; the direct kernels are there beside these, too.
 """
 
 from __future__ import annotations

@@ -189,6 +189,9 @@ class Plan(Strict):
     functions: Literal["fused", "primitive"] = "fused"
     """Whether gelu, dropout and norms of rows are one kernel each, or the ops of a framework that
     has none for the whole, as TensorFlow without XLA (`parallel.primitives`)."""
+    data_gradients: bool = False
+    """Whether the first layers form the gradients of the data, which nobody reads
+    (`parallel.data_gradients`)."""
     spread: float = Field(default=0.0, ge=0.0, le=0.5)
     """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
     slowest of all that it uses (`parallel.spread`). 0: all are alike."""

@@ -39,6 +39,19 @@ def run_of(reference: str) -> Run:
     return next((run for run in known if reference.lower().startswith(run.begins)), Run())
 
 
+def updates_apart(framework: str, network: str, precision: str, *, fine_tuned: bool) -> bool:
+    """Tell whether a framework's programs for a network update tensor after tensor, op by op."""
+    rows: list[Mapping[str, Any]] = section("updates_apart")
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and network.startswith(tuple(row.get("networks", [""])))
+        and not network.startswith(tuple(row.get("but", [])))
+        and precision in row.get("precisions", [precision])
+        and fine_tuned >= row.get("fine_tuned", False)
+        for row in rows
+    )
+
+
 def has_primitives(framework: str, network: str, variant: str, xla: str) -> bool:
     """Tell whether a framework runs gelu, dropout and norms op by op in a program for a network.
 
