@@ -86,6 +86,8 @@ class Framework:
         Whether programs copy the heads of attention (`Plan.heads`).
     data_gradients
         Whether first layers form the gradients of the data (`Plan.data_gradients`).
+    library
+        Whose kernels its convolutions are (`Plan.library`).
     """
 
     begins: tuple[str, ...]
@@ -111,6 +113,7 @@ class Framework:
     heads_copied: bool = False
     update_passes: int = 0
     data_gradients: bool = False
+    library: Literal["cudnn2"] | None = None
 
 
 def section(name: str) -> Any:
@@ -275,6 +278,8 @@ def _frameworks() -> tuple[Framework, ...]:
             bool(row.get("checks", False)),
             bool(row.get("heads_copied", False)),
             int(row.get("update_passes", 0)),
+            bool(row.get("data_gradients", False)),
+            row.get("library"),
         )
         for row in _data()["frameworks"]
     )

@@ -24,6 +24,8 @@ class Run:
         Layers that groups of devices hold together (`Plan.layers`), "" for none.
     precision
         What the number formats were, as a table would say it.
+    workspace
+        As in `Plan`.
     """
 
     begins: tuple[str, ...] = ()
@@ -31,6 +33,7 @@ class Run:
     sharding: int = 0
     grouped: str = ""
     precision: str = ""
+    workspace: str | None = None
 
 
 def run_of(reference: str) -> Run:
@@ -49,6 +52,20 @@ def updates_apart(framework: str, network: str, precision: str, *, fine_tuned: b
         and precision in row.get("precisions", [precision])
         and fine_tuned >= row.get("fine_tuned", False)
         for row in rows
+    )
+
+
+def workspace_of(framework: str, network: str) -> str | None:
+    """Return what programs let a convolution have (`Plan.workspace`); None: no limit is known."""
+    rows: list[Mapping[str, Any]] = section("workspaces")
+    return next(
+        (
+            str(row["most"])
+            for row in rows
+            if framework.lower().startswith(tuple(row["begins"]))
+            and network.startswith(tuple(row.get("networks", [""])))
+        ),
+        None,
     )
 
 

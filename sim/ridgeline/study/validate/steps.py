@@ -34,7 +34,7 @@ from ridgeline.study.validate.names import (
     update_batch_of,
     widens,
 )
-from ridgeline.study.validate.programs import has_primitives, updates_apart
+from ridgeline.study.validate.programs import has_primitives, updates_apart, workspace_of
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.dataset import DataSet, load_dataset
 from ridgeline.workload.model import Model, load_model
@@ -83,6 +83,7 @@ class Configuration:
     unequal: float = 0.0
     functions: Literal["fused", "primitive"] = "fused"
     optimizer: str | None = None
+    workspace: str | None = None
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -148,6 +149,7 @@ def configuration(row: Row) -> Configuration:
         unequal=unequal_of(model, row.text("source"), batch),
         functions="primitive" if _is_primitive(row, model) else "fused",
         optimizer=_FINE_TUNING if _is_fine_tuned(row) and "masked" in _described(model) else None,
+        workspace=workspace_of(row.text("framework"), model),
     )
 
 
@@ -263,6 +265,8 @@ def simulated(wanted: Configuration) -> Result:
         gradient_passes=round(_ADDED * (1.0 - 1.0 / wanted.batches)),
         functions=wanted.functions,
         data_gradients=wanted.framework.data_gradients,
+        workspace=wanted.workspace,
+        library=wanted.framework.library,
         optimizer=wanted.optimizer,
         heads="copied" if wanted.framework.heads_copied else "strided",
         contention=contention(),
