@@ -64,12 +64,18 @@ def under_way(
     """
     how = SCHEDULES[schedule]
     others = how.in_flight(0, depth, _MANY, 1) - 1
+    left = left_by(forward, others)
+    older = how.weight_versions(0, depth, _MANY, 1) - 1
+    left["weights"] += older * sum(graph.tensors[name].bytes for name in _met(graph))
+    return left
+
+
+def left_by(forward: Sequence[Sequence[MemoryEntry]], times: int) -> Counter[str]:
+    """Return the bytes by kind that the forward passes of some micro-batches leave."""
     left: Counter[str] = Counter()
     for entries in forward:
         for entry in entries:
-            left[entry.kind] += others * (entry.start_bytes + entry.end_bytes)
-    older = how.weight_versions(0, depth, _MANY, 1) - 1
-    left["weights"] += older * sum(graph.tensors[name].bytes for name in _met(graph))
+            left[entry.kind] += times * (entry.start_bytes + entry.end_bytes)
     return left
 
 

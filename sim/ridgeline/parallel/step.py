@@ -24,7 +24,7 @@ from ridgeline.parallel.buckets import (
 )
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.divide import Divided, roots
-from ridgeline.parallel.endless import is_endless, steady_orders, under_way
+from ridgeline.parallel.endless import is_endless, left_by, steady_orders, under_way
 from ridgeline.parallel.experts import expert_weights
 from ridgeline.parallel.labels import base
 from ridgeline.parallel.messages import Messages
@@ -36,6 +36,7 @@ from ridgeline.parallel.repeated import Look, again, look_of
 from ridgeline.parallel.replicas import counts_of, in_flight, replica_orders
 from ridgeline.parallel.schedules import PHASES, SCHEDULES, SlotArrays, slot_arrays
 from ridgeline.parallel.step_end import Ends
+from ridgeline.parallel.sums import narrow_gradients
 from ridgeline.parallel.team import Piece, Team
 from ridgeline.parallel.writer import Writer
 from ridgeline.parallel.zero import with_sharding
@@ -181,7 +182,13 @@ class Step:
         if self.splits:
             graph = as_played(Same(graph), sent)
         persist = plan.micro_batches > team.replicas and not self.rounds
-        memory = memory_entries(graph, gradients_persist=persist, kept=kept)
+        both = plan.gradients == "both"
+        memory = memory_entries(
+            graph,
+            gradients_persist=persist or both,
+            kept=kept,
+            beside=narrow_gradients(graph) if both else frozenset(),
+        )
         phases = phases_of(graph, self.splits, sent)
         buckets = self._buckets(team.stage, graph, holders) if plan.sharding < 2 else {}
         ties = [tie for tie in self.cut.ties if number in tie.gradients]
@@ -217,8 +224,13 @@ class Step:
         for phase, times in carried.items():
             for entry in (entry for i in phases.get(phase, ()) for entry in memory.entries[i]):
                 held[entry.kind] -= times * (entry.start_bytes + entry.end_bytes)
+        forward = [memory.entries[i] for i in phases.get(FORWARD, ())]
+        if plan.buffers and team.stage < plan.pipeline - 1:
+            used = SCHEDULES[plan.schedule].in_flight(
+                team.stage, plan.pipeline, plan.micro_batches, 1
+            )
+            held.update(left_by(forward, plan.buffers - used))
         if self.endless:
-            forward = [memory.entries[i] for i in phases.get(FORWARD, ())]
             depth = in_flight(self.counts or (1,) * plan.pipeline, team.stage)
             held.update(under_way(plan.schedule, depth, graph, forward))
         return Blocks(part, pieces, receipts, once, buckets, n_waits, held)

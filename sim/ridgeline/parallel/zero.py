@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ridgeline.parallel.buckets import gradient_buckets
+from ridgeline.parallel.sums import casts
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
 
@@ -79,6 +80,9 @@ class _Sharing:
         self.part = Fraction(1, ranks)
         self.copied = {
             op.inputs[0] for op in graph.ops if self._role(op.outputs) is Role.WEIGHT_COPY
+        }
+        self.widened = {
+            op.outputs[0] for op in graph.ops if op.pass_ is Pass.UPDATE and casts(op)
         }
 
     def _of_others(self, weights: frozenset[str]) -> frozenset[str]:
@@ -286,6 +290,8 @@ class _Sharing:
         if tensor.name in self.others:
             return False
         if tensor.name.endswith(SHARD) or tensor.role is Role.STATE:
+            return True
+        if tensor.name in self.widened:
             return True
         if tensor.role is Role.WEIGHT:
             return self.stage == 3 or tensor.name in self.copied

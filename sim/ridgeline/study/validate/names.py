@@ -84,6 +84,10 @@ class Framework:
         Whether its programs in fp16 scale gradients back and wait for their check (`Plan.checks`).
     heads_copied
         Whether programs copy the heads of attention (`Plan.heads`).
+    gradients
+        In which format gradients are summed and sent (`Plan.gradients`).
+    buffers
+        How many of them stages of a pipeline have all the time (`Plan.buffers`), for each stage.
     """
 
     begins: tuple[str, ...]
@@ -108,6 +112,8 @@ class Framework:
     checks: bool = False
     heads_copied: bool = False
     update_passes: int = 0
+    gradients: str = "wide"
+    buffers: int = 0
 
 
 def section(name: str) -> Any:
@@ -282,6 +288,8 @@ def _frameworks() -> tuple[Framework, ...]:
             bool(row.get("checks", False)),
             bool(row.get("heads_copied", False)),
             int(row.get("update_passes", 0)),
+            row.get("gradients", "wide"),
+            int(row.get("buffers", 0)),
         )
         for row in _data()["frameworks"]
     )
