@@ -174,7 +174,7 @@ def memory(
     graph = with_offload(graph, offload or plan.offload)
     if plan.gradients == "narrow":
         graph = with_narrow_gradients(Same(graph))
-    graph = with_sharding(graph, plan.sharding, plan.data, plan.bucket)
+    graph = with_sharding(graph, plan.sharding, plan.data, plan.bucket, regather=plan.regather)
     both = plan.gradients == "both"
     held = held_bytes(
         graph,

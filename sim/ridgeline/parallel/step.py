@@ -225,15 +225,11 @@ class Step:
             for entry in (entry for i in phases.get(phase, ()) for entry in memory.entries[i]):
                 held[entry.kind] -= times * (entry.start_bytes + entry.end_bytes)
         forward = [memory.entries[i] for i in phases.get(FORWARD, ())]
-        if plan.buffers and team.stage < plan.pipeline - 1:
-            used = SCHEDULES[plan.schedule].in_flight(
-                team.stage, plan.pipeline, plan.micro_batches, 1
-            )
-            held.update(left_by(forward, plan.buffers - used))
         if self.endless:
             depth = in_flight(self.counts or (1,) * plan.pipeline, team.stage)
             held.update(under_way(plan.schedule, depth, graph, forward))
-        return Blocks(part, pieces, receipts, once, buckets, n_waits, held)
+        left = left_by(forward)
+        return Blocks(part, pieces, receipts, once, buckets, n_waits, held, left)
 
     def _kept(self, number: int) -> frozenset[str]:
         """Tensors that a part of the model keeps: what it sends to others in the forward pass."""
@@ -278,7 +274,7 @@ class Step:
             others = frozenset().union(*holders.values()) - weights
             graph = with_sharding(
                 graph, self.plan.sharding, self._replicas(stage, along), self.plan.bucket,
-                dimension=along, without=others,
+                dimension=along, without=others, regather=self.plan.regather,
             )  # fmt: skip
         return graph
 
@@ -303,13 +299,22 @@ class Step:
 
     def _hold(self, team: Team, chunks: list[Blocks]) -> None:
         """Say what the ranks of a team hold from the beginning, of all chunks together."""
+        spare = self._spare_buffers(team.stage)
         for kind in MEMORY_KINDS:
-            size = sum(blocks.held.get(kind, 0) for blocks in chunks)
+            size = sum(b.held.get(kind, 0) + spare * b.left.get(kind, 0) for b in chunks)
             if kind == "workspace":
                 held = sum(held_bytes(self.plan, blocks.buckets) for blocks in chunks)
                 size += held + round(self.plan.reserved)
             for rank in team.ranks:
                 self.builder.set_initial_memory(rank, kind, size)
+
+    def _spare_buffers(self, stage: int) -> int:
+        """Return how many buffers of a stage no micro-batch of its own is ever in."""
+        plan = self.plan
+        if not plan.buffers or stage == plan.pipeline - 1:
+            return 0
+        used = SCHEDULES[plan.schedule].in_flight(stage, plan.pipeline, plan.micro_batches, 1)
+        return plan.buffers - used
 
     # Copies
 

@@ -261,6 +261,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "recompute": framework.selective if again == "selective" else again,
         "keep_outputs": framework.keep_outputs,
         "sharding": _sharding(row, framework),
+        "regather": framework.regather,
         "overlap": framework.overlap,
         "overlap_tensor": framework.overlap_tensor,
         "adding": framework.adding,

@@ -88,6 +88,8 @@ class Framework:
         In which format gradients are summed and sent (`Plan.gradients`).
     buffers
         How many of them stages of a pipeline have all the time (`Plan.buffers`), for each stage.
+    regather
+        Which shared weights it gathers again for the backward pass (`Plan.regather`).
     """
 
     begins: tuple[str, ...]
@@ -114,6 +116,7 @@ class Framework:
     update_passes: int = 0
     gradients: str = "wide"
     buffers: int = 0
+    regather: str = "all"
 
 
 def section(name: str) -> Any:
@@ -290,6 +293,7 @@ def _frameworks() -> tuple[Framework, ...]:
             int(row.get("update_passes", 0)),
             row.get("gradients", "wide"),
             int(row.get("buffers", 0)),
+            row.get("regather", "all"),
         )
         for row in _data()["frameworks"]
     )
