@@ -88,6 +88,12 @@ class Framework:
         Whether first layers form the gradients of the data (`Plan.data_gradients`).
     library
         Whose kernels its convolutions are (`Plan.library`).
+    gradients
+        In which format gradients are summed and sent (`Plan.gradients`).
+    buffers
+        How many of them stages of a pipeline have all the time (`Plan.buffers`), for each stage.
+    regather
+        Which shared weights it gathers again for the backward pass (`Plan.regather`).
     """
 
     begins: tuple[str, ...]
@@ -114,6 +120,9 @@ class Framework:
     update_passes: int = 0
     data_gradients: bool = False
     library: Literal["cudnn2"] | None = None
+    gradients: str = "wide"
+    buffers: int = 0
+    regather: str = "all"
 
 
 def section(name: str) -> Any:
@@ -280,6 +289,9 @@ def _frameworks() -> tuple[Framework, ...]:
             int(row.get("update_passes", 0)),
             bool(row.get("data_gradients", False)),
             row.get("library"),
+            row.get("gradients", "wide"),
+            int(row.get("buffers", 0)),
+            row.get("regather", "all"),
         )
         for row in _data()["frameworks"]
     )
