@@ -24,8 +24,8 @@ from ridgeline.study.validate.names import (
     fine_tuned,
     framework_of,
     keeps_channels_last,
+    loader_of,
     model_of,
-    preparing_of,
     spread,
     tokens_of,
     unequal_of,
@@ -47,6 +47,7 @@ SHIPPED = "steps.csv"
 _SAMPLES = frozenset({"images/s", "sequences/s", "samples/s", "volumes/s", "users/s"})
 _NO_UPDATE = "no update"
 _PHOTOGRAPHS = "imagenet"  # the data set whose decoding is modelled
+_PIXELS = 224 * 224  # that `loaders` state the work for
 _MIXED, _AUTOCAST = "-mixed", "-autocast"
 _HALF = "fp16"  # whose gradients are scaled, since they would vanish
 _ADDED = 3  # passes over gradients that add them to those of the batch before
@@ -60,6 +61,10 @@ class Configuration:
 
     Attributes
     ----------
+    preparing
+        What a core of the host does with a photograph, over decoding it; 0 of what is none.
+    processes
+        How many prepare for one device, at most; 0: as many as there are cores.
     batches
         How many of these steps share one update, each with its reduction of gradients.
     """
@@ -76,6 +81,7 @@ class Configuration:
     place: str = ""
     channels_last: bool = True
     preparing: float = 0.0
+    processes: int = 0
     updates: Literal["together", "apart"] = "together"
     batches: int = 1
     checks: bool = False
@@ -123,6 +129,7 @@ def configuration(row: Row) -> Configuration:
     counted = tokens_of(model)
     if counted:
         batch = max(1, batch // int(_described(model)[counted]))
+    preparing, processes = _preparing(row, model) if devices > 1 else (0.0, 0)
     accumulated = (row.whole("grad_accum") if "grad_accum" in row.values else None) or 1
     return Configuration(
         model=model,
@@ -135,7 +142,8 @@ def configuration(row: Row) -> Configuration:
         precision=precision,
         framework=framework,
         place=row.text("system"),
-        preparing=_preparing(row, model) if devices > 1 else 0.0,
+        preparing=preparing,
+        processes=processes,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
         updates="apart" if updates_apart(row.text("framework"), model) else "together",
         batches=max(1, update_batch_of(model, precision, row.text("source")) // (batch * devices)),
@@ -151,12 +159,20 @@ def _is_primitive(row: Row, model: str) -> bool:
     return has_primitives(row.text("framework"), model, row.text("variant"), xla)
 
 
-def _preparing(row: Row, model: str) -> float:
-    """Return what a core does with a sample over decoding it; 0 of what is no photograph."""
+def _preparing(row: Row, model: str) -> tuple[float, int]:
+    """Return what a core does with a sample over decoding it, 0 of what is no photograph.
+
+    And how many processes prepare samples for a device.
+    """
     real = "data" in row.values and row.text("data").startswith("real")
-    if not real or _described(model).get("dataset") != _PHOTOGRAPHS:
-        return 0.0
-    return preparing_of(row.text("suite"), row.text("framework"), row.text("variant"))
+    network = _described(model)
+    if not real or network.get("dataset") != _PHOTOGRAPHS:
+        return 0.0, 0
+    loader = loader_of(
+        row.text("suite"), row.text("framework"), row.text("variant"), row.text("source"), model
+    )
+    pixels = network["image"]["height"] * network["image"]["width"] / _PIXELS
+    return loader.preparing + loader.pixels * pixels, loader.processes
 
 
 def _fields(row: Row, model: str) -> tuple[tuple[str, int], ...]:
@@ -266,12 +282,13 @@ def simulated(wanted: Configuration) -> Result:
     network = _described(wanted.model)
     if attention is not None and isinstance(network.get("attention"), dict):
         fields["attention.kernel"] = attention
-    elif attention == "eager" and "kernel" in network:
+    elif attention == "eager" and isinstance(network.get("kernel"), str):
         fields["kernel"] = attention
     cluster = _cluster(wanted)
     host, dataset = cluster.nodes.host, None
     if wanted.preparing and host.cores is not None and host.storage is not None:
-        dataset = _prepared(wanted.preparing)
+        preparing = wanted.processes * min(wanted.devices, cluster.nodes.count) or host.cores.value
+        dataset = _prepared(wanted.preparing * max(1.0, host.cores.value / preparing))
     return simulate(_model(wanted.model, tuple(fields.items())), cluster, plan, dataset=dataset)
 
 
