@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from ridgeline.errors import RidgelineError
@@ -254,7 +256,7 @@ def test_augmented_images_are_prepared_pixel_by_pixel_by_so_many_processes() -> 
     wanted = steps.configuration(_row(**row))
     assert wanted.preparing == pytest.approx(1.5 + 0.66)
     bound = 80 * 2.85e9 / (wanted.preparing * 6.82e6)  # 80 of the 128 cores
-    assert steps.simulated(wanted).samples_per_s == pytest.approx(bound)
+    assert steps.prepared_per_s(wanted) == pytest.approx(bound)
 
 
 def test_a_filter_is_no_kernel_of_a_framework() -> None:
@@ -295,8 +297,8 @@ def test_a_loader_bounds_a_node_but_not_one_device() -> None:
     row |= {"precision": "fp16", "accelerator": "V100-SXM2-16GB", "system": "DGX-1-like"}
     several = steps.configuration(_row(**row, n_accel="8", batch_per_accel="256", nodes="1"))
     assert several.preparing == 2.0
-    assert steps.simulated(several).samples_per_s == pytest.approx(24 * 2.3e9 / (2 * 6.82e6))
-    assert steps.configuration(_row(**row)).preparing == 0.0
+    assert steps.prepared_per_s(several) == pytest.approx(24 * 2.3e9 / (2 * 6.82e6))
+    assert steps.prepared_per_s(steps.configuration(_row(**row))) == math.inf
 
 
 @pytest.mark.parametrize(

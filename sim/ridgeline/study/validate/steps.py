@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -11,6 +12,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import Plan
+from ridgeline.report.pipeline import pipeline
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
@@ -36,7 +38,7 @@ from ridgeline.study.validate.names import (
 )
 from ridgeline.study.validate.programs import has_primitives
 from ridgeline.study.validate.rows import Row
-from ridgeline.workload.dataset import DataSet, load_dataset
+from ridgeline.workload.dataset import load_dataset
 from ridgeline.workload.model import Model, load_model
 
 COLUMNS = (
@@ -284,20 +286,25 @@ def simulated(wanted: Configuration) -> Result:
         fields["attention.kernel"] = attention
     elif attention == "eager" and isinstance(network.get("kernel"), str):
         fields["kernel"] = attention
+    return simulate(_model(wanted.model, tuple(fields.items())), _cluster(wanted), plan)
+
+
+def prepared_per_s(wanted: Configuration) -> float:
+    """Return how many photographs a second the hosts read and prepare; inf where it is not known.
+
+    That is a rate by itself, whatever the devices do.
+    """
     cluster = _cluster(wanted)
-    host, dataset = cluster.nodes.host, None
-    if wanted.preparing and host.cores is not None and host.storage is not None:
-        preparing = wanted.processes * min(wanted.devices, cluster.nodes.count) or host.cores.value
-        dataset = _prepared(wanted.preparing * max(1.0, host.cores.value / preparing))
-    return simulate(_model(wanted.model, tuple(fields.items())), cluster, plan, dataset=dataset)
-
-
-@lru_cache(maxsize=16)
-def _prepared(times: float) -> DataSet:
-    """Return the photographs, each of which takes so many times its decoding to prepare."""
+    host = cluster.nodes.host
+    if not wanted.preparing or host.cores is None or host.storage is None:
+        return math.inf
+    together = min(wanted.devices, cluster.nodes.count)
+    busy = min(host.cores.value, wanted.processes * together or host.cores.value)
     dataset = load_dataset(_PHOTOGRAPHS)
-    decoding = dataset.decoding.model_copy(update={"value": times * dataset.decoding.value})
-    return dataset.model_copy(update={"decoding": decoding})
+    cycles = wanted.preparing * dataset.decoding.value * host.cores.value / busy
+    decoding = dataset.decoding.model_copy(update={"value": cycles})
+    dataset = dataset.model_copy(update={"decoding": decoding})
+    return 1.0 / pipeline(dataset, cluster, wanted.devices, 1, 0).exposed_s(0.0)
 
 
 @lru_cache(maxsize=256)
