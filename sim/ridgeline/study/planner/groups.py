@@ -19,6 +19,7 @@ from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.experts import expert_weights, with_experts
 from ridgeline.parallel.lower import _flops_per_byte
 from ridgeline.parallel.mesh import Mesh
+from ridgeline.parallel.places import places
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
@@ -182,7 +183,8 @@ class Groups:
         except Unlike:  # all layers have to be told
             known = (key, self._intensity(key.tensor))
             told = self.made.told[known] = self._tell(key, Few(self.model, ()))
-            self._ops[key] = ops = self._ops_like(told, key)
+            ops = self._ops[key] = self._by_unit(told, key)
+            self.made.ops[self._like(told, key)] = ops  # in the place of those of few layers
             return self._group_of(ops, key)
         return Group(
             whole(ops.work),
@@ -389,17 +391,8 @@ def _units(told: Told) -> Ints:
 
 
 def _homes(told: Told) -> Ints:
-    """Return [ops] the unit on whose stage every op is done: where gradients that it reads are.
-
-    So it is in `partition`, which takes sums of gradients apart.
-    """
-    graph, home, made = told.graph, _units(told), dict[str, int]()
-    for i, op in enumerate(graph.ops):
-        if op.pass_ is Pass.WEIGHT_GRADIENT and op.kind != "add":
-            home[i] = next((made[name] for name in op.inputs if name in made), home[i])
-            of_weights = (n for n in op.outputs if graph.tensors[n].role is Role.WEIGHT_GRADIENT)
-            made.update(dict.fromkeys(of_weights, int(home[i])))
-    return home
+    """Return [ops] the unit on whose stage every op is done."""
+    return np.array(places(told.graph, _units(told).tolist()), np.int64)
 
 
 def _held(told: Told, home: Ints, expert: int) -> Floats:
