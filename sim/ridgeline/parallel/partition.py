@@ -16,13 +16,15 @@ from typing import Literal
 import numpy as np
 
 from ridgeline.errors import ConfigError
+from ridgeline.parallel.chain import Unit, layers, units
 from ridgeline.parallel.places import HELD, copies, places
 from ridgeline.parallel.recompute_ops import once
-from ridgeline.parallel.stages import Stage, Unit, balance, balance_given, layers, units
+from ridgeline.parallel.stages import Stage, balance, balance_given
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Op, Pass, Role
+from ridgeline.workload.graph import Graph, Op, Pass
 
 Cut = Literal["even", "layers", "ends"]
+
 
 @dataclass(frozen=True, slots=True)
 class Receipt:

@@ -7,8 +7,6 @@ layers is priced by a few of them, where that gives the FLOPs and the bytes of t
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ridgeline.engine.builder import ProgramBuilder
@@ -23,13 +21,12 @@ from ridgeline.parallel.places import places
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
-from ridgeline.parallel.recompute_blocks import attention_cores
 from ridgeline.parallel.ring import HOP, with_rings
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
 from ridgeline.parallel.sums import casts, sum_bytes
 from ridgeline.parallel.wires import Wires
 from ridgeline.study.planner.between import Between
-from ridgeline.study.planner.few import Few, Told, few_layers, n_units
+from ridgeline.study.planner.few import Few, Told, few_layers
 from ridgeline.study.planner.group import (
     ACCUMULATE,
     BACKWARD,
@@ -41,14 +38,14 @@ from ridgeline.study.planner.group import (
     Ints,
 )
 from ridgeline.study.planner.held import KEPT, held_by_unit
+from ridgeline.study.planner.limits import Limits
 from ridgeline.study.planner.links import links
 from ridgeline.study.planner.made import Key, Made, Ops
 from ridgeline.study.planner.played import Taken, Unlike, done_once, is_once, played
 from ridgeline.study.planner.screen import totals_of_more
-from ridgeline.study.planner.space import divisors
 from ridgeline.study.planner.waiting import exchanges, waits
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Op, Pass, Role
+from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.model import Model
 
 
@@ -74,6 +71,7 @@ class Groups:
         else:
             self.made = like.made
         self.few, self.prices = self.made.few, self.made.prices
+        self.limits = Limits(model, self.few, self.precision, devices)
         builder = ProgramBuilder()
         self.prices.add_to(builder)
         far = self.prices.accounts[cluster.device.far_memory]
@@ -111,55 +109,6 @@ class Groups:
             held = _held(told, _homes(told), expert)[:, : KEPT + 1]
             self.made.held[known] = told.whole(held).sum(axis=0)
         return self.made.held[known]
-
-    @property
-    def max_stages(self) -> int:
-        """Parts that a pipeline can cut the model into."""
-        return n_units(self.model, self.precision)
-
-    @property
-    def n_ops(self) -> int:
-        """Ops of what tells of the model."""
-        return len(self.few.smallest.training(1, self.precision).ops)
-
-    def divides(self, tensor: int) -> bool:
-        """Whether the model's heads can be shared by so many devices."""
-        graph = self.few.smallest.training(1, self.precision)
-        try:
-            shard(graph, tensor)
-        except RidgelineError:
-            return False
-        return True
-
-    def expert_degrees(self) -> list[int]:
-        """By how many ranks the model's experts can be shared; 1: it has none."""
-        graph = self.few.smallest.training(1, self.precision)
-        sent = (op for op in graph.ops if op.kind == "dispatch" and op.pass_ is Pass.FORWARD)
-        found = math.gcd(*(graph.tensors[op.outputs[0]].shape[0] for op in sent))
-        return divisors(found) if found else [1]
-
-    def contexts(self) -> list[tuple[int, int]]:
-        """By how many ranks positions can be shared, and whether in a ring; (1, 0): by one."""
-        graph = self.few.smallest.training(1, self.precision)
-        modes = (0, 1) if any(op.kind == "flash-attention" for op in graph.ops) else (0,)
-        found = [(1, 0)]
-        for n in divisors(self.devices)[1:] if graph.tokens_per_sample else ():
-            try:
-                shard(graph, n, dimension="context")
-            except RidgelineError:
-                continue
-            found += [(n, ring) for ring in modes]
-        return found
-
-    def recomputations(self) -> list[Mode]:
-        """Return what the model can compute again: scores of attention only where there is any.
-
-        Stretches of layers (sqrt) only where layers are not all alike: how long they are depends on
-        how many layers there are, of which a few would tell nothing.
-        """
-        some = attention_cores(self.few.smallest.training(1, self.precision))
-        modes: list[Mode] = ["none", "selective", "full"] if some else ["none", "full"]
-        return modes if self.few.fewer else [*modes, "sqrt"]
 
     def _price(self, key: Key) -> Group | None:
         ops = self._ops_of(key)
