@@ -133,7 +133,7 @@ class Queue:
         least = self.one.groups.least
         processes = self.processes
         if processes is None:
-            processes = 2 if len(families) * self.one.groups.n_ops >= MANY else 1
+            processes = 2 if len(families) * self.one.groups.limits.n_ops >= MANY else 1
         if processes > 1 and can_fork():
             self.helper = Helper(self.one, families)
             others = [key for key in families if self.helper.owns(key)]

@@ -261,12 +261,12 @@ def searcher(
     space = enumerate_plans(
         devices,
         global_batch,
-        tensors=[t for t in divisors(devices) if groups.divides(t)],
-        max_stages=groups.max_stages,
+        tensors=[t for t in divisors(devices) if groups.limits.divides(t)],
+        max_stages=groups.limits.max_stages,
         sequences=model.network.tokens_per_sample > 0,
-        experts=groups.expert_degrees(),
-        contexts=groups.contexts() if context else [(1, 0)],
-        recomputations=groups.recomputations(),
+        experts=groups.limits.expert_degrees(),
+        contexts=groups.limits.contexts() if context else [(1, 0)],
+        recomputations=groups.limits.recomputations(),
         precision=groups.precision,
     )
     return Searcher(model, cluster, devices, objective, space, groups)
