@@ -103,10 +103,14 @@ class DiffusionUNet(Network):
     def _block(self, b: GraphBuilder, name: str, x: str, time: str, times: int, text: str) -> str:
         """Write a residual block and, of a level that reads the text, attention."""
         filters = times * self.width
-        y = ops.conv2d(b, f"{name}.conv1", self._activated(b, f"{name}.1", x), filters, 3, padding=1)
+        y = ops.conv2d(
+            b, f"{name}.conv1", self._activated(b, f"{name}.1", x), filters, 3, padding=1
+        )
         shift = ops.conv2d(b, f"{name}.time", time, filters, 1)
         y = ops.function(b, f"{name}.shift", "broadcast-add", (y, shift), b.shape(y))[0]
-        y = ops.conv2d(b, f"{name}.conv2", self._activated(b, f"{name}.2", y), filters, 3, padding=1)
+        y = ops.conv2d(
+            b, f"{name}.conv2", self._activated(b, f"{name}.2", y), filters, 3, padding=1
+        )
         if b.shape(x)[1] != filters:
             x = ops.conv2d(b, f"{name}.shortcut", x, filters, 1)
         x = ops.add(b, f"{name}.add", y, x)

@@ -51,7 +51,9 @@ class Flux(Network):
         t = ops.linear(b, "text", text, self.hidden)
         time = embedded(b, "time", b.input("time", (b.batch, 1, _WAVES)), self.hidden)
         whole = embedded(b, "vector", b.input("vector", (b.batch, 1, self.vector)), self.hidden)
-        condition = ops.activation(b, "condition.silu", ops.add(b, "condition", time, whole), "silu")
+        condition = ops.activation(
+            b, "condition.silu", ops.add(b, "condition", time, whole), "silu"
+        )
         size = self.attention.size(self.hidden)
         angles = ops.rotary_angles(b, "angles", self.text + self.patches, size)
         for i in range(self.double_layers):
@@ -77,9 +79,7 @@ class Flux(Network):
         )
         y = self._attended(b, name, q, k, v, angles)
         y_text = ops.cut(b, f"{name}.text.part", y, axis=1, length=self.text)
-        y_image = ops.cut(
-            b, f"{name}.image.part", y, axis=1, start=self.text, length=self.patches
-        )
+        y_image = ops.cut(b, f"{name}.image.part", y, axis=1, start=self.text, length=self.patches)
         return (
             self._rest(b, f"{name}.image", x, y_image, of_image),
             self._rest(b, f"{name}.text", t, y_text, of_text),
@@ -91,9 +91,7 @@ class Flux(Network):
         x = modulated(b, f"{name}.attention", x, parts[0], parts[1])
         return self._normed(b, name, *ops.fused_linear(b, f"{name}.qkv", x, (self.hidden,) * 3))
 
-    def _normed(
-        self, b: GraphBuilder, name: str, q: str, k: str, v: str
-    ) -> tuple[str, str, str]:
+    def _normed(self, b: GraphBuilder, name: str, q: str, k: str, v: str) -> tuple[str, str, str]:
         heads = self.attention.heads
         q = ops.head_norm(b, f"{name}.query-norm", q, heads)
         return q, ops.head_norm(b, f"{name}.key-norm", k, heads), v

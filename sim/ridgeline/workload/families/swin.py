@@ -67,7 +67,9 @@ class Swin(Network):
         n, _, features = b.shape(x)
         x = ops.function(b, "first", "rearrange", (x,), (n, features, h, w))[0]
         x = ops.adaptive_avg_pool(b, "avgpool", x)
-        return ops.cross_entropy(b, "loss", ops.linear(b, "head", x, self.classes, flatten=True), labels)
+        return ops.cross_entropy(
+            b, "loss", ops.linear(b, "head", x, self.classes, flatten=True), labels
+        )
 
     def _block(
         self, b: GraphBuilder, name: str, x: str, size: tuple[int, int], heads: int, shifted: bool

@@ -83,14 +83,10 @@ class Transducer(Network):
         x = ops.embedding(b, "embedding", labels, table)
         start = b.buffer("start", (b.batch, 1, self.predictor))
         x = ops.concat(b, "start", [b.cast(start, b.format(x), "start"), x], axis=1)
-        return self._stack(
-            b, "predictor", x, self.predictor_layers, self.predictor, self.dropout
-        )
+        return self._stack(b, "predictor", x, self.predictor_layers, self.predictor, self.dropout)
 
     @staticmethod
-    def _stack(
-        b: GraphBuilder, name: str, x: str, layers: int, hidden: int, drop: float
-    ) -> str:
+    def _stack(b: GraphBuilder, name: str, x: str, layers: int, hidden: int, drop: float) -> str:
         for i in range(layers):
             x = dropout(b, f"{name}.dropout{i}", x, drop) if i else x
             x = ops.recurrent(b, f"{name}.{i}", x, hidden, "lstm")
