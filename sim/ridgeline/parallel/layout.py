@@ -26,6 +26,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ridgeline.hardware.device import Device
+from ridgeline.workload.builder import Attrs
 from ridgeline.workload.formats import find
 from ridgeline.workload.graph import Conv, Graph, Op, Role, Same, Tensor
 from ridgeline.workload.ops.attention import CONTEXT, SCORES
@@ -70,6 +71,27 @@ def with_blocks(same: Same) -> Graph:
     """Return the graph with the number of thread blocks that norms over images have."""
     graph = same.graph
     return replace(graph, ops=tuple(_in_blocks(op, graph) for op in graph.ops))
+
+
+@lru_cache(maxsize=16)
+def with_kernels(same: Same, workspace_bytes: float | None, library: str | None) -> Graph:
+    """Return the graph with what is said of its convolutions' kernels.
+
+    Parameters
+    ----------
+    workspace_bytes
+        The most work space that they may have; None: as much as they need.
+    library
+        What they are of; None: the library that was measured on the device.
+    """
+    graph = same.graph
+    said: Attrs = () if workspace_bytes is None else (("workspace", round(workspace_bytes)),)
+    said += () if library is None else (("library", library),)
+    ops = (
+        replace(op, attrs=(*op.attrs, *said)) if isinstance(op.loops, Conv) else op
+        for op in graph.ops
+    )
+    return replace(graph, ops=tuple(ops))
 
 
 @lru_cache(maxsize=16)

@@ -26,11 +26,18 @@ from ridgeline.kernels.cost import peak_rates
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.alike import are_alike
+from ridgeline.parallel.data_gradients import with_data_gradients
 from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.endless import is_endless
 from ridgeline.parallel.host import Host
-from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies, with_heads
+from ridgeline.parallel.layout import (
+    copied_formats,
+    with_blocks,
+    with_copies,
+    with_heads,
+    with_kernels,
+)
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.mixtures import mixture_degree
 from ridgeline.parallel.partition import Cut, Partition, Shares, partition
@@ -148,6 +155,10 @@ def lower(
         fold, wires = False, Wires(builder, topology, far, merge=False)
     copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
     sharded, local = _local(Same(graph), division, plan.recompute, copied)
+    if plan.data_gradients:
+        local = with_data_gradients(Same(local))
+    if plan.workspace is not None or plan.library is not None:
+        local = with_kernels(Same(local), plan.workspace, plan.library)
     if plan.adding == "products":
         local = with_summing_products(Same(local))
     if plan.norms == "by-channel":

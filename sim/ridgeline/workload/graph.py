@@ -6,7 +6,7 @@ A graph is concrete: it is built for one batch size and one precision. 1 MAC = 2
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -215,6 +215,11 @@ class Op:
         return next((int(value) for name, value in self.attrs if name == "blocks"), 0)
 
     @property
+    def workspace_bytes(self) -> float:
+        """The most work space that kernels of a convolution may have."""
+        return next((float(value) for name, value in self.attrs if name == "workspace"), math.inf)
+
+    @property
     def causal(self) -> bool:
         """Whether half of the products meet only scores that a causal mask hides."""
         return ("causal", 1) in self.attrs
@@ -329,3 +334,12 @@ class Same:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Same) and other.graph is self.graph
+
+
+def free_name(name: str, taken: Container[str]) -> str:
+    """Return a name, with the least number behind it that makes it new: x, x.2, x.3."""
+    free, number = name, 1
+    while free in taken:
+        number += 1
+        free = f"{name}.{number}"
+    return free

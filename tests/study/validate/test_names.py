@@ -10,6 +10,7 @@ from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Kind,
     binned_length,
+    board_of,
     device_in,
     find_name,
     framework_of,
@@ -17,9 +18,13 @@ from ridgeline.study.validate.names import (
     model_of,
     preparing_of,
     unknown,
-    updates_apart,
 )
-from ridgeline.study.validate.programs import has_primitives, run_of
+from ridgeline.study.validate.programs import (
+    has_primitives,
+    run_of,
+    updates_apart,
+    workspace_of,
+)
 from ridgeline.study.validate.rows import Row
 
 
@@ -58,11 +63,30 @@ def test_a_column_of_its_own_may_name_the_network() -> None:
 
 
 def test_optimizers_for_many_tensors_are_those_of_some_programs() -> None:
-    assert updates_apart("PyTorch (Gavel)", "resnet18-cifar")
-    assert updates_apart("NGC PyTorch", "resnet50")
-    assert not updates_apart("PyTorch", "bert-large")
-    assert not updates_apart("TensorFlow", "resnet50")
-    assert not updates_apart("", "resnet50")
+    def apart(framework: str, network: str, precision: str = "fp32", tuned: bool = False) -> bool:
+        return updates_apart(framework, network, precision, fine_tuned=tuned)
+
+    assert apart("PyTorch (Gavel)", "resnet18-cifar")
+    assert apart("NGC PyTorch", "resnet50")
+    assert not apart("PyTorch", "bert-large")
+    assert apart("PyTorch", "bert-large", "tf32", tuned=True)
+    assert not apart("PyTorch", "bert-large", "fp16-autocast", tuned=True)
+    assert not apart("PyTorch", "bart-large", "tf32", tuned=True)
+    assert not apart("TensorFlow", "resnet50")
+    assert not apart("", "resnet50")
+
+
+def test_work_space_depends_on_framework_and_network() -> None:
+    assert workspace_of("MXNet 1.2.0rc1 cudnn7.0.5", "resnet50") == "256 MiB"
+    assert workspace_of("MXNet 1.2.0rc1 cudnn7.0.5", "alexnet-ungrouped") == "1024 MiB"
+    assert workspace_of("Chainer", "vgg-a") == "8 MiB"
+    assert workspace_of("PyTorch", "resnet50") is None
+
+
+def test_a_board_may_depend_on_the_table() -> None:
+    assert board_of("p100-sxm2", "Gavel cluster") == "p100-pcie"
+    assert board_of("p100-sxm2", "TensorFlow benchmarks page") == "p100-sxm2"
+    assert board_of("v100-sxm2-16gb", "Gavel cluster") == "v100-sxm2-16gb"
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,10 @@ class Framework:
         Whether its programs in fp16 scale gradients back and wait for their check (`Plan.checks`).
     heads_copied
         Whether programs copy the heads of attention (`Plan.heads`).
+    data_gradients
+        Whether first layers form the gradients of the data (`Plan.data_gradients`).
+    library
+        Whose kernels its convolutions are (`Plan.library`).
     """
 
     begins: tuple[str, ...]
@@ -108,6 +112,8 @@ class Framework:
     checks: bool = False
     heads_copied: bool = False
     update_passes: int = 0
+    data_gradients: bool = False
+    library: Literal["cudnn2"] | None = None
 
 
 def section(name: str) -> Any:
@@ -137,16 +143,6 @@ def keeps_channels_last(framework: str, network: str, precision: str) -> bool:
 def widens(framework: str, network: str) -> bool:
     """Tell whether a framework's programs for a network let torch.amp widen softmax and norms."""
     rows: list[Mapping[str, Any]] = _data()["autocast"]
-    return any(
-        framework.lower().startswith(tuple(row["begins"]))
-        and not network.startswith(tuple(row["but"]))
-        for row in rows
-    )
-
-
-def updates_apart(framework: str, network: str) -> bool:
-    """Tell whether a framework's programs for a network update tensor after tensor, op by op."""
-    rows: list[Mapping[str, Any]] = _data()["updates_apart"]
     return any(
         framework.lower().startswith(tuple(row["begins"]))
         and not network.startswith(tuple(row["but"]))
@@ -282,6 +278,8 @@ def _frameworks() -> tuple[Framework, ...]:
             bool(row.get("checks", False)),
             bool(row.get("heads_copied", False)),
             int(row.get("update_passes", 0)),
+            bool(row.get("data_gradients", False)),
+            row.get("library"),
         )
         for row in _data()["frameworks"]
     )
@@ -295,6 +293,15 @@ def find_name(kind: Kind, *names: str) -> str | None:
     known = _names()[kind]
     keys = (key for name in names for key in (_plain(name), _words(name)))
     return next((known[key] for key in keys if key in known), None)
+
+
+def board_of(device: str, suite: str) -> str:
+    """Return the board that a table means by the name of a device."""
+    rows: list[Mapping[str, str]] = _data()["boards"]
+    return next(
+        (row["board"] for row in rows if row["device"] == device and row["suite"] in suite.lower()),
+        device,
+    )
 
 
 def device_in(text: str) -> str | None:

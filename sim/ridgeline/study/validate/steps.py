@@ -17,6 +17,7 @@ from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Framework,
     binned_length,
+    board_of,
     contention,
     convolves_itself,
     device_in,
@@ -31,10 +32,9 @@ from ridgeline.study.validate.names import (
     unequal_of,
     unknown,
     update_batch_of,
-    updates_apart,
     widens,
 )
-from ridgeline.study.validate.programs import has_primitives
+from ridgeline.study.validate.programs import has_primitives, updates_apart, workspace_of
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.dataset import DataSet, load_dataset
 from ridgeline.workload.model import Model, load_model
@@ -48,6 +48,7 @@ _SAMPLES = frozenset({"images/s", "sequences/s", "samples/s", "volumes/s", "user
 _NO_UPDATE = "no update"
 _PHOTOGRAPHS = "imagenet"  # the data set whose decoding is modelled
 _MIXED, _AUTOCAST = "-mixed", "-autocast"
+_FINE_TUNING = "adamw"  # J. Devlin et al., BERT, NAACL 2019, Section 4, and its programs
 _HALF = "fp16"  # whose gradients are scaled, since they would vanish
 _ADDED = 3  # passes over gradients that add them to those of the batch before
 _FEW = 8  # micro-batches that are simulated of a step that accumulates more
@@ -81,6 +82,8 @@ class Configuration:
     checks: bool = False
     unequal: float = 0.0
     functions: Literal["fused", "primitive"] = "fused"
+    optimizer: str | None = None
+    workspace: str | None = None
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -110,6 +113,7 @@ def configuration(row: Row) -> Configuration:
     device = device_in(row.text("accelerator"))
     if device is None:
         raise RidgelineError(unknown("devices", row.text("accelerator")))
+    device = board_of(device, row.text("suite"))
     precision = find_name("precisions", row.text("precision"))
     if precision is None:
         raise RidgelineError(unknown("precisions", row.text("precision")))
@@ -137,12 +141,21 @@ def configuration(row: Row) -> Configuration:
         place=row.text("system"),
         preparing=_preparing(row, model) if devices > 1 else 0.0,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
-        updates="apart" if updates_apart(row.text("framework"), model) else "together",
+        updates="apart"
+        if updates_apart(row.text("framework"), model, precision, fine_tuned=_is_fine_tuned(row))
+        else "together",
         batches=max(1, update_batch_of(model, precision, row.text("source")) // (batch * devices)),
         checks=framework.checks and precision.startswith(_HALF),
         unequal=unequal_of(model, row.text("source"), batch),
         functions="primitive" if _is_primitive(row, model) else "fused",
+        optimizer=_FINE_TUNING if _is_fine_tuned(row) and "masked" in _described(model) else None,
+        workspace=workspace_of(row.text("framework"), model),
     )
+
+
+def _is_fine_tuned(row: Row) -> bool:
+    """Tell whether a table says that a trained network was trained further, for another task."""
+    return "note" in row.values and row.text("note").lower().startswith("fine-tuning")
 
 
 def _is_primitive(row: Row, model: str) -> bool:
@@ -163,8 +176,7 @@ def _fields(row: Row, model: str) -> tuple[tuple[str, int], ...]:
     """Return the lengths of sequences that a row states, as fields of the network."""
     network = _described(model)
     length = row.whole("seq_len") if "seq_len" in row.values else None
-    note = row.text("note").lower() if "note" in row.values else ""
-    if note.startswith("fine-tuning"):
+    if _is_fine_tuned(row):
         if "masked" in network:
             return tuple({**fine_tuned(), **({"sequence": length} if length else {})}.items())
         if "source" in network and not length:
@@ -252,6 +264,10 @@ def simulated(wanted: Configuration) -> Result:
         checks=wanted.checks,
         gradient_passes=round(_ADDED * (1.0 - 1.0 / wanted.batches)),
         functions=wanted.functions,
+        data_gradients=wanted.framework.data_gradients,
+        workspace=wanted.workspace,
+        library=wanted.framework.library,
+        optimizer=wanted.optimizer,
         heads="copied" if wanted.framework.heads_copied else "strided",
         contention=contention(),
         bucket_copies=wanted.framework.bucket_copies,
@@ -266,7 +282,7 @@ def simulated(wanted: Configuration) -> Result:
     network = _described(wanted.model)
     if attention is not None and isinstance(network.get("attention"), dict):
         fields["attention.kernel"] = attention
-    elif attention == "eager" and "kernel" in network:
+    elif attention == "eager" and isinstance(network.get("kernel"), str):
         fields["kernel"] = attention
     cluster = _cluster(wanted)
     host, dataset = cluster.nodes.host, None
