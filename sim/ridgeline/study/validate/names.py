@@ -84,6 +84,8 @@ class Framework:
         Whether its programs in fp16 scale gradients back and wait for their check (`Plan.checks`).
     heads_copied
         Whether programs copy the heads of attention (`Plan.heads`).
+    dispatch
+        What ranks send each other of a token for its experts (`Plan.dispatch`).
     """
 
     begins: tuple[str, ...]
@@ -108,6 +110,7 @@ class Framework:
     checks: bool = False
     heads_copied: bool = False
     update_passes: int = 0
+    dispatch: str = "choices"
 
 
 def section(name: str) -> Any:
@@ -282,6 +285,7 @@ def _frameworks() -> tuple[Framework, ...]:
             bool(row.get("checks", False)),
             bool(row.get("heads_copied", False)),
             int(row.get("update_passes", 0)),
+            row.get("dispatch", "choices"),
         )
         for row in _data()["frameworks"]
     )
