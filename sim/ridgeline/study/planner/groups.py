@@ -8,6 +8,7 @@ layers is priced by a few of them, where that gives the FLOPs and the bytes of t
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import numpy as np
 
@@ -16,16 +17,20 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.kernels.cost import OpCost, op_energy_j
 from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.experts import expert_weights, with_experts
-from ridgeline.parallel.lower import _flops_per_byte
+from ridgeline.parallel.grid import Grid, with_grid
+from ridgeline.parallel.lower import Moving, moving
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.recompute_blocks import attention_cores
-from ridgeline.parallel.ring import HOP, with_rings
-from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
+from ridgeline.parallel.ring import HOP
+from ridgeline.parallel.shard import COLLECTIVES, shard
+from ridgeline.parallel.spatial import with_shared_images
 from ridgeline.parallel.sums import casts, sum_bytes
+from ridgeline.parallel.team import Sent
 from ridgeline.parallel.wires import Wires
 from ridgeline.study.planner.between import Between
 from ridgeline.study.planner.few import Few, Told, few_layers, n_units
@@ -44,7 +49,7 @@ from ridgeline.study.planner.links import links
 from ridgeline.study.planner.made import Key, Made, Ops
 from ridgeline.study.planner.played import Taken, Unlike, done_once, is_once, played
 from ridgeline.study.planner.screen import totals_of_more
-from ridgeline.study.planner.space import divisors
+from ridgeline.study.planner.space import GRID_MODES, divisors
 from ridgeline.study.planner.waiting import exchanges, waits
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
@@ -81,7 +86,7 @@ class Groups:
         self._groups: dict[Key, Group | None] = {}
         self._ops: dict[Key, Ops | None] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
-        self._flops_per_byte: dict[int, float] = {}
+        self._moving: dict[int, Moving] = {}
 
     def group(self, key: Key) -> Group | None:
         """Price a group; None where the model can not be divided so."""
@@ -150,6 +155,28 @@ class Groups:
             found += [(n, ring) for ring in modes]
         return found
 
+    def grids(self) -> list[Grid]:
+        """Return the grids of tensor-parallel devices that the model can be divided over."""
+        found = []
+        for rows, columns in _products(self.devices):
+            if min(rows, columns) == 1:
+                continue
+            graph = self.few.smallest.training(rows, self.precision)
+            for mode in GRID_MODES:
+                with suppress(RidgelineError):
+                    with_grid(graph, two := Grid(rows, columns, mode))
+                    found.append(two)
+        return found
+
+    def images(self) -> list[tuple[int, int]]:
+        """Return by how many devices rows and columns of images can be shared; (1, 1): by one."""
+        graph, found = self.few.smallest.training(1, self.precision), [(1, 1)]
+        for rows, columns in _products(self.devices)[1:]:
+            with suppress(RidgelineError):
+                with_shared_images(graph, rows, columns)
+                found.append((rows, columns))
+        return found
+
     def recomputations(self) -> list[Mode]:
         """Return what the model can compute again: scores of attention only where there is any.
 
@@ -175,12 +202,12 @@ class Groups:
         around = links(graph, ops.home, ops.seconds).swapaxes(0, 1)
         taken = Taken(
             ops.home, ops.seconds, ops.added_s, [is_once(op, graph) for op in graph.ops],
-            self.made.divided[key, self._intensity(key.tensor)], _experts(graph, key.expert),
+            self.made.divided[key, self._of_group(key.tensor)], _experts(graph, key.expert),
         )  # fmt: skip
         try:
             events = played(told, taken)
         except Unlike:  # all layers have to be told
-            known = (key, self._intensity(key.tensor))
+            known = (key, self._of_group(key.tensor))
             told = self.made.told[known] = self._tell(key, Few(self.model, ()))
             self._ops[key] = ops = self._ops_like(told, key)
             return self._group_of(ops, key)
@@ -222,11 +249,14 @@ class Groups:
                     more[unit] += self._work(op, graph, key, frozenset(), cost, self._alone_s(cost))
         work, waited = before.told.whole(before.work), before.told.whole(before.waited)
         repeated = told.whole(more)
-        return totals_of_more(work + repeated if len(work) == len(repeated) else work, waited)
+        found = totals_of_more(work + repeated if len(work) == len(repeated) else work, waited)
+        if key.grid is not None:  # a product in panels is cut elsewhere where it is done again
+            found[-1] = totals_of_more(work, waited)[-1]
+        return found
 
     def _told_of(self, key: Key) -> Told | None:
         try:
-            known, told = (key, self._intensity(key.tensor)), self.made.told
+            known, told = (key, self._of_group(key.tensor)), self.made.told
         except RidgelineError:
             return None
         if known not in told:
@@ -239,35 +269,29 @@ class Groups:
     def _tell(self, key: Key, few: Few) -> Told:
         def made(model: Model) -> Graph:
             sharded = self._shard(key, model)
-            self.made.divided[key, self._intensity(key.tensor)] = sharded.divided
+            self.made.divided[key, self._of_group(key.tensor)] = sharded.divided
             return with_recompute(sharded.graph, key.recompute)
 
         return few.told(made)
 
-    def _shard(self, key: Key, model: Model) -> Sharded:
-        flops_per_byte, sharded = self._intensity(key.tensor), self.made.sharded
-        known = (key._replace(recompute="none"), model, flops_per_byte)
+    def _shard(self, key: Key, model: Model) -> Divided:
+        of_group, sharded = self._of_group(key.tensor), self.made.sharded
+        known = (key._replace(recompute="none"), model, of_group)
         if known not in sharded:
             graph = model.training(key.micro_batch, self.precision)
-            graph = shard(graph, key.context, dimension="context").graph
-            if key.ring:
-                graph = with_rings(graph, key.context)
-            sharded[known] = shard(
-                with_experts(graph, key.expert),
-                key.tensor,
-                sequence=key.sequence,
-                flops_per_byte=flops_per_byte,
-            )
+            division = Division(
+                key.expert, key.context, key.tensor, key.sequence, *of_group,
+                ring=key.ring, grid=key.images, two=key.grid,
+            )  # fmt: skip
+            sharded[known] = divide(graph, division)
         return sharded[known]
 
-    def _intensity(self, tensor: int) -> float:
-        if tensor not in self._flops_per_byte:
+    def _of_group(self, tensor: int) -> Moving:
+        if tensor not in self._moving:
             data = self.devices // tensor
             plan = Plan(global_batch=data, data=data, tensor=tensor)
-            self._flops_per_byte[tensor] = _flops_per_byte(
-                plan, self.cluster, self.wires, Mesh.of(plan)
-            )
-        return self._flops_per_byte[tensor]
+            self._moving[tensor] = moving(plan, self.cluster, self.wires, Mesh.of(plan))
+        return self._moving[tensor]
 
     # Costs of units
 
@@ -285,11 +309,11 @@ class Groups:
             ops[known] = self._by_unit(told, key)
         return ops[known]
 
-    def _like(self, told: Told, key: Key) -> tuple[Key, float, tuple[float, ...]]:
+    def _like(self, told: Told, key: Key) -> tuple[Key, Moving, tuple[float, ...]]:
         """Return all that the costs of a group follow from."""
         collectives = (op for op in told.graph.ops if op.kind in COLLECTIVES and op.kind != HOP)
         sent = [self._group_s(op, key) for op in collectives]
-        return key, self._intensity(key.tensor), tuple(sent)
+        return key, self._of_group(key.tensor), tuple(sent)
 
     def _by_unit(self, told: Told, key: Key) -> Ops:
         graph, parts = told.graph, told.parts
@@ -360,14 +384,18 @@ class Groups:
         return self.made.energies[id(cost)]
 
     def _group_s(self, op: Op, key: Key) -> float:
-        """Return the least seconds of a collective between ranks that share an op, or experts."""
-        attrs = dict(op.attrs)
-        size = float(str(attrs["size_bytes"]))
+        """Return the least seconds of a collective between ranks that share an op, or samples."""
+        sent, (high, wide) = Sent.of(op), key.images
+        rows = key.grid.rows if key.grid else 1
         members, apart = {
-            "expert": (key.expert, key.tensor),
+            "expert": (key.expert, key.tensor * high * wide),
             "context": (key.context, key.tensor),
-        }.get(str(attrs["dimension"]), (key.tensor, 1))
-        return self.group_s(op.kind, members, apart, size) * int(str(attrs["repeat"]))
+            "spatial.columns": (wide, key.tensor),
+            "spatial.rows": (high, key.tensor * wide),
+            "tensor.columns": (key.tensor // rows, 1),
+            "tensor.rows": (rows, key.tensor // rows),
+        }.get(sent.dimension, (key.tensor, 1))
+        return self.group_s(sent.op, members, apart, sent.size_bytes) * sent.repeat
 
     def group_s(self, kind: str, members: int, apart: int, size_bytes: float) -> float:
         """Return the least seconds of a collective of so many ranks so far apart."""
@@ -378,6 +406,11 @@ class Groups:
                 for group in self.between.alike(members, apart)
             )
         return self._collective_s[known]
+
+
+def _products(n: int) -> list[tuple[int, int]]:
+    """Return all pairs of numbers whose product divides another one."""
+    return [(a, b) for a in divisors(n) for b in divisors(n // a)]
 
 
 def _units(told: Told) -> Ints:

@@ -21,7 +21,7 @@ from ridgeline.study.planner.group import Floats, Group, Ints
 from ridgeline.study.planner.helper import MANY, Helper, can_fork, family, play
 from ridgeline.study.planner.made import Key
 from ridgeline.study.planner.screen import HELD, TOTALS, Bound, totals
-from ridgeline.study.planner.space import RECOMPUTE_NAMES
+from ridgeline.study.planner.space import GRID_MODES, RECOMPUTE_NAMES
 
 if TYPE_CHECKING:
     from ridgeline.study.planner.search import Searcher
@@ -89,6 +89,10 @@ class Queue:
                 space.ring,
                 space.recompute,
                 space.sequence,
+                space.tensor_rows,
+                space.tensor_mode,
+                space.image_rows,
+                space.image_columns,
                 space.tensor,
                 space.micro_batch,
             ),
@@ -98,6 +102,10 @@ class Queue:
                 2,
                 len(RECOMPUTE_NAMES),
                 2,
+                int(space.tensor_rows.max()) + 1,
+                len(GRID_MODES),
+                int(space.image_rows.max()) + 1,
+                int(space.image_columns.max()) + 1,
                 one.devices + 1,
                 space.global_batch + 1,
             ),
