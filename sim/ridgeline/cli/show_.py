@@ -67,8 +67,8 @@ def kind_of(name: str) -> str:
         return "models"
     if "decoding" in data:
         return "datasets"
-    if data.get("kind") in kinds:
-        return kinds[str(data["kind"])]
+    if isinstance(kind := data.get("kind"), str) and kind in kinds:
+        return kinds[kind]
     raise document.error(
         f"the file must have a field 'family' (a model) or 'kind' ({', '.join(kinds)})"
     )

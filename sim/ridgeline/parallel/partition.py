@@ -16,8 +16,9 @@ from typing import Literal
 import numpy as np
 
 from ridgeline.errors import ConfigError
+from ridgeline.parallel.chain import Unit, layers, units
 from ridgeline.parallel.recompute_ops import once
-from ridgeline.parallel.stages import Stage, Unit, balance, balance_given, layers, units
+from ridgeline.parallel.stages import Stage, balance, balance_given
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 

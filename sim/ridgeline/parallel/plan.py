@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from ridgeline import units, views
 from ridgeline.config import Strict
-from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.errors import ConfigError, nearest
 from ridgeline.parallel.grid import Grid, Mode, with_tensor_grid
-from ridgeline.parallel.layers import LayerRule, parse_rules, settled
+from ridgeline.parallel.layers import LayerRule, parse_rules
+from ridgeline.parallel.plan_checks import DIMENSIONS, check
 from ridgeline.parallel.reach import grid_of, written_grid
-from ridgeline.parallel.replicas import SCHEDULES_WITH_REPLICAS, counts_of, written_counts
-from ridgeline.parallel.schedules import SCHEDULES, named
-
-DIMENSIONS = ("tensor", "context", "data", "pipeline")
-"""Dimensions of the plan that devices are numbered by, the innermost first, by default."""
+from ridgeline.parallel.replicas import counts_of, written_counts
+from ridgeline.parallel.schedules import named
 
 SWITCH = {"on": 0, "true": 0, "off": 1, "false": 1}
 """Words for `sequence`; 0 is the degree of `tensor`."""
@@ -218,133 +215,8 @@ class Plan(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Plan:
-        if self.replicas:
-            self._check_replicas()
-        if self.global_batch % self.data:
-            lower = self.global_batch - self.global_batch % self.data
-            near = f"{lower} or {lower + self.data}" if lower else str(self.data)
-            raise ValueError(
-                f"global_batch {self.global_batch} cannot be shared evenly by data={self.data}"
-                f" ranks; the nearest that can: {near}"
-            )
-        if self.rank_batch % self.micro_batch_size:
-            raise ValueError(
-                f"micro_batch {self.micro_batch} does not divide the {self.rank_batch} samples of a"
-                " rank (global_batch / data)"
-            )
-        if self.layers:
-            self._check_layers()
-        elif self.data % self.expert:
-            raise ValueError(
-                f"expert={self.expert} must divide data={self.data}, whose ranks share the experts"
-            )
-        if self.reduction and self.sharding:
-            raise ValueError(
-                f"reduction={self.reduction} is for gradients that are reduced whole: it needs"
-                f" sharding=0, not {self.sharding}"
-            )
-        if self.sequence == 0:
-            object.__setattr__(self, "sequence", self.tensor)
-        if self.sequence not in {1, self.tensor}:
-            raise ValueError(
-                f"sequence={self.sequence} must be 1 (off) or the degree of tensor, {self.tensor}"
-            )
-        parts = self.order.split("-")
-        if sorted(parts) not in (sorted(DIMENSIONS), sorted((*DIMENSIONS, "spatial"))):
-            raise ValueError(
-                f"order {self.order!r} must name each of {', '.join(DIMENSIONS)} once, joined by -;"
-                " spatial may stand among them (else after the first)"
-            )
-        self._check_spatial()
-        self._check_grid()
-        self._check_schedule()
+        check(self)
         return self
-
-    def _check_replicas(self) -> None:
-        counts = counts_of(self.replicas)
-        if self.data != 1 or self.pipeline not in {1, len(counts)}:
-            raise ValueError(
-                f"replicas={self.replicas} says how many devices share the samples of each of"
-                f" {len(counts)} stages; found data={self.data}, pipeline={self.pipeline}, which"
-                " are better left out"
-            )
-        object.__setattr__(self, "pipeline", len(counts))
-        if len(set(counts)) == 1:  # a plan like any other
-            object.__setattr__(self, "data", counts[0])
-            object.__setattr__(self, "replicas", "")
-            return
-        if self.schedule not in SCHEDULES_WITH_REPLICAS:
-            raise ValueError(
-                f"schedule={self.schedule} is not known for stages with different numbers of"
-                f" replicas; allowed: {', '.join(SCHEDULES_WITH_REPLICAS)}"
-            )
-        unlike = f"stages that have different numbers of replicas ({self.replicas})"
-        self._check_without(("expert", "sharding", "layers"), unlike)
-        if not self.order.endswith("-pipeline"):
-            raise ValueError(
-                f"order {self.order!r}: stages with different numbers of replicas are numbered one"
-                " after the other; allowed: an order that ends in pipeline"
-            )
-        round_ = math.lcm(*counts) * self.micro_batch_size
-        if self.global_batch % round_:
-            below = self.global_batch - self.global_batch % round_
-            near = f"{below} or {below + round_}" if below else str(round_)
-            raise ValueError(
-                f"global_batch {self.global_batch} does not give every replica of {self.replicas}"
-                f" equally many micro-batches of {self.micro_batch_size}; the nearest that does:"
-                f" {near}"
-            )
-
-    def _check_layers(self) -> None:
-        if self.data * self.tensor % self.expert:
-            raise ValueError(
-                f"expert={self.expert} must divide the {self.data * self.tensor} devices of"
-                f" data={self.data} x tensor={self.tensor}, which share the experts"
-            )
-        text = settled(parse_rules(self.layers), self.data, self.tensor)
-        object.__setattr__(self, "layers", text)
-
-    def _check_spatial(self) -> None:
-        if self.spatial == "1":
-            return
-        self._check_without(("context", "replicas"), f"spatial={self.spatial}")
-
-    def _check_grid(self) -> None:
-        if self.tensor % self.tensor_rows:
-            raise ValueError(
-                f"tensor_rows={self.tensor_rows} must divide tensor={self.tensor}, the devices of"
-                " the grid"
-            )
-        if self.tensor_grid is None:
-            object.__setattr__(self, "tensor_rows", 1)
-            return
-        others = ("sequence", "expert", "spatial", "layers", "replicas")
-        self._check_without(others, f"a grid of tensor-parallel devices ({self.tensor_grid})")
-
-    def _check_without(self, names: tuple[str, ...], what: str) -> None:
-        for name in names:
-            if getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(
-                    f"{name}={getattr(self, name)} is not modelled together with {what}"
-                )
-
-    def _check_schedule(self) -> None:
-        how = SCHEDULES[self.schedule]
-        if how.turns and self.chunks == 1:
-            object.__setattr__(self, "chunks", 2)
-        if how.interleaves and (self.pipeline < 2 or self.chunks < 2):
-            raise ValueError(
-                f"schedule={self.schedule} needs pipeline of at least 2 and chunks of at least 2,"
-                f" found pipeline={self.pipeline}, chunks={self.chunks}"
-            )
-        if self.chunks > 1 and not how.interleaves:
-            raise ValueError(
-                f"chunks={self.chunks} needs schedule=interleaved, found {self.schedule}"
-            )
-        try:
-            SCHEDULES[self.schedule].check(self.pipeline, self.micro_batches, self.chunks)
-        except RidgelineError as error:
-            raise ValueError(str(error)) from error
 
     def widest(self) -> Plan:
         """Return this plan with `tensor` as wide as its widest layer, which holds the others.
@@ -426,7 +298,9 @@ def _explained(error: ValidationError) -> ConfigError:
         return ConfigError(f"unknown field{near}", field=name)
     if problem["type"] == "missing":
         return ConfigError("this field must be given", field=name)
-    near = ""
+    found = problem["input"]
     if problem["type"] == "literal_error":
-        near = nearest(str(problem["input"]), re.findall("'([^']+)'", problem["ctx"]["expected"]))
-    return ConfigError(f"{problem['msg']}; found {problem['input']!r}{near}", field=name)
+        allowed = [name for name in problem["ctx"]["expected"].split("'")[1::2] if name]
+        near = nearest(str(found), allowed)
+        return ConfigError(f"allowed: {', '.join(allowed)}; found {found!r}{near}", field=name)
+    return ConfigError(f"{problem['msg']}; found {found!r}", field=name)

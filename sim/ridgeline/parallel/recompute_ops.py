@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.recompute_blocks import Block
 from ridgeline.workload.builder import settle
-from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor
+from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor, free_name
 
 AGAIN = ".again"
 
@@ -91,13 +91,13 @@ def replay(graph: Graph, before: Mapping[int, Sequence[Repeat]]) -> Graph:
 
 def _again(op: Op, tensors: dict[str, Tensor], latest: Mapping[str, str], names: set[str]) -> Op:
     """Return a forward op once more: it reads the latest copies and writes new ones."""
-    name = _free(op.name + AGAIN, names)
+    name = free_name(op.name + AGAIN, names)
     names.add(name)
     outputs = []
     for output in op.outputs:
         copy = output
         if tensors[output].role is Role.ACTIVATION:
-            copy = _free(output + AGAIN, tensors)
+            copy = free_name(output + AGAIN, tensors)
             tensors[copy] = tensors[output].renamed(copy)
         outputs.append(copy)
     inputs = tuple(latest.get(tensor, tensor) for tensor in op.inputs)
@@ -123,14 +123,6 @@ def once(name: str) -> str:
     if AGAIN not in name:
         return name
     return re.sub(rf"{re.escape(AGAIN)}(\.\d+)?$", "", name)
-
-
-def _free(name: str, taken: Iterable[str]) -> str:
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{name}.{number}"
-    return free
 
 
 def first_reads(graph: Graph) -> dict[str, int]:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.labels import base, forward_name
 from ridgeline.workload.builder import settle
-from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Tensor
+from ridgeline.workload.graph import Gemm, Graph, Op, Pass, free_name
 from ridgeline.workload.ops.attention import FLASH, MERGE, OFF_DIAGONAL
 
 HOP = "send-recv"
@@ -213,10 +213,6 @@ class _Rings:
 
     def _like(self, name: str, like: str) -> str:
         """Enter a tensor of the shape of another; return its name, which is new."""
-        fresh, number = name, 1
-        while fresh in self.tensors:
-            number += 1
-            fresh = f"{name}.{number}"
-        of: Tensor = self.tensors[like]
-        self.tensors[fresh] = replace(of, name=fresh)
+        fresh = free_name(name, self.tensors)
+        self.tensors[fresh] = replace(self.tensors[like], name=fresh)
         return fresh

@@ -20,7 +20,7 @@ from fractions import Fraction
 
 from ridgeline.parallel.labels import GRID, forward_name
 from ridgeline.workload.builder import settle
-from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Passes, Role, Tensor
+from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Passes, Role, free_name
 
 _ADDED = (2,)  # a result that is read and written
 
@@ -179,11 +179,8 @@ class _Panels:
 
     def _panel(self, name: str, like: str) -> str:
         """Enter a panel of a tensor under a new name."""
-        fresh, number = name, 1
-        while fresh in self.tensors:
-            number += 1
-            fresh = f"{name}.{number}"
-        of: Tensor = self.tensors[like]
+        fresh = free_name(name, self.tensors)
+        of = self.tensors[like]
         shape = (*of.shape[:-1], -(-of.shape[-1] // self.steps))
         self.tensors[fresh] = replace(of, name=fresh, shape=shape)
         return fresh

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload import numerics as precisions
-from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Passes, Role, Tensor
+from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Passes, Role, Tensor, free_name
 from ridgeline.workload.kinds import Cost, OpKind, register
 from ridgeline.workload.numerics import MASTER, Numerics
 
@@ -253,7 +253,7 @@ class GradientBuilder(GraphBuilder):
         format_ = self.numerics.compute if is_narrow else of.format
         role = Role.WEIGHT_GRADIENT if of.role in _OF_WEIGHTS else Role.ACTIVATION_GRADIENT
         shape = of.shape if shape is None else shape
-        return self.tensor(self._free(f"{tensor}.grad", self.tensors), shape, format_, role)
+        return self.tensor(free_name(f"{tensor}.grad", self.tensors), shape, format_, role)
 
     def quantise_gradient(self, gradient: str, layer: str) -> str:
         """Return a gradient in the narrow format that matrix products take gradients in."""
@@ -314,7 +314,7 @@ class GradientBuilder(GraphBuilder):
             op.layer,
             inputs,
             gradients,
-            name=self._free(f"{op.name}.{pass_}", self._op_names),
+            name=free_name(f"{op.name}.{pass_}", self._op_names),
             pass_=pass_,
             loops=loops,
             flops=flops,
@@ -329,15 +329,6 @@ class GradientBuilder(GraphBuilder):
     def _pass(self, tensor: str) -> Pass:
         of_weight = self.tensors[tensor].role in _OF_WEIGHTS
         return Pass.WEIGHT_GRADIENT if of_weight else Pass.INPUT_GRADIENT
-
-    @staticmethod
-    def _free(name: str, taken: dict[str, Tensor] | set[str]) -> str:
-        if name not in taken:
-            return name
-        number = 2
-        while f"{name}.{number}" in taken:
-            number += 1
-        return f"{name}.{number}"
 
 
 def settle(ops: Sequence[Op], tensors: dict[str, Tensor]) -> tuple[Op, ...]:

@@ -6,7 +6,7 @@ A graph is concrete: it is built for one batch size and one precision. 1 MAC = 2
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -329,3 +329,12 @@ class Same:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Same) and other.graph is self.graph
+
+
+def free_name(name: str, taken: Container[str]) -> str:
+    """Return a name, with the least number behind it that makes it new: x, x.2, x.3."""
+    free, number = name, 1
+    while free in taken:
+        number += 1
+        free = f"{name}.{number}"
+    return free

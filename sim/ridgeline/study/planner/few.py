@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.stages import Unit, units
+from ridgeline.parallel.chain import Unit, units
 from ridgeline.study.planner.group import Floats
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import Model

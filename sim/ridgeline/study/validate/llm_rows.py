@@ -173,7 +173,7 @@ def configuration(row: Row) -> Configuration:
     framework = framework_of(row.text("framework"))
     model, sequence = _model(row, framework)
     devices = _need(row, "n_accel")
-    device = find_name("devices", row.text("accelerator")) or device_in(row.text("accelerator"))
+    device = device_in(row.text("accelerator"))
     if device is None:
         raise RidgelineError(unknown("devices", row.text("accelerator")))
     plan = _plan(row, devices, framework, model.description["layers"])

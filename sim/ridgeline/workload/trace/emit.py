@@ -7,7 +7,7 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.graph import Passes, Role
+from ridgeline.workload.graph import Passes, Role, free_name
 from ridgeline.workload.kinds import OpKind
 from ridgeline.workload.numerics import MASTER, widest
 from ridgeline.workload.ops.functions import FUNCTIONS, function
@@ -71,10 +71,7 @@ class Writer:
             self.layer = step.layer
 
     def _free(self, name: str) -> str:
-        number, free = 1, name
-        while free in self._taken:
-            number += 1
-            free = f"{name}.{number}"
+        free = free_name(name, self._taken)
         self._taken.add(free)
         return free
 

@@ -21,7 +21,7 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Network
-from ridgeline.workload.graph import Conv, Gemm
+from ridgeline.workload.graph import Conv, Gemm, free_name
 from ridgeline.workload.model import Model
 from ridgeline.workload.trace.layers import LayerRow, read_layers
 
@@ -60,9 +60,7 @@ class LayerTable(Network):
         scale = 1 if self.fixed_batch is not None else b.batch
         x, names = "", set[str]()
         for row in self._rows:
-            name, number = row.name, 2
-            while name in names:
-                name, number = f"{row.name}.{number}", number + 1
+            name = free_name(row.name, names)
             names.add(name)
             x = _layer(b, name, row.loops, x, scale)
         targets = b.input("targets", b.shape(x))
