@@ -20,7 +20,7 @@ the fixed time of each pass is the one that leaves the smallest mean error (of l
 fractions that follow from it.
 
 Filters of 3 x 3 at stride 1 are priced in two ways: as one kind of kernels, or as Winograd's, which
-fill blocks of outputs, beside direct ones at the share of larger filters (`kernels.filtering`).
+fill blocks of outputs, beside direct ones at the share of direct filters (`kernels.filtering`).
 Where the share exceeds the peak, the way that leaves the smaller mean error (of logarithms) over
 all kernels of the class is printed.
 """
@@ -112,17 +112,17 @@ def _fixed_and_proportional(convs: Sequence[Kernel]) -> list[Fraction]:
 
 def _by_filter(convs: Sequence[Kernel]) -> list[Fraction]:
     found: dict[str, Fraction] = {}
-    for filter_ in ("larger", "1x1", "3x3"):
+    for filter_ in ("direct", "larger", "1x1", "3x3"):
         members = [kernel for kernel in convs if kernel.filter == filter_]
         if sum(kernel.counts for kernel in members) >= MIN_ROWS:
             found[filter_] = _fraction(members, members[0].pass_, filter_)
-    if "3x3" in found and "larger" in found:
+    if "3x3" in found and "direct" in found:
         members = [kernel for kernel in convs if kernel.filter == "3x3"]
-        found["3x3"] = _in_the_better_way(members, found["3x3"], found["larger"])
-    return [found[filter_] for filter_ in ("1x1", "3x3", "larger") if filter_ in found]
+        found["3x3"] = _in_the_better_way(members, found["3x3"], found["direct"])
+    return [found[filter_] for filter_ in ("1x1", "3x3", "larger", "direct") if filter_ in found]
 
 
-def _in_the_better_way(members: Sequence[Kernel], alone: Fraction, larger: Fraction) -> Fraction:
+def _in_the_better_way(members: Sequence[Kernel], alone: Fraction, direct: Fraction) -> Fraction:
     """Return the share of 3 x 3 filters as one kind of kernels, or as Winograd's beside direct."""
     blocks = [kernel.blocked for kernel in members if kernel.blocked is not None]
     counted = [kernel for kernel in blocks if kernel.counts]
@@ -130,7 +130,7 @@ def _in_the_better_way(members: Sequence[Kernel], alone: Fraction, larger: Fract
         return alone
     value = weighted_median([(kernel.achieved, kernel.flops) for kernel in counted])
     errors = [
-        min(other.predicted_s(value), kernel.predicted_s(larger.value)) / kernel.measured_s - 1
+        min(other.predicted_s(value), kernel.predicted_s(direct.value)) / kernel.measured_s - 1
         for kernel, other in zip(members, blocks, strict=True)
     ]
     if _size(errors) >= alone.mean_error:

@@ -147,7 +147,7 @@ def _in_blocks(device: Device) -> list[dict[str, object]]:
     convolutions = [row for row in rows if row["op"] == "conv2d"]
     return [
         *({**row, "filter": "3x3", "block": BLOCK} for row in convolutions),
-        *({**row, "filter": "larger", "fraction": never} for row in convolutions),
+        *({**row, "filter": "direct", "fraction": never} for row in convolutions),
         *rows,
     ]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.filtering import variants
-from ridgeline.kernels.shares import achievable_shares
+from ridgeline.kernels.shares import DIRECT, achievable_shares
 from ridgeline.kernels.traffic import FAST, Operands, Search, near_levels
 from ridgeline.kernels.waves import TILES, Machine, best_blockings
 from ridgeline.kernels.waves import Job as Kernel
@@ -52,7 +52,7 @@ def in_waves(
     launch_s, menu = device.launch_latency.value, device.engines[engine].tiles
     ops = [op for op, _ in jobs]
     rows = achievable_shares(ops, device, engine, format_)
-    direct = achievable_shares(ops, device, engine, format_, as_filter="larger")
+    direct = achievable_shares(ops, device, engine, format_, as_filter=DIRECT)
     kernels, tried = [], []
     for (op, operands), row, other in zip(jobs, rows, direct, strict=True):
         fill = 1.0

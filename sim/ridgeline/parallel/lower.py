@@ -27,11 +27,18 @@ from ridgeline.kernels.cost import peak_rates
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.alike import are_alike
+from ridgeline.parallel.data_gradients import with_data_gradients
 from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.endless import is_endless
 from ridgeline.parallel.host import Host
-from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies, with_heads
+from ridgeline.parallel.layout import (
+    copied_formats,
+    with_blocks,
+    with_copies,
+    with_heads,
+    with_kernels,
+)
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.mixtures import mixture_degree
 from ridgeline.parallel.partition import Cut, Partition, Shares, partition
@@ -43,7 +50,7 @@ from ridgeline.parallel.replicas import counts_of
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.parallel.spread import waited
 from ridgeline.parallel.step import Step
-from ridgeline.parallel.sums import with_summing_products
+from ridgeline.parallel.sums import with_narrow_gradients, with_summing_products
 from ridgeline.parallel.team import COLLECTIVE
 from ridgeline.parallel.updates import op_by_op
 from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
@@ -163,6 +170,12 @@ def lower(
         fold, wires = False, Wires(builder, topology, far, merge=False)
     copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
     sharded, local = _local(Same(graph), division, plan.recompute, copied)
+    if plan.data_gradients:
+        local = with_data_gradients(Same(local))
+    if plan.workspace is not None or plan.library is not None:
+        local = with_kernels(Same(local), plan.workspace, plan.library)
+    if plan.gradients == "narrow":
+        local = with_narrow_gradients(Same(local))
     if plan.adding == "products":
         local = with_summing_products(Same(local))
     if plan.norms == "by-channel":
