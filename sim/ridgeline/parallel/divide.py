@@ -22,6 +22,8 @@ class Division:
     ----------
     flops_per_byte
         What a device computes while its tensor-parallel group moves one byte.
+    message_bytes
+        What such a group could move in the fixed time of a gather.
     layers
         Rules that cover all layers, of the widest plan (`Plan.widest`); empty: all are alike.
     ring
@@ -45,6 +47,7 @@ class Division:
     tensor: int = 1
     sequence: bool = False
     flops_per_byte: float = 1.0
+    message_bytes: float = 0.0
     layers: str = ""
     ring: bool = False
     grid: tuple[int, int] = (1, 1)
@@ -107,6 +110,7 @@ def divide(graph: Graph, division: Division) -> Divided:
             division.tensor,
             sequence=division.sequence,
             flops_per_byte=division.flops_per_byte,
+            message_bytes=division.message_bytes,
         )
     )
     whole = most(shared.whole, found.whole)
@@ -136,6 +140,7 @@ def _by_layers(graph: Graph, division: Division, shared: Shared) -> Divided:
             dimension=f"tensor.{level}",
             sequence=division.sequence,
             flops_per_byte=division.flops_per_byte,
+            message_bytes=division.message_bytes,
             by_samples=BySamples(by_samples, beyond),
         )
         graph, beyond = found.graph, found.apart
