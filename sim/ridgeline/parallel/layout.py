@@ -26,7 +26,6 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ridgeline.hardware.device import Device
-from ridgeline.workload.builder import Attrs
 from ridgeline.workload.formats import find
 from ridgeline.workload.graph import Conv, Graph, Op, Role, Same, Tensor
 from ridgeline.workload.ops.attention import CONTEXT, SCORES
