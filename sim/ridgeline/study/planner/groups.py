@@ -7,6 +7,8 @@ layers is priced by a few of them, where that gives the FLOPs and the bytes of t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ridgeline.engine.builder import ProgramBuilder
@@ -19,7 +21,7 @@ from ridgeline.parallel.lower import _flops_per_byte
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.places import places
 from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.prices import Prices
+from ridgeline.parallel.prices import FEW_GRAPHS, Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.ring import HOP, with_rings
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
@@ -156,6 +158,15 @@ class Groups:
             return None
         return totals_of_more(ops.told.whole(ops.work), ops.told.whole(ops.waited))
 
+    def leasts(self, keys: Sequence[Key]) -> list[Floats | None]:
+        """Return `least` of many groups, priced a few at a time."""
+        found: list[Floats | None] = []
+        for start in range(0, len(keys), FEW_GRAPHS):
+            some = keys[start : start + FEW_GRAPHS]
+            self.prices.look_up(told.graph for key in some if (told := self._told_of(key)))
+            found += map(self.least, some)
+        return found
+
     def least_again(self, key: Key) -> Floats | None:
         """Bound a group as `least`, by its ops without recomputation and those that it does again.
 
@@ -166,11 +177,15 @@ class Groups:
             return None
         graph = told.graph
         more = np.zeros((len(told.parts), before.work.shape[1]))
-        for unit, part in enumerate(told.parts):
-            for op in (graph.ops[i] for i in part.ops):
-                if op.pass_ is Pass.RECOMPUTE:
-                    cost = self.prices.cost(op, graph)
-                    more[unit] += self._work(op, graph, key, frozenset(), cost, self._alone_s(cost))
+        again = [
+            (unit, graph.ops[i])
+            for unit, part in enumerate(told.parts)
+            for i in part.ops
+            if graph.ops[i].pass_ is Pass.RECOMPUTE
+        ]
+        costs = self.prices.costs_of([op for _, op in again], graph)
+        for (unit, op), cost in zip(again, costs, strict=True):
+            more[unit] += self._work(op, graph, key, frozenset(), cost, self._alone_s(cost))
         work, waited = before.told.whole(before.work), before.told.whole(before.waited)
         repeated = told.whole(more)
         return totals_of_more(work + repeated if len(work) == len(repeated) else work, waited)
