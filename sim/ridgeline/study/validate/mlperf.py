@@ -58,7 +58,7 @@ def _one(row: Row) -> Outcome:
     accumulated = (row.whole("grad_accum") if "grad_accum" in row.values else None) or 1
     result = run_step(
         run.work_of(row.text("round")), device, devices, batch, precision,
-        nodes=nodes, accumulated=accumulated,
+        nodes=nodes, accumulated=accumulated, options=run.options,
     )  # fmt: skip
     samples = _samples(row, run)
     if run.every:
