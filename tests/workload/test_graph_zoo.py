@@ -18,7 +18,7 @@ APPLICATIONS = {
     | {f"regnet-{n}" for n in ("x-400mf", "x-3.2gf", "y-400mf", "y-3.2gf", "y-8gf", "y-16gf")},
     "diffusion": {"stable-diffusion-1", "stable-diffusion-2", "flux1-schnell"}
     | {f"dit-{n}2" for n in ("s", "b", "l", "xl")},
-    "detection": {"ssd300", "ssd-resnet34", "mask-rcnn"},
+    "detection": {"ssd300", "ssd-resnet34", "mask-rcnn"} | {f"efficientdet-d{n}" for n in range(8)},
     "segmentation": {"unet", "fcn"},
     "recurrent": {"lstm-lm", "deepspeech2", "gnmt", "rnn-t"},
     "transformers": {"transformer-base", "transformer-big", "bert-base", "bert-large", "vit-b16"}
@@ -150,6 +150,16 @@ def test_ssd_looks_at_8732_boxes():
         graph = load_model(name).forward(2)
         assert graph.tensors["scores.y"].shape == (2, 8732, classes)
         assert graph.tensors["boxes.y"].shape == (2, 8732, 4)
+
+
+def test_a_pyramid_in_both_directions_has_eight_nodes_a_cell():
+    """Tan et al., CVPR 2020, Figure 2 (d): two sums of two below, three of three, and the ends."""
+    graph = load_model("efficientdet-d0").forward(1)
+    weights = [name for name in graph.tensors if name.startswith("cell1.") and ".weight" in name]
+    assert sum(graph.tensors[n].shape == (1, 1, 1, 1) for n in weights) == 4 * 2 + 3 * 3 + 2
+    anchors = 9 * sum((512 // 2**level) ** 2 for level in range(3, 8))
+    assert graph.tensors["classes.y"].shape == (1, anchors, 90)
+    assert graph.tensors["boxes.y"].shape == (1, anchors, 4)
 
 
 def test_swin_attends_inside_windows_and_shifts_every_other_block():
