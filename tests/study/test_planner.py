@@ -306,7 +306,7 @@ def test_the_screen_takes_a_hundred_thousand_plans_a_second() -> None:
 
 
 def test_what_may_be_computed_again_is_what_there_is() -> None:
-    of_case = {case[0]: prepared(k).groups.recomputations() for k, case in enumerate(CASES)}
+    of_case = {case[0]: prepared(k).groups.limits.recomputations() for k, case in enumerate(CASES)}
     assert of_case["gpt2"] == ["none", "selective", "full"]
     assert of_case["t5-small"] == ["none", "selective", "full", "sqrt"]  # two kinds of layers
     assert of_case["resnet18"] == ["none", "full", "sqrt"]  # no attention

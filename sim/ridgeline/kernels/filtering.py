@@ -56,16 +56,26 @@ class Variant(NamedTuple):
         Where that share stands.
     more_bytes
         What passes the farthest memory besides operands and result.
+    before_bytes
+        How much of all that kernels move before and after the products.
+    tiles
+        Tiles that these kernels have; (): any.
     """
 
     gemm: Gemm
     share: float
     row: Achievable | None
     more_bytes: float = 0.0
+    before_bytes: float = 0.0
+    tiles: tuple[tuple[int, int], ...] = ()
 
 
 def variants(
-    op: Op, operands: Operands, row: Achievable | None, direct: Achievable | None
+    op: Op,
+    operands: Operands,
+    row: Achievable | None,
+    direct: Achievable | None,
+    products: Achievable | None = None,
 ) -> list[Variant]:
     """Return the ways to do a contraction on processors.
 
@@ -75,6 +85,8 @@ def variants(
         The device's row for the op's class.
     direct
         The row for direct kernels, which those of 3 x 3 filters reach without Winograd's filtering.
+    products
+        The row for products of transformed tiles.
     """
     loops, share = op.loops, share_of(op, row)
     if not isinstance(loops, Conv):

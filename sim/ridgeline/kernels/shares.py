@@ -10,6 +10,8 @@ from ridgeline.hardware.device import Achievable, Device
 from ridgeline.workload.graph import Conv, Gemm, Op, Pass
 from ridgeline.workload.ops.attention import OFF_DIAGONAL
 
+TRANSFORMED = "transformed"
+"""Class of 3 x 3 filters as products of tiles that kernels of their own transform."""
 _SIDE = 3  # of the smallest filter with fewer multiplications
 _ATTENTION_TILE = 128  # keys that fused attention works on at a time (FlashAttention-2: 64 or 128)
 

@@ -26,7 +26,6 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ridgeline.hardware.device import Device
-from ridgeline.workload.builder import Attrs
 from ridgeline.workload.formats import find
 from ridgeline.workload.graph import Conv, Graph, Op, Role, Same, Tensor
 from ridgeline.workload.ops.attention import CONTEXT, SCORES
@@ -85,8 +84,8 @@ def with_kernels(same: Same, workspace_bytes: float | None, library: str | None)
         What they are of; None: the library that was measured on the device.
     """
     graph = same.graph
-    said: Attrs = () if workspace_bytes is None else (("workspace", round(workspace_bytes)),)
-    said += () if library is None else (("library", library),)
+    each = (("workspace", workspace_bytes and round(workspace_bytes)), ("library", library))
+    said = tuple((name, value) for name, value in each if value is not None)
     ops = (
         replace(op, attrs=(*op.attrs, *said)) if isinstance(op.loops, Conv) else op
         for op in graph.ops

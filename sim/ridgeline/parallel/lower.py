@@ -49,7 +49,7 @@ from ridgeline.parallel.replicas import counts_of
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.parallel.spread import waited
 from ridgeline.parallel.step import Step
-from ridgeline.parallel.sums import with_summing_products
+from ridgeline.parallel.sums import with_narrow_gradients, with_summing_products
 from ridgeline.parallel.team import COLLECTIVE
 from ridgeline.parallel.updates import op_by_op
 from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
@@ -159,6 +159,8 @@ def lower(
         local = with_data_gradients(Same(local))
     if plan.workspace is not None or plan.library is not None:
         local = with_kernels(Same(local), plan.workspace, plan.library)
+    if plan.gradients == "narrow":
+        local = with_narrow_gradients(Same(local))
     if plan.adding == "products":
         local = with_summing_products(Same(local))
     if plan.norms == "by-channel":

@@ -125,6 +125,9 @@ class Plan(Strict):
     sharding: int = Field(default=0, ge=0, le=3)
     """What the data-parallel ranks share (ZeRO): 1 optimizer state, 2 gradients, too, 3 weights,
     too."""
+    regather: Literal["all", "blocks"] = "all"
+    """Which weights sharding=3 gathers again for the backward pass: all, or those of every block
+    but the last, where the others stay gathered since the forward pass (PyTorch's FSDP)."""
     recompute: Literal["none", "full", "selective", "alternate", "sqrt", "optimal"] = "none"
     """What the backward pass computes again: every block, the scores of attention, every other
     product of each block, stretches of about the square root of the blocks, or what is least for as
@@ -136,12 +139,20 @@ class Plan(Strict):
     """Whether a stage of a pipeline keeps what it has sent until the backward pass of the same
     micro-batch, as DeepSpeed does; else it is freed with the last op that reads it, as in
     Megatron-LM since 2022 (deallocate_pipeline_outputs)."""
+    buffers: int = Field(default=0, ge=0)
+    """Buffers that every stage of a pipeline but the last has all the time, of each tensor that its
+    backward pass reads of the forward pass (OneFlow: twice the number of stages); 0: one for each
+    micro-batch that is under way."""
     reserved: Annotated[units.MaybeBytes, BeforeValidator(_si_bytes)] = 0.0
     """Memory of each device that the framework takes besides tensors: its context, loaded kernels,
     buffers of collectives."""
     adding: Literal["kernels", "products"] = "kernels"
     """What adds gradients to those of earlier micro-batches: kernels of their own, or the products
     that make them (Megatron-Core's gradient accumulation fusion)."""
+    gradients: Literal["wide", "narrow", "both"] = "wide"
+    """In which format gradients of weights are summed and sent: that in which these are updated;
+    that in which the passes compute (apex O2, DeepSpeed's fp16), from which the update widens them;
+    or the former, beside those of one micro-batch in the latter (DeepSpeed's bf16)."""
     updates: Literal["together", "apart"] = "together"
     """How weights are updated: by kernels for many tensors, which the host issues at once (apex,
     PyTorch's foreach), or tensor after tensor and op by op (`parallel.updates`)."""

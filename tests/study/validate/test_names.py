@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from ridgeline.errors import RidgelineError
@@ -15,8 +17,8 @@ from ridgeline.study.validate.names import (
     find_name,
     framework_of,
     keeps_channels_last,
+    loader_of,
     model_of,
-    preparing_of,
     unknown,
 )
 from ridgeline.study.validate.programs import (
@@ -266,7 +268,27 @@ def test_lengths_that_sequences_are_padded_to() -> None:
 def test_who_prepares_images_on_the_host(
     suite: str, framework: str, variant: str, times: float
 ) -> None:
-    assert preparing_of(suite, framework, variant) == times
+    assert loader_of(suite, framework, variant).preparing == times
+
+
+def test_augmented_images_are_prepared_pixel_by_pixel_by_so_many_processes() -> None:
+    source = "github:NVIDIA/DeepLearningExamples PyTorch/Classification/ConvNets/efficientnet"
+    loader = loader_of("NVIDIA DeepLearningExamples", "PyTorch", "", source, "efficientnet-b4")
+    assert (loader.preparing, loader.pixels, loader.processes) == (1.5, 0.66, 10)
+    row = {"model": "EfficientNet-B0", "framework": "PyTorch", "data": "real", "source": source}
+    row |= {"precision": "fp16", "n_accel": "8", "batch_per_accel": "256", "nodes": "1"}
+    wanted = steps.configuration(_row(**row))
+    assert wanted.preparing == pytest.approx(1.5 + 0.66)
+    bound = 80 * 2.85e9 / (wanted.preparing * 6.82e6)  # 80 of the 128 cores
+    assert steps.prepared_per_s(wanted) == pytest.approx(bound)
+
+
+def test_a_filter_is_no_kernel_of_a_framework() -> None:
+    """V-Net has a field for the side of its filters that is called as other networks' kernels."""
+    row = {"model": "V-Net", "framework": "TensorFlow", "precision": "fp32"}
+    wanted = steps.configuration(_row(**row))
+    assert wanted.functions == "primitive"
+    assert steps.simulated(wanted).samples_per_s > 0
 
 
 def _row(**values: str) -> Row:
@@ -299,8 +321,8 @@ def test_a_loader_bounds_a_node_but_not_one_device() -> None:
     row |= {"precision": "fp16", "accelerator": "V100-SXM2-16GB", "system": "DGX-1-like"}
     several = steps.configuration(_row(**row, n_accel="8", batch_per_accel="256", nodes="1"))
     assert several.preparing == 2.0
-    assert steps.simulated(several).samples_per_s == pytest.approx(24 * 2.3e9 / (2 * 6.82e6))
-    assert steps.configuration(_row(**row)).preparing == 0.0
+    assert steps.prepared_per_s(several) == pytest.approx(24 * 2.3e9 / (2 * 6.82e6))
+    assert steps.prepared_per_s(steps.configuration(_row(**row))) == math.inf
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ridgeline.study.validate import SUITES, Validation, shipped, validate, vali
 from ridgeline.study.validate.convergence import Point, critical_batch
 from ridgeline.study.validate.imagenet import _cable_gbit_s, _device, _grouped, _precision
 from ridgeline.study.validate.rows import read_rows
-from ridgeline.study.validate.workloads import rounds, usual_precision, workload
+from ridgeline.study.validate.workloads import rounds, submitted, usual_precision, workload
 
 POWER = "id,kind,workload,accelerator,n_accel,batch,config,power_W,power_basis,source\n"
 CONVERGENCE = "id,kind,task,batch_size,target,metric,mean,unit,source\n"
@@ -72,6 +72,17 @@ def test_a_network_in_place_of_another_is_said() -> None:
     assert str(workload("resnet")) == "resnet50"
     with pytest.raises(RidgelineError, match="no description"):
         workload("colour-net")
+
+
+def test_submissions_of_mlperf_leave_out_padding_and_multiply_in_narrow_formats() -> None:
+    padded, _ = submitted("bert", "v0.7")
+    unpadded, _ = submitted("bert", "v4.0")
+    assert (dict(padded.fields)["sequence"], dict(unpadded.fields)["sequence"]) == (512, 256)
+    assert padded.formats == unpadded.formats == ("fp8", "fp16", "bf16")
+    adapters, options = submitted("llama2_70b_lora", "v4.0")
+    assert (adapters.formats, options) == (("fp8", "bf16"), ())
+    assert submitted("gpt3", "v4.0")[1]
+    assert workload("resnet").formats == ("bf16", "fp16")
 
 
 def test_formats_where_a_table_does_not_say_them() -> None:

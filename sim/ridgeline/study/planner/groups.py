@@ -7,7 +7,7 @@ layers is priced by a few of them, where that gives the FLOPs and the bytes of t
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,16 +19,16 @@ from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.experts import expert_weights, with_experts
 from ridgeline.parallel.lower import _flops_per_byte
 from ridgeline.parallel.mesh import Mesh
+from ridgeline.parallel.places import places
 from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.prices import Prices
+from ridgeline.parallel.prices import FEW_GRAPHS, Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
-from ridgeline.parallel.recompute_blocks import attention_cores
 from ridgeline.parallel.ring import HOP, with_rings
 from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
 from ridgeline.parallel.sums import casts, sum_bytes
 from ridgeline.parallel.wires import Wires
 from ridgeline.study.planner.between import Between
-from ridgeline.study.planner.few import Few, Told, few_layers, n_units
+from ridgeline.study.planner.few import Few, Told, few_layers
 from ridgeline.study.planner.group import (
     ACCUMULATE,
     BACKWARD,
@@ -40,14 +40,14 @@ from ridgeline.study.planner.group import (
     Ints,
 )
 from ridgeline.study.planner.held import KEPT, held_by_unit
+from ridgeline.study.planner.limits import Limits
 from ridgeline.study.planner.links import links
 from ridgeline.study.planner.made import Key, Made, Ops
 from ridgeline.study.planner.played import Taken, Unlike, done_once, is_once, played
 from ridgeline.study.planner.screen import totals_of_more
-from ridgeline.study.planner.space import divisors
 from ridgeline.study.planner.waiting import exchanges, waits
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Op, Pass, Role
+from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.model import Model
 
 
@@ -73,6 +73,7 @@ class Groups:
         else:
             self.made = like.made
         self.few, self.prices = self.made.few, self.made.prices
+        self.limits = Limits(model, self.few, self.precision, devices)
         builder = ProgramBuilder()
         self.prices.add_to(builder)
         far = self.prices.accounts[cluster.device.far_memory]
@@ -111,55 +112,6 @@ class Groups:
             self.made.held[known] = told.whole(held).sum(axis=0)
         return self.made.held[known]
 
-    @property
-    def max_stages(self) -> int:
-        """Parts that a pipeline can cut the model into."""
-        return n_units(self.model, self.precision)
-
-    @property
-    def n_ops(self) -> int:
-        """Ops of what tells of the model."""
-        return len(self.few.smallest.training(1, self.precision).ops)
-
-    def divides(self, tensor: int) -> bool:
-        """Whether the model's heads can be shared by so many devices."""
-        graph = self.few.smallest.training(1, self.precision)
-        try:
-            shard(graph, tensor)
-        except RidgelineError:
-            return False
-        return True
-
-    def expert_degrees(self) -> list[int]:
-        """By how many ranks the model's experts can be shared; 1: it has none."""
-        graph = self.few.smallest.training(1, self.precision)
-        sent = (op for op in graph.ops if op.kind == "dispatch" and op.pass_ is Pass.FORWARD)
-        found = math.gcd(*(graph.tensors[op.outputs[0]].shape[0] for op in sent))
-        return divisors(found) if found else [1]
-
-    def contexts(self) -> list[tuple[int, int]]:
-        """By how many ranks positions can be shared, and whether in a ring; (1, 0): by one."""
-        graph = self.few.smallest.training(1, self.precision)
-        modes = (0, 1) if any(op.kind == "flash-attention" for op in graph.ops) else (0,)
-        found = [(1, 0)]
-        for n in divisors(self.devices)[1:] if graph.tokens_per_sample else ():
-            try:
-                shard(graph, n, dimension="context")
-            except RidgelineError:
-                continue
-            found += [(n, ring) for ring in modes]
-        return found
-
-    def recomputations(self) -> list[Mode]:
-        """Return what the model can compute again: scores of attention only where there is any.
-
-        Stretches of layers (sqrt) only where layers are not all alike: how long they are depends on
-        how many layers there are, of which a few would tell nothing.
-        """
-        some = attention_cores(self.few.smallest.training(1, self.precision))
-        modes: list[Mode] = ["none", "selective", "full"] if some else ["none", "full"]
-        return modes if self.few.fewer else [*modes, "sqrt"]
-
     def _price(self, key: Key) -> Group | None:
         ops = self._ops_of(key)
         if ops is None:
@@ -182,7 +134,8 @@ class Groups:
         except Unlike:  # all layers have to be told
             known = (key, self._intensity(key.tensor))
             told = self.made.told[known] = self._tell(key, Few(self.model, ()))
-            self._ops[key] = ops = self._ops_like(told, key)
+            ops = self._ops[key] = self._by_unit(told, key)
+            self.made.ops[self._like(told, key)] = ops  # in the place of those of few layers
             return self._group_of(ops, key)
         return Group(
             whole(ops.work),
@@ -205,6 +158,15 @@ class Groups:
             return None
         return totals_of_more(ops.told.whole(ops.work), ops.told.whole(ops.waited))
 
+    def leasts(self, keys: Sequence[Key]) -> list[Floats | None]:
+        """Return `least` of many groups, priced a few at a time."""
+        found: list[Floats | None] = []
+        for start in range(0, len(keys), FEW_GRAPHS):
+            some = keys[start : start + FEW_GRAPHS]
+            self.prices.look_up(told.graph for key in some if (told := self._told_of(key)))
+            found += map(self.least, some)
+        return found
+
     def least_again(self, key: Key) -> Floats | None:
         """Bound a group as `least`, by its ops without recomputation and those that it does again.
 
@@ -215,11 +177,15 @@ class Groups:
             return None
         graph = told.graph
         more = np.zeros((len(told.parts), before.work.shape[1]))
-        for unit, part in enumerate(told.parts):
-            for op in (graph.ops[i] for i in part.ops):
-                if op.pass_ is Pass.RECOMPUTE:
-                    cost = self.prices.cost(op, graph)
-                    more[unit] += self._work(op, graph, key, frozenset(), cost, self._alone_s(cost))
+        again = [
+            (unit, graph.ops[i])
+            for unit, part in enumerate(told.parts)
+            for i in part.ops
+            if graph.ops[i].pass_ is Pass.RECOMPUTE
+        ]
+        costs = self.prices.costs_of([op for _, op in again], graph)
+        for (unit, op), cost in zip(again, costs, strict=True):
+            more[unit] += self._work(op, graph, key, frozenset(), cost, self._alone_s(cost))
         work, waited = before.told.whole(before.work), before.told.whole(before.waited)
         repeated = told.whole(more)
         return totals_of_more(work + repeated if len(work) == len(repeated) else work, waited)
@@ -389,17 +355,8 @@ def _units(told: Told) -> Ints:
 
 
 def _homes(told: Told) -> Ints:
-    """Return [ops] the unit on whose stage every op is done: where gradients that it reads are.
-
-    So it is in `partition`, which takes sums of gradients apart.
-    """
-    graph, home, made = told.graph, _units(told), dict[str, int]()
-    for i, op in enumerate(graph.ops):
-        if op.pass_ is Pass.WEIGHT_GRADIENT and op.kind != "add":
-            home[i] = next((made[name] for name in op.inputs if name in made), home[i])
-            of_weights = (n for n in op.outputs if graph.tensors[n].role is Role.WEIGHT_GRADIENT)
-            made.update(dict.fromkeys(of_weights, int(home[i])))
-    return home
+    """Return [ops] the unit on whose stage every op is done."""
+    return np.array(places(told.graph, _units(told).tolist()), np.int64)
 
 
 def _held(told: Told, home: Ints, expert: int) -> Floats:

@@ -39,6 +39,8 @@ from ridgeline.study.planner.staged import Staged, spread, staged
 from ridgeline.study.planner.timed import Shares
 from ridgeline.workload.model import Model, load_model
 
+Messages = dict[tuple[int, int], tuple[float, float]]
+"""Latency and seconds a byte of a message from one stage to another."""
 LONG = 16384
 """Tokens of a sequence from which on its positions are shared, too, if nothing else is said."""
 
@@ -54,6 +56,7 @@ class Searcher:
     space: Space
     groups: Groups
     cuts: dict[tuple[Key, int, int, int], Staged] = field(default_factory=dict)
+    messages: dict[tuple[int, bool], Messages] = field(default_factory=dict)
 
     def on(self, devices: int) -> Searcher:
         """Return the same search on another number of devices."""
@@ -163,46 +166,58 @@ class Searcher:
 
     def sharpened(self, group: Group, i: int, *, wired: bool = True) -> Bound:
         """Bound one plan, its stages known, and (`wired`) what moves between its replicas."""
-        plan, shares, between = self.space.plan(i), self._shares(i), self.groups.between
+        cut, shares, m = self._cut(group, i), self._shares(i), int(self.space.micro_batches[i])
+        if not wired:
+            return cut.bound(m, shares, None)
+        plan, between = self.space.plan(i), self.groups.between
 
         def time_of(op: str, along: str, size_bytes: float) -> float:
             apart = plan.tensor if along == "data" else plan.tensor * shares.expert
             ranks = shares.data * plan.tensor // apart
             return between.time_s(op, ranks, apart, size_bytes, plan)
 
-        cut = self._cut(group, i, plan)
-        return cut.bound(int(self.space.micro_batches[i]), shares, time_of if wired else None)
+        return cut.bound(m, shares, time_of)
 
     def memory_bytes(self, group: Group, i: int) -> float:
         """Return the least bytes of the fullest rank of a plan, its stages known."""
-        cut = self._cut(group, i, self.space.plan(i))
-        return cut.memory_bytes(int(self.space.micro_batches[i]), self._shares(i))
+        m = int(self.space.micro_batches[i])
+        return self._cut(group, i).memory_bytes(m, self._shares(i))
 
     def _shares(self, i: int) -> Shares:
         s = self.space
         return Shares(int(s.replicas[i]), int(s.expert[i]), int(s.sharding[i]))
 
-    def _cut(self, group: Group, i: int, plan: Plan) -> Staged:
-        key = self.key(i)
-        cut = (key, int(self.space.schedule[i]), plan.pipeline, plan.chunks)
+    def _cut(self, group: Group, i: int) -> Staged:
+        key, s = self.key(i), self.space
+        cut = (key, int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]))
         if cut not in self.cuts:
-            sends = PlanSends(self.groups, plan, key)
+            plan = s.plan(i)
+            between = self.groups.between
+            known = self.messages.setdefault((plan.pipeline, between.folds(plan)), {})
+            sends = PlanSends(self.groups, plan, key, known)
             self.cuts[cut] = staged(group, plan.schedule, plan.pipeline, plan.chunks, sends)
         return self.cuts[cut]
 
 
 @dataclass(frozen=True)
 class PlanSends:
-    """What messages of a plan's pipeline take at least."""
+    """What messages of a plan's pipeline take at least.
+
+    `known` is what plans with as many stages, that are simulated alike, have found.
+    """
 
     groups: Groups
     plan: Plan
     key: Key
+    known: Messages
 
     def message(self, source: int, target: int) -> tuple[float, float]:
         """Return latency and seconds a byte of a message from one stage to another."""
-        ranks = self.plan.devices // self.plan.pipeline
-        return self.groups.between.message(ranks, source, target, self.plan)
+        if (source, target) not in self.known:
+            ranks = self.plan.devices // self.plan.pipeline
+            found = self.groups.between.message(ranks, source, target, self.plan)
+            self.known[source, target] = found
+        return self.known[source, target]
 
     def gather_s(self, size_bytes: float) -> float:
         """Return in which time the ranks of an op gather what they got in parts."""
@@ -261,12 +276,12 @@ def searcher(
     space = enumerate_plans(
         devices,
         global_batch,
-        tensors=[t for t in divisors(devices) if groups.divides(t)],
-        max_stages=groups.max_stages,
+        tensors=[t for t in divisors(devices) if groups.limits.divides(t)],
+        max_stages=groups.limits.max_stages,
         sequences=model.network.tokens_per_sample > 0,
-        experts=groups.expert_degrees(),
-        contexts=groups.contexts() if context else [(1, 0)],
-        recomputations=groups.recomputations(),
+        experts=groups.limits.expert_degrees(),
+        contexts=groups.limits.contexts() if context else [(1, 0)],
+        recomputations=groups.limits.recomputations(),
         precision=groups.precision,
     )
     return Searcher(model, cluster, devices, objective, space, groups)

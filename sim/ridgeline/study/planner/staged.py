@@ -13,6 +13,7 @@ from ridgeline.study.planner.group import ENERGY, Floats, Group
 from ridgeline.study.planner.held import (
     BESIDE,
     COMPUTED,
+    EARLY,
     EXPERT_COMPUTED,
     EXPERT_GRADIENT,
     EXPERT_STATE,
@@ -40,7 +41,7 @@ class Staged:
     energy_j
         Of one micro-batch on one rank of every stage, together.
     held
-        As `Group`, but by stage: [chunks, stages, 13].
+        As `Group`, but by stage: [chunks, stages, 14].
     beside
         [3, stages] what an op of the first backward pass has beside what is kept, at least: no
         sharding, of gradients, of weights too.
@@ -107,17 +108,19 @@ def staged(group: Group, name: str, stages: int, chunks: int, sends: Sends) -> S
 
 
 def _beside(group: Group, stages: int, n: int) -> Floats:
-    """Return `Staged.beside`: that of a unit, less what is kept of later units of the stage.
+    """Return `Staged.beside`: that of a unit, less what is kept of others and not needed then.
 
-    Their backward pass is done by then. Of the last chunk, which turns back first.
+    That is all of later units of the stage, whose backward pass is done, and what is EARLY of those
+    before. Of the last chunk, which turns back first.
     """
     until = np.cumsum(group.held[:, KEPT])
+    gone = np.cumsum(group.held[:, EARLY]) - group.held[:, EARLY]
     cut = group.cut(n)[-stages - 1 :].tolist()
     found = np.zeros((3, stages))
     for stage, (a, b) in enumerate(pairwise(cut)):
-        later = until[b - 1] - until[a:b]
+        others = until[b - 1] - until[a:b] + gone[a:b] - gone[a]
         for row, column in enumerate((BESIDE, SCATTERED, GATHERED)):
-            found[row, stage] = (group.held[a:b, column] - later).max(initial=0.0)
+            found[row, stage] = (group.held[a:b, column] - others).max(initial=0.0)
     return found
 
 

@@ -58,6 +58,7 @@ _SHARDING = {  # ZeRO stages; FSDP by itself shares everything
 _SIMUMAX_SEQUENCE = 4096  # where a case does not say
 _GPT, _LLAMA = "gpt3-1.3b", "llama2-7b"
 _PRECISIONS = ("fp8", "float8", "bf16", "fp16", "float16", "amp", "mixed")
+_BOTH = "bf16optimizer"  # DeepSpeed's: sums of gradients in fp32, beside those in bf16
 _BY_ROW = "rowwise"  # kernels of their own, unlike those with one scale a tensor
 _PLAIN_VOCABULARY, _PLAIN_SEQUENCE = 51200, 2048
 
@@ -260,9 +261,11 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "recompute": framework.selective if again == "selective" else again,
         "keep_outputs": framework.keep_outputs,
         "sharding": _sharding(row, framework),
+        "regather": framework.regather,
         "overlap": framework.overlap,
         "overlap_tensor": framework.overlap_tensor,
         "adding": framework.adding,
+        "gradients": "both" if _BOTH in precision.replace("_", "") else framework.gradients,
         "gradient_passes": framework.gradient_passes,
         "update_passes": framework.update_passes,
         "issue": framework.issue_s,
@@ -278,6 +281,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         fields |= _schedule(row, chunks, layers)
         known = unstated_of(row.text("model"), row.text("source"))
         fields["pieces"] = known.get("pieces", framework.pieces)
+        fields["buffers"] = framework.buffers * pipeline
         fields["cut"] = _cut(layers, pipeline * fields.get("chunks", 1))
     return Plan(**fields)
 

@@ -53,7 +53,7 @@ def _one(row: Row) -> Outcome:
     measured = row.number("time_to_train_s_olympic")
     if not devices or not batch or not measured:
         raise RidgelineError("the number of devices, the batch or the time is not given")
-    precision = usual_precision(device, mixed=True, formats=run.formats)
+    precision = usual_precision(device, mixed=True, formats=run.work.formats)
     nodes = row.whole("n_nodes") if "n_nodes" in row.values else None
     accumulated = (row.whole("grad_accum") if "grad_accum" in row.values else None) or 1
     result = run_step(

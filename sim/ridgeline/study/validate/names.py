@@ -88,6 +88,12 @@ class Framework:
         Whether first layers form the gradients of the data (`Plan.data_gradients`).
     library
         Whose kernels its convolutions are (`Plan.library`).
+    gradients
+        In which format gradients are summed and sent (`Plan.gradients`).
+    buffers
+        How many of them stages of a pipeline have all the time (`Plan.buffers`), for each stage.
+    regather
+        Which shared weights it gathers again for the backward pass (`Plan.regather`).
     """
 
     begins: tuple[str, ...]
@@ -114,6 +120,9 @@ class Framework:
     update_passes: int = 0
     data_gradients: bool = False
     library: Literal["cudnn2"] | None = None
+    gradients: str = "wide"
+    buffers: int = 0
+    regather: str = "all"
 
 
 def section(name: str) -> Any:
@@ -208,16 +217,39 @@ def binned_length(framework: str, model: str, source: str, sequence: int) -> int
     return sequence
 
 
-def preparing_of(suite: str, framework: str, variant: str) -> float:
-    """Return what a core does with an image, over decoding it (`loaders`)."""
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """How a program prepares photographs for training.
+
+    Attributes
+    ----------
+    preparing
+        What a core does with an image, over decoding it.
+    pixels
+        What it does besides for every 224 x 224 pixels that the network gets.
+    processes
+        How many prepare for one device, at most; 0: as many as there are cores.
+    """
+
+    preparing: float
+    pixels: float = 0.0
+    processes: int = 0
+
+
+def loader_of(
+    suite: str, framework: str, variant: str, source: str = "", network: str = ""
+) -> Loader:
+    """Return how a framework's program for a network of the catalogue prepares photographs."""
     rows: list[Mapping[str, Any]] = _data()["loaders"]
     texts = suite.lower(), framework.lower(), variant.lower()
     return next(
-        float(row["preparing"])
+        Loader(float(row["preparing"]), float(row.get("pixels", 0.0)), row.get("processes", 0))
         for row in rows
         if texts[0].startswith(tuple(row.get("suite", [""])))
         and texts[1].startswith(tuple(row.get("begins", [""])))
         and row.get("variant", "") in texts[2]
+        and row.get("in_source", "") in source
+        and network.startswith(tuple(row.get("networks", [""])))
     )
 
 
@@ -280,6 +312,9 @@ def _frameworks() -> tuple[Framework, ...]:
             int(row.get("update_passes", 0)),
             bool(row.get("data_gradients", False)),
             row.get("library"),
+            row.get("gradients", "wide"),
+            int(row.get("buffers", 0)),
+            row.get("regather", "all"),
         )
         for row in _data()["frameworks"]
     )

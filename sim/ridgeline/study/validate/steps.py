@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -11,6 +12,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import Plan
+from ridgeline.report.pipeline import pipeline
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
@@ -25,8 +27,8 @@ from ridgeline.study.validate.names import (
     fine_tuned,
     framework_of,
     keeps_channels_last,
+    loader_of,
     model_of,
-    preparing_of,
     spread,
     tokens_of,
     unequal_of,
@@ -36,7 +38,7 @@ from ridgeline.study.validate.names import (
 )
 from ridgeline.study.validate.programs import has_primitives, updates_apart, workspace_of
 from ridgeline.study.validate.rows import Row
-from ridgeline.workload.dataset import DataSet, load_dataset
+from ridgeline.workload.dataset import load_dataset
 from ridgeline.workload.model import Model, load_model
 
 COLUMNS = (
@@ -47,6 +49,7 @@ SHIPPED = "steps.csv"
 _SAMPLES = frozenset({"images/s", "sequences/s", "samples/s", "volumes/s", "users/s"})
 _NO_UPDATE = "no update"
 _PHOTOGRAPHS = "imagenet"  # the data set whose decoding is modelled
+_PIXELS = 224 * 224  # that `loaders` state the work for
 _MIXED, _AUTOCAST = "-mixed", "-autocast"
 _FINE_TUNING = "adamw"  # J. Devlin et al., BERT, NAACL 2019, Section 4, and its programs
 _HALF = "fp16"  # whose gradients are scaled, since they would vanish
@@ -61,6 +64,10 @@ class Configuration:
 
     Attributes
     ----------
+    preparing
+        What a core of the host does with a photograph, over decoding it; 0 of what is none.
+    processes
+        How many prepare for one device, at most; 0: as many as there are cores.
     batches
         How many of these steps share one update, each with its reduction of gradients.
     """
@@ -77,6 +84,7 @@ class Configuration:
     place: str = ""
     channels_last: bool = True
     preparing: float = 0.0
+    processes: int = 0
     updates: Literal["together", "apart"] = "together"
     batches: int = 1
     checks: bool = False
@@ -127,6 +135,7 @@ def configuration(row: Row) -> Configuration:
     counted = tokens_of(model)
     if counted:
         batch = max(1, batch // int(_described(model)[counted]))
+    preparing, processes = _preparing(row, model) if devices > 1 else (0.0, 0)
     accumulated = (row.whole("grad_accum") if "grad_accum" in row.values else None) or 1
     return Configuration(
         model=model,
@@ -139,7 +148,8 @@ def configuration(row: Row) -> Configuration:
         precision=precision,
         framework=framework,
         place=row.text("system"),
-        preparing=_preparing(row, model) if devices > 1 else 0.0,
+        preparing=preparing,
+        processes=processes,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
         updates="apart"
         if updates_apart(row.text("framework"), model, precision, fine_tuned=_is_fine_tuned(row))
@@ -164,12 +174,20 @@ def _is_primitive(row: Row, model: str) -> bool:
     return has_primitives(row.text("framework"), model, row.text("variant"), xla)
 
 
-def _preparing(row: Row, model: str) -> float:
-    """Return what a core does with a sample over decoding it; 0 of what is no photograph."""
+def _preparing(row: Row, model: str) -> tuple[float, int]:
+    """Return what a core does with a sample over decoding it, 0 of what is no photograph.
+
+    And how many processes prepare samples for a device.
+    """
     real = "data" in row.values and row.text("data").startswith("real")
-    if not real or _described(model).get("dataset") != _PHOTOGRAPHS:
-        return 0.0
-    return preparing_of(row.text("suite"), row.text("framework"), row.text("variant"))
+    network = _described(model)
+    if not real or network.get("dataset") != _PHOTOGRAPHS:
+        return 0.0, 0
+    loader = loader_of(
+        row.text("suite"), row.text("framework"), row.text("variant"), row.text("source"), model
+    )
+    pixels = network["image"]["height"] * network["image"]["width"] / _PIXELS
+    return loader.preparing + loader.pixels * pixels, loader.processes
 
 
 def _fields(row: Row, model: str) -> tuple[tuple[str, int], ...]:
@@ -284,19 +302,25 @@ def simulated(wanted: Configuration) -> Result:
         fields["attention.kernel"] = attention
     elif attention == "eager" and isinstance(network.get("kernel"), str):
         fields["kernel"] = attention
+    return simulate(_model(wanted.model, tuple(fields.items())), _cluster(wanted), plan)
+
+
+def prepared_per_s(wanted: Configuration) -> float:
+    """Return how many photographs a second the hosts read and prepare; inf where it is not known.
+
+    That is a rate by itself, whatever the devices do.
+    """
     cluster = _cluster(wanted)
-    host, dataset = cluster.nodes.host, None
-    if wanted.preparing and host.cores is not None and host.storage is not None:
-        dataset = _prepared(wanted.preparing)
-    return simulate(_model(wanted.model, tuple(fields.items())), cluster, plan, dataset=dataset)
-
-
-@lru_cache(maxsize=16)
-def _prepared(times: float) -> DataSet:
-    """Return the photographs, each of which takes so many times its decoding to prepare."""
+    host = cluster.nodes.host
+    if not wanted.preparing or host.cores is None or host.storage is None:
+        return math.inf
+    together = min(wanted.devices, cluster.nodes.count)
+    busy = min(host.cores.value, wanted.processes * together or host.cores.value)
     dataset = load_dataset(_PHOTOGRAPHS)
-    decoding = dataset.decoding.model_copy(update={"value": times * dataset.decoding.value})
-    return dataset.model_copy(update={"decoding": decoding})
+    cycles = wanted.preparing * dataset.decoding.value * host.cores.value / busy
+    decoding = dataset.decoding.model_copy(update={"value": cycles})
+    dataset = dataset.model_copy(update={"decoding": decoding})
+    return 1.0 / pipeline(dataset, cluster, wanted.devices, 1, 0).exposed_s(0.0)
 
 
 @lru_cache(maxsize=256)

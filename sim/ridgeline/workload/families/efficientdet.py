@@ -106,7 +106,8 @@ class EfficientDet(Network):
     def _tower(self, b: GraphBuilder, name: str, levels: list[str], features: int) -> str:
         """Write one tower on every level, and put what it makes of their anchors together."""
         made = []
-        for i, x in enumerate(levels):
+        for i, level in enumerate(levels):
+            x = level
             for j in range(self.depth):
                 x = _separable(b, f"{name}.conv{j}", x, self.pyramid, i)
                 x = ops.batch_norm(b, f"{name}.norm{j}-{i}", x)
