@@ -12,7 +12,7 @@ import numpy as np
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.lower import lower
+from ridgeline.parallel.lower import is_short, lower
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.report.account import energy_account, memory_account
@@ -171,7 +171,9 @@ class Searcher:
             return between.time_s(op, ranks, apart, size_bytes, plan)
 
         cut = self._cut(group, i, plan)
-        return cut.bound(int(self.space.micro_batches[i]), shares, time_of if wired else None)
+        alone = not between.folds(plan) and is_short(self.groups.limits.n_ops_of_all, plan)
+        micro_batches = int(self.space.micro_batches[i])
+        return cut.bound(micro_batches, shares, time_of if wired else None, alone=alone)
 
     def memory_bytes(self, group: Group, i: int) -> float:
         """Return the least bytes of the fullest rank of a plan, its stages known."""
@@ -207,6 +209,14 @@ class PlanSends:
     def gather_s(self, size_bytes: float) -> float:
         """Return in which time the ranks of an op gather what they got in parts."""
         return self.groups.group_s("all-gather", self.key.tensor, 1, size_bytes)
+
+    def crowded_s(self, sent_bytes: Floats) -> float:
+        """Return what the fullest link needs for [K, K] bytes from each rank of a stage to another.
+
+        Where every rank is simulated.
+        """
+        ranks = self.plan.devices // self.plan.pipeline
+        return self.groups.between.crowded_s(ranks, sent_bytes)
 
 
 def price_of(cluster: Cluster) -> float:
