@@ -155,7 +155,7 @@ class Timed:
 
     @cached_property
     def crowded_s(self) -> float:
-        """What the fullest link needs for the messages of a micro-batch, if all ranks are played."""
+        """What the fullest link needs for the messages of a micro-batch, all ranks played."""
         of_parts = self.group.crossing.between(self.part)
         n = (self.chunks, self.stages)
         return self.sends.crowded_s(of_parts.reshape(*n, *n).sum(axis=(0, 2)))
