@@ -127,11 +127,17 @@ def _print_summaries(made: list[Validation]) -> None:
     )  # fmt: skip
     for one in made:
         table.add_row(one.suite, "ridgeline", *_figures(one.summary))
+        for name, summary in one.by_quantity.items():
+            table.add_row("", f"  {name}", *_figures(summary))
         for name, summary in one.trivial.items():
             table.add_row("", name, *_figures(summary))
     screen = console()
     screen.print(table, markup=False)
     screen.print("errors are weighted by group: machine, format, kind of work and source")
+    for one in made:
+        if one.verdicts is not None:
+            right, rows = one.verdicts
+            screen.print(f"{one.suite}: whether a step fits is right in {right} of {rows} rows")
     screen.print("covered: share of measurements inside the range of 90 % that ridgeline states")
 
 

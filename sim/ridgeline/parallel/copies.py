@@ -37,6 +37,8 @@ class Blocks:
         How much the updates wait for: collectives at the end.
     held
         Bytes that are held from the beginning, by kind.
+    left
+        Bytes that the forward pass of a micro-batch leaves, by kind.
     """
 
     part: Part
@@ -46,6 +48,7 @@ class Blocks:
     buckets: dict[str, tuple[Bucket, ...]]
     n_waits: int
     held: Mapping[str, int]
+    left: Mapping[str, int]
 
     def maker(self, tensor: str) -> int:
         """Phase in which a tensor is made."""

@@ -64,12 +64,17 @@ def under_way(
     """
     how = SCHEDULES[schedule]
     others = how.in_flight(0, depth, _MANY, 1) - 1
-    left: Counter[str] = Counter()
-    for entries in forward:
-        for entry in entries:
-            left[entry.kind] += others * (entry.start_bytes + entry.end_bytes)
+    left = Counter({kind: others * size for kind, size in left_by(forward).items()})
     older = how.weight_versions(0, depth, _MANY, 1) - 1
     left["weights"] += older * sum(graph.tensors[name].bytes for name in _met(graph))
+    return left
+
+
+def left_by(forward: Sequence[Sequence[MemoryEntry]]) -> Counter[str]:
+    """Return the bytes by kind that the forward pass of a micro-batch leaves."""
+    left: Counter[str] = Counter()
+    for entry in (entry for entries in forward for entry in entries):
+        left[entry.kind] += entry.start_bytes + entry.end_bytes
     return left
 
 

@@ -221,7 +221,9 @@ def last_axis(op: Op, tensors: Tensors) -> Signature:
 def embedding(op: Op, tensors: Tensors) -> Signature:
     """Look up [...] in a table [v, h] -> y [..., h]: what a device has not counts as zeros."""
     lead = _dims(len(tensors[op.inputs[0]].shape))
-    return Signature((lead, ("v", "")), ((*lead, ""),), padded=frozenset({"v"}))
+    of_output = lead[: len(tensors[op.outputs[0]].shape) - 1]  # fewer where rows are added up
+    lead = tuple(label if label in of_output else "" for label in lead)
+    return Signature((lead, ("v", "")), ((*of_output, ""),), padded=frozenset({"v"}))
 
 
 @rule("position-embedding")
@@ -331,7 +333,7 @@ def halo(op: Op, tensors: Tensors) -> Signature:
     return Signature(labels, labels)
 
 
-@rule("dot-interaction", "ctc-loss")
+@rule("dot-interaction", "ctc-loss", "transducer-loss")
 def by_sample(op: Op, tensors: Tensors) -> Signature:
     """Every output needs all of its sample."""
     inputs, outputs = (

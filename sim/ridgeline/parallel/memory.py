@@ -16,8 +16,9 @@ from ridgeline.parallel.at_once import AtOnce, at_once
 from ridgeline.parallel.offload import Policy, copied_bytes, with_offload
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.spatial import with_shared_images
+from ridgeline.parallel.sums import narrow_gradients, with_narrow_gradients
 from ridgeline.parallel.zero import with_sharding
-from ridgeline.workload.graph import Graph, Pass, Role
+from ridgeline.workload.graph import Graph, Pass, Role, Same
 from ridgeline.workload.liveness import MEMORY_KINDS, lifetimes, memory_entries
 from ridgeline.workload.model import Model, load_model
 
@@ -171,8 +172,15 @@ def memory(
     graph = with_shared_images(graph, *plan.grid, shared_statistics=shared).graph
     graph = with_recompute(graph, recompute or plan.recompute, budget_bytes=budget_bytes)
     graph = with_offload(graph, offload or plan.offload)
-    graph = with_sharding(graph, plan.sharding, plan.data, plan.bucket)
-    held = held_bytes(graph, gradients_persist=plan.micro_batches > 1)
+    if plan.gradients == "narrow":
+        graph = with_narrow_gradients(Same(graph))
+    graph = with_sharding(graph, plan.sharding, plan.data, plan.bucket, regather=plan.regather)
+    both = plan.gradients == "both"
+    held = held_bytes(
+        graph,
+        gradients_persist=plan.micro_batches > 1 or both,
+        beside=narrow_gradients(graph) if both else frozenset(),
+    )
     held[:, MEMORY_KINDS.index("workspace")] += round(plan.reserved)
     spaces: Mapping[str, int] = {}
     if convolutions is not None:
@@ -190,9 +198,11 @@ def training_graph_of(model: Model, plan: Plan) -> Graph:
     return model.training(plan.micro_batch_size, precision, optimizer)
 
 
-def held_bytes(graph: Graph, *, gradients_persist: bool = False) -> npt.NDArray[np.int64]:
+def held_bytes(
+    graph: Graph, *, gradients_persist: bool = False, beside: frozenset[str] = frozenset()
+) -> npt.NDArray[np.int64]:
     """Return the bytes of each memory kind while each op runs: [ops, kinds]."""
-    plan = memory_entries(graph, gradients_persist=gradients_persist)
+    plan = memory_entries(graph, gradients_persist=gradients_persist, beside=beside)
     column = {kind: k for k, kind in enumerate(MEMORY_KINDS)}
     starts = np.zeros((len(graph.ops), len(column)), np.int64)
     ends = np.zeros_like(starts)

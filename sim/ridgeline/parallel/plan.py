@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from ridgeline import units, views
 from ridgeline.config import Strict
 from ridgeline.errors import ConfigError, nearest
+from ridgeline.kernels.convolution_algorithms import Library
 from ridgeline.parallel.grid import Grid, Mode, with_tensor_grid
 from ridgeline.parallel.layers import LayerRule, parse_rules
 from ridgeline.parallel.plan_checks import DIMENSIONS, check
@@ -92,6 +93,9 @@ class Plan(Strict):
     """Of the data-parallel ranks, so many share the experts of a mixture."""
     imbalance: float = Field(default=1.0, ge=1.0, le=1024.0, allow_inf_nan=False)
     """Tokens of the fullest expert of a mixture, over the mean of all experts."""
+    dispatch: Literal["choices", "nodes"] = "choices"
+    """What ranks that share experts send of a token: a row for each of its experts, or one to each
+    node that has some, where it is passed on (DeepEP, `parallel.expert_links`)."""
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
@@ -124,6 +128,9 @@ class Plan(Strict):
     sharding: int = Field(default=0, ge=0, le=3)
     """What the data-parallel ranks share (ZeRO): 1 optimizer state, 2 gradients, too, 3 weights,
     too."""
+    regather: Literal["all", "blocks"] = "all"
+    """Which weights sharding=3 gathers again for the backward pass: all, or those of every block
+    but the last, where the others stay gathered since the forward pass (PyTorch's FSDP)."""
     recompute: Literal["none", "full", "selective", "alternate", "sqrt", "optimal"] = "none"
     """What the backward pass computes again: every block, the scores of attention, every other
     product of each block, stretches of about the square root of the blocks, or what is least for as
@@ -135,12 +142,20 @@ class Plan(Strict):
     """Whether a stage of a pipeline keeps what it has sent until the backward pass of the same
     micro-batch, as DeepSpeed does; else it is freed with the last op that reads it, as in
     Megatron-LM since 2022 (deallocate_pipeline_outputs)."""
+    buffers: int = Field(default=0, ge=0)
+    """Buffers that every stage of a pipeline but the last has all the time, of each tensor that its
+    backward pass reads of the forward pass (OneFlow: twice the number of stages); 0: one for each
+    micro-batch that is under way."""
     reserved: Annotated[units.MaybeBytes, BeforeValidator(_si_bytes)] = 0.0
     """Memory of each device that the framework takes besides tensors: its context, loaded kernels,
     buffers of collectives."""
     adding: Literal["kernels", "products"] = "kernels"
     """What adds gradients to those of earlier micro-batches: kernels of their own, or the products
     that make them (Megatron-Core's gradient accumulation fusion)."""
+    gradients: Literal["wide", "narrow", "both"] = "wide"
+    """In which format gradients of weights are summed and sent: that in which these are updated;
+    that in which the passes compute (apex O2, DeepSpeed's fp16), from which the update widens them;
+    or the former, beside those of one micro-batch in the latter (DeepSpeed's bf16)."""
     updates: Literal["together", "apart"] = "together"
     """How weights are updated: by kernels for many tensors, which the host issues at once (apex,
     PyTorch's foreach), or tensor after tensor and op by op (`parallel.updates`)."""
@@ -180,6 +195,12 @@ class Plan(Strict):
     layout: Literal["channels-last", "channels-first"] = "channels-last"
     """How images lie in memory: as tensor cores want them, or so that each convolution there copies
     what it reads and writes (`parallel.layout`). Without tensor cores it does not matter."""
+    workspace: Annotated[units.MaybeBytes, BeforeValidator(_si_bytes)] | None = None
+    """Work space that a framework lets a convolution have: kernels that need more are not taken
+    (`kernels.filtering`); None: as much as they need."""
+    library: Library | None = None
+    """Whose kernels convolutions are, where that is older than what a device was measured with
+    (`kernels.convolution_algorithms`): without transforms that came later."""
     norms: Literal["shared", "by-channel"] = "shared"
     """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
     kernels for channels first do (`parallel.layout`)."""
@@ -189,6 +210,9 @@ class Plan(Strict):
     functions: Literal["fused", "primitive"] = "fused"
     """Whether gelu, dropout and norms of rows are one kernel each, or the ops of a framework that
     has none for the whole, as TensorFlow without XLA (`parallel.primitives`)."""
+    data_gradients: bool = False
+    """Whether the first layers form the gradients of the data, which nobody reads
+    (`parallel.data_gradients`)."""
     spread: float = Field(default=0.0, ge=0.0, le=0.5)
     """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
     slowest of all that it uses (`parallel.spread`). 0: all are alike."""

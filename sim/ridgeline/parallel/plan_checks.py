@@ -28,6 +28,10 @@ def check(plan: Plan) -> None:
         raise ValueError(
             f"expert={plan.expert} must divide data={plan.data}, whose ranks share the experts"
         )
+    if plan.dispatch != "choices" and plan.imbalance > 1:
+        raise ValueError(
+            f"imbalance={plan.imbalance:g} is of rows for each expert: it needs dispatch=choices"
+        )
     if plan.reduction and plan.sharding:
         raise ValueError(
             f"reduction={plan.reduction} is for gradients that are reduced whole: it needs"
@@ -44,6 +48,20 @@ def check(plan: Plan) -> None:
         _check_without(plan, ("context", "replicas"), f"spatial={plan.spatial}")
     _check_grid(plan)
     _check_schedule(plan)
+    _check_buffers(plan)
+
+
+def _check_buffers(plan: Plan) -> None:
+    if not plan.buffers:
+        return
+    _check_without(plan, ("chunks", "replicas"), f"buffers={plan.buffers}")
+    count = SCHEDULES[plan.schedule].in_flight
+    most = count(0, plan.pipeline, plan.micro_batches, 1)
+    if plan.pipeline > 1 and plan.buffers < most:
+        raise ValueError(
+            f"buffers={plan.buffers}: the first stage has {most} micro-batches under way; allowed:"
+            " 0, or at least as many"
+        )
 
 
 def _settle(plan: Plan, **fields: object) -> None:

@@ -24,7 +24,7 @@ from ridgeline.parallel.buckets import (
 )
 from ridgeline.parallel.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.divide import Divided, roots
-from ridgeline.parallel.endless import is_endless, steady_orders, under_way
+from ridgeline.parallel.endless import is_endless, left_by, steady_orders, under_way
 from ridgeline.parallel.experts import expert_weights
 from ridgeline.parallel.labels import base
 from ridgeline.parallel.messages import Messages
@@ -36,6 +36,7 @@ from ridgeline.parallel.repeated import Look, again, look_of
 from ridgeline.parallel.replicas import counts_of, in_flight, replica_orders
 from ridgeline.parallel.schedules import PHASES, SCHEDULES, SlotArrays, slot_arrays
 from ridgeline.parallel.step_end import Ends
+from ridgeline.parallel.sums import narrow_gradients
 from ridgeline.parallel.team import Piece, Team
 from ridgeline.parallel.writer import Writer
 from ridgeline.parallel.zero import with_sharding
@@ -181,7 +182,13 @@ class Step:
         if self.splits:
             graph = as_played(Same(graph), sent)
         persist = plan.micro_batches > team.replicas and not self.rounds
-        memory = memory_entries(graph, gradients_persist=persist, kept=kept)
+        both = plan.gradients == "both"
+        memory = memory_entries(
+            graph,
+            gradients_persist=persist or both,
+            kept=kept,
+            beside=narrow_gradients(graph) if both else frozenset(),
+        )
         phases = phases_of(graph, self.splits, sent)
         buckets = self._buckets(team.stage, graph, holders) if plan.sharding < 2 else {}
         ties = [tie for tie in self.cut.ties if number in tie.gradients]
@@ -217,11 +224,12 @@ class Step:
         for phase, times in carried.items():
             for entry in (entry for i in phases.get(phase, ()) for entry in memory.entries[i]):
                 held[entry.kind] -= times * (entry.start_bytes + entry.end_bytes)
+        forward = [memory.entries[i] for i in phases.get(FORWARD, ())]
         if self.endless:
-            forward = [memory.entries[i] for i in phases.get(FORWARD, ())]
             depth = in_flight(self.counts or (1,) * plan.pipeline, team.stage)
             held.update(under_way(plan.schedule, depth, graph, forward))
-        return Blocks(part, pieces, receipts, once, buckets, n_waits, held)
+        left = left_by(forward)
+        return Blocks(part, pieces, receipts, once, buckets, n_waits, held, left)
 
     def _kept(self, number: int) -> frozenset[str]:
         """Tensors that a part of the model keeps: what it sends to others in the forward pass."""
@@ -266,7 +274,7 @@ class Step:
             others = frozenset().union(*holders.values()) - weights
             graph = with_sharding(
                 graph, self.plan.sharding, self._replicas(stage, along), self.plan.bucket,
-                dimension=along, without=others,
+                dimension=along, without=others, regather=self.plan.regather,
             )  # fmt: skip
         return graph
 
@@ -291,13 +299,22 @@ class Step:
 
     def _hold(self, team: Team, chunks: list[Blocks]) -> None:
         """Say what the ranks of a team hold from the beginning, of all chunks together."""
+        spare = self._spare_buffers(team.stage)
         for kind in MEMORY_KINDS:
-            size = sum(blocks.held.get(kind, 0) for blocks in chunks)
+            size = sum(b.held.get(kind, 0) + spare * b.left.get(kind, 0) for b in chunks)
             if kind == "workspace":
                 held = sum(held_bytes(self.plan, blocks.buckets) for blocks in chunks)
                 size += held + round(self.plan.reserved)
             for rank in team.ranks:
                 self.builder.set_initial_memory(rank, kind, size)
+
+    def _spare_buffers(self, stage: int) -> int:
+        """Return how many buffers of a stage no micro-batch of its own is ever in."""
+        plan = self.plan
+        if not plan.buffers or stage == plan.pipeline - 1:
+            return 0
+        used = SCHEDULES[plan.schedule].in_flight(stage, plan.pipeline, plan.micro_batches, 1)
+        return plan.buffers - used
 
     # Copies
 

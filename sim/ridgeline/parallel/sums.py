@@ -4,6 +4,12 @@ A framework adds a gradient to a sum of a wider format in one kernel, which read
 the sum. A library whose products can read what they write (cuBLAS: C = A B + C) adds in the product
 itself: the sum is read and written instead of the gradient (Megatron-LM, "gradient accumulation
 fusion").
+
+The formats differ because weights are computed with in 16 bits and updated in 32. Casts of the
+gradients belong to the backward pass (torch.amp; Megatron-LM's main gradients), or to the update:
+apex O2 and DeepSpeed's fp16 sum and send what the products give (`with_narrow_gradients`).
+DeepSpeed's bf16 sums in 32 bits and gives gradients in 16 bits back only before the next backward
+pass (runtime/bf16_optimizer.py and runtime/pipe/engine.py): it holds both.
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Same
 
 _READ_AND_WRITTEN = (2,)
@@ -36,6 +43,32 @@ def sum_bytes(op: Op, graph: Graph, sums: Sequence[str]) -> float:
     """
     added = op.inputs if casts(op) else sums
     return float(sum(graph.tensors[name].bytes for name in (*added, *sums, *sums)))
+
+
+def narrow_gradients(graph: Graph) -> frozenset[str]:
+    """Name the gradients that the backward pass casts to the format of the sum."""
+    handed = frozenset(weight_gradients(graph).values())
+    return frozenset(
+        op.inputs[0]
+        for op in graph.ops
+        if op.pass_ is Pass.WEIGHT_GRADIENT and casts(op) and op.outputs[0] in handed
+    )
+
+
+@lru_cache(maxsize=16)
+def with_narrow_gradients(same: Same) -> Graph:
+    """Let updates begin with casting gradients, which have the format of the passes until then.
+
+    All are cast before the first weight is updated, as clipping needs the norm of all. What the
+    backward pass goes on to add to, as to the gradient of a shared weight, stays wide.
+    """
+    graph = same.graph
+    narrow = narrow_gradients(graph)
+    late = [op for op in graph.ops if casts(op) and op.inputs[0] in narrow]
+    rest = [op for op in graph.ops if not (casts(op) and op.inputs[0] in narrow)]
+    first = next((i for i, op in enumerate(rest) if op.pass_ is Pass.UPDATE), len(rest))
+    casting = [replace(op, pass_=Pass.UPDATE) for op in late]
+    return replace(graph, ops=(*rest[:first], *casting, *rest[first:]))
 
 
 @lru_cache(maxsize=16)

@@ -6,7 +6,8 @@ PyTorch "fully sharded data parallel"). The collectives are put into the graph a
 
 - stage 1 and 2: what the ops compute with is gathered once a step, before it is first read;
 - stage 3: it is gathered for the forward pass of every micro-batch, and again for its backward
-  pass, one bucket ahead of the ops that read it, and given back after the last of these;
+  pass, one bucket ahead of the ops that read it, and given back after the last of these; or the
+  last block and what is in no block stay gathered from one pass to the other;
 - stage 2 and 3: gradients are scattered (and summed) as soon as a bucket of them is complete, in
   every micro-batch; stage 1 scatters them once at the end of the step, which is not done here.
 
@@ -20,10 +21,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from ridgeline.parallel.buckets import gradient_buckets
+from ridgeline.parallel.recompute_blocks import forward_blocks, forward_ops
+from ridgeline.parallel.sums import casts
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
 
 SHARD = ".shard"
+GATHERED = ".gathered"
 
 
 def with_sharding(
@@ -34,6 +38,7 @@ def with_sharding(
     *,
     dimension: str = "data",
     without: frozenset[str] = frozenset(),
+    regather: str = "all",
 ) -> Graph:
     """Return what one of the ranks does and holds.
 
@@ -51,10 +56,21 @@ def with_sharding(
         Of the plan, along which the ranks lie.
     without
         Weights, and copies of them, that are not shared so.
+    regather
+        Of stage 3, what is gathered again for the backward pass (`Plan.regather`).
     """
     if stage == 0 or ranks == 1:
         return graph
-    return _Sharing(graph, stage, ranks, bucket_bytes, dimension, without).result()
+    kept = _stay_gathered(graph) if regather == "blocks" else frozenset()
+    return _Sharing(graph, stage, ranks, bucket_bytes, dimension, without, kept).result()
+
+
+def _stay_gathered(graph: Graph) -> frozenset[str]:
+    """Name what the forward pass reads in its last block and outside of all blocks."""
+    inner = {i for block in forward_blocks(graph)[:-1] for i in block}
+    outer = [graph.ops[i] for i in forward_ops(graph) if i not in inner]
+    others = frozenset(name for i in inner for name in graph.ops[i].inputs)
+    return frozenset(name for op in outer for name in op.inputs) - others
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +86,17 @@ class _Bucket:
 class _Sharing:
     def __init__(
         self, graph: Graph, stage: int, ranks: int, bucket_bytes: float, dimension: str,
-        without: frozenset[str],
+        without: frozenset[str], kept: frozenset[str],
     ) -> None:  # fmt: skip
         self.graph, self.stage, self.ranks = graph, stage, ranks
-        self.bucket_bytes, self.dimension = bucket_bytes, dimension
+        self.bucket_bytes, self.dimension, self.kept = bucket_bytes, dimension, kept
         self.others = self._of_others(without)
         self.tensors = dict(graph.tensors)
         self.part = Fraction(1, ranks)
         self.copied = {
             op.inputs[0] for op in graph.ops if self._role(op.outputs) is Role.WEIGHT_COPY
         }
+        self.widened = {op.outputs[0] for op in graph.ops if op.pass_ is Pass.UPDATE and casts(op)}
 
     def _of_others(self, weights: frozenset[str]) -> frozenset[str]:
         """Name weights that are not shared, their states, and all that updates make of them."""
@@ -175,9 +192,10 @@ class _Sharing:
         def counts(op: Op) -> bool:
             return (op.pass_ is not Pass.FORWARD) is backward
 
-        buckets = self._in_order(names, counts)
-        suffix = ".gathered-again" if backward else ".gathered"
-        new: dict[str, str] = {}
+        kept = names & self.kept if backward else frozenset()
+        buckets = self._in_order(names - kept, counts)
+        suffix = ".gathered-again" if backward else GATHERED
+        new = {name: f"{name}{GATHERED}" for name in kept}
         for k, bucket in enumerate(buckets):
             outputs = tuple(f"{name}{suffix}" for name in bucket.names)
             for name, output in zip(bucket.names, outputs, strict=True):
@@ -286,6 +304,8 @@ class _Sharing:
         if tensor.name in self.others:
             return False
         if tensor.name.endswith(SHARD) or tensor.role is Role.STATE:
+            return True
+        if tensor.name in self.widened:
             return True
         if tensor.role is Role.WEIGHT:
             return self.stage == 3 or tensor.name in self.copied

@@ -77,7 +77,11 @@ class Peak:
 
 
 def memory_entries(
-    graph: Graph, *, gradients_persist: bool = False, kept: frozenset[str] = frozenset()
+    graph: Graph,
+    *,
+    gradients_persist: bool = False,
+    kept: frozenset[str] = frozenset(),
+    beside: frozenset[str] = frozenset(),
 ) -> MemoryPlan:
     """Return what each op of a graph allocates and frees.
 
@@ -89,15 +93,19 @@ def memory_entries(
         to the end of its update, as in PyTorch with ``zero_grad(set_to_none=True)``.
     kept
         Tensors of the forward pass that are held until the backward pass begins.
+    beside
+        Tensors that are held all the time besides.
     """
-    return _memory_entries(Same(graph), gradients_persist, kept)
+    return _memory_entries(Same(graph), gradients_persist, kept, beside)
 
 
 @lru_cache(maxsize=8)
-def _memory_entries(same: Same, gradients_persist: bool, kept: frozenset[str]) -> MemoryPlan:
+def _memory_entries(
+    same: Same, gradients_persist: bool, kept: frozenset[str], beside: frozenset[str]
+) -> MemoryPlan:
     """Make the plan; the same graph is planned once."""
     graph = same.graph
-    held = {t.name for t in graph.tensors.values() if t.role in STATIC_ROLES}
+    held = {t.name for t in graph.tensors.values() if t.role in STATIC_ROLES} | beside
     if gradients_persist:
         storage = storages(graph)  # a sum of gradients lies where the first of them was made
         held |= {storage[name] for name in weight_gradients(graph).values()}

@@ -63,6 +63,20 @@ class Validation:
         return summarise(self.outcomes, len(self.skipped))
 
     @property
+    def by_quantity(self) -> dict[str, Summary]:
+        """Errors by what was measured, where a suite predicts several things; else none."""
+        rows: dict[str, list[Outcome]] = {}
+        for outcome in self.outcomes:
+            rows.setdefault(outcome.quantity, []).append(outcome)
+        return {name: summarise(rows[name], 0) for name in sorted(rows)} if len(rows) > 1 else {}
+
+    @property
+    def verdicts(self) -> tuple[int, int] | None:
+        """In how many rows it is right whether a step fits into memory, and of how many."""
+        said = [o.verdict for o in self.outcomes if o.verdict is not None]
+        return (sum(said), len(said)) if said else None
+
+    @property
     def trivial(self) -> dict[str, Summary]:
         """Errors that the trivial predictors make on the same rows."""
         names = dict.fromkeys(name for o in self.outcomes for name in o.trivial)
@@ -81,6 +95,8 @@ class Validation:
         answer: dict[str, Any] = {
             "suite": self.suite,
             "summary": self.summary.to_dict(),
+            "by_quantity": {name: one.to_dict() for name, one in self.by_quantity.items()},
+            "verdicts": dict(zip(("right", "rows"), self.verdicts or (), strict=False)),
             "trivial": {name: summary.to_dict() for name, summary in self.trivial.items()},
             "skipped": self.reasons,
         }

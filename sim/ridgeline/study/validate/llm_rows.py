@@ -58,6 +58,7 @@ _SHARDING = {  # ZeRO stages; FSDP by itself shares everything
 _SIMUMAX_SEQUENCE = 4096  # where a case does not say
 _GPT, _LLAMA = "gpt3-1.3b", "llama2-7b"
 _PRECISIONS = ("fp8", "float8", "bf16", "fp16", "float16", "amp", "mixed")
+_BOTH = "bf16optimizer"  # DeepSpeed's: sums of gradients in fp32, beside those in bf16
 _BY_ROW = "rowwise"  # kernels of their own, unlike those with one scale a tensor
 _PLAIN_VOCABULARY, _PLAIN_SEQUENCE = 51200, 2048
 
@@ -247,6 +248,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
     if _BY_ROW in precision:
         raise RidgelineError(f"{precision}: of products with a scale a row nothing is measured")
     again = recompute(row)
+    known = unstated_of(row.text("model"), row.text("source"), row.text("accelerator"))
     positions = "sequence parallel" in row.text("recompute").lower()
     fields: dict[str, Any] = {
         "global_batch": batch,
@@ -256,13 +258,16 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "context": context,
         "context_mode": framework.context_mode if context > 1 else "gather",
         "expert": expert,
+        "dispatch": known.get("dispatch", framework.dispatch),
         "micro_batch": micro,
         "recompute": framework.selective if again == "selective" else again,
         "keep_outputs": framework.keep_outputs,
         "sharding": _sharding(row, framework),
+        "regather": framework.regather,
         "overlap": framework.overlap,
         "overlap_tensor": framework.overlap_tensor,
         "adding": framework.adding,
+        "gradients": "both" if _BOTH in precision.replace("_", "") else framework.gradients,
         "gradient_passes": framework.gradient_passes,
         "update_passes": framework.update_passes,
         "issue": framework.issue_s,
@@ -276,8 +281,8 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
     }  # fmt: skip
     if pipeline > 1:
         fields |= _schedule(row, chunks, layers)
-        known = unstated_of(row.text("model"), row.text("source"))
         fields["pieces"] = known.get("pieces", framework.pieces)
+        fields["buffers"] = framework.buffers * pipeline
         fields["cut"] = _cut(layers, pipeline * fields.get("chunks", 1))
     return Plan(**fields)
 

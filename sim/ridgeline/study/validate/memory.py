@@ -18,6 +18,7 @@ import numpy as np
 from ridgeline.report.result import Result
 from ridgeline.study.validate import llm_rows
 from ridgeline.study.validate.llm_rows import Configuration, configuration, in_order, number
+from ridgeline.study.validate.names import framework_of
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
@@ -66,6 +67,7 @@ def _one(row: Row) -> Outcome | Skipped:
         source=row.text("source"),
         trivial={} if full else {"16 bytes a parameter": 16 * _weights(result)},
         points=full,
+        verdict=result.fits != full if what in {"fits", "total"} else None,
         **stated("verdict" if full else "memory", predicted),
     )
 
@@ -133,10 +135,10 @@ def _of_techniques(row: Row) -> Row:
         "mem_GB_per_accel": row.text("value"),
         "of": of,
         "global_batch_seqs": batch,
-        "precision": next((name for name in ("bf16", "float8") if name in words), "fp16"),
+        "precision": _precision(words),
         "recompute": _recompute(words),
         "sharding": _sharding(words.lower(), found["ZeRO-"]),
-        "framework": words,
+        "framework": _framework(words),
         "reserved": str(_CONTEXT_BYTES if quantity.startswith(_ALL_OF_DEVICE) else 0.0),
     }
     return Row(row.file, row.line, values)
@@ -152,6 +154,18 @@ def _unknown(words: str) -> str | None:
     if "+cp" in words and not re.search(r"cp ?=? ?\d", words):
         return "the degree of context parallelism is not given"
     return "recomputation is not given" if "recompute= " in words else None
+
+
+def _framework(words: str) -> str:
+    """Return the words of a technique from the name of a framework on, or all of them."""
+    ends = (words[match.start() :] for match in re.finditer(r"\S+", words))
+    return next((end for end in ends if framework_of(end).begins), words)
+
+
+def _precision(words: str) -> str:
+    """Return the format that the words of a technique name, with what they say behind it."""
+    at = max(words.find(name) for name in ("bf16", "float8"))
+    return words[at:] if at >= 0 else "fp16"
 
 
 def _sharding(words: str, stage: str) -> str:

@@ -1,0 +1,157 @@
+"""What frameworks hold besides: formats of gradients, buffers, weights that stay gathered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ridgeline as rl
+from ridgeline.errors import ConfigError
+from ridgeline.parallel.memory import memory, model_states
+from ridgeline.parallel.sums import narrow_gradients, with_narrow_gradients
+from ridgeline.workload.autodiff import weight_gradients
+from ridgeline.workload.graph import Pass, Role, Same
+
+SHAPE = {"layers": 4, "hidden": 256, "attention.heads": 4, "sequence": 64, "vocabulary": 512}
+NODE = "dgx1-v100"
+
+
+def step(**fields: object) -> rl.Result:
+    given_ = {"global_batch": 16, "micro_batch": 1, "precision": "fp16-mixed", **fields}
+    return rl.simulate(rl.load_model("gpt2", SHAPE), NODE, rl.Plan(**given_))
+
+
+def first(result: rl.Result, kind: str) -> int:
+    """Bytes of one kind that the first rank holds when the step begins."""
+    timeline = result.details.timeline
+    return int(timeline.memory_profile(0)[1][0, timeline.program.memory_kinds.index(kind)])
+
+
+def most(result: rl.Result, kind: str, rank: int = 0) -> int:
+    """Most bytes of one kind that a rank holds."""
+    timeline = result.details.timeline
+    column = timeline.program.memory_kinds.index(kind)
+    return int(timeline.memory_profile(rank)[1][:, column].max())
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    widths=st.lists(st.integers(1, 64), min_size=1, max_size=5),
+    precision=st.sampled_from(["fp16-mixed", "bf16-mixed", "fp32"]),
+    optimizer=st.sampled_from(["sgd", "sgd-momentum", "adam"]),
+)
+def test_narrow_gradients_are_those_of_the_copies(
+    widths: list[int], precision: str, optimizer: str
+) -> None:
+    """The same ops with the same tensors, the casts moved; updates get what they got."""
+    model = rl.load_model("mlp", {"widths": [*widths, 10], "optimizer": optimizer})
+    graph = model.training(2, precision)
+    late = with_narrow_gradients(Same(graph))
+    assert {op.name for op in late.ops} == {op.name for op in graph.ops}
+    assert len(late.ops) == len(graph.ops)
+    assert late.tensors == graph.tensors
+    assert set(weight_gradients(late).values()) == narrow_gradients(graph) | (
+        set(weight_gradients(graph).values())
+        - {
+            op.outputs[0]
+            for op in graph.ops
+            if op.inputs and op.inputs[0] in narrow_gradients(graph)
+        }
+    )
+    made: set[str] = set()
+    for op in late.ops:  # no gradient is read before it is made
+        read = {n for n in op.inputs if late.tensors[n].role is Role.WEIGHT_GRADIENT}
+        assert read <= made
+        made.update(op.outputs)
+    passes = [op.pass_ is Pass.UPDATE for op in late.ops]
+    assert passes == sorted(passes)
+
+
+@pytest.mark.parametrize("sharding", [0, 1])
+def test_sums_of_gradients_take_two_four_or_six_bytes(sharding: int) -> None:
+    """Of every parameter that is computed with in 16 bits, from the beginning on."""
+    held = {
+        how: first(step(data=4, sharding=sharding, gradients=how), "gradients")
+        for how in ("narrow", "wide", "both")
+    }
+    graph = rl.load_model("gpt2", SHAPE).training(1, "fp16-mixed")
+    cast = sum(graph.tensors[name].elements for name in narrow_gradients(graph))
+    assert held["both"] - held["wide"] == held["wide"] - held["narrow"] == 2 * cast
+    every = sum(graph.tensors[name].bytes for name in weight_gradients(graph).values())
+    assert held["wide"] == every
+
+
+def test_narrow_gradients_are_sent_in_half_the_bytes() -> None:
+    wide, narrow = (step(data=4, gradients=how) for how in ("wide", "narrow"))
+    graph = rl.load_model("gpt2", SHAPE).training(1, "fp16-mixed")
+    every = sum(graph.tensors[name].bytes for name in weight_gradients(graph).values())
+    cast = sum(graph.tensors[name].elements for name in narrow_gradients(graph))
+    sent = [
+        sum(size for link, size in r.traffic_bytes.items() if "nvlink" in link)
+        for r in (wide, narrow)
+    ]
+    assert sent[1] / sent[0] == pytest.approx(1 - 2 * cast / every, rel=0.1)
+    assert narrow.step_time_s < wide.step_time_s
+
+
+def test_zero_counts_sixteen_bytes_a_parameter() -> None:
+    """arXiv:1910.02054, section 3.1: 2 + 2 + 12, as DeepSpeed's fp16 has them on one device."""
+    model = rl.load_model("mlp", {"widths": [512, 512, 512], "bias": False, "optimizer": "adam"})
+    plan = rl.Plan(global_batch=4, micro_batch=1, precision="fp16-mixed", gradients="narrow")
+    before = memory(model, plan).held_bytes[0]
+    states = model_states(model.training(1, "fp16-mixed"))
+    kinds = memory(model, plan).kinds
+    held = {kind: int(before[kinds.index(kind)]) for kind in kinds}
+    assert held["gradients"] == states["gradients"]
+    assert held["weights"] + held["optimizer"] == states["weights"] + states["optimizer"]
+
+
+@settings(max_examples=8, deadline=None)
+@given(stages=st.sampled_from([2, 4]), more=st.integers(0, 6))
+def test_buffers_are_there_for_every_micro_batch_that_may_be(stages: int, more: int) -> None:
+    """One more buffer is one more micro-batch under way; the last stage has none."""
+    fields = {"pipeline": stages, "recompute": "full"}
+    free, fixed, next_ = (step(buffers=n, **fields) for n in (0, stages + more, stages + more + 1))
+    size = 64 * 256 * 2 * 4 // stages  # inputs of the layers of a stage
+    for rank in range(stages):
+        a, b, c = (most(result, "activations", rank) for result in (free, fixed, next_))
+        if rank == stages - 1:
+            assert a == b == c
+            continue
+        assert c - b >= size
+        assert b - a == (more + rank) * (c - b)
+
+
+def test_too_few_buffers_are_refused() -> None:
+    with pytest.raises(ConfigError, match="allowed: 0, or at least as many"):
+        rl.Plan(global_batch=16, pipeline=4, micro_batch=1, buffers=3)
+    with pytest.raises(ConfigError, match="not modelled together"):
+        rl.Plan(
+            global_batch=16, pipeline=4, micro_batch=1, buffers=9, schedule="interleaved", chunks=2
+        )
+
+
+def test_the_last_block_and_the_root_stay_gathered() -> None:
+    """They are sent once, and held from one pass to the other."""
+    fields = {"data": 4, "sharding": 3, "bucket": "1 B"}
+    again, stay = (step(regather=how, **fields) for how in ("all", "blocks"))
+    graph = rl.load_model("gpt2", SHAPE).training(1, "fp16-mixed")
+
+    def copies(words: str) -> int:
+        return sum(
+            t.bytes
+            for t in graph.tensors.values()
+            if t.name.endswith(".fp16") and t.name.startswith(words)
+        )
+
+    block, every = copies("blocks.3."), copies("")
+    outside = every - sum(copies(f"blocks.{k}.") for k in range(4))
+    held = [most(r, "workspace") for r in (again, stay)]
+    assert held[1] >= held[0]
+    assert stay.step_time_s <= again.step_time_s
+    sent = [sum(v for k, v in r.traffic_bytes.items() if "nvlink" in k) for r in (again, stay)]
+    assert sent[0] > sent[1]
+    assert block + outside > 0
+    assert np.isclose((sent[0] - sent[1]) / sent[0], 0.1, atol=0.1)
