@@ -164,10 +164,9 @@ def lower(
         plan.tensor_grid,
         plan.dispatch == "nodes",
     )
-    n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
-    few = plan.devices <= FEW and n_tasks <= _SHORT
     offloads = plan.offload != "none"
-    if fold and few and not are_alike(wires, mesh, wraps=plan.chunks > 1, offloads=offloads):
+    short = is_short(len(graph.ops), plan)
+    if fold and short and not are_alike(wires, mesh, wraps=plan.chunks > 1, offloads=offloads):
         fold, wires = False, Wires(builder, topology, far, merge=False)
     copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
     sharded, local = _local(Same(graph), division, plan.recompute, copied)
@@ -229,6 +228,12 @@ def lower(
         whole=sharded.whole,
         unlike=draft.unlike,
     )
+
+
+def is_short(n_ops: int, plan: Plan) -> bool:
+    """Whether all ranks of a plan are simulated if they are not wired alike."""
+    n_tasks = n_ops * plan.micro_batches * plan.devices // plan.pipeline
+    return plan.devices <= FEW and n_tasks <= _SHORT
 
 
 def _written(
