@@ -90,6 +90,8 @@ class Framework:
         How many of them stages of a pipeline have all the time (`Plan.buffers`), for each stage.
     regather
         Which shared weights it gathers again for the backward pass (`Plan.regather`).
+    allocator
+        What its tables state as memory (`Plan.allocator`).
     """
 
     begins: tuple[str, ...]
@@ -117,6 +119,7 @@ class Framework:
     gradients: str = "wide"
     buffers: int = 0
     regather: str = "all"
+    allocator: str = "exact"
 
 
 def section(name: str) -> Any:
@@ -294,6 +297,7 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("gradients", "wide"),
             int(row.get("buffers", 0)),
             row.get("regather", "all"),
+            row.get("allocator", "exact"),
         )
         for row in _data()["frameworks"]
     )
