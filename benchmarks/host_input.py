@@ -14,9 +14,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import torch
 from PIL import Image
-from torchvision import transforms
 
 HEIGHT, WIDTH, QUALITY = 375, 500, 92
 REPEATS, IMAGES = 9, 40
@@ -49,6 +47,9 @@ def seconds(work: Callable[[], object]) -> float:
 
 def main() -> None:
     """Print both times and their ratio."""
+    import torch
+    from torchvision import transforms
+
     torch.set_num_threads(1)
     data = photograph()
     prepare = transforms.Compose(

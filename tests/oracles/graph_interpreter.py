@@ -214,19 +214,23 @@ def batch_norm_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...
 
 def layer_norm_forward(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
     x, scale, shift = inputs
-    mean = x.mean(-1)
-    variance = ((x - mean[..., None]) ** 2).mean(-1)
+    axis = int(dict(op.attrs).get("axis", -1)) % x.ndim
+    mean = x.mean(axis, keepdims=True)
+    variance = ((x - mean) ** 2).mean(axis, keepdims=True)
     inverse = 1 / np.sqrt(variance + float(dict(op.attrs)["epsilon"]))
-    return [(x - mean[..., None]) * inverse[..., None] * scale + shift, mean, inverse]
+    y = (x - mean) * inverse * _channels(scale, x.ndim, axis) + _channels(shift, x.ndim, axis)
+    return [y, mean.squeeze(axis), inverse.squeeze(axis)]
 
 
 def layer_norm_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> list[Array]:
     dy, x, mean, inverse, scale = inputs
-    normal = (x - mean[..., None]) * inverse[..., None]
-    d_scale, d_shift = (dy * normal).sum(_others(x, x.ndim - 1)), dy.sum(_others(x, x.ndim - 1))
-    e = dy * scale
-    rest = e - e.mean(-1, keepdims=True) - normal * (e * normal).mean(-1, keepdims=True)
-    dx = rest * inverse[..., None]
+    axis = int(dict(op.attrs).get("axis", -1)) % x.ndim
+    mean, inverse = np.expand_dims(mean, axis), np.expand_dims(inverse, axis)
+    normal = (x - mean) * inverse
+    d_scale, d_shift = (dy * normal).sum(_others(x, axis)), dy.sum(_others(x, axis))
+    e = dy * _channels(scale, x.ndim, axis)
+    rest = e - e.mean(axis, keepdims=True) - normal * (e * normal).mean(axis, keepdims=True)
+    dx = rest * inverse
     return [dx, d_scale, d_shift] if len(shapes) == 3 else [d_scale, d_shift]
 
 

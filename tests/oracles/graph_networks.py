@@ -20,6 +20,7 @@ FUNCTIONS = ["relu", "tanh", "sigmoid", "gelu", "silu", "relu-squared"]
 IMAGE_MOVES = [
     *("conv", "bn", "max", "avg", "adaptive", "dropout", "add", "multiply", "concat", *FUNCTIONS),
     *("transposed", "frozen", "response", "rms", "crop", "pad", "nearest", "bilinear"),
+    "channels",
 ]
 SEQUENCE_MOVES = [
     *("linear", "attention", "flash", "latent", "additive", "cell", "experts", "gated"),
@@ -114,6 +115,8 @@ def _image_move(draw: Draw, b: GraphBuilder, name: str, x: str, seen: list[str])
         y = NORMS[kind](b, name, x)
     elif kind == "rms":
         y = ops.rms_norm(b, name, x, axis=1)
+    elif kind == "channels":
+        y = ops.layer_norm(b, name, x, axis=1)
     elif kind == "response":
         y = ops.local_response_norm(b, name, x, draw(st.integers(1, 3)), alpha=0.5)
     elif kind == "crop":

@@ -124,6 +124,22 @@ def _count(shape: tuple[int, ...]) -> int:
     return int(np.prod(shape[2:]))
 
 
+def _normal(x: Array) -> tuple[Array, Array]:
+    """Return images whose channels have mean 0 and variance 1, and over what they were divided."""
+    axes = tuple(range(2, x.ndim))
+    centred = x - x.mean(axes, keepdims=True)
+    inverse = 1 / np.sqrt((centred**2).mean(axes, keepdims=True) + 1e-5)
+    return centred * inverse, inverse
+
+
+def normalize_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    dy, x = inputs
+    normal, inverse = _normal(x)
+    axes = tuple(range(2, x.ndim))
+    rest = dy - dy.mean(axes, keepdims=True)
+    return [(rest - normal * (dy * normal).mean(axes, keepdims=True)) * inverse]
+
+
 def _shown(x: Array) -> Array:
     """Hide the last of the last axis, as the end of a sequence is hidden."""
     return x * (np.arange(x.shape[-1]) < x.shape[-1] - 1)
@@ -147,7 +163,8 @@ FORWARD = {
     "hard-swish": lambda op, inputs, shapes: [inputs[0] * _hard_sigmoid(inputs[0])],
     "sum": _reduced,
     "mean": lambda op, inputs, shapes: [_reduced(op, inputs, shapes)[0] / _count(inputs[0].shape)],
-    "rearrange": lambda op, inputs, shapes: [inputs[0]],  # here: a copy
+    "rearrange": lambda op, inputs, shapes: [inputs[0].reshape(shapes[0])],  # here: a copy
+    "normalize": lambda op, inputs, shapes: [_normal(inputs[0])[0]],
     "select": lambda op, inputs, shapes: [_shown(inputs[0])],
     "pairwise-add": lambda op, inputs, shapes: [inputs[0][:, :, None] + inputs[1][:, None]],
     "weighted-sum": weighted_sum_forward,
@@ -170,7 +187,8 @@ GRADIENT = {
     ],
     "sum": _spread,
     "mean": lambda op, inputs, shapes: [_spread(op, inputs, shapes)[0] / _count(shapes[0])],
-    "rearrange": lambda op, inputs, shapes: [inputs[0]],
+    "rearrange": lambda op, inputs, shapes: [inputs[0].reshape(shapes[0])],
+    "normalize": normalize_gradient,
     "select": lambda op, inputs, shapes: [_shown(inputs[0])],
     "pairwise-add": lambda op, inputs, shapes: [inputs[0].sum(2), inputs[0].sum(1)],
     "weighted-sum": weighted_sum_gradient,

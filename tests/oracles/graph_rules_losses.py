@@ -105,12 +105,62 @@ def ctc_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
     return [d_loss * dx / len(logs)]
 
 
+def _lattice(sample: Array, labels: Array) -> tuple[Array, Array, Array]:
+    """Probabilities of blanks and of labels, and the forward variables of a transducer."""
+    p = np.exp(_log_softmax(sample, -1))
+    time, positions, _ = p.shape
+    blanks, steps = p[:, :, -1], p[:, range(positions - 1), labels.real.astype(int)]
+    a = np.zeros((time, positions), p.dtype)
+    for t in range(time):
+        for u in range(positions):
+            start = 1.0 if t == u == 0 else 0.0
+            before = a[t - 1, u] * blanks[t - 1, u] if t else 0.0
+            below = a[t, u - 1] * steps[t, u - 1] if u else 0.0
+            a[t, u] = start + before + below
+    return blanks, steps, a
+
+
+def transducer_forward(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    logits, labels = inputs
+    total, variables = 0, []
+    for sample, of_sample in zip(logits, labels, strict=True):
+        blanks, _, a = _lattice(sample, of_sample)
+        variables.append(a)
+        total = total - np.log(a[-1, -1] * blanks[-1, -1])
+    sums = np.log(np.exp(logits).sum(-1))
+    return [total / len(logits), sums, np.array(variables)]
+
+
+def transducer_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    """By the share of all paths that pass each step of the lattice."""
+    d_loss, logits, _, _, labels = inputs
+    dx = np.zeros(logits.shape)
+    for n, (sample, of_sample) in enumerate(zip(logits, labels, strict=True)):
+        blanks, steps, a = _lattice(sample, of_sample)
+        time, positions = a.shape
+        b = np.zeros((time + 1, positions + 1))
+        b[time, positions - 1] = 1.0
+        shares = np.zeros(sample.shape)
+        for t in range(time - 1, -1, -1):
+            for u in range(positions - 1, -1, -1):
+                stay = blanks[t, u] * b[t + 1, u]
+                go = steps[t, u] * b[t, u + 1] if u < positions - 1 else 0.0
+                b[t, u] = stay + go
+                shares[t, u, -1] += a[t, u] * stay
+                if u < positions - 1:
+                    shares[t, u, int(of_sample[u].real)] += a[t, u] * go
+        shares /= b[0, 0]
+        dx[n] = np.exp(_log_softmax(sample, -1)) * shares.sum(-1, keepdims=True) - shares
+    return [d_loss * dx / len(logits)]
+
+
 FORWARD = {
     "loss": loss_forward,
     "bce-loss": bce_forward,
     "mse-loss": lambda op, inputs, shapes: [((inputs[0] - inputs[1]) ** 2).mean()],
     "smooth-l1-loss": smooth_l1_forward,
     "ctc-loss": ctc_forward,
+    "transducer-loss": transducer_forward,
 }
 GRADIENT = {
     "loss": loss_gradient,
@@ -118,4 +168,5 @@ GRADIENT = {
     "mse-loss": lambda op, x, shapes: [x[0] * 2 * (x[1] - x[2]) / x[1].size],
     "smooth-l1-loss": smooth_l1_gradient,
     "ctc-loss": ctc_gradient,
+    "transducer-loss": transducer_gradient,
 }

@@ -20,9 +20,15 @@ def _whole(x: Array) -> Array:
 # --- tables
 
 
+def embedding_forward(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    rows = inputs[1][_whole(inputs[0])]
+    return [rows.sum(-2) if rows.ndim > len(shapes[0]) else rows]
+
+
 def embedding_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
     dy, indices = inputs
-    rows = dy.reshape(-1, dy.shape[-1])
+    pooled = indices.ndim == dy.ndim  # rows were added up: each gets the gradient of their sum
+    rows = (np.repeat(dy, indices.shape[-1], -2) if pooled else dy).reshape(-1, dy.shape[-1])
     if int(dict(op.attrs)["sparse"]):
         return [rows]
     gradient = np.zeros(shapes[0])
@@ -142,7 +148,7 @@ def interaction_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Ar
 
 
 FORWARD = {
-    "embedding": lambda op, inputs, shapes: [inputs[1][_whole(inputs[0])]],
+    "embedding": embedding_forward,
     "position-embedding": lambda op, x, shapes: [x[0] + x[1][: x[0].shape[1]]],
     "class-token": class_token_forward,
     "gather": gather_forward,

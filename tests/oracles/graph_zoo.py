@@ -18,6 +18,10 @@ _SHALLOW: dict[str, dict[str, Any]] = {
     "vision-transformer": {"layers": 2},
     "transformer-xl": {"layers": 2},
     "electra": {"generator.layers": 2, "discriminator.layers": 2},
+    "diffusion-transformer": {"layers": 2},
+    "flux": {"double_layers": 2, "single_layers": 2},
+    "swin": {"depths": [2, 2, 2, 2]},
+    "efficientdet": {"cells": 2, "backbone.depth": 0.5},
 }
 
 
@@ -31,6 +35,16 @@ def shallow(name: str) -> Model:
         overrides["layers"] = mixture.first_dense + 2
     return load_model(name, overrides) if overrides else model
 
+
+_DIFFUSION = {
+    "image": {"channels": 2, "height": 4, "width": 4},
+    "width": 4,
+    "levels": [1, 2],
+    "attends": [True, False],
+    "blocks": 1,
+    "text": 3,
+    "text_features": 5,
+}
 
 TINY: dict[str, tuple[str, dict[str, Any]]] = {
     "alexnet": (
@@ -334,6 +348,115 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
     "v-net": (
         "v-net",
         {"size": [4, 4], "filters": 2, "down": [1, 1], "up": [1], "classes": 2, "kernel": 3},
+    ),
+    "chain": (
+        "convnext-tiny",
+        {
+            "image": {"height": 4, "width": 4},
+            "layers": [
+                {"layer": "conv", "filters": 4, "kernel": 2, "stride": 2},
+                {"layer": "layer-norm"},
+                {"layer": "layer-scale"},
+                {"layer": "nearest"},
+                {"layer": "instance-norm"},
+                {"layer": "group-norm", "groups": 2},
+                {"layer": "scale", "factor": 0.5},
+                {"layer": "global-avg-pool"},
+                {"layer": "linear", "features": 3},
+            ],
+        },
+    ),
+    "swin": (
+        "swin-tiny",
+        {
+            "image": {"channels": 1, "height": 8, "width": 8},
+            "classes": 3,
+            "patch": 1,
+            "depths": [2, 1],
+            "heads": [1, 2],
+            "width": 2,
+            "window": 2,
+            "expansion": 2,
+        },
+    ),
+    "efficientdet": (
+        "efficientdet-d0",
+        {
+            "image": {"height": 128, "width": 128},
+            "classes": 2,
+            "backbone": {"width": 0.01, "depth": 0.2},
+            "pyramid": 2,
+            "cells": 1,
+            "depth": 1,
+            "anchors": 1,
+        },
+    ),
+    "transducer": (
+        "rnn-t",
+        {
+            "features": 3,
+            "frames": 4,
+            "length": 2,
+            "labels": 3,
+            "encoder": 3,
+            "before": 1,
+            "after": 1,
+            "predictor": 2,
+            "predictor_layers": 1,
+            "joint": 3,
+        },
+    ),
+    "ssd-resnet": (
+        "ssd-resnet34",
+        {
+            "classes": 2,
+            "width": 1,
+            "backbone": {"block": "basic", "depths": [1, 1, 1], "width": 2},
+        },
+    ),
+    "dlrm-dcnv2": (
+        "dlrm-dcnv2",
+        {
+            "bottom": [4, 3],
+            "tables": [4, 3, 5],
+            "lookups": [2, 1, 3],
+            "cross": {"layers": 2, "rank": 2},
+            "top": [3, 1],
+        },
+    ),
+    "diffusion-u-net": (
+        "stable-diffusion-1",
+        {**_DIFFUSION, "attention": {"heads": 2, "bias": False, "fused": False}},
+    ),
+    "diffusion-u-net-heads": (
+        "stable-diffusion-2",
+        {**_DIFFUSION, "attention": {"heads": 1, "head_size": 2, "bias": False, "fused": False}},
+    ),
+    "dit": (
+        "dit-s2",
+        {
+            "image": {"channels": 1, "height": 4, "width": 4},
+            "classes": 3,
+            "layers": 1,
+            "hidden": 4,
+            "attention.heads": 2,
+            "feed_forward.width": 6,
+        },
+    ),
+    "flux": (
+        "flux1-schnell",
+        {
+            "patches": 3,
+            "channels": 2,
+            "text": 2,
+            "text_features": 3,
+            "vector": 2,
+            "double_layers": 1,
+            "single_layers": 1,
+            "hidden": 4,
+            "attention.heads": 2,
+            "expansion": 2,
+        },
     ),
     "wide-and-deep": (
         "wide-and-deep",

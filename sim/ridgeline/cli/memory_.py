@@ -56,7 +56,8 @@ def memory_(
         A device, by name or file: count the work space of the fastest algorithm for every fp32
         convolution there.
     library
-        Of --convolutions, whose algorithms: cudnn5, or cudnn4, which has no Winograd kernels.
+        Of --convolutions, whose algorithms: cudnn5, or cudnn4, which has no Winograd
+        kernels, or cudnn2, which has products alone.
     allocation
         liveness: each tensor from the op that makes it to the last one that reads it; at-once: all
         of the step before it begins, as vDNN's baseline does, with what could be offloaded.

@@ -67,8 +67,8 @@ def kind_of(name: str) -> str:
         return "models"
     if "decoding" in data:
         return "datasets"
-    if isinstance(kind := data.get("kind"), str) and kind in kinds:
-        return kinds[kind]
+    if isinstance(told := data.get("kind"), str) and told in kinds:
+        return kinds[told]
     raise document.error(
         f"the file must have a field 'family' (a model) or 'kind' ({', '.join(kinds)})"
     )

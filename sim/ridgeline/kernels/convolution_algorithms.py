@@ -34,7 +34,7 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.workload.graph import Conv, Graph, Op, Pass
 
-Library = Literal["cudnn4", "cudnn5"]
+Library = Literal["cudnn2", "cudnn4", "cudnn5"]
 LIBRARIES: tuple[Library, ...] = get_args(Library)
 
 _FLOAT, _COMPLEX, _COMPLEX_MAC = 4, 8, 8  # bytes, bytes, FLOP
@@ -96,7 +96,8 @@ def algorithms(
     direction
         Forward, or one of the two gradients, which have algorithms of their own.
     library
-        "cudnn4" has no Winograd kernels, and no tiles for the gradient of the filters.
+        "cudnn4" has no Winograd kernels, and no tiles for the gradient of the filters; "cudnn2"
+        has products alone.
 
     Raises
     ------
@@ -109,6 +110,12 @@ def algorithms(
             f"(known: {', '.join(LIBRARIES)})"
         )
     return tuple(_algorithms(_Shape(loops, direction), rates, library))
+
+
+def held_bytes(loops: Conv, direction: Pass, library: Library = "cudnn5") -> dict[str, int]:
+    """Return the work space of every algorithm that a library has for a convolution, by name."""
+    known = algorithms(loops, direction, Rates(1.0, 1.0), library)
+    return {a.name: a.workspace_bytes for a in known}
 
 
 def fastest(
@@ -188,7 +195,7 @@ def _algorithms(shape: _Shape, rates: Rates, library: Library) -> Iterator[Algor
     patches = loops.c_in * loops.r * loops.s * loops.h_out * loops.w_out * _FLOAT
     copying_s = kernel_s(0, 2.0 * patches * loops.batch)
     yield Algorithm("gemm", patches, direct_s + copying_s)
-    if not shape.slides:
+    if library == "cudnn2" or not shape.slides:
         return
     sides = [_power_of_two(n + 2 * p) for n, p in
              zip((loops.h_in, loops.w_in), loops.padding, strict=True)]  # fmt: skip

@@ -10,6 +10,9 @@ from ridgeline.hardware.device import Achievable, Device
 from ridgeline.workload.graph import Conv, Gemm, Op, Pass
 from ridgeline.workload.ops.attention import OFF_DIAGONAL
 
+TRANSFORMED = "transformed"
+"""Class of 3 x 3 filters as products of tiles that kernels of their own transform."""
+_SIDE = 3  # of the smallest filter with fewer multiplications
 _ATTENTION_TILE = 128  # keys that fused attention works on at a time (FlashAttention-2: 64 or 128)
 
 
@@ -52,16 +55,24 @@ def share_of(op: Op, row: Achievable | None) -> float:
     return min(row.fraction.value, row.ramp.fraction.value / (1 + ends))
 
 
+DIRECT = "direct"
+"""Class of the filters that neither Winograd's algorithm nor Fourier's transform helps."""
+
+
 def filter_class(loops: Conv) -> str:
     """Class of a convolution in a device's table of achievable shares.
 
-    3 x 3 x 3 filters of volumes have no kernels of Winograd's, which the shares of 3 x 3 filters
-    may include.
+    What slides by one pixel can have fewer multiplications: 3 x 3 filters by Winograd's algorithm,
+    larger ones by Fourier's transform. Filters that slide further, are dilated, are of volumes, or
+    have fewer taps along a side, are multiplied directly.
     """
     if loops.r * loops.s * loops.taps == 1:
         return "1x1"
-    unit = (loops.stride, loops.dilation, loops.taps) == ((1, 1), (1, 1), 1)
-    return "3x3" if unit and (loops.r, loops.s) == (3, 3) else "larger"
+    if (loops.stride, loops.dilation, loops.taps) != ((1, 1), (1, 1), 1) or min(
+        loops.r, loops.s
+    ) < _SIDE:
+        return DIRECT
+    return "3x3" if (loops.r, loops.s) == (_SIDE, _SIDE) else "larger"
 
 
 def achievable_share(op: Op, device: Device, engine: str, format_: str) -> Achievable | None:
@@ -81,12 +92,16 @@ def achievable_shares(
     Parameters
     ----------
     as_filter
-        The class of filters that convolutions are taken to be of; "": their own.
+        The class of filters that convolutions are taken to be of; "": their own. Where a device
+        has no row of direct ones, those of larger filters stand for them.
     """
     known: dict[tuple[tuple[str, ...], Pass, str], list[Achievable]] = {}
     found = []
+    has_direct = any(row.filter == DIRECT for row in device.achievable)
     for op in ops:
         filter_ = (as_filter or filter_class(op.loops)) if isinstance(op.loops, Conv) else ""
+        if filter_ == DIRECT and not has_direct:
+            filter_ = "larger"
         class_ = _names(op), op.priced_as, filter_
         if class_ not in known:
             known[class_] = [

@@ -219,20 +219,18 @@ class _Machine:
     inter_s: float
 
     @classmethod
-    @lru_cache(maxsize=32)  # the sizes of a plan, and the plans of a search, ask for the same
+    @lru_cache(maxsize=256)  # the sizes of a plan, and the plans of a search, ask for the same
     def of(cls, topology: Topology, ranks: tuple[int, ...], link: str) -> _Machine:
         channels = ring_channels(topology, ranks)
-        node = topology.node_of[topology.devices[list(ranks)]]
-        node_of = dict(zip(ranks, node.tolist(), strict=True))
-        latency_s = {False: 0.0, True: 0.0}
+        intra_s = inter_s = 0.0
         for channel in channels.channels:
-            after = (*channel.ranks[1:], channel.ranks[0])
-            each = hops_s(topology, channel.routes)
-            for a, b, hop_s in zip(channel.ranks, after, each, strict=True):
-                leaves = node_of[a] != node_of[b]
-                latency_s[leaves] = max(latency_s[leaves], hop_s)
-        nodes = len(set(node_of.values()))
-        return cls(topology, ranks, link, channels, nodes, latency_s[False], latency_s[True])
+            node = topology.node_of[topology.devices[list(channel.ranks)]]
+            leaves = node != np.roll(node, -1)
+            each = hops_s(topology, channel.ways)
+            intra_s = max(intra_s, float(each[~leaves].max(initial=0.0)))
+            inter_s = max(inter_s, float(each[leaves].max(initial=0.0)))
+        nodes = len(np.unique(topology.node_of[topology.devices[list(ranks)]]))
+        return cls(topology, ranks, link, channels, nodes, intra_s, inter_s)
 
     def ring(self, op: str, protocol: int, size_bytes: float) -> _Option:
         """Ring of a protocol; a broadcast or a reduction goes round once, all but one hop."""
@@ -340,16 +338,15 @@ class _Machine:
 
     def _open_ring(self, op: str) -> Loads:
         """Share of the payload by link, when rings are open at the root."""
-        passed: list[int] = []
-        shares: list[float] = []
+        passed, shares = [], []
         for channel in self.channels.channels:
             root = channel.ranks.index(self.ranks[0])
             closing = root if op == "reduce" else root - 1  # hop i leads from i to i + 1
-            for hop, links in enumerate(channel.routes):
-                if hop != closing % len(channel.routes):
-                    passed += links
-                    shares += [channel.share] * len(links)
-        return loads_of_links(passed, shares, self.topology.n_links)
+            links = np.split(channel.ways.links, channel.ways.ptr[1:-1])
+            del links[closing]
+            passed += links
+            shares += [channel.share] * sum(map(len, links))
+        return loads_of_links(np.concatenate(passed), shares, self.topology.n_links)
 
     def _start_s(self, algorithm: str, protocol: int) -> float:
         more_s = (_BASE[algorithm][protocol] - _BASE["ring"][-1]) * 1e-6

@@ -36,7 +36,8 @@ class Passage:
         return Passage(self.exit, self.entry, self.chain[::-1])
 
 
-def passages(topology: Topology, ranks: Sequence[int], node: int) -> list[Passage]:
+@lru_cache(maxsize=2**12)  # rings of more or fewer nodes pass the same members of a node
+def passages(topology: Topology, ranks: tuple[int, ...], node: int) -> list[Passage]:
     """Choose which NICs of a node are used, and a chain of its ranks for each."""
     vertices = topology.devices[list(ranks)].tolist()
     members = np.flatnonzero(topology.node_of == node).tolist()

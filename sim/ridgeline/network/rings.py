@@ -37,8 +37,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, islice, pairwise
-from typing import Any
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,10 +50,10 @@ from ridgeline.network.paths import Ints, Routes
 from ridgeline.network.rails import rails
 from ridgeline.network.routing import Route, routes
 from ridgeline.network.schedule import Loads, loads_of_links
-from ridgeline.network.topology import Topology
+from ridgeline.network.topology import Floats, Topology
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Channel:
     """One ring.
 
@@ -61,8 +61,8 @@ class Channel:
     ----------
     ranks
         In the order of sending; the last sends to the first.
-    routes
-        Links of each hop: ``routes[i]`` leads from ``ranks[i]`` to the next.
+    ways
+        Links of each hop: way i leads from ``ranks[i]`` to the next.
     bandwidth_bytes_per_s
         Of the narrowest link, shared evenly by all hops of all channels that pass it.
     share
@@ -70,9 +70,23 @@ class Channel:
     """
 
     ranks: tuple[int, ...]
-    routes: tuple[Route, ...]
+    ways: Routes
     bandwidth_bytes_per_s: float
     share: float
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """`ways` as tuples."""
+        ptr, links = self.ways.ptr.tolist(), self.ways.links.tolist()
+        return tuple(tuple(links[a:b]) for a, b in pairwise(ptr))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Channel) and (self.ranks, self.routes, self.share) == (
+            *(other.ranks, other.routes, other.share),
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.ranks, self.share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +117,19 @@ class Channels:
         return sum(channel.bandwidth_bytes_per_s for channel in self.channels)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ring:
+class _Ring(NamedTuple):
     """A channel before its share is known."""
 
     ranks: tuple[int, ...]
-    routes: tuple[Route, ...]
+    ways: Routes
 
 
-def hops_s(topology: Topology, ways: Sequence[Route]) -> list[float]:
+def hops_s(topology: Topology, ways: Routes) -> Floats:
     """Return the latency of every hop of a ring."""
-    each = iter(topology.latency_s[list(chain.from_iterable(ways))].tolist())
-    return [sum(islice(each, len(links))) for links in ways]
+    n = len(ways.ptr) - 1
+    hop = np.repeat(np.arange(n), np.diff(ways.ptr))
+    each: Floats = np.bincount(hop, topology.latency_s[ways.links], n).astype(np.float64)
+    return each
 
 
 def ring_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
@@ -147,7 +162,7 @@ def _chosen(topology: Topology, ranks: tuple[int, ...]) -> Channels:
 
 _FEW = 8
 _few_ranks = lru_cache(maxsize=2048)(_chosen)  # the groups inside all nodes of a large machine
-_many_ranks = lru_cache(maxsize=32)(_chosen)  # a ring of a thousand devices takes megabytes
+_many_ranks = lru_cache(maxsize=256)(_chosen)  # rings of a thousand devices take 400 kB
 
 
 def _of_one_node(topology: Topology, ranks: tuple[int, ...]) -> Channels:
@@ -188,8 +203,8 @@ def check_ranks(topology: Topology, ranks: Sequence[int]) -> None:
 
 def _routed(topology: Topology, ranks: tuple[int, ...], method: str) -> Channels:
     """One ring in rank order."""
-    vertices = topology.devices[list(ranks)].tolist()
-    rings = [_Ring(ranks, _ways(topology, vertices, [*vertices[1:], vertices[0]]))]
+    vertices = topology.devices[list(ranks)].astype(np.int64)
+    rings = [_Ring(ranks, routes(topology, vertices, np.roll(vertices, -1)))]
     return _channels(topology, rings, _fair_rates(topology, rings), method)
 
 
@@ -197,7 +212,7 @@ def _railed(topology: Topology, ranks: tuple[int, ...]) -> Channels:
     """One ring in rank order for every rail of a node."""
     vertices = topology.devices[list(ranks)].astype(np.int64)
     found = list(rails(topology, vertices, np.roll(vertices, -1)))
-    rings = [_Ring(ranks, _split(ways)) for ways, _ in found]
+    rings = [_Ring(ranks, ways) for ways, _ in found]
     method = "routed" if len(found) == 1 else "routed, per rail"
     return _channels(topology, rings, [rate for _, rate in found], method)
 
@@ -240,7 +255,8 @@ def _packed(topology: Topology, ranks: tuple[int, ...]) -> Channels | None:
         for order in found.rings:
             hops = [int(link[hop]) for hop in hamilton.hops(order)]
             left[hops] -= 1
-            rings.append(_Ring(tuple(ranks[i] for i in order), tuple((hop,) for hop in hops)))
+            ways = Routes(np.arange(n + 1), np.array(hops, np.int32))
+            rings.append(_Ring(tuple(ranks[i] for i in order), ways))
         rates += found.bandwidths_bytes_per_s
         proven = proven and found.proven
         if not found.rings or np.count_nonzero(link >= 0) == len(between):
@@ -271,7 +287,7 @@ def _per_nic(topology: Topology, ranks: Sequence[int]) -> Channels:
     members: dict[int, list[int]] = {}
     for rank in ranks:
         members.setdefault(int(topology.node_of[topology.devices[rank]]), []).append(rank)
-    ways = [passages(topology, members[node], node) for node in sorted(members)]
+    ways = [passages(topology, tuple(members[node]), node) for node in sorted(members)]
     rings: list[_Ring] = []
     for way in zip(*ways, strict=False):  # nodes with more NICs leave the last ones unused
         turned = [passage.reversed if i % 2 else passage for i, passage in enumerate(way)]
@@ -283,37 +299,24 @@ def _per_nic(topology: Topology, ranks: Sequence[int]) -> Channels:
 
 def _closed(topology: Topology, way: Sequence[Passage]) -> _Ring:
     """Join the chains of the nodes, NIC to NIC, to a ring."""
-    legs: list[tuple[int, int]] = []  # to be routed, and how many of them are one hop
-    legs_of_hop: list[int] = []
-    for here, there in zip(way, [*way[1:], way[0]], strict=True):
-        vertices = topology.devices[list(here.chain)].tolist()
-        legs += pairwise(vertices)
-        legs_of_hop += [1] * (len(vertices) - 1) + [3]
-        first = int(topology.devices[there.chain[0]])
-        legs += [(vertices[-1], here.exit), (here.exit, there.entry), (there.entry, first)]
-    ways = iter(_ways(topology, *zip(*legs, strict=True)))
-    hops = [sum((next(ways) for _ in range(n)), ()) for n in legs_of_hop]
-    return _Ring(tuple(rank for passage in way for rank in passage.chain), tuple(hops))
-
-
-def _ways(topology: Topology, sources: Sequence[int], targets: Sequence[int]) -> tuple[Route, ...]:
-    """Route many messages at once."""
-    return _split(routes(topology, np.array(sources), np.array(targets)))
-
-
-def _split(ways: Routes) -> tuple[Route, ...]:
-    ptr, links = ways
-    return tuple(tuple(links[a:b].tolist()) for a, b in pairwise(ptr.tolist()))
+    ranks = tuple(chain.from_iterable(passage.chain for passage in way))
+    # between two chains a hop passes the exit of one node and the entry of the next
+    chained = np.cumsum([len(passage.chain) for passage in way])
+    device = np.arange(len(ranks)) + 2 * np.searchsorted(chained, np.arange(len(ranks)), "right")
+    walk = np.empty(len(ranks) + 2 * len(way), np.int64)
+    walk[device] = topology.devices[list(ranks)]
+    last = chained + 2 * np.arange(len(way))
+    walk[last] = [passage.exit for passage in way]
+    walk[last + 1] = [passage.entry for passage in (*way[1:], way[0])]
+    ptr, links = routes(topology, walk, np.roll(walk, -1))
+    return _Ring(ranks, Routes(np.append(ptr[device], ptr[-1]), links))
 
 
 def _fair_rates(topology: Topology, rings: Sequence[_Ring]) -> list[float]:
     """Bandwidth of each ring when the hops that pass a link share it evenly."""
-    bandwidth = topology.bandwidth_bytes_per_s
-    hops = Counter(link for ring in rings for links in ring.routes for link in links)
-    return [
-        min(float(bandwidth[link]) / hops[link] for links in ring.routes for link in links)
-        for ring in rings
-    ]
+    hops = np.bincount(np.concatenate([ring.ways.links for ring in rings]))
+    links = [ring.ways.links for ring in rings]
+    return [float((topology.bandwidth_bytes_per_s[one] / hops[one]).min()) for one in links]
 
 
 def _channels(
@@ -321,15 +324,12 @@ def _channels(
 ) -> Channels:
     """Divide the payload between the rings, and add up what each link carries of it."""
     total = sum(rates)
-    passed, shares = [], []
-    for ring, rate in zip(rings, rates, strict=True):
-        links = list(chain.from_iterable(ring.routes))
-        passed += links
-        shares += [rate / total] * len(links)
+    passed = np.concatenate([ring.ways.links for ring in rings])
+    shares = np.repeat([rate / total for rate in rates], [len(ring.ways.links) for ring in rings])
     load = loads_of_links(passed, shares, topology.n_links)
-    latency_s = max((hop_s for ring in rings for hop_s in hops_s(topology, ring.routes)), default=0)
+    latency_s = max(float(hops_s(topology, ring.ways).max()) for ring in rings)
     channels = tuple(
-        Channel(ring.ranks, ring.routes, rate, rate / total)
+        Channel(ring.ranks, ring.ways, rate, rate / total)
         for ring, rate in zip(rings, rates, strict=True)
     )
     return Channels(channels, method, load, latency_s)

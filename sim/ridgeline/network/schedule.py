@@ -52,7 +52,9 @@ class Loads(Mapping[int, float]):
         return np.array_equal(self.links, other.links) and np.array_equal(self.bytes, other.bytes)
 
 
-def loads_of_links(passed: Sequence[int], size_bytes: Sequence[float], n_links: int) -> Loads:
+def loads_of_links(
+    passed: Sequence[int] | Indices, size_bytes: Sequence[float] | Floats, n_links: int
+) -> Loads:
     """Add up bytes by link, in the order in which they are given."""
     links = np.array(passed, np.int32)
     total: Floats = np.zeros(n_links)

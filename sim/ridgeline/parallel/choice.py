@@ -67,8 +67,9 @@ class Choice:
         sequence: bool,
         flops_per_byte: float,
         by_samples: BySamples | None = None,
+        message_bytes: float = 0.0,
     ) -> None:
-        self.by_samples = by_samples
+        self.by_samples, self.message_bytes = by_samples, message_bytes
         self.graph, self.degree, self.dimension = graph, degree, dimension
         self.sequence, self.flops_per_byte = sequence, flops_per_byte
         self.positions = dimension == "context"
@@ -147,10 +148,10 @@ class Choice:
         return summed and self._has_weight(label, op, sig)
 
     def _has_weight(self, label: str, op: Op, sig: Signature) -> bool:
-        return any(
-            label in labels and self.tensors[name].role in WEIGHTS
-            for name, labels in zip(op.inputs, sig.inputs, strict=True)
-        )
+        for name, labels in zip(op.inputs, sig.inputs, strict=True):
+            if label in labels and self.tensors[name].role in WEIGHTS:
+                return True
+        return False
 
     def _mark_pads(self, name: str, labels: tuple[str, ...], op: Op, sig: Signature) -> None:
         for dim, label in enumerate(labels):
@@ -162,12 +163,15 @@ class Choice:
             return True
         if not self.pads:
             return False
-        tensors = zip((*op.inputs, *op.outputs), (*sig.inputs, *sig.outputs), strict=True)
-        return any(
-            label in labels and (self._root(known), labels.index(label)) in self.pads
-            for name, labels in tensors
-            for known in (name, base(name))
-        )
+        for names, of in ((op.inputs, sig.inputs), (op.outputs, sig.outputs)):
+            for name, labels in zip(names, of, strict=True):
+                if label in labels:
+                    dim = labels.index(label)
+                    if (self._root(name), dim) in self.pads:
+                        return True
+                    if (self._root(base(name)), dim) in self.pads:
+                        return True
+        return False
 
     def _divides(self, label: str, op: Op, sig: Signature) -> bool:
         if label in sig.windows:
@@ -184,15 +188,17 @@ class Choice:
 
     def _where(self, name: str) -> int:
         """Layout of a tensor; what no op has made is free if it is held, else whole."""
-        name = self._root(name)
-        if name not in self.layout:
+        name = self.root.get(name, name)
+        known = self.layout.get(name)
+        if known is None:
             of = self.tensors[name]
-            self.layout[name] = FREE if of.role in STATIC else WHOLE
+            known = FREE if of.role in STATIC else WHOLE
             if self.positions:
-                self.layout[name] = self._by_position(of)
+                known = self._by_position(of)
             elif self.by_samples is not None and of.role is Role.INPUT:
-                self.layout[name] = FREE  # every device reads what it needs of the mini-batch
-        return self.layout[name]
+                known = FREE  # every device reads what it needs of the mini-batch
+            self.layout[name] = known
+        return known
 
     def _follow(self, op: Op, sig: Signature) -> str | None:
         """Return the label that divides the forward op of a gradient op, if it can."""
@@ -267,11 +273,12 @@ class Choice:
             of_samples = self.by_samples is not None and self.tensors[name].role in _OF_SAMPLES
             if of_samples and now in {PARTIAL, FREE} and label == self._samples(op, sig):
                 return True
-        return any(
-            label in labels and self.layout.get(self._root(base(name))) == labels.index(label)
-            for name, labels in zip(op.outputs, sig.outputs, strict=True)
-            if base(name) != name
-        )
+        for name, labels in zip(op.outputs, sig.outputs, strict=True):
+            if label in labels and (of := base(name)) != name:
+                of_gradient = self.layout.get(self._root(of)) == labels.index(label)
+                if of_gradient:
+                    return True
+        return False
 
     def _begins(self, label: str, op: Op, sig: Signature) -> bool:
         """Whether an op may be divided though nothing is yet: a product with weights, a table."""
@@ -293,31 +300,36 @@ class Choice:
         )
 
     def _cost(self, label: str | None, op: Op, sig: Signature) -> float:
-        """Bytes that the collectives of an op move, about; in the forward pass also backward."""
+        """Bytes that the collectives of an op move, about; in the forward pass also backward.
+
+        What else could be moved in the fixed time of a collective counts as bytes, too.
+        """
         forward = op.pass_ is Pass.FORWARD
         moved = 0.0
         for name, labels in zip(op.inputs, sig.inputs, strict=True):
             tensor, now = self.tensors[name], self._where(self._now(name))
+            size = tensor.bytes + self.message_bytes
             need = need_of(labels, label)
             if now == FREE:
                 continue
             learns = forward and tensor.role is Role.ACTIVATION
             if now == PARTIAL:
-                moved += tensor.bytes * (2 if need == WHOLE else 1 + learns)
+                moved += size * (2 if need == WHOLE else 1 + learns)
             elif now != need:
-                moved += tensor.bytes * (learns + (now != WHOLE))
+                moved += size * (learns + (now != WHOLE))
             elif need == WHOLE and label is not None and learns:
-                moved += 2 * tensor.bytes  # its gradient is a partial sum
+                moved += 2 * size  # its gradient is a partial sum
         if label is None:
             return moved
         for name, labels in zip(op.outputs, sig.outputs, strict=True):
             tensor = self.tensors[name]
+            size = tensor.bytes + self.message_bytes
             if label not in labels:
                 if self._is_sum(name, label, sig) and tensor.role not in STATIC:
-                    moved += 2 * tensor.bytes
+                    moved += 2 * size
             elif forward and self._leaves(op):
                 is_taken_up = labels.index(label) in self.good.get(name, ())
-                moved += 0 if is_taken_up else tensor.bytes
+                moved += 0 if is_taken_up else size
         return moved
 
     def _leaves(self, op: Op) -> bool:

@@ -73,6 +73,27 @@ def with_blocks(same: Same) -> Graph:
 
 
 @lru_cache(maxsize=16)
+def with_kernels(same: Same, workspace_bytes: float | None, library: str | None) -> Graph:
+    """Return the graph with what is said of its convolutions' kernels.
+
+    Parameters
+    ----------
+    workspace_bytes
+        The most work space that they may have; None: as much as they need.
+    library
+        What they are of; None: the library that was measured on the device.
+    """
+    graph = same.graph
+    each = (("workspace", workspace_bytes and round(workspace_bytes)), ("library", library))
+    said = tuple((name, value) for name, value in each if value is not None)
+    ops = (
+        replace(op, attrs=(*op.attrs, *said)) if isinstance(op.loops, Conv) else op
+        for op in graph.ops
+    )
+    return replace(graph, ops=tuple(ops))
+
+
+@lru_cache(maxsize=16)
 def with_heads(same: Same) -> Graph:
     """Return the graph with the copies that put the rows of each head of attention together."""
     graph = same.graph

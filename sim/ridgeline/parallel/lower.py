@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,11 +27,18 @@ from ridgeline.kernels.cost import peak_rates
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.alike import are_alike
+from ridgeline.parallel.data_gradients import with_data_gradients
 from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.draft import Draft, Subject, draft_of
 from ridgeline.parallel.endless import is_endless
 from ridgeline.parallel.host import Host
-from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies, with_heads
+from ridgeline.parallel.layout import (
+    copied_formats,
+    with_blocks,
+    with_copies,
+    with_heads,
+    with_kernels,
+)
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.mixtures import mixture_degree
 from ridgeline.parallel.partition import Cut, Partition, Shares, partition
@@ -54,6 +62,21 @@ FEW = 64
 _SHORT = 400_000  # tasks that are few
 
 __all__ = ["COLLECTIVE", "Lowered", "lower"]
+
+
+class Moving(NamedTuple):
+    """What it is to move something in a tensor-parallel group.
+
+    Attributes
+    ----------
+    flops_per_byte
+        FLOPs that a device does while the group moves one byte.
+    message_bytes
+        Bytes that it could move in the fixed time of a gather; an all-reduce has twice that time.
+    """
+
+    flops_per_byte: float
+    message_bytes: float
 
 
 @dataclass(frozen=True)
@@ -126,13 +149,12 @@ def lower(
     mixture = mixture_degree(graph, plan)
     far, mesh = prices.accounts[cluster.device.far_memory], Mesh.of(plan, mixture)
     wires = Wires(builder, topology, far, merge=fold)
-    flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
     division = Division(
         plan.expert,
         plan.context,
         plan.tensor,
         plan.sequence > 1,
-        flops_per_byte,
+        *moving(plan, cluster, wires, mesh),
         plan.layers,
         plan.context_mode == "ring",
         plan.grid,
@@ -140,6 +162,7 @@ def lower(
         plan.imbalance,
         mixture,
         plan.tensor_grid,
+        plan.dispatch == "nodes",
     )
     n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
     few = plan.devices <= FEW and n_tasks <= _SHORT
@@ -148,6 +171,10 @@ def lower(
         fold, wires = False, Wires(builder, topology, far, merge=False)
     copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
     sharded, local = _local(Same(graph), division, plan.recompute, copied)
+    if plan.data_gradients:
+        local = with_data_gradients(Same(local))
+    if plan.workspace is not None or plan.library is not None:
+        local = with_kernels(Same(local), plan.workspace, plan.library)
     local = with_gradients(local, plan.gradients)
     if plan.adding == "products":
         local = with_summing_products(Same(local))
@@ -266,16 +293,17 @@ def _shares(plan: Plan, wires: Wires, mesh: Mesh) -> Shares:
     return Shares(counts, tuple(sync), tuple(send))
 
 
-def _flops_per_byte(plan: Plan, cluster: Cluster, wires: Wires, mesh: Mesh) -> float:
-    """FLOPs that a device does while its tensor-parallel group moves one byte."""
+def moving(plan: Plan, cluster: Cluster, wires: Wires, mesh: Mesh) -> Moving:
+    """Return what decides whether an op is worth dividing over a tensor-parallel group."""
     if plan.tensor == 1:
-        return 1.0
+        return Moving(1.0, 0.0)
     group = mesh.groups(0, "tensor")[0]
-    byte_s = wires.time_s("all-reduce", group, PROBE_BYTES) / (2 * PROBE_BYTES)
+    fixed_s, long_s = (wires.time_s("all-reduce", group, size) for size in (1.0, PROBE_BYTES))
+    byte_s = long_s / (2 * PROBE_BYTES)
     rates = [
         rate.value
         for engine in cluster.device.engines.values()
         for rate in engine.rates.values()
         if "matrix" in engine.runs
     ]
-    return max(rates) * byte_s
+    return Moving(max(rates) * byte_s, fixed_s / 2 / byte_s)

@@ -17,14 +17,13 @@ import numpy as np
 
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.chain import Unit, layers, units
+from ridgeline.parallel.places import HELD, copies, places
 from ridgeline.parallel.recompute_ops import once
 from ridgeline.parallel.stages import Stage, balance, balance_given
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Op, Pass, Role
+from ridgeline.workload.graph import Graph, Op, Pass
 
 Cut = Literal["even", "layers", "ends"]
-_HELD = frozenset({Role.WEIGHT, Role.WEIGHT_COPY, Role.BUFFER, Role.STATE, Role.INPUT})
-"""Roles of tensors that every stage has for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,40 +191,21 @@ class _Cutter:
 
     def cut(self) -> Partition:
         """Give every stage its ops."""
-        for op, stage in zip(self.graph.ops, self.home, strict=True):
+        of_ops = places(self.graph, self.home)
+        for op, stage in zip(self.graph.ops, of_ops, strict=True):
             if op.pass_ is Pass.WEIGHT_GRADIENT and op.kind == "add":
                 self._sum(op, stage)
             elif any(name in self.shares for name in op.inputs):
                 self._spread(op)
-            elif self._copies(op):
+            elif copies(op, self.graph):
                 self.copied[op.outputs[0]] = op  # made where it is read
             else:
-                self._put(op, self._home_of(op, stage))
+                self._put(op, stage)
         ties = tuple(
             Tie(weight, stages, self.graph.tensors[next(iter(stages.values()))].bytes)
             for weight, stages in self.tied.items()
         )
         return Partition(tuple(self._part(stage) for stage in range(self.n_stages)), ties)
-
-    def _copies(self, op: Op) -> bool:
-        """Whether an op copies a weight, or for its update a part of one."""
-        if op.pass_ is Pass.UPDATE and op.kind == "slice":
-            return self.graph.tensors[op.inputs[0]].role in _HELD
-        return bool(op.outputs) and self.graph.tensors[op.outputs[0]].role is Role.WEIGHT_COPY
-
-    def _home_of(self, op: Op, stage: int) -> int:
-        """Find where an op is done: what reads gradients of weights is where they are made.
-
-        So are updates, and gradients of copies of weights in the weights' format, whose forward op
-        may be the last of the stage before.
-        """
-        if op.pass_ not in {Pass.UPDATE, Pass.WEIGHT_GRADIENT}:
-            return stage
-        for name in op.inputs:
-            if name in self.made_by and self.graph.tensors[name].role is Role.WEIGHT_GRADIENT:
-                return self.made_by[name]
-        made = (self.made_by[name] for name in op.inputs if name in self.made_by)
-        return next(made, stage) if op.pass_ is Pass.UPDATE else stage
 
     def _put(self, op: Op, stage: int) -> None:
         """Add an op; copies of weights that it reads are made on its own stage."""
@@ -241,7 +221,7 @@ class _Cutter:
         self.held[stage].update(op.outputs)
         self.ops[stage].append(op)
         for name in op.outputs:
-            if self.graph.tensors[name].role not in _HELD:
+            if self.graph.tensors[name].role not in HELD:
                 self.made_by.setdefault(name, stage)
 
     def _kept(self, name: str, stage: int) -> str:
@@ -293,7 +273,7 @@ class _Cutter:
         got: set[str] = set()
         for op in ops:
             for name in op.inputs:
-                if name in made or name in got or self.graph.tensors[name].role in _HELD:
+                if name in made or name in got or self.graph.tensors[name].role in HELD:
                     continue
                 got.add(name)
                 key = (self.made_by[name], op.pass_ is Pass.FORWARD)

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from ridgeline import units, views
 from ridgeline.config import Strict
 from ridgeline.errors import ConfigError, nearest
+from ridgeline.kernels.convolution_algorithms import Library
 from ridgeline.parallel.grid import Grid, Mode, with_tensor_grid
 from ridgeline.parallel.layers import LayerRule, parse_rules
 from ridgeline.parallel.plan_checks import DIMENSIONS, check
@@ -92,6 +93,9 @@ class Plan(Strict):
     """Of the data-parallel ranks, so many share the experts of a mixture."""
     imbalance: float = Field(default=1.0, ge=1.0, le=1024.0, allow_inf_nan=False)
     """Tokens of the fullest expert of a mixture, over the mean of all experts."""
+    dispatch: Literal["choices", "nodes"] = "choices"
+    """What ranks that share experts send of a token: a row for each of its experts, or one to each
+    node that has some, where it is passed on (DeepEP, `parallel.expert_links`)."""
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
@@ -194,6 +198,12 @@ class Plan(Strict):
     layout: Literal["channels-last", "channels-first"] = "channels-last"
     """How images lie in memory: as tensor cores want them, or so that each convolution there copies
     what it reads and writes (`parallel.layout`). Without tensor cores it does not matter."""
+    workspace: Annotated[units.MaybeBytes, BeforeValidator(_si_bytes)] | None = None
+    """Work space that a framework lets a convolution have: kernels that need more are not taken
+    (`kernels.filtering`); None: as much as they need."""
+    library: Library | None = None
+    """Whose kernels convolutions are, where that is older than what a device was measured with
+    (`kernels.convolution_algorithms`): without transforms that came later."""
     norms: Literal["shared", "by-channel"] = "shared"
     """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
     kernels for channels first do (`parallel.layout`)."""
@@ -203,6 +213,9 @@ class Plan(Strict):
     functions: Literal["fused", "primitive"] = "fused"
     """Whether gelu, dropout and norms of rows are one kernel each, or the ops of a framework that
     has none for the whole, as TensorFlow without XLA (`parallel.primitives`)."""
+    data_gradients: bool = False
+    """Whether the first layers form the gradients of the data, which nobody reads
+    (`parallel.data_gradients`)."""
     spread: float = Field(default=0.0, ge=0.0, le=0.5)
     """Standard deviation of the speed of devices of one kind, over their mean: a step waits for the
     slowest of all that it uses (`parallel.spread`). 0: all are alike."""

@@ -92,9 +92,16 @@ class Prices:
         lines = [(line.component, line.place, line.unit) for line in self._lines.values()]
         return tuple(self.resources), tuple(lines), _kept(self.device)
 
-    def cost(self, op: Op, graph: Graph) -> OpCost:
-        """Price an op; a collective costs nothing here."""
-        return _FREE if op.kind in COLLECTIVES else self._of(_kinds([op], graph, self.device))[0]
+    def costs_of(self, ops: Sequence[Op], graph: Graph) -> list[OpCost]:
+        """Price some ops of a graph; a collective costs nothing here."""
+        able = [op for op in ops if op.kind not in COLLECTIVES]
+        found = iter(self._of(_kinds(able, graph, self.device)))
+        return [_FREE if op.kind in COLLECTIVES else next(found) for op in ops]
+
+    def look_up(self, graphs: Iterable[Graph]) -> None:
+        """Price the ops of a few graphs together: one by one takes longer."""
+        caches = _Caches(self.device)
+        self._of(tuple(kind for one in graphs for kind in _distinct(Same(one), caches)[0]))
 
     def costs(self, graph: Graph) -> list[OpCost]:
         """Price all ops of a graph."""
@@ -131,7 +138,7 @@ class Prices:
         return filled(program, filling, capacities, lines), costs
 
     def _of(self, kinds: Sequence[Alike]) -> list[OpCost]:
-        missing = [kind for kind in kinds if kind not in self._costs]
+        missing = list(dict.fromkeys(kind for kind in kinds if kind not in self._costs))
         if missing:
             costs: Iterable[OpCost] = price_all(missing, self.device)
             if self.slower != 1.0 or self.idle_s:
@@ -182,7 +189,11 @@ class _Caches:
         return isinstance(other, _Caches) and _kept(other.device) == _kept(self.device)
 
 
-@lru_cache(maxsize=8)
+FEW_GRAPHS = 8
+"""So many are remembered, with what is priced of them."""
+
+
+@lru_cache(maxsize=FEW_GRAPHS)
 def _distinct(same: Same, caches: _Caches) -> tuple[tuple[Alike, ...], tuple[int, ...]]:
     """Return the different ops of a graph, and for each op which it is: -1 of a collective."""
     graph = same.graph

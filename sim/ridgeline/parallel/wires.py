@@ -279,7 +279,7 @@ class Wires:
         together = [self._on_links(rounds) for rounds in schedule.phases]
         others = self._others(schedule, groups, pattern) if size_bytes else []
         for mine, share in zip(together, others, strict=False):
-            mine[:] += share * size_bytes
+            mine[:] += share * mine.max(initial=0.0)
         phases = []
         for rounds, loads in zip(schedule.phases, together, strict=True):
             kept, elsewhere_s = self._project(loads, groups[0])
@@ -306,20 +306,23 @@ class Wires:
     def _others(
         self, schedule: Schedule, groups: Ranks, pattern: tuple[object, ...]
     ) -> list[Floats]:
-        """Return what the other groups put on each link in each phase, over the size.
+        """Return what the others put on each link in each phase, over the most of this group.
 
-        An algorithm's loads are in proportion to the size, so they are found once for a pattern.
+        Groups of a pattern have an algorithm's loads in the same proportion for every size (not in
+        proportion to the size: NCCL's trees get less of the bandwidth for short messages), so they
+        are found once.
         """
         key = (schedule.op, schedule.algorithm, len(schedule.phases), pattern)
         if key not in self._loads:
             loads = [np.zeros(self.topology.n_links) for _ in schedule.phases]
+            most = [self._on_links(rounds).max(initial=0.0) or 1.0 for rounds in schedule.phases]
             for group in groups[1:]:
                 size = schedule.size_bytes
                 other = schedule_of(schedule.op, self.topology, group, size, schedule.algorithm)
                 if len(other.phases) != len(loads):
                     continue  # chunks of a pipeline that differ: no such group is simulated
-                for total, rounds in zip(loads, other.phases, strict=True):
-                    total[:] += self._on_links(rounds) / size
+                for total, rounds, own in zip(loads, other.phases, most, strict=True):
+                    total[:] += self._on_links(rounds) / own
             self._loads[key] = loads
         return self._loads[key]
 

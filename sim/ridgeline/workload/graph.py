@@ -215,6 +215,11 @@ class Op:
         return next((int(value) for name, value in self.attrs if name == "blocks"), 0)
 
     @property
+    def workspace_bytes(self) -> float:
+        """The most work space that kernels of a convolution may have."""
+        return next((float(value) for name, value in self.attrs if name == "workspace"), math.inf)
+
+    @property
     def causal(self) -> bool:
         """Whether half of the products meet only scores that a causal mask hides."""
         return ("causal", 1) in self.attrs

@@ -122,6 +122,15 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
                 kernels=(_DECAYED, (1, 1), (2, 1), (1, 1), (1, 1), (1, 1), (3, 1), (2, 1), _ZEROED),
             ),
             Optimizer(
+                "adagrad",
+                ("sum-of-squares",),
+                6,
+                "v += g g (2); w -= rate g / (sqrt(v) + eps) (4)",
+                "Duchi, Hazan and Singer, Adaptive subgradient methods for online learning and"
+                " stochastic optimization, JMLR 12, 2011, Figure 1",
+                kernels=((2, 1), (1, 1), (1, 1), (3, 1), _ZEROED),
+            ),
+            Optimizer(
                 "lars",
                 ("momentum",),
                 10,

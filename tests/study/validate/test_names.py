@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from ridgeline.errors import RidgelineError
@@ -10,16 +12,21 @@ from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Kind,
     binned_length,
+    board_of,
     device_in,
     find_name,
     framework_of,
     keeps_channels_last,
+    loader_of,
     model_of,
-    preparing_of,
     unknown,
-    updates_apart,
 )
-from ridgeline.study.validate.programs import has_primitives, run_of
+from ridgeline.study.validate.programs import (
+    has_primitives,
+    run_of,
+    updates_apart,
+    workspace_of,
+)
 from ridgeline.study.validate.rows import Row
 
 
@@ -58,11 +65,30 @@ def test_a_column_of_its_own_may_name_the_network() -> None:
 
 
 def test_optimizers_for_many_tensors_are_those_of_some_programs() -> None:
-    assert updates_apart("PyTorch (Gavel)", "resnet18-cifar")
-    assert updates_apart("NGC PyTorch", "resnet50")
-    assert not updates_apart("PyTorch", "bert-large")
-    assert not updates_apart("TensorFlow", "resnet50")
-    assert not updates_apart("", "resnet50")
+    def apart(framework: str, network: str, precision: str = "fp32", tuned: bool = False) -> bool:
+        return updates_apart(framework, network, precision, fine_tuned=tuned)
+
+    assert apart("PyTorch (Gavel)", "resnet18-cifar")
+    assert apart("NGC PyTorch", "resnet50")
+    assert not apart("PyTorch", "bert-large")
+    assert apart("PyTorch", "bert-large", "tf32", tuned=True)
+    assert not apart("PyTorch", "bert-large", "fp16-autocast", tuned=True)
+    assert not apart("PyTorch", "bart-large", "tf32", tuned=True)
+    assert not apart("TensorFlow", "resnet50")
+    assert not apart("", "resnet50")
+
+
+def test_work_space_depends_on_framework_and_network() -> None:
+    assert workspace_of("MXNet 1.2.0rc1 cudnn7.0.5", "resnet50") == "256 MiB"
+    assert workspace_of("MXNet 1.2.0rc1 cudnn7.0.5", "alexnet-ungrouped") == "1024 MiB"
+    assert workspace_of("Chainer", "vgg-a") == "8 MiB"
+    assert workspace_of("PyTorch", "resnet50") is None
+
+
+def test_a_board_may_depend_on_the_table() -> None:
+    assert board_of("p100-sxm2", "Gavel cluster") == "p100-pcie"
+    assert board_of("p100-sxm2", "TensorFlow benchmarks page") == "p100-sxm2"
+    assert board_of("v100-sxm2-16gb", "Gavel cluster") == "v100-sxm2-16gb"
 
 
 @pytest.mark.parametrize(
@@ -242,7 +268,27 @@ def test_lengths_that_sequences_are_padded_to() -> None:
 def test_who_prepares_images_on_the_host(
     suite: str, framework: str, variant: str, times: float
 ) -> None:
-    assert preparing_of(suite, framework, variant) == times
+    assert loader_of(suite, framework, variant).preparing == times
+
+
+def test_augmented_images_are_prepared_pixel_by_pixel_by_so_many_processes() -> None:
+    source = "github:NVIDIA/DeepLearningExamples PyTorch/Classification/ConvNets/efficientnet"
+    loader = loader_of("NVIDIA DeepLearningExamples", "PyTorch", "", source, "efficientnet-b4")
+    assert (loader.preparing, loader.pixels, loader.processes) == (1.5, 0.66, 10)
+    row = {"model": "EfficientNet-B0", "framework": "PyTorch", "data": "real", "source": source}
+    row |= {"precision": "fp16", "n_accel": "8", "batch_per_accel": "256", "nodes": "1"}
+    wanted = steps.configuration(_row(**row))
+    assert wanted.preparing == pytest.approx(1.5 + 0.66)
+    bound = 80 * 2.85e9 / (wanted.preparing * 6.82e6)  # 80 of the 128 cores
+    assert steps.prepared_per_s(wanted) == pytest.approx(bound)
+
+
+def test_a_filter_is_no_kernel_of_a_framework() -> None:
+    """V-Net has a field for the side of its filters that is called as other networks' kernels."""
+    row = {"model": "V-Net", "framework": "TensorFlow", "precision": "fp32"}
+    wanted = steps.configuration(_row(**row))
+    assert wanted.functions == "primitive"
+    assert steps.simulated(wanted).samples_per_s > 0
 
 
 def _row(**values: str) -> Row:
@@ -275,8 +321,8 @@ def test_a_loader_bounds_a_node_but_not_one_device() -> None:
     row |= {"precision": "fp16", "accelerator": "V100-SXM2-16GB", "system": "DGX-1-like"}
     several = steps.configuration(_row(**row, n_accel="8", batch_per_accel="256", nodes="1"))
     assert several.preparing == 2.0
-    assert steps.simulated(several).samples_per_s == pytest.approx(24 * 2.3e9 / (2 * 6.82e6))
-    assert steps.configuration(_row(**row)).preparing == 0.0
+    assert steps.prepared_per_s(several) == pytest.approx(24 * 2.3e9 / (2 * 6.82e6))
+    assert steps.prepared_per_s(steps.configuration(_row(**row))) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -290,6 +336,8 @@ def test_a_loader_bounds_a_node_but_not_one_device() -> None:
         ("NVIDIA V100-SXM3-32GB-H(450W)", "v100-sxm3-32gb"),
         ("V100 (Jean Zay, 4/node, 32GB unless stated)", "v100-sxm2-32gb"),
         ("tpuv3-512", "tpu-v3"),
+        ("tpu-v4-128-TF", "tpu-v4"),
+        ("tpu-v4-256-JAX-Distributed-Shampoo", "tpu-v4"),
         ("AMD Instinct MI355X", "mi355x"),
         ("Ascend 910 Premium A", None),
         ("", None),

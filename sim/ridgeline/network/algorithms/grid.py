@@ -155,7 +155,7 @@ def _node_lanes(topology: Topology, inside: int, nodes: int) -> list[Lane] | Non
     lanes = []
     for channel in ring_channels(topology, tuple(range(inside))).channels:
         rank = np.array(channel.ranks)[:, None] + inside * np.arange(nodes)
-        first = np.array([link for way in channel.routes for link in way])
+        first = channel.ways.links.astype(np.int64)
         beside = first - np.searchsorted(key, key[first])  # of several between two vertices
         links = np.searchsorted(key, key[first] + offset[:, None] * (topology.n_vertices + 1))
         links = np.minimum(links + beside, topology.n_links - 1)
@@ -167,9 +167,9 @@ def _node_lanes(topology: Topology, inside: int, nodes: int) -> list[Lane] | Non
             or (bandwidth != bandwidth[0]).any()
         ):
             return None
-        length = np.repeat([len(way) for way in channel.routes], nodes)
+        length = np.repeat(np.diff(channel.ways.ptr), nodes)
         ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(length)))
-        hop = np.split(links, np.cumsum([len(way) for way in channel.routes])[:-1], axis=1)
+        hop = np.split(links, channel.ways.ptr[1:-1], axis=1)
         ways = np.concatenate([part.ravel() for part in hop]).astype(np.int32)
         lanes.append(Lane((inside, nodes), rank.ravel(), channel.share, routes=Routes(ptr, ways)))
     return lanes

@@ -13,7 +13,6 @@ import numpy as np
 
 from ridgeline.network.algorithm import Group, algorithm
 from ridgeline.network.lanes import Lane, lanes_script
-from ridgeline.network.paths import Routes
 from ridgeline.network.rings import Channel, ring_channels
 from ridgeline.network.script import Script
 
@@ -45,11 +44,8 @@ def _channels(group: Group) -> list[Lane]:
 def lane_of(channel: Channel, group: Group) -> Lane:
     """Return a ring channel as a lane of one dimension, over the channel's own links."""
     place = {rank: position for position, rank in enumerate(group.ranks)}
-    lengths = [len(links) for links in channel.routes]
-    ptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-    links = np.array([link for links in channel.routes for link in links], np.int32)
     position = np.array([place[rank] for rank in channel.ranks], np.int64)
-    return Lane((group.n,), position, channel.share, routes=Routes(ptr, links))
+    return Lane((group.n,), position, channel.share, routes=channel.ways)
 
 
 @algorithm("all-reduce", "bidirectional-ring")

@@ -17,7 +17,7 @@ import numpy as np
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.chain import Unit, units
 from ridgeline.study.planner.group import Floats
-from ridgeline.workload.graph import Graph
+from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.model import Model
 
 _MOST_UNLIKE = 6  # first layers that may be unlike the others
@@ -78,18 +78,19 @@ class Few:
         for model in self.fewer:
             graph = made(model)
             parts = units(graph)
-            at = self._repeated(_kinds(graph, parts))
+            at = self._repeated(graph, parts)
             if at:
                 more = _layers(self.model) - _layers(model)
                 return Told(graph, parts, at, self.per_layer, more)
         graph = made(self.model)
         return Told(graph, units(graph))
 
-    def _repeated(self, kinds: list[list[str]]) -> int:
-        """Return the first unit of a layer that has the same ops as the one before; 0: none has."""
+    def _repeated(self, graph: Graph, parts: tuple[Unit, ...]) -> int:
+        """Return the first unit of a layer that is like the one before; 0: none is."""
         layer = self.per_layer
-        for at in range(self.first + layer, len(kinds) - layer + 1):
-            if kinds[at - layer : at] == kinds[at : at + layer]:
+        for at in range(self.first + layer, len(parts) - layer + 1):
+            both = zip(parts[at - layer : at], parts[at : at + layer], strict=True)
+            if all(_alike(graph, a, graph, b) for a, b in both):
                 return at
         return 0
 
@@ -108,9 +109,10 @@ def few_layers(model: Model, precision: str) -> Few:
                 most = min(n + 1 + _FURTHER, layers - _SAVED + 1)
                 fewer = tuple(_with(model, k) for k in range(n + 2, most + 1))
                 graphs = [_with(model, k).training(1, precision) for k in (n, n + 1)]
-                less, more = (_kinds(graph, units(graph)) for graph in graphs)
-                alike = (i for i, (a, b) in enumerate(zip(less, more, strict=False)) if a != b)
-                return Few(model, fewer, len(more) - len(less), next(alike, len(less)))
+                less, more = map(units, graphs)
+                both = enumerate(zip(less, more, strict=False))
+                unlike = (i for i, (a, b) in both if not _alike(graphs[0], a, graphs[1], b))
+                return Few(model, fewer, len(more) - len(less), next(unlike, len(less)))
     except RidgelineError:
         pass
     return Few(model, ())
@@ -130,8 +132,22 @@ def _layers(model: Model) -> int:
     return int(getattr(model.network, "layers"))  # noqa: B009
 
 
-def _kinds(graph: Graph, parts: tuple[Unit, ...]) -> list[list[str]]:
-    return [[graph.ops[i].kind for i in part.ops] for part in parts]
+def _alike(graph: Graph, unit: Unit, other_graph: Graph, other: Unit) -> bool:
+    """Whether two units have the same ops on tensors of the same sizes."""
+    if len(unit.ops) != len(other.ops):
+        return False
+    for i, j in zip(unit.ops, other.ops, strict=True):
+        one, two = graph.ops[i], other_graph.ops[j]
+        if (one.kind, one.loops, one.attrs) != (two.kind, two.loops, two.attrs):
+            return False
+        if _sizes(graph, one) != _sizes(other_graph, two):
+            return False
+    return True
+
+
+def _sizes(graph: Graph, op: Op) -> list[tuple[tuple[int, ...], str]]:
+    tensors = (graph.tensors[name] for name in (*op.inputs, *op.outputs))
+    return [(tensor.shape, tensor.format) for tensor in tensors]
 
 
 def _counted(model: Model, precision: str) -> tuple[int, int, int]:

@@ -27,7 +27,7 @@ class Group:
         [U, 5] by unit: seconds of one micro-batch forward, backward without gradients of weights,
         gradients of weights, of adding gradients to those of earlier micro-batches; joules.
     held
-        [U, 13] bytes: optimizer state, weights that have a copy in another format, what is computed
+        [U, 14] bytes: optimizer state, weights that have a copy in another format, what is computed
         with, gradients, other; how much of the first two, of the next and of gradients is of
         experts that ranks share; kept of a micro-batch until the backward pass; most beside it then
         (see `held_by_unit`).
@@ -66,7 +66,7 @@ class Group:
         return self._cuts[stages]
 
     def by_stage(self, stages: int) -> tuple[Floats, Floats]:
-        """Return `work` and `held` summed over the units of each stage: [stages, 5] and [., 13]."""
+        """Return `work` and `held` summed over the units of each stage: [stages, 5] and [., 14]."""
         first = self.cut(stages)[:-1]
         return np.add.reduceat(self.work, first), np.add.reduceat(self.held, first)
 

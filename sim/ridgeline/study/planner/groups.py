@@ -7,7 +7,7 @@ layers is priced by a few of them, where that gives the FLOPs and the bytes of t
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,19 +16,21 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.kernels.cost import OpCost, op_energy_j
 from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.experts import expert_weights, with_experts
-from ridgeline.parallel.lower import _flops_per_byte
+from ridgeline.parallel.lower import Moving, moving
 from ridgeline.parallel.mesh import Mesh
+from ridgeline.parallel.places import places
 from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.prices import Prices
+from ridgeline.parallel.prices import FEW_GRAPHS, Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
-from ridgeline.parallel.recompute_blocks import attention_cores
-from ridgeline.parallel.ring import HOP, with_rings
-from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
+from ridgeline.parallel.ring import HOP
+from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.sums import casts, sum_bytes
+from ridgeline.parallel.team import Sent
 from ridgeline.parallel.wires import Wires
 from ridgeline.study.planner.between import Between
-from ridgeline.study.planner.few import Few, Told, few_layers, n_units
+from ridgeline.study.planner.few import Few, Told, few_layers
 from ridgeline.study.planner.group import (
     ACCUMULATE,
     BACKWARD,
@@ -40,14 +42,14 @@ from ridgeline.study.planner.group import (
     Ints,
 )
 from ridgeline.study.planner.held import KEPT, held_by_unit
+from ridgeline.study.planner.limits import Limits
 from ridgeline.study.planner.links import links
 from ridgeline.study.planner.made import Key, Made, Ops
 from ridgeline.study.planner.played import Taken, Unlike, done_once, is_once, played
 from ridgeline.study.planner.screen import totals_of_more
-from ridgeline.study.planner.space import divisors
 from ridgeline.study.planner.waiting import exchanges, waits
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Op, Pass, Role
+from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.model import Model
 
 
@@ -73,6 +75,7 @@ class Groups:
         else:
             self.made = like.made
         self.few, self.prices = self.made.few, self.made.prices
+        self.limits = Limits(model, self.few, self.precision, devices)
         builder = ProgramBuilder()
         self.prices.add_to(builder)
         far = self.prices.accounts[cluster.device.far_memory]
@@ -81,7 +84,7 @@ class Groups:
         self._groups: dict[Key, Group | None] = {}
         self._ops: dict[Key, Ops | None] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
-        self._flops_per_byte: dict[int, float] = {}
+        self._moving: dict[int, Moving] = {}
 
     def group(self, key: Key) -> Group | None:
         """Price a group; None where the model can not be divided so."""
@@ -111,55 +114,6 @@ class Groups:
             self.made.held[known] = told.whole(held).sum(axis=0)
         return self.made.held[known]
 
-    @property
-    def max_stages(self) -> int:
-        """Parts that a pipeline can cut the model into."""
-        return n_units(self.model, self.precision)
-
-    @property
-    def n_ops(self) -> int:
-        """Ops of what tells of the model."""
-        return len(self.few.smallest.training(1, self.precision).ops)
-
-    def divides(self, tensor: int) -> bool:
-        """Whether the model's heads can be shared by so many devices."""
-        graph = self.few.smallest.training(1, self.precision)
-        try:
-            shard(graph, tensor)
-        except RidgelineError:
-            return False
-        return True
-
-    def expert_degrees(self) -> list[int]:
-        """By how many ranks the model's experts can be shared; 1: it has none."""
-        graph = self.few.smallest.training(1, self.precision)
-        sent = (op for op in graph.ops if op.kind == "dispatch" and op.pass_ is Pass.FORWARD)
-        found = math.gcd(*(graph.tensors[op.outputs[0]].shape[0] for op in sent))
-        return divisors(found) if found else [1]
-
-    def contexts(self) -> list[tuple[int, int]]:
-        """By how many ranks positions can be shared, and whether in a ring; (1, 0): by one."""
-        graph = self.few.smallest.training(1, self.precision)
-        modes = (0, 1) if any(op.kind == "flash-attention" for op in graph.ops) else (0,)
-        found = [(1, 0)]
-        for n in divisors(self.devices)[1:] if graph.tokens_per_sample else ():
-            try:
-                shard(graph, n, dimension="context")
-            except RidgelineError:
-                continue
-            found += [(n, ring) for ring in modes]
-        return found
-
-    def recomputations(self) -> list[Mode]:
-        """Return what the model can compute again: scores of attention only where there is any.
-
-        Stretches of layers (sqrt) only where layers are not all alike: how long they are depends on
-        how many layers there are, of which a few would tell nothing.
-        """
-        some = attention_cores(self.few.smallest.training(1, self.precision))
-        modes: list[Mode] = ["none", "selective", "full"] if some else ["none", "full"]
-        return modes if self.few.fewer else [*modes, "sqrt"]
-
     def _price(self, key: Key) -> Group | None:
         ops = self._ops_of(key)
         if ops is None:
@@ -175,14 +129,15 @@ class Groups:
         around = links(graph, ops.home, ops.seconds).swapaxes(0, 1)
         taken = Taken(
             ops.home, ops.seconds, ops.added_s, [is_once(op, graph) for op in graph.ops],
-            self.made.divided[key, self._intensity(key.tensor)], _experts(graph, key.expert),
+            self.made.divided[key, self._of_group(key.tensor)], _experts(graph, key.expert),
         )  # fmt: skip
         try:
             events = played(told, taken)
         except Unlike:  # all layers have to be told
-            known = (key, self._intensity(key.tensor))
+            known = (key, self._of_group(key.tensor))
             told = self.made.told[known] = self._tell(key, Few(self.model, ()))
-            self._ops[key] = ops = self._ops_like(told, key)
+            ops = self._ops[key] = self._by_unit(told, key)
+            self.made.ops[self._like(told, key)] = ops  # in the place of those of few layers
             return self._group_of(ops, key)
         return Group(
             whole(ops.work),
@@ -205,6 +160,15 @@ class Groups:
             return None
         return totals_of_more(ops.told.whole(ops.work), ops.told.whole(ops.waited))
 
+    def leasts(self, keys: Sequence[Key]) -> list[Floats | None]:
+        """Return `least` of many groups, priced a few at a time."""
+        found: list[Floats | None] = []
+        for start in range(0, len(keys), FEW_GRAPHS):
+            some = keys[start : start + FEW_GRAPHS]
+            self.prices.look_up(told.graph for key in some if (told := self._told_of(key)))
+            found += map(self.least, some)
+        return found
+
     def least_again(self, key: Key) -> Floats | None:
         """Bound a group as `least`, by its ops without recomputation and those that it does again.
 
@@ -215,18 +179,25 @@ class Groups:
             return None
         graph = told.graph
         more = np.zeros((len(told.parts), before.work.shape[1]))
-        for unit, part in enumerate(told.parts):
-            for op in (graph.ops[i] for i in part.ops):
-                if op.pass_ is Pass.RECOMPUTE:
-                    cost = self.prices.cost(op, graph)
-                    more[unit] += self._work(op, graph, key, frozenset(), cost, self._alone_s(cost))
+        again = [
+            (unit, graph.ops[i])
+            for unit, part in enumerate(told.parts)
+            for i in part.ops
+            if graph.ops[i].pass_ is Pass.RECOMPUTE
+        ]
+        costs = self.prices.costs_of([op for _, op in again], graph)
+        for (unit, op), cost in zip(again, costs, strict=True):
+            more[unit] += self._work(op, graph, key, frozenset(), cost, self._alone_s(cost))
         work, waited = before.told.whole(before.work), before.told.whole(before.waited)
         repeated = told.whole(more)
-        return totals_of_more(work + repeated if len(work) == len(repeated) else work, waited)
+        found = totals_of_more(work + repeated if len(work) == len(repeated) else work, waited)
+        if key.grid is not None:  # a product in panels is cut elsewhere where it is done again
+            found[-1] = totals_of_more(work, waited)[-1]
+        return found
 
     def _told_of(self, key: Key) -> Told | None:
         try:
-            known, told = (key, self._intensity(key.tensor)), self.made.told
+            known, told = (key, self._of_group(key.tensor)), self.made.told
         except RidgelineError:
             return None
         if known not in told:
@@ -239,35 +210,29 @@ class Groups:
     def _tell(self, key: Key, few: Few) -> Told:
         def made(model: Model) -> Graph:
             sharded = self._shard(key, model)
-            self.made.divided[key, self._intensity(key.tensor)] = sharded.divided
+            self.made.divided[key, self._of_group(key.tensor)] = sharded.divided
             return with_recompute(sharded.graph, key.recompute)
 
         return few.told(made)
 
-    def _shard(self, key: Key, model: Model) -> Sharded:
-        flops_per_byte, sharded = self._intensity(key.tensor), self.made.sharded
-        known = (key._replace(recompute="none"), model, flops_per_byte)
+    def _shard(self, key: Key, model: Model) -> Divided:
+        of_group, sharded = self._of_group(key.tensor), self.made.sharded
+        known = (key._replace(recompute="none"), model, of_group)
         if known not in sharded:
             graph = model.training(key.micro_batch, self.precision)
-            graph = shard(graph, key.context, dimension="context").graph
-            if key.ring:
-                graph = with_rings(graph, key.context)
-            sharded[known] = shard(
-                with_experts(graph, key.expert),
-                key.tensor,
-                sequence=key.sequence,
-                flops_per_byte=flops_per_byte,
-            )
+            division = Division(
+                key.expert, key.context, key.tensor, key.sequence, *of_group,
+                ring=key.ring, grid=key.images, two=key.grid,
+            )  # fmt: skip
+            sharded[known] = divide(graph, division)
         return sharded[known]
 
-    def _intensity(self, tensor: int) -> float:
-        if tensor not in self._flops_per_byte:
+    def _of_group(self, tensor: int) -> Moving:
+        if tensor not in self._moving:
             data = self.devices // tensor
             plan = Plan(global_batch=data, data=data, tensor=tensor)
-            self._flops_per_byte[tensor] = _flops_per_byte(
-                plan, self.cluster, self.wires, Mesh.of(plan)
-            )
-        return self._flops_per_byte[tensor]
+            self._moving[tensor] = moving(plan, self.cluster, self.wires, Mesh.of(plan))
+        return self._moving[tensor]
 
     # Costs of units
 
@@ -285,11 +250,11 @@ class Groups:
             ops[known] = self._by_unit(told, key)
         return ops[known]
 
-    def _like(self, told: Told, key: Key) -> tuple[Key, float, tuple[float, ...]]:
+    def _like(self, told: Told, key: Key) -> tuple[Key, Moving, tuple[float, ...]]:
         """Return all that the costs of a group follow from."""
         collectives = (op for op in told.graph.ops if op.kind in COLLECTIVES and op.kind != HOP)
         sent = [self._group_s(op, key) for op in collectives]
-        return key, self._intensity(key.tensor), tuple(sent)
+        return key, self._of_group(key.tensor), tuple(sent)
 
     def _by_unit(self, told: Told, key: Key) -> Ops:
         graph, parts = told.graph, told.parts
@@ -360,14 +325,18 @@ class Groups:
         return self.made.energies[id(cost)]
 
     def _group_s(self, op: Op, key: Key) -> float:
-        """Return the least seconds of a collective between ranks that share an op, or experts."""
-        attrs = dict(op.attrs)
-        size = float(str(attrs["size_bytes"]))
+        """Return the least seconds of a collective between ranks that share an op, or samples."""
+        sent, (high, wide) = Sent.of(op), key.images
+        rows = key.grid.rows if key.grid else 1
         members, apart = {
-            "expert": (key.expert, key.tensor),
+            "expert": (key.expert, key.tensor * high * wide),
             "context": (key.context, key.tensor),
-        }.get(str(attrs["dimension"]), (key.tensor, 1))
-        return self.group_s(op.kind, members, apart, size) * int(str(attrs["repeat"]))
+            "spatial.columns": (wide, key.tensor),
+            "spatial.rows": (high, key.tensor * wide),
+            "tensor.columns": (key.tensor // rows, 1),
+            "tensor.rows": (rows, key.tensor // rows),
+        }.get(sent.dimension, (key.tensor, 1))
+        return self.group_s(sent.op, members, apart, sent.size_bytes) * sent.repeat
 
     def group_s(self, kind: str, members: int, apart: int, size_bytes: float) -> float:
         """Return the least seconds of a collective of so many ranks so far apart."""
@@ -389,17 +358,8 @@ def _units(told: Told) -> Ints:
 
 
 def _homes(told: Told) -> Ints:
-    """Return [ops] the unit on whose stage every op is done: where gradients that it reads are.
-
-    So it is in `partition`, which takes sums of gradients apart.
-    """
-    graph, home, made = told.graph, _units(told), dict[str, int]()
-    for i, op in enumerate(graph.ops):
-        if op.pass_ is Pass.WEIGHT_GRADIENT and op.kind != "add":
-            home[i] = next((made[name] for name in op.inputs if name in made), home[i])
-            of_weights = (n for n in op.outputs if graph.tensors[n].role is Role.WEIGHT_GRADIENT)
-            made.update(dict.fromkeys(of_weights, int(home[i])))
-    return home
+    """Return [ops] the unit on whose stage every op is done."""
+    return np.array(places(told.graph, _units(told).tolist()), np.int64)
 
 
 def _held(told: Told, home: Ints, expert: int) -> Floats:

@@ -19,11 +19,13 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 STATE, MASTER, COMPUTED, GRADIENT, OTHER = range(5)
 EXPERT_STATE, EXPERT_COMPUTED, EXPERT_GRADIENT = range(5, 8)
-KEPT, BESIDE, SCATTERED, GATHERED, LATE = range(8, 13)
+KEPT, BESIDE, SCATTERED, GATHERED, LATE, EARLY = range(8, 14)
+COLUMNS = 14
 """Columns of `held`. EXPERT_...: how much of STATE and MASTER together, of COMPUTED and of GRADIENT
 is of experts that ranks share, and so held alike by fewer ranks than all else. After KEPT: what an
 op of a unit's backward pass has beside what is kept of the unit, at most; the same with its
-gradients of weights; and with its weights, too. LATE: what is kept for gradients of weights."""
+gradients of weights; and with its weights, too. LATE: what is kept for gradients of weights. EARLY:
+what is kept and no longer needed when later units have not ended their backward pass."""
 _KINDS = {Role.STATE: STATE, Role.WEIGHT_COPY: COMPUTED, Role.BUFFER: OTHER}
 _OF_EXPERTS = {
     **{STATE: EXPERT_STATE, MASTER: EXPERT_STATE},
@@ -35,7 +37,7 @@ _MOVING = frozenset({Role.ACTIVATION, Role.ACTIVATION_GRADIENT})
 def held_by_unit(
     graph: Graph, home: Ints, n_units: int, gradients: dict[str, str], experts: frozenset[str]
 ) -> Floats:
-    """Return [units, 13] bytes, in full; sharding divides them later.
+    """Return [units, 14] bytes, in full; sharding divides them later.
 
     Parameters
     ----------
@@ -46,7 +48,7 @@ def held_by_unit(
     experts
         Weights, and copies of them, of experts that ranks share.
     """
-    held = np.zeros((n_units, 13))
+    held = np.zeros((n_units, COLUMNS))
     handed = frozenset(gradients.values())
     of_experts = experts.union(gradients[w] for w in experts if w in gradients)
     once = [is_once(op, graph) for op in graph.ops]
@@ -133,40 +135,47 @@ def _add_beside(
     graph: Graph, home: Ints, gradients: frozenset[str], once: list[bool],
     storage: dict[str, str], keeper: dict[str, int], held: Floats,
 ) -> None:  # fmt: skip
-    """Add the most that ops of a unit's backward pass have beside what is kept of the unit."""
-    born: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for i, op in enumerate(graph.ops):
-        if op.kind in COLLECTIVES or once[i] or op.pass_ is Pass.UPDATE:
-            continue
-        for name in (*op.inputs, *op.outputs):
-            root = storage[name]
-            if graph.tensors[root].role in _MOVING and root not in gradients:
-                born.setdefault(root, i)
-                last[root] = i
-    live, own = np.zeros(len(held)), np.zeros(len(held))  # of what the unit itself has made
-    gone: dict[int, list[tuple[int, int]]] = {}
-    weights = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
-    begins: dict[int, list[str]] = {}
-    for root, i in born.items():
-        begins.setdefault(i, []).append(root)
-    for i, op in enumerate(graph.ops):
+    """Add the most that ops of a unit's backward pass have beside what is kept of the unit.
+
+    Of what units share each counts only what it touches itself, and so long: another one may be on
+    another stage.
+    """
+    ops = [
+        i
+        for i, op in enumerate(graph.ops)
+        if op.pass_ not in {Pass.FORWARD, Pass.UPDATE} and op.kind not in COLLECTIVES
+    ]
+    first: dict[tuple[str, int], int] = {}
+    last: dict[tuple[str, int], int] = {}
+    for i in ops:
         u = int(home[i])
-        for root in begins.get(i, ()):
-            size = graph.tensors[root].bytes
-            if keeper.get(root, u) != u:
-                continue  # counts there
-            own[u] += size if root in keeper else 0
-            live[u] += size
-            gone.setdefault(last[root], []).append((u, size))
-        if op.pass_ not in {Pass.FORWARD, Pass.UPDATE} and op.kind not in COLLECTIVES:
-            beside = live[u] - own[u]
-            made = sum(graph.tensors[n].bytes for n in op.outputs if n in gradients)
-            read = sum(
-                graph.tensors[n].bytes for n in op.inputs if graph.tensors[n].role in weights
-            )
-            held[u, BESIDE] = max(held[u, BESIDE], beside)
-            held[u, SCATTERED] = max(held[u, SCATTERED], beside + made)
-            held[u, GATHERED] = max(held[u, GATHERED], beside + made + read)
-        for unit, size in gone.pop(i, ()):
-            live[unit] -= size
+        for root in (storage[name] for name in (*graph.ops[i].inputs, *graph.ops[i].outputs)):
+            if graph.tensors[root].role in _MOVING and root not in gradients:
+                first.setdefault((root, u), i)
+                last[root, u] = i
+    ends = np.zeros(len(held), np.int64)  # of the backward passes of units
+    ends[home[ops]] = ops
+    later = np.append(np.maximum.accumulate(ends[::-1])[::-1], 0)[1:]
+    more: dict[int, float] = {}  # what an op has more, and what the one behind it has less
+    less: dict[int, float] = {}
+    for (root, u), i in last.items():
+        size = graph.tensors[root].bytes
+        if keeper.get(root, u) != u:
+            continue  # counts there
+        less[i] = less.get(i, 0.0) + size
+        if root not in keeper:
+            begin = first[root, u]
+            more[begin] = more.get(begin, 0.0) + size
+        elif i < later[u]:
+            held[u, EARLY] += size
+    live = np.zeros(len(held))
+    weights = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
+    for i in ops:
+        u, op = int(home[i]), graph.ops[i]
+        live[u] += more.get(i, 0.0)
+        made = sum(graph.tensors[n].bytes for n in op.outputs if n in gradients)
+        read = sum(graph.tensors[n].bytes for n in op.inputs if graph.tensors[n].role in weights)
+        held[u, BESIDE] = max(held[u, BESIDE], live[u])
+        held[u, SCATTERED] = max(held[u, SCATTERED], live[u] + made)
+        held[u, GATHERED] = max(held[u, GATHERED], live[u] + made + read)
+        live[u] -= less.get(i, 0.0)

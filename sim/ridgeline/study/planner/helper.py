@@ -1,10 +1,10 @@
-"""A second process that works for a search: it prices groups of plans and plays plans.
+"""A second process that works for a search: it opens entries of the queue and plays plans.
 
-It is a fork, so it knows all that this process knows, and only keys, plans and answers are sent.
+It is a fork, so it knows all that this process knows, and only entries, plans and answers are sent.
 Every answer is what this process would find itself, to the last bit: a search says the same with a
 helper and without. Groups that differ in recomputation alone belong to the same process, since one
-is priced with the other; so every second family is the helper's, which also prices ahead what this
-process has not asked for yet.
+is priced with the other; so every second family is the helper's. Both open what comes next of their
+own while nothing is asked of them (`opener`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.plan import Plan
 from ridgeline.study.planner.found import Replay
 from ridgeline.study.planner.made import Key
+from ridgeline.study.planner.opener import Entry, Opened, Opener
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -55,22 +55,24 @@ class Helper:
         Whether it answers at once: not while it plays a plan, nor when it was killed.
     """
 
-    def __init__(self, one: Searcher, families: Iterable[Key]) -> None:
+    def __init__(self, opener: Opener, families: Iterable[Key]) -> None:
         import multiprocessing
 
         self.own = frozenset(list(families)[1::2])
         self.is_free, self._lost = True, False
         fork = multiprocessing.get_context("fork")
         self._line, there = fork.Pipe()
-        self._process = fork.Process(target=_work, args=(one, there, self._line), daemon=True)
+        self._process = fork.Process(
+            target=_work, args=(opener, self.own, there, self._line), daemon=True
+        )
         with warnings.catch_warnings():  # of threads: only idle ones of numpy's products are left
             warnings.simplefilter("ignore", DeprecationWarning)
             self._process.start()
         there.close()
 
     def owns(self, key: Key) -> bool:
-        """Whether it prices a group, and is free to."""
-        return self.is_free and family(key) in self.own
+        """Whether it opens what belongs to a group."""
+        return family(key) in self.own
 
     def begin(self, task: str, *given: object) -> None:
         """Let it do something; the answer is fetched later, if there is one."""
@@ -115,30 +117,34 @@ def play(one: Searcher, plan: Plan, bound_s: float) -> Replay | None:
         return None
 
 
-def _work(one: Searcher, line: Connection, other: Connection) -> None:
-    """Answer until the other process ends; price ahead in between."""
+def _work(
+    opener: Opener, own: frozenset[Key], line: Connection, other: Connection
+) -> None:  # fmt: skip
+    """Answer until the other process ends; go on with its own in between."""
     other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other one, which ends this
     gc.disable()  # next to nothing of a search is in circles
-    groups = one.groups
+    one = opener.one
+    opener.own = lambda key: family(key) in own
+
+    def opened(*entries: Entry) -> dict[Entry, Opened]:
+        found = {entry: opener.opened(entry) for entry in entries}
+        return found | opener.taken()
+
     tasks: dict[str, Callable[..., Any]] = {
-        "least": lambda keys: [groups.least(key) for key in keys],
-        "least_again": groups.least_again,
-        "group": groups.group,
+        "leasts": one.groups.leasts,
+        "open": opened,
         "play": lambda plan, bound_s: play(one, plan, bound_s),
     }
-    ahead: list[Key] = []
     while True:
-        while ahead and not line.poll():
-            key = ahead.pop()
-            with suppress(Exception):  # who asks for it will meet it, too
-                groups.group(key) if key.recompute == "none" else groups.least_again(key)
+        while not line.poll() and opener.go_on():
+            pass
         try:
             task, given = line.recv()
         except EOFError:
             return
         if task == "ahead":
-            ahead = list(reversed(given[0]))
+            opener.begin(*given)
             continue
         try:
             answer = tasks[task](*given), True

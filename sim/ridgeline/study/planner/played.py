@@ -104,30 +104,16 @@ def is_once(op: Op, graph: Graph) -> bool:
 
 
 def done_once(graph: Graph, home: Ints) -> dict[int, int]:
-    """Return the ops that are done once a step, each with a unit whose stage certainly does it.
+    """Return the ops that are done once a step, each with its unit: updates, copies of weights.
 
-    Copies of weights are made where they are read first, updates where the gradient is made
-    (`partition`).
+    Copies that nothing reads are not made.
     """
-    found, reader, maker = {}, dict[str, int](), dict[str, int]()
-    for i, op in reversed(list(enumerate(graph.ops))):
-        unit = int(home[i])
-        if is_once(op, graph):
-            units = [reader[name] for name in op.outputs if name in reader]
-            if not units:
-                continue
-            unit = found[i] = min(units)
-        if op.pass_ is Pass.FORWARD:
-            reader.update({name: min(unit, reader.get(name, unit)) for name in op.inputs})
-    for i, op in enumerate(graph.ops):
-        unit = int(home[i])
-        if op.pass_ is Pass.UPDATE or (op.pass_ is Pass.WEIGHT_GRADIENT and op.kind == "add"):
-            unit = next((maker[name] for name in op.inputs if name in maker), unit)
-        if op.pass_ is Pass.UPDATE:
-            found[i] = unit
-        if op.pass_ is not Pass.FORWARD:
-            maker.update(dict.fromkeys(op.outputs, unit))
-    return found
+    read = {name for op in graph.ops for name in op.inputs}
+    return {
+        i: int(home[i])
+        for i, op in enumerate(graph.ops)
+        if op.pass_ is Pass.UPDATE or (is_once(op, graph) and not read.isdisjoint(op.outputs))
+    }
 
 
 def played(told: Told, taken: Taken) -> tuple[Played, ...]:

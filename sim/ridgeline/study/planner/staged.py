@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +14,7 @@ from ridgeline.study.planner.group import ENERGY, Floats, Group
 from ridgeline.study.planner.held import (
     BESIDE,
     COMPUTED,
+    EARLY,
     EXPERT_COMPUTED,
     EXPERT_GRADIENT,
     EXPERT_STATE,
@@ -26,7 +28,7 @@ from ridgeline.study.planner.held import (
     STATE,
 )
 from ridgeline.study.planner.screen import ROUNDING, Bound
-from ridgeline.study.planner.timed import Sends, Shares, Timed, TimeOf, timed
+from ridgeline.study.planner.timed import Sends, Shares, Timed, TimeOf, splits, timed
 
 Ints = npt.NDArray[np.int64]
 
@@ -35,26 +37,35 @@ Ints = npt.NDArray[np.int64]
 class Staged:
     """One group of plans, cut into stages of a schedule.
 
+    Many plans are known not to fit by what they hold: what a step takes is found when it is asked
+    for.
+
     Attributes
     ----------
+    sends
+        What messages between stages take.
     energy_j
         Of one micro-batch on one rank of every stage, together.
     held
-        As `Group`, but by stage: [chunks, stages, 13].
+        As `Group`, but by stage: [chunks, stages, 14].
     beside
         [3, stages] what an op of the first backward pass has beside what is kept, at least: no
         sharding, of gradients, of weights too.
-    time
-        What a step takes at least.
     """
 
+    group: Group
     name: str
     stages: int
     chunks: int
+    sends: Sends
     energy_j: float
     held: Floats
     beside: Floats
-    time: Timed
+
+    @cached_property
+    def time(self) -> Timed:
+        """What a step takes at least."""
+        return timed(self.group, self.name, self.stages, self.chunks, self.sends)
 
     def bound(self, micro_batches: int, shares: Shares, time_of: TimeOf | None) -> Bound:
         """Return the bounds of one plan; without `time_of`, nothing waits for replicas."""
@@ -79,8 +90,8 @@ class Staged:
         # experts that no other rank has are not sharded
         beside = self.beside[max(sharding - 1, 0) if data > expert else 0]
         fullest = states + (each * self.held[:, :, KEPT]).sum(axis=0) + beside
-        if (
-            self.time.splits
+        if splits(
+            self.name, self.stages
         ):  # each stage is as many gradients of weights late as there are before it
             late = np.minimum(np.arange(self.stages), m - each[0])
             fullest = fullest + late * held[:, LATE]
@@ -94,30 +105,32 @@ def staged(group: Group, name: str, stages: int, chunks: int, sends: Sends) -> S
     """Cut a group of plans."""
     n = stages * chunks
     work, held = group.by_stage(n)
-    splits = SCHEDULES[name].splits_backward and stages > 1
     return Staged(
+        group=group,
         name=name,
         stages=stages,
         chunks=chunks,
+        sends=sends,
         energy_j=float(work[:, ENERGY].sum()),
         held=held.reshape(chunks, stages, -1),
-        beside=np.zeros((3, stages)) if splits else _beside(group, stages, n),
-        time=timed(group, name, stages, chunks, sends),
+        beside=np.zeros((3, stages)) if splits(name, stages) else _beside(group, stages, n),
     )
 
 
 def _beside(group: Group, stages: int, n: int) -> Floats:
-    """Return `Staged.beside`: that of a unit, less what is kept of later units of the stage.
+    """Return `Staged.beside`: that of a unit, less what is kept of others and not needed then.
 
-    Their backward pass is done by then. Of the last chunk, which turns back first.
+    That is all of later units of the stage, whose backward pass is done, and what is EARLY of those
+    before. Of the last chunk, which turns back first.
     """
     until = np.cumsum(group.held[:, KEPT])
+    gone = np.cumsum(group.held[:, EARLY]) - group.held[:, EARLY]
     cut = group.cut(n)[-stages - 1 :].tolist()
     found = np.zeros((3, stages))
     for stage, (a, b) in enumerate(pairwise(cut)):
-        later = until[b - 1] - until[a:b]
+        others = until[b - 1] - until[a:b] + gone[a:b] - gone[a]
         for row, column in enumerate((BESIDE, SCATTERED, GATHERED)):
-            found[row, stage] = (group.held[a:b, column] - later).max(initial=0.0)
+            found[row, stage] = (group.held[a:b, column] - others).max(initial=0.0)
     return found
 
 

@@ -110,22 +110,34 @@ class Timed:
     sent_s: Floats
     gather_s: Floats
     _plain: dict[tuple[int, bool], _Rows] = field(default_factory=dict)
+    _alone_s: dict[tuple[int, bool, bool], float] = field(default_factory=dict)
 
     @property
     def splits(self) -> bool:
         """Whether gradients of weights wait."""
-        return SCHEDULES[self.name].splits_backward and self.stages > 1
+        return splits(self.name, self.stages)
 
     def step_s(self, m: int, shares: Shares, time_of: TimeOf | None) -> float:
         """Return the least seconds of a step of m micro-batches.
 
         Without `time_of`, nothing waits for replicas.
         """
-        slots, sharding = slots_of(self.name, self.stages, m, self.chunks), shares.sharding
-        adds = sharding < 2 or shares.data == 1
+        sharding, alone = shares.sharding, shares.data == 1
+        adds, whole = sharding < 2 or alone, sharding == 0 or alone
+        if time_of is None or alone:  # no more is asked of what ranks share
+            if (m, adds, whole) not in self._alone_s:
+                self._alone_s[m, adds, whole] = self._played_s(m, adds, whole, shares, None)
+            return self._alone_s[m, adds, whole]
+        return self._played_s(m, adds, whole, shares, time_of)
+
+    def _played_s(
+        self, m: int, adds: bool, whole: bool, shares: Shares, time_of: TimeOf | None
+    ) -> float:
+        """Play the schedule."""
+        slots = slots_of(self.name, self.stages, m, self.chunks)
         last = m > 1 and self.name != "gpipe"  # which goes back to the first micro-batch
         backward = SHORT if self.splits else WHOLE
-        if shares.data == 1 or time_of is None:
+        if time_of is None:
             on = [self._rows(FORWARD, later=False)] * 3
             back = [self._rows(backward, later=adds and k > 0) for k in range(3)]
             late = [self._rows(LATE, later=adds and k > 0) for k in range(3)]
@@ -136,7 +148,7 @@ class Timed:
             np.array([[rows_[k] for rows_ in phase] for phase in phases]) for k in range(3)
         )
         directions = [FORWARD, backward]
-        begin_s, end_s = self._once(whole=shares.data == 1 or sharding == 0)
+        begin_s, end_s = self._once(whole=whole)
         ends, queues = np.empty(self.stages), np.empty(self.stages)
         found: float = played_s(
             slots.stage_ptr, slots.phase, slots.micro_batch, slots.chunk, m, begin_s, end_s,
@@ -222,6 +234,11 @@ class Timed:
         return found
 
 
+def splits(name: str, stages: int) -> bool:
+    """Whether gradients of weights wait in a schedule of so many stages."""
+    return SCHEDULES[name].splits_backward and stages > 1
+
+
 @lru_cache(maxsize=64)
 def slots_of(name: str, stages: int, m: int, chunks: int) -> SlotArrays:
     """Return the slots of a schedule."""
@@ -236,8 +253,7 @@ def timed(group: Group, name: str, stages: int, chunks: int, sends: Sends) -> Ti
     parts_of(group.cut(n), part)
     first, of, marks = np.full((3, 4, n), -1, np.int64)
     sent_s, gather_s = np.zeros((2, 2, n))
-    splits = SCHEDULES[name].splits_backward and stages > 1
-    for direction in (FORWARD, SHORT if splits else WHOLE):
+    for direction in (FORWARD, SHORT if splits(name, stages) else WHOLE):
         p, size = group.played[direction], np.zeros((n, 2))
         waits_of(
             part, p.reader, p.maker, p.source, p.sent, first[direction], marks[direction],

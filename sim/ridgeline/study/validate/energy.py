@@ -2,21 +2,28 @@
 
 Two kinds of rows are steps: power of one device by its own sensor, under a power limit that is part
 of ``config``; and power of a node over a whole run of MLPerf Training, at the wall or behind its
-supplies (``power_basis``). Of each configuration the networks are those of ``workloads.yaml``;
-formats and the time to issue an op are PyTorch's.
+supplies (``power_basis``). Of each configuration the networks are those of ``workloads.yaml``, of
+MLPerf in the form of its submissions; else formats and the time to issue an op are PyTorch's.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from ridgeline.report.power import device_power_w, node_power
 from ridgeline.study.validate.names import device_in, framework_of
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
-from ridgeline.study.validate.workloads import run_step, usual_precision, workload
+from ridgeline.study.validate.workloads import (
+    Workload,
+    run_step,
+    submitted,
+    usual_precision,
+    workload,
+)
 
 COLUMNS = (
     "kind", "workload", "accelerator", "n_accel", "batch", "config", "power_W", "power_basis",
@@ -26,11 +33,20 @@ SHIPPED = "power.csv"
 _NODE_W = 7000.0  # of the trivial predictor: a node of eight H100
 _SHARE = 0.78  # of the power limit: the other
 _BEHIND = "DC-side"
+_ROUND = re.compile(r"MLPerf (v[\d.]+)")
 
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     """Predict the power of every row that is a training step."""
     return predict_each(rows, _one)
+
+
+def _run(row: Row, *, of_node: bool) -> tuple[Workload, tuple[tuple[str, Any], ...]]:
+    """Return what was trained, and further fields of its plan."""
+    round_ = _ROUND.search(row.text("config"))
+    if of_node and round_ is not None:
+        return submitted(row.text("workload"), round_[1])
+    return workload(row.text("workload")), ()
 
 
 def _one(row: Row) -> Outcome | Skipped:
@@ -44,11 +60,11 @@ def _one(row: Row) -> Outcome | Skipped:
     device = device_in(row.text("accelerator"))
     if device is None:
         return skip(row, f"no description of the device {row.text('accelerator')}")
-    work = workload(row.text("workload"))
+    work, options = _run(row, of_node=of_node)
     limit = re.search(r"power_limit=([\d.]+)\s*W", row.text("config"))
-    precision = usual_precision(device, mixed=of_node)
+    precision = usual_precision(device, mixed=of_node, formats=work.formats)
     issue_s = 0.0 if of_node else framework_of("pytorch").issue_s
-    result = run_step(work, device, devices, batch, precision, issue_s)
+    result = run_step(work, device, devices, batch, precision, issue_s, options=options)
     if of_node:
         power = node_power(result)
         predicted = power.supplied_w if _BEHIND in basis else power.wall_w

@@ -205,6 +205,7 @@ def _step(
         **({"reduction": reduction} if devices > 1 else {}),
         spread=spread(),
         contention=contention(),
+        workspace=run.workspace,
     )
     return simulate(load_model(model), _cluster(device, devices, nodes, place), plan)
 

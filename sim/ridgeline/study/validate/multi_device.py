@@ -2,7 +2,9 @@
 
 A row of several devices is compared with the row of one device of the same source, network,
 precision and batch a device: the efficiency is throughput over (devices x throughput of one). Where
-a source has several tables of the same, that of the row's own table is taken.
+a source has several tables of the same, that of the row's own table is taken. What devices do is
+predicted of both rows. What hosts prepare for them is a rate by itself, above which no more can be
+trained with, so that it is divided by what was measured of one device.
 """
 
 from __future__ import annotations
@@ -55,7 +57,10 @@ def _efficiency(row: Row, alone: Row | None) -> Outcome | Skipped:
     wanted = steps.configuration(row)
     predicted, _ = steps.predicted_throughput(row, wanted)
     predicted_one, _ = steps.predicted_throughput(alone, steps.configuration(alone))
-    efficiency = predicted / (wanted.devices * predicted_one)
+    efficiency = min(
+        predicted / (wanted.devices * predicted_one),
+        steps.prepared_per_s(wanted) / (wanted.devices * one),
+    )
     return Outcome(
         file=row.file,
         line=row.line,

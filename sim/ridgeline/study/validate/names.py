@@ -15,7 +15,7 @@ from ridgeline.errors import nearest
 from ridgeline.study.validate.lengths import longest, of_two_languages
 
 Kind = Literal["devices", "models", "precisions"]
-_SLICE = re.compile(r"\b(tpu[ -]?v\d[ep]?)-\d+\b")  # v3-2048: how many cores of a pod
+_SLICE = re.compile(r"\b(tpu[ -]?v\d[ep]?)-\d+(-[a-z-]+)?\b")  # v4-128-TF: cores, and a program
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,10 @@ class Framework:
         Whether its programs in fp16 scale gradients back and wait for their check (`Plan.checks`).
     heads_copied
         Whether programs copy the heads of attention (`Plan.heads`).
+    data_gradients
+        Whether first layers form the gradients of the data (`Plan.data_gradients`).
+    library
+        Whose kernels its convolutions are (`Plan.library`).
     gradients
         In which format gradients are summed and sent (`Plan.gradients`).
     buffers
@@ -92,6 +96,8 @@ class Framework:
         Which shared weights it gathers again for the backward pass (`Plan.regather`).
     allocator
         What its tables state as memory (`Plan.allocator`).
+    dispatch
+        What ranks send each other of a token for its experts (`Plan.dispatch`).
     """
 
     begins: tuple[str, ...]
@@ -116,10 +122,13 @@ class Framework:
     checks: bool = False
     heads_copied: bool = False
     update_passes: int = 0
+    data_gradients: bool = False
+    library: Literal["cudnn2"] | None = None
     gradients: str = "wide"
     buffers: int = 0
     regather: str = "all"
     allocator: str = "exact"
+    dispatch: str = "choices"
 
 
 def section(name: str) -> Any:
@@ -149,16 +158,6 @@ def keeps_channels_last(framework: str, network: str, precision: str) -> bool:
 def widens(framework: str, network: str) -> bool:
     """Tell whether a framework's programs for a network let torch.amp widen softmax and norms."""
     rows: list[Mapping[str, Any]] = _data()["autocast"]
-    return any(
-        framework.lower().startswith(tuple(row["begins"]))
-        and not network.startswith(tuple(row["but"]))
-        for row in rows
-    )
-
-
-def updates_apart(framework: str, network: str) -> bool:
-    """Tell whether a framework's programs for a network update tensor after tensor, op by op."""
-    rows: list[Mapping[str, Any]] = _data()["updates_apart"]
     return any(
         framework.lower().startswith(tuple(row["begins"]))
         and not network.startswith(tuple(row["but"]))
@@ -224,16 +223,39 @@ def binned_length(framework: str, model: str, source: str, sequence: int) -> int
     return sequence
 
 
-def preparing_of(suite: str, framework: str, variant: str) -> float:
-    """Return what a core does with an image, over decoding it (`loaders`)."""
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """How a program prepares photographs for training.
+
+    Attributes
+    ----------
+    preparing
+        What a core does with an image, over decoding it.
+    pixels
+        What it does besides for every 224 x 224 pixels that the network gets.
+    processes
+        How many prepare for one device, at most; 0: as many as there are cores.
+    """
+
+    preparing: float
+    pixels: float = 0.0
+    processes: int = 0
+
+
+def loader_of(
+    suite: str, framework: str, variant: str, source: str = "", network: str = ""
+) -> Loader:
+    """Return how a framework's program for a network of the catalogue prepares photographs."""
     rows: list[Mapping[str, Any]] = _data()["loaders"]
     texts = suite.lower(), framework.lower(), variant.lower()
     return next(
-        float(row["preparing"])
+        Loader(float(row["preparing"]), float(row.get("pixels", 0.0)), row.get("processes", 0))
         for row in rows
         if texts[0].startswith(tuple(row.get("suite", [""])))
         and texts[1].startswith(tuple(row.get("begins", [""])))
         and row.get("variant", "") in texts[2]
+        and row.get("in_source", "") in source
+        and network.startswith(tuple(row.get("networks", [""])))
     )
 
 
@@ -294,10 +316,13 @@ def _frameworks() -> tuple[Framework, ...]:
             bool(row.get("checks", False)),
             bool(row.get("heads_copied", False)),
             int(row.get("update_passes", 0)),
+            bool(row.get("data_gradients", False)),
+            row.get("library"),
             row.get("gradients", "wide"),
             int(row.get("buffers", 0)),
             row.get("regather", "all"),
             row.get("allocator", "exact"),
+            row.get("dispatch", "choices"),
         )
         for row in _data()["frameworks"]
     )
@@ -311,6 +336,15 @@ def find_name(kind: Kind, *names: str) -> str | None:
     known = _names()[kind]
     keys = (key for name in names for key in (_plain(name), _words(name)))
     return next((known[key] for key in keys if key in known), None)
+
+
+def board_of(device: str, suite: str) -> str:
+    """Return the board that a table means by the name of a device."""
+    rows: list[Mapping[str, str]] = _data()["boards"]
+    return next(
+        (row["board"] for row in rows if row["device"] == device and row["suite"] in suite.lower()),
+        device,
+    )
 
 
 def device_in(text: str) -> str | None:

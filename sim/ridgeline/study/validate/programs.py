@@ -24,6 +24,8 @@ class Run:
         Layers that groups of devices hold together (`Plan.layers`), "" for none.
     precision
         What the number formats were, as a table would say it.
+    workspace
+        As in `Plan`.
     """
 
     begins: tuple[str, ...] = ()
@@ -31,12 +33,40 @@ class Run:
     sharding: int = 0
     grouped: str = ""
     precision: str = ""
+    workspace: str | None = None
 
 
 def run_of(reference: str) -> Run:
     """Return what is known of a whole run beside its row."""
     known = (Run(**{**row, "begins": tuple(row["begins"])}) for row in section("runs"))
     return next((run for run in known if reference.lower().startswith(run.begins)), Run())
+
+
+def updates_apart(framework: str, network: str, precision: str, *, fine_tuned: bool) -> bool:
+    """Tell whether a framework's programs for a network update tensor after tensor, op by op."""
+    rows: list[Mapping[str, Any]] = section("updates_apart")
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and network.startswith(tuple(row.get("networks", [""])))
+        and not network.startswith(tuple(row.get("but", [])))
+        and precision in row.get("precisions", [precision])
+        and fine_tuned >= row.get("fine_tuned", False)
+        for row in rows
+    )
+
+
+def workspace_of(framework: str, network: str) -> str | None:
+    """Return what programs let a convolution have (`Plan.workspace`); None: no limit is known."""
+    rows: list[Mapping[str, Any]] = section("workspaces")
+    return next(
+        (
+            str(row["most"])
+            for row in rows
+            if framework.lower().startswith(tuple(row["begins"]))
+            and network.startswith(tuple(row.get("networks", [""])))
+        ),
+        None,
+    )
 
 
 def has_primitives(framework: str, network: str, variant: str, xla: str) -> bool:

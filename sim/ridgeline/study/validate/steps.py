@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -11,12 +12,14 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import Plan
+from ridgeline.report.pipeline import pipeline
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Framework,
     binned_length,
+    board_of,
     contention,
     convolves_itself,
     device_in,
@@ -24,19 +27,18 @@ from ridgeline.study.validate.names import (
     fine_tuned,
     framework_of,
     keeps_channels_last,
+    loader_of,
     model_of,
-    preparing_of,
     spread,
     tokens_of,
     unequal_of,
     unknown,
     update_batch_of,
-    updates_apart,
     widens,
 )
-from ridgeline.study.validate.programs import has_primitives
+from ridgeline.study.validate.programs import has_primitives, updates_apart, workspace_of
 from ridgeline.study.validate.rows import Row
-from ridgeline.workload.dataset import DataSet, load_dataset
+from ridgeline.workload.dataset import load_dataset
 from ridgeline.workload.model import Model, load_model
 
 COLUMNS = (
@@ -47,7 +49,9 @@ SHIPPED = "steps.csv"
 _SAMPLES = frozenset({"images/s", "sequences/s", "samples/s", "volumes/s", "users/s"})
 _NO_UPDATE = "no update"
 _PHOTOGRAPHS = "imagenet"  # the data set whose decoding is modelled
+_PIXELS = 224 * 224  # that `loaders` state the work for
 _MIXED, _AUTOCAST = "-mixed", "-autocast"
+_FINE_TUNING = "adamw"  # J. Devlin et al., BERT, NAACL 2019, Section 4, and its programs
 _HALF = "fp16"  # whose gradients are scaled, since they would vanish
 _ADDED = 3  # passes over gradients that add them to those of the batch before
 _FEW = 8  # micro-batches that are simulated of a step that accumulates more
@@ -60,6 +64,10 @@ class Configuration:
 
     Attributes
     ----------
+    preparing
+        What a core of the host does with a photograph, over decoding it; 0 of what is none.
+    processes
+        How many prepare for one device, at most; 0: as many as there are cores.
     batches
         How many of these steps share one update, each with its reduction of gradients.
     """
@@ -76,11 +84,14 @@ class Configuration:
     place: str = ""
     channels_last: bool = True
     preparing: float = 0.0
+    processes: int = 0
     updates: Literal["together", "apart"] = "together"
     batches: int = 1
     checks: bool = False
     unequal: float = 0.0
     functions: Literal["fused", "primitive"] = "fused"
+    optimizer: str | None = None
+    workspace: str | None = None
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -110,6 +121,7 @@ def configuration(row: Row) -> Configuration:
     device = device_in(row.text("accelerator"))
     if device is None:
         raise RidgelineError(unknown("devices", row.text("accelerator")))
+    device = board_of(device, row.text("suite"))
     precision = find_name("precisions", row.text("precision"))
     if precision is None:
         raise RidgelineError(unknown("precisions", row.text("precision")))
@@ -123,6 +135,7 @@ def configuration(row: Row) -> Configuration:
     counted = tokens_of(model)
     if counted:
         batch = max(1, batch // int(_described(model)[counted]))
+    preparing, processes = _preparing(row, model) if devices > 1 else (0.0, 0)
     accumulated = (row.whole("grad_accum") if "grad_accum" in row.values else None) or 1
     return Configuration(
         model=model,
@@ -135,14 +148,24 @@ def configuration(row: Row) -> Configuration:
         precision=precision,
         framework=framework,
         place=row.text("system"),
-        preparing=_preparing(row, model) if devices > 1 else 0.0,
+        preparing=preparing,
+        processes=processes,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
-        updates="apart" if updates_apart(row.text("framework"), model) else "together",
+        updates="apart"
+        if updates_apart(row.text("framework"), model, precision, fine_tuned=_is_fine_tuned(row))
+        else "together",
         batches=max(1, update_batch_of(model, precision, row.text("source")) // (batch * devices)),
         checks=framework.checks and precision.startswith(_HALF),
         unequal=unequal_of(model, row.text("source"), batch),
         functions="primitive" if _is_primitive(row, model) else "fused",
+        optimizer=_FINE_TUNING if _is_fine_tuned(row) and "masked" in _described(model) else None,
+        workspace=workspace_of(row.text("framework"), model),
     )
+
+
+def _is_fine_tuned(row: Row) -> bool:
+    """Tell whether a table says that a trained network was trained further, for another task."""
+    return "note" in row.values and row.text("note").lower().startswith("fine-tuning")
 
 
 def _is_primitive(row: Row, model: str) -> bool:
@@ -151,20 +174,27 @@ def _is_primitive(row: Row, model: str) -> bool:
     return has_primitives(row.text("framework"), model, row.text("variant"), xla)
 
 
-def _preparing(row: Row, model: str) -> float:
-    """Return what a core does with a sample over decoding it; 0 of what is no photograph."""
+def _preparing(row: Row, model: str) -> tuple[float, int]:
+    """Return what a core does with a sample over decoding it, 0 of what is no photograph.
+
+    And how many processes prepare samples for a device.
+    """
     real = "data" in row.values and row.text("data").startswith("real")
-    if not real or _described(model).get("dataset") != _PHOTOGRAPHS:
-        return 0.0
-    return preparing_of(row.text("suite"), row.text("framework"), row.text("variant"))
+    network = _described(model)
+    if not real or network.get("dataset") != _PHOTOGRAPHS:
+        return 0.0, 0
+    loader = loader_of(
+        row.text("suite"), row.text("framework"), row.text("variant"), row.text("source"), model
+    )
+    pixels = network["image"]["height"] * network["image"]["width"] / _PIXELS
+    return loader.preparing + loader.pixels * pixels, loader.processes
 
 
 def _fields(row: Row, model: str) -> tuple[tuple[str, int], ...]:
     """Return the lengths of sequences that a row states, as fields of the network."""
     network = _described(model)
     length = row.whole("seq_len") if "seq_len" in row.values else None
-    note = row.text("note").lower() if "note" in row.values else ""
-    if note.startswith("fine-tuning"):
+    if _is_fine_tuned(row):
         if "masked" in network:
             return tuple({**fine_tuned(), **({"sequence": length} if length else {})}.items())
         if "source" in network and not length:
@@ -252,6 +282,10 @@ def simulated(wanted: Configuration) -> Result:
         checks=wanted.checks,
         gradient_passes=round(_ADDED * (1.0 - 1.0 / wanted.batches)),
         functions=wanted.functions,
+        data_gradients=wanted.framework.data_gradients,
+        workspace=wanted.workspace,
+        library=wanted.framework.library,
+        optimizer=wanted.optimizer,
         heads="copied" if wanted.framework.heads_copied else "strided",
         contention=contention(),
         bucket_copies=wanted.framework.bucket_copies,
@@ -266,21 +300,27 @@ def simulated(wanted: Configuration) -> Result:
     network = _described(wanted.model)
     if attention is not None and isinstance(network.get("attention"), dict):
         fields["attention.kernel"] = attention
-    elif attention == "eager" and "kernel" in network:
+    elif attention == "eager" and isinstance(network.get("kernel"), str):
         fields["kernel"] = attention
+    return simulate(_model(wanted.model, tuple(fields.items())), _cluster(wanted), plan)
+
+
+def prepared_per_s(wanted: Configuration) -> float:
+    """Return how many photographs a second the hosts read and prepare; inf where it is not known.
+
+    That is a rate by itself, whatever the devices do.
+    """
     cluster = _cluster(wanted)
-    host, dataset = cluster.nodes.host, None
-    if wanted.preparing and host.cores is not None and host.storage is not None:
-        dataset = _prepared(wanted.preparing)
-    return simulate(_model(wanted.model, tuple(fields.items())), cluster, plan, dataset=dataset)
-
-
-@lru_cache(maxsize=16)
-def _prepared(times: float) -> DataSet:
-    """Return the photographs, each of which takes so many times its decoding to prepare."""
+    host = cluster.nodes.host
+    if not wanted.preparing or host.cores is None or host.storage is None:
+        return math.inf
+    together = min(wanted.devices, cluster.nodes.count)
+    busy = min(host.cores.value, wanted.processes * together or host.cores.value)
     dataset = load_dataset(_PHOTOGRAPHS)
-    decoding = dataset.decoding.model_copy(update={"value": times * dataset.decoding.value})
-    return dataset.model_copy(update={"decoding": decoding})
+    cycles = wanted.preparing * dataset.decoding.value * host.cores.value / busy
+    decoding = dataset.decoding.model_copy(update={"value": cycles})
+    dataset = dataset.model_copy(update={"decoding": decoding})
+    return 1.0 / pipeline(dataset, cluster, wanted.devices, 1, 0).exposed_s(0.0)
 
 
 @lru_cache(maxsize=256)

@@ -30,12 +30,15 @@ class Workload:
     ----------
     stands_for
         The network that was measured, where it is not described itself.
+    formats
+        Formats of products in submissions to MLPerf Training, the first that a device has.
     """
 
     model: str
     fields: tuple[tuple[str, Any], ...] = ()
     plan: tuple[tuple[str, int], ...] = ()
     stands_for: str = ""
+    formats: tuple[str, ...] = _MIXED
 
     def __str__(self) -> str:
         return f"{self.model} for {self.stands_for}" if self.stands_for else self.model
@@ -116,31 +119,31 @@ class Run:
     ----------
     samples
         Of an epoch; 0: the table counts samples or tokens.
+    first_epoch
+        Number of the epoch that training starts with.
     tokens
         Of a sample, where the table counts tokens; else 0.
     validation, every
         Samples that pass forward alone after every so many samples of training.
-    formats
-        Formats of products, the first that a device has.
     options
         Further fields of the plan.
     unpadded
-        Round from which on padding is left out, and the network without it; None: never.
+        Round from which on padding is left out, and the network's fields then; None: never.
     """
 
     work: Workload
     samples: int
+    first_epoch: int
     tokens: int
     validation: int
     every: int
-    formats: tuple[str, ...]
     options: tuple[tuple[str, Any], ...]
-    unpadded: tuple[str, Workload] | None
+    unpadded: tuple[str, tuple[tuple[str, Any], ...]] | None
 
     def work_of(self, round_: str) -> Workload:
         """Return the network of a round of submissions."""
         if self.unpadded is not None and round_ >= self.unpadded[0]:
-            return self.unpadded[1]
+            return replace(self.work, fields=self.unpadded[1])
         return self.work
 
 
@@ -156,21 +159,40 @@ def run_of(benchmark: str) -> Run:
     row = _document()["runs"].get(benchmark)
     if row is None:
         raise RidgelineError(f"no description of the run {benchmark or '(not given)'}")
-    work = workload(benchmark)
+    work = workload(row.get("network", benchmark))
     if work.stands_for:
         raise RidgelineError(f"no description of the network {work.stands_for}")
     unpadded = row.get("unpadded")
     fields = tuple({**dict(work.fields), **row.get("fields", {})}.items())
     return Run(
-        replace(work, fields=fields, plan=tuple(row.get("plan", dict(work.plan)).items())),
+        replace(
+            work,
+            fields=fields,
+            plan=tuple(row.get("plan", dict(work.plan)).items()),
+            formats=tuple(row.get("formats", work.formats)),
+        ),
         row.get("samples", 0),
+        row.get("first_epoch", 0),
         row.get("tokens", 0),
         row.get("validation", 0),
         row.get("every", 0),
-        tuple(row.get("formats", _MIXED)),
         tuple(row.get("options", {}).items()),
-        unpadded and (unpadded["since"], replace(work, fields=tuple(unpadded["fields"].items()))),
+        unpadded and (unpadded["since"], tuple(unpadded["fields"].items())),
     )
+
+
+def submitted(benchmark: str, round_: str) -> tuple[Workload, tuple[tuple[str, Any], ...]]:
+    """Return what submissions to a round of MLPerf Training run, and further fields of its plan.
+
+    Raises
+    ------
+    RidgelineError
+        If no network of the catalogue is known to be it, or near it.
+    """
+    if benchmark not in _document()["runs"]:
+        return workload(benchmark), ()
+    run = run_of(benchmark)
+    return run.work_of(round_), run.options
 
 
 def usual_precision(device: str, *, mixed: bool, formats: tuple[str, ...] = _MIXED) -> str:
@@ -240,6 +262,7 @@ def _workloads() -> Mapping[str, Workload]:
             tuple(row.get("fields", {}).items()),
             tuple(row.get("plan", {}).items()),
             row.get("stands_for", ""),
+            tuple(row.get("formats", _MIXED)),
         )
         for name, row in _document()["workloads"].items()
     }

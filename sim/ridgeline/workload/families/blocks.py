@@ -42,11 +42,14 @@ class Positions:
         The table of `ops.rotary_angles`.
     table, distance
         The table of `ops.relative_bias`, and the distance from which on its last range is used.
+    mask
+        What is added to all scores alike, so that some are hidden.
     """
 
     angles: str | None = None
     table: str | None = None
     distance: int = 0
+    mask: str | None = None
 
 
 NOWHERE = Positions()
@@ -150,6 +153,8 @@ class Attention(Strict):
         if positions.table:
             distance, layer = positions.distance, f"{name}.relative-bias"
             p = ops.relative_bias(b, layer, p, positions.table, distance, causal=causal)
+        if positions.mask:
+            p = _added(b, f"{name}.add-mask", p, positions.mask)
         if self.kernel == "eager":
             p, scale = self._divided_and_masked(b, name, p, scale), 1.0
         p = ops.softmax(b, f"{name}.softmax", p, scale=scale, causal=causal)
@@ -162,9 +167,7 @@ class Attention(Strict):
         if self.scaled:
             scores = ops.scale(b, f"{name}.scale", scores, scale)
         mask = b.input(f"{name}.mask", (n, 1, 1, keys))
-        mask = b.cast(mask, b.format(scores), name)
-        shape = b.shape(scores)
-        return ops.function(b, f"{name}.add-mask", "broadcast-add", (scores, mask), shape)[0]
+        return _added(b, f"{name}.add-mask", scores, mask)
 
     def _project(
         self, b: GraphBuilder, name: str, parts: tuple[str, ...], x: str, widths: tuple[int, ...]
@@ -175,6 +178,11 @@ class Attention(Strict):
             ops.linear(b, f"{name}.{part}", x, width, bias=self.bias)
             for part, width in zip(parts, widths, strict=True)
         )
+
+
+def _added(b: GraphBuilder, layer: str, scores: str, mask: str) -> str:
+    mask = b.cast(mask, b.format(scores), layer.rpartition(".")[0])
+    return ops.function(b, layer, "broadcast-add", (scores, mask), b.shape(scores))[0]
 
 
 class LatentAttention(Strict):

@@ -1,8 +1,8 @@
-"""The layers of `sequential` networks; those without layers in them are in `simple_layers`.
+"""The layers of `sequential` networks that hold or join others.
 
-Layers that hold layers (`branches`, `repeat`, `auxiliary`) put their own name before those of the
-layers in them: "stage.2.conv1". Without a name of its own a layer is called by what it does and a
-number.
+Those without layers in them are in `simple_layers` and `norm_layers`. Layers that hold layers
+(`branches`, `repeat`, `auxiliary`) put their own name before those of the layers in them:
+"stage.2.conv1". Without a name of its own a layer is called by what it does and a number.
 """
 
 from __future__ import annotations
@@ -15,24 +15,32 @@ from ridgeline.errors import RidgelineError
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import MAX_LAYERS
+from ridgeline.workload.families.norm_layers import (
+    BatchNorm,
+    ChannelNorm,
+    GroupNorm,
+    InstanceNorm,
+    LayerScale,
+    LocalResponseNorm,
+)
 from ridgeline.workload.families.simple_layers import (
     ActivationFunction,
     AdaptivePool,
-    BatchNorm,
     Chain,
     ChannelFunction,
     ConvBnRelu,
     Convolution,
     Dropout,
+    Enlarge,
     Excite,
     Flatten,
     GlobalPool,
     Layer,
     Linear,
-    LocalResponseNorm,
     PadChannels,
     PartOfChannels,
     Pool,
+    Scale,
     Shuffle,
     TransposedConvolution,
 )
@@ -122,6 +130,12 @@ AnyLayer = Annotated[
     | TransposedConvolution
     | BatchNorm
     | LocalResponseNorm
+    | ChannelNorm
+    | GroupNorm
+    | InstanceNorm
+    | LayerScale
+    | Enlarge
+    | Scale
     | ActivationFunction
     | ChannelFunction
     | Excite

@@ -74,6 +74,7 @@ class Stages(Strict):
         *,
         prefix: str = "",
         dilated: int = 0,
+        kept: int = 0,
         norm: _Norm = ops.batch_norm,
     ) -> list[str]:
         """Write stem and stages; return the output of each stage.
@@ -82,6 +83,8 @@ class Stages(Strict):
         ----------
         prefix
             Stands before all names.
+        kept
+            So many stages at the end keep the size of the image.
         dilated
             So many stages at the end dilate their windows instead of halving the image (Yu and
             Koltun, ICLR 2016, arXiv:1511.07122).
@@ -98,7 +101,8 @@ class Stages(Strict):
             if stage > 0 and stage >= len(self.depths) - dilated:
                 dilation *= 2
             for i in range(depth):
-                stride = 2 if stage > 0 and i == 0 and dilation == before else 1
+                halves = 0 < stage < len(self.depths) - kept and dilation == before
+                stride = 2 if halves and i == 0 else 1
                 name = f"{prefix}layer{stage + 1}.{i}"
                 spread = before if i == 0 else dilation
                 x = self._block(b, name, x, self.width << stage, stride, spread, norm)

@@ -16,6 +16,7 @@ from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import MAX_LAYERS, Channels, Kernel, Padding, Probability
 from ridgeline.workload.families.excite import squeeze_excite
 from ridgeline.workload.ops.elementwise import Activation
+from ridgeline.workload.ops.window import image
 
 if TYPE_CHECKING:
     from ridgeline.workload.families.layers import AnyLayer
@@ -120,6 +121,7 @@ class ConvBnRelu(Layer):
     padding: Padding = 0
     depthwise: bool = False
     """One group for each channel."""
+    groups: Channels = 1
     function: Literal["relu", "none", "hard-swish", "prelu", "silu"] = "relu"
     """What is applied instead of relu."""
 
@@ -133,7 +135,7 @@ class ConvBnRelu(Layer):
             self.kernel,
             stride=self.stride,
             padding=self.padding,
-            groups=chain.b.shape(x)[1] if self.depthwise else 1,
+            groups=chain.b.shape(x)[1] if self.depthwise else self.groups,
             bias=False,
         )
         x = ops.batch_norm(chain.b, f"{name}.bn", x)
@@ -162,28 +164,6 @@ class TransposedConvolution(Layer):
             padding=self.padding,
             bias=self.bias,
         )
-
-
-class BatchNorm(Layer):
-    """Batch normalisation."""
-
-    layer: Literal["batch-norm"]
-
-    def apply(self, chain: Chain, name: str, x: str) -> str:
-        """Write the normalisation."""
-        return ops.batch_norm(chain.b, name, x)
-
-
-class LocalResponseNorm(Layer):
-    """Local response normalisation across channels."""
-
-    layer: Literal["local-response-norm"]
-    size: Annotated[int, Field(ge=1, le=1024)] = 5
-    """Neighbouring channels."""
-
-    def apply(self, chain: Chain, name: str, x: str) -> str:
-        """Write the normalisation."""
-        return ops.local_response_norm(chain.b, name, x, self.size)
 
 
 class ActivationFunction(Layer):
@@ -325,6 +305,29 @@ class PartOfChannels(Layer):
         if self.first + self.count > chain.b.shape(x)[1]:
             raise RidgelineError(f"layer {name!r}: there are {chain.b.shape(x)[1]} channels")
         return ops.cut(chain.b, name, x, axis=1, start=self.first, length=self.count)
+
+
+class Enlarge(Layer):
+    """Repeats pixels, or interpolates between them."""
+
+    layer: Literal["nearest", "bilinear"]
+    factor: Annotated[int, Field(ge=1, le=64)] = 2
+
+    def apply(self, chain: Chain, name: str, x: str) -> str:
+        """Write the copy."""
+        _, _, h, w = image(name, chain.b.shape(x))
+        return ops.upsample(chain.b, name, x, (self.factor * h, self.factor * w), self.layer)
+
+
+class Scale(Layer):
+    """Multiplies by a constant."""
+
+    layer: Literal["scale"]
+    factor: Annotated[float, Field(gt=0, le=1024)]
+
+    def apply(self, chain: Chain, name: str, x: str) -> str:
+        """Write the product."""
+        return ops.scale(chain.b, name, x, self.factor)
 
 
 class Shuffle(Layer):

@@ -1,6 +1,8 @@
-"""SSD300 with VGG-16: a single-shot detector.
+"""SSD300: a single-shot detector, with VGG-16 or a ResNet.
 
-Liu et al., SSD, ECCV 2016, arXiv:1512.02325, Section 2 and Figure 2, in torchvision's layout.
+Liu et al., SSD, ECCV 2016, arXiv:1512.02325, Section 2 and Figure 2, in torchvision's layout; with
+a ResNet as the MLPerf training reference until version 1.1, whose third stage keeps the size of the
+image (single_stage_detector/ssd/ssd300.py of github.com/mlcommons/training).
 Approximations: losses count all default boxes, not only the positive and the hardest negative
 ones; matching them to the ground truth, on which nothing is trained, is left out; conv4_3 is
 divided by its root mean square over the channels, which is its L2 norm but for a constant.
@@ -13,17 +15,19 @@ from typing import ClassVar, Literal
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels, Image, Network
+from ridgeline.workload.families.resnet import Stages
 
 _VGG = ((1, 2), (2, 2), (4, 3), (8, 3), (8, 3))
 """Channels over the width, and convolutions of each block."""
 _BOXES = (4, 6, 6, 6, 4, 4)
 """Default boxes of a pixel of each feature map."""
+_AFTER_RESNET = ((4, 8, 2, 1), (4, 8, 2, 1), (2, 4, 2, 1), (2, 4, 1, 0), (2, 4, 1, 0))
 _EXTRAS = ((4, 8, 2, 1), (2, 4, 2, 1), (2, 4, 1, 0), (2, 4, 1, 0))
 """Channels over the width of a 1x1 and a 3x3 convolution, stride and padding of the latter."""
 
 
 class Ssd(Network):
-    """VGG-16, further feature maps, and two heads on six of them."""
+    """VGG-16 or a ResNet, further feature maps, and two heads on six of them."""
 
     sample: ClassVar[str] = "images"
 
@@ -33,6 +37,8 @@ class Ssd(Network):
     """Classes of a box, background included."""
     width: Channels = 64
     """Channels of the first block."""
+    backbone: Stages | None = None
+    """Stages of a ResNet instead of VGG-16, of which the last keeps the size of the image."""
 
     def build(self, b: GraphBuilder) -> str:
         """Write the forward graph and return the name of the loss tensor."""
@@ -50,6 +56,9 @@ class Ssd(Network):
 
     def _maps(self, b: GraphBuilder, x: str) -> list[str]:
         """Return the six feature maps, finest first."""
+        if self.backbone is not None:
+            stages = self.backbone.features(b, x, prefix="backbone.", dilated=0, kept=1)
+            return self._further(b, stages[-1:], _AFTER_RESNET)
         maps, width = [], self.width
         for block, (filters, count) in enumerate(_VGG, start=1):
             for i in range(1, count + 1):
@@ -62,8 +71,14 @@ class Ssd(Network):
         x = ops.max_pool(b, "pool5", x, 3, stride=1, padding=1)
         x = ops.relu(b, "relu6", ops.conv2d(b, "fc6", x, 16 * width, 3, padding=6, dilation=6))
         x = ops.relu(b, "relu7", ops.conv2d(b, "fc7", x, 16 * width, 1))
-        maps.append(x)
-        for i, (narrow, wide, stride, padding) in enumerate(_EXTRAS, start=8):
+        return self._further(b, [*maps, x], _EXTRAS)
+
+    def _further(
+        self, b: GraphBuilder, maps: list[str], extras: tuple[tuple[int, ...], ...]
+    ) -> list[str]:
+        """Append smaller and smaller feature maps."""
+        x, width = maps[-1], self.width
+        for i, (narrow, wide, stride, padding) in enumerate(extras, start=12 - len(extras)):
             x = ops.relu(b, f"relu{i}-1", ops.conv2d(b, f"conv{i}-1", x, narrow * width, 1))
             x = ops.conv2d(b, f"conv{i}-2", x, wide * width, 3, stride=stride, padding=padding)
             x = ops.relu(b, f"relu{i}-2", x)

@@ -35,6 +35,7 @@ from ridgeline.workload.ops.losses import (
     ctc,
     mean_squared_error,
     smooth_l1,
+    transducer,
 )
 from ridgeline.workload.ops.normalization import (
     batch_norm,
@@ -115,6 +116,7 @@ __all__ = [
     "smooth_l1",
     "softmax",
     "top_k",
+    "transducer",
     "unscale",
     "update",
     "upsample",

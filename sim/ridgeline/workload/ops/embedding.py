@@ -19,17 +19,29 @@ from ridgeline.workload.ops.window import image
 
 
 def embedding(
-    b: GraphBuilder, layer: str, indices: str, table: str, *, sparse: bool = False
+    b: GraphBuilder,
+    layer: str,
+    indices: str,
+    table: str,
+    *,
+    sparse: bool = False,
+    pooled: bool = False,
 ) -> str:
-    """Look up rows of a table [rows, features]; `indices` of any shape."""
+    """Look up rows of a table [rows, features]; `indices` of any shape.
+
+    `pooled`: the rows of the last axis of `indices` are added up (torch.nn.EmbeddingBag), and only
+    their sums written.
+    """
     rows, features = b.shape(table)
     format_ = b.numerics.master if b.numerics.widens else b.numerics.compute
-    y = b.activation(f"{layer}.y", (*b.shape(indices), features), format_)
+    lead = b.shape(indices)[:-1] if pooled else b.shape(indices)
+    y = b.activation(f"{layer}.y", (*lead, features), format_)
     b.emit(
         EMBEDDING,
         layer,
         (indices, table),
         (y,),
+        flops=EMBEDDING.forward.of(b.elements(indices) * features - b.elements(y)),
         passes=(1, Fraction(b.elements(indices), rows)),
         attrs=(("sparse", int(sparse)),),
     )
@@ -89,7 +101,7 @@ def _embedding_gradient(g: GradientBuilder, op: Op) -> None:
         op,
         (table,),
         (dy, indices),
-        flops=EMBEDDING.gradient.of(g.elements(dy)),
+        flops=EMBEDDING.gradient.of(taken * features),
         output_passes=(1 + Fraction(2 * taken, rows),),  # zeros; then rows read and written
     )
 
@@ -123,7 +135,14 @@ def _gather_gradient(g: GradientBuilder, op: Op) -> None:
 
 _SCATTER = Cost(1, "looked-up element", "an addition into its row; none where sparse")
 
-EMBEDDING = register(OpKind("embedding", _embedding_gradient, gradient=_SCATTER))
+EMBEDDING = register(
+    OpKind(
+        "embedding",
+        _embedding_gradient,
+        Cost(1, "looked-up element", "an addition where rows are added up"),
+        _SCATTER,
+    )
+)
 GATHER = register(OpKind("gather", _gather_gradient, gradient=_SCATTER))
 CLASS_TOKEN = register(
     OpKind(

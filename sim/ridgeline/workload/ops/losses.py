@@ -95,6 +95,27 @@ def ctc(b: GraphBuilder, layer: str, logits: str, labels: str) -> str:
     return loss
 
 
+def transducer(b: GraphBuilder, layer: str, logits: str, labels: str) -> str:
+    """Transducer loss of logits [batch, time, 1 + labels, classes]; blank is the last class.
+
+    Graves, Sequence transduction with recurrent neural networks, 2012, arXiv:1211.3711, Section
+    2.4: forward variables and the logarithms of the sums over classes are kept, from which the
+    gradient forms the probabilities again, as the programs of torchaudio and apex do.
+    """
+    (n, time, positions, _), (_, length) = b.shape(logits), b.shape(labels)
+    if positions != length + 1:
+        raise RidgelineError(f"layer {layer!r}: {length} labels have {positions} positions")
+    kept = (
+        b.activation(f"{layer}.log-sums", (n, time, positions), MASTER),
+        b.activation(f"{layer}.forward-variables", (n, time, positions), MASTER),
+    )
+    loss = b.activation(f"{layer}.y", (), MASTER)
+    states = n * time * positions
+    flops = LOSS.forward.of(b.elements(logits)) + TRANSDUCER_LOSS.forward.of(states)
+    b.emit(TRANSDUCER_LOSS, layer, (logits, labels), (loss, *kept), flops=flops)
+    return loss
+
+
 def _pointwise(b: GraphBuilder, kind: OpKind, layer: str, x: str, targets: str) -> str:
     if b.shape(x) != b.shape(targets):
         raise RidgelineError(
@@ -137,6 +158,16 @@ def _ctc_gradient(g: GradientBuilder, op: Op) -> None:
         g.derive(CTC_LOSS, op, (logits,), (g.gradient(loss), kept, states, labels), flops=flops)
 
 
+def _transducer_gradient(g: GradientBuilder, op: Op) -> None:
+    (logits, labels), (loss, *kept) = op.inputs, op.outputs
+    if g.wants(logits):
+        states = g.elements(kept[0])
+        flops = LOSS.gradient.of(g.elements(logits)) + TRANSDUCER_LOSS.gradient.of(states)
+        g.derive(
+            TRANSDUCER_LOSS, op, (logits,), (g.gradient(loss), logits, *kept, labels), flops=flops
+        )
+
+
 LOSS = register(
     OpKind(
         "loss",
@@ -175,6 +206,14 @@ CTC_LOSS = register(
         _ctc_gradient,
         Cost(6, "timestep and state", "log-sum of three (5), add; and cross entropy's per logit"),
         Cost(8, "timestep and state", "backward variables (6), product and sum; and as above"),
+    )
+)
+TRANSDUCER_LOSS = register(
+    OpKind(
+        "transducer-loss",
+        _transducer_gradient,
+        Cost(5, "timestep and position", "two products, log-sum of two; cross entropy's per logit"),
+        Cost(9, "timestep and position", "backward variables (5), two products; and as above"),
     )
 )
 _POINTWISE = {kind.name: kind for kind in (BCE_LOSS, MSE_LOSS, SMOOTH_L1_LOSS)}

@@ -37,19 +37,23 @@ def batch_norm(b: GraphBuilder, layer: str, x: str, *, axis: int = 1, epsilon: f
     return _emit(b, BATCH_NORM, layer, inputs, (*saved, *running), attrs, (2, 1, 1, 1, 1))
 
 
-def layer_norm(b: GraphBuilder, layer: str, x: str, *, epsilon: float = 1e-5) -> str:
-    """Normalise the last axis to mean 0 and variance 1; then scale and shift.
+def layer_norm(
+    b: GraphBuilder, layer: str, x: str, *, axis: int = -1, epsilon: float = 1e-5
+) -> str:
+    """Normalise an axis to mean 0 and variance 1; then scale and shift.
 
     Ba, Kiros and Hinton, Layer normalization, 2016, arXiv:1607.06450.
     """
     x = b.widened(x, layer)
-    *rows, features = b.shape(x)
+    rows = list(b.shape(x))
+    features = rows.pop(axis)
     weights = b.weight(f"{layer}.weight", (features,)), b.weight(f"{layer}.bias", (features,))
     saved = (
         b.activation(f"{layer}.mean", tuple(rows), MASTER),
         b.activation(f"{layer}.inverse-deviation", tuple(rows), MASTER),
     )
-    return _emit(b, LAYER_NORM, layer, (x, *weights), saved, (("epsilon", epsilon),))
+    attrs = (("epsilon", epsilon), *((("axis", axis),) if axis != -1 else ()))
+    return _emit(b, LAYER_NORM, layer, (x, *weights), saved, attrs)
 
 
 def rms_norm(b: GraphBuilder, layer: str, x: str, *, axis: int = -1, epsilon: float = 1e-6) -> str:
