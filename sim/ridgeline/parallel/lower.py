@@ -50,7 +50,7 @@ from ridgeline.parallel.replicas import counts_of
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.parallel.spread import waited
 from ridgeline.parallel.step import Step
-from ridgeline.parallel.sums import with_narrow_gradients, with_summing_products
+from ridgeline.parallel.sums import with_gradients, with_summing_products
 from ridgeline.parallel.team import COLLECTIVE
 from ridgeline.parallel.updates import op_by_op
 from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
@@ -174,8 +174,7 @@ def lower(
         local = with_data_gradients(Same(local))
     if plan.workspace is not None or plan.library is not None:
         local = with_kernels(Same(local), plan.workspace, plan.library)
-    if plan.gradients == "narrow":
-        local = with_narrow_gradients(Same(local))
+    local = with_gradients(local, plan.gradients)
     if plan.adding == "products":
         local = with_summing_products(Same(local))
     if plan.norms == "by-channel":
