@@ -97,18 +97,20 @@ def achievable_shares(
     """
     known: dict[tuple[tuple[str, ...], Pass, str], list[Achievable]] = {}
     found = []
+    has_direct = any(row.filter == DIRECT for row in device.achievable)
     for op in ops:
         filter_ = (as_filter or filter_class(op.loops)) if isinstance(op.loops, Conv) else ""
+        if filter_ == DIRECT and not has_direct:
+            filter_ = "larger"
         class_ = _names(op), op.priced_as, filter_
         if class_ not in known:
             known[class_] = [
                 row
                 for name in class_[0]
-                for wanted in (filter_, "larger" if filter_ == DIRECT else None, None)
                 for row in device.achievable
                 if (row.engine, row.format, row.op) == (engine, format_, name)
                 and row.pass_ in {None, op.priced_as.value}
-                and row.filter == wanted
+                and row.filter in {None, filter_}
             ]
         large = (
             row

@@ -14,11 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.study.validate import SUITES, Validation, shipped, validate, validate_suites
+from ridgeline.study.validate import (
+    SUITES,
+    Validation,
+    mlperf,
+    shipped,
+    validate,
+    validate_suites,
+)
 from ridgeline.study.validate.convergence import Point, critical_batch
 from ridgeline.study.validate.imagenet import _cable_gbit_s, _device, _grouped, _precision
 from ridgeline.study.validate.rows import read_rows
-from ridgeline.study.validate.workloads import rounds, submitted, usual_precision, workload
+from ridgeline.study.validate.workloads import (
+    rounds,
+    run_of,
+    submitted,
+    usual_precision,
+    workload,
+)
 
 POWER = "id,kind,workload,accelerator,n_accel,batch,config,power_W,power_basis,source\n"
 CONVERGENCE = "id,kind,task,batch_size,target,metric,mean,unit,source\n"
@@ -362,6 +375,23 @@ def test_padding_of_bert_is_left_out_from_the_second_round_on(tmp_path: Path) ->
     )
     first, second = made(tmp_path, "mlperf", MLPERF, rows).outcomes
     assert second.predicted < 0.7 * first.predicted
+
+
+def test_a_submission_runs_with_all_that_is_said_of_its_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def ask(*_: object, options: object = (), **__: object) -> None:
+        asked.append(options)
+        raise RidgelineError("asked")
+
+    monkeypatch.setattr(mlperf, "run_step", ask)
+    rows = "a,v4.0,x,closed,resnet,H100,8,800,3200,35,,,s\n"
+    rows += "b,v5.1,x,closed,llama31_8b,B200,8,800,8,,100000,,s\n"
+    made(tmp_path, "mlperf", MLPERF, rows)
+    assert asked == [(), run_of("llama31_8b").options]
+    assert dict(run_of("llama31_8b").options)["sharding"] == 1
 
 
 @pytest.mark.parametrize(
