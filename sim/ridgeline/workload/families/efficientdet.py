@@ -73,11 +73,11 @@ class EfficientDet(Network):
             down[i] = self._node(b, f"{name}.down{i}", [mine, above])
         up = [*down]
         for i in range(1, _LEVELS):
-            mine = [self._fitted(b, f"{name}.up{i}", levels[i])]
+            met = [self._fitted(b, f"{name}.up{i}", levels[i])]
             if i < _LEVELS - 1:
-                mine.append(down[i])
+                met.append(down[i])
             below = ops.max_pool(b, f"{name}.up{i}.pool", up[i - 1], 3, stride=2, padding=1)
-            up[i] = self._node(b, f"{name}.up{i}", [*mine, below])
+            up[i] = self._node(b, f"{name}.up{i}", [*met, below])
         return up
 
     def _fitted(self, b: GraphBuilder, name: str, x: str) -> str:
