@@ -13,6 +13,7 @@ from ridgeline.simulation import simulate
 from ridgeline.study.planner import helper, search
 from ridgeline.study.planner.found import Found
 from ridgeline.study.planner.helper import Helper, can_fork
+from ridgeline.study.planner.opener import ALL
 from ridgeline.study.planner.queue import Queue
 from ridgeline.study.planner.search import found_by, searcher
 from ridgeline.study.recalled import without_step
@@ -61,6 +62,38 @@ def test_a_helper_that_dies_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(Helper, "begin", dies)
     assert said(search("mlp", "dgx1-v100", 8, 64, limit=2, processes=2)) == said(alone)
     assert len(asked) >= 4
+
+
+def test_entries_are_opened_to_the_same_by_whoever_and_whenever() -> None:
+    """Also before they are asked for."""
+    asked, ahead = (
+        Queue(searcher("mlp", "dgx1-v100", 4, 16), None, lambda plan: None, 1) for _ in range(2)
+    )
+    asked.fill()
+    ahead.fill()
+    ahead.opener.own = lambda key: key.tensor == 1
+    ahead.opener.begin(ahead.opener.least, ahead.queue)
+    while ahead.opener.go_on():
+        pass
+    open_, n_ahead = sorted(asked.queue), 0
+    assert open_ == sorted(ahead.queue)
+    while open_:
+        entry = open_.pop()
+        if entry.known == ALL:
+            continue
+        n_ahead += entry in ahead.opener._done
+        found = asked.opener.opened(entry)
+        assert ahead.opener.opened(entry) == found
+        open_ += found.entries
+    assert n_ahead > 10
+    assert not ahead.opener.taken()
+
+
+def test_groups_are_priced_to_the_same_alone_and_together() -> None:
+    one, other = (searcher("gpt2", "selene-a100", 4, 8) for _ in range(2))
+    keys = list(dict.fromkeys(helper.family(one.key(i)) for i in range(len(one.space))))
+    for key, found in zip(keys, one.groups.leasts(keys), strict=True):
+        np.testing.assert_array_equal(found, other.groups.least(key))
 
 
 def test_what_a_helper_cannot_do_is_said_as_without_it() -> None:

@@ -38,11 +38,13 @@ def critical_path_s(result: Result) -> dict[str, float]:
     seconds: dict[str, list[float]] = defaultdict(list)
     of_what, which = np.unique(what, axis=0, return_inverse=True)
     which = which.ravel()  # numpy 2.0 shapes it like its input
-    for i, (number, kind, row) in enumerate(of_what.tolist()):
+    ordered = timeline.durations_s[path[np.argsort(which, kind="stable")]]
+    of_each = np.split(ordered, np.cumsum(np.bincount(which, minlength=len(of_what)))[:-1])
+    for (number, kind, row), durations in zip(of_what.tolist(), of_each, strict=True):
         name = _name(result, program.kind_names[kind], row)
         name = f"stage {number + 1}: {name}" if number >= 0 else name
-        seconds[name].extend(timeline.durations_s[path[which == i]].tolist())
-    parts = {name: math.fsum(durations) for name, durations in seconds.items()}
+        seconds[name].extend(durations.tolist())
+    parts = {name: math.fsum(its) for name, its in seconds.items()}
     if result.time_s["input"] > 0:
         parts["input"] = result.time_s["input"]
     return dict(sorted(parts.items(), key=lambda part: -part[1]))
