@@ -38,6 +38,8 @@ class Division:
         With rules for layers, devices that share the features of each expert (`mixture_degree`).
     two
         Tensor-parallel devices in rows and columns; None: in one dimension.
+    once
+        Tokens are sent once to each node that has one of their experts (`Plan.dispatch`).
     """
 
     expert: int = 1
@@ -53,6 +55,7 @@ class Division:
     imbalance: float = 1.0
     mixture: int = 1
     two: Grid | None = None
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def divide(graph: Graph, division: Division) -> Divided:
     if division.ring:
         graph = with_rings(graph, division.context)
     # experts compute the rows of a device's own positions
-    graph = with_experts(graph, division.expert, division.imbalance)
+    graph = with_experts(graph, division.expert, division.imbalance, once=division.once)
     if division.layers:
         return _by_layers(graph, division, shared)
     found = (

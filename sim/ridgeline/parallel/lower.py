@@ -162,6 +162,7 @@ def lower(
         plan.imbalance,
         mixture,
         plan.tensor_grid,
+        plan.dispatch == "nodes",
     )
     n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
     few = plan.devices <= FEW and n_tasks <= _SHORT

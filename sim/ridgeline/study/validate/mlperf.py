@@ -58,7 +58,7 @@ def _one(row: Row) -> Outcome:
     accumulated = (row.whole("grad_accum") if "grad_accum" in row.values else None) or 1
     result = run_step(
         run.work_of(row.text("round")), device, devices, batch, precision,
-        nodes=nodes, accumulated=accumulated,
+        nodes=nodes, accumulated=accumulated, options=run.options,
     )  # fmt: skip
     samples = _samples(row, run)
     if run.every:
@@ -108,4 +108,4 @@ def _samples(row: Row, run: Run) -> float:
         return counted / run.tokens if run.tokens else counted
     if not epochs or not run.samples:
         raise RidgelineError("how much was trained until the target was reached is not given")
-    return epochs if epochs > _MOST_EPOCHS else epochs * run.samples
+    return epochs if epochs > _MOST_EPOCHS else (epochs - run.first_epoch) * run.samples
