@@ -163,7 +163,7 @@ def test_positions_are_shared_where_it_is_asked_for() -> None:
     assert (long(1).space.only("data").context == 1).all()
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.integers(0, len(WIDER) - 1), st.data())
 def test_no_bound_of_grids_or_shared_images_is_above_the_engine(
     case: int, data: st.DataObject
