@@ -15,7 +15,7 @@ from ridgeline.errors import nearest
 from ridgeline.study.validate.lengths import longest, of_two_languages
 
 Kind = Literal["devices", "models", "precisions"]
-_SLICE = re.compile(r"\b(tpu[ -]?v\d[ep]?)-\d+\b")  # v3-2048: how many cores of a pod
+_SLICE = re.compile(r"\b(tpu[ -]?v\d[ep]?)-\d+(-[a-z-]+)?\b")  # v4-128-TF: cores, and a program
 
 
 @dataclass(frozen=True, slots=True)
