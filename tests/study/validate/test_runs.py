@@ -14,11 +14,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.study.validate import SUITES, Validation, shipped, validate, validate_suites
+from ridgeline.study.validate import (
+    SUITES,
+    Validation,
+    mlperf,
+    shipped,
+    validate,
+    validate_suites,
+)
 from ridgeline.study.validate.convergence import Point, critical_batch
 from ridgeline.study.validate.imagenet import _cable_gbit_s, _device, _grouped, _precision
 from ridgeline.study.validate.rows import read_rows
-from ridgeline.study.validate.workloads import rounds, submitted, usual_precision, workload
+from ridgeline.study.validate.workloads import (
+    rounds,
+    run_of,
+    submitted,
+    usual_precision,
+    workload,
+)
 
 POWER = "id,kind,workload,accelerator,n_accel,batch,config,power_W,power_basis,source\n"
 CONVERGENCE = "id,kind,task,batch_size,target,metric,mean,unit,source\n"
@@ -68,7 +81,7 @@ def test_what_is_no_power_of_a_step_is_skipped(tmp_path: Path) -> None:
 
 
 def test_a_network_in_place_of_another_is_said() -> None:
-    assert str(workload("dlrm_dcnv2")) == "dlrm for DLRM-DCNv2"
+    assert str(workload("llama2_70b_lora")) == "llama2-70b for LoRA"
     assert str(workload("resnet")) == "resnet50"
     with pytest.raises(RidgelineError, match="no description"):
         workload("colour-net")
@@ -330,6 +343,31 @@ def test_slices_of_tpus_that_are_named_by_their_cores_have_half_as_many_chips(
     assert "16 x tpu-v3" in first.configuration
 
 
+def test_epochs_of_dlrm_are_counted_from_one(tmp_path: Path) -> None:
+    rows = (
+        "once,v2.0,x,closed,dlrm,A100-SXM-80GB,8,100,55296,2,,,s\n"
+        "twice,v2.0,x,closed,dlrm,A100-SXM-80GB,8,100,55296,3,,,s\n"
+        "one,v4.0,x,closed,dlrm_dcnv2,A100-SXM-80GB,8,100,55296,1,,,s\n"
+        "two,v4.0,x,closed,dlrm_dcnv2,A100-SXM-80GB,8,100,55296,2,,,s\n"
+    )
+    found = {o.id: o.predicted for o in made(tmp_path, "mlperf", MLPERF, rows).outcomes}
+    assert found["twice"] == pytest.approx(2 * found["once"])
+    assert found["two"] == pytest.approx(2 * found["one"])
+
+
+def test_options_of_a_run_reach_its_plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given: list[object] = []
+
+    def step(*args: object, options: object = (), **fields: object) -> None:
+        given.append(options)
+        raise RidgelineError("not simulated")
+
+    monkeypatch.setattr("ridgeline.study.validate.mlperf.run_step", step)
+    row = "a,v4.0,x,closed,llama31_8b,H100,8,1,8,,3072,,s\n"
+    made(tmp_path, "mlperf", MLPERF, row)
+    assert given == [(("adding", "products"), ("sharding", 1))]
+
+
 def test_padding_of_bert_is_left_out_from_the_second_round_on(tmp_path: Path) -> None:
     rows = "".join(
         f"{round_},{round_},x,closed,bert,A100-SXM-80GB,8,1000,448,,3000000,,s\n"
@@ -337,6 +375,23 @@ def test_padding_of_bert_is_left_out_from_the_second_round_on(tmp_path: Path) ->
     )
     first, second = made(tmp_path, "mlperf", MLPERF, rows).outcomes
     assert second.predicted < 0.7 * first.predicted
+
+
+def test_a_submission_runs_with_all_that_is_said_of_its_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def ask(*_: object, options: object = (), **__: object) -> None:
+        asked.append(options)
+        raise RidgelineError("asked")
+
+    monkeypatch.setattr(mlperf, "run_step", ask)
+    rows = "a,v4.0,x,closed,resnet,H100,8,800,3200,35,,,s\n"
+    rows += "b,v5.1,x,closed,llama31_8b,B200,8,800,8,,100000,,s\n"
+    made(tmp_path, "mlperf", MLPERF, rows)
+    assert asked == [(), run_of("llama31_8b").options]
+    assert dict(run_of("llama31_8b").options)["sharding"] == 1
 
 
 @pytest.mark.parametrize(
