@@ -239,6 +239,8 @@ def _whole(told: Told, home: Ints, kind: Floats, *, reverse: bool) -> tuple[Ints
         raise Unlike
     shift = int(shifts[0]) if len(shifts) else 0
     later = (home < at) if reverse else (home >= at)
+    # what comes behind all that is repeated, as sums of gradients that the last layers make, too
+    later = later | (every > (twin if reverse else mine).max(initial=-1))
     copies = np.arange(more)
     place = np.concatenate(
         (
