@@ -28,7 +28,7 @@ def test_what_pipedream_promises_but_for_what_is_said_to_be_missed() -> None:
     made = reproduce("pipedream").rows
     missed = {(row.group.split()[0], row.quantity) for row in made if row.is_kept is False}
     assert missed == {("4", "speed-up of the published one, best cuts")}
-    assert promised(list(made)).count(True) == 7
+    assert promised(list(made)).count(True) == 9
 
 
 def test_nothing_of_the_xeon_nodes_is_fitted() -> None:
