@@ -36,6 +36,10 @@ ABOVE: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("deepspeech2", "jean-zay-a100",
      {"global_batch": 8, "pipeline": 4, "chunks": 7, "micro_batch": 1, "schedule": "interleaved",
       "precision": "fp8-mixed"}),
+    # what is sent of gradients of weights is made in the backward pass, where that is split
+    ("lenet5", "superpod-h100",
+     {"global_batch": 3, "tensor": 2, "pipeline": 3, "micro_batch": 3, "schedule": "zero-bubble",
+      "recompute": "full", "precision": "fp32"}),
     # casts of gradients on the stage that makes them
     ("recoder-ml20m", "dgx1-v100",
      {"global_batch": 240, "pipeline": 8, "micro_batch": 80, "schedule": "gpipe",

@@ -125,14 +125,47 @@ def played(told: Told, taken: Taken) -> tuple[Played, ...]:
         If layers that were taken to be alike are not played in turn.
     """
     weights, gradients = _several(told.graph, taken), _parts(told.graph, taken)
-    return tuple(_direction(told, taken, k, weights, gradients) for k in range(4))
+    directions, either = _directions(told.graph, taken.home)
+    seconds, added_s = taken.seconds.copy(), taken.added_s.copy()
+    seconds[list(either)] = added_s[list(either)] = 0.0  # in whichever of two blocks it is
+    split = taken._replace(seconds=seconds, added_s=added_s)
+    return tuple(
+        _direction(
+            told, split if k == LATE else taken,
+            [i for i, all_ in enumerate(directions) if k in all_ and not taken.once[i]],
+            k, weights, gradients,
+        )
+        for k in range(4)
+    )  # fmt: skip
 
 
-def goes(op: Op, direction: int) -> bool:
-    """Whether an op that is done for every micro-batch is played in a direction."""
-    if op.pass_ is Pass.UPDATE or op.pass_ is Pass.FORWARD:
-        return op.pass_ is Pass.FORWARD and direction == FORWARD
-    return direction in {WHOLE, LATE if op.pass_ is Pass.WEIGHT_GRADIENT else SHORT}
+def _directions(graph: Graph, home: Ints) -> tuple[list[frozenset[int]], frozenset[int]]:
+    """Return the directions of every op that is done for every micro-batch, as `phases.phases_of`.
+
+    And those whose turn depends on the cut: gradients of weights are made in the backward pass
+    where another part gets something of them; sums of what several parts make do not count, as
+    these are left to a collective.
+    """
+    maker = {name: int(home[i]) for i, op in enumerate(graph.ops) for name in op.outputs}
+    found: list[frozenset[int]] = [frozenset()] * len(graph.ops)
+    either: set[int] = set()
+    read: set[str] = set()  # by what is done in the backward pass, and by another unit
+    away: set[str] = set()
+    for i in reversed(range(len(graph.ops))):
+        op = graph.ops[i]
+        if op.pass_ is Pass.FORWARD:
+            found[i] = frozenset({FORWARD})
+        elif op.pass_ is Pass.WEIGHT_GRADIENT and read.isdisjoint(op.outputs):
+            found[i] = frozenset({WHOLE, LATE})
+            if not away.isdisjoint(op.outputs):
+                either.add(i)
+                away.update(op.inputs)
+            if op.kind != "add":
+                away.update(name for name in op.inputs if maker.get(name, home[i]) != home[i])
+        elif op.pass_ is not Pass.UPDATE:
+            found[i] = frozenset({WHOLE, SHORT})
+            read.update(op.inputs)
+    return found, frozenset(either)
 
 
 class _Part(NamedTuple):
@@ -171,10 +204,14 @@ def _parts(graph: Graph, taken: Taken) -> dict[str, _Part]:
 
 
 def _direction(
-    told: Told, taken: Taken, direction: int, several: dict[str, int], parts: dict[str, _Part]
+    told: Told,
+    taken: Taken,
+    ops: list[int],
+    direction: int,
+    several: dict[str, int],
+    parts: dict[str, _Part],
 ) -> Played:
     graph = told.graph
-    ops = [i for i, op in enumerate(graph.ops) if goes(op, direction) and not taken.once[i]]
     rows: list[tuple[float, ...]] = []  # kind, unit, value, added, shared, tied
     event_of: dict[int, int] = {}
     read: set[tuple[str, int]] = set()
