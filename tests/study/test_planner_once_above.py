@@ -40,6 +40,10 @@ ABOVE: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("lenet5", "superpod-h100",
      {"global_batch": 3, "tensor": 2, "pipeline": 3, "micro_batch": 3, "schedule": "zero-bubble",
       "recompute": "full", "precision": "fp32"}),
+    # an all-to-all of what is done again, while a stage waits for the gradient that it gets
+    ("gpt-oss-20b", "tpu-v2-pod",
+     {"global_batch": 16, "data": 2, "pipeline": 2, "expert": 2, "micro_batch": 8,
+      "schedule": "gpipe", "recompute": "full", "precision": "bf16-mixed"}),
     # casts of gradients on the stage that makes them
     ("recoder-ml20m", "dgx1-v100",
      {"global_batch": 240, "pipeline": 8, "micro_batch": 80, "schedule": "gpipe",

@@ -35,7 +35,8 @@ def waits(
     one that reads what it brings: that one waits for what is left of it. Those of one rank go one
     after the other, so that their times less what runs beside each may be added up: what runs
     beside two of them is taken off twice. Gradients of weights that read it do not count as the
-    first, as a schedule may put them off.
+    first, as a schedule may put them off. What is done again does not wait for the gradient that a
+    stage gets, but what reads it may: so the time is that of the op that makes it.
 
     Parameters
     ----------
@@ -64,7 +65,8 @@ def waits(
                 continue
             own_s = 0.0 if source in sent else float(time_s[source])
             beside_s = until[reader] - until[source] - own_s
-            found[reader, column] += max(0.0, sent[i] - float(beside_s))
+            at_once = _is_again(graph.ops[source]) and not _is_again(graph.ops[reader])
+            found[source if at_once else reader, column] += max(0.0, sent[i] - float(beside_s))
     return found
 
 
@@ -73,6 +75,11 @@ def _is_played(op: Op, graph: Graph, forward: bool) -> bool:
     if op.pass_ is Pass.UPDATE or is_once(op, graph):
         return False
     return (op.pass_ is Pass.FORWARD) is forward
+
+
+def _is_again(op: Op) -> bool:
+    """Whether an op of the forward pass is repeated for the backward pass."""
+    return op.pass_ is Pass.RECOMPUTE
 
 
 def _first_reader(graph: Graph, later: list[int], sent: Op) -> int | None:
