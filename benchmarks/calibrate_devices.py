@@ -22,7 +22,8 @@ fractions that follow from it.
 Filters of 3 x 3 at stride 1 are priced in two ways: as one kind of kernels, or as Winograd's, which
 fill blocks of outputs, beside direct ones at the share of direct filters (`kernels.filtering`).
 Where the share exceeds the peak, the way that leaves the smaller mean error (of logarithms) over
-all kernels of the class is printed.
+all kernels of the class is printed. A third way has the products of transformed tiles, too, by
+kernels of their own; where it leaves the least error, both shares are printed.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from published_kernels import BLOCK, SOURCES, Kernel, read_kernels
 from ridgeline.hardware import load_device
 
 MOST_FIXED = 61  # microseconds
+FILTERS = ("1x1", "3x3", "transformed", "larger", "direct")
+_ROUNDS = 12
 MIN_ROWS = 3  # a class with fewer rows falls back to the class of any pass
 
 
@@ -100,12 +103,18 @@ def _fractions(kernels: Sequence[Kernel]) -> Iterator[Fraction]:
 def _fixed_and_proportional(convs: Sequence[Kernel]) -> list[Fraction]:
     """Return the shares of one pass, with the fixed time that leaves the smallest mean error."""
     found: list[tuple[float, list[Fraction]]] = []
+    known = 0
     for microseconds in range(MOST_FIXED):
         more_s = microseconds * 1e-6
         later = [kernel.later(more_s) for kernel in convs]
         classes = _by_filter(later)
-        if classes and (not found or len(classes) == len(found[0][1])):  # enough kernels of each
-            size = statistics.fmean(row.mean_error for row in classes for _ in range(row.n_rows))
+        kinds = {str(row.filter).replace("transformed", "3x3") for row in classes}
+        if classes and (not found or len(kinds) == known):  # enough kernels of each
+            known = len(kinds)
+            rows = [
+                row for row in classes if row.filter != "transformed" or len(kinds) == len(classes)
+            ]
+            size = statistics.fmean(row.mean_error for row in rows for _ in range(row.n_rows))
             found.append((size, [replace(row, more_s=more_s) for row in classes]))
     return min(found, key=lambda one: one[0])[1] if found else []
 
@@ -119,7 +128,68 @@ def _by_filter(convs: Sequence[Kernel]) -> list[Fraction]:
     if "3x3" in found and "direct" in found:
         members = [kernel for kernel in convs if kernel.filter == "3x3"]
         found["3x3"] = _in_the_better_way(members, found["3x3"], found["direct"])
-    return [found[filter_] for filter_ in ("1x1", "3x3", "larger", "direct") if filter_ in found]
+        alone = _fraction(members, members[0].pass_, "3x3")
+        transformed = _with_products(members, found["direct"]) if alone.value > 1 else []
+        if transformed and transformed[0].mean_error < found["3x3"].mean_error:
+            del found["3x3"]
+            found |= {str(row.filter): row for row in transformed}
+    return [found[name] for name in FILTERS if name in found]
+
+
+def _with_products(members: Sequence[Kernel], direct: Fraction) -> list[Fraction]:
+    """Return the shares of 3 x 3 filters where products between transforms are there, too.
+
+    Kernels are parted into those that each way is the faster for, whose weighted median is the
+    share of the way, until both agree. Gradients of filters have no kernels of blocks.
+    """
+    ways = ("transformed",) if members[0].pass_ == "weight-gradient" else ("blocked", "transformed")
+    of = {way: [getattr(kernel, way) for kernel in members] for way in ways}
+    if any(kernel is None for way in ways for kernel in of[way]):
+        return []
+    shares = {"blocked": 1.5, "transformed": 0.8}  # where the search begins
+    for _ in range(_ROUNDS):
+        times = {way: [kernel.predicted_s(shares[way]) for kernel in of[way]] for way in ways}
+        fastest = [min(ways, key=lambda way, i=i: times[way][i]) for i in range(len(members))]
+        counted = {
+            way: [k for k, best in zip(of[way], fastest, strict=True) if best == way and k.counts]
+            for way in ways
+        }
+        if any(len(kernels) < MIN_ROWS for kernels in counted.values()):
+            return []
+        shares |= {
+            way: weighted_median([(k.achieved, k.flops) for k in kernels])
+            for way, kernels in counted.items()
+        }
+    errors = [
+        min(
+            kernel.predicted_s(direct.value), *(of[way][i].predicted_s(shares[way]) for way in ways)
+        )
+        / kernel.measured_s
+        - 1
+        for i, kernel in enumerate(members)
+    ]
+    if shares["transformed"] > 1:
+        return []  # products do not exceed the peak: there are no such kernels
+    deciles, first = statistics.quantiles(errors, n=10, method="inclusive"), members[0]
+    return [
+        Fraction(
+            engine=first.engine,
+            format=first.format,
+            op=first.op,
+            pass_=first.pass_,
+            filter="3x3" if way == "blocked" else way,
+            value=shares[way],
+            n_rows=len(members),
+            n_counted=len(counted[way]),
+            median_error=statistics.median(errors),
+            median_abs_error=statistics.median(map(abs, errors)),
+            p10_error=deciles[0],
+            p90_error=deciles[-1],
+            mean_error=_size(errors),
+            blocked=way == "blocked",
+        )
+        for way in ways
+    ]
 
 
 def _in_the_better_way(members: Sequence[Kernel], alone: Fraction, direct: Fraction) -> Fraction:

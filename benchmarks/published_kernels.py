@@ -65,8 +65,9 @@ class Kernel:
         Time of the arithmetic at the peak, of the slowest memory level, and the fixed time.
     measured_s
         Published time.
-    blocked
-        The same by Winograd's kernels, where there can be any.
+    blocked, transformed
+        The same by Winograd's kernels, where there can be any: of blocks, and as products between
+        transforms.
     """
 
     engine: str
@@ -80,6 +81,7 @@ class Kernel:
     latency_s: float
     measured_s: float
     blocked: Kernel | None = None
+    transformed: Kernel | None = None
 
     def predicted_s(self, fraction: float) -> float:
         """Time that the model predicts with this fraction of the peak."""
@@ -91,6 +93,7 @@ class Kernel:
             self,
             latency_s=self.latency_s + more_s,
             blocked=None if self.blocked is None else self.blocked.later(more_s),
+            transformed=None if self.transformed is None else self.transformed.later(more_s),
         )
 
     @property
@@ -108,15 +111,15 @@ def read_kernels(device_name: str) -> list[Kernel]:
     """Read the published measurements of a device and price each kernel at the peak rate."""
     measured = SOURCES[device_name]
     device = load_device(device_name, measured.overrides)
-    device, blocks = (
+    device, blocks, products = (
         load_device(device_name, {**measured.overrides, "achievable": rows})
-        for rows in (at_the_peak(device), _in_blocks(device))
+        for rows in (at_the_peak(device), _in_blocks(device), _between_transforms(device))
     )
     with shipped("gemm").open(newline="", encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["device"] == measured.device]
     shapes = {"gemm": "MNK", "conv": ("Kout", "R", "S")}  # some rows of the source lack the shape
     return [
-        _kernel(row, device, blocks)
+        _kernel(row, device, blocks, products)
         for row in rows
         if row["kind"] in shapes and all(row[name] for name in shapes[row["kind"]])
     ]
@@ -152,12 +155,23 @@ def _in_blocks(device: Device) -> list[dict[str, object]]:
     ]
 
 
-def _kernel(row: Mapping[str, str], device: Device, blocks: Device) -> Kernel:
+def _between_transforms(device: Device) -> list[dict[str, object]]:
+    """As `at_the_peak`, with products of transformed tiles that no other kernel is faster than."""
+    never = {"value": 1e-9, "source": "peak", "basis": "measured"}
+    rows = at_the_peak(device)
+    convolutions = [row for row in rows if row["op"] == "conv2d"]
+    slow = ({**row, "filter": name, "fraction": never} for row in convolutions
+            for name in ("3x3", "direct"))  # fmt: skip
+    return [*({**row, "filter": "transformed"} for row in convolutions), *slow, *rows]
+
+
+def _kernel(row: Mapping[str, str], device: Device, blocks: Device, products: Device) -> Kernel:
     op, graph = _conv(row) if row["kind"] == "conv" else _gemm(row)
     alone = _priced(row, op, graph, device)
-    return (
-        replace(alone, blocked=_priced(row, op, graph, blocks)) if alone.filter == "3x3" else alone
-    )
+    if alone.filter != "3x3":
+        return alone
+    one, other = (_priced(row, op, graph, device) for device in (blocks, products))
+    return replace(alone, blocked=one, transformed=other)
 
 
 def _priced(row: Mapping[str, str], op: Op, graph: Graph, device: Device) -> Kernel:

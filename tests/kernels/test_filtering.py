@@ -32,13 +32,13 @@ def row(share, block=None, filter_="3x3"):
     )
 
 
-def ways(loops, pass_, own=None, direct=None, most=None):
+def ways(loops, pass_, own=None, direct=None, most=None, products=None):
     attrs = () if most is None else (("workspace", most),)
     op = Op("conv", "conv2d", pass_, "conv", ("a", "b"), ("y",), loops, attrs=attrs)
     pixels = loops.batch * loops.h_out * loops.w_out
     gemm = as_gemm(loops, pass_)
     operands = Operands(gemm, 4 * pixels * loops.c_out, 4 * loops.c_in * loops.c_out, 0, 1, 0.0)
-    return variants(op, operands, own, direct)
+    return variants(op, operands, own, direct, products)
 
 
 @settings(max_examples=60, deadline=None)
@@ -174,6 +174,37 @@ def test_old_libraries_have_no_transforms(pass_):
         )
         operands = Operands(as_gemm(loops, pass_), 1, 1, 0, 1, 0.0)
         assert {way.share for way in variants(op, operands, own, direct)} == {0.6}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 8),
+    st.integers(1, 300),
+    st.integers(1, 300),
+    st.integers(1, 60),
+    st.sampled_from(PASSES),
+)
+def test_transforms_save_three_quarters_of_what_fills_their_tiles(batch, c_in, c_out, size, pass_):
+    loops = Conv(batch, c_in, size, size, c_out, 3, 3, padding=(1, 1))
+    direct, products = row(0.6, None, "direct"), row(0.8, None, "transformed")
+    found = ways(loops, pass_, row(1.6, BLOCK), direct, products=products)
+    assert {way.share for way in found} == {1.6, 0.8, 0.6} - (
+        {1.6} if pass_ is Pass.WEIGHT_GRADIENT else set()
+    )
+    (between,) = (way for way in found if way.share == 0.8)
+    filled = (ceil(size / 4) * 4) ** 2
+    assert 4 * between.gemm.macs == batch * filled * c_in * c_out * 9
+    assert between.before_bytes > between.more_bytes / 2 > 0
+
+
+def test_gradients_of_few_filters_take_longer_a_multiplication():
+    """DeepBench on a V100: 0.53 of the peak for 64 filters, 2.4 for 256 and more."""
+    device, gradient = load_device("v100-sxm2-16gb"), Pass.WEIGHT_GRADIENT.value
+    few, many = (
+        conv(Conv(16, n, 56, 56, n, 3, 3, padding=(1, 1)), device, pass_=gradient, format="fp32")
+        for n in (64, 256)
+    )
+    assert 3 < 16 * few.time_s / many.time_s < 6
 
 
 def test_a_limit_of_work_space_makes_no_step_faster():

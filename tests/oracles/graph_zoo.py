@@ -21,6 +21,7 @@ _SHALLOW: dict[str, dict[str, Any]] = {
     "diffusion-transformer": {"layers": 2},
     "flux": {"double_layers": 2, "single_layers": 2},
     "swin": {"depths": [2, 2, 2, 2]},
+    "efficientdet": {"cells": 2, "backbone.depth": 0.5},
 }
 
 
@@ -376,6 +377,18 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
             "width": 2,
             "window": 2,
             "expansion": 2,
+        },
+    ),
+    "efficientdet": (
+        "efficientdet-d0",
+        {
+            "image": {"height": 128, "width": 128},
+            "classes": 2,
+            "backbone": {"width": 0.01, "depth": 0.2},
+            "pyramid": 2,
+            "cells": 1,
+            "depth": 1,
+            "anchors": 1,
         },
     ),
     "transducer": (

@@ -89,6 +89,21 @@ def sent(graph: Graph) -> Counter[tuple[str, str, str]]:
     return found
 
 
+def test_tables_divided_by_columns_send_each_device_its_rows() -> None:
+    """All tables' rows in one all-to-all, and no sums of parts of rows: bytes by hand."""
+    devices, samples, features, fp32 = 8, 800, 128, 4
+    fields = {"tables": [1000, 2000], "lookups": [3, 1], "bottom": [64, 128], "top": [64, 1]}
+    graph = load_model("dlrm-dcnv2", fields).training(samples, "fp32")
+    made = divide(graph, Division(tensor=devices, layers="table*:tensor=8;*:tensor=1"))
+    bytes_ = sent(made.graph)
+    vectors = 3 * features * samples // devices * fp32
+    assert bytes_["forward", "all-to-all", "cross1.down"] == vectors
+    assert {kind for _, kind, layer in bytes_ if layer != "loss"} == {"all-to-all"}
+    tables = [op for op in made.graph.ops if op.name in {"table1", "table2"}]
+    assert [made.graph.tensors[op.inputs[1]].shape for op in tables] == [(1000, 16), (2000, 16)]
+    assert "table1.weight" not in made.apart
+
+
 def test_krizhevskys_network_gathers_its_images_between_its_parts() -> None:
     """Convolutions by samples, fully connected layers by features: bytes by hand."""
     per_device, devices, fp32 = 16, 8, 4

@@ -21,7 +21,7 @@ from ridgeline.study.planner.group import BACKWARD, FORWARD
 from ridgeline.study.planner.made import Key
 from ridgeline.study.planner.screen import totals
 from ridgeline.study.planner.search import Searcher, searcher
-from ridgeline.study.planner.space import RECOMPUTE_NAMES
+from ridgeline.study.planner.space import GRID_MODES, RECOMPUTE_NAMES
 from ridgeline.workload.model import Model, load_model
 
 CASES = (
@@ -50,6 +50,12 @@ MIXTURES = {
     "beside": "layers: 3\nmixture: {experts: 8, top_k: 3, width: 256, shared: 1}\n",
     "dense first": "layers: 9\nmixture: {experts: 4, top_k: 2, width: 256, first_dense: 2}\n",
 }
+WIDER: tuple[tuple[str, str, int, int, dict[str, bool]], ...] = (
+    ("decoder", "tpu-v4-pod", 8, 8, {"grids": True}),
+    ("mlp", "selene-a100", 12, 24, {"grids": True}),
+    ("lenet5", "selene-a100", 16, 16, {"spatial": True}),
+    ("alexnet", "dgx1-v100", 4, 4, {"spatial": True}),
+)
 SHARED = (("separate", "superpod-h100", 16, 16), ("flash", "dgx1-v100", 8, 16))
 MIXED = (
     ("alone", "superpod-h100", 24, 48),
@@ -92,6 +98,20 @@ def long(case: int) -> Searcher:
 def mixed(case: int) -> Searcher:
     name, *more = MIXED[case]
     return searcher(mixture(name), *more, precision="fp16-mixed")  # type: ignore[arg-type]
+
+
+@functools.cache
+def decoder() -> Model:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "decoder.yaml"
+        path.write_text(LAYER + "layers: 6\n")
+        return load_model(str(path))
+
+
+@functools.cache
+def wider(case: int) -> Searcher:
+    name, *more, kinds = WIDER[case]
+    return searcher(decoder() if name == "decoder" else name, *more, **kinds)  # type: ignore[arg-type]
 
 
 @settings(max_examples=25, deadline=None)
@@ -145,6 +165,42 @@ def test_positions_are_shared_where_it_is_asked_for() -> None:
     assert (long(1).space.only("data").context == 1).all()
 
 
+@settings(max_examples=16, deadline=None)
+@given(st.integers(0, len(WIDER) - 1), st.data())
+def test_no_bound_of_grids_or_shared_images_is_above_the_engine(
+    case: int, data: st.DataObject
+) -> None:
+    one = wider(case)
+    some = np.flatnonzero((one.space.tensor_rows > 1) | (one.space.spatial > 1)).tolist()
+    check_bounds(one, data, some)
+
+
+def test_grids_and_shared_images_are_searched_where_it_is_asked_for() -> None:
+    grids = wider(0).space
+    assert {str(grids.grid(i)) for i in range(len(grids))} == {
+        *("None", "tensor=2x2", "tensor=2x4", "tensor=4x2")
+    }
+    assert set(grids.tensor_mode.tolist()) == {0, 1, 2}
+    two = grids.tensor_rows > 1
+    assert (grids.sequence[two] == 0).all()
+    stays = grids.tensor_mode == GRID_MODES.index("stationary")
+    assert not (grids.micro_batch % grids.tensor_rows)[two & ~stays].any()
+    images = wider(2).space
+    assert {images.images(i) for i in range(len(images))} > {(1, 1), (2, 1), (1, 2), (4, 4)}
+    alone = images.only("spatial")
+    assert (alone.spatial == 16).all()
+    assert len(alone)
+    assert (images.only("data").spatial == 1).all()
+    for one in (prepared(0).space, prepared(1).space):
+        assert (one.tensor_rows == 1).all()
+        assert (one.spatial == 1).all()
+
+
+def test_the_optimum_is_found_among_grids_and_shared_images() -> None:
+    check_optimum(("lenet5", "dgx1-v100", 4, 2), "energy", spatial=True)
+    check_optimum(("mlp", "tpu-v4-pod", 4, 2), "time", grids=True)
+
+
 def check_bounds(one: Searcher, data: st.DataObject, some: list[int] | None = None) -> None:
     i = data.draw(st.sampled_from(some) if some else st.integers(0, len(one.space) - 1))
     if one.space.micro_batches[i] * one.space.pipeline[i] > 64:
@@ -195,8 +251,8 @@ def test_the_optimum_of_a_mixture_shares_its_experts() -> None:
     assert check_optimum(case, "time").plan.expert == 2
 
 
-def check_optimum(case: Any, objective: Objective) -> Replay:
-    one = searcher(*case, objective=objective)
+def check_optimum(case: Any, objective: Objective, **wider: bool) -> Replay:
+    one = searcher(*case, objective=objective, **wider)
     everything = []
     for i in range(len(one.space)):
         try:
@@ -204,7 +260,7 @@ def check_optimum(case: Any, objective: Objective) -> Replay:
         except RidgelineError:
             continue
     best = min(r.objective for r in everything if r.fits)
-    found = search(*case, objective=objective)
+    found = search(*case, objective=objective, **wider)
     assert found.best.objective == best
     assert found.proven
     assert found.gap == 0.0

@@ -12,6 +12,7 @@ STATES = {
     "adam": 2,
     "adamw": 2,
     "rmsprop": 2,
+    "adagrad": 1,
     "lars": 1,
     "lamb": 2,
 }
@@ -47,6 +48,7 @@ def test_adafactor_keeps_sums_of_rows_and_columns():
         ("adam", 4, 3, 14),
         ("adamw", 4, 3, 16),
         ("rmsprop", 4, 3, 11),
+        ("adagrad", 3, 2, 6),
         ("lars", 5, 2, 10),  # weight and gradient again, once their norms are known
         ("lamb", 6, 4, 20),  # and the update, stored until its norm is known
     ],

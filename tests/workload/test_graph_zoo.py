@@ -12,16 +12,22 @@ APPLICATIONS = {
     | {"vgg116", "vgg216", "vgg316", "vgg416", "googlenet", "inception-v3", "densenet121"}
     | {"resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "mobilenet", "amoebanet-d"}
     | {f"resnet-cifar-{n}" for n in (20, 32, 44, 56, 110)},
-    "detection": {"ssd300", "mask-rcnn"},
+    "later images": {"swin-tiny", "swin-small", "swin-base", "inception-v4", "inception-resnet-v2"}
+    | {"xception", "resnext101-64x4d", "vit-l32"}
+    | {f"convnext-{n}" for n in ("tiny", "small", "base", "large")}
+    | {f"regnet-{n}" for n in ("x-400mf", "x-3.2gf", "y-400mf", "y-3.2gf", "y-8gf", "y-16gf")},
+    "diffusion": {"stable-diffusion-1", "stable-diffusion-2", "flux1-schnell"}
+    | {f"dit-{n}2" for n in ("s", "b", "l", "xl")},
+    "detection": {"ssd300", "ssd-resnet34", "mask-rcnn"} | {f"efficientdet-d{n}" for n in range(8)},
     "segmentation": {"unet", "fcn"},
-    "recurrent": {"lstm-lm", "deepspeech2", "gnmt"},
+    "recurrent": {"lstm-lm", "deepspeech2", "gnmt", "rnn-t"},
     "transformers": {"transformer-base", "transformer-big", "bert-base", "bert-large", "vit-b16"}
     | {"vit-l16", "gpt2", "t5-small", "t5-base", "t5-large", "t5-3b", "t5-11b"}
     | {f"gpt3-{n}" for n in ("125m", "350m", "760m", "1.3b", "2.7b", "6.7b", "13b", "175b")}
     | {f"llama2-{n}" for n in ("7b", "13b", "70b")}
     | {f"llama3-{n}" for n in ("8b", "70b", "405b")}
     | {"mixtral-8x7b", "deepseek-v2", "deepseek-v3"},
-    "recommendation": {"dlrm", "ncf"},
+    "recommendation": {"dlrm", "dlrm-dcnv2", "ncf"},
     "games": {"minigo"},
     "plain": {"mlp"},
 }
@@ -140,9 +146,83 @@ def test_amoebanet_has_the_parameters_of_gpipe(layers, filters, millions, to):
 
 def test_ssd_looks_at_8732_boxes():
     """Liu et al., ECCV 2016, Section 3.1."""
-    graph = load_model("ssd300").forward(2)
-    assert graph.tensors["scores.y"].shape == (2, 8732, 91)
-    assert graph.tensors["boxes.y"].shape == (2, 8732, 4)
+    for name, classes in (("ssd300", 91), ("ssd-resnet34", 81)):
+        graph = load_model(name).forward(2)
+        assert graph.tensors["scores.y"].shape == (2, 8732, classes)
+        assert graph.tensors["boxes.y"].shape == (2, 8732, 4)
+
+
+def test_a_pyramid_in_both_directions_has_eight_nodes_a_cell():
+    """Tan et al., CVPR 2020, Figure 2 (d): two sums of two below, three of three, and the ends."""
+    graph = load_model("efficientdet-d0").forward(1)
+    weights = [name for name in graph.tensors if name.startswith("cell1.") and ".weight" in name]
+    assert sum(graph.tensors[n].shape == (1, 1, 1, 1) for n in weights) == 4 * 2 + 3 * 3 + 2
+    anchors = 9 * sum((512 // 2**level) ** 2 for level in range(3, 8))
+    assert graph.tensors["classes.y"].shape == (1, anchors, 90)
+    assert graph.tensors["boxes.y"].shape == (1, anchors, 4)
+
+
+def test_swin_attends_inside_windows_and_shifts_every_other_block():
+    """Liu et al., ICCV 2021, Figures 2 and 3; one window is left in the last stage."""
+    graph = load_model("swin-tiny").forward(2)
+    scores = [op for op in graph.ops if op.kind == "attention-scores"]
+    windows = [graph.tensors[op.outputs[0]].shape for op in scores]
+    of_stages = [(64, 3), (16, 6), (4, 12), (1, 24)]
+    assert windows == [
+        (2 * count, heads, 49, 49)
+        for (count, heads), depth in zip(of_stages, (2, 2, 6, 2), strict=True)
+        for _ in range(depth)
+    ]
+    rolled = [op.layer for op in graph.ops if op.layer.endswith(".roll")]
+    assert rolled == [
+        f"stage{stage}.{i}.attention.roll" for stage, i in ((1, 1), (2, 1), (3, 1), (3, 3), (3, 5))
+    ]
+
+
+def test_a_transducer_classifies_every_frame_with_every_label():
+    """49.0 million parameters, as the reference's layers have them: LSTMs with two biases."""
+    graph = load_model("rnn-t").forward(2)
+    assert graph.tensors["joint.classes.y"].shape == (2, 205, 54, 1024)
+    assert graph.tensors["encoder.before.1.y"].shape == (2, 410, 1024)
+
+    def lstm(inputs: int, hidden: int) -> int:
+        return 4 * hidden * (inputs + hidden + 2)
+
+    encoder = lstm(240, 1024) + lstm(1024, 1024) + lstm(2048, 1024) + 2 * lstm(1024, 1024)
+    joint = (1024 + 1) * 512 + (512 + 1) * 512 + (512 + 1) * 1024
+    assert graph.parameters == encoder + 1023 * 512 + 2 * lstm(512, 512) + joint
+
+
+def test_cross_layers_have_two_matrices_of_low_rank():
+    """Wang et al., WWW 2021, Section 3.5; rows of a table that are added up leave it as one."""
+    graph = load_model("dlrm-dcnv2").training(2048)
+    features = 27 * 128
+    crossed = [t for t in graph.tensors.values() if t.role is Role.WEIGHT and "cross" in t.name]
+    assert sum(t.elements for t in crossed) == 3 * (2 * 512 * features + features)
+    table = next(op for op in graph.ops if op.name == "table21")
+    assert graph.read_bytes(table) == 2048 * 100 * (8 + 128 * 4)
+    assert graph.tensors["table21.y"].shape == (2048, 128)
+    assert graph.tensors["table21.weight.grad"].shape == (2048 * 100, 128)
+
+
+def test_diffusion_u_nets_read_the_text_at_three_of_four_sizes():
+    """Rombach et al., CVPR 2022, Table 15: attention at 64, 32 and 16 pixels and in the middle."""
+    graph = load_model("stable-diffusion-2").forward(1)
+    scores = [op for op in graph.ops if op.kind == "attention-scores"]
+    shapes = {graph.tensors[op.outputs[0]].shape for op in scores}
+    sides = {64: 5, 32: 10, 16: 20, 8: 20}
+    assert shapes == {
+        (1, heads, side**2, keys) for side, heads in sides.items() for keys in (side**2, 77)
+    }
+    assert len(scores) == 2 * (3 * 2 + 1 + 3 * 3)
+
+
+def test_flux_attends_to_text_and_image_together():
+    graph = load_model("flux1-schnell").forward(1)
+    scores = [op for op in graph.ops if op.kind == "attention-scores"]
+    assert {graph.tensors[op.outputs[0]].shape for op in scores} == {(1, 24, 512, 512)}
+    assert len(scores) == 19 + 38
+    assert graph.tensors["head.y"].shape == (1, 256, 64)
 
 
 def test_mask_rcnn_as_torchvision_counts_it():
@@ -243,6 +323,12 @@ UNET = [layer.name for layer in load_model("unet").network.layers]
         ),
         ("amoebanet-d", {"layers": 7}, "multiple of 3"),
         ("dlrm", {"top": [4, 2]}, "one output, not 2"),
+        ("dlrm", {"lookups": [1, 2]}, "2 lookups for 26 tables"),
+        ("swin-tiny", {"image.height": 225}, "sides are multiples of 224"),
+        ("swin-tiny", {"heads": [3, 6]}, "heads of 2 stages, depths of 4"),
+        ("rnn-t", {"frames": 411}, "411 frames are no multiple of 2"),
+        ("stable-diffusion-1", {"attends": [True]}, "4 levels, attends says 1"),
+        ("stable-diffusion-1", {"image.width": 60}, "multiples of 8"),
         ("deepspeech2", {"length": 900}, "900 labels in 485 timesteps"),
         ("vgg116", {"layers.0.times": 9000}, "more than 10000 layers"),
         ("densenet121", {"layers.2.layers.0.join": "add"}, "adds shapes"),

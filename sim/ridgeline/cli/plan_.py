@@ -23,6 +23,8 @@ def plan_(
     objective: Literal["time", "energy", "cost"] = "time",
     precision: Precision = None,
     context: bool | None = None,
+    grids: Annotated[bool, Parameter(negative="")] = False,
+    spatial: Annotated[bool, Parameter(negative="")] = False,
     limit: Limit = 4,
     proof: Annotated[bool, Parameter(negative="")] = False,
     json: Json = False,
@@ -39,6 +41,10 @@ def plan_(
         What is least: time of a step, energy of a step, or price of the devices times time.
     context
         Let devices share the positions of sequences, too; by default of long ones (16,384).
+    grids
+        Let tensor-parallel devices stand in rows and columns, too, in each of three modes.
+    spatial
+        Let devices share the rows and columns of images, too.
     proof
         Play as many as it takes to prove the best.
     """
@@ -53,7 +59,7 @@ def plan_(
     found = search(
         model, cluster, devices, batch,
         objective=objective, precision=precision, limit=None if proof else limit,
-        progress=progress, context=context,
+        progress=progress, context=context, grids=grids, spatial=spatial,
     )  # fmt: skip
     progress("")
     if json:

@@ -35,7 +35,8 @@ def scaling_(
     batch
         Samples of one step: of all devices (strong), or of each (weak).
     strategies
-        Any of data, tensor, pipeline, hybrid, and of networks with images spatial.
+        Any of data, tensor, pipeline, hybrid, and of networks with images spatial, which is then
+        part of hybrid, too.
     mode
         strong: the same batch on more devices; weak: the same batch a device.
     plot

@@ -173,9 +173,10 @@ class Achievable(Strict):
         default=None, alias="pass"
     )
     """None: any pass."""
-    filter: Literal["1x1", "3x3", "larger", "direct"] | None = None
+    filter: Literal["1x1", "3x3", "larger", "direct", "transformed"] | None = None
     """Class of a convolution: 3x3 that slide by 1, where Winograd's algorithm can be; larger ones,
-    where Fourier's transform can be; direct: all others but 1x1; None: any."""
+    where Fourier's transform can be; direct: all others but 1x1; transformed: 3x3 as products of
+    tiles that were transformed before (`kernels.filtering`); None: any."""
     block: OutputBlock | None = None
     """Of 3x3: that Winograd's kernels reach this share, where images fill such blocks; direct ones
     reach that of direct filters (`kernels.filtering`). None: one kind of kernels does all."""

@@ -12,7 +12,10 @@ and then add up columns that lie in memory (Chetlur et al., cuDNN, 2014, arXiv:1
 image that does not fill its blocks costs as much as one that does. Channels are worked on in
 eights. The gradients of filters have no fused kernels: the transformed images, 36 elements for 16,
 are written and read (Lavin and Gray, CVPR 2016, F(4 x 4, 3 x 3)). Where a device has such kernels,
-it still has the direct ones, which reach the share of filters that slide further.
+it still has the direct ones, which reach the share of filters that slide further. Where its
+table has a row for *products of transformed tiles*, it has these, too: kernels transform images and
+filters, 36 products are done in tiles of 128 x 128 (so the kernels' names), and what comes out is
+transformed back. Each pass over memory comes by itself; few filters do not fill a tile.
 
 *Larger filters* that slide by one pixel may be multiplied as spectra (Mathieu, Henaff and LeCun,
 Fast training of convolutional networks through FFTs, ICLR 2014), so that they have a share of their
@@ -31,7 +34,7 @@ from typing import NamedTuple, cast
 
 from ridgeline.hardware.device import Achievable, OutputBlock
 from ridgeline.kernels.convolution_algorithms import Library, held_bytes
-from ridgeline.kernels.shares import filter_class, share_of
+from ridgeline.kernels.shares import TRANSFORMED, filter_class, share_of
 from ridgeline.kernels.traffic import Operands, as_gemm
 from ridgeline.workload.graph import Conv, Gemm, Op, Pass
 
@@ -40,6 +43,8 @@ _TRANSFORMS = {  # of filters of each class: algorithms with fewer multiplicatio
     "3x3": ("winograd", "winograd-nonfused"),
     "larger": ("fft", "fft-tiling"),
 }
+_OUTPUTS, _NUMBERS = 4, 36  # along an axis of a tile of F(4 x 4, 3 x 3), and in it, transformed
+_TILES = ((128, 128),)
 _TRANSFORMED = 36 / 16  # elements of a transformed image of F(4 x 4, 3 x 3), over its own
 
 
@@ -56,16 +61,26 @@ class Variant(NamedTuple):
         Where that share stands.
     more_bytes
         What passes the farthest memory besides operands and result.
+    before_bytes
+        How much of all that kernels move before and after the products.
+    tiles
+        Tiles that these kernels have; (): any.
     """
 
     gemm: Gemm
     share: float
     row: Achievable | None
     more_bytes: float = 0.0
+    before_bytes: float = 0.0
+    tiles: tuple[tuple[int, int], ...] = ()
 
 
 def variants(
-    op: Op, operands: Operands, row: Achievable | None, direct: Achievable | None
+    op: Op,
+    operands: Operands,
+    row: Achievable | None,
+    direct: Achievable | None,
+    products: Achievable | None = None,
 ) -> list[Variant]:
     """Return the ways to do a contraction on processors.
 
@@ -75,11 +90,15 @@ def variants(
         The device's row for the op's class.
     direct
         The row for direct kernels, which those of 3 x 3 filters reach without Winograd's filtering.
+    products
+        The row for products of transformed tiles.
     """
     loops, share = op.loops, share_of(op, row)
     if not isinstance(loops, Conv):
         return [Variant(operands.gemm, share, row)]
     beside = [] if direct is None else _direct(op, loops, operands, direct.fraction.value, direct)
+    if products is not None and products.filter == TRANSFORMED and filter_class(loops) == "3x3":
+        return [*_filtered(op, loops, operands, row, products), *beside]
     if beside and not _fits(op, loops, share, direct):
         return beside
     if row is None or row.block is None:
@@ -89,6 +108,40 @@ def variants(
     images = operands.a_bytes + operands.b_bytes if op.priced_as is Pass.WEIGHT_GRADIENT else 0
     filtered = Variant(gemm, share, row, 2 * _TRANSFORMED * images)
     return [filtered, *beside]
+
+
+def _filtered(
+    op: Op, loops: Conv, operands: Operands, row: Achievable | None, products: Achievable
+) -> list[Variant]:
+    """Return Winograd's kernels: one that does all, of blocks, or products between transforms."""
+    held = held_bytes(loops, op.priced_as, _library(op))
+    fits = {name for name, size in held.items() if size <= op.workspace_bytes}
+    found: list[Variant] = []
+    if "winograd" in fits and row is not None and row.block is not None:
+        gemm = _in_blocks(loops, op.priced_as, row.block)
+        found.append(Variant(gemm, row.fraction.value, row))
+    if "winograd-nonfused" in fits:
+        found.append(_between_transforms(op, loops, operands, products))
+    return found
+
+
+def _between_transforms(op: Op, loops: Conv, operands: Operands, row: Achievable) -> Variant:
+    """Return F(4 x 4, 3 x 3) as kernels that transform, multiply and transform back."""
+    is_input_gradient = op.priced_as is Pass.INPUT_GRADIENT
+    of_result = (loops.h_in, loops.w_in) if is_input_gradient else (loops.h_out, loops.w_out)
+    tiles = loops.batch * ceil(of_result[0] / _OUTPUTS) * ceil(of_result[1] / _OUTPUTS)
+    c_in, c_out = loops.c_in, loops.c_out
+    if op.priced_as is Pass.FORWARD:
+        gemm = Gemm(tiles, c_out, c_in, batch=_NUMBERS)
+        first = loops.batch * c_in * loops.h_in * loops.w_in
+    else:
+        first = loops.batch * c_out * loops.h_out * loops.w_out
+        shape = (tiles, c_in, c_out) if is_input_gradient else (c_in, c_out, tiles)
+        gemm = Gemm(*shape, batch=_NUMBERS)
+    size = operands.a_bytes / first  # of an element
+    transformed = _NUMBERS * size * (tiles * (c_in + c_out) + c_in * c_out)
+    before = operands.far.total + transformed
+    return Variant(gemm, row.fraction.value, row, 2 * transformed, before, _TILES)
 
 
 def _fits(op: Op, loops: Conv, share: float, direct: Achievable | None) -> bool:

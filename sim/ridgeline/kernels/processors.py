@@ -9,7 +9,7 @@ from dataclasses import replace
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.filtering import variants
-from ridgeline.kernels.shares import DIRECT, achievable_shares
+from ridgeline.kernels.shares import DIRECT, TRANSFORMED, achievable_shares
 from ridgeline.kernels.traffic import FAST, Operands, Search, near_levels
 from ridgeline.kernels.waves import TILES, Machine, best_blockings
 from ridgeline.kernels.waves import Job as Kernel
@@ -53,21 +53,23 @@ def in_waves(
     ops = [op for op, _ in jobs]
     rows = achievable_shares(ops, device, engine, format_)
     direct = achievable_shares(ops, device, engine, format_, as_filter=DIRECT)
+    products = achievable_shares(ops, device, engine, format_, as_filter=TRANSFORMED)
     kernels, tried = [], []
-    for (op, operands), row, other in zip(jobs, rows, direct, strict=True):
+    for (op, operands), *found in zip(jobs, rows, direct, products, strict=True):
         fill = 1.0
         if device.engines[engine].kind == "tensor-core" and isinstance(op.loops, Conv):
             fill = padding(op.loops)
         tiles = TILES if menu is None or isinstance(op.loops, Conv) else menu.value
         steps = _steps(op, operands)
         a, b = operands.a_bytes / steps, operands.b_bytes  # each product reads all of the weights
-        for variant in variants(op, operands, row, other):
+        for variant in variants(op, operands, *found):
             rate = peak * variant.share / fill
-            machine = Machine(processors, rate, near_rate, round_latency_s, launch_s, tiles)
+            menu_of = variant.tiles or tiles
+            machine = Machine(processors, rate, near_rate, round_latency_s, launch_s, menu_of)
             step = variant.gemm
             if steps > 1:
                 step = replace(step, batch=step.batch // steps)
-            far_bytes = operands.far.total + variant.more_bytes
+            far_bytes = operands.far.total + variant.more_bytes - variant.before_bytes
             kernels.append(Kernel(step, a, b, far_bytes / far_rate / steps, machine))
             tried.append((op, operands, variant))
     done: dict[int, tuple[float, Busy]] = {}
@@ -80,6 +82,7 @@ def in_waves(
             best.rows, best.columns, steps * best.partial_bytes
         )
         latency_s = steps * (best.latency_s + more_s) + (steps - 1) * launch_s
+        latency_s += variant.before_bytes / far_rate
         arithmetic_s = steps * best.arithmetic_s
         busy = Busy(
             peak_flops=arithmetic_s * peak,

@@ -10,6 +10,8 @@ from ridgeline.hardware.device import Achievable, Device
 from ridgeline.workload.graph import Conv, Gemm, Op, Pass
 from ridgeline.workload.ops.attention import OFF_DIAGONAL
 
+TRANSFORMED = "transformed"
+"""Class of 3 x 3 filters as products of tiles that kernels of their own transform."""
 _SIDE = 3  # of the smallest filter with fewer multiplications
 _ATTENTION_TILE = 128  # keys that fused attention works on at a time (FlashAttention-2: 64 or 128)
 
@@ -95,18 +97,20 @@ def achievable_shares(
     """
     known: dict[tuple[tuple[str, ...], Pass, str], list[Achievable]] = {}
     found = []
+    has_direct = any(row.filter == DIRECT for row in device.achievable)
     for op in ops:
         filter_ = (as_filter or filter_class(op.loops)) if isinstance(op.loops, Conv) else ""
+        if filter_ == DIRECT and not has_direct:
+            filter_ = "larger"
         class_ = _names(op), op.priced_as, filter_
         if class_ not in known:
             known[class_] = [
                 row
                 for name in class_[0]
-                for wanted in (filter_, "larger" if filter_ == DIRECT else None, None)
                 for row in device.achievable
                 if (row.engine, row.format, row.op) == (engine, format_, name)
                 and row.pass_ in {None, op.priced_as.value}
-                and row.filter == wanted
+                and row.filter in {None, filter_}
             ]
         large = (
             row

@@ -67,8 +67,9 @@ class Choice:
         sequence: bool,
         flops_per_byte: float,
         by_samples: BySamples | None = None,
+        message_bytes: float = 0.0,
     ) -> None:
-        self.by_samples = by_samples
+        self.by_samples, self.message_bytes = by_samples, message_bytes
         self.graph, self.degree, self.dimension = graph, degree, dimension
         self.sequence, self.flops_per_byte = sequence, flops_per_byte
         self.positions = dimension == "context"
@@ -299,31 +300,36 @@ class Choice:
         )
 
     def _cost(self, label: str | None, op: Op, sig: Signature) -> float:
-        """Bytes that the collectives of an op move, about; in the forward pass also backward."""
+        """Bytes that the collectives of an op move, about; in the forward pass also backward.
+
+        What else could be moved in the fixed time of a collective counts as bytes, too.
+        """
         forward = op.pass_ is Pass.FORWARD
         moved = 0.0
         for name, labels in zip(op.inputs, sig.inputs, strict=True):
             tensor, now = self.tensors[name], self._where(self._now(name))
+            size = tensor.bytes + self.message_bytes
             need = need_of(labels, label)
             if now == FREE:
                 continue
             learns = forward and tensor.role is Role.ACTIVATION
             if now == PARTIAL:
-                moved += tensor.bytes * (2 if need == WHOLE else 1 + learns)
+                moved += size * (2 if need == WHOLE else 1 + learns)
             elif now != need:
-                moved += tensor.bytes * (learns + (now != WHOLE))
+                moved += size * (learns + (now != WHOLE))
             elif need == WHOLE and label is not None and learns:
-                moved += 2 * tensor.bytes  # its gradient is a partial sum
+                moved += 2 * size  # its gradient is a partial sum
         if label is None:
             return moved
         for name, labels in zip(op.outputs, sig.outputs, strict=True):
             tensor = self.tensors[name]
+            size = tensor.bytes + self.message_bytes
             if label not in labels:
                 if self._is_sum(name, label, sig) and tensor.role not in STATIC:
-                    moved += 2 * tensor.bytes
+                    moved += 2 * size
             elif forward and self._leaves(op):
                 is_taken_up = labels.index(label) in self.good.get(name, ())
-                moved += 0 if is_taken_up else tensor.bytes
+                moved += 0 if is_taken_up else size
         return moved
 
     def _leaves(self, op: Op) -> bool:

@@ -19,6 +19,7 @@ from ridgeline.network.algorithm import DoesNotApplyError
 from ridgeline.network.routing import routes
 from ridgeline.network.schedule import ALGORITHMS, Loads, Phase, Schedule, closed_form_time_s
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.expert_links import link_ratio
 from ridgeline.parallel.labels import HALO
 from ridgeline.parallel.mesh import Ranks
 from ridgeline.parallel.offload import way_to_host
@@ -122,32 +123,20 @@ def _halo(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float
 
 
 def _uneven(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
-    """Return an all-to-all whose first rank gets or sends more than the others (`experts.LOADS`).
+    """Return an all-to-all whose messages are not alike (`expert_links`).
 
     Rounds and latencies are those of an even one; every link carries more or less of it by what
     messages from each to each put on it.
     """
     kind, _, loads = op.partition(" ")
-    way, _, fuller = loads.partition(":")
     even = best_schedule(kind, topology, ranks, size_bytes)
-    n, ends = len(ranks), topology.devices[list(ranks)].astype(np.int64)
-    source, target = np.divmod(np.arange(n * n), n)
-    source, target = source[source != target], target[source != target]
-    found = routes(topology, ends[source], ends[target])
-    full = (target if way == "to" else source) == 0
-    weight = np.where(full, float(fuller), (n - float(fuller)) / (n - 1))
-    links, per_message = found.links, np.diff(found.ptr)
-    mean, mine = (
-        np.bincount(links, np.repeat(each, per_message), minlength=topology.n_links)
-        for each in (np.ones(len(full)), weight)
-    )
-    ratio = np.divide(mine, mean, out=np.ones_like(mine), where=mean > 0)
+    ratio = link_ratio(loads, topology, ranks)
     phases = []
     for phase in even.phases:
         on_link = phase.bytes_on_link
         scaled = {link: size * float(ratio[link]) for link, size in dict(on_link).items()}
         phases.append(phase._replace(bytes_on_link=scaled))
-    return Schedule(op, even.algorithm, n, float(size_bytes), tuple(phases))
+    return Schedule(op, even.algorithm, len(ranks), float(size_bytes), tuple(phases))
 
 
 def _message(topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:

@@ -22,6 +22,8 @@ class Division:
     ----------
     flops_per_byte
         What a device computes while its tensor-parallel group moves one byte.
+    message_bytes
+        What such a group could move in the fixed time of a gather.
     layers
         Rules that cover all layers, of the widest plan (`Plan.widest`); empty: all are alike.
     ring
@@ -36,6 +38,8 @@ class Division:
         With rules for layers, devices that share the features of each expert (`mixture_degree`).
     two
         Tensor-parallel devices in rows and columns; None: in one dimension.
+    once
+        Tokens are sent once to each node that has one of their experts (`Plan.dispatch`).
     """
 
     expert: int = 1
@@ -43,6 +47,7 @@ class Division:
     tensor: int = 1
     sequence: bool = False
     flops_per_byte: float = 1.0
+    message_bytes: float = 0.0
     layers: str = ""
     ring: bool = False
     grid: tuple[int, int] = (1, 1)
@@ -50,6 +55,7 @@ class Division:
     imbalance: float = 1.0
     mixture: int = 1
     two: Grid | None = None
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ def divide(graph: Graph, division: Division) -> Divided:
     if division.ring:
         graph = with_rings(graph, division.context)
     # experts compute the rows of a device's own positions
-    graph = with_experts(graph, division.expert, division.imbalance)
+    graph = with_experts(graph, division.expert, division.imbalance, once=division.once)
     if division.layers:
         return _by_layers(graph, division, shared)
     found = (
@@ -104,6 +110,7 @@ def divide(graph: Graph, division: Division) -> Divided:
             division.tensor,
             sequence=division.sequence,
             flops_per_byte=division.flops_per_byte,
+            message_bytes=division.message_bytes,
         )
     )
     whole = most(shared.whole, found.whole)
@@ -133,6 +140,7 @@ def _by_layers(graph: Graph, division: Division, shared: Shared) -> Divided:
             dimension=f"tensor.{level}",
             sequence=division.sequence,
             flops_per_byte=division.flops_per_byte,
+            message_bytes=division.message_bytes,
             by_samples=BySamples(by_samples, beyond),
         )
         graph, beyond = found.graph, found.apart

@@ -23,18 +23,19 @@ from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
 from ridgeline.workload.ops.routing import IN_ORDER
 
 LOADS = "loads"
-"""Attribute of an all-to-all whose first rank gets (``to:1.5``), or sends (``from:1.5``), so many
-times the mean, and the others what is left."""
+"""Attribute of an all-to-all whose messages are not alike (`expert_links.link_ratio`)."""
 _WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
 
 
-def with_experts(graph: Graph, ranks: int, imbalance: float = 1.0) -> Graph:
+def with_experts(graph: Graph, ranks: int, imbalance: float = 1.0, *, once: bool = False) -> Graph:
     """Return what the one with most work of `ranks` data-parallel ranks does.
 
     Parameters
     ----------
     imbalance
         Rows of the fullest expert over the mean of all.
+    once
+        Each token is sent once to a node (`Plan.dispatch`).
 
     Raises
     ------
@@ -45,7 +46,7 @@ def with_experts(graph: Graph, ranks: int, imbalance: float = 1.0) -> Graph:
         _check_imbalance(graph, imbalance)
     if ranks == 1:
         return graph  # all experts together have as many rows
-    sharing = _Sharing(graph, ranks, imbalance)
+    sharing = _Sharing(graph, ranks, imbalance, once=once)
     sharing.find()
     return sharing.result()
 
@@ -116,8 +117,9 @@ def _exchanges(op: Op) -> bool:
 
 
 class _Sharing:
-    def __init__(self, graph: Graph, ranks: int, imbalance: float) -> None:
-        self.graph, self.ranks, self.imbalance = graph, ranks, imbalance
+    def __init__(self, graph: Graph, ranks: int, imbalance: float, *, once: bool) -> None:
+        self.graph, self.ranks, self.imbalance, self.once = graph, ranks, imbalance, once
+        self.loads = ""  # of all-to-alls whose tokens go once to a node
         self.fuller = Fraction(1)  # rows of the fullest rank over the mean
         self.tensors = dict(graph.tensors)
         self.rows: set[str] = set()  # activations [experts, rows, features]
@@ -138,6 +140,9 @@ class _Sharing:
             if op.kind == "dispatch":
                 self._check(op)
                 self.sent.add(op.outputs[0])
+                if self.once:
+                    experts, choices, _ = _load(op, self.graph)
+                    self.loads = f"nodes:{choices}:{experts}"
             elif op.kind != "combine" and (self.rows | self.sent).intersection(op.inputs):
                 self.rows.update(op.outputs)
                 self.weights.update(n for n in op.inputs if self.graph.tensors[n].role in _WEIGHTS)
@@ -233,7 +238,9 @@ class _Sharing:
         there = self._rows_of(tensor)
         attrs: tuple[tuple[str, int | float | str], ...]
         attrs = (("dimension", "expert"), ("size_bytes", tensor.bytes), ("repeat", 1))
-        if self.fuller > 1:
+        if self.loads:
+            attrs = (*attrs, (LOADS, self.loads))
+        elif self.fuller > 1:
             attrs = (*attrs, (LOADS, f"{'to' if inside else 'from'}:{float(self.fuller):.9g}"))
         sorts = tensor.shape[0] > self.ranks
         kinds = ["all-to-all", *[IN_ORDER.name] * sorts]

@@ -219,10 +219,17 @@ def last_axis(op: Op, tensors: Tensors) -> Signature:
 
 @rule("embedding")
 def embedding(op: Op, tensors: Tensors) -> Signature:
-    """Look up [...] in a table [v, h] -> y [..., h]: what a device has not counts as zeros."""
+    """Look up [...] in a table [v, h] -> y [..., h]: what a device has not counts as zeros.
+
+    Tables with sparse gradients are divided by columns, so that a device sends its part of each row
+    to where it is needed, and no sums (Mudigere et al., Software-hardware co-design for fast and
+    scalable training of deep learning recommendation models, ISCA 2022, arXiv:2104.05158).
+    """
     lead = _dims(len(tensors[op.inputs[0]].shape))
     of_output = lead[: len(tensors[op.outputs[0]].shape) - 1]  # fewer where rows are added up
     lead = tuple(label if label in of_output else "" for label in lead)
+    if int(dict(op.attrs).get("sparse", 0)):
+        return Signature((lead, ("", "h")), ((*of_output, "h"),), padded=frozenset({"h"}))
     return Signature((lead, ("v", "")), ((*of_output, ""),), padded=frozenset({"v"}))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,6 +62,21 @@ FEW = 64
 _SHORT = 400_000  # tasks that are few
 
 __all__ = ["COLLECTIVE", "Lowered", "lower"]
+
+
+class Moving(NamedTuple):
+    """What it is to move something in a tensor-parallel group.
+
+    Attributes
+    ----------
+    flops_per_byte
+        FLOPs that a device does while the group moves one byte.
+    message_bytes
+        Bytes that it could move in the fixed time of a gather; an all-reduce has twice that time.
+    """
+
+    flops_per_byte: float
+    message_bytes: float
 
 
 @dataclass(frozen=True)
@@ -133,13 +149,12 @@ def lower(
     mixture = mixture_degree(graph, plan)
     far, mesh = prices.accounts[cluster.device.far_memory], Mesh.of(plan, mixture)
     wires = Wires(builder, topology, far, merge=fold)
-    flops_per_byte = _flops_per_byte(plan, cluster, wires, mesh)
     division = Division(
         plan.expert,
         plan.context,
         plan.tensor,
         plan.sequence > 1,
-        flops_per_byte,
+        *moving(plan, cluster, wires, mesh),
         plan.layers,
         plan.context_mode == "ring",
         plan.grid,
@@ -147,6 +162,7 @@ def lower(
         plan.imbalance,
         mixture,
         plan.tensor_grid,
+        plan.dispatch == "nodes",
     )
     n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
     few = plan.devices <= FEW and n_tasks <= _SHORT
@@ -278,16 +294,17 @@ def _shares(plan: Plan, wires: Wires, mesh: Mesh) -> Shares:
     return Shares(counts, tuple(sync), tuple(send))
 
 
-def _flops_per_byte(plan: Plan, cluster: Cluster, wires: Wires, mesh: Mesh) -> float:
-    """FLOPs that a device does while its tensor-parallel group moves one byte."""
+def moving(plan: Plan, cluster: Cluster, wires: Wires, mesh: Mesh) -> Moving:
+    """Return what decides whether an op is worth dividing over a tensor-parallel group."""
     if plan.tensor == 1:
-        return 1.0
+        return Moving(1.0, 0.0)
     group = mesh.groups(0, "tensor")[0]
-    byte_s = wires.time_s("all-reduce", group, PROBE_BYTES) / (2 * PROBE_BYTES)
+    fixed_s, long_s = (wires.time_s("all-reduce", group, size) for size in (1.0, PROBE_BYTES))
+    byte_s = long_s / (2 * PROBE_BYTES)
     rates = [
         rate.value
         for engine in cluster.device.engines.values()
         for rate in engine.rates.values()
         if "matrix" in engine.runs
     ]
-    return max(rates) * byte_s
+    return Moving(max(rates) * byte_s, fixed_s / 2 / byte_s)

@@ -93,6 +93,9 @@ class Plan(Strict):
     """Of the data-parallel ranks, so many share the experts of a mixture."""
     imbalance: float = Field(default=1.0, ge=1.0, le=1024.0, allow_inf_nan=False)
     """Tokens of the fullest expert of a mixture, over the mean of all experts."""
+    dispatch: Literal["choices", "nodes"] = "choices"
+    """What ranks that share experts send of a token: a row for each of its experts, or one to each
+    node that has some, where it is passed on (DeepEP, `parallel.expert_links`)."""
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None

@@ -28,6 +28,10 @@ def check(plan: Plan) -> None:
         raise ValueError(
             f"expert={plan.expert} must divide data={plan.data}, whose ranks share the experts"
         )
+    if plan.dispatch != "choices" and plan.imbalance > 1:
+        raise ValueError(
+            f"imbalance={plan.imbalance:g} is of rows for each expert: it needs dispatch=choices"
+        )
     if plan.reduction and plan.sharding:
         raise ValueError(
             f"reduction={plan.reduction} is for gradients that are reduced whole: it needs"

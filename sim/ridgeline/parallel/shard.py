@@ -100,6 +100,7 @@ def shard(
     sequence: bool = False,
     flops_per_byte: float = 1000.0,
     by_samples: BySamples | None = None,
+    message_bytes: float = 0.0,
 ) -> Sharded:
     """Divide a training graph over `degree` devices.
 
@@ -113,6 +114,8 @@ def shard(
         What a device computes while the group moves one byte: decides about lone products.
     by_samples
         Layers that divide samples instead of features, of a layer-wise plan.
+    message_bytes
+        What the group could move in the fixed time of a gather: decides about small ones.
 
     Raises
     ------
@@ -124,7 +127,7 @@ def shard(
     if dimension != "context":
         samples = by_samples.layer if by_samples is not None else None
         graph = with_copied_heads(graph, degree, dimension, samples)
-    sharder = Sharder(graph, degree, dimension, sequence, flops_per_byte, by_samples)
+    sharder = Sharder(graph, degree, dimension, sequence, flops_per_byte, by_samples, message_bytes)
     sharder.check()
     sharder.look_ahead()
     for op in graph.ops:

@@ -15,8 +15,12 @@ import numpy as np
 from ridgeline.engine.blocks import Block
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.engine.program import Ints
+from ridgeline.parallel.experts import LOADS
+from ridgeline.parallel.head_copies import NEIGHBOURS
 from ridgeline.parallel.layers import kind_of
 from ridgeline.parallel.mesh import Ranks
+from ridgeline.parallel.spatial import PAIRS
+from ridgeline.workload.graph import Op
 
 COLLECTIVE = "collective"
 
@@ -126,6 +130,18 @@ class Sent:
     repeat: int = 1
     neighbours: int = 0
     places: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, op: Op) -> Sent:
+        """Return the collective that an op of a divided graph stands for."""
+        attrs = dict(op.attrs)
+        return cls(
+            " ".join([op.kind, *(str(attrs[name]) for name in (PAIRS, LOADS) if name in attrs)]),
+            str(attrs["dimension"]),
+            float(attrs["size_bytes"]),
+            int(attrs["repeat"]),
+            int(attrs.get(NEIGHBOURS, 0)),
+        )
 
     @property
     def kind(self) -> str:

@@ -14,8 +14,6 @@ from typing import NamedTuple
 from ridgeline.engine.blocks import port
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.parallel.buckets import Moved
-from ridgeline.parallel.experts import LOADS
-from ridgeline.parallel.head_copies import NEIGHBOURS
 from ridgeline.parallel.held import block_entries
 from ridgeline.parallel.host import HOST, Host, Issuing
 from ridgeline.parallel.labels import GRID
@@ -25,7 +23,6 @@ from ridgeline.parallel.offload import COPIES, Copying
 from ridgeline.parallel.prices import OpenRows
 from ridgeline.parallel.ring import HOP
 from ridgeline.parallel.shard import COLLECTIVES
-from ridgeline.parallel.spatial import PAIRS
 from ridgeline.parallel.sums import adds, casts, sum_bytes
 from ridgeline.parallel.team import COLLECTIVE, Piece, Sent, Team, TeamBlock, stream_of
 from ridgeline.parallel.updates import ISSUED
@@ -262,15 +259,7 @@ class Writer:
         changes: Iterable[MemoryEntry],
     ) -> tuple[int, ...]:
         """Add the collective that an op of a divided graph stands for."""
-        attrs = dict(op.attrs)
-        sent = Sent(
-            " ".join([op.kind, *(str(attrs[name]) for name in (PAIRS, LOADS) if name in attrs)]),
-            str(attrs["dimension"]),
-            float(attrs["size_bytes"]),
-            int(attrs["repeat"]),
-            int(attrs.get(NEIGHBOURS, 0)),
-        )
-        return self._collective(block, team, sent, op.name, deps, changes)
+        return self._collective(block, team, Sent.of(op), op.name, deps, changes)
 
     def _copy(
         self,

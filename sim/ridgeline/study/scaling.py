@@ -16,7 +16,6 @@ import numpy as np
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.team import COLLECTIVE
 from ridgeline.report.manifest import digest
 from ridgeline.report.result import Result
@@ -34,7 +33,7 @@ Mode = Literal["strong", "weak"]
 STRATEGIES = ("data", "tensor", "pipeline", "hybrid")
 SPATIAL = "spatial"
 OTHERS = (SPATIAL,)
-"""Strategies of some networks only, which are not asked for by default."""
+"""Strategies of some networks only, which are not asked for by default, nor in the best hybrid."""
 
 
 @dataclass(frozen=True)
@@ -262,16 +261,16 @@ def scaling(
     for n in counts:
         size = batch * n if mode == "weak" else batch
         try:
-            like = searcher(model, cluster, n, size, precision=precision, like=like)
+            like = searcher(
+                model, cluster, n, size,
+                precision=precision, like=like, spatial=SPATIAL in strategies,
+            )  # fmt: skip
             one: Searcher | str = like
         except RidgelineError as error:
             one = str(error)
         for name in dict.fromkeys(strategies):
             progress(f"{name} on {n}")
-            if name == SPATIAL:
-                point = _best_grid(model, cluster, n, size, precision)
-            else:
-                point = _point(name, n, size, one, limit)
+            point = _point(name, n, size, one, limit)
             if point.result is not None:
                 point = _light(_against(point, bases.get(name, point)))
                 bases.setdefault(name, point)
@@ -303,23 +302,6 @@ def _point(
     except RidgelineError as error:
         return ScalingPoint(strategy, devices, batch, None, str(error))
     return ScalingPoint(strategy, devices, batch, result, gap=found.gap)
-
-
-def _best_grid(
-    model: Model, cluster: Cluster, devices: int, batch: int, precision: str | None
-) -> ScalingPoint:
-    """Share images over all devices, by rows or by the grid that takes least; all are simulated."""
-    found, refused = [], ""
-    for rows in range(devices, 0, -1):
-        if devices % rows == 0 and rows * rows >= devices:
-            grid = f"{rows}x{devices // rows}"
-            try:
-                plan = Plan(global_batch=batch, spatial=grid, precision=precision)
-                found.append(simulate(model, cluster, plan))
-            except RidgelineError as error:
-                refused = str(error)
-    best = min(found, key=lambda result: result.step_time_s, default=None)
-    return ScalingPoint(SPATIAL, devices, batch, best, refused if best is None else "")
 
 
 def _against(point: ScalingPoint, base: ScalingPoint) -> ScalingPoint:

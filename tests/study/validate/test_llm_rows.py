@@ -193,6 +193,28 @@ def test_a_machine_is_known_by_its_network(fields: dict[str, str], cluster: str)
     assert machine_of(wanted.device, wanted.devices, None, wanted.place)[0] == cluster
 
 
+@pytest.mark.parametrize(
+    ("model", "accelerator", "dispatch"),
+    [
+        ("DeepSeekV3", "DGX-B200", "nodes"),
+        ("Qwen3_30B_a3B", "DGX-H100", "nodes"),
+        ("Qwen3_235B_a22B", "DGX-B200", "choices"),
+        ("Qwen3_235B_a22B", "DGX-GB200", "nodes"),
+    ],
+)
+def test_what_recipes_send_of_a_token(model: str, accelerator: str, dispatch: str) -> None:
+    fields = {
+        "model": model, "accelerator": accelerator, "n_accel": "64", "ep": "8", "micro_batch": "1",
+        "global_batch_seqs": "64", "precision": "MXFP8", "source": "NVIDIA-NeMo/Megatron-Bridge",
+    }  # fmt: skip
+    of_bridge, of_core = (
+        configuration(Row("t.csv", 2, {**fields, "framework": framework})).plan.dispatch
+        for framework in ("Megatron-Bridge/NeMo", "Megatron-Core")
+    )
+    assert of_bridge == dispatch
+    assert of_core == "choices"
+
+
 def test_a_table_with_columns_for_degrees_must_say_one() -> None:
     with pytest.raises(RidgelineError, match="the plan is not given"):
         configuration(row_of(tp="", pp="", dp=""))

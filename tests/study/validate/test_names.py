@@ -336,6 +336,8 @@ def test_a_loader_bounds_a_node_but_not_one_device() -> None:
         ("NVIDIA V100-SXM3-32GB-H(450W)", "v100-sxm3-32gb"),
         ("V100 (Jean Zay, 4/node, 32GB unless stated)", "v100-sxm2-32gb"),
         ("tpuv3-512", "tpu-v3"),
+        ("tpu-v4-128-TF", "tpu-v4"),
+        ("tpu-v4-256-JAX-Distributed-Shampoo", "tpu-v4"),
         ("AMD Instinct MI355X", "mi355x"),
         ("Ascend 910 Premium A", None),
         ("", None),

@@ -81,7 +81,7 @@ def test_what_is_no_power_of_a_step_is_skipped(tmp_path: Path) -> None:
 
 
 def test_a_network_in_place_of_another_is_said() -> None:
-    assert str(workload("dlrm_dcnv2")) == "dlrm for DLRM-DCNv2"
+    assert str(workload("llama2_70b_lora")) == "llama2-70b for LoRA"
     assert str(workload("resnet")) == "resnet50"
     with pytest.raises(RidgelineError, match="no description"):
         workload("colour-net")
@@ -341,6 +341,31 @@ def test_slices_of_tpus_that_are_named_by_their_cores_have_half_as_many_chips(
     first, second = made(tmp_path, "mlperf", MLPERF, rows).outcomes
     assert first.predicted == second.predicted
     assert "16 x tpu-v3" in first.configuration
+
+
+def test_epochs_of_dlrm_are_counted_from_one(tmp_path: Path) -> None:
+    rows = (
+        "once,v2.0,x,closed,dlrm,A100-SXM-80GB,8,100,55296,2,,,s\n"
+        "twice,v2.0,x,closed,dlrm,A100-SXM-80GB,8,100,55296,3,,,s\n"
+        "one,v4.0,x,closed,dlrm_dcnv2,A100-SXM-80GB,8,100,55296,1,,,s\n"
+        "two,v4.0,x,closed,dlrm_dcnv2,A100-SXM-80GB,8,100,55296,2,,,s\n"
+    )
+    found = {o.id: o.predicted for o in made(tmp_path, "mlperf", MLPERF, rows).outcomes}
+    assert found["twice"] == pytest.approx(2 * found["once"])
+    assert found["two"] == pytest.approx(2 * found["one"])
+
+
+def test_options_of_a_run_reach_its_plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given: list[object] = []
+
+    def step(*args: object, options: object = (), **fields: object) -> None:
+        given.append(options)
+        raise RidgelineError("not simulated")
+
+    monkeypatch.setattr("ridgeline.study.validate.mlperf.run_step", step)
+    row = "a,v4.0,x,closed,llama31_8b,H100,8,1,8,,3072,,s\n"
+    made(tmp_path, "mlperf", MLPERF, row)
+    assert given == [(("adding", "products"), ("sharding", 1))]
 
 
 def test_padding_of_bert_is_left_out_from_the_second_round_on(tmp_path: Path) -> None:

@@ -89,7 +89,10 @@ class Between:
         if self.devices > FEW:
             return True
         mesh, wraps = Mesh.of(plan), plan.chunks > 1
-        known = (mesh.order, mesh.stages[0].shape, len(mesh.stages), mesh.expert, wraps)
+        known = (
+            *(mesh.order, mesh.stages[0].shape, len(mesh.stages), mesh.expert, wraps),
+            *(mesh.grid, mesh.tensor_grid),
+        )
         if known not in self._alike:
             self._alike[known] = are_alike(self.wires, mesh, wraps=wraps)
         return self._alike[known]

@@ -16,16 +16,18 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.kernels.cost import OpCost, op_energy_j
 from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.parallel.divide import Divided, Division, divide
 from ridgeline.parallel.experts import expert_weights, with_experts
-from ridgeline.parallel.lower import _flops_per_byte
+from ridgeline.parallel.lower import Moving, moving
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.parallel.places import places
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import FEW_GRAPHS, Prices
 from ridgeline.parallel.recompute import Mode, with_recompute
-from ridgeline.parallel.ring import HOP, with_rings
-from ridgeline.parallel.shard import COLLECTIVES, Sharded, shard
+from ridgeline.parallel.ring import HOP
+from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.sums import casts, sum_bytes
+from ridgeline.parallel.team import Sent
 from ridgeline.parallel.wires import Wires
 from ridgeline.study.planner.between import Between
 from ridgeline.study.planner.few import Few, Told, few_layers
@@ -82,7 +84,7 @@ class Groups:
         self._groups: dict[Key, Group | None] = {}
         self._ops: dict[Key, Ops | None] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
-        self._flops_per_byte: dict[int, float] = {}
+        self._moving: dict[int, Moving] = {}
 
     def group(self, key: Key) -> Group | None:
         """Price a group; None where the model can not be divided so."""
@@ -127,12 +129,12 @@ class Groups:
         around = links(graph, ops.home, ops.seconds).swapaxes(0, 1)
         taken = Taken(
             ops.home, ops.seconds, ops.added_s, [is_once(op, graph) for op in graph.ops],
-            self.made.divided[key, self._intensity(key.tensor)], _experts(graph, key.expert),
+            self.made.divided[key, self._of_group(key.tensor)], _experts(graph, key.expert),
         )  # fmt: skip
         try:
             events = played(told, taken)
         except Unlike:  # all layers have to be told
-            known = (key, self._intensity(key.tensor))
+            known = (key, self._of_group(key.tensor))
             told = self.made.told[known] = self._tell(key, Few(self.model, ()))
             ops = self._ops[key] = self._by_unit(told, key)
             self.made.ops[self._like(told, key)] = ops  # in the place of those of few layers
@@ -188,11 +190,14 @@ class Groups:
             more[unit] += self._work(op, graph, key, frozenset(), cost, self._alone_s(cost))
         work, waited = before.told.whole(before.work), before.told.whole(before.waited)
         repeated = told.whole(more)
-        return totals_of_more(work + repeated if len(work) == len(repeated) else work, waited)
+        found = totals_of_more(work + repeated if len(work) == len(repeated) else work, waited)
+        if key.grid is not None:  # a product in panels is cut elsewhere where it is done again
+            found[-1] = totals_of_more(work, waited)[-1]
+        return found
 
     def _told_of(self, key: Key) -> Told | None:
         try:
-            known, told = (key, self._intensity(key.tensor)), self.made.told
+            known, told = (key, self._of_group(key.tensor)), self.made.told
         except RidgelineError:
             return None
         if known not in told:
@@ -205,35 +210,29 @@ class Groups:
     def _tell(self, key: Key, few: Few) -> Told:
         def made(model: Model) -> Graph:
             sharded = self._shard(key, model)
-            self.made.divided[key, self._intensity(key.tensor)] = sharded.divided
+            self.made.divided[key, self._of_group(key.tensor)] = sharded.divided
             return with_recompute(sharded.graph, key.recompute)
 
         return few.told(made)
 
-    def _shard(self, key: Key, model: Model) -> Sharded:
-        flops_per_byte, sharded = self._intensity(key.tensor), self.made.sharded
-        known = (key._replace(recompute="none"), model, flops_per_byte)
+    def _shard(self, key: Key, model: Model) -> Divided:
+        of_group, sharded = self._of_group(key.tensor), self.made.sharded
+        known = (key._replace(recompute="none"), model, of_group)
         if known not in sharded:
             graph = model.training(key.micro_batch, self.precision)
-            graph = shard(graph, key.context, dimension="context").graph
-            if key.ring:
-                graph = with_rings(graph, key.context)
-            sharded[known] = shard(
-                with_experts(graph, key.expert),
-                key.tensor,
-                sequence=key.sequence,
-                flops_per_byte=flops_per_byte,
-            )
+            division = Division(
+                key.expert, key.context, key.tensor, key.sequence, *of_group,
+                ring=key.ring, grid=key.images, two=key.grid,
+            )  # fmt: skip
+            sharded[known] = divide(graph, division)
         return sharded[known]
 
-    def _intensity(self, tensor: int) -> float:
-        if tensor not in self._flops_per_byte:
+    def _of_group(self, tensor: int) -> Moving:
+        if tensor not in self._moving:
             data = self.devices // tensor
             plan = Plan(global_batch=data, data=data, tensor=tensor)
-            self._flops_per_byte[tensor] = _flops_per_byte(
-                plan, self.cluster, self.wires, Mesh.of(plan)
-            )
-        return self._flops_per_byte[tensor]
+            self._moving[tensor] = moving(plan, self.cluster, self.wires, Mesh.of(plan))
+        return self._moving[tensor]
 
     # Costs of units
 
@@ -251,11 +250,11 @@ class Groups:
             ops[known] = self._by_unit(told, key)
         return ops[known]
 
-    def _like(self, told: Told, key: Key) -> tuple[Key, float, tuple[float, ...]]:
+    def _like(self, told: Told, key: Key) -> tuple[Key, Moving, tuple[float, ...]]:
         """Return all that the costs of a group follow from."""
         collectives = (op for op in told.graph.ops if op.kind in COLLECTIVES and op.kind != HOP)
         sent = [self._group_s(op, key) for op in collectives]
-        return key, self._intensity(key.tensor), tuple(sent)
+        return key, self._of_group(key.tensor), tuple(sent)
 
     def _by_unit(self, told: Told, key: Key) -> Ops:
         graph, parts = told.graph, told.parts
@@ -326,14 +325,18 @@ class Groups:
         return self.made.energies[id(cost)]
 
     def _group_s(self, op: Op, key: Key) -> float:
-        """Return the least seconds of a collective between ranks that share an op, or experts."""
-        attrs = dict(op.attrs)
-        size = float(str(attrs["size_bytes"]))
+        """Return the least seconds of a collective between ranks that share an op, or samples."""
+        sent, (high, wide) = Sent.of(op), key.images
+        rows = key.grid.rows if key.grid else 1
         members, apart = {
-            "expert": (key.expert, key.tensor),
+            "expert": (key.expert, key.tensor * high * wide),
             "context": (key.context, key.tensor),
-        }.get(str(attrs["dimension"]), (key.tensor, 1))
-        return self.group_s(op.kind, members, apart, size) * int(str(attrs["repeat"]))
+            "spatial.columns": (wide, key.tensor),
+            "spatial.rows": (high, key.tensor * wide),
+            "tensor.columns": (key.tensor // rows, 1),
+            "tensor.rows": (rows, key.tensor // rows),
+        }.get(sent.dimension, (key.tensor, 1))
+        return self.group_s(sent.op, members, apart, sent.size_bytes) * sent.repeat
 
     def group_s(self, kind: str, members: int, apart: int, size_bytes: float) -> float:
         """Return the least seconds of a collective of so many ranks so far apart."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 from ridgeline.errors import RidgelineError
+from ridgeline.parallel.grid import Grid, with_grid
 from ridgeline.parallel.recompute import Mode
 from ridgeline.parallel.recompute_blocks import attention_cores
 from ridgeline.parallel.shard import shard
+from ridgeline.parallel.spatial import with_shared_images
 from ridgeline.study.planner.few import Few, n_units
-from ridgeline.study.planner.space import divisors
+from ridgeline.study.planner.space import GRID_MODES, divisors
 from ridgeline.workload.graph import Graph, Pass
 from ridgeline.workload.model import Model
 
@@ -65,6 +68,33 @@ class Limits:
                 continue
             found += [(n, ring) for ring in modes]
         return found
+
+    def grids(self) -> list[Grid]:
+        """Return the grids of tensor-parallel devices that the model can be divided over."""
+        found = []
+        for rows, columns in self._products():
+            if min(rows, columns) == 1:
+                continue
+            graph = self.few.smallest.training(rows, self.precision)
+            for mode in GRID_MODES:
+                with suppress(RidgelineError):
+                    with_grid(graph, two := Grid(rows, columns, mode))
+                    found.append(two)
+        return found
+
+    def images(self) -> list[tuple[int, int]]:
+        """Return by how many devices rows and columns of images can be shared; (1, 1): by one."""
+        found = [(1, 1)]
+        for rows, columns in self._products()[1:]:
+            with suppress(RidgelineError):
+                with_shared_images(self.graph, rows, columns)
+                found.append((rows, columns))
+        return found
+
+    def _products(self) -> list[tuple[int, int]]:
+        """Return all pairs of numbers whose product divides that of the devices."""
+        n = self.devices
+        return [(a, b) for a in divisors(n) for b in divisors(n // a)]
 
     def recomputations(self) -> list[Mode]:
         """Return what the model can compute again: scores of attention only where there is any.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ridgeline.parallel.divide import Divided
+from ridgeline.parallel.grid import Grid
+from ridgeline.parallel.lower import Moving
 from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recompute import Mode
-from ridgeline.parallel.shard import Sharded
 from ridgeline.study.planner.few import Few, Told
 from ridgeline.study.planner.group import Floats, Group, Ints
 from ridgeline.workload.model import Model
@@ -23,6 +25,8 @@ class Key(NamedTuple):
     expert: int
     context: int = 1
     ring: bool = False
+    grid: Grid | None = None
+    images: tuple[int, int] = (1, 1)
 
 
 class Ops(NamedTuple):
@@ -61,17 +65,17 @@ class Made:
     prices
         Of the device.
     sharded, told, divided, ops, groups
-        By key, and by what else they follow from: FLOPs in the time of a byte, and the times of
+        By key, and by what else they follow from: what it is to move a byte, and the times of
         collectives inside a group.
     """
 
     few: Few
     prices: Prices
-    sharded: dict[tuple[Key, Model, float], Sharded] = field(default_factory=dict)
-    told: dict[tuple[Key, float], Told | None] = field(default_factory=dict)
-    divided: dict[tuple[Key, float], frozenset[str]] = field(default_factory=dict)
-    ops: dict[tuple[Key, float, tuple[float, ...]], Ops] = field(default_factory=dict)
-    groups: dict[tuple[Key, float, tuple[float, ...]], Group] = field(default_factory=dict)
+    sharded: dict[tuple[Key, Model, Moving], Divided] = field(default_factory=dict)
+    told: dict[tuple[Key, Moving], Told | None] = field(default_factory=dict)
+    divided: dict[tuple[Key, Moving], frozenset[str]] = field(default_factory=dict)
+    ops: dict[tuple[Key, Moving, tuple[float, ...]], Ops] = field(default_factory=dict)
+    groups: dict[tuple[Key, Moving, tuple[float, ...]], Group] = field(default_factory=dict)
     held: dict[tuple[int, Mode, int], Floats] = field(default_factory=dict)
     energies: dict[int, float] = field(default_factory=dict)  # by identity; `prices` keeps these
     times: dict[int, float] = field(default_factory=dict)  # likewise

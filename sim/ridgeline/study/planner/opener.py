@@ -173,9 +173,9 @@ class Opener:
         one, (value, known, i) = self.one, entry
         group = one.groups.group(self.key(entry))
         assert group is not None
+        if known == OPS and one.memory_bytes(group, i) > one.cluster.device.capacity_bytes:
+            return Opened([], 1)  # most do not fit: a schedule takes longer to play
         bound = one.sharpened(group, i, wired=known == STAGES)
-        if bound.memory_bytes > one.cluster.device.capacity_bytes:
-            return Opened([], 1)
         time_s, energy_j = np.array([bound.time_s]), np.array([bound.energy_j])
         (sharp,) = one.bound_values(time_s, energy_j, np.array([i]))
         return Opened([Entry(max(value, float(sharp)), known + 1, i)], 0, bound.time_s)

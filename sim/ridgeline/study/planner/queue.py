@@ -22,7 +22,7 @@ from ridgeline.study.planner.helper import MANY, Helper, can_fork, family, play
 from ridgeline.study.planner.made import Key
 from ridgeline.study.planner.opener import ALL, LEAST, Entry, Opened, Opener
 from ridgeline.study.planner.screen import HELD, TOTALS
-from ridgeline.study.planner.space import RECOMPUTE_NAMES
+from ridgeline.study.planner.space import GRID_MODES, RECOMPUTE_NAMES
 
 if TYPE_CHECKING:
     from ridgeline.study.planner.search import Searcher
@@ -230,6 +230,10 @@ def _groups_of(one: Searcher) -> tuple[list[Key], Ints]:
             space.ring,
             space.recompute,
             space.sequence,
+            space.tensor_rows,
+            space.tensor_mode,
+            space.image_rows,
+            space.image_columns,
             space.tensor,
             space.micro_batch,
         ),
@@ -239,6 +243,10 @@ def _groups_of(one: Searcher) -> tuple[list[Key], Ints]:
             2,
             len(RECOMPUTE_NAMES),
             2,
+            int(space.tensor_rows.max()) + 1,
+            len(GRID_MODES),
+            int(space.image_rows.max()) + 1,
+            int(space.image_columns.max()) + 1,
             one.devices + 1,
             space.global_batch + 1,
         ),

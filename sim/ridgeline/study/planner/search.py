@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -64,10 +65,12 @@ class Searcher:
             self.model, self.cluster, devices, self.space.global_batch,
             objective=self.objective, precision=self.groups.precision,
             context=bool((self.space.context > 1).any()) or None, like=self,
+            grids=bool((self.space.tensor_rows > 1).any()),
+            spatial=bool((self.space.spatial > 1).any()),
         )  # fmt: skip
 
     def only(self, dimension: str) -> Searcher:
-        """Return the search of plans that use this dimension alone: data, tensor or pipeline.
+        """Return the search of plans that use this dimension alone (`Space.only`).
 
         What either of both prices the other need not price again.
         """
@@ -111,7 +114,7 @@ class Searcher:
         recompute = RECOMPUTE_NAMES[int(s.recompute[i])]
         return Key(
             int(s.micro_batch[i]), int(s.tensor[i]), bool(s.sequence[i]), recompute,
-            int(s.expert[i]), int(s.context[i]), bool(s.ring[i]),
+            int(s.expert[i]), int(s.context[i]), bool(s.ring[i]), s.grid(i), s.images(i),
         )  # fmt: skip
 
     @cached_property
@@ -125,11 +128,18 @@ class Searcher:
 
     @cached_property
     def byte_s(self) -> Floats:
-        """[P] what a byte between all replicas of a plan takes at least."""
-        rows = np.stack((self.space.replicas, self.space.tensor), axis=1)
-        unique, of = np.unique(rows, axis=0, return_inverse=True)
+        """[P] what a byte between all replicas of a plan takes at least.
+
+        Of weights that devices which share images, or rows of a grid, sum up among them and with
+        their replicas, and of those that they do not: what takes less.
+        """
+        s = self.space
+        all_ = np.stack((s.holders, s.tensor // s.tensor_rows), axis=1)
+        apart = np.stack((s.data * s.context, s.tensor * s.spatial), axis=1)
+        unique, of = np.unique(np.concatenate((all_, apart)), axis=0, return_inverse=True)
         each = [self.groups.between.crossing_byte_s(*row) for row in unique.tolist()]
-        return np.array(each)[of.ravel()]
+        least: Floats = np.array(each)[of.ravel()].reshape(2, -1).min(axis=0)
+        return least
 
     def screened(self, at: Ints, which: Ints, known: Floats) -> Floats:
         """Bound plans by the compiled closed form: [P, 3].
@@ -148,7 +158,7 @@ class Searcher:
         names = [SCHEDULES[name] for name in SCHEDULE_NAMES]
         drains = np.array([not (one.splits_backward or one.interleaves) for one in names])
         screen(
-            which, known, s.micro_batches[at], s.pipeline[at], s.replicas[at], s.expert[at],
+            which, known, s.micro_batches[at], s.pipeline[at], s.holders[at], s.expert[at],
             s.sharding[at], drains[s.schedule[at]], self.spread[at], self.byte_s[at], out,
         )  # fmt: skip
         out[:, :2] *= 1 - ROUNDING
@@ -160,14 +170,17 @@ class Searcher:
         No device of a group that divides the ops has less than its share of anything.
         """
         least = self.groups.held_undivided(key.micro_batch, key.recompute, key.expert)
-        return np.concatenate(
-            (np.zeros(len(TOTALS) - len(least)), least / (key.tensor * key.context))
-        )
+        parts = key.tensor * key.context * math.prod(key.images)
+        return np.concatenate((np.zeros(len(TOTALS) - len(least)), least / parts))
 
     def sharpened(self, group: Group, i: int, *, wired: bool = True) -> Bound:
-        """Bound one plan, its stages known, and (`wired`) what moves between its replicas."""
+        """Bound one plan, its stages known, and (`wired`) what moves between its replicas.
+
+        The latter is left out where weights of one plan are summed along several dimensions.
+        """
         cut, shares, m = self._cut(group, i), self._shares(i), int(self.space.micro_batches[i])
-        if not wired:
+        alike = self.space.spatial[i] == self.space.tensor_rows[i] == 1
+        if not (wired and alike):
             return cut.bound(m, shares, None)
         plan, between = self.space.plan(i), self.groups.between
 
@@ -185,7 +198,7 @@ class Searcher:
 
     def _shares(self, i: int) -> Shares:
         s = self.space
-        return Shares(int(s.replicas[i]), int(s.expert[i]), int(s.sharding[i]))
+        return Shares(int(s.holders[i]), int(s.expert[i]), int(s.sharding[i]))
 
     def _cut(self, group: Group, i: int) -> Staged:
         key, s = self.key(i), self.space
@@ -247,9 +260,9 @@ def price_of(cluster: Cluster) -> float:
 def searcher(
     model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
     objective: Objective = "time", precision: str | None = None, context: bool | None = None,
-    like: Searcher | None = None,
+    like: Searcher | None = None, grids: bool = False, spatial: bool = False,
 ) -> Searcher:  # fmt: skip
-    """Prepare a search: list the plans; `context` as in `search`.
+    """Prepare a search: list the plans; `context`, `grids` and `spatial` as in `search`.
 
     Parameters
     ----------
@@ -282,6 +295,8 @@ def searcher(
         experts=groups.limits.expert_degrees(),
         contexts=groups.limits.contexts() if context else [(1, 0)],
         recomputations=groups.limits.recomputations(),
+        grids=groups.limits.grids() if grids else (),
+        images=groups.limits.images() if spatial else [(1, 1)],
         precision=groups.precision,
     )
     return Searcher(model, cluster, devices, objective, space, groups)
@@ -292,7 +307,7 @@ def search(
     objective: Objective = "time", precision: str | None = None, limit: int | None = None,
     progress: Callable[[str], None] = lambda text: None,
     alone: str | None = None, advise: bool = True, context: bool | None = None,
-    processes: int | None = None,
+    processes: int | None = None, grids: bool = False, spatial: bool = False,
 ) -> Found:  # fmt: skip
     """Find the plan of the least step time, energy or cost on exactly so many devices.
 
@@ -302,7 +317,7 @@ def search(
         Replay at most so many plans that fit, and four times as many in all; None: until the best
         is proven.
     alone
-        Consider only plans that divide the step by this dimension: data, tensor or pipeline.
+        Consider only plans that divide the step by this dimension (`Space.only`).
     advise
         Where no plan fits, look for what it would take.
     context
@@ -310,6 +325,9 @@ def search(
     processes
         2: a second process prices and plays, too, where one can be forked. 1: none does. None:
         where there is much to price. The answer is the same.
+    grids, spatial
+        Whether tensor-parallel devices may stand in rows and columns, and whether devices may share
+        the rows and columns of images. What their replicas send is not in the bounds.
 
     Raises
     ------
@@ -319,7 +337,7 @@ def search(
     began = time.perf_counter()
     one = searcher(
         model, cluster, devices, global_batch,
-        objective=objective, precision=precision, context=context,
+        objective=objective, precision=precision, context=context, grids=grids, spatial=spatial,
     )  # fmt: skip
     one_alone = one if alone is None else one.only(alone)
     found = found_by(one_alone, limit, progress, began=began, processes=processes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -10,6 +11,8 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.parallel import grid
+from ridgeline.parallel.grid import Grid
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.recompute import Mode
 
@@ -22,6 +25,7 @@ SCHEDULE_NAMES: tuple[Literal["1f1b", "gpipe", "interleaved", "zero-bubble"], ..
     "zero-bubble",
 )
 RECOMPUTE_NAMES: tuple[Mode, ...] = ("none", "selective", "full", "sqrt")
+GRID_MODES: tuple[grid.Mode, ...] = ("gather", "summa", "stationary")
 MOST_CHUNKS = 8
 """Chunks of an interleaved schedule that are tried: each further one shortens the bubble less than
 it adds messages."""
@@ -40,6 +44,10 @@ class Space:
         [P] as in `Plan`.
     ring, sequence
         [P] 1 where context parallelism goes in a ring, and where sequence parallelism is on.
+    tensor_rows, tensor_mode
+        [P] rows of a grid of tensor-parallel devices, and the place of its mode in `GRID_MODES`.
+    image_rows, image_columns
+        [P] devices along the rows and along the columns of images.
     schedule, recompute
         [P] places in `SCHEDULE_NAMES` and `RECOMPUTE_NAMES`.
     """
@@ -56,6 +64,10 @@ class Space:
     expert: Ints
     sharding: Ints
     sequence: Ints
+    tensor_rows: Ints
+    tensor_mode: Ints
+    image_rows: Ints
+    image_columns: Ints
     schedule: Ints
     recompute: Ints
 
@@ -69,14 +81,27 @@ class Space:
 
     @cached_property
     def replicas(self) -> Ints:
-        """[P] ranks that hold the same weights: replicas, and those that share positions."""
-        return self.data * self.context
+        """[P] ranks that hold the same weights: replicas, and those that share samples."""
+        return self.data * self.context * self.spatial
+
+    @cached_property
+    def holders(self) -> Ints:
+        """[P] ranks that hold the same of the weights that fewest have: biases in rows of a grid.
+
+        So many share a state, or sum a gradient, at most.
+        """
+        return self.replicas * self.tensor_rows
+
+    @cached_property
+    def spatial(self) -> Ints:
+        """[P] devices that share images."""
+        return self.image_rows * self.image_columns
 
     def only(self, dimension: str) -> Space:
-        """Return the plans that use no other dimension than this: data, tensor or pipeline."""
+        """Return the plans that use this dimension alone: data, tensor, pipeline or spatial."""
         others = [
             getattr(self, name) == 1
-            for name in ("data", "tensor", "pipeline", "context", "expert")
+            for name in ("data", "tensor", "pipeline", "context", "expert", "spatial")
             if name != dimension
         ]
         kept = np.logical_and.reduce(others)
@@ -88,12 +113,16 @@ class Space:
 
     def plan(self, i: int) -> Plan:
         """Return one plan."""
-        tensor = int(self.tensor[i])
+        tensor, two = int(self.tensor[i]), self.grid(i)
+        high, wide = self.images(i)
         return Plan(
             global_batch=self.global_batch,
             precision=self.precision,
             data=int(self.data[i]),
             tensor=tensor,
+            tensor_rows=two.rows if two else 1,
+            tensor_mode=two.mode if two else "gather",
+            spatial=f"{high}x{wide}",
             pipeline=int(self.pipeline[i]),
             micro_batch=int(self.micro_batch[i]),
             chunks=int(self.chunks[i]),
@@ -105,6 +134,17 @@ class Space:
             schedule=SCHEDULE_NAMES[int(self.schedule[i])],
             recompute=RECOMPUTE_NAMES[int(self.recompute[i])],
         )
+
+    def grid(self, i: int) -> Grid | None:
+        """Return the grid of a plan's tensor-parallel devices; None: they are in one dimension."""
+        rows = int(self.tensor_rows[i])
+        if rows == 1:
+            return None
+        return Grid(rows, int(self.tensor[i]) // rows, GRID_MODES[int(self.tensor_mode[i])])
+
+    def images(self, i: int) -> tuple[int, int]:
+        """Return devices along the rows, and along the columns, of a plan's images."""
+        return int(self.image_rows[i]), int(self.image_columns[i])
 
 
 def divisors(n: int) -> list[int]:
@@ -123,6 +163,8 @@ def enumerate_plans(
     experts: list[int],
     contexts: list[tuple[int, int]],
     recomputations: list[Mode],
+    grids: Sequence[Grid] = (),
+    images: Sequence[tuple[int, int]] = ((1, 1),),
     precision: str | None = None,
 ) -> Space:
     """List every plan that `Plan` allows on exactly so many devices.
@@ -141,17 +183,27 @@ def enumerate_plans(
         By how many ranks positions can be shared, and whether in a ring.
     recomputations
         Those of `RECOMPUTE_NAMES` that are tried.
+    grids
+        Of tensor-parallel devices.
+    images
+        By how many devices rows and columns of images can be shared; (1, 1): by one.
     """
     rows: list[tuple[int, ...]] = []
-    for tensor in tensors:
+    for tensor, two in [*((t, None) for t in tensors), *((g.rows * g.columns, g) for g in grids)]:
         if devices % tensor:
             continue
-        for pipeline, (context, ring) in itertools.product(divisors(devices // tensor), contexts):
-            data, left = divmod(devices // tensor // pipeline, context)
+        for pipeline, (context, ring), (high, wide) in itertools.product(
+            divisors(devices // tensor), contexts, images
+        ):
+            data, left = divmod(devices // tensor // pipeline, context * high * wide)
             if left or global_batch % data or pipeline > max_stages:
+                continue
+            if high * wide > 1 and (two or context > 1):
                 continue
             rank_batch = global_batch // data
             for micro_batch in divisors(rank_batch):
+                if two and two.mode != "stationary" and micro_batch % two.rows:
+                    continue
                 pipes = _schedules(pipeline, rank_batch // micro_batch, max_stages)
                 rows += [
                     (
@@ -163,18 +215,22 @@ def enumerate_plans(
                         context,
                         ring,
                         *more,
+                        two.rows if two else 1,
+                        GRID_MODES.index(two.mode) if two else 0,
+                        high,
+                        wide,
                         schedule,
                         recompute,
                     )
                     for schedule, chunks in pipes
                     for more in itertools.product(
                         [e for e in experts if data % e == 0 and 1 in (e, context)],
-                        range(4) if data * context > 1 else (0,),
-                        (0, 1) if sequences and tensor > 1 else (0,),
+                        range(4) if data * context * high * wide > 1 else (0,),
+                        (0, 1) if sequences and tensor > 1 and not two else (0,),
                     )
                     for recompute in map(RECOMPUTE_NAMES.index, recomputations)
                 ]
-    columns = np.array(rows, np.int64).reshape(-1, 12).T
+    columns = np.array(rows, np.int64).reshape(-1, 16).T
     return Space(global_batch, precision, *cast("list[Ints]", list(columns)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -27,7 +28,7 @@ from ridgeline.study.planner.held import (
     STATE,
 )
 from ridgeline.study.planner.screen import ROUNDING, Bound
-from ridgeline.study.planner.timed import Sends, Shares, Timed, TimeOf, timed
+from ridgeline.study.planner.timed import Sends, Shares, Timed, TimeOf, splits, timed
 
 Ints = npt.NDArray[np.int64]
 
@@ -36,8 +37,13 @@ Ints = npt.NDArray[np.int64]
 class Staged:
     """One group of plans, cut into stages of a schedule.
 
+    Many plans are known not to fit by what they hold: what a step takes is found when it is asked
+    for.
+
     Attributes
     ----------
+    sends
+        What messages between stages take.
     energy_j
         Of one micro-batch on one rank of every stage, together.
     held
@@ -45,17 +51,21 @@ class Staged:
     beside
         [3, stages] what an op of the first backward pass has beside what is kept, at least: no
         sharding, of gradients, of weights too.
-    time
-        What a step takes at least.
     """
 
+    group: Group
     name: str
     stages: int
     chunks: int
+    sends: Sends
     energy_j: float
     held: Floats
     beside: Floats
-    time: Timed
+
+    @cached_property
+    def time(self) -> Timed:
+        """What a step takes at least."""
+        return timed(self.group, self.name, self.stages, self.chunks, self.sends)
 
     def bound(self, micro_batches: int, shares: Shares, time_of: TimeOf | None) -> Bound:
         """Return the bounds of one plan; without `time_of`, nothing waits for replicas."""
@@ -80,8 +90,8 @@ class Staged:
         # experts that no other rank has are not sharded
         beside = self.beside[max(sharding - 1, 0) if data > expert else 0]
         fullest = states + (each * self.held[:, :, KEPT]).sum(axis=0) + beside
-        if (
-            self.time.splits
+        if splits(
+            self.name, self.stages
         ):  # each stage is as many gradients of weights late as there are before it
             late = np.minimum(np.arange(self.stages), m - each[0])
             fullest = fullest + late * held[:, LATE]
@@ -95,15 +105,15 @@ def staged(group: Group, name: str, stages: int, chunks: int, sends: Sends) -> S
     """Cut a group of plans."""
     n = stages * chunks
     work, held = group.by_stage(n)
-    splits = SCHEDULES[name].splits_backward and stages > 1
     return Staged(
+        group=group,
         name=name,
         stages=stages,
         chunks=chunks,
+        sends=sends,
         energy_j=float(work[:, ENERGY].sum()),
         held=held.reshape(chunks, stages, -1),
-        beside=np.zeros((3, stages)) if splits else _beside(group, stages, n),
-        time=timed(group, name, stages, chunks, sends),
+        beside=np.zeros((3, stages)) if splits(name, stages) else _beside(group, stages, n),
     )
 
 

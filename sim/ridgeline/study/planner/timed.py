@@ -115,7 +115,7 @@ class Timed:
     @property
     def splits(self) -> bool:
         """Whether gradients of weights wait."""
-        return SCHEDULES[self.name].splits_backward and self.stages > 1
+        return splits(self.name, self.stages)
 
     def step_s(self, m: int, shares: Shares, time_of: TimeOf | None) -> float:
         """Return the least seconds of a step of m micro-batches.
@@ -234,6 +234,11 @@ class Timed:
         return found
 
 
+def splits(name: str, stages: int) -> bool:
+    """Whether gradients of weights wait in a schedule of so many stages."""
+    return SCHEDULES[name].splits_backward and stages > 1
+
+
 @lru_cache(maxsize=64)
 def slots_of(name: str, stages: int, m: int, chunks: int) -> SlotArrays:
     """Return the slots of a schedule."""
@@ -248,8 +253,7 @@ def timed(group: Group, name: str, stages: int, chunks: int, sends: Sends) -> Ti
     parts_of(group.cut(n), part)
     first, of, marks = np.full((3, 4, n), -1, np.int64)
     sent_s, gather_s = np.zeros((2, 2, n))
-    splits = SCHEDULES[name].splits_backward and stages > 1
-    for direction in (FORWARD, SHORT if splits else WHOLE):
+    for direction in (FORWARD, SHORT if splits(name, stages) else WHOLE):
         p, size = group.played[direction], np.zeros((n, 2))
         waits_of(
             part, p.reader, p.maker, p.source, p.sent, first[direction], marks[direction],

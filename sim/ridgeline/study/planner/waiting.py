@@ -1,4 +1,4 @@
-"""How long the ops of a network wait for what ranks exchange that share experts or positions."""
+"""How long ops wait for what ranks exchange that share experts, positions or images."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from ridgeline.workload.graph import Graph, Op, Pass
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+_BESIDE = frozenset({"expert", "context", "spatial.rows", "spatial.columns"})
 
 
 def exchanges(op: Op) -> bool:
-    """Whether an op sends between ranks that share experts or positions; ops may run beside it.
+    """Whether an op sends between ranks that share samples or experts; ops may run beside it.
 
     What goes round in a ring block by block is no such op: how long it is waited for is left out.
     """
     between = dict(op.attrs).get("dimension") if op.kind in COLLECTIVES else None
-    return between in {"expert", "context"} and op.kind != HOP
+    return between in _BESIDE and op.kind != HOP
 
 
 def waits(

@@ -248,6 +248,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
     if _BY_ROW in precision:
         raise RidgelineError(f"{precision}: of products with a scale a row nothing is measured")
     again = recompute(row)
+    known = unstated_of(row.text("model"), row.text("source"), row.text("accelerator"))
     positions = "sequence parallel" in row.text("recompute").lower()
     fields: dict[str, Any] = {
         "global_batch": batch,
@@ -257,6 +258,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "context": context,
         "context_mode": framework.context_mode if context > 1 else "gather",
         "expert": expert,
+        "dispatch": known.get("dispatch", framework.dispatch),
         "micro_batch": micro,
         "recompute": framework.selective if again == "selective" else again,
         "keep_outputs": framework.keep_outputs,
@@ -279,7 +281,6 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
     }  # fmt: skip
     if pipeline > 1:
         fields |= _schedule(row, chunks, layers)
-        known = unstated_of(row.text("model"), row.text("source"))
         fields["pieces"] = known.get("pieces", framework.pieces)
         fields["buffers"] = framework.buffers * pipeline
         fields["cut"] = _cut(layers, pipeline * fields.get("chunks", 1))

@@ -108,4 +108,4 @@ def _samples(row: Row, run: Run) -> float:
         return counted / run.tokens if run.tokens else counted
     if not epochs or not run.samples:
         raise RidgelineError("how much was trained until the target was reached is not given")
-    return epochs if epochs > _MOST_EPOCHS else epochs * run.samples
+    return epochs if epochs > _MOST_EPOCHS else (epochs - run.first_epoch) * run.samples

@@ -15,7 +15,7 @@ from ridgeline.errors import nearest
 from ridgeline.study.validate.lengths import longest, of_two_languages
 
 Kind = Literal["devices", "models", "precisions"]
-_SLICE = re.compile(r"\b(tpu[ -]?v\d[ep]?)-\d+\b")  # v3-2048: how many cores of a pod
+_SLICE = re.compile(r"\b(tpu[ -]?v\d[ep]?)-\d+(-[a-z-]+)?\b")  # v4-128-TF: cores, and a program
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,8 @@ class Framework:
         How many of them stages of a pipeline have all the time (`Plan.buffers`), for each stage.
     regather
         Which shared weights it gathers again for the backward pass (`Plan.regather`).
+    dispatch
+        What ranks send each other of a token for its experts (`Plan.dispatch`).
     """
 
     begins: tuple[str, ...]
@@ -123,6 +125,7 @@ class Framework:
     gradients: str = "wide"
     buffers: int = 0
     regather: str = "all"
+    dispatch: str = "choices"
 
 
 def section(name: str) -> Any:
@@ -315,6 +318,7 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("gradients", "wide"),
             int(row.get("buffers", 0)),
             row.get("regather", "all"),
+            row.get("dispatch", "choices"),
         )
         for row in _data()["frameworks"]
     )

@@ -119,6 +119,8 @@ class Run:
     ----------
     samples
         Of an epoch; 0: the table counts samples or tokens.
+    first_epoch
+        Number of the epoch that training starts with.
     tokens
         Of a sample, where the table counts tokens; else 0.
     validation, every
@@ -131,6 +133,7 @@ class Run:
 
     work: Workload
     samples: int
+    first_epoch: int
     tokens: int
     validation: int
     every: int
@@ -156,7 +159,7 @@ def run_of(benchmark: str) -> Run:
     row = _document()["runs"].get(benchmark)
     if row is None:
         raise RidgelineError(f"no description of the run {benchmark or '(not given)'}")
-    work = workload(benchmark)
+    work = workload(row.get("network", benchmark))
     if work.stands_for:
         raise RidgelineError(f"no description of the network {work.stands_for}")
     unpadded = row.get("unpadded")
@@ -169,6 +172,7 @@ def run_of(benchmark: str) -> Run:
             formats=tuple(row.get("formats", work.formats)),
         ),
         row.get("samples", 0),
+        row.get("first_epoch", 0),
         row.get("tokens", 0),
         row.get("validation", 0),
         row.get("every", 0),

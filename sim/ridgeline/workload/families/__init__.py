@@ -21,6 +21,7 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
         "diffusion-transformer": "dit.DiT",
         "diffusion-u-net": "diffusion_u_net.DiffusionUNet",
         "dlrm": "dlrm.Dlrm",
+        "efficientdet": "efficientdet.EfficientDet",
         "efficientnet": "efficientnet.EfficientNet",
         "electra": "electra.Electra",
         "encoder-decoder": "encoder_decoder.EncoderDecoder",

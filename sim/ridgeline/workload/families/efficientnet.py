@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
+from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels, Image, Network, Probability
@@ -50,15 +51,9 @@ def rounded(channels: float) -> int:
     return near + _MULTIPLE if near < 0.9 * channels else near
 
 
-class EfficientNet(Network):
-    """A stem, stages of inverted residual blocks, and a classifier."""
+class Scaled(Strict):
+    """A stem and stages of inverted residual blocks."""
 
-    sample: ClassVar[str] = "images"
-
-    family: Literal["efficientnet"]
-    image: Image
-    classes: Channels
-    """Classes that are told apart."""
     width: _Coefficient = 1.0
     """Multiplies the channels."""
     depth: _Coefficient = 1.0
@@ -66,22 +61,17 @@ class EfficientNet(Network):
     squeeze_of: Literal["input", "inside"] = "input"
     """Inner features of squeeze and excitation are a quarter of the block's input channels, or of
     those inside it ("WideSE")."""
-    dropout: Probability = 0.2
-    """Before the classifier."""
 
-    def build(self, b: GraphBuilder) -> str:
-        """Write the forward graph and return the name of the loss tensor."""
-        images, labels = self.image.inputs(b)
-        x = _conv_norm(b, "stem", images, rounded(_STEM * self.width), 3, stride=2)
+    def features(self, b: GraphBuilder, x: str, *, prefix: str = "") -> list[str]:
+        """Write stem and stages; return the output of each stage."""
+        x = _conv_norm(b, f"{prefix}stem", x, rounded(_STEM * self.width), 3, stride=2)
+        outputs = []
         for number, stage in enumerate(_STAGES, start=1):
             for i in range(math.ceil(stage.depth * self.depth)):
                 stride = stage.stride if i == 0 else 1
-                x = self._block(b, f"stage{number}.{i}", x, stage, stride)
-        x = _conv_norm(b, "head", x, rounded(_HEAD * self.width), 1)
-        x = ops.adaptive_avg_pool(b, "avgpool", x)
-        x = dropout(b, "dropout", x, self.dropout)
-        logits = ops.linear(b, "classifier", x, self.classes, flatten=True)
-        return ops.cross_entropy(b, "loss", logits, labels)
+                x = self._block(b, f"{prefix}stage{number}.{i}", x, stage, stride)
+            outputs.append(x)
+        return outputs
 
     def _block(self, b: GraphBuilder, name: str, x: str, stage: _Stage, stride: int) -> str:
         before, after = b.shape(x)[1], rounded(stage.channels * self.width)
@@ -97,6 +87,29 @@ class EfficientNet(Network):
         if stride > 1 or before != after:
             return y
         return ops.add(b, f"{name}.add", y, x)
+
+
+class EfficientNet(Scaled, Network):
+    """A stem, stages of inverted residual blocks, and a classifier."""
+
+    sample: ClassVar[str] = "images"
+
+    family: Literal["efficientnet"]
+    image: Image
+    classes: Channels
+    """Classes that are told apart."""
+    dropout: Probability = 0.2
+    """Before the classifier."""
+
+    def build(self, b: GraphBuilder) -> str:
+        """Write the forward graph and return the name of the loss tensor."""
+        images, labels = self.image.inputs(b)
+        x = self.features(b, images)[-1]
+        x = _conv_norm(b, "head", x, rounded(_HEAD * self.width), 1)
+        x = ops.adaptive_avg_pool(b, "avgpool", x)
+        x = dropout(b, "dropout", x, self.dropout)
+        logits = ops.linear(b, "classifier", x, self.classes, flatten=True)
+        return ops.cross_entropy(b, "loss", logits, labels)
 
 
 def _conv_norm(

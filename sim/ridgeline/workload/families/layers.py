@@ -1,9 +1,8 @@
-"""The layers of `sequential` networks; those without layers in them are in `simple_layers`
-and `norm_layers`.
+"""The layers of `sequential` networks that hold or join others.
 
-Layers that hold layers (`branches`, `repeat`, `auxiliary`) put their own name before those of the
-layers in them: "stage.2.conv1". Without a name of its own a layer is called by what it does and a
-number.
+Those without layers in them are in `simple_layers` and `norm_layers`. Layers that hold layers
+(`branches`, `repeat`, `auxiliary`) put their own name before those of the layers in them:
+"stage.2.conv1". Without a name of its own a layer is called by what it does and a number.
 """
 
 from __future__ import annotations

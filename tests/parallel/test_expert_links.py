@@ -1,0 +1,92 @@
+"""Tokens that go once to each node: counted against every choice of experts there is."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ridgeline as rl
+from ridgeline.errors import ConfigError
+from ridgeline.network.routing import routes
+from ridgeline.network.topology import Topology
+from ridgeline.parallel.chosen import schedule_of
+from ridgeline.parallel.expert_links import link_ratio
+from ridgeline.simulation import shared_topology
+
+SELENE = rl.load_cluster("selene-a100")
+
+
+def counted(topology: Topology, ranks: int, experts: int, choices: int) -> np.ndarray:
+    """Bytes by link if every rank has one token for each choice, of one byte, sent by hand."""
+    loads = np.zeros(topology.n_links)
+    node = topology.node_of[topology.devices[:ranks]]
+
+    def send(a: int, b: int, size: float) -> None:
+        ends = topology.devices[[a, b]].astype(np.int64)
+        np.add.at(loads, routes(topology, ends[:1], ends[1:]).links, size)
+
+    for chosen in combinations(range(experts), choices):
+        wanted = {expert * ranks // experts for expert in chosen}  # ranks that hold them
+        for mine in range(ranks):
+            for there in {int(node[r]) for r in wanted}:
+                members = np.flatnonzero(node == there).tolist()
+                entries = [mine] if mine in members else members
+                for entry in entries:  # a token enters by any of them, as likely
+                    if entry != mine:
+                        send(mine, entry, 1 / len(entries))
+                    for r in wanted.intersection(members) - {entry}:
+                        send(entry, r, 1 / len(entries))
+    return loads
+
+
+@pytest.mark.parametrize(("ranks", "experts", "choices"), [(4, 8, 2), (8, 8, 3), (16, 16, 2)])
+def test_every_link_carries_what_all_choices_put_on_it(
+    ranks: int, experts: int, choices: int
+) -> None:
+    topology = shared_topology(SELENE, ranks)
+    by_hand = counted(topology, ranks, experts, choices)
+    pairs = [(a, b) for a in range(ranks) for b in range(ranks) if a != b]
+    ends = topology.devices[np.array(pairs)].astype(np.int64)
+    even = np.bincount(routes(topology, ends[:, 0], ends[:, 1]).links, minlength=topology.n_links)
+    n_choices = len(list(combinations(range(experts), choices)))
+    # One message of an even all-to-all: what a rank sends for all choices, over the ranks.
+    ratio = by_hand / (n_choices * choices / ranks)
+    found = link_ratio(f"nodes:{choices}:{experts}", topology, tuple(range(ranks))) * even
+    np.testing.assert_allclose(found, ratio, rtol=1e-9, atol=1e-12)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from([16, 32]), st.sampled_from([32, 64, 256]), st.integers(1, 8))
+def test_less_leaves_a_node_the_more_experts_a_token_has(
+    ranks: int, experts: int, choices: int
+) -> None:
+    topology = shared_topology(SELENE, ranks)
+    group = np.arange(ranks)
+    even = schedule_of("all-to-all", topology, group, 1e6).bytes_on_wire()
+    op = f"all-to-all nodes:{choices}:{experts}"
+    once = schedule_of(op, topology, group, 1e6).bytes_on_wire()
+    between = [link for link in even if topology.link_class[link] == "hdr"]
+    assert between
+    for link in between:
+        assert once[link] <= even[link] * (1 + 1e-9)
+        assert once[link] > even[link] * 0.9 / choices
+        if choices == 1:
+            assert once[link] == pytest.approx(even[link])
+
+
+def test_a_step_over_nodes_is_shorter() -> None:
+    small = {"layers": 1, "sequence": 256, "mixture.experts": 16, "mixture.top_k": 8}
+    model = rl.load_model("mixtral-8x7b", {**small, "mixture.width": 256})
+    plan = rl.Plan(global_batch=16, data=16, expert=16)
+    each, once = (
+        rl.simulate(model, "selene-a100", plan.model_copy(update={"dispatch": name}))
+        for name in ("choices", "nodes")
+    )
+    assert once.step_time_s < each.step_time_s
+    assert once.flops_per_step == each.flops_per_step
+    with pytest.raises(ConfigError, match="needs dispatch=choices"):
+        rl.Plan(global_batch=8, data=8, expert=8, dispatch="nodes", imbalance=1.5)
