@@ -9,6 +9,7 @@ import numpy as np
 
 from ridgeline.engine.blocks import NOTHING
 from ridgeline.engine.program import Ints
+from ridgeline.parallel.allocator import Life
 from ridgeline.parallel.buckets import Bucket
 from ridgeline.parallel.partition import Part, Receipt
 from ridgeline.parallel.schedules import PHASES
@@ -39,6 +40,8 @@ class Blocks:
         Bytes that are held from the beginning, by kind.
     left
         Bytes that the forward pass of a micro-batch leaves, by kind.
+    life
+        When its tensors are there.
     """
 
     part: Part
@@ -49,6 +52,7 @@ class Blocks:
     n_waits: int
     held: Mapping[str, int]
     left: Mapping[str, int]
+    life: Life
 
     def maker(self, tensor: str) -> int:
         """Phase in which a tensor is made."""

@@ -50,7 +50,7 @@ from ridgeline.parallel.replicas import counts_of
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.parallel.spread import waited
 from ridgeline.parallel.step import Step
-from ridgeline.parallel.sums import with_narrow_gradients, with_summing_products
+from ridgeline.parallel.sums import with_gradients, with_summing_products
 from ridgeline.parallel.team import COLLECTIVE
 from ridgeline.parallel.updates import op_by_op
 from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
@@ -164,10 +164,9 @@ def lower(
         plan.tensor_grid,
         plan.dispatch == "nodes",
     )
-    n_tasks = len(graph.ops) * plan.micro_batches * plan.devices // plan.pipeline
-    few = plan.devices <= FEW and n_tasks <= _SHORT
     offloads = plan.offload != "none"
-    if fold and few and not are_alike(wires, mesh, wraps=plan.chunks > 1, offloads=offloads):
+    short = is_short(len(graph.ops), plan)
+    if fold and short and not are_alike(wires, mesh, wraps=plan.chunks > 1, offloads=offloads):
         fold, wires = False, Wires(builder, topology, far, merge=False)
     copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
     sharded, local = _local(Same(graph), division, plan.recompute, copied)
@@ -175,8 +174,7 @@ def lower(
         local = with_data_gradients(Same(local))
     if plan.workspace is not None or plan.library is not None:
         local = with_kernels(Same(local), plan.workspace, plan.library)
-    if plan.gradients == "narrow":
-        local = with_narrow_gradients(Same(local))
+    local = with_gradients(local, plan.gradients)
     if plan.adding == "products":
         local = with_summing_products(Same(local))
     if plan.norms == "by-channel":
@@ -229,6 +227,12 @@ def lower(
         whole=sharded.whole,
         unlike=draft.unlike,
     )
+
+
+def is_short(n_ops: int, plan: Plan) -> bool:
+    """Whether all ranks of a plan are simulated if they are not wired alike."""
+    n_tasks = n_ops * plan.micro_batches * plan.devices // plan.pipeline
+    return plan.devices <= FEW and n_tasks <= _SHORT
 
 
 def _written(

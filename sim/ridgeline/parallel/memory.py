@@ -12,14 +12,15 @@ import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.convolution_algorithms import Library, workspace_bytes
+from ridgeline.parallel.allocator import life_of, lost_bytes
 from ridgeline.parallel.at_once import AtOnce, at_once
 from ridgeline.parallel.offload import Policy, copied_bytes, with_offload
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.spatial import with_shared_images
-from ridgeline.parallel.sums import narrow_gradients, with_narrow_gradients
+from ridgeline.parallel.sums import lasting, narrow_gradients, waiting_for_update, with_gradients
 from ridgeline.parallel.zero import with_sharding
-from ridgeline.workload.graph import Graph, Pass, Role, Same
-from ridgeline.workload.liveness import MEMORY_KINDS, lifetimes, memory_entries
+from ridgeline.workload.graph import Graph, Pass, Role
+from ridgeline.workload.liveness import MEMORY_KINDS, MemoryPlan, lifetimes, memory_entries
 from ridgeline.workload.model import Model, load_model
 
 if TYPE_CHECKING:
@@ -172,16 +173,21 @@ def memory(
     graph = with_shared_images(graph, *plan.grid, shared_statistics=shared).graph
     graph = with_recompute(graph, recompute or plan.recompute, budget_bytes=budget_bytes)
     graph = with_offload(graph, offload or plan.offload)
-    if plan.gradients == "narrow":
-        graph = with_narrow_gradients(Same(graph))
+    graph = with_gradients(graph, plan.gradients)
     graph = with_sharding(graph, plan.sharding, plan.data, plan.bucket, regather=plan.regather)
     both = plan.gradients == "both"
-    held = held_bytes(
+    entries = memory_entries(
         graph,
         gradients_persist=plan.micro_batches > 1 or both,
         beside=narrow_gradients(graph) if both else frozenset(),
+        waiting=waiting_for_update(graph),
     )
-    held[:, MEMORY_KINDS.index("workspace")] += round(plan.reserved)
+    held = _held_bytes(entries)
+    beyond = round(plan.reserved)
+    if plan.allocator == "caching":
+        life = life_of(entries, {0: range(len(graph.ops))}, lasting=lasting(plan.gradients))
+        beyond += lost_bytes([life], *np.zeros((3, 1), np.int64))
+    held[:, MEMORY_KINDS.index("workspace")] += beyond
     spaces: Mapping[str, int] = {}
     if convolutions is not None:
         spaces = workspace_bytes(graph, convolutions, library or "cudnn5")
@@ -198,13 +204,14 @@ def training_graph_of(model: Model, plan: Plan) -> Graph:
     return model.training(plan.micro_batch_size, precision, optimizer)
 
 
-def held_bytes(
-    graph: Graph, *, gradients_persist: bool = False, beside: frozenset[str] = frozenset()
-) -> npt.NDArray[np.int64]:
+def held_bytes(graph: Graph, *, gradients_persist: bool = False) -> npt.NDArray[np.int64]:
     """Return the bytes of each memory kind while each op runs: [ops, kinds]."""
-    plan = memory_entries(graph, gradients_persist=gradients_persist, beside=beside)
+    return _held_bytes(memory_entries(graph, gradients_persist=gradients_persist))
+
+
+def _held_bytes(plan: MemoryPlan) -> npt.NDArray[np.int64]:
     column = {kind: k for k, kind in enumerate(MEMORY_KINDS)}
-    starts = np.zeros((len(graph.ops), len(column)), np.int64)
+    starts = np.zeros((len(plan.entries), len(column)), np.int64)
     ends = np.zeros_like(starts)
     for i, entries in enumerate(plan.entries):
         for entry in entries:

@@ -149,13 +149,16 @@ class Plan(Strict):
     reserved: Annotated[units.MaybeBytes, BeforeValidator(_si_bytes)] = 0.0
     """Memory of each device that the framework takes besides tensors: its context, loaded kernels,
     buffers of collectives."""
+    allocator: Literal["exact", "caching"] = "exact"
+    """What of the device counts as taken: its tensors, or what PyTorch's caching allocator reserves
+    for them, which it does not give back (`parallel.allocator`)."""
     adding: Literal["kernels", "products"] = "kernels"
     """What adds gradients to those of earlier micro-batches: kernels of their own, or the products
     that make them (Megatron-Core's gradient accumulation fusion)."""
-    gradients: Literal["wide", "narrow", "both"] = "wide"
+    gradients: Literal["wide", "narrow", "flat", "both"] = "wide"
     """In which format gradients of weights are summed and sent: that in which these are updated;
-    that in which the passes compute (apex O2, DeepSpeed's fp16), from which the update widens them;
-    or the former, beside those of one micro-batch in the latter (DeepSpeed's bf16)."""
+    that in which the passes compute, from which the update widens them (apex O2), or copies of them
+    (DeepSpeed's fp16); or wide, beside those of one micro-batch (DeepSpeed's bf16)."""
     updates: Literal["together", "apart"] = "together"
     """How weights are updated: by kernels for many tensors, which the host issues at once (apex,
     PyTorch's foreach), or tensor after tensor and op by op (`parallel.updates`)."""

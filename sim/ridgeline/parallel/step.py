@@ -15,6 +15,7 @@ import numpy as np
 from ridgeline.engine.blocks import NOTHING, lengths
 from ridgeline.engine.program import Ints
 from ridgeline.parallel.alike import slowest
+from ridgeline.parallel.allocator import life_of, lost_bytes
 from ridgeline.parallel.buckets import (
     Bucket,
     Moved,
@@ -36,7 +37,7 @@ from ridgeline.parallel.repeated import Look, again, look_of
 from ridgeline.parallel.replicas import counts_of, in_flight, replica_orders
 from ridgeline.parallel.schedules import PHASES, SCHEDULES, SlotArrays, slot_arrays
 from ridgeline.parallel.step_end import Ends
-from ridgeline.parallel.sums import narrow_gradients
+from ridgeline.parallel.sums import lasting, narrow_gradients, waiting_for_update
 from ridgeline.parallel.team import Piece, Team
 from ridgeline.parallel.writer import Writer
 from ridgeline.parallel.zero import with_sharding
@@ -120,8 +121,8 @@ class Step:
         number = self.builder.n_tasks
         for k, team in enumerate(self.teams):
             chunks = [self._blocks(team, chunk) for chunk in range(self.plan.chunks)]
-            self._hold(team, chunks)
             played.append(self._arrange(k, chunks, slots, number))
+            self._hold(played[-1])
             sizes = lengths([piece.block for piece in played[-1].pieces])
             number += int(sizes[played[-1].order].sum())
         messages = self.messages.write(played, number)
@@ -188,6 +189,7 @@ class Step:
             gradients_persist=persist or both,
             kept=kept,
             beside=narrow_gradients(graph) if both else frozenset(),
+            waiting=waiting_for_update(graph),
         )
         phases = phases_of(graph, self.splits, sent)
         buckets = self._buckets(team.stage, graph, holders) if plan.sharding < 2 else {}
@@ -229,7 +231,8 @@ class Step:
             depth = in_flight(self.counts or (1,) * plan.pipeline, team.stage)
             held.update(under_way(plan.schedule, depth, graph, forward))
         left = left_by(forward)
-        return Blocks(part, pieces, receipts, once, buckets, n_waits, held, left)
+        life = life_of(memory, phases, lasting=lasting(plan.gradients))
+        return Blocks(part, pieces, receipts, once, buckets, n_waits, held, left, life)
 
     def _kept(self, number: int) -> frozenset[str]:
         """Tensors that a part of the model keeps: what it sends to others in the forward pass."""
@@ -297,14 +300,18 @@ class Step:
                 )
         return {along: buckets for along, buckets in found.items() if buckets}
 
-    def _hold(self, team: Team, chunks: list[Blocks]) -> None:
+    def _hold(self, copies: Copies) -> None:
         """Say what the ranks of a team hold from the beginning, of all chunks together."""
+        team, chunks, lost = copies.team, copies.chunks, 0
+        if self.plan.allocator == "caching":
+            lives = [blocks.life for blocks in chunks]
+            lost = lost_bytes(lives, copies.phase, copies.chunk, copies.micro_batch)
         spare = self._spare_buffers(team.stage)
         for kind in MEMORY_KINDS:
             size = sum(b.held.get(kind, 0) + spare * b.left.get(kind, 0) for b in chunks)
             if kind == "workspace":
                 held = sum(held_bytes(self.plan, blocks.buckets) for blocks in chunks)
-                size += held + round(self.plan.reserved)
+                size += held + round(self.plan.reserved) + lost
             for rank in team.ranks:
                 self.builder.set_initial_memory(rank, kind, size)
 

@@ -7,7 +7,8 @@ fusion").
 
 The formats differ because weights are computed with in 16 bits and updated in 32. Casts of the
 gradients belong to the backward pass (torch.amp; Megatron-LM's main gradients), or to the update:
-apex O2 and DeepSpeed's fp16 sum and send what the products give (`with_narrow_gradients`).
+apex O2 sums and sends what the products give (`with_narrow_gradients`), DeepSpeed's fp16 as well,
+with copies of them (`with_flat_gradients`).
 DeepSpeed's bf16 sums in 32 bits and gives gradients in 16 bits back only before the next backward
 pass (runtime/bf16_optimizer.py and runtime/pipe/engine.py): it holds both.
 """
@@ -55,6 +56,18 @@ def narrow_gradients(graph: Graph) -> frozenset[str]:
     )
 
 
+def with_gradients(graph: Graph, how: str) -> Graph:
+    """Sum gradients as a plan says (`Plan.gradients`)."""
+    if how == "narrow":
+        return with_narrow_gradients(Same(graph))
+    return with_flat_gradients(Same(graph)) if how == "flat" else graph
+
+
+def lasting(how: str) -> bool:
+    """Whether sums of gradients have buffers of their own from one step to the next."""
+    return how in {"wide", "both"}
+
+
 @lru_cache(maxsize=16)
 def with_narrow_gradients(same: Same) -> Graph:
     """Let updates begin with casting gradients, which have the format of the passes until then.
@@ -69,6 +82,41 @@ def with_narrow_gradients(same: Same) -> Graph:
     first = next((i for i, op in enumerate(rest) if op.pass_ is Pass.UPDATE), len(rest))
     casting = [replace(op, pass_=Pass.UPDATE) for op in late]
     return replace(graph, ops=(*rest[:first], *casting, *rest[first:]))
+
+
+@lru_cache(maxsize=16)
+def with_flat_gradients(same: Same) -> Graph:
+    """Copy narrow gradients twice before they are cast.
+
+    DeepSpeed's ZeRO collects the reduced gradients of a rank's part in one buffer, flattens what
+    lies there into another, and casts that (runtime/zero/stage_1_and_2.py: copy_grads_in_partition
+    and step, which frees the gradients behind the cast: `waiting_for_update`).
+    """
+    graph = with_narrow_gradients(same)
+    casting = [op for op in graph.ops if op.pass_ is Pass.UPDATE and casts(op)]
+    if not casting:
+        return graph
+    tensors, copies = dict(graph.tensors), list[Op]()
+    for before, behind in (("", ".collected"), (".collected", ".flat")):
+        for cast in casting:
+            name = cast.inputs[0]
+            made = replace(tensors[name], name=f"{name}{behind}")
+            tensors[made.name] = made
+            copies.append(
+                replace(cast, name=made.name, inputs=(f"{name}{before}",), outputs=(made.name,))
+            )
+    flat = {
+        op.name: replace(op, inputs=(f"{op.inputs[0]}.flat",), input_passes=(1,)) for op in casting
+    }
+    at = next(i for i, op in enumerate(graph.ops) if op.name in flat)
+    ops = (*graph.ops[:at], *copies, *(flat.get(op.name, op) for op in graph.ops[at:]))
+    return replace(graph, ops=ops, tensors=tensors)
+
+
+def waiting_for_update(graph: Graph) -> frozenset[str]:
+    """Name the gradients that updates begin with copying and casting, and their copies."""
+    update = (op for op in graph.ops if op.pass_ is Pass.UPDATE and casts(op))
+    return frozenset(name for op in update for name in op.inputs)
 
 
 @lru_cache(maxsize=16)

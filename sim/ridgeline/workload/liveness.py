@@ -57,10 +57,24 @@ class MemoryEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Memory of a graph: what is held from the beginning, and what each op takes and gives back."""
+    """Memory of a graph: what is held from the beginning, and what each op takes and gives back.
+
+    Attributes
+    ----------
+    held
+        Bytes of each tensor that is held all the time, but for sums.
+    sums
+        Of each gradient that is held all the time, the op that makes it first, the last one that
+        reads it, and its bytes.
+    spans
+        Of each other tensor, the ops that take it and give it back, and its bytes.
+    """
 
     initial: Mapping[str, int]
     entries: tuple[tuple[MemoryEntry, ...], ...]
+    held: tuple[int, ...]
+    sums: tuple[tuple[int, int, int], ...]
+    spans: tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +96,7 @@ def memory_entries(
     gradients_persist: bool = False,
     kept: frozenset[str] = frozenset(),
     beside: frozenset[str] = frozenset(),
+    waiting: frozenset[str] = frozenset(),
 ) -> MemoryPlan:
     """Return what each op of a graph allocates and frees.
 
@@ -95,39 +110,55 @@ def memory_entries(
         Tensors of the forward pass that are held until the backward pass begins.
     beside
         Tensors that are held all the time besides.
+    waiting
+        Tensors that are held until the first weight is updated.
     """
-    return _memory_entries(Same(graph), gradients_persist, kept, beside)
+    return _memory_entries(Same(graph), gradients_persist, kept, beside, waiting)
 
 
 @lru_cache(maxsize=8)
 def _memory_entries(
-    same: Same, gradients_persist: bool, kept: frozenset[str], beside: frozenset[str]
-) -> MemoryPlan:
+    same: Same, gradients_persist: bool, kept: frozenset[str], beside: frozenset[str],
+    waiting: frozenset[str],
+) -> MemoryPlan:  # fmt: skip
     """Make the plan; the same graph is planned once."""
     graph = same.graph
     held = {t.name for t in graph.tensors.values() if t.role in STATIC_ROLES} | beside
+    summed: set[str] = set()
     if gradients_persist:
         storage = storages(graph)  # a sum of gradients lies where the first of them was made
-        held |= {storage[name] for name in weight_gradients(graph).values()}
+        summed = {storage[name] for name in weight_gradients(graph).values()}
+        held |= summed
     initial: Counter[str] = Counter()
     for name in held:
         initial[KIND_OF_ROLE[graph.tensors[name].role]] += graph.tensors[name].bytes
     taken: list[dict[str, int]] = [{} for _ in graph.ops]
     given: list[dict[str, int]] = [{} for _ in graph.ops]
-    waiting = {storages(graph)[name] for name in kept} if kept else set()
-    begin = next((i for i, op in enumerate(graph.ops) if op.pass_ in _AFTER), len(graph.ops) - 1)
+    spans: list[tuple[int, int, int]] = []
+    sums: list[tuple[int, int, int]] = []
+    end = len(graph.ops) - 1
+    backward = next((i for i, op in enumerate(graph.ops) if op.pass_ in _AFTER), end)
+    updated = next((i for i, op in enumerate(graph.ops) if op.kind == "optimizer"), end)
+    until = dict.fromkeys((storages(graph)[name] for name in kept), backward) if kept else {}
+    if waiting:
+        until |= dict.fromkeys((storages(graph).get(name, name) for name in waiting), updated)
     for name, (first, last_read) in lifetimes(graph).items():
         tensor = graph.tensors[name]
-        last = max(last_read, begin) if name in waiting else last_read
+        last = max(last_read, until.get(name, last_read))
         if name not in held and tensor.role is not Role.HOST:
             kind, size = KIND_OF_ROLE[tensor.role], tensor.bytes
             taken[first][kind] = taken[first].get(kind, 0) + size
             given[last][kind] = given[last].get(kind, 0) + size
+            spans.append((first, last, size))
+        elif name in summed:
+            sums.append((first, last, tensor.bytes))
     entries = tuple(
         tuple(MemoryEntry(kind, t.get(kind, 0), -g.get(kind, 0)) for kind in t | g)
         for t, g in zip(taken, given, strict=True)
     )
-    return MemoryPlan({kind: initial[kind] for kind in MEMORY_KINDS}, entries)
+    sizes = tuple(graph.tensors[name].bytes for name in sorted(held - summed))
+    by_kind = {kind: initial[kind] for kind in MEMORY_KINDS}
+    return MemoryPlan(by_kind, entries, sizes, tuple(sums), tuple(spans))
 
 
 def peak(graph: Graph, *, gradients_persist: bool = False) -> Peak:

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from ridgeline.errors import RidgelineError
+from ridgeline.network.routing import routes
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.alike import are_alike
 from ridgeline.parallel.lower import FEW
@@ -25,6 +26,7 @@ class Between:
         self._times: dict[tuple[str, int, int, float, bool], float] = {}
         self._alike: dict[tuple[object, ...], bool] = {}
         self._of_messages: dict[tuple[int, bool], Wires] = {}
+        self._passed: dict[tuple[int, int, int], Ints] = {}
         self._messages: dict[tuple[int, ...], tuple[float, float]] = {}
 
     def crossing_byte_s(self, data: int, tensor: int) -> float:
@@ -109,6 +111,30 @@ class Between:
 
     def _alone_s(self, op: str, ranks: int, apart: int, size_bytes: float) -> list[float]:
         return [self.wires.time_s(op, group, size_bytes) for group in self.alike(ranks, apart)]
+
+    def crowded_s(self, ranks: int, sent_bytes: Floats) -> float:
+        """Return what the fullest link needs for messages between stages of so many ranks.
+
+        Where every rank is simulated. Each link carries all that goes through it.
+
+        Parameters
+        ----------
+        sent_bytes
+            [K, K] that every rank of a stage sends to its like of another.
+        """
+        total = np.zeros(self.topology.n_links)
+        for source, target in zip(*np.nonzero(sent_bytes), strict=True):
+            total += sent_bytes[source, target] * self._on_links(ranks, int(source), int(target))
+        return float((total / self.topology.bandwidth_bytes_per_s).max(initial=0.0))
+
+    def _on_links(self, ranks: int, source: int, target: int) -> Ints:
+        """Return [L] how many messages go through each link if all ranks of a stage send one."""
+        known = (ranks, source, target)
+        if known not in self._passed:
+            ends = self.topology.devices.astype(np.int64).reshape(-1, ranks)
+            links = routes(self.topology, ends[source], ends[target]).links
+            self._passed[known] = np.bincount(links, minlength=self.topology.n_links)
+        return self._passed[known]
 
     def message(self, ranks: int, source: int, target: int, plan: Plan) -> tuple[float, float]:
         """Return latency and seconds a byte of messages between two stages of so many ranks.

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.parallel.stages import balance
+from ridgeline.study.planner.crossing import Crossing
 from ridgeline.study.planner.links import LEAD, LINK, TRAIL
 from ridgeline.study.planner.played import Played
 
@@ -41,6 +42,8 @@ class Group:
         The ops in order, by direction.
     once_s
         [U, 2] seconds of what is done once a step, before all else and after it.
+    crossing
+        What units read of others.
     around
         [3, U, 3] forward, backward, backward without gradients of weights: seconds of the ops, of
         it and of units behind it, before its first one that waits for another unit; seconds of the
@@ -56,6 +59,7 @@ class Group:
     tensor: int
     played: tuple[Played, ...]
     once_s: Floats
+    crossing: Crossing
     _cuts: dict[int, Ints] = field(default_factory=dict)
 
     def cut(self, stages: int) -> Ints:

@@ -30,6 +30,7 @@ from ridgeline.parallel.sums import casts, sum_bytes
 from ridgeline.parallel.team import Sent
 from ridgeline.parallel.wires import Wires
 from ridgeline.study.planner.between import Between
+from ridgeline.study.planner.crossing import crossing
 from ridgeline.study.planner.few import Few, Told, few_layers
 from ridgeline.study.planner.group import (
     ACCUMULATE,
@@ -148,6 +149,7 @@ class Groups:
             key.tensor,
             events,
             whole(ops.once_s),
+            crossing(told, taken, key.tensor),
         )
 
     def least(self, key: Key) -> Floats | None:

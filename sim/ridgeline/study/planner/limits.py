@@ -43,6 +43,11 @@ class Limits:
         """Ops of what tells of the model."""
         return len(self.graph.ops)
 
+    @cached_property
+    def n_ops_of_all(self) -> int:
+        """Ops of the whole model."""
+        return len(self.model.training(1, self.precision).ops)
+
     def divides(self, tensor: int) -> bool:
         """Whether the model's heads can be shared by so many devices."""
         try:

@@ -13,7 +13,7 @@ import numpy as np
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.lower import lower
+from ridgeline.parallel.lower import is_short, lower
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.report.account import energy_account, memory_account
@@ -189,7 +189,8 @@ class Searcher:
             ranks = shares.data * plan.tensor // apart
             return between.time_s(op, ranks, apart, size_bytes, plan)
 
-        return cut.bound(m, shares, time_of)
+        alone = not between.folds(plan) and is_short(self.groups.limits.n_ops_of_all, plan)
+        return cut.bound(m, shares, time_of, alone=alone)
 
     def memory_bytes(self, group: Group, i: int) -> float:
         """Return the least bytes of the fullest rank of a plan, its stages known."""
@@ -235,6 +236,14 @@ class PlanSends:
     def gather_s(self, size_bytes: float) -> float:
         """Return in which time the ranks of an op gather what they got in parts."""
         return self.groups.group_s("all-gather", self.key.tensor, 1, size_bytes)
+
+    def crowded_s(self, sent_bytes: Floats) -> float:
+        """Return what the fullest link needs for [K, K] bytes from each rank of a stage to another.
+
+        Where every rank is simulated.
+        """
+        ranks = self.plan.devices // self.plan.pipeline
+        return self.groups.between.crowded_s(ranks, sent_bytes)
 
 
 def price_of(cluster: Cluster) -> float:

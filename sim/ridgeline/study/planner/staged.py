@@ -67,9 +67,16 @@ class Staged:
         """What a step takes at least."""
         return timed(self.group, self.name, self.stages, self.chunks, self.sends)
 
-    def bound(self, micro_batches: int, shares: Shares, time_of: TimeOf | None) -> Bound:
-        """Return the bounds of one plan; without `time_of`, nothing waits for replicas."""
+    def bound(
+        self, micro_batches: int, shares: Shares, time_of: TimeOf | None, *, alone: bool = False
+    ) -> Bound:
+        """Return the bounds of one plan; without `time_of`, nothing waits for replicas.
+
+        `alone`: every rank is simulated, so that messages meet those of others.
+        """
         least = self.time.step_s(micro_batches, shares, time_of)
+        if alone and self.stages > 1:
+            least = max(least, micro_batches * self.time.crowded_s)
         energy = self.energy_j * micro_batches
         memory = self.memory_bytes(micro_batches, shares)
         return Bound(least * (1 - ROUNDING), energy * (1 - ROUNDING), memory)

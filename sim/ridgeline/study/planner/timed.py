@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -56,6 +56,12 @@ class Sends(Protocol):
     def gather_s(self, size_bytes: float) -> float:
         """Return in which time the ranks of an op gather what they got in parts."""
 
+    def crowded_s(self, sent_bytes: Floats) -> float:
+        """Return what the fullest link needs for [K, K] bytes from each rank of a stage to another.
+
+        Where every rank is simulated.
+        """
+
 
 TimeOf = Callable[[str, str, float], float]
 """Least seconds of a collective, by its name, along which dimension it goes, and its bytes: between
@@ -97,6 +103,8 @@ class Timed:
     sent_s, gather_s
         [2, P] forward and backward: seconds of the message that each part waits for; of gathering
         what came in parts.
+    sends
+        What messages take.
     """
 
     group: Group
@@ -109,6 +117,7 @@ class Timed:
     marks: Ints
     sent_s: Floats
     gather_s: Floats
+    sends: Sends
     _plain: dict[tuple[int, bool], _Rows] = field(default_factory=dict)
     _alone_s: dict[tuple[int, bool, bool], float] = field(default_factory=dict)
 
@@ -155,6 +164,13 @@ class Timed:
             self.of[directions], self.sent_s, self.gather_s, end, queue, made, ends, queues,
         )  # fmt: skip
         return found
+
+    @cached_property
+    def crowded_s(self) -> float:
+        """What the fullest link needs for the messages of a micro-batch, all ranks played."""
+        of_parts = self.group.crossing.between(self.part)
+        n = (self.chunks, self.stages)
+        return self.sends.crowded_s(of_parts.reshape(*n, *n).sum(axis=(0, 2)))
 
     def _once(self, *, whole: bool) -> tuple[Floats, Floats]:
         """Return [K] what stages do before and after all blocks; none of it, where it is shared."""
@@ -268,4 +284,4 @@ def timed(group: Group, name: str, stages: int, chunks: int, sends: Sends) -> Ti
             if source != target:
                 late_s, byte_s = sends.message(source, target)
                 sent_s[back, k] = late_s + byte_s * (own + alike / group.tensor)
-    return Timed(group, name, stages, chunks, part, first, of, marks, sent_s, gather_s)
+    return Timed(group, name, stages, chunks, part, first, of, marks, sent_s, gather_s, sends)

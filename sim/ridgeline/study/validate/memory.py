@@ -51,7 +51,7 @@ def _one(row: Row) -> Outcome | Skipped:
         return skip(row, row.values.get("why") or "no measured memory")
     if measured <= 0 and not full:
         return skip(row, "the measured memory is not positive")
-    wanted = _short(configuration(row), float(row.values.get("reserved") or 0.0))
+    wanted = _short(configuration(row), row)
     result = wanted.simulate()
     predicted = _predicted(result, what)
     return Outcome(
@@ -72,9 +72,13 @@ def _one(row: Row) -> Outcome | Skipped:
     )
 
 
-def _short(wanted: Configuration, reserved_bytes: float) -> Configuration:
+def _short(wanted: Configuration, row: Row) -> Configuration:
     """Leave out micro-batches that only repeat what those before hold; add what is no tensor."""
-    plan = wanted.plan.model_copy(update={"reserved": reserved_bytes})
+    besides = {
+        "reserved": float(row.values.get("reserved") or 0.0),
+        "allocator": framework_of(row.text("framework")).allocator,
+    }
+    plan = wanted.plan.model_copy(update=besides)
     few = min(plan.micro_batches, _STEADY * plan.pipeline)
     batch = plan.data * plan.micro_batch_size * few
     return replace(wanted, plan=plan.model_copy(update={"global_batch": batch}))

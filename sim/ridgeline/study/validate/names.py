@@ -94,6 +94,8 @@ class Framework:
         How many of them stages of a pipeline have all the time (`Plan.buffers`), for each stage.
     regather
         Which shared weights it gathers again for the backward pass (`Plan.regather`).
+    allocator
+        What its tables state as memory (`Plan.allocator`).
     dispatch
         What ranks send each other of a token for its experts (`Plan.dispatch`).
     """
@@ -125,6 +127,7 @@ class Framework:
     gradients: str = "wide"
     buffers: int = 0
     regather: str = "all"
+    allocator: str = "exact"
     dispatch: str = "choices"
 
 
@@ -318,6 +321,7 @@ def _frameworks() -> tuple[Framework, ...]:
             row.get("gradients", "wide"),
             int(row.get("buffers", 0)),
             row.get("regather", "all"),
+            row.get("allocator", "exact"),
             row.get("dispatch", "choices"),
         )
         for row in _data()["frameworks"]
