@@ -201,9 +201,10 @@ def _several() -> Iterable[Residual]:
             continue
         try:
             wanted = steps.configuration(row)
-            predicted, _ = steps.predicted_throughput(row, wanted)
+            trained, _ = steps.predicted_throughput(row, wanted)
         except RidgelineError:
             continue
+        predicted = min(trained, steps.prepared_per_s(wanted))
         interval = steps.simulated(wanted).uncertainty["step_time_s"]
         yield Residual(
             math.log(predicted / (row.number("throughput") or 1.0)),

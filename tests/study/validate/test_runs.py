@@ -95,6 +95,7 @@ def test_submissions_of_mlperf_leave_out_padding_and_multiply_in_narrow_formats(
     adapters, options = submitted("llama2_70b_lora", "v4.0")
     assert (adapters.formats, options) == (("fp8", "bf16"), ())
     assert submitted("gpt3", "v4.0")[1]
+    assert submitted("ssd", "v4.0") == submitted("retinanet", "v4.0") != submitted("ssd", "v1.0")
     assert workload("resnet").formats == ("bf16", "fp16")
 
 

@@ -19,7 +19,7 @@ from ridgeline.study.validate.names import device_in
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
-from ridgeline.study.validate.workloads import Run, run_of, run_step, usual_precision
+from ridgeline.study.validate.workloads import Run, renamed, run_of, run_step, usual_precision
 
 COLUMNS = (
     "round", "benchmark", "system", "accelerator", "n_accel", "global_batch_size",
@@ -29,7 +29,6 @@ SHIPPED = "mlperf.csv"
 _FORWARD = 1 / 3  # of a training step: one of three passes over the same products
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 _MOST_EPOCHS = 20_000  # a larger number counts samples
-_RENAMED = {"ssd": ("retinanet", "v2.0")}  # MLPerf kept the name of its folder until v4.1
 _CORES = re.compile(r"tpuv[23]-(\d+)")  # two cores a chip (Google Cloud TPU documentation)
 _UNCLEAR = "batch may be per"
 
@@ -40,7 +39,7 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
 
 
 def _one(row: Row) -> Outcome:
-    benchmark = _benchmark(row)
+    benchmark = renamed(row.text("benchmark"), row.text("round"))
     run = run_of(benchmark)
     if row.values.get("division", "closed") != "closed":
         raise RidgelineError("a run of the open division may train another network")
@@ -87,12 +86,6 @@ def _chips(row: Row) -> int | None:
     """Return how many devices took part: names of slices of TPU v2 and v3 count cores."""
     devices, cores = row.whole("n_accel"), _CORES.fullmatch(row.text("accelerator"))
     return devices // 2 if devices and cores and devices == int(cores[1]) else devices
-
-
-def _benchmark(row: Row) -> str:
-    benchmark = row.text("benchmark")
-    name, since = _RENAMED.get(benchmark, ("", ""))
-    return name if name and row.text("round") >= since else benchmark
 
 
 def _samples(row: Row, run: Run) -> float:

@@ -20,6 +20,7 @@ from ridgeline.study.validate.machines import machine_of
 from ridgeline.workload.model import load_model
 
 _MIXED = ("bf16", "fp16")
+_RENAMED = {"ssd": ("retinanet", "v2.0")}  # MLPerf kept the name of its folder until v4.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,12 @@ def run_of(benchmark: str) -> Run:
     )
 
 
+def renamed(benchmark: str, round_: str) -> str:
+    """Return the benchmark of MLPerf Training that a name meant in a round."""
+    name, since = _RENAMED.get(benchmark, ("", ""))
+    return name if name and round_ >= since else benchmark
+
+
 def submitted(benchmark: str, round_: str) -> tuple[Workload, tuple[tuple[str, Any], ...]]:
     """Return what submissions to a round of MLPerf Training run, and further fields of its plan.
 
@@ -189,9 +196,10 @@ def submitted(benchmark: str, round_: str) -> tuple[Workload, tuple[tuple[str, A
     RidgelineError
         If no network of the catalogue is known to be it, or near it.
     """
-    if benchmark not in _document()["runs"]:
-        return workload(benchmark), ()
-    run = run_of(benchmark)
+    name = renamed(benchmark, round_)
+    if name not in _document()["runs"]:
+        return workload(name), ()
+    run = run_of(name)
     return run.work_of(round_), run.options
 
 
