@@ -26,6 +26,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row, read_rows
 from ridgeline.study.validate.stated import stated
+from ridgeline.study.validate.workloads import renamed
 
 COLUMNS = ("kind", "task", "batch_size", "target", "metric", "mean", "unit", "source")
 SHIPPED = "convergence.csv"
@@ -38,7 +39,6 @@ _UNITS = {
     "tokens": "tokens",
 }
 _TO_TARGET = ("to_converge", "epochs_to_target", "epochs_or_samples_to_target")
-_RENAMED = {"ssd": ("retinanet", "v2.0")}  # MLPerf kept the name of its folder until v4.1
 _ANOTHER_UNIT = 8.0  # times off the median of a task, a logged number counts something else
 
 
@@ -130,10 +130,7 @@ def _key(row: Row) -> tuple[str, str, str]:
     unit = _UNITS.get(row.text("unit"))
     if unit is None:
         raise RidgelineError(f"the unit {row.text('unit') or '(none)'} is not one of training")
-    task = row.text("task")
-    name, since = _RENAMED.get(task, ("", ""))
-    if name and row.values.get("rounds", "").split(";")[0] >= since:
-        task = name
+    task = renamed(row.text("task"), row.text("rounds").split(";")[0])
     return task, row.text("target"), unit
 
 
