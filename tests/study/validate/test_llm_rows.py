@@ -9,10 +9,10 @@ import pytest
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.study.validate import validate
+from ridgeline.study.validate.frameworks import framework_of
 from ridgeline.study.validate.llm_rows import configuration, translated
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.memory import translated as translated_memory
-from ridgeline.study.validate.names import framework_of
 from ridgeline.study.validate.pipeline import Stage, bubble_rate
 from ridgeline.study.validate.rows import Row
 

@@ -8,6 +8,7 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import llm_rows, memory, steps
+from ridgeline.study.validate.frameworks import framework_of
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Kind,
@@ -15,7 +16,6 @@ from ridgeline.study.validate.names import (
     board_of,
     device_in,
     find_name,
-    framework_of,
     keeps_channels_last,
     loader_of,
     model_of,

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ridgeline.study.validate import multi_device, steps
-from ridgeline.study.validate.names import framework_of, unequal_of, update_batch_of
+from ridgeline.study.validate.frameworks import framework_of
+from ridgeline.study.validate.names import unequal_of, update_batch_of
 from ridgeline.study.validate.outcome import Outcome
 from ridgeline.study.validate.rows import Row
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ridgeline.errors import RidgelineError
 from ridgeline.study.planner.group import Floats, Ints
 from ridgeline.study.planner.made import Key
 from ridgeline.study.planner.screen import TOTALS, totals
@@ -113,7 +114,7 @@ class Opener:
         while self._next:
             entry = heapq.heappop(self._next)
             if entry not in self._begun:
-                with suppress(Exception):  # who asks for it will meet it, too
+                with suppress(RidgelineError):  # who asks for it will meet it, too
                     self._done[entry] = self.opened(entry)
                 return True
         return False

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ridgeline.report.power import device_power_w, node_power
-from ridgeline.study.validate.names import device_in, framework_of
+from ridgeline.study.validate.frameworks import framework_of
+from ridgeline.study.validate.names import device_in
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated

@@ -22,14 +22,13 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
+from ridgeline.study.validate.frameworks import Framework, framework_of
 from ridgeline.study.validate.llm_shapes import is_gated, layers_of
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
-    Framework,
     contention,
     device_in,
     find_name,
-    framework_of,
     spread,
     unknown,
     unstated_of,

@@ -17,8 +17,8 @@ import numpy as np
 
 from ridgeline.report.result import Result
 from ridgeline.study.validate import llm_rows
+from ridgeline.study.validate.frameworks import framework_of
 from ridgeline.study.validate.llm_rows import Configuration, configuration, in_order, number
-from ridgeline.study.validate.names import framework_of
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated

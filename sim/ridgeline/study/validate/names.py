@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from ridgeline import catalog, units
+from ridgeline import catalog
 from ridgeline.config import parse_yaml
 from ridgeline.errors import nearest
 from ridgeline.study.validate.lengths import longest, of_two_languages
@@ -35,112 +35,9 @@ class Machine:
     place: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Framework:
-    """How the programs of a framework run, where a row does not say it.
-
-    Attributes
-    ----------
-    begins
-        Beginnings of the names that it has in tables, in lower case.
-    issue_s
-        Time of the host to issue an op (`Plan.issue`).
-    issue_ahead
-        Whether the host goes on while the device works (`Plan.issue_ahead`).
-    overlap
-        Whether gradients are reduced during the backward pass (`Plan.overlap`).
-    attention
-        Kernel of attention; None: that of the network's description.
-    sequence
-        Whether tensor-parallel ranks always share the positions between ops (`Plan.sequence`).
-    overlap_tensor
-        Whether ops run beside what these ranks send (`Plan.overlap_tensor`).
-    keep_outputs
-        Whether stages of a pipeline keep what they have sent (`Plan.keep_outputs`).
-    pieces
-        Which messages between stages these ranks send in parts (`Plan.pieces`).
-    sharding
-        What data-parallel ranks share (`Plan.sharding`), where the row does not say.
-    adding
-        What adds gradients to those of earlier micro-batches (`Plan.adding`).
-    suite
-        Beginnings of the tables whose programs of this name are meant, in lower case.
-    bucket
-        Size of what is reduced together (`Plan.bucket`); None: the plan's own.
-    bucket_copies, cycle_s
-        Whether gradients are copied into buckets, and how often these are looked for
-        (`Plan.bucket_copies`, `Plan.cycle`).
-    selective
-        What the word means where a table says that recomputation was selective (`Plan.recompute`).
-    gradient_passes
-        How often it streams all gradients at the end of a step (`Plan.gradient_passes`).
-    update_passes
-        How often it streams those that a device updates weights with (`Plan.update_passes`).
-    context_mode
-        How attention gets the keys of other devices' positions (`Plan.context_mode`).
-    separate_loss
-        Which steps of the cross entropy of tokens are kernels of their own, as networks say it.
-    checks
-        Whether its programs in fp16 scale gradients back and wait for their check (`Plan.checks`).
-    heads_copied
-        Whether programs copy the heads of attention (`Plan.heads`).
-    data_gradients
-        Whether first layers form the gradients of the data (`Plan.data_gradients`).
-    library
-        Whose kernels its convolutions are (`Plan.library`).
-    gradients
-        In which format gradients are summed and sent (`Plan.gradients`).
-    buffers
-        How many of them stages of a pipeline have all the time (`Plan.buffers`), for each stage.
-    regather
-        Which shared weights it gathers again for the backward pass (`Plan.regather`).
-    allocator
-        What its tables state as memory (`Plan.allocator`).
-    dispatch
-        What ranks send each other of a token for its experts (`Plan.dispatch`).
-    """
-
-    begins: tuple[str, ...]
-    issue_s: float = 0.0
-    issue_ahead: bool = True
-    overlap: bool = True
-    attention: str | None = None
-    sequence: bool = False
-    overlap_tensor: bool = False
-    keep_outputs: bool = False
-    pieces: str = "both"
-    sharding: int = 0
-    adding: str = "kernels"
-    suite: tuple[str, ...] = ("",)
-    bucket: str | None = None
-    bucket_copies: bool = False
-    cycle_s: float = 0.0
-    selective: str = "selective"
-    gradient_passes: int = 0
-    context_mode: str = "gather"
-    separate_loss: bool | str = False
-    checks: bool = False
-    heads_copied: bool = False
-    update_passes: int = 0
-    data_gradients: bool = False
-    library: Literal["cudnn2"] | None = None
-    gradients: str = "wide"
-    buffers: int = 0
-    regather: str = "all"
-    allocator: str = "exact"
-    dispatch: str = "choices"
-
-
 def section(name: str) -> Any:
     """Return a part of ``names.yaml``."""
     return _data()[name]
-
-
-def framework_of(name: str, suite: str = "") -> Framework:
-    """Return the framework of a row; one that is unknown issues its ops in no time."""
-    text, table = name.lower(), suite.lower()
-    known = (one for one in _frameworks() if table.startswith(one.suite))
-    return next((one for one in known if text.startswith(one.begins)), Framework(()))
 
 
 def keeps_channels_last(framework: str, network: str, precision: str) -> bool:
@@ -288,44 +185,6 @@ def unstated_of(model: str, source: str, accelerator: str = "") -> Mapping[str, 
 def convolves_itself(name: str) -> bool:
     """Whether a framework has convolution kernels of its own, which no device file describes."""
     return name.lower().startswith(tuple(_data()["own_convolutions"]))
-
-
-@cache
-def _frameworks() -> tuple[Framework, ...]:
-    return tuple(
-        Framework(
-            tuple(row["begins"]),
-            units.parse(row.get("issue", "0 s"), "s"),
-            bool(row.get("issue_ahead", True)),
-            bool(row.get("overlap", True)),
-            row.get("attention"),
-            bool(row.get("sequence", False)),
-            bool(row.get("overlap_tensor", False)),
-            bool(row.get("keep_outputs", False)),
-            row.get("pieces", "both"),
-            int(row.get("sharding", 0)),
-            row.get("adding", "kernels"),
-            tuple(row.get("suite", [""])),
-            row.get("bucket"),
-            bool(row.get("bucket_copies", False)),
-            units.parse(row.get("cycle", "0 s"), "s"),
-            row.get("selective", "selective"),
-            int(row.get("gradient_passes", 0)),
-            row.get("context_mode", "gather"),
-            row.get("separate_loss", False),
-            bool(row.get("checks", False)),
-            bool(row.get("heads_copied", False)),
-            int(row.get("update_passes", 0)),
-            bool(row.get("data_gradients", False)),
-            row.get("library"),
-            row.get("gradients", "wide"),
-            int(row.get("buffers", 0)),
-            row.get("regather", "all"),
-            row.get("allocator", "exact"),
-            row.get("dispatch", "choices"),
-        )
-        for row in _data()["frameworks"]
-    )
 
 
 def find_name(kind: Kind, *names: str) -> str | None:

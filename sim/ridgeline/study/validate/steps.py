@@ -15,9 +15,9 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.report.pipeline import pipeline
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
+from ridgeline.study.validate.frameworks import Framework, framework_of
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
-    Framework,
     binned_length,
     board_of,
     contention,
@@ -25,7 +25,6 @@ from ridgeline.study.validate.names import (
     device_in,
     find_name,
     fine_tuned,
-    framework_of,
     keeps_channels_last,
     loader_of,
     model_of,
