@@ -56,6 +56,8 @@ class Framework:
         How attention gets the keys of other devices' positions (`Plan.context_mode`).
     separate_loss
         Which steps of the cross entropy of tokens are kernels of their own, as networks say it.
+    tied
+        Whether embedding and classifier share their weights; None: as the network's description.
     checks
         Whether its programs in fp16 scale gradients back and wait for their check (`Plan.checks`).
     heads_copied
@@ -98,6 +100,7 @@ class Framework:
     gradient_passes: int = 0
     context_mode: str = "gather"
     separate_loss: bool | str = False
+    tied: bool | None = None
     checks: bool = False
     heads_copied: bool = False
     update_passes: int = 0

@@ -48,7 +48,10 @@ _SIMUMAX = {
     "deepseekv2": "deepseek-v2",
     "deepseekv3": "deepseek-v3",
 }
-_ZERO_BUBBLE = {"ZB-1p": "zero-bubble", "ZB-H1": "zero-bubble", "ZB-V": "zero-bubble-v"}
+_ZERO_BUBBLE = {
+    "ZB-1p": "zero-bubble", "ZB-H1": "zero-bubble", "ZB-V": "zero-bubble-v",
+    "ZB-2p": "zero-bubble-h2", "ZB-2p*": "zero-bubble-h2", "ZB-H2": "zero-bubble-h2",
+}  # fmt: skip
 _SHARDING = {  # ZeRO stages; FSDP by itself shares everything
     2: ("zero-2", "grad_op"),
     1: ("zero-1", "dist-opt"),
@@ -225,6 +228,8 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         **attention,
         **loss,
     }
+    if framework.tied is not None:
+        shape["tied"] = framework.tied
     if kv_heads:
         shape["attention.kv_heads"] = kv_heads
     return _loaded(_LLAMA if gated else _GPT, tuple(shape.items())), sequence
