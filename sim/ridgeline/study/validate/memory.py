@@ -30,8 +30,7 @@ from ridgeline.workload.model import load_model
 
 COLUMNS = ("model", "accelerator", "n_accel", "mem_GB_per_accel", "source")
 SHIPPED = "memory.csv"
-_GIB = 2.0**30
-_UNITS = {"GB": 1000 * 2.0**20, "GB (1e9)": 1e9, "GiB": _GIB}
+_UNITS = {"GB": 1000 * 2.0**20, "GB (1e9)": 1e9, "GiB": 2.0**30, "%": 0.01}
 """Of what programs print in MiB, tables have thousands as GB (nvidia-smi; Megatron-LM's
 report_memory): the largest of BigScience's is 80, and an A100 has 79.35 GiB to give."""
 _FULL = "OOM"  # instead of a value: the step did not fit; the row says whether we see that
@@ -60,17 +59,21 @@ def _one(row: Row) -> Outcome | Skipped:
     full = row.text("mem_GB_per_accel").upper() == _FULL
     measured = 0.0 if full else number(row, "mem_GB_per_accel")
     what = "fits" if full else row.values.get("of") or "total"
+    unit = row.values.get("unit") or "GiB"
     if measured is None:
         return skip(row, row.values.get("why") or "no measured memory")
     if measured <= 0 and not full:
         return skip(row, "the measured memory is not positive")
+    if unit not in _UNITS:
+        return skip(row, f"unknown unit {unit} (known: {', '.join(_UNITS)})")
+    measured *= _UNITS[unit]
     if what == "model states":
-        return _of_zero(row, measured * _UNITS["GB (1e9)"])
+        return _of_zero(row, measured)
     wanted = _short(configuration(row), row)
     result = wanted.simulate()
     predicted = _predicted(result, what)
     if what == "share":
-        return _share(row, wanted, predicted, measured / 100)
+        return _share(row, wanted, predicted, measured)
     return Outcome(
         file=row.file,
         line=row.line,
@@ -80,7 +83,7 @@ def _one(row: Row) -> Outcome | Skipped:
         configuration=f"{row.text('model')}, {wanted.devices} x {wanted.device}, {wanted.plan}",
         quantity=f"memory_bytes {what}",
         predicted=predicted,
-        measured=measured * _UNITS[row.values.get("unit") or "GiB"],
+        measured=measured,
         source=row.text("source"),
         trivial={} if full else {"16 bytes a parameter": 16 * _weights(result)},
         points=full,
