@@ -58,6 +58,8 @@ class Framework:
         Which steps of the cross entropy of tokens are kernels of their own, as networks say it.
     tied
         Whether embedding and classifier share their weights; None: as the network's description.
+    tables
+        Which tables tokens are looked up in, as networks say it.
     checks
         Whether its programs in fp16 scale gradients back and wait for their check (`Plan.checks`).
     heads_copied
@@ -101,6 +103,7 @@ class Framework:
     context_mode: str = "gather"
     separate_loss: bool | str = False
     tied: bool | None = None
+    tables: str = "master"
     checks: bool = False
     heads_copied: bool = False
     update_passes: int = 0

@@ -228,6 +228,8 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         **attention,
         **loss,
     }
+    if framework.tables != "master":
+        shape["tables"] = framework.tables
     if framework.tied is not None:
         shape["tied"] = framework.tied
     if kv_heads:
