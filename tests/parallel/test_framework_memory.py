@@ -204,3 +204,20 @@ def test_a_full_device_gets_free_segments_back() -> None:
     exact = rl.simulate("gpt2", "v100-sxm2-16gb", tight.model_copy(update={"allocator": "exact"}))
     assert held.memory_bytes["total"] < free["total"] + tight.reserved
     assert exact.memory_bytes["total"] <= held.memory_bytes["total"]
+
+
+def test_tables_of_sixteen_bits_are_states_as_all_other_weights() -> None:
+    """Of a tied one the classifier has the copy in either case; norms alone have none."""
+    shape = {**SHAPE, "tied": False}
+    states = {
+        tables: model_states(
+            rl.load_model("gpt2", {**shape, "tables": tables}).training(1, "fp16-mixed")
+        )
+        for tables in ("master", "computed")
+    }
+    vectors = (SHAPE["vocabulary"] + SHAPE["sequence"]) * SHAPE["hidden"]
+    assert states["master"]["gradients"] - states["computed"]["gradients"] == 2 * vectors
+    assert states["master"]["weights"] - states["computed"]["weights"] == 2 * vectors
+    assert states["computed"]["optimizer"] - states["master"]["optimizer"] == 4 * vectors
+    graph = rl.load_model("gpt2", {**shape, "tables": "computed"}).training(1, "fp16-mixed")
+    assert sum(states["computed"].values()) == pytest.approx(16 * graph.parameters, rel=0.01)

@@ -116,6 +116,12 @@ class Framework:
     dispatch: str = "choices"
     communicators: tuple[str, ...] = ()
 
+    @property
+    def ends(self) -> dict[str, Any]:
+        """What its programs make of embeddings and classifiers, as fields of a network."""
+        tied = {} if self.tied is None else {"tied": self.tied}
+        return tied if self.tables == "master" else {**tied, "tables": self.tables}
+
 
 def framework_of(name: str, suite: str = "") -> Framework:
     """Return the framework of a row; one that is unknown issues its ops in no time."""
