@@ -74,6 +74,8 @@ class Framework:
         What its tables state as memory (`Plan.allocator`).
     dispatch
         What ranks send each other of a token for its experts (`Plan.dispatch`).
+    row_sums
+        How rows of experts are added up for their tokens (`Plan.row_sums`).
     """
 
     begins: tuple[str, ...]
@@ -105,6 +107,7 @@ class Framework:
     regather: str = "all"
     allocator: str = "exact"
     dispatch: str = "choices"
+    row_sums: str = "gathered"
 
 
 def framework_of(name: str, suite: str = "") -> Framework:

@@ -258,6 +258,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "context_mode": framework.context_mode if context > 1 else "gather",
         "expert": expert,
         "dispatch": known.get("dispatch", framework.dispatch),
+        "row_sums": framework.row_sums,
         "micro_batch": micro,
         "recompute": framework.selective if again == "selective" else again,
         "keep_outputs": framework.keep_outputs,
