@@ -45,9 +45,9 @@ from ridgeline.parallel.partition import Cut, Partition, Shares, partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.primitives import as_primitives
-from ridgeline.parallel.row_sums import with_atomic_sums
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.replicas import counts_of
+from ridgeline.parallel.row_sums import with_atomic_sums
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.parallel.spread import waited
 from ridgeline.parallel.step import Step
