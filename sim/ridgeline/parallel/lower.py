@@ -53,7 +53,7 @@ from ridgeline.parallel.spread import waited
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.sums import with_gradients, with_summing_products
 from ridgeline.parallel.team import COLLECTIVE
-from ridgeline.parallel.updates import op_by_op
+from ridgeline.parallel.updates import in_launches, op_by_op
 from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
 from ridgeline.parallel.writer import Writer
 from ridgeline.workload.graph import Graph, Op, Same
@@ -188,6 +188,8 @@ def lower(
         local = with_atomic_sums(Same(local))
     if plan.updates == "apart":
         local = op_by_op(Same(local))
+    elif plan.updates == "chunks":
+        local = in_launches(Same(local))
     costs = prices.costs(local)
     n_parts = plan.pipeline * plan.chunks
     rates = peak_rates(cluster.device)

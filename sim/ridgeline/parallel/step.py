@@ -216,7 +216,7 @@ class Step:
                     waits=n_waits if phase == END else 0,
                     accumulated=gradients if later else (),
                     fine=self.fine,
-                    together=phase == BEGIN or (phase == END and plan.updates == "together"),
+                    together=phase == BEGIN or (phase == END and plan.updates != "apart"),
                     moves=at_end if phase == END else Moved(),
                     checked=plan.checks and phase == END,
                 )

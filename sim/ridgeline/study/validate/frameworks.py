@@ -76,6 +76,8 @@ class Framework:
         What ranks send each other of a token for its experts (`Plan.dispatch`).
     row_sums
         How rows of experts are added up for their tokens (`Plan.row_sums`).
+    updates
+        How its programs for language models update weights (`Plan.updates`).
     """
 
     begins: tuple[str, ...]
@@ -108,6 +110,7 @@ class Framework:
     allocator: str = "exact"
     dispatch: str = "choices"
     row_sums: str = "gathered"
+    updates: str = "together"
 
 
 def framework_of(name: str, suite: str = "") -> Framework:

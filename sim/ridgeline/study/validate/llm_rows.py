@@ -270,6 +270,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "gradients": "both" if _BOTH in precision.replace("_", "") else framework.gradients,
         "gradient_passes": framework.gradient_passes,
         "update_passes": framework.update_passes,
+        "updates": framework.updates,
         "issue": framework.issue_s,
         "spread": spread(),
         "contention": contention(),
