@@ -2,11 +2,11 @@
 
 Kernels for many tensors get the addresses of tensors and chunks as arguments, of which a launch
 has 4 KB: 320 chunks of 65,536 numbers, each a thread block (`multi_tensor_apply` of apex,
-DeepSpeed, Transformer Engine, and of PyTorch before 2.4; `depth_to_max_blocks`). Launches come one
-after the other, so that the last round of blocks of each leaves multiprocessors without work.
-PyTorch's came to one launch for all: on an H100, where 320 blocks take three rounds of 132 instead
-of 2.42, Adam went from 4.54 to 3.58 ms and copies from 1,458 to 1,902 GB/s, 1.27 and 1.30 times as
-fast (its pull requests 119842 and 134373), and on an H200 1.13 to 1.16 times (178641); 1.24 here.
+DeepSpeed, Transformer Engine and PyTorch, `depth_to_max_blocks`). Launches come one after the
+other, so that the last round of blocks of each leaves multiprocessors without work. What longer
+launches win is known of PyTorch: on an H100, where 320 blocks take three rounds of 132 instead of
+2.42, Adam went from 4.54 to 3.58 ms and copies from 1,458 to 1,902 GB/s, 1.27 and 1.30 times as
+fast (its pull requests 119842 and 134373), and on an H200 1.14 and 1.16 times (178641); here 1.24.
 
 Before optimizers had kernels for many tensors (apex, PyTorch's foreach), a loop over the weights
 called an elementwise op for each step of the rule: momentum in four kernels, Adam in eight
