@@ -84,7 +84,7 @@ class Configuration:
     channels_last: bool = True
     preparing: float = 0.0
     processes: int = 0
-    updates: Literal["together", "apart"] = "together"
+    updates: Literal["together", "apart", "graph"] = "together"
     batches: int = 1
     checks: bool = False
     unequal: float = 0.0
@@ -150,9 +150,7 @@ def configuration(row: Row) -> Configuration:
         preparing=preparing,
         processes=processes,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
-        updates="apart"
-        if updates_apart(row.text("framework"), model, precision, fine_tuned=_is_fine_tuned(row))
-        else "together",
+        updates=_updates(row, model, precision),
         batches=max(1, update_batch_of(model, precision, row.text("source")) // (batch * devices)),
         checks=framework.checks and precision.startswith(_HALF),
         unequal=unequal_of(model, row.text("source"), batch),
@@ -160,6 +158,13 @@ def configuration(row: Row) -> Configuration:
         optimizer=_FINE_TUNING if _is_fine_tuned(row) and "masked" in _described(model) else None,
         workspace=workspace_of(row.text("framework"), model),
     )
+
+
+def _updates(row: Row, model: str, precision: str) -> Literal["together", "apart", "graph"]:
+    """Return how a program updates weights (`Plan.updates`)."""
+    if updates_apart(row.text("framework"), model, precision, fine_tuned=_is_fine_tuned(row)):
+        return "apart"
+    return "graph" if _is_primitive(row, model) else "together"
 
 
 def _is_fine_tuned(row: Row) -> bool:
