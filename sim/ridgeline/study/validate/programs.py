@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ridgeline.study.validate.names import section
 
@@ -18,7 +18,7 @@ class Run:
     ----------
     begins
         Beginnings of the reference that tables give, in lower case.
-    overlap, sharding
+    overlap, sharding, updates
         As in `Plan`.
     grouped
         Layers that groups of devices hold together (`Plan.layers`), "" for none.
@@ -26,14 +26,21 @@ class Run:
         What the number formats were, as a table would say it.
     workspace
         As in `Plan`.
+    framework
+        Whose programs ran, as tables call it (`frameworks`); "": it is not known.
+    batch
+        Samples of a step over all devices where a table gives none; 0: it is not known.
     """
 
     begins: tuple[str, ...] = ()
     overlap: bool = True
     sharding: int = 0
+    updates: Literal["together", "apart", "graph"] = "together"
     grouped: str = ""
     precision: str = ""
     workspace: str | None = None
+    framework: str = ""
+    batch: int = 0
 
 
 def run_of(reference: str) -> Run:
