@@ -1,9 +1,10 @@
 """Functions of several steps as a framework runs them that has no kernel for the whole.
 
-TensorFlow without XLA writes gelu, dropout and norms (but batch norm of images) as ops of its graph,
-each of which streams its tensors from memory and is launched by itself; their gradients, from
-those of the ops, are longer still. `PRIMITIVES` counts, for each function and its gradient, the
-ops that stream whole tensors; those of a row, a channel or a constant are left out, as are shapes.
+TensorFlow without XLA writes gelu, dropout and norms (but batch norm of images) as ops of its
+graph, each of which streams its tensors from memory and is launched by itself; their gradients,
+which follow from those of the ops, are longer still. `PRIMITIVES` counts, for each function and its
+gradient, the ops that stream whole tensors; those of a row, a channel or a constant are left out,
+as are shapes.
 
 In mixed precision, some of these ops are kept in fp32, and with them all that follow up to the next
 product: Pow, which is in gelu, and Mean, which is in norms (`auto_mixed_precision_lists.h`, what is

@@ -170,8 +170,15 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
                 weight_writes=2,
                 kernels=((4, 3), (1, 0), (0, 0), (1, 0), (0, 0), (2, 1), _ZEROED),
                 graph_kernels=(
-                    *_ADAM_OF_GRAPH, (1, 1), (1, 1), *_ROOT_AND_DECAY,  # with m / c1, v / c2
-                    (1, 1), (1, 0), (1, 1), (1, 0), *_RATE,  # squares and sums of w, of u
+                    *_ADAM_OF_GRAPH,
+                    (1, 1),
+                    (1, 1),
+                    *_ROOT_AND_DECAY,  # with m / c1, v / c2
+                    (1, 1),
+                    (1, 0),
+                    (1, 1),
+                    (1, 0),
+                    *_RATE,  # squares and sums of w, of u
                 ),
             ),
             Optimizer(
