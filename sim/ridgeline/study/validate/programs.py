@@ -62,6 +62,17 @@ def updates_apart(framework: str, network: str, precision: str, *, fine_tuned: b
     )
 
 
+def scales_by_a_fixed_number(framework: str, network: str, source: str) -> bool:
+    """Tell whether a program in half precision scales gradients without checking them."""
+    rows: list[Mapping[str, Any]] = section("fixed_scales")
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and row["in_source"] in source
+        and network.startswith(tuple(row["networks"]))
+        for row in rows
+    )
+
+
 def workspace_of(framework: str, network: str) -> str | None:
     """Return what programs let a convolution have (`Plan.workspace`); None: no limit is known."""
     rows: list[Mapping[str, Any]] = section("workspaces")

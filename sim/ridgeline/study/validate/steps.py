@@ -35,7 +35,12 @@ from ridgeline.study.validate.names import (
     update_batch_of,
     widens,
 )
-from ridgeline.study.validate.programs import has_primitives, updates_apart, workspace_of
+from ridgeline.study.validate.programs import (
+    has_primitives,
+    scales_by_a_fixed_number,
+    updates_apart,
+    workspace_of,
+)
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.dataset import load_dataset
 from ridgeline.workload.model import Model, load_model
@@ -152,7 +157,7 @@ def configuration(row: Row) -> Configuration:
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
         updates=_updates(row, model, precision),
         batches=max(1, update_batch_of(model, precision, row.text("source")) // (batch * devices)),
-        checks=framework.checks and precision.startswith(_HALF),
+        checks=_checks(row, model, precision, framework),
         unequal=unequal_of(model, row.text("source"), batch),
         functions="primitive" if _is_primitive(row, model) else "fused",
         optimizer=_FINE_TUNING if _is_fine_tuned(row) and "masked" in _described(model) else None,
@@ -165,6 +170,12 @@ def _updates(row: Row, model: str, precision: str) -> Literal["together", "apart
     if updates_apart(row.text("framework"), model, precision, fine_tuned=_is_fine_tuned(row)):
         return "apart"
     return "graph" if _is_primitive(row, model) else "together"
+
+
+def _checks(row: Row, model: str, precision: str, framework: Framework) -> bool:
+    """Tell whether a program waits for a check of its gradients (`Plan.checks`)."""
+    fixed = scales_by_a_fixed_number(row.text("framework"), model, row.text("source"))
+    return framework.checks and precision.startswith(_HALF) and not fixed
 
 
 def _is_fine_tuned(row: Row) -> bool:
