@@ -162,9 +162,10 @@ class Plan(Strict):
     """In which format gradients of weights are summed and sent: that in which these are updated;
     that in which the passes compute, from which the update widens them (apex O2), or copies of them
     (DeepSpeed's fp16); or wide, beside those of one micro-batch (DeepSpeed's bf16)."""
-    updates: Literal["together", "apart"] = "together"
+    updates: Literal["together", "apart", "graph"] = "together"
     """How weights are updated: by kernels for many tensors, which the host issues at once (apex,
-    PyTorch's foreach), or tensor after tensor and op by op (`parallel.updates`)."""
+    PyTorch's foreach), or tensor after tensor and op by op, by a loop over them or as ops of
+    TensorFlow's graph (`parallel.updates`)."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
     contention: bool = False
