@@ -78,9 +78,14 @@ class Configuration:
         """Tokens of one step."""
         return self.plan.global_batch * self.sequence
 
+    @property
+    def cluster(self) -> Cluster:
+        """The machine."""
+        return _cluster(self.device, self.devices, self.place)
+
     def simulate(self) -> Result:
         """Simulate the step."""
-        return simulate(self.model, _cluster(self.device, self.devices, self.place), self.plan)
+        return simulate(self.model, self.cluster, self.plan)
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
