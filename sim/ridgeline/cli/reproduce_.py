@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -9,6 +10,10 @@ from cyclopts import Parameter
 from ridgeline.cli.output import console, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.table import Table
+
     from ridgeline.study.reproduce import Reproduction, Row
 
 
@@ -47,31 +52,10 @@ def _list(known: dict[str, str], json: bool) -> None:
 
 
 def _print(made: Reproduction) -> None:
-    from ridgeline.report.summary import plain_table
-
     screen = console()
     screen.print(made.title, markup=False)
     screen.print(made.source, soft_wrap=True, markup=False)
-    rows = plain_table(
-        {"": "left", "published": "right", "predicted": "right", "residual": "right",
-         "no fits": "right", " residual": "right", " ": "left"}
-    )  # fmt: skip
-    group = ""
-    for row in made.rows:
-        if row.group != group:
-            group = row.group
-            rows.add_section()
-            rows.add_row(group)
-        rows.add_row(
-            f"  {row.quantity}",
-            "-".join(f"{end:.4g}" for end in dict.fromkeys(row.published)),
-            f"{row.predicted:.4g}",
-            _residual(row.residual, row),
-            "" if not row.is_fitted or row.unfitted is None else f"{row.unfitted:.4g}",
-            "" if not row.is_fitted else _residual(row.unfitted_residual, row),
-            _remark(row),
-        )
-    screen.print(rows, markup=False)
+    screen.print(_table(made.rows), markup=False)
     kept = [row.is_kept for row in made.rows if row.is_kept is not None]
     if kept:
         screen.print(f"{sum(kept)} of {len(kept)} residuals are within their tolerance")
@@ -81,6 +65,33 @@ def _print(made: Reproduction) -> None:
         )
     for note in made.notes:
         screen.print(f"note: {note}", soft_wrap=True, markup=False)
+
+
+def _table(made: tuple[Row, ...]) -> Table:
+    """Rows by group; columns of what was fitted, and of remarks, only where there are any."""
+    from ridgeline.report.summary import plain_table
+
+    fitted = any(row.is_fitted for row in made)
+    unfitted = {"no fits": "right", " residual": "right"} if fitted else {}
+    remarks = {" ": "left"} if any(_remark(row) for row in made) else {}
+    numbers = {"published": "right", "predicted": "right", "residual": "right"}
+    table = plain_table({"": "left", **numbers, **unfitted, **remarks})
+    for group, rows in groupby(made, key=lambda row: row.group):
+        table.add_section()
+        table.add_row(group)
+        for row in rows:
+            table.add_row(*_cells(row, fitted=fitted), *[_remark(row)] * bool(remarks))
+    return table
+
+
+def _cells(row: Row, *, fitted: bool) -> Iterator[str]:
+    yield f"  {row.quantity}"
+    yield "-".join(f"{end:.4g}" for end in dict.fromkeys(row.published))
+    yield f"{row.predicted:.4g}"
+    yield _residual(row.residual, row)
+    if fitted:
+        yield "" if not row.is_fitted or row.unfitted is None else f"{row.unfitted:.4g}"
+        yield "" if not row.is_fitted else _residual(row.unfitted_residual, row)
 
 
 def _residual(residual: float | None, row: Row) -> str:
