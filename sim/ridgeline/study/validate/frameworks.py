@@ -72,6 +72,9 @@ class Framework:
         Which shared weights it gathers again for the backward pass (`Plan.regather`).
     allocator
         What its tables state as memory (`Plan.allocator`).
+    communicators
+        Which ranks it makes communicators of ("world", "tensor", "data", and "model", the parts of
+        one copy of it).
     dispatch
         What ranks send each other of a token for its experts (`Plan.dispatch`).
     row_sums
@@ -111,6 +114,7 @@ class Framework:
     dispatch: str = "choices"
     row_sums: str = "gathered"
     updates: str = "together"
+    communicators: tuple[str, ...] = ()
 
 
 def framework_of(name: str, suite: str = "") -> Framework:
@@ -128,7 +132,7 @@ def _frameworks() -> tuple[Framework, ...]:
 def _framework(row: Mapping[str, Any]) -> Framework:
     """Read one row, whose fields are those of `Framework`; what it leaves out is as there."""
     fields = dict(row)
-    for name in ("begins", "suite"):
+    for name in ("begins", "suite", "communicators"):
         if name in fields:
             fields[name] = tuple(fields[name])
     for name in ("issue", "cycle"):
