@@ -39,6 +39,7 @@ from ridgeline.parallel.schedules import PHASES, SCHEDULES, SlotArrays, slot_arr
 from ridgeline.parallel.step_end import Ends
 from ridgeline.parallel.sums import copied, lasting
 from ridgeline.parallel.team import Piece, Team
+from ridgeline.parallel.updates import TOGETHER
 from ridgeline.parallel.writer import Writer
 from ridgeline.parallel.zero import with_sharding
 from ridgeline.workload.autodiff import weight_gradients
@@ -215,7 +216,7 @@ class Step:
                     waits=n_waits if phase == END else 0,
                     accumulated=gradients if later else (),
                     fine=self.fine,
-                    together=phase == BEGIN or (phase == END and plan.updates == "together"),
+                    together=phase == BEGIN or (phase == END and plan.updates in TOGETHER),
                     moves=at_end if phase == END else Moved(),
                     checked=plan.checks and phase == END,
                 )

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.study.validate import llm_rows, memory, steps
+from ridgeline.study.validate import llm_rows, llm_tables, memory, steps
 from ridgeline.study.validate.frameworks import framework_of
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
@@ -347,15 +347,30 @@ def test_a_device_is_found_in_the_words_around_it(words: str, name: str | None) 
     assert device_in(words) == name
 
 
+@pytest.mark.parametrize(
+    ("spelled", "name"),
+    [
+        ("OPT-1.3B", "opt-1.3b"),
+        ("opt_1.3b", "opt-1.3b"),
+        ("OPT 13B", "opt-13b"),
+        ("GPT3-1.3B", "gpt3-1.3b"),
+        ("GPT3 13B", "gpt3-13b"),
+        ("llama31_405b", "llama3-405b"),
+    ],
+)
+def test_a_decimal_point_tells_networks_apart(spelled: str, name: str) -> None:
+    assert find_name("models", spelled) == name
+
+
 def test_networks_and_plans_that_a_table_leaves_out_fill_its_empty_columns() -> None:
     values = {
         "model": "128B", "accelerator": "TPU v5e", "n_accel": "256", "precision": "bf16",
         "framework": "MaxText", "tp": "", "micro_batch": "", "recompute": "", "sharding": "",
         "interconnect": "", "source": "github:AI-Hypercomputer/maxtext README.md",
     }  # fmt: skip
-    row = llm_rows.translated(Row("rows.csv", 2, values))
+    row = llm_tables.translated(Row("rows.csv", 2, values))
     wanted = llm_rows.configuration(row)
     assert wanted.model.name == "maxtext-128b"
     assert (wanted.plan.tensor, wanted.plan.global_batch, wanted.plan.sharding) == (16, 256, 3)
-    given = llm_rows.translated(Row("rows.csv", 2, {**values, "tp": "8"}))
+    given = llm_tables.translated(Row("rows.csv", 2, {**values, "tp": "8"}))
     assert given.text("tp") == "8"

@@ -81,6 +81,10 @@ class Framework:
         one copy of it).
     dispatch
         What ranks send each other of a token for its experts (`Plan.dispatch`).
+    row_sums
+        How rows of experts are added up for their tokens (`Plan.row_sums`).
+    updates
+        How its programs for language models update weights (`Plan.updates`).
     """
 
     begins: tuple[str, ...]
@@ -114,6 +118,8 @@ class Framework:
     regather: str = "all"
     allocator: str = "exact"
     dispatch: str = "choices"
+    row_sums: str = "gathered"
+    updates: str = "together"
     communicators: tuple[str, ...] = ()
 
     @property
