@@ -47,6 +47,7 @@ from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.primitives import as_primitives
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.replicas import counts_of
+from ridgeline.parallel.row_sums import with_atomic_sums
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.parallel.spread import waited
 from ridgeline.parallel.step import Step
@@ -183,6 +184,8 @@ def lower(
         local = with_heads(Same(local))
     if plan.functions == "primitive":
         local = as_primitives(Same(local))
+    if plan.row_sums == "atomic":
+        local = with_atomic_sums(Same(local))
     if plan.updates != "together":
         local = op_by_op(Same(local), of_graph=plan.updates == "graph")
     costs = prices.costs(local)

@@ -96,6 +96,9 @@ class Plan(Strict):
     dispatch: Literal["choices", "nodes"] = "choices"
     """What ranks that share experts send of a token: a row for each of its experts, or one to each
     node that has some, where it is passed on (DeepEP, `parallel.expert_links`)."""
+    row_sums: Literal["gathered", "atomic"] = "gathered"
+    """How rows of experts are added up for their tokens: by a kernel that gathers those of each, or
+    number by number, by atomic additions (Megatron-Core by default, `parallel.row_sums`)."""
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
