@@ -175,7 +175,7 @@ def test_backward_flops_are_forward_flops_for_each_operand_that_depends_on_weigh
     """
     graph = shallow(name).training(3)
     forward = [op for op in graph.ops if op.pass_ is Pass.FORWARD]
-    weights = {t.name for t in graph.tensors.values() if t.role is Role.WEIGHT}
+    weights = {t.name for t in graph.tensors.values() if t.role is Role.WEIGHT} - graph.frozen
     moving = set(weights)
     of_weights, of_inputs = 0, 0
     for op in forward:

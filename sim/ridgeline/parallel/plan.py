@@ -103,7 +103,7 @@ class Plan(Strict):
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
     """fp32, tf32, fp16-mixed, bf16-mixed, fp16-stored, fp16-autocast, bf16-autocast, fp8-mixed,
-    int8-mixed or flex16+5; None: the model's."""
+    nvfp4-mixed, int8-mixed or flex16+5; None: the model's."""
     optimizer: str | None = None
     """None: the model's own."""
     schedule: Annotated[

@@ -39,6 +39,7 @@ class Role(StrEnum):
     WEIGHT = (
         "weight"  # the parameters that the optimizer owns (fp32 master copy in mixed precision)
     )
+    # and those that nothing updates (`Graph.frozen`), in the format that they are computed with
     WEIGHT_COPY = "weight-copy"  # a weight cast to the compute format; made once a step
     BUFFER = "buffer"  # running statistics: kept across steps, not trained, not a parameter
     ACTIVATION = "activation"
@@ -245,6 +246,8 @@ class Graph:
     partial: bool = False
     """Whether weights may have no path to the loss, as in a user's own network: they are held,
     but get neither gradient nor update."""
+    frozen: frozenset[str] = frozenset()
+    """Weights that are not trained."""
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -253,7 +256,7 @@ class Graph:
 
     @cached_property
     def parameters(self) -> int:
-        """Number of trained parameters."""
+        """Number of parameters, frozen ones included."""
         return sum(t.elements for t in self.tensors.values() if t.role is Role.WEIGHT)
 
     @cached_property

@@ -7,8 +7,13 @@ import math
 import pytest
 
 from ridgeline.errors import RidgelineError
+<<<<<<< HEAD
 from ridgeline.study.validate import llm_rows, memory, steps
 from ridgeline.study.validate.frameworks import framework_of, spelled_out
+=======
+from ridgeline.study.validate import llm_rows, llm_tables, memory, steps
+from ridgeline.study.validate.frameworks import framework_of
+>>>>>>> main
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Kind,
@@ -390,9 +395,9 @@ def test_networks_and_plans_that_a_table_leaves_out_fill_its_empty_columns() -> 
         "framework": "MaxText", "tp": "", "micro_batch": "", "recompute": "", "sharding": "",
         "interconnect": "", "source": "github:AI-Hypercomputer/maxtext README.md",
     }  # fmt: skip
-    row = llm_rows.translated(Row("rows.csv", 2, values))
+    row = llm_tables.translated(Row("rows.csv", 2, values))
     wanted = llm_rows.configuration(row)
     assert wanted.model.name == "maxtext-128b"
     assert (wanted.plan.tensor, wanted.plan.global_batch, wanted.plan.sharding) == (16, 256, 3)
-    given = llm_rows.translated(Row("rows.csv", 2, {**values, "tp": "8"}))
+    given = llm_tables.translated(Row("rows.csv", 2, {**values, "tp": "8"}))
     assert given.text("tp") == "8"

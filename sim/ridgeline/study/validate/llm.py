@@ -9,8 +9,8 @@ from ridgeline.study.validate.llm_rows import (
     in_order,
     number,
     recompute,
-    translated,
 )
+from ridgeline.study.validate.llm_tables import translated
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated_step

@@ -19,7 +19,7 @@ from ridgeline.network.communicators import communicator_bytes
 from ridgeline.parallel.mesh import Mesh
 from ridgeline.report.result import Result
 from ridgeline.simulation import shared_topology
-from ridgeline.study.validate import llm_rows
+from ridgeline.study.validate import llm_tables
 from ridgeline.study.validate.frameworks import framework_of
 from ridgeline.study.validate.llm_rows import Configuration, configuration, in_order, number
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
@@ -133,7 +133,7 @@ def _weights(result: Result) -> float:
 
 def translated(row: Row) -> Row:
     """Give a row of any form of table the columns of the suite."""
-    return llm_rows.translated(_of_techniques(row))
+    return llm_tables.translated(_of_techniques(row))
 
 
 def _of_techniques(row: Row) -> Row:
