@@ -7,13 +7,8 @@ import math
 import pytest
 
 from ridgeline.errors import RidgelineError
-<<<<<<< HEAD
-from ridgeline.study.validate import llm_rows, memory, steps
-from ridgeline.study.validate.frameworks import framework_of, spelled_out
-=======
 from ridgeline.study.validate import llm_rows, llm_tables, memory, steps
-from ridgeline.study.validate.frameworks import framework_of
->>>>>>> main
+from ridgeline.study.validate.frameworks import framework_of, spelled_out
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Kind,
