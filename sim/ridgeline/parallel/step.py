@@ -312,7 +312,9 @@ class Step:
             size = sum(b.held.get(kind, 0) + spare * b.left.get(kind, 0) for b in chunks)
             if kind == "workspace":
                 held = sum(held_bytes(self.plan, blocks.buckets) for blocks in chunks)
-                size += held + round(self.plan.reserved) + lost
+                size += held + round(self.plan.reserved) + max(lost, 0)
+            elif kind == "gradients":  # sums of them that are given back make room for others
+                size += min(lost, 0)
             for rank in team.ranks:
                 self.builder.set_initial_memory(rank, kind, size)
 
