@@ -29,7 +29,8 @@ from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     contention,
     device_in,
-    find_name,
+    near,
+    network_in,
     spread,
     unknown,
     unstated_of,
@@ -114,7 +115,7 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     sequence = whole(row, "seq_len") or _PLAIN_SEQUENCE
     attention = {} if framework.attention is None else {"attention.kernel": framework.attention}
     loss = {"separate_loss": framework.separate_loss} if framework.separate_loss else {}
-    name = find_name("models", _LORA.sub("", row.text("model")))
+    name = network_in(_LORA.sub("", row.text("model")))
     adapters = {"adapters": _RANK} if _is_adapted(row) else {}
     if name is not None and hidden in {None, load_model(name).description.get("hidden")}:
         fields: dict[str, Any] = {"sequence": sequence}
@@ -132,7 +133,8 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     if hidden and not layers:
         layers = layers_of(row.text("model"), hidden, vocabulary, whole(row, "pp") or 1)
     if not layers or not hidden or not heads:
-        raise RidgelineError(f"neither shape nor description of {row.text('model')}")
+        text = row.text("model")
+        raise RidgelineError(f"neither shape nor description of {text}{near('models', text)}")
     ffn, kv_heads = whole(row, "ffn"), whole(row, "kv_heads")
     gated = is_gated(row.text("model"), hidden, ffn)
     if gated and not ffn:
