@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import validate
+from ridgeline.study.validate.llm import step_of_rate_s
 from ridgeline.study.validate.llm_rows import Configuration, configuration
 from ridgeline.study.validate.llm_tables import translated
+from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import device_in, devices_in, network_in
 from ridgeline.study.validate.rows import Row
 
@@ -113,3 +115,29 @@ def test_products_in_four_bits_where_a_row_says_so() -> None:
     assert read({**PLAIN, "precision": "NVFP4", "accelerator": "DGX-GB200"}).plan.precision == (
         "nvfp4-mixed"
     )
+
+
+def test_flops_of_a_row_count_what_its_framework_counts() -> None:
+    rows = {
+        framework: translated(
+            Row("t", 2, without("step_time_s", framework=framework, recompute="full"))
+        )
+        for framework in ("MaxText", "Megatron-LM")
+    }
+    model, hardware = (step_of_rate_s(row, 100.0, 8, 1e18) for row in rows.values())
+    assert model == pytest.approx(1e18 / 8e14)
+    assert hardware == pytest.approx(model * 4 / 3)
+
+
+def test_messages_beside_work_mean_an_interleaved_pipeline() -> None:
+    core = without(framework="Megatron-Core r0.8.0 (overlap DP/TP/PP)", vpp="")
+    assert (read(core).plan.schedule, read(core).plan.chunks) == ("interleaved", 20)
+    assert read({**core, "vpp": "5"}).plan.chunks == 5
+    assert read(PLAIN).plan.schedule == "1f1b"
+
+
+def test_a_slice_of_tpus_is_a_machine() -> None:
+    batch = {"global_batch_seqs": "256", "sharding": "fsdp"}
+    made = read(without("n_accel", "tp", "pp", "dp", accelerator="v6e-256", **batch))
+    assert (made.device, made.devices, made.plan.sharding) == ("tpu-v6e", 256, 3)
+    assert machine_of(made.device, made.devices, None, made.place)[0] == "tpu-v6e-pod"

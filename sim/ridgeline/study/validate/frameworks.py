@@ -74,6 +74,10 @@ class Framework:
         What its tables state as memory (`Plan.allocator`).
     dispatch
         What ranks send each other of a token for its experts (`Plan.dispatch`).
+    counts_again
+        Whether the FLOP/s of its tables count what is computed again.
+    interleaved
+        Whether its pipelines are interleaved, where a table does not say it.
     """
 
     begins: tuple[str, ...]
@@ -105,6 +109,8 @@ class Framework:
     regather: str = "all"
     allocator: str = "exact"
     dispatch: str = "choices"
+    counts_again: bool = True
+    interleaved: bool = False
 
 
 def framework_of(name: str, suite: str = "") -> Framework:

@@ -213,7 +213,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "precision": multiplied,
     }
     if pipeline > 1:
-        fields |= _schedule(row, chunks, layers)
+        fields |= _schedule(row, framework, chunks, layers)
         fields["pieces"] = known.get("pieces", framework.pieces)
         fields["buffers"] = framework.buffers * pipeline
         fields["cut"] = _cut(layers, pipeline * fields.get("chunks", 1))
@@ -228,7 +228,7 @@ def _cut(layers: int, parts: int) -> str:
     return "ends" if layers % parts and (layers + 2) % parts == 0 else "layers"
 
 
-def _schedule(row: Row, chunks: int, layers: int) -> dict[str, Any]:
+def _schedule(row: Row, framework: Framework, chunks: int, layers: int) -> dict[str, Any]:
     """Read the schedule of a pipeline, which some tables have in the name of the framework."""
     words = row.text("framework").split()
     named = [word for word in words if word.startswith("ZB")]
@@ -236,7 +236,7 @@ def _schedule(row: Row, chunks: int, layers: int) -> dict[str, Any]:
         if named[0] not in _ZERO_BUBBLE:
             raise RidgelineError("no schedule of this name")
         return {"schedule": _ZERO_BUBBLE[named[0]]}
-    if chunks != 1 or "1F1B-I" in words:
+    if chunks != 1 or "1F1B-I" in words or (framework.interleaved and not row.text("vpp")):
         if chunks < 2:  # as many as can be; embedding and classifier count as layers
             chunks = max((layers + 2) // (whole(row, "pp") or 1), 2)
         return {"schedule": "interleaved", "chunks": chunks}
