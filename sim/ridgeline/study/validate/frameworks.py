@@ -85,6 +85,10 @@ class Framework:
         How rows of experts are added up for their tokens (`Plan.row_sums`).
     updates
         How its programs for language models update weights (`Plan.updates`).
+    counts_again
+        Whether the FLOP/s of its tables count what is computed again.
+    interleaved
+        Whether its pipelines are interleaved, where a table does not say it.
     """
 
     begins: tuple[str, ...]
@@ -121,6 +125,8 @@ class Framework:
     row_sums: str = "gathered"
     updates: str = "together"
     communicators: tuple[str, ...] = ()
+    counts_again: bool = True
+    interleaved: bool = False
 
     @property
     def ends(self) -> dict[str, Any]:
