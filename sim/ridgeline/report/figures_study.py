@@ -17,6 +17,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.report.column_axes import (
     Scale,
     column_name,
+    plain_number,
     readable_unit,
     si_label,
     tick_quantities,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 _SPACE = (3.4, 0.85, 0.75, 1.0)
 _MAX_BARS = 24
+_LETTERS = 60  # that fit side by side below an axis
 _DECADES = 1000.0
 """Lines that are so far apart are drawn on a logarithmic axis."""
 _PARTS = MappingProxyType(
@@ -69,7 +71,7 @@ def curve(
     with a small frame that shows the same on a linear one.
     """
     rows = whole(rows, x, y)
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator
 
     told = [by] if isinstance(by, str) else list(by or ())
 
@@ -86,6 +88,9 @@ def curve(
         if spread[0] > 0 and spread[-1] >= 20 * spread[0]:
             tens = all(math.log10(value).is_integer() for value in spread)
             axes.set_xscale("log", base=10 if tens else 2)
+            longest = max(len(plain_number(value)) for value in spread)
+            most = min(9, _LETTERS // (longest + 2))
+            axes.xaxis.set_major_locator(LogLocator(10 if tens else 2, numticks=most))
         elif len(spread) == 1:
             axes.set_xticks(spread)
         elif all(value.is_integer() for value in spread):
@@ -175,6 +180,7 @@ def pareto_front(
         )  # fmt: skip
         lefts, ups = zip(*both, strict=True)
         begins = _from_zero(axes, ups)
+        axes.xaxis.set_major_formatter(lambda value, _: plain_number(value))
         if min(lefts) >= 0:
             axes.set_xlim(left=0)
             begins = begins.replace("the vertical axis begins", "both axes begin")
@@ -236,7 +242,7 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
 
 def _from_zero(axes: Axes, values: Sequence[float]) -> str:
     """Let a vertical axis begin at zero, or show a line there if values are below it; say which."""
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axes.yaxis.set_major_formatter(lambda value, _: plain_number(value))
     if min(values) >= 0:
         axes.set_ylim(bottom=0, top=None if max(values) > 0 else 1)
         return "the vertical axis begins at 0"
@@ -269,7 +275,7 @@ def _logarithmic(axes: Axes) -> str:
     inner.spines[["left", "bottom"]].set_color(FAINT)
     inner.tick_params(labelsize=SMALL - 1.5, color=FAINT, labelcolor=INK, length=2, pad=1.5)
     inner.yaxis.set_major_locator(MaxNLocator(3))
-    inner.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    inner.yaxis.set_major_formatter(lambda value, _: plain_number(value))
     inner.set_title("linear", fontsize=SMALL - 1, loc="left", pad=2, fontweight="normal", color=INK)
     return "the vertical axis is logarithmic; small frame: the same, linear from 0"
 
