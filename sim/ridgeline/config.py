@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ridgeline.errors import ConfigError, nearest, said
+from ridgeline.errors import ConfigError, nearest, said, short
 
 if TYPE_CHECKING:
     from ruamel.yaml.nodes import Node
@@ -275,7 +275,7 @@ def _refuse_depth(text: str, file: str) -> None:
 def validate(document: Document, schema: type[Schema]) -> Schema:
     """Check a document against a schema; the error names line, field and what is allowed."""
     if not isinstance(document.data, dict):
-        raise document.error(f"expected a mapping of fields, found {_short(document.data)}")
+        raise document.error(f"expected a mapping of fields, found {short(document.data)}")
     try:
         return schema.model_validate(document.data, context={"file": document.file})
     except ValidationError as error:
@@ -404,8 +404,3 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     for argument in getattr(annotation, "__args__", ()):
         found += _models_in(argument)
     return found
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

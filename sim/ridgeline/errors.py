@@ -54,8 +54,7 @@ def nearest(name: str, allowed: Iterable[str], cutoff: float = 0.5) -> str:
 
 _SAID = {  # of pydantic's words those that are Python's and not YAML's
     "dict_type": "expected a mapping of fields",
-    "list_type": "expected a list",
-    "tuple_type": "expected a list",
+    "tuple_type": "Input should be a valid list",
     "too_short": "expected at least {min_length} of them",
     "too_long": "expected at most {max_length} of them",
     "string_too_short": "expected text of at least {min_length} letters",
@@ -66,10 +65,14 @@ def said(problem: Mapping[str, Any]) -> str:
     """Say one of pydantic's problems: what a field's type allows, what was found, the nearest."""
     known = _SAID.get(problem["type"])
     allowed = problem["msg"] if known is None else known.format(**problem.get("ctx", {}))
-    found = repr(problem["input"])
-    shown = found if len(found) <= _LONGEST else f"{found[: _LONGEST - 3]}..."
     words: list[str] = []
     if problem["type"] == "literal_error":
         words = [word for word in problem["ctx"]["expected"].split("'")[1::2] if word]
         allowed = f"allowed: {', '.join(words) or problem['ctx']['expected']}"
-    return f"{allowed}; found {shown}{nearest(str(problem['input']), words)}"
+    return f"{allowed}; found {short(problem['input'])}{nearest(str(problem['input']), words)}"
+
+
+def short(value: object) -> str:
+    """Write a value that was found, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

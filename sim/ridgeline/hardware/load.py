@@ -6,6 +6,7 @@ file to the schema, so that an override is checked like the file itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ Overrides = Mapping[str, Any]
 Schema = TypeVar("Schema", bound=BaseModel)
 _KIND_OF = {"devices": "device", "nodes": "node", "energy": "energy-table"}
 _MOST_TABLES = 32
+_INLINE = re.compile(r"[A-Z]\w*\(.+\)")  # Ring(16, 50 GB/s, 500 ns)
 _INHERITING = frozenset({"device", "node"})
 
 
@@ -92,6 +94,11 @@ def _kind_of(name: str) -> str:
     for kind in kinds:
         if name in catalog.names(kind):
             return kind
+    if _INLINE.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is a network, which has no devices: ridgeline collective and topology take "
+            "it; here a cluster, a node or a device is due"
+        )
     if catalog.is_path(name):
         return "clusters"
     close = catalog.elsewhere(name, *kinds) or nearest(

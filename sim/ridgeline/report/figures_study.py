@@ -19,6 +19,7 @@ from ridgeline.report.column_axes import (
     column_name,
     plain_number,
     readable_unit,
+    said,
     si_label,
     tick_quantities,
     valued,
@@ -88,8 +89,8 @@ def curve(
         if spread[0] > 0 and spread[-1] >= 20 * spread[0]:
             tens = all(math.log10(value).is_integer() for value in spread)
             axes.set_xscale("log", base=10 if tens else 2)
-            longest = max(len(plain_number(value)) for value in spread)
-            most = min(9, _LETTERS // (longest + 2))
+            labels = [said(row[x], x) for row in rows if isinstance(row[x], str)]
+            most = _ticks_that_fit(labels or [plain_number(spread[-1])])
             axes.xaxis.set_major_locator(LogLocator(10 if tens else 2, numticks=most))
         elif len(spread) == 1:
             axes.set_xticks(spread)
@@ -165,6 +166,7 @@ def pareto_front(
 ) -> Axes:
     """Draw all rows over two columns, and those that no other row beats joined by a line."""
     rows = whole(rows, x, y)
+    from matplotlib.ticker import MaxNLocator
 
     def draw(axes: Axes) -> str:
         across, up = Scale.of(x, rows), Scale.of(y, rows)
@@ -181,6 +183,7 @@ def pareto_front(
         lefts, ups = zip(*both, strict=True)
         begins = _from_zero(axes, ups)
         axes.xaxis.set_major_formatter(lambda value, _: plain_number(value))
+        axes.xaxis.set_major_locator(MaxNLocator(_ticks_that_fit([plain_number(max(lefts))])))
         if min(lefts) >= 0:
             axes.set_xlim(left=0)
             begins = begins.replace("the vertical axis begins", "both axes begin")
@@ -238,6 +241,11 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
         return f"Parts add up to the total; the axis begins at 0.{of}"
 
     return sheet((2.6 + each_in * len(rows), 2.0, 1.0, 1.15), draw, stamp(rows), ax)
+
+
+def _ticks_that_fit(labels: Sequence[str]) -> int:
+    """Return how many numbers as long as these stand side by side below an axis."""
+    return max(2, min(9, _LETTERS // (max(map(len, labels)) + 2)))
 
 
 def _from_zero(axes: Axes, values: Sequence[float]) -> str:
