@@ -85,6 +85,10 @@ class Framework:
         How rows of experts are added up for their tokens (`Plan.row_sums`).
     updates
         How its programs for language models update weights (`Plan.updates`).
+    counts_again
+        Whether the FLOP/s of its tables count what is computed again.
+    interleaved
+        Whether its pipelines are interleaved, where a table does not say it.
     """
 
     begins: tuple[str, ...]
@@ -121,12 +125,21 @@ class Framework:
     row_sums: str = "gathered"
     updates: str = "together"
     communicators: tuple[str, ...] = ()
+    counts_again: bool = True
+    interleaved: bool = False
 
     @property
     def ends(self) -> dict[str, Any]:
         """What its programs make of embeddings and classifiers, as fields of a network."""
         tied = {} if self.tied is None else {"tied": self.tied}
         return tied if self.tables == "master" else {**tied, "tables": self.tables}
+
+
+def spelled_out(name: str) -> str:
+    """Return the name of a framework as most tables have it, where its first word is another."""
+    first, _, others = name.partition(" ")
+    known: Mapping[str, str] = section("framework_words")
+    return f"{known[first.lower()]} {others}".strip() if first.lower() in known else name
 
 
 def framework_of(name: str, suite: str = "") -> Framework:
