@@ -19,10 +19,10 @@ MIB = 2**20
 def slow(held: list[int], events: list[tuple[int, int]], room: float) -> int:
     """Segments as lists of [bytes, tensor or None], searched from the front."""
     segments: list[tuple[bool, list[list[int | None]]]] = []
-    reserved = 0
+    reserved = beyond = 0
 
     def take(tensor: int, size: int) -> None:
-        nonlocal reserved
+        nonlocal reserved, beyond
         wanted = max(-(-size // 512), 1) * 512
         small = wanted <= MIB
         fits = [
@@ -40,6 +40,7 @@ def slow(held: list[int], events: list[tuple[int, int]], room: float) -> int:
                 reserved -= sum(s[1][0][0] for s, one in zip(segments, free, strict=True) if one)
                 segments[:] = [s for s, one in zip(segments, free, strict=True) if not one]
             reserved += segment
+            beyond = max(beyond, reserved if reserved > room else 0)
             segments.append((small, [[segment, None]]))
             fits = [(segment, len(segments) - 1, 0)]
         size, s, b = min(fits)
@@ -65,7 +66,7 @@ def slow(held: list[int], events: list[tuple[int, int]], room: float) -> int:
         take(-k - 1, size)
     for event, size in events:
         take(event, size) if event > 0 else give(-event)
-    return reserved
+    return max(reserved, beyond)
 
 
 sizes = st.one_of(

@@ -132,7 +132,8 @@ def lost_bytes(
 def played(held: Ints, events: Ints, sizes: Ints, room: float) -> int:
     """Return the bytes that are reserved when all events have happened.
 
-    Where a new segment has no room, all that are free are given back to the device before.
+    Where a new segment has no room, all that are free are given back to the device before. Where it
+    has none even so, it is the most that was reserved: the device is too small.
 
     Parameters
     ----------
@@ -150,7 +151,7 @@ def played(held: Ints, events: Ints, sizes: Ints, room: float) -> int:
     counts = np.zeros(2, np.int64)  # blocks, and of these such as have become part of others
     unused = np.zeros(2 * most, np.int64)
     block_of = np.full(np.abs(events).max() + 1 if len(events) else 1, _NONE, np.int64)
-    reserved = 0
+    reserved = beyond = 0
     for at in range(-len(held), len(events)):
         event = 0 if at < 0 else events[at]
         size = held[at] if at < 0 else sizes[at]
@@ -163,13 +164,15 @@ def played(held: Ints, events: Ints, sizes: Ints, room: float) -> int:
                     reserved -= _give_segments_back(blocks, counts, unused)
                 best = _number(counts, unused)
                 reserved += _begin_segment(blocks, best, wanted)
+                if reserved > room:
+                    beyond = max(beyond, reserved)
             _divide(blocks, best, wanted, counts, unused)
             if event:
                 block_of[event] = best
         elif event < 0 and there:
             _give_back(blocks, block_of[-event], counts, unused)
             block_of[-event] = _NONE
-    return reserved
+    return max(reserved, beyond)
 
 
 @kernel_part
