@@ -9,7 +9,8 @@ from ridgeline.kernels import price
 from ridgeline.kernels.alike import moving
 from ridgeline.kernels.common import Common
 from ridgeline.parallel.updates import CHUNKS, ISSUED, in_launches, op_by_op
-from ridgeline.workload import optimizers
+from ridgeline.workload import numerics, ops, optimizers
+from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.graph import Graph, Pass, Same
 
 RULES = [name for name, rule in optimizers.OPTIMIZERS.items() if rule.kernels]
@@ -41,6 +42,48 @@ def test_every_kernel_of_the_rule_streams_its_tensors(rule: str) -> None:
         assert written.read_bytes(after) + written.write_bytes(after) == moved
         assert moved >= graph.read_bytes(before) + graph.write_bytes(before)
     assert written.flops() == graph.flops()
+
+
+@pytest.mark.parametrize("rule", optimizers.OPTIMIZERS)
+def test_a_graph_has_its_own_kernels_of_a_rule_or_one(rule: str) -> None:
+    graph = training(MODEL, rule)
+    written = op_by_op(Same(graph), of_graph=True)
+    kernels = optimizers.find(rule).graph_kernels
+    for before, after in zip(graph.ops, written.ops, strict=True):
+        if before.kind != "optimizer" or not kernels:
+            assert after is before
+            continue
+        size = graph.tensors[before.inputs[0]].bytes
+        assert after.kernels == len(kernels)
+        moved = written.read_bytes(after) + written.write_bytes(after)
+        assert moved == size * sum(map(sum, kernels))
+        assert moved > graph.read_bytes(before) + graph.write_bytes(before)
+    assert written.flops() == graph.flops()
+
+
+def test_decay_in_the_loss_is_the_gradient_that_it_should_be() -> None:
+    """Sum of squares, its gradient, and the sum of both: what each reads and writes, by hand."""
+    b = GraphBuilder("decay", 1, numerics.find("fp32"))
+    w, g = b.weight("w", (6, 4)), b.weight("g", (6, 4))
+    start = len(b.ops)
+    half = ops.function(b, "norm", "sum", (w,), (1,))[0]
+    scaled = ops.scale(b, "decayed", w, 1e-4)
+    ops.add(b, "sum", g, scaled)
+    assert half
+    counted = [
+        (len(op.inputs), sum(b.tensors[n].shape == (6, 4) for n in op.outputs))
+        for op in b.ops[start:]
+    ]
+    assert tuple(counted) == optimizers.find("sgd").graph_kernels[:3]
+
+
+def test_the_host_issues_what_a_graph_updates_like_any_other_op() -> None:
+    issue, rule = 1e-2, "sgd-momentum"  # by far the slowest of all
+    together = step(optimizer=rule, issue=issue)
+    graph = step(optimizer=rule, issue=issue, updates="graph")
+    weights = sum(op.kind == "optimizer" for op in graph.details.graph.ops)
+    more = issue * weights * len(optimizers.find(rule).graph_kernels)
+    assert graph.step_time_s - together.step_time_s == pytest.approx(more, rel=1e-2)
 
 
 def test_rows_of_a_table_and_rules_without_such_a_program_stay_one_kernel() -> None:

@@ -117,6 +117,13 @@ class Framework:
     communicators: tuple[str, ...] = ()
 
 
+def spelled_out(name: str) -> str:
+    """Return the name of a framework as most tables have it, where its first word is another."""
+    first, _, others = name.partition(" ")
+    known: Mapping[str, str] = section("framework_words")
+    return f"{known[first.lower()]} {others}".strip() if first.lower() in known else name
+
+
 def framework_of(name: str, suite: str = "") -> Framework:
     """Return the framework of a row; one that is unknown issues its ops in no time."""
     text, table = name.lower(), suite.lower()
