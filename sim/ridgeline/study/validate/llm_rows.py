@@ -29,7 +29,8 @@ from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     contention,
     device_in,
-    find_name,
+    near,
+    network_in,
     spread,
     unknown,
     unstated_of,
@@ -37,7 +38,7 @@ from ridgeline.study.validate.names import (
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.model import Model, load_model
 
-_ZERO_BUBBLE = {"ZB-1p": "zero-bubble", "ZB-H1": "zero-bubble", "ZB-V": "zero-bubble-v"}
+_ZERO_BUBBLE = {"1p": "", "H1": "", "V": "-v", "2p": "-h2", "2p*": "-h2", "H2": "-h2"}
 _SHARDING = {  # ZeRO stages; FSDP by itself shares everything
     2: ("zero-2", "grad_op"),
     1: ("zero-1", "dist-opt"),
@@ -119,7 +120,7 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     sequence = whole(row, "seq_len") or _PLAIN_SEQUENCE
     attention = {} if framework.attention is None else {"attention.kernel": framework.attention}
     loss = {"separate_loss": framework.separate_loss} if framework.separate_loss else {}
-    name = find_name("models", _LORA.sub("", row.text("model")))
+    name = network_in(_LORA.sub("", row.text("model")))
     adapters = {"adapters": _RANK} if _is_adapted(row) else {}
     if name is not None and hidden in {None, load_model(name).description.get("hidden")}:
         fields: dict[str, Any] = {"sequence": sequence}
@@ -137,7 +138,8 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     if hidden and not layers:
         layers = layers_of(row.text("model"), hidden, vocabulary, whole(row, "pp") or 1)
     if not layers or not hidden or not heads:
-        raise RidgelineError(f"neither shape nor description of {row.text('model')}")
+        text = row.text("model")
+        raise RidgelineError(f"neither shape nor description of {text}{near('models', text)}")
     ffn, kv_heads = whole(row, "ffn"), whole(row, "kv_heads")
     gated = is_gated(row.text("model"), hidden, ffn)
     if gated and not ffn:
@@ -152,6 +154,7 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         **attention,
         **loss,
         **adapters,
+        **framework.ends,
     }
     if kv_heads:
         shape["attention.kv_heads"] = kv_heads
@@ -210,6 +213,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "gradients": "both" if _BOTH in precision.replace("_", "") else framework.gradients,
         "gradient_passes": framework.gradient_passes,
         "update_passes": framework.update_passes,
+        "updates": framework.updates,
         "issue": framework.issue_s,
         "spread": spread(),
         "contention": contention(),
@@ -217,7 +221,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "precision": multiplied,
     }
     if pipeline > 1:
-        fields |= _schedule(row, chunks, layers)
+        fields |= _schedule(row, framework, chunks, layers)
         fields["pieces"] = known.get("pieces", framework.pieces)
         fields["buffers"] = framework.buffers * pipeline
         fields["cut"] = _cut(layers, pipeline * fields.get("chunks", 1))
@@ -232,15 +236,14 @@ def _cut(layers: int, parts: int) -> str:
     return "ends" if layers % parts and (layers + 2) % parts == 0 else "layers"
 
 
-def _schedule(row: Row, chunks: int, layers: int) -> dict[str, Any]:
+def _schedule(row: Row, framework: Framework, chunks: int, layers: int) -> dict[str, Any]:
     """Read the schedule of a pipeline, which some tables have in the name of the framework."""
     words = row.text("framework").split()
-    named = [word for word in words if word.startswith("ZB")]
-    if named:
+    if named := [word[3:] for word in words if word.startswith("ZB-")]:
         if named[0] not in _ZERO_BUBBLE:
             raise RidgelineError("no schedule of this name")
-        return {"schedule": _ZERO_BUBBLE[named[0]]}
-    if chunks != 1 or "1F1B-I" in words:
+        return {"schedule": f"zero-bubble{_ZERO_BUBBLE[named[0]]}"}
+    if chunks != 1 or "1F1B-I" in words or (framework.interleaved and not row.text("vpp")):
         if chunks < 2:  # as many as can be; embedding and classifier count as layers
             chunks = max((layers + 2) // (whole(row, "pp") or 1), 2)
         return {"schedule": "interleaved", "chunks": chunks}

@@ -7,8 +7,9 @@ a source has and its table leaves out fills empty columns (``names.yaml``, ``uns
 from __future__ import annotations
 
 import math
+import re
 
-from ridgeline.study.validate.names import unstated_of
+from ridgeline.study.validate.names import devices_in, section, unstated_of
 from ridgeline.study.validate.rows import Row
 
 _VTRAIN = {
@@ -23,6 +24,12 @@ _SIMUMAX = {
     "deepseekv2": "deepseek-v2",
     "deepseekv3": "deepseek-v3",
 }
+_PLANS = ("plan", "parallelism", "strategy")
+_DEGREES = {
+    "tp": "tp", "pp": "pp", "vpp": "vpp", "cp": "cp", "ep": "ep", "dp": "dp",
+    "mbs": "micro_batch", "gbs": "global_batch_seqs", "ga": "grad_accum", "gas": "grad_accum",
+}  # fmt: skip
+_DEGREE = re.compile(rf"(?<![a-z])({'|'.join(_DEGREES)})\s*[=:x-]?\s*(\d+)", re.IGNORECASE)
 _SIMUMAX_SEQUENCE = 4096  # where a case does not say
 
 
@@ -32,11 +39,39 @@ def translated(row: Row) -> Row:
         return _from_vtrain(row)
     if {"case", "real_ms"} <= set(row.values):
         return _from_simumax(row)
+    row = _in_plain_columns(row)
     known = unstated_of(row.text("model"), row.text("source"), row.values.get("accelerator", ""))
     columns = {name: text for name, text in known.get("columns", {}).items() if not row.text(name)}
     if "network" in known:
         columns["model"] = known["network"]
     return Row(row.file, row.line, {**row.values, **columns}) if columns else row
+
+
+def _in_plain_columns(row: Row) -> Row:
+    """Read columns of other names, a plan in words, and the number of devices where it stands."""
+    values = {name.strip().lower().replace(" ", "_"): text for name, text in row.values.items()}
+    values |= row.values
+    for name, others in section("columns").items():
+        found = next((values[other] for other in others if values.get(other)), "")
+        if found and not values.get(name):
+            values[name] = found
+    for name in _PLANS:
+        for degree, number in _DEGREE.findall(values.get(name) or ""):
+            values[_DEGREES[degree.lower()]] = values.get(_DEGREES[degree.lower()]) or number
+    values.setdefault("source", "")
+    if not values.get("n_accel"):
+        values["n_accel"] = _devices(Row(row.file, row.line, values))
+    return Row(row.file, row.line, values)
+
+
+def _devices(row: Row) -> str:
+    """Return the number of devices that the accelerator's name or all degrees of a plan say."""
+    if stated := devices_in(row.text("accelerator")):
+        return str(stated)
+    degrees = [row.text(name) for name in ("dp", "tp", "pp", "cp")]
+    if not all(degrees[:3]) or not all(part.isdecimal() for part in degrees if part):
+        return ""
+    return str(math.prod(int(part) for part in degrees if part))
 
 
 def _from_vtrain(row: Row) -> Row:
