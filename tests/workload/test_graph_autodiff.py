@@ -378,7 +378,7 @@ def test_every_kind_is_computed_by_the_interpreter():
     only_traced = {*FUNCTIONS, "matmul", "group-norm", "joint"}
     # Rounding is proven bit by bit in the tests of the number formats; a copy in another order of
     # axes, or of rows, changes no value (tests of layouts, tests/parallel/test_expert_formats.py).
-    only_traced |= {"quantise", "layout", "in-order"}
+    only_traced |= {"quantise", "layout", "in-order", "scatter-add"}
     # What a ring of devices adds is played by tests/parallel/test_ring_data.py.
     only_traced.add("merge-attention")
     kinds = {kind for kind, _, _ in ops.flop_table()} - {"optimizer"} - only_traced

@@ -37,7 +37,7 @@ from ridgeline.parallel.repeated import Look, again, look_of
 from ridgeline.parallel.replicas import counts_of, in_flight, replica_orders
 from ridgeline.parallel.schedules import PHASES, SCHEDULES, SlotArrays, slot_arrays
 from ridgeline.parallel.step_end import Ends
-from ridgeline.parallel.sums import lasting, narrow_gradients, waiting_for_update
+from ridgeline.parallel.sums import copied, lasting
 from ridgeline.parallel.team import Piece, Team
 from ridgeline.parallel.writer import Writer
 from ridgeline.parallel.zero import with_sharding
@@ -183,13 +183,12 @@ class Step:
         if self.splits:
             graph = as_played(Same(graph), sent)
         persist = plan.micro_batches > team.replicas and not self.rounds
-        both = plan.gradients == "both"
+        copies = copied(graph, plan.gradients)
         memory = memory_entries(
             graph,
-            gradients_persist=persist or both,
+            gradients_persist=persist or bool(copies.beside),
             kept=kept,
-            beside=narrow_gradients(graph) if both else frozenset(),
-            waiting=waiting_for_update(graph),
+            **copies._asdict(),
         )
         phases = phases_of(graph, self.splits, sent)
         buckets = self._buckets(team.stage, graph, holders) if plan.sharding < 2 else {}
@@ -231,7 +230,7 @@ class Step:
             depth = in_flight(self.counts or (1,) * plan.pipeline, team.stage)
             held.update(under_way(plan.schedule, depth, graph, forward))
         left = left_by(forward)
-        life = life_of(memory, phases, lasting=lasting(plan.gradients))
+        life = life_of(memory, phases, lasting=lasting(plan.gradients), begun=copies.begun(graph))
         return Blocks(part, pieces, receipts, once, buckets, n_waits, held, left, life)
 
     def _kept(self, number: int) -> frozenset[str]:
@@ -305,7 +304,8 @@ class Step:
         team, chunks, lost = copies.team, copies.chunks, 0
         if self.plan.allocator == "caching":
             lives = [blocks.life for blocks in chunks]
-            lost = lost_bytes(lives, copies.phase, copies.chunk, copies.micro_batch)
+            room = self.writer.rows.device.capacity_bytes - self.plan.reserved
+            lost = lost_bytes(lives, copies.phase, copies.chunk, copies.micro_batch, room)
         spare = self._spare_buffers(team.stage)
         for kind in MEMORY_KINDS:
             size = sum(b.held.get(kind, 0) + spare * b.left.get(kind, 0) for b in chunks)

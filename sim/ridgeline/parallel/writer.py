@@ -148,7 +148,7 @@ class Writer:
                     made.update(dict.fromkeys(op.outputs, tuple(chain)))
                 continue
             issued = (
-                issuing.add(op.name, last=i == final, count=_issued(op))
+                issuing.add(op.name, last=i == final, count=_issued(op, issuing.host))
                 if issuing and op.kind != LAYOUT.name  # which the library launches
                 else [()] * size
             )
@@ -371,9 +371,9 @@ class Writer:
         return self.mesh.groups(team.stage, *self.mesh.along(dimension), neighbours=neighbours)
 
 
-def _issued(op: Op) -> float:
+def _issued(op: Op, host: Host) -> float:
     """Return how many ops of a network the host issues in the time of this one."""
-    return op.kernels * (ISSUED if op.pass_ is Pass.UPDATE else 1.0)
+    return op.kernels * (host.updating if op.pass_ is Pass.UPDATE else 1.0)
 
 
 def _sources(

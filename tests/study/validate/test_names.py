@@ -347,6 +347,21 @@ def test_a_device_is_found_in_the_words_around_it(words: str, name: str | None) 
     assert device_in(words) == name
 
 
+@pytest.mark.parametrize(
+    ("spelled", "name"),
+    [
+        ("OPT-1.3B", "opt-1.3b"),
+        ("opt_1.3b", "opt-1.3b"),
+        ("OPT 13B", "opt-13b"),
+        ("GPT3-1.3B", "gpt3-1.3b"),
+        ("GPT3 13B", "gpt3-13b"),
+        ("llama31_405b", "llama3-405b"),
+    ],
+)
+def test_a_decimal_point_tells_networks_apart(spelled: str, name: str) -> None:
+    assert find_name("models", spelled) == name
+
+
 def test_networks_and_plans_that_a_table_leaves_out_fill_its_empty_columns() -> None:
     values = {
         "model": "128B", "accelerator": "TPU v5e", "n_accel": "256", "precision": "bf16",

@@ -72,8 +72,13 @@ class Framework:
         Which shared weights it gathers again for the backward pass (`Plan.regather`).
     allocator
         What its tables state as memory (`Plan.allocator`).
+    communicators
+        Which ranks it makes communicators of ("world", "tensor", "data", and "model", the parts of
+        one copy of it).
     dispatch
         What ranks send each other of a token for its experts (`Plan.dispatch`).
+    row_sums
+        How rows of experts are added up for their tokens (`Plan.row_sums`).
     counts_again
         Whether the FLOP/s of its tables count what is computed again.
     interleaved
@@ -109,6 +114,8 @@ class Framework:
     regather: str = "all"
     allocator: str = "exact"
     dispatch: str = "choices"
+    row_sums: str = "gathered"
+    communicators: tuple[str, ...] = ()
     counts_again: bool = True
     interleaved: bool = False
 
@@ -128,7 +135,7 @@ def _frameworks() -> tuple[Framework, ...]:
 def _framework(row: Mapping[str, Any]) -> Framework:
     """Read one row, whose fields are those of `Framework`; what it leaves out is as there."""
     fields = dict(row)
-    for name in ("begins", "suite"):
+    for name in ("begins", "suite", "communicators"):
         if name in fields:
             fields[name] = tuple(fields[name])
     for name in ("issue", "cycle"):

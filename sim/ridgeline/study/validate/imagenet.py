@@ -22,6 +22,7 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
+from ridgeline.study.validate.frameworks import framework_of
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     contention,
@@ -72,7 +73,8 @@ def _one(row: Row) -> Outcome | Skipped:
         raise RidgelineError("in part of its epochs images were smaller")
     if (epochs or 0) > _MOST_EPOCHS:
         raise RidgelineError("more epochs than passes over the images: they count something else")
-    batch = batch or _BATCH * devices
+    run = run_of(row.text("ref"))
+    batch = batch or run.batch or _BATCH * devices
     time_s = row.number("time_s")
     share = row.number("scaling_efficiency_pct") if "scaling_efficiency_pct" in row.values else None
     rate = row.number("images_per_s") if _is_read(row, share) else None
@@ -80,7 +82,6 @@ def _one(row: Row) -> Outcome | Skipped:
         raise RidgelineError("neither images a second, time and epochs, nor efficiency are given")
     if batch % devices:
         raise RidgelineError(f"a batch of {batch} cannot be divided between {devices} devices")
-    run = run_of(row.text("ref"))
     told = row.text("precision") or run.precision
     precision = _precision(told, device)
     nodes, place = row.whole("nodes"), f"{row.text('accelerator')} {row.text('interconnect')}"
@@ -195,10 +196,14 @@ def _step(
     run: Run,
     reduction: str,
 ) -> Result:
+    framework = framework_of(run.framework)
     plan = Plan(
         data=devices,
         global_batch=batch,
         precision=precision,
+        issue=framework.issue_s,
+        issue_ahead=framework.issue_ahead,
+        updates=run.updates,
         overlap=run.overlap,
         sharding=run.sharding if devices > 1 else 0,
         layers=_grouped(run.grouped, model, devices, batch) if devices > 1 else "",

@@ -74,9 +74,14 @@ class Configuration:
         """Tokens of one step."""
         return self.plan.global_batch * self.sequence
 
+    @property
+    def cluster(self) -> Cluster:
+        """The machine."""
+        return _cluster(self.device, self.devices, self.place)
+
     def simulate(self) -> Result:
         """Simulate the step."""
-        return simulate(self.model, _cluster(self.device, self.devices, self.place), self.plan)
+        return simulate(self.model, self.cluster, self.plan)
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
@@ -195,6 +200,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "context_mode": framework.context_mode if context > 1 else "gather",
         "expert": expert,
         "dispatch": known.get("dispatch", framework.dispatch),
+        "row_sums": framework.row_sums,
         "micro_batch": micro,
         "recompute": framework.selective if again == "selective" else again,
         "keep_outputs": framework.keep_outputs,

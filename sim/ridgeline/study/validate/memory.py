@@ -15,7 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from ridgeline.network.communicators import communicator_bytes
+from ridgeline.parallel.mesh import Mesh
 from ridgeline.report.result import Result
+from ridgeline.simulation import shared_topology
 from ridgeline.study.validate import llm_tables
 from ridgeline.study.validate.frameworks import framework_of
 from ridgeline.study.validate.llm_rows import Configuration, configuration, in_order, number
@@ -26,6 +29,9 @@ from ridgeline.study.validate.stated import stated
 COLUMNS = ("model", "accelerator", "n_accel", "mem_GB_per_accel", "source")
 SHIPPED = "memory.csv"
 _GIB = 2.0**30
+_UNITS = {"GB": 1000 * 2.0**20, "GiB": _GIB}
+"""Of what programs print in MiB, tables have thousands as GB (nvidia-smi; Megatron-LM's
+report_memory): the largest of BigScience's is 80, and an A100 has 79.35 GiB to give."""
 _FULL = "OOM"  # instead of a value: the step did not fit; the row says whether we see that
 _TOTAL = ("max gpu memory", "peak memory", "gpu memory used")
 _ACTIVATIONS = ("activations, first pipeline stage",)
@@ -63,7 +69,7 @@ def _one(row: Row) -> Outcome | Skipped:
         configuration=f"{row.text('model')}, {wanted.devices} x {wanted.device}, {wanted.plan}",
         quantity=f"memory_bytes {what}",
         predicted=predicted,
-        measured=measured * _GIB,
+        measured=measured * _UNITS[row.values.get("unit") or "GiB"],
         source=row.text("source"),
         trivial={} if full else {"16 bytes a parameter": 16 * _weights(result)},
         points=full,
@@ -74,14 +80,31 @@ def _one(row: Row) -> Outcome | Skipped:
 
 def _short(wanted: Configuration, row: Row) -> Configuration:
     """Leave out micro-batches that only repeat what those before hold; add what is no tensor."""
-    besides = {
-        "reserved": float(row.values.get("reserved") or 0.0),
-        "allocator": framework_of(row.text("framework")).allocator,
-    }
+    framework = framework_of(row.text("framework"))
+    reserved = float(row.values.get("reserved") or 0.0)
+    if reserved:
+        reserved += _communicators(wanted, framework.communicators)
+    besides = {"reserved": reserved, "allocator": framework.allocator}
     plan = wanted.plan.model_copy(update=besides)
     few = min(plan.micro_batches, _STEADY * plan.pipeline)
     batch = plan.data * plan.micro_batch_size * few
     return replace(wanted, plan=plan.model_copy(update={"global_batch": batch}))
+
+
+def _communicators(wanted: Configuration, names: tuple[str, ...]) -> int:
+    """Return the bytes of the communicators of a device that a framework makes."""
+    plan, mesh = wanted.plan, Mesh.of(wanted.plan)
+    members = {
+        "world": tuple(range(plan.devices)),
+        "tensor": tuple(mesh.groups(0, "tensor")[0].tolist()),
+        "data": tuple(mesh.groups(0, "data")[0].tolist()),
+        "model": tuple(
+            int(rank) for stage in range(plan.pipeline) for rank in mesh.groups(stage, "tensor")[0]
+        ),
+    }
+    topology = shared_topology(wanted.cluster, plan.devices)
+    groups = {members[name] for name in names}
+    return sum(communicator_bytes(topology, group) for group in groups)
 
 
 def _predicted(result: Result, what: str) -> float:

@@ -262,8 +262,8 @@ def _spelled(kind: Kind) -> tuple[str, ...]:
 
 
 def _plain(name: str) -> str:
-    """Leave out case, punctuation and what vendors put before names."""
-    return re.sub(r"[^a-z0-9]", "", _without_vendor(name))
+    """Leave out case, punctuation but that of decimals, and what vendors put before names."""
+    return re.sub(r"(?<!\d)\.|\.(?!\d)|[^a-z0-9.]", "", _without_vendor(name))
 
 
 def _words(name: str) -> str:
@@ -299,7 +299,11 @@ def _names() -> Mapping[str, Mapping[str, str]]:
         pairs = [(alias, name) for name, aliases in data[kind].items() for alias in aliases]
         if kind != "precisions":
             pairs += [(name, name) for name in catalog.names(kind)]
-        known[kind] = {_words(alias): name for alias, name in pairs}
+        without_points: dict[str, set[str]] = {}
+        for alias, name in pairs:
+            without_points.setdefault(_plain(alias).replace(".", ""), set()).add(name)
+        known[kind] = {key: min(meant) for key, meant in without_points.items() if len(meant) == 1}
+        known[kind] |= {_words(alias): name for alias, name in pairs}
         known[kind] |= {_plain(alias): name for alias, name in pairs}
     return known
 

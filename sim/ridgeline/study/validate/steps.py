@@ -35,7 +35,12 @@ from ridgeline.study.validate.names import (
     update_batch_of,
     widens,
 )
-from ridgeline.study.validate.programs import has_primitives, updates_apart, workspace_of
+from ridgeline.study.validate.programs import (
+    has_primitives,
+    scales_by_a_fixed_number,
+    updates_apart,
+    workspace_of,
+)
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.dataset import load_dataset
 from ridgeline.workload.model import Model, load_model
@@ -84,7 +89,7 @@ class Configuration:
     channels_last: bool = True
     preparing: float = 0.0
     processes: int = 0
-    updates: Literal["together", "apart"] = "together"
+    updates: Literal["together", "apart", "graph"] = "together"
     batches: int = 1
     checks: bool = False
     unequal: float = 0.0
@@ -150,16 +155,27 @@ def configuration(row: Row) -> Configuration:
         preparing=preparing,
         processes=processes,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
-        updates="apart"
-        if updates_apart(row.text("framework"), model, precision, fine_tuned=_is_fine_tuned(row))
-        else "together",
+        updates=_updates(row, model, precision),
         batches=max(1, update_batch_of(model, precision, row.text("source")) // (batch * devices)),
-        checks=framework.checks and precision.startswith(_HALF),
+        checks=_checks(row, model, precision, framework),
         unequal=unequal_of(model, row.text("source"), batch),
         functions="primitive" if _is_primitive(row, model) else "fused",
         optimizer=_FINE_TUNING if _is_fine_tuned(row) and "masked" in _described(model) else None,
         workspace=workspace_of(row.text("framework"), model),
     )
+
+
+def _updates(row: Row, model: str, precision: str) -> Literal["together", "apart", "graph"]:
+    """Return how a program updates weights (`Plan.updates`)."""
+    if updates_apart(row.text("framework"), model, precision, fine_tuned=_is_fine_tuned(row)):
+        return "apart"
+    return "graph" if _is_primitive(row, model) else "together"
+
+
+def _checks(row: Row, model: str, precision: str, framework: Framework) -> bool:
+    """Tell whether a program waits for a check of its gradients (`Plan.checks`)."""
+    fixed = scales_by_a_fixed_number(row.text("framework"), model, row.text("source"))
+    return framework.checks and precision.startswith(_HALF) and not fixed
 
 
 def _is_fine_tuned(row: Row) -> bool:
