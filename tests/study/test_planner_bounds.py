@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.buckets import gradient_buckets
+from ridgeline.parallel.experts import expert_weights, with_experts
 from ridgeline.parallel.partition import partition
 from ridgeline.parallel.plan import Plan
 from ridgeline.parallel.zero import with_sharding
@@ -19,7 +20,8 @@ from ridgeline.study.planner.passing import bucketed, parts_of
 from ridgeline.study.planner.played import FORWARD, MADE, READ, WHOLE
 from ridgeline.study.planner.search import Searcher, searcher
 from ridgeline.study.planner.space import SCHEDULE_NAMES
-from ridgeline.workload.graph import Pass
+from ridgeline.workload.graph import Pass, Role
+from ridgeline.workload.model import load_model
 
 CASES = {
     "images": ("resnet18", "dgx1-v100-edr", 16, 32),
@@ -99,11 +101,12 @@ def test_buckets_are_those_of_the_step(name: str, stages: int, least: float) -> 
 
     def found(direction: int, kind: int) -> list[list[float]]:
         p = group.played[direction]
-        after, total = np.empty(len(p.kind), np.int64), np.empty(len(p.kind))
+        (after, ends), total = np.empty((2, len(p.kind)), np.int64), np.empty(len(p.kind))
         bucketed(
             kind, np.array([True, False]), p.kind, p.unit, p.value, p.shared, p.tied, part, least,
-            after, total,
+            after, total, ends,
         )  # fmt: skip
+        assert np.count_nonzero(ends >= 0) == (np.count_nonzero(total) if kind == READ else 0)
         at = part[p.unit]
         return [total[(at == k) & (total > 0)].tolist() for k in range(stages)]
 
@@ -116,6 +119,35 @@ def test_buckets_are_those_of_the_step(name: str, stages: int, least: float) -> 
     assert found(WHOLE, MADE) == sums
     assert found(FORWARD, READ) == [gathered(k, forward=True) for k in range(stages)]
     assert found(WHOLE, READ) == [gathered(k, forward=False) for k in range(stages)]
+
+
+@pytest.mark.parametrize("least", [1e6, 25 * 2.0**20, 400e6])
+def test_what_experts_gather_early_comes_between_what_all_gather(least: float) -> None:
+    """In the order of the ops that read the last of a bucket, as the step numbers them."""
+    model = load_model("mixtral-8x7b", {"layers": 3})
+    one = searcher(model, "superpod-h100", 4, 8, precision="bf16-mixed")
+    key = one.key(0)._replace(
+        micro_batch=1, tensor=1, sequence=False, recompute="none", expert=2, context=1
+    )
+    group = one.groups.group(key)
+    assert group is not None
+    graph = with_experts(model.training(1, "bf16-mixed"), 2)
+    experts = expert_weights(graph)
+    of_weights = {Role.WEIGHT, Role.WEIGHT_COPY}
+    others = frozenset(t.name for t in graph.tensors.values() if t.role in of_weights) - experts
+    for along, without in (("beyond", others), ("data", experts)):
+        graph = with_sharding(graph, 1, 2, least, dimension=along, without=without)
+    gathers = [dict(op.attrs) for op in graph.ops if op.kind == "all-gather"]
+    p = group.played[FORWARD]
+    (after, ends), total = np.empty((2, len(p.kind)), np.int64), np.empty(len(p.kind))
+    bucketed(
+        READ, np.array([True, True]), p.kind, p.unit, p.value, p.shared, p.tied,
+        np.zeros(len(group.work), np.int64), least, after, total, ends,
+    )  # fmt: skip
+    early = ends[ends >= 0]
+    assert total[early].tolist() == [float(str(g["size_bytes"])) for g in gathers]
+    assert p.shared[early].tolist() == [int(g["dimension"] == "beyond") for g in gathers]
+    assert 0 < p.shared[early].sum() < len(early)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from ridgeline.network.topology import Floats, Topology
 from ridgeline.parallel.chosen import COPIES, schedule_of
 from ridgeline.parallel.labels import HALO
 from ridgeline.parallel.layers import kind_of
+from ridgeline.parallel.lying import Lying
 from ridgeline.parallel.mesh import Ranks
 
 _FEW_LINKS = 64  # a machine of so few links is not reduced to one node
@@ -97,11 +98,8 @@ class Wires:
         self.builder, self.topology, self.merge = builder, topology, merge
         self.far_account = far_account
         self.keeps_all = not merge or topology.n_links <= _FEW_LINKS
-        self.node = topology.node_of[topology.devices].astype(np.int64)
-        first = np.full(int(self.node.max(initial=0)) + 1, len(self.node))
-        np.minimum.at(first, self.node, np.arange(len(self.node)))
-        self.place = np.arange(len(self.node)) - first[self.node]
-        self.torus = topology.shape[1:] if len(topology.shape) > 2 else ()
+        self.lying = Lying.of(topology)
+        self.node, self.place = self.lying.node, self.lying.place
         self.dimension_of_row: dict[int, str] = {}
         self.talks: dict[tuple[int, str], Talk] = {}  # by cost row and label of a task
         self._priced: dict[tuple[object, ...], Priced] = {}
@@ -241,16 +239,9 @@ class Wires:
             return (groups.shape, groups.tobytes())
         order = np.zeros(int(self.node.max(initial=0)) + 1, np.int64)
         order[nodes] = np.arange(len(nodes))
-        way = self._way(nodes[0], nodes).tobytes() if self.torus else b""
+        way = self.lying.way(nodes[:1], nodes).tobytes() if self.lying.torus else b""
         lie = self.place[groups].tobytes(), order[self.node[groups]].tobytes()
         return (groups.shape, *lie, way)
-
-    def _way(self, node: int, others: Ranks) -> Ranks:
-        """Return [dimensions, nodes] how far other nodes of a torus are, in each dimension."""
-        extents = self.torus[::-1]
-        here, there = (np.array(np.unravel_index(at, extents)) for at in ([node], others))
-        way: Ranks = (there - here) % np.array(extents)[:, None]
-        return way
 
     def _price(
         self,
@@ -363,8 +354,8 @@ class Wires:
         for end in (int(topology.source[link]), int(topology.target[link])):
             if int(topology.node_of[end]) == home:
                 words.append("node%d." + topology.vertex_names[end].partition(".")[2])
-            elif self.torus:  # a node has a link in each direction
-                way = self._way(home, np.array([topology.node_of[end]]))
+            elif self.lying.torus:  # a node has a link in each direction
+                way = self.lying.way(np.array([home]), np.array([topology.node_of[end]]))
                 words.append(f"({', '.join(map(str, way[::-1, 0].tolist()))})")
             else:
                 words.append("fabric")

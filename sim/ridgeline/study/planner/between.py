@@ -47,8 +47,13 @@ class Between:
     def _starts(self, ranks: int) -> list[int]:
         """Return the first rank of stages of so many ranks that lie unlike in their nodes."""
         starts = np.arange(0, self.devices - ranks + 1, ranks)
-        _, unlike = np.unique(self.wires.place[starts], return_index=True)
-        return [int(starts[i]) for i in unlike]
+        among = np.arange(ranks if self.wires.lying.torus else 1)  # else the first one tells of all
+        return [int(starts[i]) for i in self._unlike(starts[:, None] + among)]
+
+    def _unlike(self, groups: Ints) -> Ints:
+        """Return one of the groups [G, n] of each way in which they lie."""
+        unlike: Ints = np.unique(self.wires.lying.how(groups), axis=0, return_index=True)[1]
+        return unlike
 
     def _together_s(self, op: str, data: int, tensor: int, size_bytes: float) -> list[float]:
         """Return seconds of a collective of all groups at once.
@@ -106,8 +111,7 @@ class Between:
         """
         starts = np.arange(self.devices).reshape(-1, members, apart)[:, 0]
         groups = starts.reshape(-1, 1) + np.arange(members) * apart
-        _, unlike = np.unique(self.wires.place[groups], axis=0, return_index=True)
-        return list(groups[unlike])
+        return list(groups[self._unlike(groups)])
 
     def _alone_s(self, op: str, ranks: int, apart: int, size_bytes: float) -> list[float]:
         return [self.wires.time_s(op, group, size_bytes) for group in self.alike(ranks, apart)]
@@ -147,10 +151,10 @@ class Between:
             self._of_messages[ranks, folded] = wires
         wires = self._of_messages[ranks, folded]
         alike = (int(wires.place[source * ranks]), target - source)  # lie so in their nodes
-        known = (ranks, folded, *((source, target) if wires.keeps_all else alike))
+        lie_alike = not (wires.keeps_all or wires.lying.torus)
+        known = (ranks, folded, *(alike if lie_alike else (source, target)))
         if known not in self._messages:
             pairs = np.stack([k * ranks + np.arange(ranks) for k in (source, target)], axis=1)
-            _, unlike = np.unique(wires.place[pairs], axis=0, return_index=True)
-            each = [wires.message_s(pairs, k) for k in unlike.tolist()]
+            each = [wires.message_s(pairs, k) for k in self._unlike(pairs).tolist()]
             self._messages[known] = min(late for late, _ in each), min(slope for _, slope in each)
         return self._messages[known]

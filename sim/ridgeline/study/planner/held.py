@@ -158,6 +158,12 @@ def _add_beside(
     later = np.append(np.maximum.accumulate(ends[::-1])[::-1], 0)[1:]
     more: dict[int, float] = {}  # what an op has more, and what the one behind it has less
     less: dict[int, float] = {}
+    starts = {int(home[i]): i for i in reversed(ops)}
+    for (root, u), i in _moved_on(graph, home, storage, keeper, first, starts).items():
+        if i > last.get((root, u), -1):
+            last.pop((root, u), None)
+            more[i] = more.get(i, 0.0) - graph.tensors[root].bytes
+            held[u, EARLY] += graph.tensors[root].bytes if i < later[u] else 0
     for (root, u), i in last.items():
         size = graph.tensors[root].bytes
         if keeper.get(root, u) != u:
@@ -179,3 +185,36 @@ def _add_beside(
         held[u, SCATTERED] = max(held[u, SCATTERED], live[u] + made)
         held[u, GATHERED] = max(held[u, GATHERED], live[u] + made + read)
         live[u] -= less.get(i, 0.0)
+
+
+def _moved_on(
+    graph: Graph, home: Ints, storage: dict[str, str], keeper: dict[str, int],
+    first: dict[tuple[str, int], int], starts: dict[int, int],
+) -> dict[tuple[str, int], int]:  # fmt: skip
+    """Return from which op on a unit need not have what is kept of it and collectives read.
+
+    A collective may be early. What it makes is there then, up to the first op that reads it, where
+    that counts itself; where this is less, it does not stand for what was read.
+
+    Parameters
+    ----------
+    first
+        The first op of a unit that touches a storage.
+    starts
+        The first op of the backward pass of every unit.
+    """
+    found: dict[tuple[str, int], int] = {}
+    for i, op in enumerate(graph.ops):
+        u = int(home[i])
+        if op.kind not in COLLECTIVES or op.pass_ in {Pass.FORWARD, Pass.UPDATE} or u not in starts:
+            continue
+        read = {storage[name] for name in op.inputs}
+        kept = [root for root in read if keeper.get(root) == u]
+        made = [storage[name] for name in op.outputs]
+        until = min((first.get((root, u), starts[u]) for root in made), default=starts[u])
+        sizes = (sum(graph.tensors[root].bytes for root in roots) for roots in (kept, made))
+        if next(sizes) > next(sizes):
+            until = starts[u]
+        for root in kept:
+            found[root, u] = max(found.get((root, u), 0), until)
+    return found

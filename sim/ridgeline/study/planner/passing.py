@@ -52,7 +52,9 @@ def waits_of(part, reader, maker, source, sent, first, waits, of, size):  # type
 
 
 @kernel
-def bucketed(of, wanted, kind, unit, value, shared, tied, part, least, after, total):  # type: ignore[no-untyped-def]
+def bucketed(  # type: ignore[no-untyped-def]
+    of, wanted, kind, unit, value, shared, tied, part, least, after, total, ends
+):
     """Put what every part reads, or makes, of weights into buckets of a least size.
 
     Parameters
@@ -69,6 +71,8 @@ def bucketed(of, wanted, kind, unit, value, shared, tied, part, least, after, to
         [E] written: the next bucket of the same part and kind of weights; -1: there is none.
     total
         [E] written: bytes of the bucket that is there, 0: none is.
+    ends
+        [E] written: the bucket (event) of which a read is the last one; -1: of none.
 
     Returns
     -------
@@ -76,8 +80,8 @@ def bucketed(of, wanted, kind, unit, value, shared, tied, part, least, after, to
         [P, 2] first bucket of every part, of what all share and of experts; -1: none.
     """
     n_parts = part.max() + 1
-    after[:], total[:] = -1, 0.0
-    first, last = np.full((n_parts, 2), -1), np.full((n_parts, 2), -1)
+    after[:], total[:], ends[:] = -1, 0.0, -1
+    first, last, newest = np.full((3, n_parts, 2), -1)
     open_ = np.zeros((n_parts, 2))
     at = np.full((n_parts, 2), -1)
     counts = np.full((n_parts, tied.max() + 2), -1)  # of what several units have: which counts
@@ -90,7 +94,8 @@ def bucketed(of, wanted, kind, unit, value, shared, tied, part, least, after, to
         p, x = part[unit[e]], shared[e]
         if kind[e] == RUN and of == READ:  # an op reads all of its weights before a bucket closes
             for y in range(2):
-                open_[p, y] = 0.0 if open_[p, y] >= least else open_[p, y]
+                if open_[p, y] >= least:
+                    open_[p, y], ends[newest[p, y]] = 0.0, at[p, y]
         if kind[e] != of or not wanted[x] or (tied[e] >= 0 and counts[p, tied[e]] != e):
             continue
         if of == MADE:
@@ -103,21 +108,22 @@ def bucketed(of, wanted, kind, unit, value, shared, tied, part, least, after, to
             at[p, x] = last[p, x] = e
         open_[p, x] += value[e]
         if of == READ:
-            total[at[p, x]] = open_[p, x]
+            total[at[p, x]], newest[p, x] = open_[p, x], e
         elif open_[p, x] >= least:
             total[e], open_[p, x] = open_[p, x], 0.0
-    if of == MADE:  # what is left over
-        for p in range(n_parts):
-            for x in range(2):
-                if open_[p, x] > 0.0:
-                    total[at[p, x]] = open_[p, x]
+    for p in range(n_parts):  # what is left over
+        for x in range(2):
+            if open_[p, x] > 0.0 and of == MADE:
+                total[at[p, x]] = open_[p, x]
+            elif open_[p, x] > 0.0:
+                ends[newest[p, x]] = at[p, x]
     return first
 
 
 @kernel
 def rows(  # type: ignore[no-untyped-def]
-    kind, unit, value, added_s, shared, part, later, first, marks, gathers, begun, after, read_s,
-    sum_s, end, queue, made,
+    kind, unit, value, added_s, shared, part, later, first, marks, gathers, begun, after, ends,
+    read_s, sum_s, end, queue, made,
 ):  # fmt: skip
     """Write the longest paths through a block of every part.
 
@@ -133,8 +139,8 @@ def rows(  # type: ignore[no-untyped-def]
         [P, Q] events after which something is made; -1: none.
     gathers
         NOTHING, EARLY or AHEAD.
-    begun, after
-        What is gathered, as `bucketed` returns and writes it.
+    begun, after, ends
+        What is gathered, as `bucketed` returns and writes it: early, in the order of `ends`.
     read_s, sum_s
         [E] seconds in which the bucket of weights, or of gradients, that is there is gathered, or
         summed; 0: none is.
@@ -145,20 +151,18 @@ def rows(  # type: ignore[no-untyped-def]
     """
     n_parts = len(end)
     t, n, waits = np.empty(n_parts), np.empty(n_parts), np.empty(n_parts)
-    ends, came = np.empty(len(kind)), np.empty(len(kind))
+    ended, came = np.empty(len(kind)), np.empty(len(kind))
     for column in range(3):
         t[:] = 0.0 if column == BEGIN else NEVER
         n[:] = 0.0 if column == QUEUE else NEVER
         waits[:] = NEVER
         message = 0.0 if column == MESSAGE else NEVER
         if gathers == EARLY:
-            for p in range(n_parts):
-                for x in range(2):
-                    e = begun[p, x]
-                    while e >= 0:
-                        n[p] += read_s[e]
-                        came[e] = n[p]
-                        e = after[e]
+            for e in range(len(kind)):
+                if ends[e] >= 0:
+                    p = part[unit[e]]
+                    n[p] += read_s[ends[e]]
+                    came[ends[e]] = n[p]
         for e in range(len(kind)):
             p = part[unit[e]]
             if kind[e] == READ:
@@ -178,10 +182,10 @@ def rows(  # type: ignore[no-untyped-def]
                 t[p] = max(t[p], waits[p]) + value[e]
                 waits[p] = NEVER
                 more_s = added_s[e] if later else 0.0  # by a kernel behind it, or in its place
-                ends[e] = t[p] + min(more_s, 0.0)
+                ended[e] = t[p] + min(more_s, 0.0)
                 t[p] += more_s
             elif sum_s[e] > 0.0:
                 n[p] = max(n[p], t[p]) + sum_s[e]
         end[:, column], queue[:, column] = t, n
         for q in range(len(marks)):
-            made[q, column] = ends[marks[q]] if marks[q] >= 0 else NEVER
+            made[q, column] = ended[marks[q]] if marks[q] >= 0 else NEVER

@@ -84,6 +84,7 @@ class _Moved(NamedTuple):
 
     first: Ints
     after: Ints
+    ends: Ints
     seconds: Floats
 
 
@@ -216,16 +217,16 @@ class Timed:
     ) -> _Moved:  # fmt: skip
         """Put weights that are read, or gradients that are made, into buckets."""
         p = self.group.played[direction]
-        after, total = np.empty(len(p.kind), np.int64), np.empty(len(p.kind))
+        (after, ends), total = np.empty((2, len(p.kind)), np.int64), np.empty(len(p.kind))
         first = bucketed(
             kind, wanted, p.kind, p.unit, p.value, p.shared, p.tied, self.part, _BUCKET,
-            after, total,
+            after, total, ends,
         )  # fmt: skip
         some, seconds = np.flatnonzero(total), np.zeros(len(total))
         beyond = p.shared[some] * int(wanted[1])
         for e, own, size in zip(some.tolist(), beyond.tolist(), total[some].tolist(), strict=True):
             seconds[e] = time_of("beyond" if own else "data", size)
-        return _Moved(first, after, seconds)
+        return _Moved(first, after, ends, seconds)
 
     def _rows(
         self, direction: int, *, later: bool = False, gathers: int = NOTHING,
@@ -238,7 +239,8 @@ class Timed:
         p, n_parts = self.group.played[direction], self.stages * self.chunks
         nothing = np.zeros(len(p.kind))
         if read is None:
-            read = _Moved(np.full((n_parts, 2), -1), np.full(len(p.kind), -1), nothing)
+            never = np.full(len(p.kind), -1)
+            read = _Moved(np.full((n_parts, 2), -1), never, never, nothing)
         found = _Rows(*(np.full((n_parts, 3), NEVER) for _ in range(3)))
         rows(
             p.kind, p.unit, p.value, p.added_s, p.shared, self.part, later, self.first[direction],
