@@ -188,7 +188,7 @@ def test_small_machines_have_no_zeros_in_tables_and_units_that_can_be_read(
         ("a,a\n1,2\n", ":1: .* each once"),
         ("a,b\n1,2\n3\n", ":3: 1 fields, but the header names 2 columns"),
         ("a,b\n1,2,3\n", ":2: 3 fields"),
-        ('a,b\n1,"2\n', ":2: not CSV"),
+        ('a,b\n1,"2\n', ":2: not a CSV"),
     ],
 )
 def test_rows_that_are_not_whole_are_refused(tmp_path: Path, text: str, message: str) -> None:

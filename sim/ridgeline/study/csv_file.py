@@ -41,5 +41,5 @@ def read_csv(path: str | Path, limit: int) -> list[tuple[int, dict[str, str]]]:
                 )
             rows.append((reader.line_num, dict(zip(header, fields, strict=True))))
     except csv.Error as error:
-        raise ConfigError(f"not CSV: {error}", file=file, line=reader.line_num) from error
+        raise ConfigError(f"not a CSV file: {error}", file=file, line=reader.line_num) from error
     return rows

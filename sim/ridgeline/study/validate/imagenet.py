@@ -246,7 +246,7 @@ def _cluster(device: str, devices: int, nodes: int | None, place: str) -> Cluste
     if needed > cluster.max_nodes:
         fields["max_nodes"] = needed
     ports = needed * len(cluster.nodes.nics)
-    if cluster.fabric.kind == "fat-tree" and ports > cluster.fabric.radix**2 // 2:
+    if cluster.fabric.kind == "fat-tree" and ports > cluster.fabric.ports**2 // 2:
         fields["fabric.levels"] = 3  # two join no more than these
     speed = _cable_gbit_s(place, len(cluster.nodes.nics))
     if speed is not None:

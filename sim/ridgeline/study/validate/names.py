@@ -17,7 +17,8 @@ from ridgeline.study.validate.lengths import longest, of_two_languages
 Kind = Literal["devices", "models", "precisions"]
 _SLICE = re.compile(r"\b(tpu[ -]?v\d[ep]?)-\d+(-[a-z-]+)?\b")  # v4-128-TF: cores, and a program
 _SLICED = re.compile(
-    r"(?<![a-z0-9])(?:tpu[ -]?)?(v[2-9] ?(?:p|e|lite(?:pod)?)?)-(\d+)\b", re.IGNORECASE
+    r"(?<![a-z0-9])(?:tpu[ -]?)?(v[2-9] ?(?:p|e|lite(?:pod)?)?)-(\d+)(?:-[a-z-]+)?\b",
+    re.IGNORECASE,
 )
 _COUNTED = re.compile(r"^\s*(\d+) ?[x×*] ?(?=[a-z])|(?<=[0-9 ])x(\d+)\s*$", re.IGNORECASE)
 _TWO_CORES = ("v2", "v3", "v4", "v5p")  # a chip, by which their slices are called (Google Cloud)
