@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oracles.bsp_tiles import play
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_device
-from ridgeline.kernels.bsp import Sizes, Tiles, best_plan, planned
+from ridgeline.kernels.bsp import Sizes, TilePlan, Tiles, best_plan, planned
 from ridgeline.kernels.single import gemm
 from ridgeline.workload.graph import Gemm
 
@@ -53,6 +53,20 @@ def test_no_cut_of_all_is_faster_than_the_best(m: int, n: int, k: int, batch: in
         fits = all(p <= s for p, s in zip(parts, (batch, m, n, k), strict=True))
         if fits and math.prod(parts) <= 6:
             assert best <= planned(product, parts, (1, 1, 1), SIZES, tiles).time_s
+
+
+@settings(max_examples=25, deadline=None)
+@given(m=dims, n=dims, k=dims, room=st.integers(64, 4000))
+def test_turns_are_those_of_a_plain_search(m: int, n: int, k: int, room: int) -> None:
+    product, tiles = Gemm(m, n, k), TILES._replace(number=1, room_bytes=room)
+    found: list[TilePlan] = []
+    for m_turns, n_turns in itertools.product(*([2**i for i in range(9)] for _ in "mn")):
+        ways = (
+            planned(product, (1, 1, 1, 1), (min(m, m_turns), min(n, n_turns), turns), SIZES, tiles)
+            for turns in range(1, k + 1)
+        )
+        found += [plan for plan in ways if plan.tile_bytes <= room][:1]
+    assert best_plan(product, SIZES, tiles).time_s == min(plan.time_s for plan in found)
 
 
 @settings(max_examples=40, deadline=None)

@@ -231,6 +231,8 @@ def layer_norm_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...
     e = dy * _channels(scale, x.ndim, axis)
     rest = e - e.mean(axis, keepdims=True) - normal * (e * normal).mean(axis, keepdims=True)
     dx = rest * inverse
+    if len(shapes) == 1:  # the weights are frozen
+        return [dx]
     return [dx, d_scale, d_shift] if len(shapes) == 3 else [d_scale, d_shift]
 
 
@@ -256,6 +258,8 @@ def rms_norm_gradient(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]
     d_scale = (dy * normal).sum(_others(x, axis))
     e = dy * _channels(scale, x.ndim, axis)
     dx = (e - normal * (e * normal).mean(axis, keepdims=True)) * np.expand_dims(inverse, axis)
+    if shapes == [shape]:  # the weights are frozen
+        return [dx.reshape(shape)]
     return [dx.reshape(shape), d_scale] if len(shapes) == 2 else [d_scale]
 
 

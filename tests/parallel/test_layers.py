@@ -80,6 +80,27 @@ def test_any_network_learns_the_same_whatever_its_layers_are_divided_by(
         )
 
 
+@pytest.mark.parametrize("rules", ["*:tensor=1", "conv:tensor=4;*:tensor=1", "*:tensor=4"])
+def test_trained_slopes_and_lengths_of_rows_are_divided_like_what_they_are_of(rules: str) -> None:
+    b = GraphBuilder("faces", 4, PRECISIONS["fp32"])
+    x = ops.conv2d(b, "conv", b.input("images", (4, 3, 5, 5)), 4, 3)
+    slope = b.weight("prelu.weight", (4,))
+    (x,) = ops.function(b, "prelu", "prelu", (x, slope), b.shape(x))
+    x = ops.linear(b, "features", x, 8, flatten=True)
+    (length,) = ops.function(b, "length", "length", (x,), (4, 1))
+    (x,) = ops.function(b, "divide", "divide", (x, length), b.shape(x))
+    labels = b.input("labels", (4,), "int64")
+    forward = b.graph(ops.cross_entropy(b, "loss", ops.linear(b, "classes", x, 4), labels))
+    graph = training_graph(forward, SGD)
+    layouts = divided_with_layouts(graph, Division(tensor=4, layers=rules))
+    inputs = values(graph, 7)
+    before = run(graph, inputs)
+    devices = Devices(graph, layouts)
+    devices.run(inputs)
+    for weight, gradient in updates(graph).items():
+        np.testing.assert_allclose(devices.gradient(weight), before[gradient], rtol=1e-5, atol=1e-8)
+
+
 def sent(graph: Graph) -> Counter[tuple[str, str, str]]:
     """Bytes by pass, collective and layer."""
     found: Counter[tuple[str, str, str]] = Counter()

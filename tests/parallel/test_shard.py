@@ -55,7 +55,8 @@ def test_a_transformer_gets_megatrons_collectives(degree: int, sequence: bool) -
     ("model", "share"),
     [("resnet50", 0.99), ("vgg16", 1), ("bert-large", 0.99), ("t5-small", 1), ("mlp", 1),
      ("lstm-lm", 1), ("deepspeech2", 1), ("mixtral-8x7b", 0.99), ("unet", 0.99),
-     ("mask-rcnn", 0.98), ("deepseek-v2-lite", 0.95), ("gnmt", 0.99), ("mobilenet", 0.97)],
+     ("mask-rcnn", 0.98), ("deepseek-v2-lite", 0.95), ("gnmt", 0.99), ("mobilenet", 0.97),
+     ("mobilefacenet", 1)],
 )  # fmt: skip
 def test_any_network_is_divided_in_both_passes(model: str, share: float) -> None:
     graph = training(model)

@@ -101,4 +101,4 @@ def test_what_memory_it_takes_is_said_where_nothing_fits() -> None:
     assert not advice.remedies
     assert advice.least is not None
     (text,) = advice.lines()
-    assert "instead of 30 kB" in text
+    assert "instead of 29.30 KiB" in text

@@ -19,7 +19,7 @@ from ridgeline.workload.formats import FORMATS
 from ridgeline.workload.rounding import LogNormal, Normal, quantise, range_loss
 
 FLOATS = [f.name for f in FORMATS.values() if f.kind == "float"]
-SMALL = ["fp16", "bf16", "fp8-e4m3", "fp8-e5m2"]
+SMALL = ["fp16", "bf16", "fp8-e4m3", "fp8-e5m2", "nvfp4"]
 FIXED = ["int8", "flex16+5"]
 wide = hnp.arrays(
     np.float64, st.integers(1, 40), elements=st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -41,7 +41,7 @@ def every_number(name: str) -> np.ndarray:
     )
     if name == "fp8-e4m3":  # OCP 8-bit formats: only S.1111.111 is not a number
         return values[:-1]
-    return values[exponent < top]
+    return values if name == "nvfp4" else values[exponent < top]
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -57,6 +57,7 @@ def test_published_extremes() -> None:
     assert largest["fp16"] == 65504
     assert largest["fp8-e4m3"] == 448
     assert largest["fp8-e5m2"] == 57344
+    assert largest["nvfp4"] == 6
     assert FORMATS["fp8-e4m3"].least == 2.0**-9
     assert FORMATS["fp8-e5m2"].least == 2.0**-16
     assert FORMATS["fp32"].largest == np.finfo(np.float32).max
@@ -87,12 +88,21 @@ def nearest_even(x: float, numbers: np.ndarray) -> float:
 def test_rounding_is_to_the_nearest_of_all_numbers_ties_to_even(name: str, x: float) -> None:
     expected = nearest_even(x, every_number(name))
     (found,) = quantise([x], name)
-    if math.isnan(expected):
+    if math.isnan(expected) and name == "nvfp4":
+        assert found == math.copysign(6, x)
+    elif math.isnan(expected):
         assert math.isnan(found) if name == "fp8-e4m3" else math.isinf(found)
         (held,) = quantise([x], name, overflow="saturate")
         assert held == math.copysign(FORMATS[name].largest, x)
     else:
         assert found == expected
+
+
+@given(st.integers(1, 10**6))
+def test_blocks_share_a_scale(elements: int) -> None:
+    blocks = math.ceil(elements / 16)
+    assert FORMATS["nvfp4"].tensor_bits(elements) == 4 * elements + 8 * blocks + 32
+    assert FORMATS["fp8-e4m3"].tensor_bits(elements) == 8 * elements
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -153,7 +163,8 @@ def test_a_fixed_format_just_holds_the_largest_value(name: str, x: np.ndarray) -
 @pytest.mark.parametrize("name", FLOATS + FIXED)
 def test_bits_of_a_tensor(name: str) -> None:
     format_ = FORMATS[name]
-    assert format_.tensor_bits(1000) == 1000 * format_.bits + (5 if name == "flex16+5" else 0)
+    shared = {"flex16+5": 5, "nvfp4": 63 * 8 + 32}
+    assert format_.tensor_bits(1000) == 1000 * format_.bits + shared.get(name, 0)
     if format_.kind == "float" and name != "tf32":
         assert 1 + format_.exponent_bits + format_.mantissa_bits == format_.bits
     assert formats.bytes_of(name) == formats.FORMAT_BYTES[name]
@@ -170,8 +181,8 @@ def counted(x: np.ndarray, name: str, scale: float, step: float | None) -> tuple
         unit = step or formats.step_for(format_, float(np.abs(x * scale).max()))
         over = np.abs(np.rint(x * scale / unit)) > format_.largest
         normal = unit / scale
-    else:
-        over = ~np.isfinite(rounded)
+    else:  # 7 is between 6 and 8, whose mantissa is even
+        over = np.abs(x * scale) >= 7 if name == "nvfp4" else ~np.isfinite(rounded)
         normal = format_.least_normal / scale
     lost = (x != 0) & (rounded == 0)
     return over.mean(), lost.mean(), (~lost & (x != 0) & (np.abs(x) < normal)).mean()

@@ -8,7 +8,8 @@ from ridgeline.workload import Conv, Pass, Role, layer_table, load_model, peak
 from ridgeline.workload.graph import Gemm
 
 APPLICATIONS = {
-    "images": {"lenet5", "alexnet", "alexnet-two-tower", "overfeat-fast", "vgg-a", "vgg16", "vgg19"}
+    "images": {"lenet5", "alexnet", "alexnet-two-tower", "alexnet-bn", "overfeat-fast", "vgg-a"}
+    | {"vgg16", "vgg19"}
     | {"vgg116", "vgg216", "vgg316", "vgg416", "googlenet", "inception-v3", "densenet121"}
     | {"resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "mobilenet", "amoebanet-d"}
     | {f"resnet-cifar-{n}" for n in (20, 32, 44, 56, 110)},

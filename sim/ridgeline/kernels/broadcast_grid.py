@@ -155,7 +155,7 @@ class Ring:
     side: int
     local_bytes: float
     spill_words_per_cycle: float = math.inf
-    word_bytes: int = 2
+    word_bytes: float = 2
 
     @property
     def elements(self) -> int:

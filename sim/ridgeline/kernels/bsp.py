@@ -15,10 +15,13 @@ block's results in one more superstep and adds them up.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.graph import Gemm
@@ -100,65 +103,89 @@ class TilePlan:
         return math.prod(self.parts)
 
 
+class _Counts(NamedTuple):
+    """What ways to cut a product take: numbers of one way, or arrays of many.
+
+    Attributes
+    ----------
+    supersteps, compute_s
+        Of all supersteps.
+    received, held
+        Bytes that one tile receives, and that its memory holds at most.
+    """
+
+    supersteps: Any
+    compute_s: Any
+    received: Any
+    held: Any
+
+    def time_s(self, tiles: Tiles) -> Any:
+        """Of all supersteps: w + h g + l."""
+        return self.compute_s + self.received * tiles.byte_s + self.supersteps * tiles.sync_s
+
+
 def planned(
     gemm: Gemm, parts: tuple[int, int, int, int], turns: tuple[int, int, int], sizes: Sizes,
     tiles: Tiles,
 ) -> TilePlan:  # fmt: skip
     """Count one way to cut a product."""
+    counts = _counted(gemm, parts, turns, sizes, tiles)
+    return TilePlan(
+        parts=parts,
+        turns=turns,
+        supersteps=int(counts.supersteps),
+        compute_s=float(counts.compute_s),
+        exchange_s=float(counts.received) * tiles.byte_s,
+        sync_s=int(counts.supersteps) * tiles.sync_s,
+        received_bytes=float(counts.received) * math.prod(parts),
+        tile_bytes=float(counts.held),
+    )
+
+
+def _counted(
+    gemm: Gemm, parts: Sequence[Any], turns: Sequence[Any], sizes: Sizes, tiles: Tiles
+) -> _Counts:
+    """Count one way to cut a product, or many at once."""
     batch, m, n, k = map(_part, (gemm.batch, gemm.m, gemm.n, gemm.k), parts)
     (m_turns, n_turns, k_turns), k_parts = turns, parts[3]
-    sub_m, sub_n, sub_k = map(_part, (m, n, k), turns)
+    sub_m, sub_n, sub_k = (1.0 * _part(*both) for both in zip((m, n, k), turns, strict=True))
     rounds = batch * m_turns * n_turns
     compute = _padded_flops(batch, (m, n, k), turns, tiles) / tiles.flop_per_s
     # Every sub-block of the result needs its rows of A and its columns of B anew. If sums are not
     # cut, either the rows or the columns stay while the sub-blocks go through the others.
-    a_bytes, b_bytes = batch * m * k * sizes.a, batch * k * n * sizes.b
-    if k_turns > 1:
-        a_bytes, b_bytes = a_bytes * n_turns, b_bytes * m_turns
-    elif a_bytes + b_bytes * m_turns < a_bytes * n_turns + b_bytes:
-        b_bytes *= m_turns
-    else:
-        a_bytes *= n_turns
-    received = a_bytes + b_bytes
-    supersteps = rounds * k_turns
+    a_once, b_once = 1.0 * batch * m * k * sizes.a, 1.0 * batch * k * n * sizes.b
+    a_again, b_again = a_once * n_turns, b_once * m_turns
+    rows_stay = a_once + b_again < a_again + b_once
+    a_bytes = np.where((k_turns == 1) & rows_stay, a_once, a_again)
+    b_bytes = np.where((k_turns == 1) & np.logical_not(rows_stay), b_once, b_again)
+    # Where k is cut, the turns of a sub-block are over: its sums go to those that add them up.
+    is_cut = k_parts > 1
+    mine = np.ceil(sub_m * sub_n / k_parts)
+    others = rounds * (k_parts - 1) * mine
     held = sub_m * sub_k * sizes.a + sub_k * sub_n * sizes.b + sub_m * sub_n * sizes.sum
-    if k_parts > 1:
-        # The turns of one sub-block are over: its sums go to those that add them up.
-        mine = _part(sub_m * sub_n, k_parts)
-        others = rounds * (k_parts - 1) * mine
-        received += others * sizes.sum
-        compute += others / (tiles.flop_per_s / _MATRIX_TO_ADD)
-        supersteps += rounds
-        held = max(held, (sub_m * sub_n + (k_parts - 1) * mine) * sizes.sum)
-    return TilePlan(
-        parts=parts,
-        turns=turns,
-        supersteps=supersteps,
-        compute_s=compute,
-        exchange_s=received * tiles.byte_s,
-        sync_s=supersteps * tiles.sync_s,
-        received_bytes=received * math.prod(parts),
-        tile_bytes=held,
+    return _Counts(
+        supersteps=rounds * (k_turns + is_cut),
+        compute_s=compute + others / (tiles.flop_per_s / _MATRIX_TO_ADD),
+        received=a_bytes + b_bytes + others * sizes.sum,
+        held=np.maximum(held, is_cut * (sub_m * sub_n + (k_parts - 1) * mine) * sizes.sum),
     )
 
 
 _MATRIX_TO_ADD = 16  # a matrix unit's FLOP for each addition outside of it, as on the IPU
 
 
-def _part(size: int, parts: int) -> int:
+def _part(size: Any, parts: Any) -> Any:
     """Length of the longest of so many parts."""
     return -(-size // parts)
 
 
-def _padded_flops(
-    batch: int, block: tuple[int, int, int], turns: tuple[int, int, int], tiles: Tiles
-) -> float:
+def _padded_flops(batch: Any, block: Sequence[Any], turns: Sequence[Any], tiles: Tiles) -> Any:
     """FLOP of a block with each of its sub-blocks rounded up to the granule."""
     work = 2.0 * batch
     for size, count, granule in zip(block, turns, tiles.granule, strict=True):
         sub = _part(size, count)
-        whole, rest = divmod(size, sub)
-        work *= whole * _part(sub, granule) * granule + _part(rest, granule) * granule
+        whole, rest = size // sub, size % sub
+        work = work * (whole * _part(sub, granule) * granule + _part(rest, granule) * granule)
     return work
 
 
@@ -179,20 +206,20 @@ def best_plan(gemm: Gemm, sizes: Sizes, tiles: Tiles) -> TilePlan:
         raise RidgelineError(
             f"a tile's memory of {tiles.room_bytes} bytes does not hold one element of each operand"
         )
-    bounds = [planned(gemm, parts, (1, 1, 1), sizes, tiles) for parts in _cuts(gemm, tiles.number)]
-    bounds.sort(key=lambda plan: plan.time_s)
+    cuts = list(_cuts(gemm, tiles.number))
+    counts = _counted(gemm, list(np.array(cuts, np.int64).T), (1, 1, 1), sizes, tiles)
+    bounds_s = counts.time_s(tiles)
     best: TilePlan | None = None
-    for bound in bounds:
-        if best is not None and bound.time_s >= best.time_s:
+    for i in np.argsort(bounds_s, kind="stable").tolist():
+        if best is not None and bounds_s[i] >= best.time_s:
             break
-        plan = bound
-        if plan.tile_bytes > tiles.room_bytes:
-            in_turns = _in_turns(gemm, plan.parts, sizes, tiles)
-            if in_turns is None:
-                continue
-            plan = in_turns
-        if best is None or plan.time_s < best.time_s:
-            best = plan
+        turns: tuple[int, int, int] | None = (1, 1, 1)
+        if counts.held[i] > tiles.room_bytes:
+            turns = _turns(gemm, cuts[i], sizes, tiles)
+        if turns is not None:
+            plan = planned(gemm, cuts[i], turns, sizes, tiles)
+            if best is None or plan.time_s < best.time_s:
+                best = plan
     assert best is not None  # one tile can work off one element of each after the other
     return best
 
@@ -220,45 +247,34 @@ def _numbers(size: int, limit: int) -> list[int]:
         found.append(parts)
 
 
-def _in_turns(
+def _turns(
     gemm: Gemm, parts: tuple[int, int, int, int], sizes: Sizes, tiles: Tiles
-) -> TilePlan | None:
-    """Work a block off in the fewest turns of its sum, for each way to halve its results.
+) -> tuple[int, int, int] | None:
+    """Return in which turns a block is done the fastest: any halving of its results.
 
-    None if the partial sums of other tiles do not fit.
+    Each has the fewest pieces of its sum with which it fits. None if the partial sums of other
+    tiles do not fit.
     """
-    block = tuple(map(_part, (gemm.m, gemm.n, gemm.k), parts[1:]))
-    best: TilePlan | None = None
-    for m_turns in _doublings(block[0]):
-        for n_turns in _doublings(block[1]):
-            turns = _sum_turns(gemm, parts, (m_turns, n_turns), block[2], sizes, tiles)
-            if turns is None:
-                continue
-            plan = planned(gemm, parts, (m_turns, n_turns, turns), sizes, tiles)
-            if best is None or plan.time_s < best.time_s:
-                best = plan
-    return best
+    m, n, k = map(_part, (gemm.m, gemm.n, gemm.k), parts[1:])
+    grid = np.meshgrid(_doublings(m), _doublings(n), indexing="ij")
+    m_turns, n_turns = (axis.ravel() for axis in grid)
+
+    def counted(k_turns: npt.NDArray[np.int64]) -> _Counts:
+        return _counted(gemm, parts, (m_turns, n_turns, k_turns), sizes, tiles)
+
+    low, high = np.ones_like(m_turns), np.full_like(m_turns, k)
+    fits = counted(high).held <= tiles.room_bytes
+    if not fits.any():
+        return None
+    while (is_open := low < high).any():
+        middle = (low + high) // 2
+        is_enough = counted(middle).held <= tiles.room_bytes
+        high = np.where(is_open & is_enough, middle, high)
+        low = np.where(is_open & ~is_enough, middle + 1, low)
+    best = int(np.where(fits, counted(high).time_s(tiles), np.inf).argmin())
+    return int(m_turns[best]), int(n_turns[best]), int(high[best])
 
 
 def _doublings(size: int) -> list[int]:
     """1, 2, 4, ... and the size itself."""
     return [*(2**i for i in range(size.bit_length()) if 2**i < size), size]
-
-
-def _sum_turns(
-    gemm: Gemm, parts: tuple[int, int, int, int], outer: tuple[int, int], k: int, sizes: Sizes,
-    tiles: Tiles,
-) -> int | None:  # fmt: skip
-    """Return the fewest pieces of the sum with which a sub-block fits, or None."""
-
-    def fits(turns: int) -> bool:
-        plan = planned(gemm, parts, (*outer, turns), sizes, tiles)
-        return plan.tile_bytes <= tiles.room_bytes
-
-    if not fits(k):
-        return None
-    low, high = 1, k  # `high` fits
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle + 1, high)
-    return high

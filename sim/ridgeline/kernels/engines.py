@@ -177,7 +177,7 @@ def on_elements(
     )
 
 
-def _bytes(words: tuple[int, int, int, int], finished: int, size: int) -> Moved:
+def _bytes(words: tuple[int, int, int, int], finished: int, size: float) -> Moved:
     """Bytes by operand of x, w, and sums in and out; what is not finished is partial."""
     a, b, sums_in, sums_out = (float(count * size) for count in words)
     result = float(finished * size)

@@ -79,7 +79,7 @@ _LL_MOST = {  # llMaxBw, GB/s: one node, two nodes, more
     "nvlink4": (141.0, 45.0, 35.0),
     "nvlink5": (282.0, 90.0, 70.0),
 }
-_CHANNELS = {"nvlink2": 12, "nvlink3": 24, "nvlink4": 24, "nvlink5": 24}  # of one node's rings
+CHANNELS = {"nvlink2": 12, "nvlink3": 24, "nvlink4": 24, "nvlink5": 24}  # of one node's rings
 _SLICES = 2  # of a chunk
 _SLICE_BYTES = 2**20  # of a channel: two of eight steps of a buffer of 4 MiB
 _LEAST_SLICE_BYTES = 2**15  # a 32nd of it
@@ -153,7 +153,7 @@ def ring_parts(op: str, topology: Topology, ranks: Sequence[int], size_bytes: fl
             f"ranks or more with NVLink; found {op!r} on {len(ranks)}"
         )
     machine = _Machine.of(topology, tuple(ranks), link)
-    n, channels = len(ranks), _CHANNELS[link]
+    n, channels = len(ranks), CHANNELS[link]
     rounds, part = _PASSES[op] * (n - 1), size_bytes / n
     per_round = max(1, min(_SLICES, math.ceil(part / channels / _LEAST_SLICE_BYTES)))
     return RingParts(
@@ -254,7 +254,7 @@ class _Machine:
         if op not in _WHOLE:
             latency_s += 2 * size_bytes / n / self.topology.memory_bytes_per_s
             if name == "simple":
-                slices = min(size_bytes / n / 2, _CHANNELS[self.link] * _SLICE_BYTES)
+                slices = min(size_bytes / n / 2, CHANNELS[self.link] * _SLICE_BYTES)
                 latency_s += slices / self.channels.bandwidth_bytes_per_s
         load = self.channels.load if op not in _WHOLE else self._open_ring(op)
         loads = Loads(load.links, load.bytes * sent / reached)

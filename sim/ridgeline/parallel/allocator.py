@@ -6,11 +6,12 @@ that are free side by side in a segment become one. What is lost are blocks too 
 next, and the rounding of sizes (c10/cuda/CUDACachingAllocator.cpp: tensors to 512 B; up to 1 MiB in
 segments of 2 MiB, below 10 MiB in segments of 20 MiB, else in segments of whole 2 MiB; blocks of
 small tensors are divided down to 512 B, others where more than 1 MiB is left). All is on one
-stream, and the device is not full, where the allocator would give free segments back and try again.
+stream. Where the device is full, free segments go back to it before a new one is made.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ Ints = npt.NDArray[np.int64]
 _ROUND, _SMALL, _SMALL_SEGMENT = 512, 2**20, 2 * 2**20
 _MIDDLE, _MIDDLE_SEGMENT = 10 * 2**20, 20 * 2**20
 _NONE = -1
+_STEPS = 2
 _SIZE, _BEFORE, _AFTER, _FREE, _KIND = range(5)  # rows of blocks; a kind: 1 of small tensors, 0
 
 
@@ -41,21 +43,32 @@ class Life:
         How many of them are sums, which all micro-batches share.
     events
         By phase, k + 1 where tensor k is made, -(k + 1) where it is given back, in order.
+    begun
+        Bytes of what is there for a moment before the first step.
     """
 
     held: Ints
     sizes: Ints
     n_sums: int
     events: Mapping[int, Ints]
+    begun: Ints
 
 
-def life_of(memory: MemoryPlan, phases: Mapping[int, Sequence[int]], *, lasting: bool) -> Life:
+def life_of(
+    memory: MemoryPlan,
+    phases: Mapping[int, Sequence[int]],
+    *,
+    lasting: bool,
+    begun: Sequence[int] = (),
+) -> Life:
     """Return what happens in the phases of a part, of the ops that each consists of.
 
     Parameters
     ----------
     lasting
         Sums of gradients are there all the time; else from the first backward pass of a step on.
+    begun
+        Bytes of what is there for a moment before the first step.
     """
     held = (*memory.held, *(size for _, _, size in memory.sums if lasting))
     sums = () if lasting else memory.sums
@@ -69,11 +82,17 @@ def life_of(memory: MemoryPlan, phases: Mapping[int, Sequence[int]], *, lasting:
         for phase, ops in phases.items()
     }
     sizes = np.array([size for _, _, size in (*sums, *memory.spans)], np.int64)
-    return Life(np.array(held, np.int64), sizes, len(sums), events)
+    before = np.array(begun, np.int64)
+    return Life(np.array(held, np.int64), sizes, len(sums), events, begun=before)
 
 
-def lost_bytes(lives: Sequence[Life], phase: Ints, chunk: Ints, micro_batch: Ints) -> int:
-    """Return what is reserved beyond the most that is allocated, of a device's whole step.
+def lost_bytes(
+    lives: Sequence[Life], phase: Ints, chunk: Ints, micro_batch: Ints, room: float = math.inf
+) -> int:
+    """Return what a device's first steps leave reserved, beyond the most that tensors take.
+
+    Sums of gradients count as tensors that are there all the time, as in a simulation; so it is
+    less than nothing where they are given back before the step is fullest.
 
     Parameters
     ----------
@@ -81,23 +100,39 @@ def lost_bytes(lives: Sequence[Life], phase: Ints, chunk: Ints, micro_batch: Int
         Of each chunk of the model on the device.
     phase, chunk, micro_batch
         Of all that the device does, in order.
+    room
+        Bytes that may be reserved.
     """
     most = max(len(life.sizes) for life in lives)
-    stream, sizes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    nothing = np.zeros(0, np.int64)
+    stream, sizes, changes = [nothing], [nothing], [nothing]
     for p, c, m in zip(phase.tolist(), chunk.tolist(), micro_batch.tolist(), strict=True):
-        events = lives[c].events.get(p, stream[0])
+        events = lives[c].events.get(p, nothing)
         tensor = np.abs(events) - 1
-        turn = np.where(tensor < lives[c].n_sums, 0, m)
+        summed = tensor < lives[c].n_sums
+        turn = np.where(summed, 0, m)
         stream.append(events + np.sign(events) * (turn * len(lives) + c) * most)
         sizes.append(lives[c].sizes[tensor])
+        changes.append(np.where(summed, 0, np.sign(events) * sizes[-1]))
     held = np.concatenate([life.held for life in lives])
-    reserved, allocated = played(held, np.concatenate(stream), np.concatenate(sizes))
-    return int(reserved - allocated)
+    begun = np.concatenate([life.begun for life in lives])
+    before = np.arange(len(begun)) + 1 + len(lives) * most * (int(micro_batch.max(initial=0)) + 2)
+    stream[0] = np.stack((before, -before), axis=1).reshape(-1)
+    sizes[0] = np.repeat(begun, 2)
+    events, size = (
+        np.concatenate((one[0], *_STEPS * one[1:])).astype(np.int64) for one in (stream, sizes)
+    )
+    reserved = played(held, events, size, room)
+    sums = sum(int(life.sizes[: life.n_sums].sum()) for life in lives)
+    taken = int(np.cumsum(np.concatenate(changes)).max(initial=0))
+    return int(reserved) - (int(held.sum()) + sums + taken)
 
 
 @kernel
-def played(held: Ints, events: Ints, sizes: Ints) -> tuple[int, int]:
-    """Return the most bytes that are reserved, and that are allocated, while events happen.
+def played(held: Ints, events: Ints, sizes: Ints, room: float) -> int:
+    """Return the bytes that are reserved when all events have happened.
+
+    Where a new segment has no room, all that are free are given back to the device before.
 
     Parameters
     ----------
@@ -106,34 +141,35 @@ def played(held: Ints, events: Ints, sizes: Ints) -> tuple[int, int]:
     events, sizes
         Positive numbers: that tensor, of so many bytes, is allocated, unless it is there; negative:
         given back.
+    room
+        Bytes that may be reserved; what tensors need is reserved all the same.
     """
-    room = len(held) + len(events) + 1
-    blocks = np.full((5, 2 * room), _NONE, np.int64)
+    most = len(held) + len(events) + 1
+    blocks = np.full((5, 2 * most), _NONE, np.int64)
     blocks[_FREE] = 0
     counts = np.zeros(2, np.int64)  # blocks, and of these such as have become part of others
-    unused = np.zeros(2 * room, np.int64)
+    unused = np.zeros(2 * most, np.int64)
     block_of = np.full(np.abs(events).max() + 1 if len(events) else 1, _NONE, np.int64)
-    reserved = allocated = most = 0
+    reserved = 0
     for at in range(-len(held), len(events)):
         event = 0 if at < 0 else events[at]
         size = held[at] if at < 0 else sizes[at]
         there = event != 0 and block_of[abs(event)] != _NONE
         if event >= 0 and not there:
-            allocated += size
-            most = max(most, allocated)
             wanted = max(-(-size // _ROUND), 1) * _ROUND
             best = _smallest(blocks, counts[0], wanted)
             if best == _NONE:
+                if reserved + _segment(wanted) > room:
+                    reserved -= _give_segments_back(blocks, counts, unused)
                 best = _number(counts, unused)
                 reserved += _begin_segment(blocks, best, wanted)
             _divide(blocks, best, wanted, counts, unused)
             if event:
                 block_of[event] = best
         elif event < 0 and there:
-            allocated -= size
             _give_back(blocks, block_of[-event], counts, unused)
             block_of[-event] = _NONE
-    return reserved, most
+    return reserved
 
 
 @kernel_part
@@ -159,11 +195,30 @@ def _number(counts: Ints, unused: Ints) -> int:
 
 
 @kernel_part
+def _segment(wanted: int) -> int:
+    """Return the bytes of a segment that is made for a tensor."""
+    if _SMALL < wanted < _MIDDLE:
+        return _MIDDLE_SEGMENT
+    return -(-wanted // _SMALL_SEGMENT) * _SMALL_SEGMENT
+
+
+@kernel_part
+def _give_segments_back(blocks: Ints, counts: Ints, unused: Ints) -> int:
+    """Give all segments that are one free block back to the device, and return their bytes."""
+    given = 0
+    for b in range(counts[0]):
+        if blocks[_FREE, b] and blocks[_BEFORE, b] == _NONE and blocks[_AFTER, b] == _NONE:
+            given += blocks[_SIZE, b]
+            blocks[_FREE, b] = 0
+            unused[counts[1]] = b
+            counts[1] += 1
+    return int(given)
+
+
+@kernel_part
 def _begin_segment(blocks: Ints, b: int, wanted: int) -> int:
     """Make a new segment one free block, and return its bytes."""
-    size = -(-wanted // _SMALL_SEGMENT) * _SMALL_SEGMENT
-    if _SMALL < wanted < _MIDDLE:
-        size = _MIDDLE_SEGMENT
+    size = _segment(wanted)
     blocks[_SIZE, b], blocks[_KIND, b] = size, 1 if wanted <= _SMALL else 0
     blocks[_BEFORE, b] = blocks[_AFTER, b] = _NONE
     return size

@@ -20,7 +20,7 @@ from fractions import Fraction
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.labels import base
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
-from ridgeline.workload.ops.routing import IN_ORDER
+from ridgeline.workload.ops.routing import COMBINE, DISPATCH, IN_ORDER, SCATTER_ADD
 
 LOADS = "loads"
 """Attribute of an all-to-all whose messages are not alike (`expert_links.link_ratio`)."""
@@ -107,7 +107,7 @@ def expert_weights(graph: Graph) -> frozenset[str]:
     return frozenset(weights)
 
 
-_ENDS = frozenset({"dispatch", "combine"})
+_ENDS = frozenset({DISPATCH.name, COMBINE.name, SCATTER_ADD.name})
 _JOINED = frozenset({"concat", "quantise"})
 """Make of gradients what products read: of fused ones, and in another format."""
 

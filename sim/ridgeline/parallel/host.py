@@ -32,11 +32,14 @@ class Host:
     waits
         Whether the host waits for the device before every block, as Megatron-LM does around the
         messages of a pipeline.
+    updating
+        Time to issue an op of an update, over that of another.
     """
 
     builder: ProgramBuilder
     issue_s: float
     waits: bool
+    updating: float
 
     def row(self, count: float) -> int:
         """Return the cost row of issuing so many ops."""

@@ -209,7 +209,7 @@ def _row_norm_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) ->
 ADJUSTMENTS |= {"layer-norm": _row_norm_gradient, "rms-norm": _row_norm_gradient}
 
 
-@rule("softmax", "share", "top-k")
+@rule("softmax", "share", "top-k", "length")
 def last_axis(op: Op, tensors: Tensors) -> Signature:
     """Rows are independent of each other; the last axis stays whole."""
     count = len(tensors[op.inputs[0]].shape)

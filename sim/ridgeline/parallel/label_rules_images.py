@@ -132,6 +132,14 @@ def _pool_window(op: Op, label: str, n_in: int, n_out: int) -> Window | None:
     return None
 
 
+@rule("prelu")
+def prelu(op: Op, tensors: Tensors) -> Signature:
+    """X [b, c, ...], slopes [c] -> y of the shape of x."""
+    x = tensors[op.inputs[0]].shape
+    labels = _image(x, "c") if len(x) > 2 else ("b", "c")
+    return Signature((labels, ("c",)), (labels,))
+
+
 @rule("batch-norm", "frozen-batch-norm")
 def batch_norm(op: Op, tensors: Tensors) -> Signature:
     """Channels are independent of each other; every part of a batch has statistics of its own."""

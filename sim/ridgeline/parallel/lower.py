@@ -47,12 +47,13 @@ from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.primitives import as_primitives
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.replicas import counts_of
+from ridgeline.parallel.row_sums import with_atomic_sums
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.parallel.spread import waited
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.sums import with_gradients, with_summing_products
 from ridgeline.parallel.team import COLLECTIVE
-from ridgeline.parallel.updates import op_by_op
+from ridgeline.parallel.updates import ISSUED, in_launches, op_by_op
 from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
 from ridgeline.parallel.writer import Writer
 from ridgeline.workload.graph import Graph, Op, Same
@@ -183,8 +184,12 @@ def lower(
         local = with_heads(Same(local))
     if plan.functions == "primitive":
         local = as_primitives(Same(local))
-    if plan.updates == "apart":
-        local = op_by_op(Same(local))
+    if plan.row_sums == "atomic":
+        local = with_atomic_sums(Same(local))
+    if plan.updates == "chunks":
+        local = in_launches(Same(local))
+    elif plan.updates != "together":
+        local = op_by_op(Same(local), of_graph=plan.updates == "graph")
     costs = prices.costs(local)
     n_parts = plan.pipeline * plan.chunks
     rates = peak_rates(cluster.device)
@@ -250,7 +255,8 @@ def _written(
     overlaps = {"data": plan.overlap, "beyond": plan.overlap, "tensor": plan.overlap_tensor}
     blocking = frozenset(name for name, does in overlaps.items() if not does)
     ahead = plan.issue and plan.issue_ahead
-    host = Host(builder, plan.issue, waits=plan.pipeline > 1) if ahead else None
+    updating = 1.0 if plan.updates == "graph" else ISSUED
+    host = Host(builder, plan.issue, plan.pipeline > 1, updating) if ahead else None
     rows = OpenRows(builder, device)
     step = Step(plan, Writer(builder, rows, wires, mesh, blocking, host), cut, sharded, fold=fold)
     step.write()

@@ -17,7 +17,7 @@ from ridgeline.parallel.at_once import AtOnce, at_once
 from ridgeline.parallel.offload import Policy, copied_bytes, with_offload
 from ridgeline.parallel.recompute import Mode, with_recompute
 from ridgeline.parallel.spatial import with_shared_images
-from ridgeline.parallel.sums import lasting, narrow_gradients, waiting_for_update, with_gradients
+from ridgeline.parallel.sums import copied, lasting, with_gradients
 from ridgeline.parallel.zero import with_sharding
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.liveness import MEMORY_KINDS, MemoryPlan, lifetimes, memory_entries
@@ -175,19 +175,25 @@ def memory(
     graph = with_offload(graph, offload or plan.offload)
     graph = with_gradients(graph, plan.gradients)
     graph = with_sharding(graph, plan.sharding, plan.data, plan.bucket, regather=plan.regather)
-    both = plan.gradients == "both"
+    copies = copied(graph, plan.gradients)
     entries = memory_entries(
         graph,
-        gradients_persist=plan.micro_batches > 1 or both,
-        beside=narrow_gradients(graph) if both else frozenset(),
-        waiting=waiting_for_update(graph),
+        gradients_persist=plan.micro_batches > 1 or bool(copies.beside),
+        **copies._asdict(),
     )
     held = _held_bytes(entries)
-    beyond = round(plan.reserved)
+    beyond, less = round(plan.reserved), 0
     if plan.allocator == "caching":
-        life = life_of(entries, {0: range(len(graph.ops))}, lasting=lasting(plan.gradients))
-        beyond += lost_bytes([life], *np.zeros((3, 1), np.int64))
+        life = life_of(
+            entries,
+            {0: range(len(graph.ops))},
+            lasting=lasting(plan.gradients),
+            begun=copies.begun(graph),
+        )
+        lost = lost_bytes([life], *np.zeros((3, 1), np.int64))
+        beyond, less = beyond + max(lost, 0), min(lost, 0)
     held[:, MEMORY_KINDS.index("workspace")] += beyond
+    held[:, MEMORY_KINDS.index("gradients")] += less
     spaces: Mapping[str, int] = {}
     if convolutions is not None:
         spaces = workspace_bytes(graph, convolutions, library or "cudnn5")

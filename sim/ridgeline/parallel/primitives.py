@@ -1,9 +1,10 @@
 """Functions of several steps as a framework runs them that has no kernel for the whole.
 
-TensorFlow without XLA writes gelu, dropout and norms (but batch norm) as ops of its graph, each of
-which streams its tensors from memory and is launched by itself; their gradients, which follow from
-those of the ops, are longer still. `PRIMITIVES` counts, for each function and its gradient, the
-ops that stream whole tensors; those of a row, a channel or a constant are left out, as are shapes.
+TensorFlow without XLA writes gelu, dropout and norms (but batch norm of images) as ops of its
+graph, each of which streams its tensors from memory and is launched by itself; their gradients,
+which follow from those of the ops, are longer still. `PRIMITIVES` counts, for each function and its
+gradient, the ops that stream whole tensors; those of a row, a channel or a constant are left out,
+as are shapes.
 
 In mixed precision, some of these ops are kept in fp32, and with them all that follow up to the next
 product: Pow, which is in gelu, and Mean, which is in norms (`auto_mixed_precision_lists.h`, what is
@@ -37,16 +38,28 @@ class Primitive:
         Whether mixed precision keeps these ops in fp32.
     steps
         What the ops are, and where they are written.
+    least_axes
+        Of the tensors that it is run on like this: those with fewer have a kernel.
     """
 
     forward: Kernels
     gradient: Kernels
     wide: bool
     steps: str
+    least_axes: int = 1
 
 
 _MEAN, _TO_ONE, _OF_TWO = (1, 0), (1, 1), (2, 1)
 _FILLED, _OF_THREE = (0, 1), (3, 1)
+
+_ONE_FOR_EACH_MEAN = Primitive(
+    forward=(_MEAN, _TO_ONE, _MEAN, _TO_ONE, _TO_ONE),
+    gradient=(
+        _TO_ONE, _OF_TWO, _MEAN, _MEAN, _FILLED, _TO_ONE, _TO_ONE, _OF_TWO, _FILLED, _OF_THREE,
+    ),
+    wide=True,
+    steps="as layer norm, but w / deviation has one number for each mean",
+)  # fmt: skip
 
 PRIMITIVES: Mapping[str, Primitive] = MappingProxyType(
     {
@@ -85,14 +98,12 @@ PRIMITIVES: Mapping[str, Primitive] = MappingProxyType(
             " times the mean, b minus this, their sum; of each its gradient, and sums over rows"
             " (tensorflow/python/ops/nn_impl.py, moments, batch_normalization)",
         ),
-        "group-norm": Primitive(
-            forward=(_MEAN, _TO_ONE, _MEAN, _TO_ONE, _TO_ONE),
-            gradient=(
-                _TO_ONE, _OF_TWO, _MEAN, _MEAN, _FILLED, _TO_ONE, _TO_ONE, _OF_TWO, _FILLED,
-                _OF_THREE,
-            ),
-            wide=True,
-            steps="as layer norm, but w / deviation has one number for each mean",
+        "group-norm": _ONE_FOR_EACH_MEAN,
+        "batch-norm": replace(
+            _ONE_FOR_EACH_MEAN,
+            steps="the same; the kernel takes images, not volumes"
+            " (tensorflow/python/layers/normalization.py, 1.15, where fused asks for 4 axes)",
+            least_axes=5,
         ),
     }
 )  # fmt: skip
@@ -107,7 +118,7 @@ def as_primitives(same: Same) -> Graph:
 
 def _written_out(op: Op, graph: Graph) -> Op:
     primitive = PRIMITIVES.get(op.kind)
-    if primitive is None:
+    if primitive is None or len(graph.tensors[op.inputs[0]].shape) < primitive.least_axes:
         return op
     forward = op.priced_as is Pass.FORWARD
     kernels = primitive.forward if forward else primitive.gradient

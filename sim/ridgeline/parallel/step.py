@@ -37,8 +37,9 @@ from ridgeline.parallel.repeated import Look, again, look_of
 from ridgeline.parallel.replicas import counts_of, in_flight, replica_orders
 from ridgeline.parallel.schedules import PHASES, SCHEDULES, SlotArrays, slot_arrays
 from ridgeline.parallel.step_end import Ends
-from ridgeline.parallel.sums import lasting, narrow_gradients, waiting_for_update
+from ridgeline.parallel.sums import copied, lasting
 from ridgeline.parallel.team import Piece, Team
+from ridgeline.parallel.updates import TOGETHER
 from ridgeline.parallel.writer import Writer
 from ridgeline.parallel.zero import with_sharding
 from ridgeline.workload.autodiff import weight_gradients
@@ -183,13 +184,12 @@ class Step:
         if self.splits:
             graph = as_played(Same(graph), sent)
         persist = plan.micro_batches > team.replicas and not self.rounds
-        both = plan.gradients == "both"
+        copies = copied(graph, plan.gradients)
         memory = memory_entries(
             graph,
-            gradients_persist=persist or both,
+            gradients_persist=persist or bool(copies.beside),
             kept=kept,
-            beside=narrow_gradients(graph) if both else frozenset(),
-            waiting=waiting_for_update(graph),
+            **copies._asdict(),
         )
         phases = phases_of(graph, self.splits, sent)
         buckets = self._buckets(team.stage, graph, holders) if plan.sharding < 2 else {}
@@ -216,7 +216,7 @@ class Step:
                     waits=n_waits if phase == END else 0,
                     accumulated=gradients if later else (),
                     fine=self.fine,
-                    together=phase == BEGIN or (phase == END and plan.updates == "together"),
+                    together=phase == BEGIN or (phase == END and plan.updates in TOGETHER),
                     moves=at_end if phase == END else Moved(),
                     checked=plan.checks and phase == END,
                 )
@@ -231,7 +231,7 @@ class Step:
             depth = in_flight(self.counts or (1,) * plan.pipeline, team.stage)
             held.update(under_way(plan.schedule, depth, graph, forward))
         left = left_by(forward)
-        life = life_of(memory, phases, lasting=lasting(plan.gradients))
+        life = life_of(memory, phases, lasting=lasting(plan.gradients), begun=copies.begun(graph))
         return Blocks(part, pieces, receipts, once, buckets, n_waits, held, left, life)
 
     def _kept(self, number: int) -> frozenset[str]:
@@ -305,13 +305,16 @@ class Step:
         team, chunks, lost = copies.team, copies.chunks, 0
         if self.plan.allocator == "caching":
             lives = [blocks.life for blocks in chunks]
-            lost = lost_bytes(lives, copies.phase, copies.chunk, copies.micro_batch)
+            room = self.writer.rows.device.capacity_bytes - self.plan.reserved
+            lost = lost_bytes(lives, copies.phase, copies.chunk, copies.micro_batch, room)
         spare = self._spare_buffers(team.stage)
         for kind in MEMORY_KINDS:
             size = sum(b.held.get(kind, 0) + spare * b.left.get(kind, 0) for b in chunks)
             if kind == "workspace":
                 held = sum(held_bytes(self.plan, blocks.buckets) for blocks in chunks)
-                size += held + round(self.plan.reserved) + lost
+                size += held + round(self.plan.reserved) + max(lost, 0)
+            elif kind == "gradients":  # sums of them that are given back make room for others
+                size += min(lost, 0)
             for rank in team.ranks:
                 self.builder.set_initial_memory(rank, kind, size)
 

@@ -19,11 +19,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Same
 
 _READ_AND_WRITTEN = (2,)
+_COLLECTED, _FLAT = ".collected", ".flat"
+_BUCKET = 500_000_000
+"""Elements of DeepSpeed's bucket (zero/constants.py, ZERO_OPTIMIZATION_REDUCE_BUCKET_SIZE_DEFAULT),
+which a pipeline makes before it reduces and frees behind it (stage_1_and_2.py,
+reduce_gradients, _release_ipg_buffers)."""
 
 
 def casts(op: Op) -> bool:
@@ -90,14 +96,14 @@ def with_flat_gradients(same: Same) -> Graph:
 
     DeepSpeed's ZeRO collects the reduced gradients of a rank's part in one buffer, flattens what
     lies there into another, and casts that (runtime/zero/stage_1_and_2.py: copy_grads_in_partition
-    and step, which frees the gradients behind the cast: `waiting_for_update`).
+    and step): `copied` says how long each is there.
     """
     graph = with_narrow_gradients(same)
     casting = [op for op in graph.ops if op.pass_ is Pass.UPDATE and casts(op)]
     if not casting:
         return graph
     tensors, copies = dict(graph.tensors), list[Op]()
-    for before, behind in (("", ".collected"), (".collected", ".flat")):
+    for before, behind in (("", _COLLECTED), (_COLLECTED, _FLAT)):
         for cast in casting:
             name = cast.inputs[0]
             made = replace(tensors[name], name=f"{name}{behind}")
@@ -106,17 +112,64 @@ def with_flat_gradients(same: Same) -> Graph:
                 replace(cast, name=made.name, inputs=(f"{name}{before}",), outputs=(made.name,))
             )
     flat = {
-        op.name: replace(op, inputs=(f"{op.inputs[0]}.flat",), input_passes=(1,)) for op in casting
+        op.name: replace(op, inputs=(f"{op.inputs[0]}{_FLAT}",), input_passes=(1,))
+        for op in casting
     }
     at = next(i for i, op in enumerate(graph.ops) if op.name in flat)
     ops = (*graph.ops[:at], *copies, *(flat.get(op.name, op) for op in graph.ops[at:]))
     return replace(graph, ops=ops, tensors=tensors)
 
 
-def waiting_for_update(graph: Graph) -> frozenset[str]:
-    """Name the gradients that updates begin with copying and casting, and their copies."""
-    update = (op for op in graph.ops if op.pass_ is Pass.UPDATE and casts(op))
-    return frozenset(name for op in update for name in op.inputs)
+class Copied(NamedTuple):
+    """How long copies of gradients are there, as `memory_entries` asks for it."""
+
+    waiting: frozenset[str] = frozenset()
+    buffers: tuple[frozenset[str], ...] = ()
+    staged: tuple[tuple[int, int, int], ...] = ()
+    beside: frozenset[str] = frozenset()
+
+    def begun(self, graph: Graph) -> tuple[int, ...]:
+        """Bytes of buffers that are there for a moment before the first step.
+
+        DeepSpeed's fp16 updates with zeros in the place of its gradients, so that the state of the
+        optimizer is there (stage_1_and_2.py, initialize_optimizer_states).
+        """
+        cast = self.buffers[-1] if self.buffers else ()
+        return (sum(graph.tensors[name].bytes for name in cast),) if cast else ()
+
+
+def copied(graph: Graph, how: str) -> Copied:
+    """Say how long the copies of gradients are there that a plan has (`Plan.gradients`).
+
+    Of apex O2 those that updates begin with casting. Of DeepSpeed's fp16 what is collected, all of
+    it in one buffer as what is flattened and what is cast, and the bucket in which gradients are
+    reduced before they are collected. Of its bf16 those of the last micro-batch, and a copy of
+    the sums in their format, in which they are reduced.
+    """
+    casting = [i for i, op in enumerate(graph.ops) if op.pass_ is Pass.UPDATE and casts(op)]
+    if how == "narrow":
+        return Copied(frozenset(name for i in casting for name in graph.ops[i].inputs))
+    if how == "both":
+        beside = narrow_gradients(graph)
+        updated = next((i for i, op in enumerate(graph.ops) if op.kind == "optimizer"), None)
+        if updated is None:
+            return Copied(beside=beside)
+        size = sum(graph.tensors[name].bytes for name in beside)
+        return Copied(staged=((updated, updated, size),), beside=beside)
+    if how != "flat" or not casting:
+        return Copied()
+    made = [graph.ops[i].outputs[0] for i in casting]
+    collected = frozenset(name for name in made if name.endswith(_COLLECTED))
+    flat = frozenset(name for name in made if name.endswith(_FLAT))
+    ops = [i for i in casting if graph.ops[i].outputs[0] in collected]
+    reduced = [graph.tensors[graph.ops[i].inputs[0]] for i in ops]
+    width = max(tensor.bytes // tensor.elements for tensor in reduced)
+    bucket = width * min(_BUCKET, sum(tensor.elements for tensor in reduced))
+    return Copied(
+        collected,
+        (collected, flat, frozenset(made) - collected - flat),
+        ((min(ops), max(ops), bucket),),
+    )
 
 
 @lru_cache(maxsize=16)

@@ -19,6 +19,7 @@ from ridgeline.parallel.lower import Lowered
 from ridgeline.parallel.plan import Plan
 from ridgeline.version import __version__
 from ridgeline.workload.execution import Execution
+from ridgeline.workload.formats import find
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import Model
 from ridgeline.workload.numerics import NARROW_MULTIPLE, PRECISIONS
@@ -127,8 +128,9 @@ def narrow_notes(lowered: Lowered, precision: str | None) -> list[str]:
     some, rest = (
         (f"{share:.0%} of the matrix FLOPs are", "the rest") if share else ("none is", "all")
     )
+    bits = find(numerics.narrow.forward).bits
     which = f"products with weights whose sizes are multiples of {NARROW_MULTIPLE}"
-    return [f"{precision}: {some} in 8 bits ({which}), {rest} in {numerics.compute}"]
+    return [f"{precision}: {some} in {bits} bits ({which}), {rest} in {numerics.compute}"]
 
 
 def zeros_notes(lowered: Lowered) -> list[str]:

@@ -15,7 +15,8 @@ def training_graph(forward: Graph, optimizer: Optimizer) -> Graph:
     Reverse accumulation: the ops are walked from the loss back; the rule of each op's kind emits
     the ops that form the gradients of its inputs, none for inputs that depend on no weight; where
     a tensor was read by several ops their gradients are added. What the gradient ops read of the
-    forward pass is thereby what must be kept for them. All weights are updated at the end.
+    forward pass is thereby what must be kept for them. Weights that are not
+    frozen are updated at the end.
 
     Raises
     ------
@@ -36,7 +37,8 @@ def training_graph(forward: Graph, optimizer: Optimizer) -> Graph:
                 raise RidgelineError(f"{op.name}: ops of kind {op.kind!r} have no gradient")
             rule(g, op)
     layers = {name: op.layer for op in walked for name in op.inputs}
-    for weight in [t.name for t in forward.tensors.values() if t.role is Role.WEIGHT]:
+    weights = [t.name for t in forward.tensors.values() if t.role is Role.WEIGHT]
+    for weight in [name for name in weights if name not in forward.frozen]:
         if not g.has_gradient(weight):
             if forward.partial:
                 continue

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload import numerics as precisions
+from ridgeline.workload.adapters import Adapters
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Passes, Role, Tensor, free_name
 from ridgeline.workload.kinds import Cost, OpKind, register
 from ridgeline.workload.numerics import MASTER, Numerics
@@ -40,6 +41,8 @@ class GraphBuilder:
         What one element of the batch is: "images", "sequences".
     tokens_per_sample
         Tokens in it; 0 where that has no meaning.
+    adapters
+        What alone is trained, where that is not the whole network.
     """
 
     def __init__(
@@ -49,9 +52,12 @@ class GraphBuilder:
         numerics: Numerics,
         sample: str = "samples",
         tokens_per_sample: int = 0,
+        adapters: Adapters | None = None,
     ) -> None:
         self.name, self.batch, self.numerics = name, batch, numerics
         self.sample, self.tokens_per_sample = sample, tokens_per_sample
+        self.adapters = adapters
+        self.frozen: frozenset[str] = frozenset()
         self.tensors: dict[str, Tensor] = {}
         self.ops: list[Op] = []
         self._op_names: set[str] = set()
@@ -68,9 +74,12 @@ class GraphBuilder:
         """Declare a part of the mini-batch; what is to be computed with is delivered in 4 bytes."""
         return self.tensor(name, shape, format_ or self.numerics.delivered, Role.INPUT)
 
-    def weight(self, name: str, shape: tuple[int, ...]) -> str:
-        """Declare a trained parameter."""
-        return self.tensor(name, shape, self.numerics.master, Role.WEIGHT)
+    def weight(self, name: str, shape: tuple[int, ...], *, adapts: bool = False) -> str:
+        """Declare a parameter: trained, or frozen if only weights that adapt are trained."""
+        if self.adapters is None or adapts:
+            return self.tensor(name, shape, self.numerics.master, Role.WEIGHT)
+        self.frozen |= {name}
+        return self.tensor(name, shape, self.numerics.compute, Role.WEIGHT)
 
     def buffer(self, name: str, shape: tuple[int, ...]) -> str:
         """Declare a running statistic."""
@@ -208,6 +217,7 @@ class GraphBuilder:
             self.tokens_per_sample,
             tuple(notes),
             partial,
+            self.frozen,
         )
 
 
@@ -226,7 +236,9 @@ class GradientBuilder(GraphBuilder):
         self.ops += forward.ops
         self._op_names.update(op.name for op in forward.ops)
         self._gradients: dict[str, str] = {}
-        self._wanted = {t.name for t in forward.tensors.values() if t.role is Role.WEIGHT}
+        self.frozen = forward.frozen
+        weights = {t.name for t in forward.tensors.values() if t.role is Role.WEIGHT}
+        self._wanted = weights - forward.frozen
         for op in forward.ops:
             if not self._wanted.isdisjoint(op.inputs):
                 self._wanted.update(op.outputs)

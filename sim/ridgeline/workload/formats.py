@@ -11,22 +11,26 @@ fp16         16    5         10                fp32         IEEE 754-2019, binar
 fp16-stored  16    5         10                fp32         multiplied as fp32
 fp8-e4m3     8     4         3                 fp32         Micikevicius et al., 2022
 fp8-e5m2     8     5         2                 fp32         Micikevicius et al., 2022
+nvfp4        4     2         1         32      fp32         NVIDIA, 2025; 8 for each 16
 int8         8     0         7                 int32        Jacob et al., CVPR 2018
 int16        16    0         15                int32        Chen et al. (Eyeriss), JSSC 2017
 flex16+5     16    0         15        5       fp32         Köster et al., NIPS 2017
 ===========  ====  ========  ========  ======  ===========  ===========================
 
 "mantissa" is without the hidden bit of a float and without the sign. "shared" bits exist once for a
-whole tensor. tf32 uses 19 of the 32 bits that it is stored in. int32 and int64 only index.
+whole tensor; nvfp4 has 8 more for every 16 numbers, the scale of their block, and its range here is
+that of a number alone. tf32 uses 19 of the 32 bits that it is stored in. int32 and int64 only
+index.
 
 A float is rounded to nearest, ties to even, with gradual underflow, and beyond its largest number
-becomes infinite; fp8-e4m3 has no infinity and gives NaN there. Integers and flex16+5 have a step,
-the same for a whole tensor, and saturate.
+becomes infinite; fp8-e4m3 has no infinity and gives NaN there; nvfp4 has neither and saturates.
+Integers and flex16+5 have a step, the same for a whole tensor, and saturate.
 
 Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433; Kalamkar et al., "A study of
 BFLOAT16 for deep learning training", arXiv:1905.12322; Jacob et al., "Quantization and training of
 neural networks for efficient integer-arithmetic-only inference"; Köster et al., "Flexpoint: an
-adaptive numerical format for efficient training of deep neural networks", arXiv:1711.02213.
+adaptive numerical format for efficient training of deep neural networks", arXiv:1711.02213; NVIDIA,
+"Pretraining large language models with NVFP4", arXiv:2509.25149, Section 2.
 """
 
 from __future__ import annotations
@@ -61,8 +65,10 @@ class Format:
         The name under which a device states its rate: both fp8 formats multiply at one.
     accumulator
         Format that products are summed in.
-    infinite
-        Whether the largest exponent is kept for infinities, as in IEEE 754.
+    kept
+        What stands for no number: the largest exponent (IEEE 754), its last mantissa, or nothing.
+    block, block_bits
+        How many numbers have a scale of their own, of so many bits; 0: none has.
     """
 
     name: str
@@ -73,7 +79,9 @@ class Format:
     shared_bits: int = 0
     arithmetic: str = ""
     accumulator: str = "fp32"
-    infinite: bool = True
+    kept: Literal["exponent", "code", "nothing"] = "exponent"
+    block: int = 0
+    block_bits: int = 0
 
     @property
     def rate(self) -> str:
@@ -90,10 +98,12 @@ class Format:
         """Largest finite number; of a fixed format, in steps."""
         if self.kind != "float":
             return 2.0**self.mantissa_bits - 1
-        if self.infinite:
-            return (2 - 2.0**-self.mantissa_bits) * 2.0**self.bias
-        # The largest exponent is used, and of its mantissas only the last is kept for NaN.
-        return (2 - 2.0 ** (1 - self.mantissa_bits)) * 2.0 ** (self.bias + 1)
+        last = 2 - 2.0**-self.mantissa_bits
+        if self.kept == "exponent":
+            return last * 2.0**self.bias
+        if self.kept == "code":
+            last -= 2.0**-self.mantissa_bits
+        return last * 2.0 ** (self.bias + 1)
 
     @property
     def least_normal(self) -> float:
@@ -112,7 +122,8 @@ class Format:
 
     def tensor_bits(self, elements: int) -> int:
         """Bits of a tensor, with what its elements share."""
-        return elements * self.bits + self.shared_bits
+        scales = -(-elements // self.block) * self.block_bits if self.block else 0
+        return elements * self.bits + scales + self.shared_bits
 
 
 _ALL = (
@@ -122,8 +133,9 @@ _ALL = (
     Format("bf16", "float", 16, 8, 7),
     Format("fp16", "float", 16, 5, 10),
     Format("fp16-stored", "float", 16, 5, 10, arithmetic="fp32"),
-    Format("fp8-e4m3", "float", 8, 4, 3, arithmetic="fp8", infinite=False),
+    Format("fp8-e4m3", "float", 8, 4, 3, arithmetic="fp8", kept="code"),
     Format("fp8-e5m2", "float", 8, 5, 2, arithmetic="fp8"),
+    Format("nvfp4", "float", 4, 2, 1, 32, arithmetic="fp4", kept="nothing", block=16, block_bits=8),
     Format("int8", "fixed", 8, 0, 7, accumulator="int32"),
     Format("int16", "fixed", 16, 0, 15, accumulator="int32"),
     Format("flex16+5", "fixed", 16, 0, 15, shared_bits=5),
@@ -131,11 +143,11 @@ _ALL = (
     Format("int64", "index", 64, 0, 63, accumulator="int64"),
 )
 FORMATS: Mapping[str, Format] = MappingProxyType({format_.name: format_ for format_ in _ALL})
-ALIASES: Mapping[str, str] = MappingProxyType({"fp8": "fp8-e4m3"})
-"""Other names: "fp8" alone is the one that weights and activations have."""
+ALIASES: Mapping[str, str] = MappingProxyType({"fp8": "fp8-e4m3", "fp4": "nvfp4"})
+"""Other names, those of rates: "fp8" alone is the one that weights and activations have."""
 
-FORMAT_BYTES: Mapping[str, int] = MappingProxyType(
-    {name: FORMATS[ALIASES.get(name, name)].bits // 8 for name in (*FORMATS, *ALIASES)}
+FORMAT_BYTES: Mapping[str, float] = MappingProxyType(
+    {name: FORMATS[ALIASES.get(name, name)].bits / 8 for name in (*FORMATS, *ALIASES)}
 )
 """Bytes of one number."""
 
@@ -156,9 +168,9 @@ def find(name: str) -> Format:
     return FORMATS[full]
 
 
-def bytes_of(name: str) -> int:
+def bytes_of(name: str) -> float:
     """Bytes of one number in a format; an error if the format is unknown."""
-    return find(name).bits // 8
+    return find(name).bits / 8
 
 
 def step_for(format_: Format, largest_magnitude: float) -> float:

@@ -39,6 +39,7 @@ class Role(StrEnum):
     WEIGHT = (
         "weight"  # the parameters that the optimizer owns (fp32 master copy in mixed precision)
     )
+    # and those that nothing updates (`Graph.frozen`), in the format that they are computed with
     WEIGHT_COPY = "weight-copy"  # a weight cast to the compute format; made once a step
     BUFFER = "buffer"  # running statistics: kept across steps, not trained, not a parameter
     ACTIVATION = "activation"
@@ -210,6 +211,11 @@ class Op:
         return next((int(value) for name, value in self.attrs if name == "kernels"), 1)
 
     @property
+    def launched(self) -> int:
+        """Thread blocks of each of many launches that share the op's work; 0: all are launched."""
+        return next((int(value) for name, value in self.attrs if name == "launched"), 0)
+
+    @property
     def blocks(self) -> int:
         """Thread blocks that share the op's work; 0: enough for every device."""
         return next((int(value) for name, value in self.attrs if name == "blocks"), 0)
@@ -245,6 +251,8 @@ class Graph:
     partial: bool = False
     """Whether weights may have no path to the loss, as in a user's own network: they are held,
     but get neither gradient nor update."""
+    frozen: frozenset[str] = frozenset()
+    """Weights that are not trained."""
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -253,7 +261,7 @@ class Graph:
 
     @cached_property
     def parameters(self) -> int:
-        """Number of trained parameters."""
+        """Number of parameters, frozen ones included."""
         return sum(t.elements for t in self.tensors.values() if t.role is Role.WEIGHT)
 
     @cached_property

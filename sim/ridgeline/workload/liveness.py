@@ -97,6 +97,8 @@ def memory_entries(
     kept: frozenset[str] = frozenset(),
     beside: frozenset[str] = frozenset(),
     waiting: frozenset[str] = frozenset(),
+    buffers: tuple[frozenset[str], ...] = (),
+    staged: tuple[tuple[int, int, int], ...] = (),
 ) -> MemoryPlan:
     """Return what each op of a graph allocates and frees.
 
@@ -112,14 +114,20 @@ def memory_entries(
         Tensors that are held all the time besides.
     waiting
         Tensors that are held until the first weight is updated.
+    buffers
+        Gradients that lie in one buffer each, which is there from the first to the last of them.
+    staged
+        Further copies of gradients: the ops that take and give them back, and their bytes.
     """
-    return _memory_entries(Same(graph), gradients_persist, kept, beside, waiting)
+    held_so = (gradients_persist, kept, beside, waiting, buffers, staged)
+    return _memory_entries(Same(graph), *held_so)
 
 
 @lru_cache(maxsize=8)
 def _memory_entries(
     same: Same, gradients_persist: bool, kept: frozenset[str], beside: frozenset[str],
-    waiting: frozenset[str],
+    waiting: frozenset[str], buffers: tuple[frozenset[str], ...],
+    staged: tuple[tuple[int, int, int], ...],
 ) -> MemoryPlan:  # fmt: skip
     """Make the plan; the same graph is planned once."""
     graph = same.graph
@@ -142,16 +150,25 @@ def _memory_entries(
     until = dict.fromkeys((storages(graph)[name] for name in kept), backward) if kept else {}
     if waiting:
         until |= dict.fromkeys((storages(graph).get(name, name) for name in waiting), updated)
-    for name, (first, last_read) in lifetimes(graph).items():
+    lives = {
+        name: (first, max(last, until.get(name, last)))
+        for name, (first, last) in lifetimes(graph).items()
+    }
+    whole = []
+    for names in filter(None, buffers):
+        firsts, lasts = zip(*map(lives.pop, names), strict=True)
+        size = sum(graph.tensors[name].bytes for name in names)
+        whole.append((min(firsts), max(lasts), size))
+    for name, (first, last) in lives.items():
         tensor = graph.tensors[name]
-        last = max(last_read, until.get(name, last_read))
         if name not in held and tensor.role is not Role.HOST:
-            kind, size = KIND_OF_ROLE[tensor.role], tensor.bytes
-            taken[first][kind] = taken[first].get(kind, 0) + size
-            given[last][kind] = given[last].get(kind, 0) + size
-            spans.append((first, last, size))
+            _take(taken, given, KIND_OF_ROLE[tensor.role], first, last, tensor.bytes)
+            spans.append((first, last, tensor.bytes))
         elif name in summed:
             sums.append((first, last, tensor.bytes))
+    for span in (*whole, *staged):
+        _take(taken, given, "gradients", *span)
+        spans.append(span)
     entries = tuple(
         tuple(MemoryEntry(kind, t.get(kind, 0), -g.get(kind, 0)) for kind in t | g)
         for t, g in zip(taken, given, strict=True)
@@ -159,6 +176,15 @@ def _memory_entries(
     sizes = tuple(graph.tensors[name].bytes for name in sorted(held - summed))
     by_kind = {kind: initial[kind] for kind in MEMORY_KINDS}
     return MemoryPlan(by_kind, entries, sizes, tuple(sums), tuple(spans))
+
+
+def _take(
+    taken: list[dict[str, int]], given: list[dict[str, int]], kind: str, first: int, last: int,
+    size: int,
+) -> None:  # fmt: skip
+    """Let an op take so many bytes of one kind, and another give them back."""
+    taken[first][kind] = taken[first].get(kind, 0) + size
+    given[last][kind] = given[last].get(kind, 0) + size
 
 
 def peak(graph: Graph, *, gradients_persist: bool = False) -> Peak:

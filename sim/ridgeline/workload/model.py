@@ -99,8 +99,12 @@ class Model:
             precisions.find(precision),
             self.network.sample,
             self.network.tokens_per_sample,
+            self.network.adapters,
         )
-        return self.network.graph(b)
+        graph = self.network.graph(b)
+        if graph.frozen == {t.name for t in graph.tensors.values() if t.role is Role.WEIGHT}:
+            raise RidgelineError(f"{self.name}: no linear layer fits the patterns of its adapters")
+        return graph
 
     def training(
         self, batch: int, precision: str = "fp32", optimizer: Optimizer | None = None

@@ -37,6 +37,13 @@ class Optimizer:
         rmsprop.py and zero_grad in optimizer.py), where loops over tensors call them one by one;
         of lamb those of NVIDIA DeepLearningExamples (PyTorch/LanguageModeling/Transformer-XL,
         pytorch/lamb.py, JITLamb), whose elementwise parts TorchScript fuses between two norms.
+    graph_kernels
+        The same as ops of TensorFlow's graph, which has one for the update of a weight by the
+        usual rules (core/kernels/training_ops_gpu.cu.cc) and adds decay to the loss, a sum of
+        squares of each weight (tensorflow/benchmarks, benchmark_cnn.py, l2_loss); of adamw the
+        steps of google-research/bert, optimization.py, of lamb those of NVIDIA
+        DeepLearningExamples (TensorFlow/LanguageModeling/Transformer-XL), tf/lamb.py. Assignments
+        are left out: they take over what nothing else reads.
     """
 
     name: str
@@ -49,6 +56,7 @@ class Optimizer:
     weight_writes: int = 1
     factored: bool = False
     kernels: tuple[tuple[int, int], ...] = ()
+    graph_kernels: tuple[tuple[int, int], ...] = ()
 
     @property
     def by_element(self) -> bool:
@@ -71,6 +79,13 @@ _ADAM = (  # m *= b1; m += g; v *= b2; v += g g; root, its division, + eps; w +=
     (1, 1), (2, 1), (1, 1), (2, 1), (1, 1), (1, 1), (1, 1), (3, 1),
 )  # fmt: skip
 _DECAYED, _ZEROED = (2, 1), (0, 1)  # g += decay w; g = 0
+_IN_THE_LOSS = ((1, 0), (1, 1), (2, 1))  # sum of w w; its gradient; the sum of gradients
+_ADAM_OF_GRAPH = (  # m b1, g (1 - b1), their sum; v b2, g g, times 1 - b2, their sum
+    (1, 1), (1, 1), (2, 1), (1, 1), (1, 1), (1, 1), (2, 1),
+)  # fmt: skip
+_ROOT_AND_DECAY = ((1, 1), (1, 1), (2, 1), (1, 1), (2, 1))  # root, + eps, m / it; w decay, + it
+_SQUARED = ((1, 1), (1, 0))  # squares and their sum
+_RATE = ((1, 1), (2, 1))  # u rate; w - it
 
 OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
     {
@@ -84,6 +99,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
                 "Robbins and Monro, A stochastic approximation method, Ann. Math. Statist. 22,"
                 " 1951; with weight decay",
                 kernels=(_DECAYED, (2, 1), _ZEROED),
+                graph_kernels=(*_IN_THE_LOSS, (2, 1)),
             ),
             Optimizer(
                 "sgd-momentum",
@@ -93,6 +109,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
                 "Sutskever et al., On the importance of initialization and momentum in deep"
                 " learning, ICML 2013; in the form of torch.optim.SGD, with weight decay",
                 kernels=(_DECAYED, (1, 1), (2, 1), (2, 1), _ZEROED),
+                graph_kernels=(*_IN_THE_LOSS, (3, 2)),
             ),
             Optimizer(
                 "adam",
@@ -111,6 +128,7 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
                 "Loshchilov and Hutter, Decoupled weight decay regularization, ICLR 2019,"
                 " arXiv:1711.05101, Algorithm 2",
                 kernels=((1, 1), *_ADAM, _ZEROED),
+                graph_kernels=(*_ADAM_OF_GRAPH, *_ROOT_AND_DECAY, *_RATE),
             ),
             Optimizer(
                 "rmsprop",
@@ -153,6 +171,13 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
                 gradient_passes=2,
                 weight_writes=2,
                 kernels=((4, 3), (1, 0), (0, 0), (1, 0), (0, 0), (2, 1), _ZEROED),
+                graph_kernels=(
+                    *_ADAM_OF_GRAPH,
+                    *_ROOT_AND_DECAY,
+                    *_SQUARED,
+                    *_SQUARED,
+                    *_RATE,
+                ),
             ),
             Optimizer(
                 "adafactor",

@@ -122,7 +122,8 @@ def quantise(
     if found.name == "fp64":
         rounded = x
     beyond = np.abs(rounded) > found.largest
-    limit = found.largest if overflow == "saturate" else (np.inf if found.infinite else np.nan)
+    limits = {"exponent": np.inf, "code": np.nan, "nothing": found.largest}
+    limit = found.largest if overflow == "saturate" else limits[found.kept]
     return np.asarray(np.where(beyond, np.copysign(limit, x), rounded) / scale)
 
 
@@ -175,7 +176,7 @@ def range_loss(
     if not x.size:
         raise RidgelineError("there are no values to round")
     # A tie at the top goes to the even neighbour: beyond, unless the largest number is even.
-    top_is_even = found.kind == "float" and not found.infinite
+    top_is_even = found.kind == "float" and found.kept == "code"
     above = x > over if top_is_even else x >= over
     if found.kind == "fixed":
         above = np.rint(x * scale / unit) > found.largest
@@ -205,7 +206,7 @@ def _last_quantum(format_: Format) -> float:
     """Distance of the largest number from the next one, if there were one."""
     if format_.kind == "fixed":
         return 1.0
-    top = format_.bias if format_.infinite else format_.bias + 1
+    top = format_.bias if format_.kept == "exponent" else format_.bias + 1
     return math.ldexp(1.0, top - format_.mantissa_bits)
 
 

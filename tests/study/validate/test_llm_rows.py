@@ -10,7 +10,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.parallel.schedules import SCHEDULES
 from ridgeline.study.validate import validate
 from ridgeline.study.validate.frameworks import framework_of
-from ridgeline.study.validate.llm_rows import configuration, translated
+from ridgeline.study.validate.llm_rows import configuration
+from ridgeline.study.validate.llm_tables import translated
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.memory import translated as translated_memory
 from ridgeline.study.validate.pipeline import Stage, bubble_rate
@@ -51,7 +52,7 @@ def test_what_a_row_does_not_say_is_a_reason_to_skip_it(tmp_path: Path) -> None:
     path.write_text(
         "id,model,n_accel,accelerator,precision,framework,step_time_s,seq_len,global_batch_seqs,"
         "recompute,source\n"
-        "a,llama3-8b,8,A100-80GB,nvfp4,x,1,512,8,,s\n"
+        "a,llama3-8b,8,A100-80GB,posit16,x,1,512,8,,s\n"
         "b,llama3-8b,,A100-80GB,bf16,x,1,512,8,,s\n"
         "c,Abacus,8,A100-80GB,bf16,x,1,512,8,,s\n"
         "d,llama3-8b,8,A100-80GB,bf16,x,,512,8,,s\n",

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.study.validate import llm_rows, memory, steps
-from ridgeline.study.validate.frameworks import framework_of
+from ridgeline.study.validate import llm_rows, llm_tables, memory, steps
+from ridgeline.study.validate.frameworks import framework_of, spelled_out
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Kind,
@@ -347,15 +347,52 @@ def test_a_device_is_found_in_the_words_around_it(words: str, name: str | None) 
     assert device_in(words) == name
 
 
+@pytest.mark.parametrize(
+    ("word", "usual"),
+    [
+        ("TF 2.4", "tensorflow 2.4"),
+        ("tf2", "tensorflow2"),
+        ("Torch 1.8", "pytorch 1.8"),
+        ("Apache MXNet 1.5", "MXNet 1.5"),
+        ("Torch7 cudnn=none", "Torch7 cudnn=none"),
+        ("Torch-7 (native)", "Torch-7 (native)"),
+        ("", ""),
+    ],
+)
+def test_other_words_for_frameworks(word: str, usual: str) -> None:
+    assert spelled_out(word) == usual
+
+
+def test_a_table_in_eight_bits_is_not_widened_by_a_framework_that_has_no_such_form() -> None:
+    row = {"model": "resnet50", "framework": "torch", "batch_per_accel": "8"}
+    assert steps.configuration(_row(**row, precision="fp8")).precision == "fp8-mixed"
+    assert steps.configuration(_row(**row, precision="amp")).precision == "fp16-autocast"
+
+
+@pytest.mark.parametrize(
+    ("spelled", "name"),
+    [
+        ("OPT-1.3B", "opt-1.3b"),
+        ("opt_1.3b", "opt-1.3b"),
+        ("OPT 13B", "opt-13b"),
+        ("GPT3-1.3B", "gpt3-1.3b"),
+        ("GPT3 13B", "gpt3-13b"),
+        ("llama31_405b", "llama3-405b"),
+    ],
+)
+def test_a_decimal_point_tells_networks_apart(spelled: str, name: str) -> None:
+    assert find_name("models", spelled) == name
+
+
 def test_networks_and_plans_that_a_table_leaves_out_fill_its_empty_columns() -> None:
     values = {
         "model": "128B", "accelerator": "TPU v5e", "n_accel": "256", "precision": "bf16",
         "framework": "MaxText", "tp": "", "micro_batch": "", "recompute": "", "sharding": "",
         "interconnect": "", "source": "github:AI-Hypercomputer/maxtext README.md",
     }  # fmt: skip
-    row = llm_rows.translated(Row("rows.csv", 2, values))
+    row = llm_tables.translated(Row("rows.csv", 2, values))
     wanted = llm_rows.configuration(row)
     assert wanted.model.name == "maxtext-128b"
     assert (wanted.plan.tensor, wanted.plan.global_batch, wanted.plan.sharding) == (16, 256, 3)
-    given = llm_rows.translated(Row("rows.csv", 2, {**values, "tp": "8"}))
+    given = llm_tables.translated(Row("rows.csv", 2, {**values, "tp": "8"}))
     assert given.text("tp") == "8"

@@ -24,6 +24,7 @@ from ridgeline.study.validate import (
 )
 from ridgeline.study.validate.convergence import Point, critical_batch
 from ridgeline.study.validate.imagenet import _cable_gbit_s, _device, _grouped, _precision
+from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.rows import read_rows
 from ridgeline.study.validate.workloads import (
     rounds,
@@ -80,8 +81,8 @@ def test_what_is_no_power_of_a_step_is_skipped(tmp_path: Path) -> None:
     assert "batch" in reasons[1]
 
 
-def test_a_network_in_place_of_another_is_said() -> None:
-    assert str(workload("llama2_70b_lora")) == "llama2-70b for LoRA"
+def test_a_network_is_found_by_the_name_of_a_table() -> None:
+    assert str(workload("llama2_70b_lora")) == "llama2-70b-lora"
     assert str(workload("resnet")) == "resnet50"
     with pytest.raises(RidgelineError, match="no description"):
         workload("colour-net")
@@ -93,7 +94,7 @@ def test_submissions_of_mlperf_leave_out_padding_and_multiply_in_narrow_formats(
     assert (dict(padded.fields)["sequence"], dict(unpadded.fields)["sequence"]) == (512, 256)
     assert padded.formats == unpadded.formats == ("fp8", "fp16", "bf16")
     adapters, options = submitted("llama2_70b_lora", "v4.0")
-    assert (adapters.formats, options) == (("fp8", "bf16"), ())
+    assert (adapters.formats, dict(options)["adding"]) == (("fp8", "bf16"), "products")
     assert submitted("gpt3", "v4.0")[1]
     assert submitted("ssd", "v4.0") == submitted("retinanet", "v4.0") != submitted("ssd", "v1.0")
     assert workload("resnet").formats == ("bf16", "fp16")
@@ -199,6 +200,29 @@ def test_more_devices_than_a_catalogue_cluster_has_and_a_slower_network(tmp_path
     fast, slow, one = made(tmp_path, "imagenet", IMAGENET, rows).outcomes
     assert fast.predicted < slow.predicted
     assert fast.predicted >= one.predicted / 128 * (1 - 1e-9)
+
+
+def test_a_third_level_joins_what_two_cannot(tmp_path: Path) -> None:
+    """Two levels of 36 ports join 648 adapters: 162 nodes of four."""
+    rows = "".join(
+        f"{nodes},ResNet-50,V100,{8 * nodes},{nodes},EDR IB,{256 * nodes},90,fp16 mixed,100,,s\n"
+        for nodes in (162, 163)
+    )
+    few, many = made(tmp_path, "imagenet", IMAGENET, rows).outcomes
+    assert many.predicted == pytest.approx(few.predicted * 162 / 163, rel=0.02)
+
+
+def test_runs_are_of_their_program_and_their_machine(tmp_path: Path) -> None:
+    columns = IMAGENET.replace("id,", "id,ref,")
+    text = ",ResNet-50,V100 {},8,{},,{},90,{},1000,,s\n"
+    rows = "a,DAWNBench DIUX" + text.format("", 1, "", "fp32")
+    rows += "b,Osawa 2019 (K-FAC)" + text.format("", 1, "", "fp32")
+    rows += "c,Mikami 2018" + text.format("(ABCI)", 2, 256, "fp16 mixed")
+    found = made(tmp_path, "imagenet", columns, rows)
+    batches = [o.configuration.split(", ")[1] for o in found.outcomes]
+    assert batches == ["batch 256", "batch 256"]
+    assert [row.reason for row in found.skipped] == ["no description of the optimizer K-FAC"]
+    assert machine_of("v100-sxm2-16gb", 8, 2, "V100 (ABCI) 2x EDR")[0] == "abci-edr"
 
 
 @pytest.mark.parametrize(
@@ -399,7 +423,6 @@ def test_a_submission_runs_with_all_that_is_said_of_its_plan(
     ("row", "reason"),
     [
         ("v4.0,x,closed,rgat,H100,8,1,256,1,,,s", "no description of the run rgat"),
-        ("v4.0,x,closed,llama2_70b_lora,H100,8,1,8,,3072,,s", "no description of the run llama2"),
         ("v4.0,x,open,resnet,H100,8,1,256,1,,,s", "open division"),
         ("v4.0,x,closed,resnet,Ascend910,8,1,256,1,,,s", "no description of the device Ascend910"),
         ("v4.0,x,closed,bert,H100,8,1,256,6,,,s", "how much was trained"),

@@ -56,6 +56,10 @@ class Framework:
         How attention gets the keys of other devices' positions (`Plan.context_mode`).
     separate_loss
         Which steps of the cross entropy of tokens are kernels of their own, as networks say it.
+    tied
+        Whether embedding and classifier share their weights; None: as the network's description.
+    tables
+        Which tables tokens are looked up in, as networks say it.
     checks
         Whether its programs in fp16 scale gradients back and wait for their check (`Plan.checks`).
     heads_copied
@@ -72,8 +76,19 @@ class Framework:
         Which shared weights it gathers again for the backward pass (`Plan.regather`).
     allocator
         What its tables state as memory (`Plan.allocator`).
+    communicators
+        Which ranks it makes communicators of ("world", "tensor", "data", and "model", the parts of
+        one copy of it).
     dispatch
         What ranks send each other of a token for its experts (`Plan.dispatch`).
+    row_sums
+        How rows of experts are added up for their tokens (`Plan.row_sums`).
+    updates
+        How its programs for language models update weights (`Plan.updates`).
+    counts_again
+        Whether the FLOP/s of its tables count what is computed again.
+    interleaved
+        Whether its pipelines are interleaved, where a table does not say it.
     """
 
     begins: tuple[str, ...]
@@ -95,6 +110,8 @@ class Framework:
     gradient_passes: int = 0
     context_mode: str = "gather"
     separate_loss: bool | str = False
+    tied: bool | None = None
+    tables: str = "master"
     checks: bool = False
     heads_copied: bool = False
     update_passes: int = 0
@@ -105,6 +122,24 @@ class Framework:
     regather: str = "all"
     allocator: str = "exact"
     dispatch: str = "choices"
+    row_sums: str = "gathered"
+    updates: str = "together"
+    communicators: tuple[str, ...] = ()
+    counts_again: bool = True
+    interleaved: bool = False
+
+    @property
+    def ends(self) -> dict[str, Any]:
+        """What its programs make of embeddings and classifiers, as fields of a network."""
+        tied = {} if self.tied is None else {"tied": self.tied}
+        return tied if self.tables == "master" else {**tied, "tables": self.tables}
+
+
+def spelled_out(name: str) -> str:
+    """Return the name of a framework as most tables have it, where its first word is another."""
+    first, _, others = name.partition(" ")
+    known: Mapping[str, str] = section("framework_words")
+    return f"{known[first.lower()]} {others}".strip() if first.lower() in known else name
 
 
 def framework_of(name: str, suite: str = "") -> Framework:
@@ -122,7 +157,7 @@ def _frameworks() -> tuple[Framework, ...]:
 def _framework(row: Mapping[str, Any]) -> Framework:
     """Read one row, whose fields are those of `Framework`; what it leaves out is as there."""
     fields = dict(row)
-    for name in ("begins", "suite"):
+    for name in ("begins", "suite", "communicators"):
         if name in fields:
             fields[name] = tuple(fields[name])
     for name in ("issue", "cycle"):

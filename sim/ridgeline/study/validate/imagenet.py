@@ -22,6 +22,7 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
+from ridgeline.study.validate.frameworks import framework_of
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     contention,
@@ -50,6 +51,7 @@ _RESIZING = "progressive resizing"  # possible: with fewer epochs than usual, it
 _ALL_EPOCHS = 60
 _MOST_EPOCHS = 150
 _BATCH = 64  # of a device, where a row gives none: large enough to fill it
+_OTHER_OPTIMIZER = "k-fac"
 _SENT_IN_FP16 = re.compile(r"fp16[^,;()]*comm")
 _GBIT_S = 0.125e9  # bytes
 _CABLES_GBIT_S = {"edr": 100, "fdr": 54.5, "omni-path": 100, "qdr": 32}
@@ -65,6 +67,8 @@ def _one(row: Row) -> Outcome | Skipped:
     if model is None:
         raise RidgelineError(f"no description of the network {row.text('model')}")
     device = _device(row.text("accelerator"))
+    if _OTHER_OPTIMIZER in row.text("ref").lower():
+        raise RidgelineError("no description of the optimizer K-FAC")
     devices, batch, epochs = row.whole("n_accel"), _batch(row), row.number("epochs")
     if not devices:
         raise RidgelineError("the number of devices is not given")
@@ -72,7 +76,8 @@ def _one(row: Row) -> Outcome | Skipped:
         raise RidgelineError("in part of its epochs images were smaller")
     if (epochs or 0) > _MOST_EPOCHS:
         raise RidgelineError("more epochs than passes over the images: they count something else")
-    batch = batch or _BATCH * devices
+    run = run_of(row.text("ref"))
+    batch = batch or run.batch or _BATCH * devices
     time_s = row.number("time_s")
     share = row.number("scaling_efficiency_pct") if "scaling_efficiency_pct" in row.values else None
     rate = row.number("images_per_s") if _is_read(row, share) else None
@@ -80,7 +85,6 @@ def _one(row: Row) -> Outcome | Skipped:
         raise RidgelineError("neither images a second, time and epochs, nor efficiency are given")
     if batch % devices:
         raise RidgelineError(f"a batch of {batch} cannot be divided between {devices} devices")
-    run = run_of(row.text("ref"))
     told = row.text("precision") or run.precision
     precision = _precision(told, device)
     nodes, place = row.whole("nodes"), f"{row.text('accelerator')} {row.text('interconnect')}"
@@ -195,10 +199,14 @@ def _step(
     run: Run,
     reduction: str,
 ) -> Result:
+    framework = framework_of(run.framework)
     plan = Plan(
         data=devices,
         global_batch=batch,
         precision=precision,
+        issue=framework.issue_s,
+        issue_ahead=framework.issue_ahead,
+        updates=run.updates,
         overlap=run.overlap,
         sharding=run.sharding if devices > 1 else 0,
         layers=_grouped(run.grouped, model, devices, batch) if devices > 1 else "",
@@ -237,6 +245,9 @@ def _cluster(device: str, devices: int, nodes: int | None, place: str) -> Cluste
     needed = -(-devices // cluster.nodes.count)
     if needed > cluster.max_nodes:
         fields["max_nodes"] = needed
+    ports = needed * len(cluster.nodes.nics)
+    if cluster.fabric.kind == "fat-tree" and ports > cluster.fabric.ports**2 // 2:
+        fields["fabric.levels"] = 3  # two join no more than these
     speed = _cable_gbit_s(place, len(cluster.nodes.nics))
     if speed is not None:
         fields[f"link_types.{cluster.fabric.link}.bandwidth"] = f"{speed * _GBIT_S} B/s"

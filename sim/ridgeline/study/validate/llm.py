@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ridgeline.study.validate.frameworks import framework_of
 from ridgeline.study.validate.llm_rows import (
     configuration,
     in_order,
     number,
     recompute,
-    translated,
 )
+from ridgeline.study.validate.llm_tables import translated
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated_step
@@ -39,7 +40,7 @@ def _one(row: Row) -> Outcome | Skipped:
     result = wanted.simulate()
     measured_s = _measured_s(row, wanted.devices, wanted.tokens, result.flops_per_step)
     if rate := number(row, "tflops_per_accel"):
-        stated_s = _from_rate_s(row, rate, wanted.devices, result.flops_per_step)
+        stated_s = step_of_rate_s(row, rate, wanted.devices, result.flops_per_step)
         factor = max(measured_s / stated_s, stated_s / measured_s)
         if factor > _CONTRADICTION:
             return skip(row, "the row's step time and its FLOP/s are of different batches")
@@ -74,10 +75,11 @@ def _measured_s(row: Row, devices: int, tokens: int, flops: float) -> float:
         return tokens / (rate * devices)
     rate = number(row, "tflops_per_accel")
     assert rate
-    return _from_rate_s(row, rate, devices, flops)
+    return step_of_rate_s(row, rate, devices, flops)
 
 
-def _from_rate_s(row: Row, teraflops: float, devices: int, flops: float) -> float:
-    """Step time from FLOP/s a device, which count what is done again."""
-    counted = _COUNTED_AS_4_3 if recompute(row) == "full" else 1.0
+def step_of_rate_s(row: Row, teraflops: float, devices: int, flops: float) -> float:
+    """Step time from FLOP/s a device, which may count what is done again."""
+    again = recompute(row) == "full" and framework_of(row.text("framework")).counts_again
+    counted = _COUNTED_AS_4_3 if again else 1.0
     return flops * counted / (teraflops * 1e12 * devices)

@@ -1,22 +1,22 @@
 """Rows of tables about large language models: the network, machine and plan that each measured.
 
-Four forms of table are read: one with the shape of the network, the plan and the step time or the
-tokens a second in columns of those names; such a table with a name of the catalogue in ``model``
-instead of the shape; vTrain's, whose columns are in words; and SimuMax's, whose configurations are
-in the name of the ``case``. What a table does not say is what Megatron-LM did at the time: fp16,
-full recomputation where the table has no column for it, sequences of 2,048 tokens, a vocabulary of
-51,200. How the framework of a row works (issue of ops, overlap, attention) is in ``names.yaml``.
+Two forms of table are read: one with the shape of the network, the plan and the step time or the
+tokens a second in columns of those names, and such a table with a name of the catalogue in
+``model`` instead of the shape; `llm_tables` gives others these columns. What a table does not say
+is what Megatron-LM did at the time: fp16, full recomputation where the table has no column for it,
+sequences of 2,048 tokens, a vocabulary of 51,200. How the framework of a row works (issue of ops,
+overlap, attention) is in ``names.yaml``.
 """
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan import Plan
@@ -24,11 +24,13 @@ from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.frameworks import Framework, framework_of
 from ridgeline.study.validate.llm_shapes import is_gated, layers_of
+from ridgeline.study.validate.llm_tables import translated
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     contention,
     device_in,
-    find_name,
+    near,
+    network_in,
     spread,
     unknown,
     unstated_of,
@@ -36,29 +38,23 @@ from ridgeline.study.validate.names import (
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.model import Model, load_model
 
-_VTRAIN = {
-    "# GPUs": "n_accel", "global batch": "global_batch_seqs", "micro batch": "micro_batch",
-    "hidden size": "hidden", "attention heads": "heads", "# layers": "n_layers",
-    "sequence length": "seq_len", "tensor parallelism": "tp", "data parallelism": "dp",
-    "pipeline parallelism": "pp",
-}  # fmt: skip
-_SIMUMAX = {
-    "llama3_70b": "llama3-70b",
-    "llama3_405b": "llama3-405b",
-    "deepseekv2": "deepseek-v2",
-    "deepseekv3": "deepseek-v3",
-}
-_ZERO_BUBBLE = {"ZB-1p": "zero-bubble", "ZB-H1": "zero-bubble", "ZB-V": "zero-bubble-v"}
+_ZERO_BUBBLE = {"1p": "", "H1": "", "V": "-v", "2p": "-h2", "2p*": "-h2", "H2": "-h2"}
 _SHARDING = {  # ZeRO stages; FSDP by itself shares everything
     2: ("zero-2", "grad_op"),
     1: ("zero-1", "dist-opt"),
     3: ("zero-3", "full_shard", "fsdp"),
 }
-_SIMUMAX_SEQUENCE = 4096  # where a case does not say
 _GPT, _LLAMA = "gpt3-1.3b", "llama2-7b"
-_PRECISIONS = ("fp8", "float8", "bf16", "fp16", "float16", "amp", "mixed")
+_PRECISIONS = {  # what a table's words have in them, the first that fits
+    "nvfp4": "nvfp4-mixed", "fp8": "fp8-mixed", "float8": "fp8-mixed", "bf16": "bf16-mixed",
+    "bfloat16": "bf16-mixed", "fp16": "fp16-mixed", "float16": "fp16-mixed", "amp": "fp16-mixed",
+    "mixed": "fp16-mixed",
+}  # fmt: skip
 _BOTH = "bf16optimizer"  # DeepSpeed's: sums of gradients in fp32, beside those in bf16
 _BY_ROW = "rowwise"  # kernels of their own, unlike those with one scale a tensor
+_LORA = re.compile(r"[ _-]*\b(Q?LoRA)\b", re.IGNORECASE)
+_RANK = 16
+"""Of adapters: Megatron-Bridge's for its tables (recipes/llama/llama3.py, peft.dim of the 70B)."""
 _PLAIN_VOCABULARY, _PLAIN_SEQUENCE = 51200, 2048
 
 
@@ -78,9 +74,14 @@ class Configuration:
         """Tokens of one step."""
         return self.plan.global_batch * self.sequence
 
+    @property
+    def cluster(self) -> Cluster:
+        """The machine."""
+        return _cluster(self.device, self.devices, self.place)
+
     def simulate(self) -> Result:
         """Simulate the step."""
-        return simulate(self.model, _cluster(self.device, self.devices, self.place), self.plan)
+        return simulate(self.model, self.cluster, self.plan)
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
@@ -93,73 +94,6 @@ def _shared(row: Row) -> tuple[str, ...]:
     return tuple(row.values.get(name) or "" for name in names)
 
 
-def translated(row: Row) -> Row:
-    """Give a row of vTrain's or SimuMax's tables the columns of the others."""
-    if "iteration time (ms)" in row.values:
-        return _from_vtrain(row)
-    if {"case", "real_ms"} <= set(row.values):
-        return _from_simumax(row)
-    known = unstated_of(row.text("model"), row.text("source"), row.values.get("accelerator", ""))
-    columns = {name: text for name, text in known.get("columns", {}).items() if not row.text(name)}
-    if "network" in known:
-        columns["model"] = known["network"]
-    return Row(row.file, row.line, {**row.values, **columns}) if columns else row
-
-
-def _from_vtrain(row: Row) -> Row:
-    values = {**row.values, **{ours: row.values.get(name, "") for name, ours in _VTRAIN.items()}}
-    values |= {
-        "step_time_s": _seconds(row, "iteration time (ms)"),
-        "id": row.id,
-        "model": f"GPT {row.text('hidden size')} x {row.text('# layers')}",
-        "accelerator": "A100-SXM4-80GB",
-        "precision": "fp16",
-        "source": "vTrain (MIT licence)",
-        "framework": "Megatron-LM",
-    }
-    return Row(row.file, row.line, values)
-
-
-def _from_simumax(row: Row) -> Row:
-    """Read a case such as llama3_70b_l12_tp1_pp2_dp4_mbc4: `mbc` micro-batches of one sequence."""
-    case = row.text("case")
-    name = next((name for name in _SIMUMAX if case.startswith(name)), "")
-    parts = {
-        part.rstrip("0123456789"): part[len(part.rstrip("0123456789")) :]
-        for part in case[len(name) :].split("_")
-        if part[-1:].isdecimal()
-    }
-    degrees = [int(parts.get(part, "1")) for part in ("tp", "pp", "dp", "cp")]
-    values = {
-        **row.values,
-        "id": case,
-        "model": _SIMUMAX.get(name, case),
-        "layers": parts.get("l", ""),
-        "seq_len": parts.get("seq", str(_SIMUMAX_SEQUENCE)),
-        "n_accel": str(math.prod(degrees)),
-        "tp": parts.get("tp", "1"),
-        "pp": parts.get("pp", "1"),
-        "cp": parts.get("cp", "1"),
-        "ep": parts.get("ep", "1"),
-        "micro_batch": "1",
-        "grad_accum": parts.get("mbc", ""),
-        "precision": "bf16",
-        "recompute": "none, sequence parallel",
-        "sharding": "zero-1",
-        "accelerator": "B200",
-        "framework": "Megatron-Core (SimuMax)",
-        "step_time_s": _seconds(row, "real_ms"),
-        "mem_GB_per_accel": row.text("real_alloc_GiB"),
-        "source": "SimuMax (Apache-2.0, Moore Threads)",
-    }
-    return Row(row.file, row.line, values)
-
-
-def _seconds(row: Row, milliseconds: str) -> str:
-    value = row.number(milliseconds)
-    return repr(value / 1e3) if value else ""
-
-
 def configuration(row: Row) -> Configuration:
     """Read what a row measured.
 
@@ -168,8 +102,6 @@ def configuration(row: Row) -> Configuration:
     RidgelineError
         If something is unknown or missing; the message is the reason to skip the row.
     """
-    if "lora" in f"{row.text('model')} {row.text('other')}".lower():
-        raise RidgelineError("only adapters of the weights are trained (LoRA)")
     framework = framework_of(row.text("framework"))
     model, sequence = _model(row, framework)
     devices = _need(row, "n_accel")
@@ -188,7 +120,8 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     sequence = whole(row, "seq_len") or _PLAIN_SEQUENCE
     attention = {} if framework.attention is None else {"attention.kernel": framework.attention}
     loss = {"separate_loss": framework.separate_loss} if framework.separate_loss else {}
-    name = find_name("models", row.text("model"))
+    name = network_in(_LORA.sub("", row.text("model")))
+    adapters = {"adapters": _RANK} if _is_adapted(row) else {}
     if name is not None and hidden in {None, load_model(name).description.get("hidden")}:
         fields: dict[str, Any] = {"sequence": sequence}
         if some := whole(row, "layers") or layers:
@@ -200,12 +133,13 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         if "latent_attention" in load_model(name).network.model_fields_set:
             fused = (framework.attention or "").startswith("flash")
             attention = {"latent_attention.kernel": "flash"} if fused else {}
-        return _loaded(name, tuple({**fields, **attention, **loss}.items())), sequence
+        return _loaded(name, tuple({**fields, **attention, **loss, **adapters}.items())), sequence
     vocabulary = _vocabulary(row) or unstated(row, "vocabulary") or _PLAIN_VOCABULARY
     if hidden and not layers:
         layers = layers_of(row.text("model"), hidden, vocabulary, whole(row, "pp") or 1)
     if not layers or not hidden or not heads:
-        raise RidgelineError(f"neither shape nor description of {row.text('model')}")
+        text = row.text("model")
+        raise RidgelineError(f"neither shape nor description of {text}{near('models', text)}")
     ffn, kv_heads = whole(row, "ffn"), whole(row, "kv_heads")
     gated = is_gated(row.text("model"), hidden, ffn)
     if gated and not ffn:
@@ -219,10 +153,17 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         "vocabulary": vocabulary,
         **attention,
         **loss,
+        **adapters,
+        **framework.ends,
     }
     if kv_heads:
         shape["attention.kv_heads"] = kv_heads
     return _loaded(_LLAMA if gated else _GPT, tuple(shape.items())), sequence
+
+
+def _is_adapted(row: Row) -> bool:
+    """Tell whether adapters of low rank alone are trained."""
+    return any(_LORA.search(row.text(column)) for column in ("model", "other", "framework"))
 
 
 def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
@@ -242,8 +183,10 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
     if not batch:
         raise RidgelineError("the batch is not given")
     precision = row.text("precision").lower()
-    if not any(name in precision for name in _PRECISIONS):
-        raise RidgelineError(f"unknown precision {row.text('precision') or '(not given)'}")
+    multiplied = next((ours for name, ours in _PRECISIONS.items() if name in precision), None)
+    if multiplied is None:
+        text = row.text("precision") or "(not given)"
+        raise RidgelineError(f"unknown precision {text}{nearest(text, _PRECISIONS)}")
     if _BY_ROW in precision:
         raise RidgelineError(f"{precision}: of products with a scale a row nothing is measured")
     again = recompute(row)
@@ -258,6 +201,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "context_mode": framework.context_mode if context > 1 else "gather",
         "expert": expert,
         "dispatch": known.get("dispatch", framework.dispatch),
+        "row_sums": framework.row_sums,
         "micro_batch": micro,
         "recompute": framework.selective if again == "selective" else again,
         "keep_outputs": framework.keep_outputs,
@@ -269,17 +213,15 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "gradients": "both" if _BOTH in precision.replace("_", "") else framework.gradients,
         "gradient_passes": framework.gradient_passes,
         "update_passes": framework.update_passes,
+        "updates": framework.updates,
         "issue": framework.issue_s,
         "spread": spread(),
         "contention": contention(),
         "sequence": tensor if framework.sequence or positions else 1,
-        "precision": (
-            "fp8-mixed" if "fp8" in precision or "float8" in precision
-            else "bf16-mixed" if "bf16" in precision else "fp16-mixed"
-        ),
-    }  # fmt: skip
+        "precision": multiplied,
+    }
     if pipeline > 1:
-        fields |= _schedule(row, chunks, layers)
+        fields |= _schedule(row, framework, chunks, layers)
         fields["pieces"] = known.get("pieces", framework.pieces)
         fields["buffers"] = framework.buffers * pipeline
         fields["cut"] = _cut(layers, pipeline * fields.get("chunks", 1))
@@ -294,15 +236,14 @@ def _cut(layers: int, parts: int) -> str:
     return "ends" if layers % parts and (layers + 2) % parts == 0 else "layers"
 
 
-def _schedule(row: Row, chunks: int, layers: int) -> dict[str, Any]:
+def _schedule(row: Row, framework: Framework, chunks: int, layers: int) -> dict[str, Any]:
     """Read the schedule of a pipeline, which some tables have in the name of the framework."""
     words = row.text("framework").split()
-    named = [word for word in words if word.startswith("ZB")]
-    if named:
+    if named := [word[3:] for word in words if word.startswith("ZB-")]:
         if named[0] not in _ZERO_BUBBLE:
             raise RidgelineError("no schedule of this name")
-        return {"schedule": _ZERO_BUBBLE[named[0]]}
-    if chunks != 1 or "1F1B-I" in words:
+        return {"schedule": f"zero-bubble{_ZERO_BUBBLE[named[0]]}"}
+    if chunks != 1 or "1F1B-I" in words or (framework.interleaved and not row.text("vpp")):
         if chunks < 2:  # as many as can be; embedding and classifier count as layers
             chunks = max((layers + 2) // (whole(row, "pp") or 1), 2)
         return {"schedule": "interleaved", "chunks": chunks}

@@ -2,7 +2,7 @@
 
 What a run trains is data: the epochs, samples or tokens that a table gives until the target is
 reached. Predicted are the steps that this takes at the row's batch, and the forward passes over
-validation samples in between, a third of a training step for as many samples. Initialisation is
+validation samples in between, a share of a training step for as many samples. Initialisation is
 outside the clock by the rules (MLPerf training policies). Networks, evaluations and formats are
 those of ``workloads.yaml`` (``runs``); benchmarks that it does not have, whose networks are not
 described, are skipped with that reason. Kernels are issued in no time: submissions replay whole
@@ -26,7 +26,6 @@ COLUMNS = (
     "time_to_train_s_olympic", "epochs_last_median", "samples_last_median", "source",
 )  # fmt: skip
 SHIPPED = "mlperf.csv"
-_FORWARD = 1 / 3  # of a training step: one of three passes over the same products
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 _MOST_EPOCHS = 20_000  # a larger number counts samples
 _CORES = re.compile(r"tpuv[23]-(\d+)")  # two cores a chip (Google Cloud TPU documentation)
@@ -61,7 +60,7 @@ def _one(row: Row) -> Outcome:
     )  # fmt: skip
     samples = _samples(row, run)
     if run.every:
-        samples *= 1 + _FORWARD * run.validation / run.every
+        samples *= 1 + run.forward * run.validation / run.every
     predicted, at_a_third = (
         samples / batch * step_s
         for step_s in (result.step_time_s, result.step_time_s * result.mfu / _THIRD)

@@ -16,6 +16,12 @@ from ridgeline.study.validate.lengths import longest, of_two_languages
 
 Kind = Literal["devices", "models", "precisions"]
 _SLICE = re.compile(r"\b(tpu[ -]?v\d[ep]?)-\d+(-[a-z-]+)?\b")  # v4-128-TF: cores, and a program
+_SLICED = re.compile(
+    r"(?<![a-z0-9])(?:tpu[ -]?)?(v[2-9] ?(?:p|e|lite(?:pod)?)?)-(\d+)(?:-[a-z-]+)?\b",
+    re.IGNORECASE,
+)
+_COUNTED = re.compile(r"^\s*(\d+) ?[x×*] ?(?=[a-z])|(?<=[0-9 ])x(\d+)\s*$", re.IGNORECASE)
+_TWO_CORES = ("v2", "v3", "v4", "v5p")  # a chip, by which their slices are called (Google Cloud)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +217,7 @@ def device_in(text: str) -> str | None:
 
     The longest part of the words that is a name counts, and of equally long ones the first.
     """
+    text = _SLICED.sub(r"tpu \1", _COUNTED.sub("", text))
     words = re.split(r"[\s(),/]+", text)
     for length in range(len(words), 0, -1):
         for first in range(len(words) - length + 1):
@@ -220,10 +227,34 @@ def device_in(text: str) -> str | None:
     return None
 
 
+def network_in(text: str) -> str | None:
+    """Return the network that words name, such as "meta-llama/Llama-2-70b-chat-hf"; or None.
+
+    Words beside the name must be such that leave its shape as it is (``unchanged``).
+    """
+    if name := find_name("models", text):
+        return name
+    words = re.split(r"[\s(),_-]+", text.rpartition("/")[2])
+    return find_name("models", " ".join(w for w in words if w.lower() not in _data()["unchanged"]))
+
+
+def devices_in(text: str) -> int | None:
+    """Return how many devices words say: "8xA100", "v5p-128" (64 chips of two cores); or None."""
+    if slice_ := _SLICED.search(text):
+        return int(slice_[2]) // (2 if slice_[1].lower() in _TWO_CORES else 1)
+    counted = _COUNTED.search(text)
+    return int(counted[1] or counted[2]) if counted else None
+
+
 def unknown(kind: Kind, name: str) -> str:
     """Say that a name of a table is not known, and what comes near it."""
     what = {"devices": "device", "models": "network", "precisions": "number format"}[kind]
-    return f"no description of the {what} {name or '(not given)'}{nearest(name, _spelled(kind))}"
+    return f"no description of the {what} {name or '(not given)'}{near(kind, name)}"
+
+
+def near(kind: Kind, name: str) -> str:
+    """Ask whether a known name was meant that is near one which is not known; "" if none is."""
+    return nearest(name, _spelled(kind))
 
 
 @cache
@@ -232,8 +263,8 @@ def _spelled(kind: Kind) -> tuple[str, ...]:
 
 
 def _plain(name: str) -> str:
-    """Leave out case, punctuation and what vendors put before names."""
-    return re.sub(r"[^a-z0-9]", "", _without_vendor(name))
+    """Leave out case, punctuation but that of decimals, and what vendors put before names."""
+    return re.sub(r"(?<!\d)\.|\.(?!\d)|[^a-z0-9.]", "", _without_vendor(name))
 
 
 def _words(name: str) -> str:
@@ -269,7 +300,11 @@ def _names() -> Mapping[str, Mapping[str, str]]:
         pairs = [(alias, name) for name, aliases in data[kind].items() for alias in aliases]
         if kind != "precisions":
             pairs += [(name, name) for name in catalog.names(kind)]
-        known[kind] = {_words(alias): name for alias, name in pairs}
+        without_points: dict[str, set[str]] = {}
+        for alias, name in pairs:
+            without_points.setdefault(_plain(alias).replace(".", ""), set()).add(name)
+        known[kind] = {key: min(meant) for key, meant in without_points.items() if len(meant) == 1}
+        known[kind] |= {_words(alias): name for alias, name in pairs}
         known[kind] |= {_plain(alias): name for alias, name in pairs}
     return known
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ridgeline.study.validate.names import section
 
@@ -18,7 +18,7 @@ class Run:
     ----------
     begins
         Beginnings of the reference that tables give, in lower case.
-    overlap, sharding
+    overlap, sharding, updates
         As in `Plan`.
     grouped
         Layers that groups of devices hold together (`Plan.layers`), "" for none.
@@ -26,14 +26,21 @@ class Run:
         What the number formats were, as a table would say it.
     workspace
         As in `Plan`.
+    framework
+        Whose programs ran, as tables call it (`frameworks`); "": it is not known.
+    batch
+        Samples of a step over all devices where a table gives none; 0: it is not known.
     """
 
     begins: tuple[str, ...] = ()
     overlap: bool = True
     sharding: int = 0
+    updates: Literal["together", "apart", "graph"] = "together"
     grouped: str = ""
     precision: str = ""
     workspace: str | None = None
+    framework: str = ""
+    batch: int = 0
 
 
 def run_of(reference: str) -> Run:
@@ -51,6 +58,17 @@ def updates_apart(framework: str, network: str, precision: str, *, fine_tuned: b
         and not network.startswith(tuple(row.get("but", [])))
         and precision in row.get("precisions", [precision])
         and fine_tuned >= row.get("fine_tuned", False)
+        for row in rows
+    )
+
+
+def scales_by_a_fixed_number(framework: str, network: str, source: str) -> bool:
+    """Tell whether a program in half precision scales gradients without checking them."""
+    rows: list[Mapping[str, Any]] = section("fixed_scales")
+    return any(
+        framework.lower().startswith(tuple(row["begins"]))
+        and row["in_source"] in source
+        and network.startswith(tuple(row["networks"]))
         for row in rows
     )
 

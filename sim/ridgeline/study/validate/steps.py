@@ -15,7 +15,7 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.report.pipeline import pipeline
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.study.validate.frameworks import Framework, framework_of
+from ridgeline.study.validate.frameworks import Framework, framework_of, spelled_out
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     binned_length,
@@ -35,10 +35,16 @@ from ridgeline.study.validate.names import (
     update_batch_of,
     widens,
 )
-from ridgeline.study.validate.programs import has_primitives, updates_apart, workspace_of
+from ridgeline.study.validate.programs import (
+    has_primitives,
+    scales_by_a_fixed_number,
+    updates_apart,
+    workspace_of,
+)
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.dataset import load_dataset
 from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.numerics import PRECISIONS
 
 COLUMNS = (
     "suite", "framework", "model", "variant", "accelerator", "n_accel", "batch_per_accel",
@@ -84,7 +90,7 @@ class Configuration:
     channels_last: bool = True
     preparing: float = 0.0
     processes: int = 0
-    updates: Literal["together", "apart"] = "together"
+    updates: Literal["together", "apart", "graph"] = "together"
     batches: int = 1
     checks: bool = False
     unequal: float = 0.0
@@ -108,6 +114,7 @@ def configuration(row: Row) -> Configuration:
     RidgelineError
         If something is unknown or missing; the message is the reason to skip the row.
     """
+    row = replace(row, values={**row.values, "framework": spelled_out(row.text("framework"))})
     if "note" in row.values and "inference" in row.text("note").lower():
         raise RidgelineError("this is the speed of inference")
     if "note" in row.values and "source anomaly" in row.text("note").lower():
@@ -124,8 +131,9 @@ def configuration(row: Row) -> Configuration:
     precision = find_name("precisions", row.text("precision"))
     if precision is None:
         raise RidgelineError(unknown("precisions", row.text("precision")))
-    if precision.endswith(_MIXED) and widens(row.text("framework"), model):
-        precision = precision.replace(_MIXED, _AUTOCAST)
+    widened = precision.replace(_MIXED, _AUTOCAST)
+    if widened in PRECISIONS and widens(row.text("framework"), model):
+        precision = widened
     framework = framework_of(row.text("framework"), row.text("suite"))
     devices, batch = row.whole("n_accel"), row.whole("batch_per_accel")
     if not devices or not batch:
@@ -150,16 +158,27 @@ def configuration(row: Row) -> Configuration:
         preparing=preparing,
         processes=processes,
         channels_last=keeps_channels_last(row.text("framework"), model, precision),
-        updates="apart"
-        if updates_apart(row.text("framework"), model, precision, fine_tuned=_is_fine_tuned(row))
-        else "together",
+        updates=_updates(row, model, precision),
         batches=max(1, update_batch_of(model, precision, row.text("source")) // (batch * devices)),
-        checks=framework.checks and precision.startswith(_HALF),
+        checks=_checks(row, model, precision, framework),
         unequal=unequal_of(model, row.text("source"), batch),
         functions="primitive" if _is_primitive(row, model) else "fused",
         optimizer=_FINE_TUNING if _is_fine_tuned(row) and "masked" in _described(model) else None,
         workspace=workspace_of(row.text("framework"), model),
     )
+
+
+def _updates(row: Row, model: str, precision: str) -> Literal["together", "apart", "graph"]:
+    """Return how a program updates weights (`Plan.updates`)."""
+    if updates_apart(row.text("framework"), model, precision, fine_tuned=_is_fine_tuned(row)):
+        return "apart"
+    return "graph" if _is_primitive(row, model) else "together"
+
+
+def _checks(row: Row, model: str, precision: str, framework: Framework) -> bool:
+    """Tell whether a program waits for a check of its gradients (`Plan.checks`)."""
+    fixed = scales_by_a_fixed_number(row.text("framework"), model, row.text("source"))
+    return framework.checks and precision.startswith(_HALF) and not fixed
 
 
 def _is_fine_tuned(row: Row) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import resources
 from typing import Any
 
@@ -29,20 +29,23 @@ class Workload:
 
     Attributes
     ----------
-    stands_for
-        The network that was measured, where it is not described itself.
     formats
         Formats of products in submissions to MLPerf Training, the first that a device has.
+    fewer
+        Whether fewer ranks than the plan's are tensor-parallel where memory allows it.
+    positions
+        Whether tensor-parallel ranks share the positions between ops (`Plan.sequence`).
     """
 
     model: str
     fields: tuple[tuple[str, Any], ...] = ()
     plan: tuple[tuple[str, int], ...] = ()
-    stands_for: str = ""
     formats: tuple[str, ...] = _MIXED
+    fewer: bool = False
+    positions: bool = False
 
     def __str__(self) -> str:
-        return f"{self.model} for {self.stands_for}" if self.stands_for else self.model
+        return self.model
 
 
 def workload(name: str) -> Workload:
@@ -88,7 +91,38 @@ def run_step(
     RidgelineError
         If the batch cannot be divided, or there is no machine with so many devices.
     """
+    step = partial(
+        _step,
+        device=device,
+        devices=devices,
+        batch=batch,
+        precision=precision,
+        issue_s=issue_s,
+        nodes=nodes,
+        accumulated=accumulated,
+        options=dict(options),
+    )
     degrees = dict(work.plan)
+    for tensor in (1, 2, 4) if work.fewer else ():
+        if tensor < degrees["tensor"] and (less := step(work, {**degrees, "tensor": tensor})).fits:
+            return less
+    return step(work, degrees)
+
+
+def _step(
+    work: Workload,
+    degrees: Mapping[str, int],
+    *,
+    device: str,
+    devices: int,
+    batch: int,
+    precision: str,
+    issue_s: float,
+    nodes: int | None,
+    accumulated: int,
+    options: Mapping[str, Any],
+) -> Result:
+    """Simulate a step with the degrees of parallelism that a plan names."""
     rest = devices // math.prod(degrees.values())
     if rest * math.prod(degrees.values()) != devices:
         raise RidgelineError(f"{devices} devices cannot be divided by {degrees}")
@@ -105,7 +139,8 @@ def run_step(
         micro_batch=1 if "tensor" in degrees else batch // data if rest_of_it else held,
         precision=precision,
         issue=issue_s,
-        **dict(options),
+        **options,
+        sequence=degrees.get("tensor", 1) if work.positions else 1,
     )
     return simulate(
         load_model(work.model, dict(work.fields)), load_cluster(name, dict(overrides)), plan
@@ -126,6 +161,9 @@ class Run:
         Of a sample, where the table counts tokens; else 0.
     validation, every
         Samples that pass forward alone after every so many samples of training.
+    forward
+        What that is of a training step: one of three passes over the same products, or of two where
+        weights are frozen.
     options
         Further fields of the plan.
     unpadded
@@ -138,6 +176,7 @@ class Run:
     tokens: int
     validation: int
     every: int
+    forward: float
     options: tuple[tuple[str, Any], ...]
     unpadded: tuple[str, tuple[tuple[str, Any], ...]] | None
 
@@ -161,8 +200,6 @@ def run_of(benchmark: str) -> Run:
     if row is None:
         raise RidgelineError(f"no description of the run {benchmark or '(not given)'}")
     work = workload(row.get("network", benchmark))
-    if work.stands_for:
-        raise RidgelineError(f"no description of the network {work.stands_for}")
     unpadded = row.get("unpadded")
     fields = tuple({**dict(work.fields), **row.get("fields", {})}.items())
     return Run(
@@ -177,6 +214,7 @@ def run_of(benchmark: str) -> Run:
         row.get("tokens", 0),
         row.get("validation", 0),
         row.get("every", 0),
+        row.get("forward", 1 / 3),
         tuple(row.get("options", {}).items()),
         unpadded and (unpadded["since"], tuple(unpadded["fields"].items())),
     )
@@ -269,8 +307,9 @@ def _workloads() -> Mapping[str, Workload]:
             row["model"],
             tuple(row.get("fields", {}).items()),
             tuple(row.get("plan", {}).items()),
-            row.get("stands_for", ""),
             tuple(row.get("formats", _MIXED)),
+            row.get("fewer", False),
+            row.get("positions", False),
         )
         for name, row in _document()["workloads"].items()
     }

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from ridgeline.config import Strict
 from ridgeline.errors import ConfigError
 from ridgeline.workload import sparsity
+from ridgeline.workload.adapters import Adapters
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.ops.window import Pair
@@ -96,6 +97,8 @@ class Network(Strict, abc.ABC):
     0.1. What they save is up to the device; memory holds the dense weights."""
     relu_density: Annotated[float, Field(gt=0, le=1, strict=False)] = 1.0
     """Share of a ReLU's outputs that are not zero; 1 leaves zeros in activations aside."""
+    adapters: Adapters | None = None
+    """What alone is trained, beside frozen weights; by default the whole network is."""
     dataset: str = ""
     """The data set that it is usually trained on, a name in ``models/datasets/``."""
     published: Published = Published()

@@ -14,6 +14,7 @@ from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Conv, Gemm, Op
 from ridgeline.workload.kinds import Cost, OpKind, register
 from ridgeline.workload.numerics import NARROW_MULTIPLE
+from ridgeline.workload.ops.elementwise import add, dropout
 from ridgeline.workload.ops.shape import gather_gradients
 from ridgeline.workload.ops.window import Pair, check, image, pair
 
@@ -101,7 +102,8 @@ def linear(
     """
     k = math.prod(b.shape(x)[1:]) if flatten else b.shape(x)[-1]
     y = product(b, layer, x, b.weight(f"{layer}.weight", (features, k)), flatten=flatten)
-    return add_bias(b, layer, y, axis=-1) if bias else y
+    y = add_bias(b, layer, y, axis=-1) if bias else y
+    return y if flatten else _adapted(b, layer, x, (y,))[0]
 
 
 def fused_linear(
@@ -115,9 +117,26 @@ def fused_linear(
     weight = b.weight(f"{layer}.weight", (sum(features), k))
     loops = Gemm(math.prod(lead), sum(features), k)
     ys = contract(b, GEMM, layer, x, weight, [(*lead, n) for n in features], loops)
-    if not bias:
+    if bias:
+        ys = tuple(add_bias(b, layer, y, axis=-1, name=f"bias{i}") for i, y in enumerate(ys))
+    return _adapted(b, layer, x, ys)
+
+
+def _adapted(b: GraphBuilder, layer: str, x: str, ys: tuple[str, ...]) -> tuple[str, ...]:
+    """Add to the outputs of a linear layer what its adapter of low rank gives, if it has one."""
+    if b.adapters is None or not b.adapters.at(layer):
         return ys
-    return tuple(add_bias(b, layer, y, axis=-1, name=f"bias{i}") for i, y in enumerate(ys))
+    down, up = f"{layer}.adapter-down", f"{layer}.adapter-up"
+    rank, features = b.adapters.rank, [b.shape(y)[-1] for y in ys]
+    if b.adapters.dropout:
+        x = dropout(b, f"{layer}.adapter-dropout", x, b.adapters.dropout)
+    *lead, k = b.shape(x)
+    x = product(b, down, x, b.weight(f"{down}.weight", (rank, k), adapts=True))
+    weight = b.weight(f"{up}.weight", (sum(features), rank), adapts=True)
+    loops = Gemm(math.prod(lead), sum(features), rank)
+    more = contract(b, GEMM, up, x, weight, [b.shape(y) for y in ys], loops)
+    sums = [f"{layer}.add-adapter{i}" for i in range(len(ys))]
+    return tuple(add(b, name, y, z) for name, y, z in zip(sums, ys, more, strict=True))
 
 
 def product(b: GraphBuilder, layer: str, x: str, weight: str, *, flatten: bool = False) -> str:

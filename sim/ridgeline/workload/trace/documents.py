@@ -18,7 +18,7 @@ _SOURCES = frozenset({Role.INPUT, Role.WEIGHT, Role.BUFFER, Role.STATE})
 _LOOPS = {"gemm": Gemm, "conv": Conv}
 _OP_DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Op) if f.default is not MISSING}
 _SECTION = ("precision", "pass", "batch", "sample", "tokens_per_sample", "loss", "notes", "partial",
-            "tensors", "ops")  # fmt: skip
+            "frozen", "tensors", "ops")  # fmt: skip
 _OP = ("name", "kind", "pass", "layer", "inputs", "outputs", "gemm", "conv", *_OP_DEFAULTS)
 
 
@@ -30,6 +30,7 @@ def graph_document(graph: Graph) -> dict[str, Any]:
         "loss": graph.loss,
         "notes": list(graph.notes),
         "partial": graph.partial,
+        "frozen": sorted(graph.frozen),
         "tensors": {
             t.name: [t.role.value, t.format, list(t.shape)] for t in graph.tensors.values()
         },
@@ -150,6 +151,7 @@ def read_section(raw: Mapping[str, Any], file: str, place: str) -> dict[str, Any
         "partial": check.typed(
             raw.get("partial", False), bool, "true or false", f"{place}.partial"
         ),
+        "frozen": check.names(raw.get("frozen", []), tensors, f"{place}.frozen"),
         "tensors": tensors,
         "ops": ops,
     }
@@ -290,6 +292,7 @@ def graph_of(
         document["tokens_per_sample"],
         tuple(document["notes"]),
         document["partial"],
+        frozenset(document["frozen"]),
     )
 
 

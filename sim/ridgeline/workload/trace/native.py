@@ -119,6 +119,7 @@ class Recorded(Network):
         graph = section.graph(b.batch, b.name)
         b.tensors.update(graph.tensors)
         b.ops += graph.ops
+        b.frozen = graph.frozen
         b.sample = self.sample_name
         return graph.loss
 
