@@ -52,6 +52,10 @@ ABOVE: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("tinyllama-1.1b", "pcie4-8gpu-edr",
      {"global_batch": 16, "context": 4, "pipeline": 2, "micro_batch": 4, "schedule": "gpipe",
       "recompute": "selective", "precision": "tf32"}),
+    # few layers that told of all by a negative number of units: an IndexError
+    ("dit-s2", "tpu-v4-pod",
+     {"global_batch": 12, "pipeline": 3, "micro_batch": 4, "schedule": "gpipe",
+      "recompute": "selective", "precision": "fp32"}),
     # a torus in which no two stages lie alike
     ("convnext-small", "tpu-v5p-pod",
      {"global_batch": 12, "data": 6, "tensor": 5, "pipeline": 4, "micro_batch": 1,

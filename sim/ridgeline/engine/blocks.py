@@ -80,15 +80,16 @@ _TYPES: dict[str, Any] = {
 }
 
 
-def joined(parts: Sequence[TaskArrays]) -> TaskArrays:
-    """Return tasks one after the other."""
+def joined(parts: list[TaskArrays]) -> TaskArrays:
+    """Return tasks one after the other; empties `parts`, so that no column but one is there twice."""
+    names = [f.name for f in fields(TaskArrays)]
+    columns = {name: [getattr(part, name) for part in parts] for name in names}
+    parts.clear()
     return TaskArrays(
-        *(
-            np.concatenate([getattr(part, f.name) for part in parts]).astype(
-                _TYPES.get(f.name, np.int32), copy=False
-            )
-            for f in fields(TaskArrays)
-        )
+        **{
+            name: np.concatenate(columns.pop(name)).astype(_TYPES.get(name, np.int32), copy=False)
+            for name in names
+        }
     )
 
 

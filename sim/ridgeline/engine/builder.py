@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ridgeline.engine.blocks import Block, TaskArrays, copies, joined
+from ridgeline.engine.blocks import Block, TaskArrays, copies, joined, lengths
 from ridgeline.engine.program import Account, Ints, Program
 from ridgeline.errors import RidgelineError
 
@@ -281,8 +281,12 @@ class ProgramBuilder:
         if len(first) and first[0] != self.n_tasks:
             raise RidgelineError(f"the next task is {self.n_tasks}, not {first[0]}")
         self._flush()
-        self._copies.append(copies(blocks, order, first, ports))
-        self._before += len(self._copies[-1].kind)
+        until = np.cumsum(lengths(blocks)[order])
+        n_tasks = int(until[-1]) if len(until) else 0
+        cuts = np.searchsorted(until, np.arange(_AT_ONCE, n_tasks, _AT_ONCE))
+        for part in np.split(np.arange(len(order)), cuts):
+            self._copies.append(copies(blocks, order[part], first[part], ports[part]))
+        self._before += n_tasks
 
     def _flush(self) -> None:
         """Turn the tasks that were added one by one into columns."""
@@ -365,6 +369,8 @@ class ProgramBuilder:
         )
 
 
+_AT_ONCE = 2**20
+"""Tasks that are copied at a time: what it takes to copy them is several times as large."""
 _NO_COPIES = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline._jit import kernel
-from ridgeline.engine.program import Floats, Ints
+from ridgeline.engine.program import Floats, Indices, Ints
 from ridgeline.engine.slack import previous_on_streams
 from ridgeline.engine.timeline import Timeline
 
@@ -34,7 +34,6 @@ def replay_s(timeline: Timeline, ratios: Floats) -> Floats:
     p = timeline.program
     n_samples = ratios.shape[1]
     order, known, again = _order(timeline)
-    rows = p.cost.astype(np.int64)
     last = np.zeros(n_samples)
     ends = np.zeros((p.n_tasks, _TOGETHER))
     for first in range(0, n_samples, _TOGETHER):
@@ -42,7 +41,7 @@ def replay_s(timeline: Timeline, ratios: Floats) -> Floats:
         some = np.ones((ratios.shape[0], _TOGETHER))
         some[:, :width] = ratios[:, first : first + width]
         ends[:] = 0.0
-        while _find_ends(order, timeline.durations_s, rows, some, *known, ends) and again:
+        while _find_ends(order, timeline.durations_s, p.cost, some, *known, ends) and again:
             pass
         last[first : first + width] = ends[:, :width].max(axis=0, initial=0.0)
     return last
@@ -52,66 +51,70 @@ class Ends:
     """Ends of all tasks of a timeline for other durations, the order on its streams kept."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self.n_tasks = timeline.program.n_tasks
+        self._program = timeline.program
         self._order, self._known, self._again = _order(timeline)
 
     def of(self, durations_s: Floats) -> Floats:
         """Return [T] when each task ends if each takes [T] another time."""
-        ends, ratios = np.zeros((self.n_tasks, _TOGETHER)), np.ones((1, _TOGETHER))
-        rows = np.zeros(self.n_tasks, np.int64)
-        while _find_ends(self._order, durations_s, rows, ratios, *self._known, ends):
+        p = self._program
+        ends, ratios = np.zeros((p.n_tasks, 1)), np.ones((len(p.phase_ptr) - 1, 1))
+        while _find_ends(self._order, durations_s, p.cost, ratios, *self._known, ends):
             if not self._again:
                 break
-        return ends[:, 0].copy()
+        return ends[:, 0]
 
 
-def _order(timeline: Timeline) -> tuple[Ints, tuple[Ints, Ints, Ints, Ints], bool]:
+def _order(timeline: Timeline) -> tuple[Ints, tuple[Ints, Indices, Ints, Indices], bool]:
     """Return tasks as they were played, what each waited for, and whether one pass may not do."""
     p = timeline.program
-    ptr, tasks = timeline.tasks_by_stream
-    before_ptr, before = previous_on_streams(ptr, tasks, p.n_tasks)
-    order = np.lexsort((np.arange(p.n_tasks), timeline.end_s, timeline.start_s))
-    known = (p.dep_ptr, p.dep_index.astype(np.int64), before_ptr, before)
+    known = (p.dep_ptr, p.dep_index, *previous_on_streams(*timeline.tasks_by_stream, p.n_tasks))
+    order = np.lexsort((timeline.end_s, timeline.start_s))
     # Once is enough, but for tasks of no length at one moment that wait for later numbers.
-    again = _waits_for_later(order, p.dep_ptr, known[1]) or _waits_for_later(order, *known[2:])
+    again = _waits_for_later(order, *known[:2]) or _waits_for_later(order, *known[2:])
     return order, known, again
 
 
-def _waits_for_later(order: Ints, ptr: Ints, index: Ints) -> bool:
+@kernel
+def _waits_for_later(order: Ints, ptr: Ints, index: Indices) -> bool:
     """Tell whether a task waits for one that stands behind it in `order`."""
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return bool(np.any(place[index] > np.repeat(place, np.diff(ptr))))
+    before = np.zeros(len(order), np.bool_)
+    for task in order:
+        for i in range(ptr[task], ptr[task + 1]):
+            if not before[index[i]]:
+                return True
+        before[task] = True
+    return False
 
 
 @kernel
 def _find_ends(
     order: Ints,
     duration: Floats,
-    row: Ints,
+    row: Indices,
     ratio: Floats,
     dep_ptr: Ints,
-    dep_index: Ints,
+    dep_index: Indices,
     before_ptr: Ints,
-    before: Ints,
+    before: Indices,
     ends: Floats,
 ) -> bool:
     """Find the ends of all tasks in the order in which they were played; tell if any changed."""
-    end = np.zeros(_TOGETHER)
+    width = ends.shape[1]
+    end = np.zeros(width)
     different = 0
     for task in order:
-        for s in range(_TOGETHER):
+        for s in range(width):
             end[s] = 0.0
         for i in range(dep_ptr[task], dep_ptr[task + 1]):
             other = dep_index[i]
-            for s in range(_TOGETHER):
+            for s in range(width):
                 end[s] = ends[other, s] if ends[other, s] > end[s] else end[s]
         for i in range(before_ptr[task], before_ptr[task + 1]):
             other = before[i]
-            for s in range(_TOGETHER):
+            for s in range(width):
                 end[s] = ends[other, s] if ends[other, s] > end[s] else end[s]
         length, kind = duration[task], row[task]
-        for s in range(_TOGETHER):
+        for s in range(width):
             value = end[s] + length * ratio[kind, s]
             different += ends[task, s] != value
             ends[task, s] = value

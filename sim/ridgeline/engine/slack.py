@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline._jit import kernel
-from ridgeline.engine.program import Floats, Ints
+from ridgeline.engine.program import Floats, Indices, Ints
 from ridgeline.engine.timeline import Timeline
 
 
@@ -24,10 +24,9 @@ def slack_s(timeline: Timeline) -> Floats:
     p = timeline.program
     ptr, tasks = timeline.tasks_by_stream
     # whatever must come after a task starts later, or is at least not shorter
-    order = np.lexsort((np.arange(p.n_tasks), timeline.end_s, timeline.start_s))
+    order = np.lexsort((timeline.end_s, timeline.start_s))
     latest = np.full(p.n_tasks, timeline.makespan_s)
-    before_ptr, before = previous_on_streams(ptr, tasks, p.n_tasks)
-    known = (p.dep_ptr, p.dep_index.astype(np.int64), before_ptr, before)
+    known = (p.dep_ptr, p.dep_index, *previous_on_streams(ptr, tasks, p.n_tasks))
     # Once is enough, but for tasks of no length at one moment that wait for later numbers.
     while _latest_ends(order[::-1].copy(), timeline.durations_s, *known, latest):
         pass
@@ -40,22 +39,33 @@ def critical_path(timeline: Timeline) -> Ints:
     p = timeline.program
     if p.n_tasks == 0:
         return np.zeros(0, np.int64)
-    before_ptr, before = previous_on_streams(*timeline.tasks_by_stream, p.n_tasks)
-    known = (p.dep_ptr, p.dep_index.astype(np.int64), before_ptr, before)
+    known = (p.dep_ptr, p.dep_index, *previous_on_streams(*timeline.tasks_by_stream, p.n_tasks))
     last = int(np.argmax(timeline.end_s))
     path = np.empty(p.n_tasks, np.int64)
     return path[: _walk(last, timeline.start_s, timeline.end_s, *known, path)][::-1].copy()
 
 
-def previous_on_streams(ptr: Ints, tasks: Ints, n_tasks: int) -> tuple[Ints, Ints]:
+def previous_on_streams(ptr: Ints, tasks: Ints, n_tasks: int) -> tuple[Ints, Indices]:
     """Return, in CSR, the tasks that came just before each task on its streams."""
-    has = np.ones(len(tasks), np.bool_)
-    has[ptr[:-1][np.diff(ptr) > 0]] = False  # the first of each stream
-    after = np.flatnonzero(has)
-    task, before = tasks[after], tasks[after - 1]
-    order = np.argsort(task, kind="stable")
-    count = np.bincount(task, minlength=n_tasks)
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(count))), before[order]
+    before_ptr = np.zeros(n_tasks + 1, np.int64)
+    before = np.empty(len(tasks) - np.count_nonzero(np.diff(ptr)), np.int32)
+    _find_previous(ptr, tasks, before_ptr, before)
+    return before_ptr, before
+
+
+@kernel
+def _find_previous(ptr: Ints, tasks: Ints, before_ptr: Ints, before: Indices) -> None:
+    """Write what came before each task, by counting."""
+    for stream in range(len(ptr) - 1):
+        for i in range(ptr[stream] + 1, ptr[stream + 1]):
+            before_ptr[tasks[i]] += 1
+    for task in range(len(before_ptr) - 1):
+        before_ptr[task + 1] += before_ptr[task]
+    # Each pointer is at the end of its list; filling from the last on moves it to the head.
+    for stream in range(len(ptr) - 2, -1, -1):
+        for i in range(ptr[stream + 1] - 1, ptr[stream], -1):
+            before_ptr[tasks[i]] -= 1
+            before[before_ptr[tasks[i]]] = tasks[i - 1]
 
 
 @kernel
@@ -63,9 +73,9 @@ def _latest_ends(
     order: Ints,
     duration: Floats,
     dep_ptr: Ints,
-    dep_index: Ints,
+    dep_index: Indices,
     before_ptr: Ints,
-    before: Ints,
+    before: Indices,
     latest: Floats,
 ) -> bool:
     """Pass the latest start of every task back to what it waited for; tell whether any changed."""
@@ -89,9 +99,9 @@ def _walk(
     start: Floats,
     end: Floats,
     dep_ptr: Ints,
-    dep_index: Ints,
+    dep_index: Indices,
     before_ptr: Ints,
-    before: Ints,
+    before: Indices,
     path: Ints,
 ) -> int:
     """Go back from a task to time 0 through tasks that ended when the next began; count them.

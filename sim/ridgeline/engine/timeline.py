@@ -166,7 +166,7 @@ class Timeline:
         place = np.arange(len(task)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         member = p.group_ptr[p.group[task[in_gang]]] + place[in_gang]
         stream[in_gang] = p.group_stream[member]
-        order = np.lexsort((task, self.end_s[task], self.start_s[task], stream))
+        order = np.lexsort((self.end_s[task], self.start_s[task], stream))
         counts = np.bincount(stream, minlength=len(p.stream_rank))
         ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
         return ptr, task[order], self.end_s[task[order]]

@@ -1,9 +1,11 @@
 """How a network of many equal layers is told by a few of them.
 
-Where FLOPs, bytes and numbers of ops grow by the same amount with each further layer up to the
-whole, what a layer in the middle costs is repeated. Layers at the ends may be unlike the others:
-the first ones by what they are (dense ones before mixtures of experts), the last one by where its
-results have to be. So there are as many layers as it takes for two neighbours to be alike.
+Where FLOPs, bytes and numbers of ops and units grow by the same amount with each further layer up
+to the whole, what a layer in the middle costs is repeated. Layers at the ends may be unlike the
+others: the first ones by what they are (dense ones before mixtures of experts), the last one by
+where its results have to be. So there are as many layers as it takes for two neighbours to be
+alike. A network of one layer can have more units than one of two: what all layers read, as the
+condition of a diffusion transformer, is then read by one alone.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ def few_layers(model: Model, precision: str) -> Few:
         for n in range(1, min(_MOST_UNLIKE + 1, layers - _SAVED)):
             one, two = (_counted(_with(model, k), precision) for k in (n, n + 1))
             grown = zip(whole, one, two, strict=True)
-            if all(all_ == o + (layers - n) * (t - o) for all_, o, t in grown):
+            if one[-1] < two[-1] and all(all_ == o + (layers - n) * (t - o) for all_, o, t in grown):
                 most = min(n + 1 + _FURTHER, layers - _SAVED + 1)
                 fewer = tuple(_with(model, k) for k in range(n + 2, most + 1))
                 graphs = [_with(model, k).training(1, precision) for k in (n, n + 1)]
@@ -150,7 +152,8 @@ def _sizes(graph: Graph, op: Op) -> list[tuple[tuple[int, ...], str]]:
     return [(tensor.shape, tensor.format) for tensor in tensors]
 
 
-def _counted(model: Model, precision: str) -> tuple[int, int, int]:
-    """FLOPs, bytes and number of ops of a model: what equal layers add equally to."""
+def _counted(model: Model, precision: str) -> tuple[int, int, int, int]:
+    """FLOPs, bytes, number of ops and of units of a model: what equal layers add equally to."""
     graph = model.training(1, precision)
-    return graph.flops(), sum(t.bytes for t in graph.tensors.values()), len(graph.ops)
+    size = sum(t.bytes for t in graph.tensors.values())
+    return graph.flops(), size, len(graph.ops), len(units(graph))
