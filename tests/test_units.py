@@ -171,3 +171,21 @@ def test_types_of_quantities_write_what_they_read(size: float, wait: float) -> N
     sizes = Sizes(size=f"{size!r} B", wait=f"{wait!r} s")
     assert sizes == Sizes.model_validate_json(sizes.model_dump_json())
     assert sizes.size == size
+
+
+def test_no_size_is_too_large_for_whole_numbers_of_64_bits() -> None:
+    assert Sizes(size=f"{2**60} B", wait="0 s").size == units.MOST_BYTES
+    with pytest.raises(ValidationError, match="must be at most"):
+        Sizes(size="1153 PB", wait="0 s")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("GBps", "GB/s"), ("Gbps", "Gb/s"), ("TFLOPS", "TFLOP/s"), ("gb/s", "GB"), ("gib", "GiB"),
+     ("mhz", "MHz"), ("watt", None), ("furlong", None)],
+)  # fmt: skip
+def test_a_unit_in_other_letters_is_known_again(written: str, meant: str | None) -> None:
+    with pytest.raises(ConfigError) as caught:
+        units.quantity(f"2 {written}")
+    assert (f"did you mean '{meant}'" in str(caught.value)) == (meant is not None)
+    assert ("did you mean" in str(caught.value)) == (meant is not None)

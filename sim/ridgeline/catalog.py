@@ -16,6 +16,7 @@ FOLDERS = {
     "energy": "hwconfigs/energy",
 }
 _SUFFIX = ".yaml"
+_MOST_NAMED = 100
 
 
 @cache
@@ -38,7 +39,14 @@ def _names(kind: str) -> list[str]:
 
 def is_path(name: str) -> bool:
     """Tell whether the user means a file rather than a catalogue name."""
-    return "/" in name or "\\" in name or name.endswith((_SUFFIX, ".yml")) or Path(name).exists()
+    return "/" in name or "\\" in name or name.endswith((_SUFFIX, ".yml")) or _exists(name)
+
+
+def _exists(name: str) -> bool:
+    try:
+        return name != "" and Path(name).exists()
+    except OSError:  # a word that is too long for a file
+        return False
 
 
 def find(kind: str, name: str) -> Path:
@@ -47,15 +55,33 @@ def find(kind: str, name: str) -> Path:
     Raises
     ------
     ConfigError
-        If there is no such name; the message lists the nearest and all others.
+        If there is no such name; the message has the nearest, and all others if they are few.
     """
     listed = names(kind)
     if name in listed:
         return root() / FOLDERS[kind] / f"{name}{_SUFFIX}"
     if is_path(name):
         return Path(name)
-    known = ", ".join(listed)
     raise ConfigError(
-        f"no {kind[:-1] if kind != 'energy' else 'energy table'} is called {name!r}"
-        f"{nearest(name, listed)} (known: {known}; or give a path to a .yaml file)"
+        f"no {_one(kind)} is called {name!r}{elsewhere(name, kind) or nearest(name, listed)} "
+        f"({known(kind)}; or give a path to a .yaml file)"
     )
+
+
+def known(kind: str) -> str:
+    """Name all shipped things of a kind, or how to list them if they are many."""
+    listed = names(kind)
+    if len(listed) > _MOST_NAMED:
+        return f"ridgeline list {kind} names the {len(listed)} {kind} that ship"
+    return f"known: {', '.join(listed)}"
+
+
+def elsewhere(name: str, *kinds: str) -> str:
+    """Say that a name is one of another kind, or return an empty string."""
+    found = [kind for kind in FOLDERS if kind not in kinds and name in names(kind)]
+    return f", which is {_one(found[0], article=True)}" if found else ""
+
+
+def _one(kind: str, *, article: bool = False) -> str:
+    one = kind[:-1] if kind != "energy" else "energy table"
+    return one if not article else f"{'an' if one[0] in 'aeiou' else 'a'} {one}"

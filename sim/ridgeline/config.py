@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ridgeline.errors import ConfigError, nearest
+from ridgeline.errors import ConfigError, nearest, said, short
 
 if TYPE_CHECKING:
     from ruamel.yaml.nodes import Node
@@ -84,9 +84,10 @@ class _Reader:
         self.places: dict[Location, tuple[int, int]] = {}
         self._resolver = VersionedResolver(version=(1, 2), loader=None)
 
-    def fail(self, node: Node, message: str) -> ConfigError:
-        mark = node.start_mark
-        return ConfigError(message, file=self.file, line=mark.line + 1, column=mark.column + 1)
+    def fail(self, node: Node, message: str, location: Location = ()) -> ConfigError:
+        line, column = node.start_mark.line + 1, node.start_mark.column + 1
+        field = ".".join(map(str, location)) or None
+        return ConfigError(message, file=self.file, line=line, column=column, field=field)
 
     def weigh(self, node: Node, weights: dict[int, int], depth: int = 0) -> int:
         """Count the values of a node, aliases where they stand, without making any of them."""
@@ -113,7 +114,7 @@ class _Reader:
             raise self.fail(node, f"nested deeper than {MAX_DEPTH} levels")
         self.places[location] = (node.start_mark.line + 1, node.start_mark.column + 1)
         if isinstance(node, ScalarNode):
-            return self.scalar(node)
+            return self.scalar(node, location)
         if isinstance(node, SequenceNode):
             self.plain_tag(node, "tag:yaml.org,2002:seq")
             return [self.value(item, (*location, i)) for i, item in enumerate(node.value)]
@@ -141,7 +142,7 @@ class _Reader:
                 key_node.start_mark.column + 1,
             )
 
-    def scalar(self, node: Node) -> Any:
+    def scalar(self, node: Node, location: Location = ()) -> Any:
         text: str = node.value
         tag = str(node.tag)
         if getattr(node, "style", None) in {
@@ -167,8 +168,9 @@ class _Reader:
                 case "null":
                     return None
         except ValueError as error:
-            raise self.fail(node, f"cannot read {text!r} as {kind}") from error
-        raise self.fail(node, f"the tag {tag} is not allowed; use plain values")
+            words = {"int": "a whole number", "float": "a number"}.get(kind, kind)
+            raise self.fail(node, f"cannot read {text!r} as {words}", location) from error
+        raise self.fail(node, f"the tag {tag} is not allowed; use plain values", location)
 
 
 def read_yaml(path: str | Path) -> Document:
@@ -234,7 +236,8 @@ def parse_yaml(text: str, file: str) -> Document:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
-        problem = error.problem or error.context or "not YAML"
+        problem = ": ".join(part for part in (error.context, error.problem) if part)
+        problem = problem.replace(": but ", ", but ")
         raise ConfigError(f"not YAML: {problem}", file=file, line=line, column=column) from error
     except (YAMLError, ValueError, RecursionError) as error:
         # A character that may not stand in YAML is named by its place in the encoded text.
@@ -272,7 +275,7 @@ def _refuse_depth(text: str, file: str) -> None:
 def validate(document: Document, schema: type[Schema]) -> Schema:
     """Check a document against a schema; the error names line, field and what is allowed."""
     if not isinstance(document.data, dict):
-        raise document.error(f"expected a mapping of fields, found {_short(document.data)}")
+        raise document.error(f"expected a mapping of fields, found {short(document.data)}")
     try:
         return schema.model_validate(document.data, context={"file": document.file})
     except ValidationError as error:
@@ -355,7 +358,7 @@ def _explain(document: Document, schema: type[BaseModel], error: ValidationError
             message = str(reason)
             location += getattr(reason, "location", ())
         case _:
-            message = f"{problem['msg']}; found {_short(problem['input'])}"
+            message = said(problem)
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     if problem["type"] == "missing":
         location = location[:-1] if location and location[-1] == problem["loc"][-1] else location
@@ -401,8 +404,3 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     for argument in getattr(annotation, "__args__", ()):
         found += _models_in(argument)
     return found
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

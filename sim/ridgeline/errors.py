@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_LONGEST = 60
 
 
 class RidgelineError(Exception):
@@ -43,7 +46,33 @@ class ConfigError(RidgelineError):
         super().__init__(": ".join(part for part in (place, field, message) if part))
 
 
-def nearest(name: str, allowed: Iterable[str]) -> str:
+def nearest(name: str, allowed: Iterable[str], cutoff: float = 0.5) -> str:
     """Return "; did you mean 'x'?" for the allowed name closest to `name`, or an empty string."""
-    close = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, list(allowed), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+_SAID = {  # of pydantic's words those that are Python's and not YAML's
+    "dict_type": "expected a mapping of fields",
+    "tuple_type": "Input should be a valid list",
+    "too_short": "expected at least {min_length} of them",
+    "too_long": "expected at most {max_length} of them",
+    "string_too_short": "expected text of at least {min_length} letters",
+}
+
+
+def said(problem: Mapping[str, Any]) -> str:
+    """Say one of pydantic's problems: what a field's type allows, what was found, the nearest."""
+    known = _SAID.get(problem["type"])
+    allowed = problem["msg"] if known is None else known.format(**problem.get("ctx", {}))
+    words: list[str] = []
+    if problem["type"] == "literal_error":
+        words = [word for word in problem["ctx"]["expected"].split("'")[1::2] if word]
+        allowed = f"allowed: {', '.join(words) or problem['ctx']['expected']}"
+    return f"{allowed}; found {short(problem['input'])}{nearest(str(problem['input']), words)}"
+
+
+def short(value: object) -> str:
+    """Write a value that was found, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -64,6 +64,8 @@ _PREFIXES: dict[str, Decimal] = {
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S.*?)?\s*")
 _FACTOR = re.compile(r"([A-Za-zµμ]+)\^?(-?\d+)?")
 _MAX_LENGTH = 80
+MOST_BYTES = 2.0**60
+"""No size is larger: a few of them add up in 64 bits, and no machine has as much."""
 
 Dimension = tuple[tuple[str, int], ...]
 
@@ -76,7 +78,22 @@ def _symbol(text: str) -> tuple[dict[str, int], Decimal]:
         if prefix in _PREFIXES and rest in _SYMBOLS and rest not in _NO_PREFIX:
             dimension, scale = _SYMBOLS[rest]
             return dimension, scale * _PREFIXES[prefix]
-    raise ConfigError(f"unknown unit {text!r}; units are built from {', '.join(_SYMBOLS)}")
+    raise ConfigError(
+        f"unknown unit {text!r}{_meant(text)} (units are built from {', '.join(_SYMBOLS)})"
+    )
+
+
+def _meant(text: str) -> str:
+    """Return "; did you mean 'GB/s'?" for GBps or gb/s, or an empty string."""
+    names = [p + s for s in _SYMBOLS if s not in _NO_PREFIX for p in reversed(_PREFIXES)]
+    for ending, tail in (("", ""), ("ps", "/s"), ("s", "/s")):
+        stem = text.lower().removesuffix(ending)
+        if len(stem) + len(ending) == len(text):
+            found = [name for name in names if name.lower() == stem]
+            typed = text[: len(stem)]
+            if found:
+                return f"; did you mean '{typed if typed in found else found[0]}{tail}'?"
+    return ""
 
 
 @lru_cache(maxsize=1024)
@@ -120,7 +137,8 @@ def parse(text: object, unit: str) -> float:
     """
     wanted, _ = _unit(unit)
     if not isinstance(text, str):
-        raise ConfigError(f"{text!r} has no unit; write for example '{text} {unit}'")
+        example = text if isinstance(text, int | float) and math.isfinite(text) else 1.5
+        raise ConfigError(f"{text!r} has no unit; write for example '{example} {unit}'")
     match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise ConfigError(
@@ -189,7 +207,7 @@ def _first_power(unit: str) -> int:
     return int(match[2] or 1) if match else 1
 
 
-def _quantity(unit: str, *, zero: bool = True) -> Any:
+def _quantity(unit: str, *, zero: bool = True, most: float = math.inf) -> Any:
     """Make the pydantic type of a quantity (not negative, or positive) in the dimension `unit`."""
 
     def read(raw: object) -> float:
@@ -199,6 +217,8 @@ def _quantity(unit: str, *, zero: bool = True) -> Any:
             raise ValueError(error.message) from error
         if value < 0 or (value == 0 and not zero) or value == float("inf"):
             raise ValueError(f"{raw!r} must be {'at least' if zero else 'more than'} 0 and finite")
+        if value > most:
+            raise ValueError(f"{raw!r} must be at most {show(most, unit)}")
         return value
 
     return Annotated[
@@ -216,6 +236,7 @@ if TYPE_CHECKING:
     Flop = float
     FlopPerSecond = float
     Watts = float
+    SomeWatts = float
     JoulesPerByte = float
     JoulesPerFlop = float
     SquareMetres = float
@@ -224,12 +245,13 @@ if TYPE_CHECKING:
     Dollars = float
 else:
     Seconds = _quantity("s")
-    Bytes = _quantity("B", zero=False)
-    MaybeBytes = _quantity("B")
+    Bytes = _quantity("B", zero=False, most=MOST_BYTES)
+    MaybeBytes = _quantity("B", most=MOST_BYTES)
     BytesPerSecond = _quantity("B/s", zero=False)
     Flop = _quantity("FLOP")
     FlopPerSecond = _quantity("FLOP/s", zero=False)
     Watts = _quantity("W")
+    SomeWatts = _quantity("W", zero=False)
     JoulesPerByte = _quantity("J/B")
     JoulesPerFlop = _quantity("J/FLOP")
     SquareMetres = _quantity("m2", zero=False)

@@ -146,6 +146,13 @@ def test_standard_output_that_is_full() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_standard_output_that_is_closed() -> None:
+    command = [sys.executable, "-m", "ridgeline", "list", "devices"]
+    closed = ["bash", "-c", 'exec "$0" "$@" >&-', *command]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 MISTAKES = [
     (("run", "resnet5", "dgx1-v100", "--batch", "8"), "'resnet5'; did you mean 'resnet50'"),
     (("run", "resnet50", "dgx1-v10", "--batch", "8"), "'dgx1-v10'; did you mean 'dgx1-v100'"),
@@ -183,6 +190,22 @@ MISTAKES = [
     (("roofline", "v101-sxm2-16gb"), "did you mean 'v100-sxm2-16gb'"),
     (("energy-table", "horowitz"), "did you mean 'horowitz-45nm'"),
     (("sweep", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
+    (("run", "mlp", "dgx1-v100", "--batch", "8", "--plan", "reserved=1e30GB"), "at most 1.15e+18"),
+    (("run", "dgx1-v100", "mlp", "--batch", "8"), "'dgx1-v100', which is a node"),
+    (("run", "mlp", "resnet50", "--batch", "8"), "'resnet50', which is a model"),
+    (("run", "", "dgx1-v100", "--batch", "8"), "no model is called ''"),
+    (("run", "m" * 400, "dgx1-v100", "--batch", "8"), "no model is called 'mmm"),
+    (("run", "mlp", "m" * 400, "--batch", "8"), "no cluster, node or device is called 'mmm"),
+    (("run", "mlp", "Ring(4, 1 GB/s, 1 us)", "--batch", "8"), "has no devices"),
+    (("run", "mlp", "dgx1-v100", "--batch", "8", "--set", "plan.data=1", "--set", "plan.data=2"),
+     "'plan.data' is given twice"),
+    (("collective", "all-reduce", "--", "-1MB", "dgx1-v100"), "at least 0 B, found -1000000"),
+    (("collective", "all-reduce", "1MB", "Ring(4, 1 GBps, 1 us)"), "did you mean 'GB/s'"),
+    (("formats", "--lognormal=nan,4"), "expected finite numbers"),
+    (("formats", "--lognormal=1,4", "--scale", "inf"), "expected a number, found 'inf'"),
+    (("calibrate", "--seconds", "nan"), "expected a number, found 'nan'"),
+    (("top", "docs/examples/hbm.csv", "--by", "step_time_s", "--n", "0"), "must be >= 1"),
+    (("plan", "mlp", "dgx-a100", "--devices", "2", "--batch", "8", "--limit", "0"), ">= 1"),
 ]  # fmt: skip
 
 
@@ -212,6 +235,12 @@ FILES = {
     "empty": ("", "empty"),
     "a list": ("- 1\n- 2\n", "mapping"),
     "binary": ("\x00\x01\x02", ""),
+    "two": (f"{DEVICE}---\n{DEVICE}", "but found another document"),
+    "octal": (DEVICE.replace("2020", "02020"), "cannot read '02020' as a whole number"),
+    "no name": (DEVICE.replace("name: ", "name: '' # "), "name: "),
+    "no kind": (DEVICE.replace("kind: device\n", ""), "the field 'kind' is missing"),
+    "near": (DEVICE.replace("kind: vector", "kind: vektor"), "did you mean 'vector'"),
+    "too large": (DEVICE.replace("16 GiB", "16e9 GiB"), "must be at most"),
     "unpriced": (DEVICE.replace("energy: dram", "energy: drum"), "did you mean 'dram'"),
 }
 

@@ -135,7 +135,7 @@ MISTAKES = [
     ("cluster", "fabric:", "fabrik:", 9, "fabrik", "did you mean 'fabric'"),
     ("energy", "value: 2 pJ/FLOP", "value: 2 pJ", 6, "entries.flop.fp32.value", "not an energy"),
     ("energy", "value: 2 pJ/FLOP", "value: 2", 6, "entries.flop.fp32.value", "string"),
-    ("energy", "scope: device", "scope: chip", 10, "entries.dram.scope", "'device'"),
+    ("energy", "scope: device", "scope: chip", 10, "entries.dram.scope", "allowed: .*device"),
     ("energy", "process_node: 12 nm", "process_node: 12 nJ", 4, "process_node", "dimension"),
 ]
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_machines import cluster, switched
+from pydantic import ValidationError
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
@@ -174,6 +176,92 @@ def test_three_levels_have_full_bisection(radix: int, nodes: int, kind: str) -> 
         for name, (up, down) in found.items():
             assert not (name.startswith("pod") and up < down)
     assert diameter(topology) <= 6 + 4
+
+
+@given(
+    radix=st.sampled_from([4, 6, 8, 16, 40]),
+    nodes=st.integers(2, 60),
+    over=st.sampled_from([1.0, 1.5, 2.0, 3.0, 7.0]),
+    levels=st.sampled_from([2, 3]),
+    kind=st.sampled_from(["fat-tree", "rail-optimised"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_leaves_have_fewer_uplinks_where_more_is_put_on_them(
+    radix: int, nodes: int, over: float, levels: int, kind: str
+) -> None:
+    up, down = int(radix / (1 + over)), int(int(radix / (1 + over)) * over)
+    if not up:
+        with pytest.raises(ValidationError, match=f"allowed: 1 to {radix - 1}"):
+            fabric(kind, radix=radix, levels=levels, oversubscription=over)
+        return
+    machine = fabric(kind, radix=radix, levels=levels, oversubscription=over)
+    try:
+        topology = from_cluster(machine, 2 * nodes)
+    except RidgelineError as error:
+        assert "do not fit" in str(error)  # noqa: PT017 - full, or padded by incomplete rails
+        assert 2 * nodes > down * radix // 2
+        return
+    found = ports(topology)
+    assert all(above + below <= radix for above, below in found.values())
+    leaves = [ends for name, ends in found.items() if name.startswith("leaf")]
+    assert sum(below for _, below in leaves) == 2 * nodes
+    if len(leaves) > 1:
+        assert all(above == up and below <= down <= over * up for above, below in leaves)
+
+
+def test_a_message_through_few_uplinks_takes_as_much_longer() -> None:
+    shared = {}
+    for over in (1.0, 3.0):
+        machine = fabric("fat-tree", radix=8, oversubscription=over)
+        down, _ = Fabric(kind="fat-tree", link="edr", radix=8, oversubscription=over).leaf_ports
+        topology = from_cluster(machine, 4 * down)
+        cut = [
+            i for i, source in enumerate(topology.source.tolist())
+            if topology.vertex_names[source] == "leaf0"
+            and topology.vertex_names[topology.target[i]].startswith("spine")
+        ]  # fmt: skip
+        shared[over] = topology.bandwidth_bytes_per_s[cut].sum() / down
+    assert shared[1.0] == pytest.approx(3 * shared[3.0])
+
+
+@given(shape=st.tuples(*[st.integers(1, 4)] * 3), nodes=st.integers(2, 32))
+@settings(max_examples=40, deadline=None)
+def test_a_dragonfly_has_the_shape_that_its_file_says(
+    shape: tuple[int, int, int], nodes: int
+) -> None:
+    p, a, h = shape
+    machine = fabric("dragonfly", shape=list(shape))
+    if 2 * nodes > p * a * (a * h + 1):
+        with pytest.raises(RidgelineError, match=f"fabric: .*at most {p * a * (a * h + 1)};"):
+            from_cluster(machine, 2 * nodes)
+        return
+    topology = from_cluster(machine, 2 * nodes)
+    down: Counter[str] = Counter()
+    among: Counter[str] = Counter()
+    for i, (source, target) in enumerate(zip(topology.source, topology.target, strict=True)):
+        name = topology.vertex_names[source]
+        if ".router" in name:
+            is_router = ".router" in topology.vertex_names[target]
+            (among if is_router else down)[name] += int(topology.count[i])
+    assert down.total() == 2 * nodes
+    assert all(n <= p for n in down.values())
+    assert all(n <= a - 1 + h for n in among.values())
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "torus"}, "needs a shape"),
+        ({"kind": "torus", "shape": [4, -1]}, "greater than or equal to 1"),
+        ({"kind": "dragonfly"}, "needs a shape, or the radix"),
+        ({"kind": "dragonfly", "shape": [2, 4]}, r"NICs of a router.*found \[2, 4\]"),
+        ({"kind": "fat-tree"}, "needs the radix"),
+        ({"kind": "fat-tree", "radix": 8, "oversubscription": 0.5}, "greater than or equal to 1"),
+    ],
+)
+def test_a_fabric_that_is_not_whole(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Fabric.model_validate({"link": "edr", **fields})
 
 
 def test_rails_meet_after_one_switch() -> None:

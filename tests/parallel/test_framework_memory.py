@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 import ridgeline as rl
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.memory import memory, model_states
-from ridgeline.parallel.sums import narrow_gradients, with_narrow_gradients
+from ridgeline.parallel.sums import (
+    copied,
+    narrow_gradients,
+    with_gradients,
+    with_narrow_gradients,
+)
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Pass, Role, Same
+from ridgeline.workload.liveness import memory_entries
 
 SHAPE = {"layers": 4, "hidden": 256, "attention.heads": 4, "sequence": 64, "vocabulary": 512}
 NODE = "dgx1-v100"
@@ -155,3 +161,63 @@ def test_the_last_block_and_the_root_stay_gathered() -> None:
     assert sent[0] > sent[1]
     assert block + outside > 0
     assert np.isclose((sent[0] - sent[1]) / sent[0], 0.1, atol=0.1)
+
+
+def test_what_is_collected_flattened_and_cast_lies_in_one_buffer_each() -> None:
+    """DeepSpeed's fp16: 2, 2 and 4 bytes of every parameter, and a bucket while it collects."""
+    graph = with_gradients(rl.load_model("gpt2", SHAPE).training(1, "fp16-mixed"), "flat")
+    copies = copied(graph, "flat")
+    number = sum(graph.tensors[name].elements for name in copies.waiting)
+    entries = memory_entries(graph, **copies._asdict())
+    spans = entries.spans[-4:]  # a bucket of 5e8 elements holds all of this network
+    assert [size for *_, size in spans] == [2 * number, 2 * number, 4 * number, 2 * number]
+    collected, flat, cast, bucket = spans
+    assert bucket[0] == collected[0]
+    assert bucket[1] < flat[0] <= cast[0]
+    assert flat[1] <= cast[1]
+    assert collected[1] > flat[1]
+    apart = {name for buffer in copies.buffers for name in buffer}
+    assert len(apart) == 3 * len(copies.waiting)
+    assert copies.begun(graph) == (4 * number,)
+    held = sum(e.start_bytes + e.end_bytes for op in entries.entries for e in op)
+    assert held == 0  # all that is taken is given back
+
+
+def test_bf16_sums_are_reduced_in_a_copy_of_two_bytes() -> None:
+    """All of them at once, behind the last backward pass, where nothing else of it is left."""
+    graph = rl.load_model("gpt2", SHAPE).training(1, "bf16-mixed")
+    copies = copied(graph, "both")
+    cast = sum(graph.tensors[name].elements for name in narrow_gradients(graph))
+    ((first_op, last_op, size),) = copies.staged
+    assert size == 2 * cast
+    assert first_op == last_op
+    assert graph.ops[first_op].kind == "optimizer"
+    assert copied(graph, "wide") == type(copies)()
+
+
+def test_a_full_device_gets_free_segments_back() -> None:
+    """What is reserved stays in a device in which the tensors have room."""
+    plan = rl.Plan(global_batch=4, precision="fp16-mixed", allocator="caching")
+    free = rl.simulate("gpt2", "v100-sxm2-16gb", plan).memory_bytes
+    tight = plan.model_copy(update={"reserved": free["capacity"] - free["total"] + 2**28})
+    held = rl.simulate("gpt2", "v100-sxm2-16gb", tight)
+    exact = rl.simulate("gpt2", "v100-sxm2-16gb", tight.model_copy(update={"allocator": "exact"}))
+    assert held.memory_bytes["total"] < free["total"] + tight.reserved
+    assert exact.memory_bytes["total"] <= held.memory_bytes["total"]
+
+
+def test_tables_of_sixteen_bits_are_states_as_all_other_weights() -> None:
+    """Of a tied one the classifier has the copy in either case; norms alone have none."""
+    shape = {**SHAPE, "tied": False}
+    states = {
+        tables: model_states(
+            rl.load_model("gpt2", {**shape, "tables": tables}).training(1, "fp16-mixed")
+        )
+        for tables in ("master", "computed")
+    }
+    vectors = (SHAPE["vocabulary"] + SHAPE["sequence"]) * SHAPE["hidden"]
+    assert states["master"]["gradients"] - states["computed"]["gradients"] == 2 * vectors
+    assert states["master"]["weights"] - states["computed"]["weights"] == 2 * vectors
+    assert states["computed"]["optimizer"] - states["master"]["optimizer"] == 4 * vectors
+    graph = rl.load_model("gpt2", {**shape, "tables": "computed"}).training(1, "fp16-mixed")
+    assert sum(states["computed"].values()) == pytest.approx(16 * graph.parameters, rel=0.01)

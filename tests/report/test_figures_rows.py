@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -267,3 +268,20 @@ def test_residuals_name_their_unit_and_what_cannot_be_drawn() -> None:
     assert si_label("bubble rate") == "bubble rate"
     several = residuals([{**rows[0], "quantity": name} for name in "abc"])
     assert several.get_ylabel() == "predicted values of 3 quantities (SI units)"
+
+
+@pytest.mark.parametrize("names", [("cells", "step_time_s"), ("time_s", "cells")])
+def test_large_numbers_at_an_axis_are_whole_and_apart(names: tuple[str, str]) -> None:
+    rows = [{names[0]: 2**n, names[1]: 1.0 / n} for n in range(12, 23)]
+    for ax in (curve(rows, *names), pareto_front(rows, rows, *names)):
+        ax.figure.canvas.draw()
+        low, high = ax.get_xlim()
+        shown = [
+            label for value, label in zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
+            if low <= value <= high
+        ]  # fmt: skip
+        assert len(shown) >= 3
+        assert not any("e" in label.get_text() for label in shown)
+        assert ax.xaxis.get_offset_text().get_text() == ""
+        boxes = [label.get_window_extent() for label in shown]
+        assert all(a.x1 < b.x0 for a, b in pairwise(boxes))

@@ -113,7 +113,7 @@ def test_formulas_may_name_what_is_the_same_for_all_points(tmp_path: Path) -> No
         ),
         (
             "vary: {cluster.device.engines.mxu.array.dataflows: [[ws], [rs]]}",
-            r"6:59: .*dataflows\.1: .*'os', 'ws' or 'is'; found 'rs'",
+            r"6:59: .*dataflows\.1: .*allowed: os, ws, is; found 'rs'",
         ),
         *(
             (f"vary: {{plan.global_batch: [1]}}\ncolumns: {{{column}}}", rf"7:11: columns\.{said}")

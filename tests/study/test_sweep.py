@@ -14,7 +14,7 @@ from ridgeline.cli.output import brief, headings
 from ridgeline.errors import ConfigError
 from ridgeline.report.column_axes import Scale
 from ridgeline.report.figures_study import bars, curve
-from ridgeline.study.sweep import load_study, run_sweep
+from ridgeline.study.sweep import load_study, plain_rows, run_sweep
 
 STUDY = """
 kind: study
@@ -179,3 +179,37 @@ def test_small_machines_have_no_zeros_in_tables_and_units_that_can_be_read(
     assert execute(("sweep", str(study))) == 0
     energies = [float(line.split()[4]) for line in capsys.readouterr().out.splitlines()[3:5]]
     assert min(energies) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", ":1: the first line must name the columns"),
+        ("a,a\n1,2\n", ":1: .* each once"),
+        ("a,b\n1,2\n3\n", ":3: 1 fields, but the header names 2 columns"),
+        ("a,b\n1,2,3\n", ":2: 3 fields"),
+        ('a,b\n1,"2\n', ":2: not CSV"),
+    ],
+)
+def test_rows_that_are_not_whole_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        plain_rows(path)
+
+
+def test_a_point_that_does_not_fit_says_so_in_a_ranking(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("n,step_time_s,fits\n1,3.0,True\n2,1.0,False\n3,2.0,True\n")
+    assert execute(["top", str(path), "--by", "step_time_s", "--n", "2"]) == 0
+    assert "fits" in (out := capsys.readouterr().out)
+    assert "False" in out
+    assert execute(["top", str(path), "--by", "step_time_s", "--n", "1", "--largest"]) == 0
+    assert "fits" not in capsys.readouterr().out
+
+
+def test_steps_of_a_span_have_the_prefix_that_they_need() -> None:
+    shown = [brief(value) for value in ("1 kB", "1000 kB", "1000000 kB", "1800 GB/s", "0 kB")]
+    assert shown == ["1 kB", "1 MB", "1 GB", "1800 GB/s", "0 kB"]

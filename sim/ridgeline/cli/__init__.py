@@ -32,6 +32,8 @@ def execute(arguments: Sequence[str]) -> int:
     from ridgeline.cli.app import app
     from ridgeline.errors import RidgelineError
 
+    if sys.stdout is None:  # closed by the caller (>&-): the answer goes nowhere
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as we run
     try:
         status = app(list(arguments), exit_on_error=False, print_error=False)
         sys.stdout.flush()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Finite
 
 if TYPE_CHECKING:
     from ridgeline.study.calibrate import Calibration
@@ -19,7 +20,7 @@ def calibrate_(
     out: str = "this-machine.yaml",
     backend: str = "numpy",
     device: str = "cpu",
-    seconds: float | None = None,
+    seconds: Finite | None = None,
     threads: int | None = None,
     seed: int = 0,
     quick: Annotated[bool, Parameter(negative="")] = False,

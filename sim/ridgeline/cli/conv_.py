@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ridgeline.cli.ops import print_op
-from ridgeline.cli.whole import Whole
+from ridgeline.cli.whole import Finite, Whole
 
 
 def conv_(
@@ -26,7 +26,7 @@ def conv_(
     pass_: Annotated[str, Parameter(name="--pass")] = "forward",
     format: str | None = None,
     sparsity: str | None = None,
-    density: float | None = None,
+    density: Finite | None = None,
     sparsity_kind: str | None = None,
     block: str | None = None,
     mapping: str | None = None,

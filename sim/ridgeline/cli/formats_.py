@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Finite
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,8 +18,8 @@ def formats_(
     *,
     normal: str | None = None,
     lognormal: str | None = None,
-    scale: float = 1.0,
-    step: float | None = None,
+    scale: Finite = 1.0,
+    step: Finite | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Print the number formats, and which share of values each of them cannot hold.
@@ -123,6 +125,9 @@ def _numbers(text: str, field: str) -> list[float]:
     from ridgeline.errors import ConfigError
 
     try:
-        return [float(part) for part in text.split(",")]
+        numbers = [float(part) for part in text.split(",")]
     except ValueError as error:
         raise ConfigError(f"expected NUMBER,NUMBER; found {text!r}", field=field) from error
+    if not all(map(math.isfinite, numbers)):
+        raise ConfigError(f"expected finite numbers; found {text!r}", field=field)
+    return numbers

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ridgeline.cli.whole import Whole
+from ridgeline.cli.whole import Finite, Whole
 
 
 def gemm_(
@@ -22,7 +22,7 @@ def gemm_(
     fold: str = "overlapped",
     edge: str = "exact",
     sparsity: str | None = None,
-    density: float | None = None,
+    density: Finite | None = None,
     sparsity_kind: str | None = None,
     block: str | None = None,
     break_even: Annotated[bool, Parameter(negative="")] = False,

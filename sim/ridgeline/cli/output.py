@@ -6,6 +6,9 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ridgeline import units
+from ridgeline.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -28,8 +31,12 @@ def brief(value: Any) -> str:
         return f"{value:.6g}"
     number, space, unit = str(value).partition(" ")
     try:
-        return f"{float(number):.6g} {unit}" if space else number
-    except ValueError:
+        if not space:
+            return number
+        if float(number) and float(number) % 1000 == 0:  # 1e+06 kB: a step of a span
+            return units.show(units.quantity(value), units.unprefixed(unit))
+        return f"{float(number):.6g} {unit}"
+    except (ValueError, ConfigError):
         return str(value)
 
 

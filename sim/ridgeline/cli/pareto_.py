@@ -35,7 +35,7 @@ def pareto_(
     from ridgeline.cli.top_ import print_best
     from ridgeline.errors import ConfigError
     from ridgeline.study.columns import resolve
-    from ridgeline.study.ranking import pareto
+    from ridgeline.study.ranking import candidates, pareto
     from ridgeline.study.sweep import plain_rows
 
     smallest = [name.strip() for name in min_.split(",") if name.strip()]
@@ -50,7 +50,7 @@ def pareto_(
         from ridgeline.report.figures import save
         from ridgeline.report.figures_study import pareto_front
 
-        save(pareto_front(rows, front, columns[0], columns[1]), plot)
+        save(pareto_front(candidates(rows), front, columns[0], columns[1]), plot)
     if json:
         print_json(front)
     else:

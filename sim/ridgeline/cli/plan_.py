@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from ridgeline.cli.output import console, print_json, rounded
+from ridgeline.cli.output import console, print_json
 from ridgeline.cli.searched import ClusterName, Json, Limit, ModelName, Precision
 from ridgeline.cli.whole import Whole
 
@@ -78,10 +78,10 @@ def _print(found: Found) -> None:
     )
     screen.print(f"best plan: {shown(best)}", soft_wrap=True)
     front = found.pareto()
-    _table("runners-up", found.replays[:9], best)
+    _table("played, the best first", found.replays[:9], best)
     _table("none better in time, energy and memory at once, of those played", front, best)
     screen.print(
-        f"{found.n_plans:,} legal plans, {found.n_dropped:,} of them cannot fit or be cut so; "
+        f"{found.n_plans:,} legal plans; {found.n_dropped:,} cannot fit, or be cut so; "
         f"{len(found.replays) + found.n_too_full} played"
         + (f", {found.n_unplayable} could not be played" if found.n_unplayable else "")
         + f"; screened at {found.screen_plans_per_s:,.0f} plans/s; {found.seconds:.1f} s in all"
@@ -103,16 +103,17 @@ def shown(replay: Replay) -> str:
 
 def _table(title: str, replays: tuple[Replay, ...], best: Replay) -> None:
     from ridgeline.report.summary import plain_table
+    from ridgeline.units import show
 
     table = plain_table(
-        {title: "left", "step s": "right", "bound": "right", "kJ": "right", "GiB": "right"}
+        {title: "left", "step": "right", "bound": "right", "energy": "right", "GiB": "right"}
     )
     for replay in replays:
         table.add_row(
             shown(replay),
-            rounded(replay.step_time_s),
+            show(replay.step_time_s, "s", 4),
             f"{replay.bound_s / replay.step_time_s:.0%}",
-            rounded(replay.energy_j / 1e3),
+            show(replay.energy_j, "J", 4),
             f"{replay.memory_bytes / 2**30:.1f}",
         )
     console().print(table)

@@ -11,6 +11,8 @@ from ridgeline.cli.whole import Whole
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ridgeline.workload.execution import Execution
 
 MISFIT_STATUS = 3
@@ -68,7 +70,7 @@ def run_(
     from ridgeline.study.point import Point
     from ridgeline.workload.files import is_trace
 
-    fields = dict(_assignment(text) for text in set_)
+    fields = _assignments(set_)
     if is_trace(model):
         from ridgeline.workload.execution import Execution
         from ridgeline.workload.files import load_model
@@ -153,6 +155,18 @@ def _play(
 
         print_execution(result, console())
     return 0
+
+
+def _assignments(texts: Sequence[str]) -> dict[str, Any]:
+    from ridgeline.errors import ConfigError
+
+    fields: dict[str, Any] = {}
+    for text in texts:
+        name, value = _assignment(text)
+        if name in fields:
+            raise ConfigError(f"the field {name!r} is given twice", field="--set")
+        fields[name] = value
+    return fields
 
 
 def _assignment(text: str) -> tuple[str, Any]:

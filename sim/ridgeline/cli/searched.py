@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ridgeline.cli.whole import Whole
+from ridgeline.cli.whole import Count
 
 ModelName = Annotated[str, Parameter(help="A name from `ridgeline list models`, or a file.")]
 ClusterName = Annotated[str, Parameter(help="A cluster, node or device by name, or a YAML file.")]
@@ -18,7 +18,7 @@ Precision = Annotated[
     ),
 ]
 Limit = Annotated[
-    Whole,
+    Count,
     Parameter(help="Play at most so many plans that fit (of each point), and say what is left."),
 ]
 Json = Annotated[bool, Parameter(help="Print everything as JSON.", negative="")]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from ridgeline.cli.output import brief, console, headings, print_json
-from ridgeline.cli.whole import Whole
+from ridgeline.cli.whole import Count
 
 _FIRST_RESULTS = frozenset({"step_time_s", "time_s"})  # of a step, of a collective
 
@@ -16,7 +16,7 @@ def top_(
     file: str,
     *,
     by: str,
-    n: Whole = 10,
+    n: Count = 10,
     largest: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -53,6 +53,8 @@ def print_best(best: list[dict[str, Any]], rows: list[dict[str, Any]], by: list[
 
     varied = varied_columns(rows)
     shown = [*varied, *(name for name in by if name not in varied)]
+    if any(row.get("fits") is False for row in best):  # which nobody would choose
+        shown.append("fits")
     chosen_by = dict.fromkeys(shown[len(varied) :], "right")
     table = plain_table({**dict.fromkeys(headings(varied), "left"), **chosen_by})
     for row in best:

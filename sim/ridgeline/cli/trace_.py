@@ -163,6 +163,12 @@ def _print(values: dict[str, Any], *, json: bool) -> None:
     screen = console()
     for name, value in values.items():
         if value not in ([], ""):
-            plain = isinstance(value, bool) or not isinstance(value, int | float)
-            text = value if plain else f"{value:,}"
-            screen.print(f"{name.replace('_', ' '):26}{text}", soft_wrap=True, markup=False)
+            screen.print(f"{name.replace('_', ' '):26}{_text(value)}", soft_wrap=True, markup=False)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return "; ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int | float) else str(value)

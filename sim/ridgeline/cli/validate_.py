@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
-from ridgeline.cli.whole import Whole
+from ridgeline.cli.whole import Finite, Whole
 
 if TYPE_CHECKING:
     from ridgeline.study.validate import Validation
@@ -26,7 +26,7 @@ def validate_(
     calibration: str | None = None,
     backend: str | None = None,
     device: str = "cpu",
-    seconds: float = 30.0,
+    seconds: Finite = 30.0,
     quick: Annotated[bool, Parameter(negative="")] = False,
     processes: Whole | None = None,
 ) -> None:

@@ -1,11 +1,13 @@
-"""Whole numbers on the command line: 1.5 is a mistake and not 2."""
+"""Numbers on the command line: 1.5 is no whole number, nan and inf are none at all."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
+from cyclopts.validators import Number as Bounds
 
 
 def _whole(_type: Any, tokens: Sequence[Token]) -> int:
@@ -16,4 +18,16 @@ def _whole(_type: Any, tokens: Sequence[Token]) -> int:
         raise ValueError(f"expected a whole number, found {text!r}") from error
 
 
+def _finite(_type: Any, tokens: Sequence[Token]) -> float:
+    text = tokens[0].value
+    try:
+        if math.isfinite(number := float(text)):
+            return number
+    except ValueError:
+        pass
+    raise ValueError(f"expected a number, found {text!r}")
+
+
 Whole = Annotated[int, Parameter(converter=_whole)]
+Count = Annotated[int, Parameter(converter=_whole, validator=Bounds(gte=1))]
+Finite = Annotated[float, Parameter(converter=_finite)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,24 +20,64 @@ class Fabric(Strict):
     """The network between nodes."""
 
     kind: Literal["fat-tree", "rail-optimised", "dragonfly", "torus", "switch"]
-    """"fat-tree": leaf switches with half their ports down and half up, and one or two levels above
-    them; "rail-optimised": the same, but NICs of equal position in their nodes share a leaf;
-    "dragonfly": groups of fully linked routers, every two groups linked; "torus": node to node, a
-    ring of nodes in each dimension; "switch": one ideal switch."""
+    """"fat-tree": leaf switches with half their ports down and half up, or fewer up, and one or two
+    levels above them; "rail-optimised": the same, but NICs of equal position in their nodes share a
+    leaf; "dragonfly": groups of fully linked routers, every two groups linked; "torus": node to
+    node, a ring of nodes in each dimension; "switch": one ideal switch."""
     link: str
     """Link type of every cable."""
-    radix: int = Field(default=2, ge=2, le=4096, multiple_of=2)
-    """Ports of one switch; of a fat tree and a dragonfly."""
+    radix: int | None = Field(default=None, ge=2, le=4096, multiple_of=2)
+    """Ports of one switch; of a fat tree, and of a dragonfly without a shape."""
     levels: Literal[2, 3] = 2
     """Levels of switches of a fat tree."""
-    shape: tuple[int, ...] = Field(default=(), strict=False)
-    """Extents of a torus in nodes, innermost first. Fewer nodes are a slice, see `slice_of`."""
+    oversubscription: float = Field(default=1.0, ge=1.0, le=1024.0, strict=False)
+    """Of a leaf of a fat tree, its ports for NICs over those for uplinks."""
+    shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), strict=False)
+    """Extents of a torus in nodes, innermost first. Fewer nodes are a slice, see `slice_of`.
+    Of a dragonfly: NICs of a router, routers of a group, global links of a router; without it, a
+    balanced one of routers with `radix` ports."""
     cube: int = Field(default=0, ge=0)
     """Edge of the cubes that optical switches join to tori: a slice's dimensions of so many nodes,
     or multiples of it, close to rings. Without it only a whole dimension does."""
     routing: str = "shortest"
     """Name of a routing: shortest (on a fat tree D-mod-k), ecmp, up-down."""
     source: str = ""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Fabric:
+        match self.kind:
+            case "torus" if not self.shape:
+                raise ValueError("a torus needs a shape, for example shape: [4, 4, 4]")
+            case "dragonfly" if self.shape and len(self.shape) != 3:
+                raise FieldError(
+                    "the shape of a dragonfly is NICs of a router, routers of a group and global "
+                    f"links of a router, for example [2, 4, 2]; found {list(self.shape)}",
+                    "shape",
+                )
+            case "dragonfly" if not self.shape and self.radix is None:
+                raise ValueError("a dragonfly needs a shape, or the radix of its routers")
+            case "fat-tree" | "rail-optimised":
+                if self.radix is None:
+                    raise ValueError(f"a fabric of kind {self.kind} needs the radix of a switch")
+                if not self.leaf_ports[1]:
+                    raise FieldError(
+                        f"an oversubscription of {self.oversubscription:g} leaves a switch of "
+                        f"{self.radix} ports no uplink; allowed: 1 to {self.radix - 1}",
+                        "oversubscription",
+                    )
+        return self
+
+    @property
+    def ports(self) -> int:
+        """Ports of one switch, of a fabric that has such."""
+        assert self.radix is not None  # see `_complete`
+        return self.radix
+
+    @property
+    def leaf_ports(self) -> tuple[int, int]:
+        """Ports of a fat tree's leaf for NICs, and for uplinks; a few may be left over."""
+        up = int(self.ports / (1 + self.oversubscription))
+        return int(up * self.oversubscription), up
 
     def slice_of(self, n_nodes: int) -> tuple[int, ...]:
         """Return the extents of a slice of the torus: the squarest that has so many nodes.

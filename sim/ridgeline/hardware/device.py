@@ -221,8 +221,8 @@ class Device(Described):
     year: int = Field(ge=1940, le=2100)
     process_node: Sourced[units.Metres] | None = None
     area: Sourced[units.SquareMetres] | None = None
-    tdp: Sourced[units.Watts] | None = None
-    power_limit: Sourced[units.Watts] | None = None
+    tdp: Sourced[units.SomeWatts] | None = None
+    power_limit: Sourced[units.SomeWatts] | None = None
     """What the board may draw: an op that would draw more lowers the clock. None: none does."""
     idle_power: Sourced[units.Watts]
     """Drawn whenever the device is on: the static part of the energy."""

@@ -6,6 +6,7 @@ file to the schema, so that an override is checked like the file itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ Overrides = Mapping[str, Any]
 Schema = TypeVar("Schema", bound=BaseModel)
 _KIND_OF = {"devices": "device", "nodes": "node", "energy": "energy-table"}
 _MOST_TABLES = 32
+_INLINE = re.compile(r"[A-Z]\w*\(.+\)")  # Ring(16, 50 GB/s, 500 ns)
 _INHERITING = frozenset({"device", "node"})
 
 
@@ -92,13 +94,19 @@ def _kind_of(name: str) -> str:
     for kind in kinds:
         if name in catalog.names(kind):
             return kind
+    if _INLINE.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is a network, which has no devices: ridgeline collective and topology take "
+            "it; here a cluster, a node or a device is due"
+        )
     if catalog.is_path(name):
         return "clusters"
-    listed = {kind: catalog.names(kind) for kind in kinds}
-    known = "; ".join(f"{kind}: {', '.join(found)}" for kind, found in listed.items() if found)
-    close = nearest(name, [found for names in listed.values() for found in names])
+    close = catalog.elsewhere(name, *kinds) or nearest(
+        name, [found for kind in kinds for found in catalog.names(kind)]
+    )
     raise ConfigError(
-        f"no cluster is called {name!r}{close} ({known}; or give a path to a .yaml file)"
+        f"no cluster, node or device is called {name!r}{close} "
+        "(ridgeline list names those that ship; or give a path to a .yaml file)"
     )
 
 
@@ -109,9 +117,11 @@ def _document(kind: str, name: str, *, follow: bool = True) -> Document:
     found = document.data.get("kind")
     allowed = ["cluster", "node", "device"] if kind == "clusters" else [_KIND_OF[kind]]
     if found not in allowed:
+        if found is None:
+            raise document.error(f"the field 'kind' is missing (allowed: {', '.join(allowed)})")
+        close = nearest(str(found), allowed, cutoff=0.7)
         raise document.error(
-            f"expected kind: {' or '.join(allowed)}; found {found!r}{nearest(str(found), allowed)}",
-            ("kind",),
+            f"expected kind: {' or '.join(allowed)}; found {found!r}{close}", ("kind",)
         )
     return with_inherited(document, _beside) if follow and found in _INHERITING else document
 
@@ -215,7 +225,9 @@ def _single(node: Node, overrides: Overrides, *parts: str) -> Cluster:
 def _name_in(document: Document, field: str) -> str:
     name = document.data.get(field)
     if not isinstance(name, str):
-        raise document.error(f"the field {field!r} must name a {field.replace('_', ' ')}", (field,))
+        what = field.replace("_", " ")
+        article = "an" if what[0] in "aeiou" else "a"
+        raise document.error(f"the field {field!r} must name {article} {what}", (field,))
     return name
 
 

@@ -45,7 +45,7 @@ def _again(fields: dict[str, Any]) -> Sourced[Any]:
 class Described(Strict):
     """What every file in ``hwconfigs/`` has."""
 
-    name: str
+    name: str = Field(min_length=1)
     """Name in the catalogue: lower case with hyphens."""
     description: str = ""
     """One line for people."""

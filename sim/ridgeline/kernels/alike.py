@@ -40,11 +40,13 @@ class Alike:
         In which of the caches that keep tensors it finds its operands (`residence`); None: in none.
     kernels
         How many one after the other do it.
+    launched
+        Thread blocks of each of many launches (`Op.launched`).
     """
 
     __slots__ = (
         "a_bytes", "b_bytes", "flops", "format", "found", "gemm", "graph", "hash", "kernels", "key",
-        "op", "rest_bytes", "streamed_bytes",
+        "launched", "op", "rest_bytes", "streamed_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -55,8 +57,9 @@ class Alike:
         graph: Graph | None,
         found: Found | None = None,
         kernels: int = 1,
+        launched: int = 0,
     ) -> None:
-        self.kernels = kernels
+        self.kernels, self.launched = kernels, launched
         self.key, self.hash = key, hash(key)
         self.op, self.graph, self.streamed_bytes = op, graph, float(streamed)
         self.found = found
@@ -81,9 +84,13 @@ class Alike:
         return self is other or (isinstance(other, Alike) and other.key == self.key)
 
 
-def moving(size_bytes: float, kernels: int = 1) -> Alike:
-    """Return what only moves so many bytes through all of the memory, by so many kernels."""
-    return Alike((size_bytes, kernels), size_bytes, None, None, kernels=kernels)
+def moving(size_bytes: float, kernels: int = 1, launched: int = 0) -> Alike:
+    """Return what only moves so many bytes through all of the memory, by so many kernels.
+
+    Or in launches of so many thread blocks.
+    """
+    key = size_bytes, kernels, launched
+    return Alike(key, size_bytes, None, None, kernels=kernels, launched=launched)
 
 
 def alike(ops: Iterable[Op], graph: Graph, found: Iterable[Found | None]) -> list[Alike]:
@@ -113,8 +120,9 @@ def described(op: Op, graph: Graph, found: Found | None = None) -> Alike:
     if op.loops is None and found is None:
         # Kernels are measured by kind, pass and rule.
         rule = dict(op.attrs).get("rule") if op.attrs else None
-        key = (float(moved), op.vector_flops, op.kind, op.pass_, rule, op.kernels, op.blocks)
-        return Alike(key, moved, op, graph, kernels=op.kernels)
+        blocks = op.blocks, op.launched
+        key = (float(moved), op.vector_flops, op.kind, op.pass_, rule, op.kernels, blocks)
+        return Alike(key, moved, op, graph, kernels=op.kernels, launched=op.launched)
     tensors = graph.tensors
     looked = (
         found,
@@ -128,7 +136,7 @@ def described(op: Op, graph: Graph, found: Found | None = None) -> Alike:
         tuple(_look(tensors[n]) for n in op.inputs),
         tuple(_look(tensors[n]) for n in op.outputs),
     )
-    return Alike(looked, moved, op, graph, found, op.kernels)
+    return Alike(looked, moved, op, graph, found, op.kernels, op.launched)
 
 
 def operands_of(op: Op, graph: Graph, device: Device, accumulate: str) -> Operands:

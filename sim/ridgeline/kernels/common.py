@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 
@@ -69,14 +70,21 @@ class Common:
                 busy_s = 0.0 if rate is None else kind.streamed_bytes / rate.value
                 cost.engine_work[key] = busy_s * self.rates[key]
         cost = self.with_levels(cost)
-        return cost if op is None or not op.blocks else self._on_some(cost, op.blocks)
+        blocks = 0 if op is None else op.blocks
+        return self._on_some(cost, blocks, kind.launched) if blocks or kind.launched else cost
 
-    def _on_some(self, cost: OpCost, blocks: int) -> OpCost:
-        """Slow an op down whose blocks are fewer than the processors, each with its share."""
+    def _on_some(self, cost: OpCost, blocks: int, launched: int) -> OpCost:
+        """Slow an op down whose blocks leave processors without work, each with its share.
+
+        Where they are fewer than the processors, and where the last round of a launch does not have
+        one for each.
+        """
         if not any(engine.kind == "vector" for engine in self.device.engines.values()):
             return cost
         processors = next(iter(self.device.memory.values())).instances.value
-        slower = max(1.0, processors / blocks)
+        slower = max(1.0, processors / blocks) if blocks else 1.0
+        if launched:
+            slower *= math.ceil(launched / processors) * processors / launched
         return replace(
             cost,
             engine_work={name: work * slower for name, work in cost.engine_work.items()},

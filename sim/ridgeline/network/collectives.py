@@ -20,7 +20,13 @@ from ridgeline.network.algorithms.ring import (
     all_reduce_ring,
     reduce_scatter_ring,
 )
-from ridgeline.network.schedule import ALGORITHMS, Phase, Schedule, closed_form_time_s
+from ridgeline.network.schedule import (
+    ALGORITHMS,
+    Phase,
+    Schedule,
+    check_size,
+    closed_form_time_s,
+)
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.where import topology_of
 
@@ -154,6 +160,7 @@ def collective(
         If `where`, `ranks`, `op` or `algorithm` is unknown or the size is impossible.
     """
     _algorithms(op)  # an unknown operation is the first thing to say
+    check_size(size_bytes)
     topology, group = _resolve(where, ranks)
     if compat not in {None, "astrasim", "astrasim-aware"}:
         raise RidgelineError(

@@ -301,7 +301,10 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
         nics = [v for v, kind in enumerate(drawing.kinds) if kind == "nic"]
         link = cluster.fabric.link
         kind = _link_kind(link, cluster.link_types[link], cluster)
-        FABRICS[cluster.fabric.kind](drawing, cluster.fabric, nics, kind)
+        try:
+            FABRICS[cluster.fabric.kind](drawing, cluster.fabric, nics, kind)
+        except RidgelineError as error:
+            raise RidgelineError(f"{cluster.name}: fabric: {error}") from error
     devices = [start + i for start in first for i in range(node.count)][:n_devices]
     return drawing.finish(
         cluster.name,

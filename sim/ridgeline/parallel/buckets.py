@@ -80,10 +80,14 @@ class Moved:
         That are read and written.
     kernels
         How many, one after the other, each of which the host issues.
+    chunked_bytes
+        That kernels for many tensors read and write besides, in launches of chunks
+        (`parallel.updates`).
     """
 
     size_bytes: float = 0.0
     kernels: int = 0
+    chunked_bytes: float = 0.0
 
 
 def moved(plan: Plan, graph: Graph, buckets: Mapping[str, tuple[Bucket, ...]]) -> Moved:
@@ -94,24 +98,26 @@ def moved(plan: Plan, graph: Graph, buckets: Mapping[str, tuple[Bucket, ...]]) -
     ways (PyTorch, torch/csrc/distributed/c10d/reducer.cpp, mark_variable_ready_dense and
     finalize_bucket_dense; Horovod before 0.21, fusion buffer). All passes are one kernel.
     """
-    size_bytes, kernels = passed_bytes(plan, graph), 0
+    (size_bytes, own_bytes), kernels = passed_bytes(plan, graph), 0
+    chunked = plan.updates == "chunks"
+    size_bytes += 0.0 if chunked else own_bytes
     if _copies(plan):
         copied = [bucket for along in buckets.values() for bucket in along]
         size_bytes += 2.0 * (sum(bucket.made_bytes for bucket in copied) + _bytes(buckets))
         kernels = 2 * sum(len(bucket.tensors) for bucket in copied)
-    return Moved(size_bytes, max(kernels, 1))
+    return Moved(size_bytes, max(kernels, 1), own_bytes if chunked else 0.0)
 
 
-def passed_bytes(plan: Plan, graph: Graph) -> float:
+def passed_bytes(plan: Plan, graph: Graph) -> tuple[float, float]:
     """Return what the framework's passes over gradients read or write before the updates.
 
     Over all that a rank holds, which are what its updates begin with (of shared gradients, ZeRO 2
     and 3, its part), and over those that it updates weights with: of shared states its part.
-    To scale gradients back reads and writes them once.
+    To scale gradients back reads and writes them once. The two are returned apart.
     """
     passes = plan.gradient_passes + (2 if plan.checks else 0)
     if not passes and not plan.update_passes:
-        return 0.0
+        return 0.0, 0.0
     updates = [op for op in graph.ops if op.pass_ is Pass.UPDATE]
     given = {n for op in updates for n in op.inputs}.difference(
         n for op in updates for n in op.outputs
@@ -119,7 +125,7 @@ def passed_bytes(plan: Plan, graph: Graph) -> float:
     tensors = [graph.tensors[name] for name in given]
     held = sum(t.bytes for t in tensors if t.role is Role.WEIGHT_GRADIENT)
     mine = sum(map(partial(_updating_bytes, graph), updates))
-    return float(passes * held + plan.update_passes * mine)
+    return float(passes * held), float(plan.update_passes * mine)
 
 
 def _updating_bytes(graph: Graph, op: Op) -> float:

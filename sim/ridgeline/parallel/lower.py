@@ -53,7 +53,7 @@ from ridgeline.parallel.spread import waited
 from ridgeline.parallel.step import Step
 from ridgeline.parallel.sums import with_gradients, with_summing_products
 from ridgeline.parallel.team import COLLECTIVE
-from ridgeline.parallel.updates import ISSUED, op_by_op
+from ridgeline.parallel.updates import ISSUED, in_launches, op_by_op
 from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
 from ridgeline.parallel.writer import Writer
 from ridgeline.workload.graph import Graph, Op, Same
@@ -186,7 +186,9 @@ def lower(
         local = as_primitives(Same(local))
     if plan.row_sums == "atomic":
         local = with_atomic_sums(Same(local))
-    if plan.updates != "together":
+    if plan.updates == "chunks":
+        local = in_launches(Same(local))
+    elif plan.updates != "together":
         local = op_by_op(Same(local), of_graph=plan.updates == "graph")
     costs = prices.costs(local)
     n_parts = plan.pipeline * plan.chunks

@@ -182,7 +182,7 @@ def memory(
         **copies._asdict(),
     )
     held = _held_bytes(entries)
-    beyond = round(plan.reserved)
+    beyond, less = round(plan.reserved), 0
     if plan.allocator == "caching":
         life = life_of(
             entries,
@@ -190,8 +190,10 @@ def memory(
             lasting=lasting(plan.gradients),
             begun=copies.begun(graph),
         )
-        beyond += lost_bytes([life], *np.zeros((3, 1), np.int64))
+        lost = lost_bytes([life], *np.zeros((3, 1), np.int64))
+        beyond, less = beyond + max(lost, 0), min(lost, 0)
     held[:, MEMORY_KINDS.index("workspace")] += beyond
+    held[:, MEMORY_KINDS.index("gradients")] += less
     spaces: Mapping[str, int] = {}
     if convolutions is not None:
         spaces = workspace_bytes(graph, convolutions, library or "cudnn5")

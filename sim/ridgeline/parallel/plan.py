@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from ridgeline import units, views
 from ridgeline.config import Strict
-from ridgeline.errors import ConfigError, nearest
+from ridgeline.errors import ConfigError, nearest, said
 from ridgeline.kernels.convolution_algorithms import Library
 from ridgeline.parallel.grid import Grid, Mode, with_tensor_grid
 from ridgeline.parallel.layers import LayerRule, parse_rules
@@ -145,7 +145,7 @@ class Plan(Strict):
     """Whether a stage of a pipeline keeps what it has sent until the backward pass of the same
     micro-batch, as DeepSpeed does; else it is freed with the last op that reads it, as in
     Megatron-LM since 2022 (deallocate_pipeline_outputs)."""
-    buffers: int = Field(default=0, ge=0)
+    buffers: int = Field(default=0, ge=0, le=10**6)
     """Buffers that every stage of a pipeline but the last has all the time, of each tensor that its
     backward pass reads of the forward pass (OneFlow: twice the number of stages); 0: one for each
     micro-batch that is under way."""
@@ -162,10 +162,10 @@ class Plan(Strict):
     """In which format gradients of weights are summed and sent: that in which these are updated;
     that in which the passes compute, from which the update widens them (apex O2), or copies of them
     (DeepSpeed's fp16); or wide, beside those of one micro-batch (DeepSpeed's bf16)."""
-    updates: Literal["together", "apart", "graph"] = "together"
-    """How weights are updated: by kernels for many tensors, which the host issues at once (apex,
-    PyTorch's foreach), or tensor after tensor and op by op, by a loop over them or as ops of
-    TensorFlow's graph (`parallel.updates`)."""
+    updates: Literal["together", "chunks", "apart", "graph"] = "together"
+    """How weights are updated: by kernels for many tensors, which the host issues at once, in one
+    launch or in launches of 320 chunks (apex, Transformer Engine), or tensor after tensor and op by
+    op, by a loop over them or as ops of TensorFlow's graph (`parallel.updates`)."""
     overlap: bool = True
     """Whether gradients are reduced while the backward pass goes on."""
     contention: bool = False
@@ -329,9 +329,4 @@ def _explained(error: ValidationError) -> ConfigError:
         return ConfigError(f"unknown field{near}", field=name)
     if problem["type"] == "missing":
         return ConfigError("this field must be given", field=name)
-    found = problem["input"]
-    if problem["type"] == "literal_error":
-        allowed = [name for name in problem["ctx"]["expected"].split("'")[1::2] if name]
-        near = nearest(str(found), allowed)
-        return ConfigError(f"allowed: {', '.join(allowed)}; found {found!r}{near}", field=name)
-    return ConfigError(f"{problem['msg']}; found {found!r}", field=name)
+    return ConfigError(said(problem), field=name)

@@ -34,9 +34,9 @@ class OpenRows:
         """Return the cost row of an op."""
         return self._number(_kinds([op], graph, self.device)[0])
 
-    def moving(self, size_bytes: float, kernels: int = 1) -> int:
-        """Return the cost row of what only moves so many bytes, by so many kernels."""
-        return self._number(moving(size_bytes, kernels))
+    def moving(self, size_bytes: float, kernels: int = 1, launched: int = 0) -> int:
+        """Return the cost row of what only moves so many bytes (`kernels.alike.moving`)."""
+        return self._number(moving(size_bytes, kernels, launched))
 
     def nothing(self) -> int:
         """Return the cost row of what takes no time."""

@@ -39,6 +39,7 @@ from ridgeline.parallel.schedules import PHASES, SCHEDULES, SlotArrays, slot_arr
 from ridgeline.parallel.step_end import Ends
 from ridgeline.parallel.sums import copied, lasting
 from ridgeline.parallel.team import Piece, Team
+from ridgeline.parallel.updates import TOGETHER
 from ridgeline.parallel.writer import Writer
 from ridgeline.parallel.zero import with_sharding
 from ridgeline.workload.autodiff import weight_gradients
@@ -215,7 +216,7 @@ class Step:
                     waits=n_waits if phase == END else 0,
                     accumulated=gradients if later else (),
                     fine=self.fine,
-                    together=phase == BEGIN or (phase == END and plan.updates == "together"),
+                    together=phase == BEGIN or (phase == END and plan.updates in TOGETHER),
                     moves=at_end if phase == END else Moved(),
                     checked=plan.checks and phase == END,
                 )
@@ -311,7 +312,9 @@ class Step:
             size = sum(b.held.get(kind, 0) + spare * b.left.get(kind, 0) for b in chunks)
             if kind == "workspace":
                 held = sum(held_bytes(self.plan, blocks.buckets) for blocks in chunks)
-                size += held + round(self.plan.reserved) + lost
+                size += held + round(self.plan.reserved) + max(lost, 0)
+            elif kind == "gradients":  # sums of them that are given back make room for others
+                size += min(lost, 0)
             for rank in team.ranks:
                 self.builder.set_initial_memory(rank, kind, size)
 

@@ -25,7 +25,7 @@ from ridgeline.parallel.ring import HOP
 from ridgeline.parallel.shard import COLLECTIVES
 from ridgeline.parallel.sums import adds, casts, sum_bytes
 from ridgeline.parallel.team import COLLECTIVE, Piece, Sent, Team, TeamBlock, stream_of
-from ridgeline.parallel.updates import ISSUED
+from ridgeline.parallel.updates import CHUNKS, ISSUED
 from ridgeline.parallel.wires import Talk, Wires
 from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
@@ -181,16 +181,21 @@ class Writer:
         before: tuple[int, ...],
     ) -> tuple[int, ...]:
         """Move gradients to their buckets and back before an op; return what it waits for yet."""
-        if not moves.size_bytes:
+        rows = []
+        if moves.size_bytes:
+            rows.append(("bucket copies", self.rows.moving(moves.size_bytes, moves.kernels)))
+        if moves.chunked_bytes:
+            rows.append(("clipping", self.rows.moving(moves.chunked_bytes, launched=CHUNKS)))
+        if not rows:
             return before
-        row = self.rows.moving(moves.size_bytes, moves.kernels)
         issuing = self._issuing(block, team, None)
         issued: Sequence[tuple[int, ...]] = [()] * len(team)
         if issuing:
             issued = issuing.add("bucket copies", last=True, count=ISSUED * moves.kernels)
-        for r in range(len(team)):
-            deps = sorted({chain[r], *before, *issued[r]})
-            chain[r] = self._compute(block, team, r, op, row, deps, (), "bucket copies")
+        for label, row in rows:
+            for r in range(len(team)):
+                deps = sorted({chain[r], *before, *issued[r]})
+                chain[r] = self._compute(block, team, r, op, row, deps, (), label)
         return ()
 
     def _received(

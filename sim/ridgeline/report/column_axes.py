@@ -134,11 +134,16 @@ def said(value: Any, column: str) -> str:
 def tick_quantities(axis: Axis, column: str, rows: Sequence[Row]) -> None:
     """Write quantities that lie decades apart with a prefix each, as 1 kB and 1 GB."""
     if not _are_spread(column, rows):
-        axis.set_major_formatter(lambda value, _: f"{value:,g}")
+        axis.set_major_formatter(lambda value, _: plain_number(value))
         return
     first = str(rows[0][column])
     one = quantity(f"1 {first.partition(' ')[2]}")
     axis.set_major_formatter(lambda value, _: _with_prefix(value * one, first) if value else "0")
+
+
+def plain_number(value: float) -> str:
+    """Write a number at an axis in full: 1,048,576 and 0.25."""
+    return f"{value:,.10g}"
 
 
 def _with_prefix(value: float, like: str) -> str:

@@ -237,7 +237,7 @@ def _roofs(ax: Axes, roof: Roof, bind: Set[str]) -> None:
     if roof.less_arithmetic > _SEEN:
         direct = roof.peak_flop_per_s
         ax.plot([min(direct / fastest, right), right], [direct] * 2, color=FAINT, lw=1.0)
-        _name(ax, f"direct convolution {show(direct, 'FLOP/s')}", direct, FAINT)
+        _name(ax, f"direct convolution {show(direct, 'FLOP/s')}", direct, FAINT, below=True)
     if roof.memory_flop_per_s < peak:
         ax.axhline(roof.memory_flop_per_s, color=FAINT, lw=1.0, ls=(0, (4, 2)), gid="memory")
         shown = show(roof.memory_flop_per_s, "FLOP/s")
@@ -268,11 +268,12 @@ def side_by_side(bandwidths: Sequence[float], ratio: float) -> list[list[float]]
     return found
 
 
-def _name(ax: Axes, text: str, flop_per_s: float, colour: str) -> None:
-    """Write what a level line is, at its right end."""
+def _name(ax: Axes, text: str, flop_per_s: float, colour: str, *, below: bool = False) -> None:
+    """Write what a level line is, at its right end, above or below it."""
     ax.annotate(
-        text, (ax.get_xlim()[1], flop_per_s), xytext=(-3, 3), ha="right",
-        textcoords="offset points", fontsize=SMALL, color=colour, path_effects=HALO, zorder=4,
+        text, (ax.get_xlim()[1], flop_per_s), xytext=(-3, -3 if below else 3), ha="right",
+        va="top" if below else "baseline", textcoords="offset points", fontsize=SMALL,
+        color=colour, path_effects=HALO, zorder=4,
     )  # fmt: skip
 
 

@@ -17,7 +17,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.report.column_axes import (
     Scale,
     column_name,
+    plain_number,
     readable_unit,
+    said,
     si_label,
     tick_quantities,
     valued,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 _SPACE = (3.4, 0.85, 0.75, 1.0)
 _MAX_BARS = 24
+_LETTERS = 60  # that fit side by side below an axis
 _DECADES = 1000.0
 """Lines that are so far apart are drawn on a logarithmic axis."""
 _PARTS = MappingProxyType(
@@ -69,7 +72,7 @@ def curve(
     with a small frame that shows the same on a linear one.
     """
     rows = whole(rows, x, y)
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator
 
     told = [by] if isinstance(by, str) else list(by or ())
 
@@ -86,6 +89,9 @@ def curve(
         if spread[0] > 0 and spread[-1] >= 20 * spread[0]:
             tens = all(math.log10(value).is_integer() for value in spread)
             axes.set_xscale("log", base=10 if tens else 2)
+            labels = [said(row[x], x) for row in rows if isinstance(row[x], str)]
+            most = _ticks_that_fit(labels or [plain_number(spread[-1])])
+            axes.xaxis.set_major_locator(LogLocator(10 if tens else 2, numticks=most))
         elif len(spread) == 1:
             axes.set_xticks(spread)
         elif all(value.is_integer() for value in spread):
@@ -160,6 +166,7 @@ def pareto_front(
 ) -> Axes:
     """Draw all rows over two columns, and those that no other row beats joined by a line."""
     rows = whole(rows, x, y)
+    from matplotlib.ticker import MaxNLocator
 
     def draw(axes: Axes) -> str:
         across, up = Scale.of(x, rows), Scale.of(y, rows)
@@ -175,6 +182,8 @@ def pareto_front(
         )  # fmt: skip
         lefts, ups = zip(*both, strict=True)
         begins = _from_zero(axes, ups)
+        axes.xaxis.set_major_formatter(lambda value, _: plain_number(value))
+        axes.xaxis.set_major_locator(MaxNLocator(_ticks_that_fit([plain_number(max(lefts))])))
         if min(lefts) >= 0:
             axes.set_xlim(left=0)
             begins = begins.replace("the vertical axis begins", "both axes begin")
@@ -234,9 +243,14 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
     return sheet((2.6 + each_in * len(rows), 2.0, 1.0, 1.15), draw, stamp(rows), ax)
 
 
+def _ticks_that_fit(labels: Sequence[str]) -> int:
+    """Return how many numbers as long as these stand side by side below an axis."""
+    return max(2, min(9, _LETTERS // (max(map(len, labels)) + 2)))
+
+
 def _from_zero(axes: Axes, values: Sequence[float]) -> str:
     """Let a vertical axis begin at zero, or show a line there if values are below it; say which."""
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axes.yaxis.set_major_formatter(lambda value, _: plain_number(value))
     if min(values) >= 0:
         axes.set_ylim(bottom=0, top=None if max(values) > 0 else 1)
         return "the vertical axis begins at 0"
@@ -269,7 +283,7 @@ def _logarithmic(axes: Axes) -> str:
     inner.spines[["left", "bottom"]].set_color(FAINT)
     inner.tick_params(labelsize=SMALL - 1.5, color=FAINT, labelcolor=INK, length=2, pad=1.5)
     inner.yaxis.set_major_locator(MaxNLocator(3))
-    inner.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    inner.yaxis.set_major_formatter(lambda value, _: plain_number(value))
     inner.set_title("linear", fontsize=SMALL - 1, loc="left", pad=2, fontweight="normal", color=INK)
     return "the vertical axis is logarithmic; small frame: the same, linear from 0"
 

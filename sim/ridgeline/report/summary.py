@@ -180,18 +180,20 @@ def print_fit(result: Result, screen: Console) -> None:
     """Say whether the step fits into memory and, if not, which kind is too much and by how much."""
     total, capacity = result.memory_bytes["total"], result.memory_bytes["capacity"]
     if result.fits:
-        screen.print(f"fits: {_size(total)} of {_size(capacity)}")
+        screen.print(f"fits: {binary_size(total)} of {binary_size(capacity)}")
         return
     kinds = {k: v for k, v in result.memory_bytes.items() if k not in {"total", "capacity"}}
     largest = max(kinds, key=lambda kind: kinds[kind])
     screen.print(
-        f"[bold]does not fit[/bold]: {_size(total)} needed, {_size(capacity)} there; "
-        f"{_size(total - capacity)} too much, most of it {largest} ({_size(kinds[largest])})",
+        f"[bold]does not fit[/bold]: {binary_size(total)} needed, {binary_size(capacity)} there; "
+        f"{binary_size(total - capacity)} too much, "
+        f"most of it {largest} ({binary_size(kinds[largest])})",
         soft_wrap=True,
     )
 
 
-def _size(size_bytes: float) -> str:
+def binary_size(size_bytes: float) -> str:
+    """Write a size in the largest binary unit that it fills."""
     unit, size = next(((u, s) for u, s in _MEMORY.items() if size_bytes >= s), ("B", 1.0))
     return f"{size_bytes / size:.2f} {unit}"
 

@@ -17,6 +17,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.plan import Plan
 from ridgeline.report.result import Result
+from ridgeline.report.summary import binary_size
 from ridgeline.simulation import simulate
 from ridgeline.units import show
 from ridgeline.workload.model import Model
@@ -51,7 +52,7 @@ class Remedy:
 
     def __str__(self) -> str:
         fields = ",".join(f"{name}={value}" for name, value in self.changes.items())
-        held, step = show(float(self.memory_bytes), "B", 4), show(self.step_time_s, "s", 4)
+        held, step = binary_size(self.memory_bytes), show(self.step_time_s, "s", 4)
         return f"{fields} ({held}, {step} a step on {self.devices} devices)"
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,8 +90,8 @@ class Advice:
         if not self.remedies and self.least is not None:
             yield (
                 f"nothing that was tried fits: the least is needed with {self.least}, so it takes"
-                f" devices with {show(float(self.least.memory_bytes), 'B', 4)} instead of"
-                f" {show(float(self.capacity_bytes), 'B', 4)}"
+                f" devices with {binary_size(self.least.memory_bytes)} instead of"
+                f" {binary_size(self.capacity_bytes)}"
             )
         elif not self.remedies:
             yield "there is nothing to change that would need less memory"

@@ -120,8 +120,9 @@ def draw(kind: str, saved: Saved, ax: Axes | None = None, *, file: str = "") -> 
         roof = Roof(**saved["roof"])
         return distributed_roofline(curves, roof, title=title, stamp=stamp, ax=ax)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
+        lacks = f": there is no {error}" if isinstance(error, KeyError) else ""
         raise ConfigError(
-            f"it is no scaling study, JSON of ridgeline scaling --json ({error!r})", file=file
+            f"it is no scaling study, JSON of ridgeline scaling --json{lacks}", file=file
         ) from error
 
 

@@ -16,6 +16,7 @@ from ridgeline import config
 from ridgeline.errors import ConfigError
 from ridgeline.report.files import replacing
 from ridgeline.study.collective_point import AnyPoint, shared_network
+from ridgeline.study.csv_file import read_csv
 from ridgeline.study.parallel_run import Row, run_jobs
 from ridgeline.study.point import shared_model
 from ridgeline.study.store import Store
@@ -193,14 +194,8 @@ def plain_rows(path: str | Path) -> list[Row]:
         return list(load_rows(path).to_dicts())
     if path.suffix != ".csv":
         raise ConfigError("the file must end in .csv or .parquet", file=str(path))
-    text = config.read_text(path, limit=2**31)
-    try:
-        return [
-            {name: _read(name, cell) for name, cell in row.items()}
-            for row in csv.DictReader(io.StringIO(text, newline=""), strict=True)
-        ]
-    except csv.Error as error:
-        raise ConfigError(f"not CSV: {error}", file=str(path)) from error
+    rows = read_csv(path, limit=2**31)
+    return [{name: _read(name, cell) for name, cell in row.items()} for _, row in rows]
 
 
 def _read(name: str | None, cell: Any) -> Any:

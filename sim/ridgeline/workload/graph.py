@@ -211,6 +211,11 @@ class Op:
         return next((int(value) for name, value in self.attrs if name == "kernels"), 1)
 
     @property
+    def launched(self) -> int:
+        """Thread blocks of each of many launches that share the op's work; 0: all are launched."""
+        return next((int(value) for name, value in self.attrs if name == "launched"), 0)
+
+    @property
     def blocks(self) -> int:
         """Thread blocks that share the op's work; 0: enough for every device."""
         return next((int(value) for name, value in self.attrs if name == "blocks"), 0)

@@ -42,7 +42,8 @@ class Optimizer:
         usual rules (core/kernels/training_ops_gpu.cu.cc) and adds decay to the loss, a sum of
         squares of each weight (tensorflow/benchmarks, benchmark_cnn.py, l2_loss); of adamw the
         steps of google-research/bert, optimization.py, of lamb those of NVIDIA
-        DeepLearningExamples (TensorFlow/LanguageModeling/BERT), optimization.py.
+        DeepLearningExamples (TensorFlow/LanguageModeling/Transformer-XL), tf/lamb.py. Assignments
+        are left out: they take over what nothing else reads.
     """
 
     name: str
@@ -83,6 +84,7 @@ _ADAM_OF_GRAPH = (  # m b1, g (1 - b1), their sum; v b2, g g, times 1 - b2, thei
     (1, 1), (1, 1), (2, 1), (1, 1), (1, 1), (1, 1), (2, 1),
 )  # fmt: skip
 _ROOT_AND_DECAY = ((1, 1), (1, 1), (2, 1), (1, 1), (2, 1))  # root, + eps, m / it; w decay, + it
+_SQUARED = ((1, 1), (1, 0))  # squares and their sum
 _RATE = ((1, 1), (2, 1))  # u rate; w - it
 
 OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
@@ -171,14 +173,10 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
                 kernels=((4, 3), (1, 0), (0, 0), (1, 0), (0, 0), (2, 1), _ZEROED),
                 graph_kernels=(
                     *_ADAM_OF_GRAPH,
-                    (1, 1),
-                    (1, 1),
-                    *_ROOT_AND_DECAY,  # with m / c1, v / c2
-                    (1, 1),
-                    (1, 0),
-                    (1, 1),
-                    (1, 0),
-                    *_RATE,  # squares and sums of w, of u
+                    *_ROOT_AND_DECAY,
+                    *_SQUARED,
+                    *_SQUARED,
+                    *_RATE,
                 ),
             ),
             Optimizer(

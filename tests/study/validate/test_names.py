@@ -9,7 +9,7 @@ import pytest
 from ridgeline import catalog
 from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import llm_rows, llm_tables, memory, steps
-from ridgeline.study.validate.frameworks import framework_of
+from ridgeline.study.validate.frameworks import framework_of, spelled_out
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     Kind,
@@ -347,6 +347,28 @@ def test_a_loader_bounds_a_node_but_not_one_device() -> None:
 )
 def test_a_device_is_found_in_the_words_around_it(words: str, name: str | None) -> None:
     assert device_in(words) == name
+
+
+@pytest.mark.parametrize(
+    ("word", "usual"),
+    [
+        ("TF 2.4", "tensorflow 2.4"),
+        ("tf2", "tensorflow2"),
+        ("Torch 1.8", "pytorch 1.8"),
+        ("Apache MXNet 1.5", "MXNet 1.5"),
+        ("Torch7 cudnn=none", "Torch7 cudnn=none"),
+        ("Torch-7 (native)", "Torch-7 (native)"),
+        ("", ""),
+    ],
+)
+def test_other_words_for_frameworks(word: str, usual: str) -> None:
+    assert spelled_out(word) == usual
+
+
+def test_a_table_in_eight_bits_is_not_widened_by_a_framework_that_has_no_such_form() -> None:
+    row = {"model": "resnet50", "framework": "torch", "batch_per_accel": "8"}
+    assert steps.configuration(_row(**row, precision="fp8")).precision == "fp8-mixed"
+    assert steps.configuration(_row(**row, precision="amp")).precision == "fp16-autocast"
 
 
 @pytest.mark.parametrize(

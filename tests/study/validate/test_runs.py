@@ -24,6 +24,7 @@ from ridgeline.study.validate import (
 )
 from ridgeline.study.validate.convergence import Point, critical_batch
 from ridgeline.study.validate.imagenet import _cable_gbit_s, _device, _grouped, _precision
+from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.rows import read_rows
 from ridgeline.study.validate.workloads import (
     rounds,
@@ -199,6 +200,29 @@ def test_more_devices_than_a_catalogue_cluster_has_and_a_slower_network(tmp_path
     fast, slow, one = made(tmp_path, "imagenet", IMAGENET, rows).outcomes
     assert fast.predicted < slow.predicted
     assert fast.predicted >= one.predicted / 128 * (1 - 1e-9)
+
+
+def test_a_third_level_joins_what_two_cannot(tmp_path: Path) -> None:
+    """Two levels of 36 ports join 648 adapters: 162 nodes of four."""
+    rows = "".join(
+        f"{nodes},ResNet-50,V100,{8 * nodes},{nodes},EDR IB,{256 * nodes},90,fp16 mixed,100,,s\n"
+        for nodes in (162, 163)
+    )
+    few, many = made(tmp_path, "imagenet", IMAGENET, rows).outcomes
+    assert many.predicted == pytest.approx(few.predicted * 162 / 163, rel=0.02)
+
+
+def test_runs_are_of_their_program_and_their_machine(tmp_path: Path) -> None:
+    columns = IMAGENET.replace("id,", "id,ref,")
+    text = ",ResNet-50,V100 {},8,{},,{},90,{},1000,,s\n"
+    rows = "a,DAWNBench DIUX" + text.format("", 1, "", "fp32")
+    rows += "b,Osawa 2019 (K-FAC)" + text.format("", 1, "", "fp32")
+    rows += "c,Mikami 2018" + text.format("(ABCI)", 2, 256, "fp16 mixed")
+    found = made(tmp_path, "imagenet", columns, rows)
+    batches = [o.configuration.split(", ")[1] for o in found.outcomes]
+    assert batches == ["batch 256", "batch 256"]
+    assert [row.reason for row in found.skipped] == ["no description of the optimizer K-FAC"]
+    assert machine_of("v100-sxm2-16gb", 8, 2, "V100 (ABCI) 2x EDR")[0] == "abci-edr"
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,21 @@ def test_the_more_batches_share_an_update_the_shorter_is_each(precision: str, de
 def test_gradients_are_checked_where_half_precision_scales_them() -> None:
     assert steps.configuration(row(precision="amp")).checks
     assert not steps.configuration(row(precision="fp32")).checks
-    assert not steps.configuration(row(precision="amp", framework="TensorFlow")).checks
+    in_tensorflow = row(precision="amp", framework="TensorFlow")
+    assert steps.configuration(in_tensorflow).checks
+    values = {"model": "ResNet-50", "source": "TensorFlow/Classification/ConvNets/README.md"}
+    fixed = replace(in_tensorflow, values={**in_tensorflow.values, **values})
+    assert not steps.configuration(fixed).checks
     assert not framework_of("OneFlow").checks
+
+
+def test_tensorflow_updates_weights_by_ops_of_its_graph_unless_it_is_compiled() -> None:
+    def how(**fields: str) -> str:
+        return steps.configuration(row(**fields)).updates
+
+    assert how(framework="TensorFlow") == "graph"
+    assert how(framework="TensorFlow", xla="on") == "together"
+    assert how(framework="PyTorch") == "apart"
 
 
 def test_only_ranks_whose_sentences_differ_wait_for_each_other() -> None:

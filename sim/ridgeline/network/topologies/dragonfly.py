@@ -24,23 +24,30 @@ from ridgeline.network.topology import (
 
 @FABRICS.register("dragonfly")
 def dragonfly_fabric(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKind) -> None:
-    """Join NICs by the balanced dragonfly of routers with at most `radix` ports.
+    """Join NICs by a dragonfly: that of the shape, or the balanced one of `radix`-port routers.
 
     Raises
     ------
     RidgelineError
-        If there are more NICs than 2h²(2h² + 1), with h = (radix + 1) / 4 rounded down.
+        If there are more NICs than p a (a h + 1); of a balanced one 2h²(2h² + 1), with
+        h = (radix + 1) / 4 rounded down.
     """
-    h = (fabric.radix + 1) // 4
-    n_groups = -(-len(nics) // (2 * h * h)) if h else 0
-    if not h or n_groups > 2 * h * h + 1:
+    if fabric.shape:
+        p, a, h = fabric.shape
+        what = f"dragonfly of shape {p}, {a}, {h}"
+    else:
+        h = (fabric.ports + 1) // 4
+        p, a = h, 2 * h
+        what = f"balanced dragonfly of {fabric.ports}-port routers"
+    n_groups = -(-len(nics) // (p * a)) if h else 0
+    if not h or n_groups > a * h + 1:
         raise RidgelineError(
-            f"{len(nics)} NICs do not fit on a balanced dragonfly of {fabric.radix}-port routers, "
-            f"which joins at most {2 * h * h * (2 * h * h + 1)}; use a larger radix"
+            f"{len(nics)} NICs do not fit on a {what}, which joins at most {p * a * (a * h + 1)}; "
+            f"use a larger {'shape' if fabric.shape else 'radix'}"
         )
-    routers = join_groups(drawing, n_groups, 2 * h, h, link)
+    routers = join_groups(drawing, n_groups, a, h, link)
     for i, nic in enumerate(nics):
-        drawing.join(nic, routers[i // h], link)
+        drawing.join(nic, routers[i // p], link)
 
 
 @INLINE.register("Dragonfly")

@@ -21,39 +21,41 @@ def fat_tree(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKi
     NICs that fit on the ports of one switch share that switch. Otherwise each leaf has radix/2 of
     them, and its radix/2 uplinks are spread evenly over the switches above, of which there are the
     fewest that have ports for every leaf. With three levels, radix/2 leaves and as many switches
-    above them are a pod, and what holds for leaves and spines holds for pods and cores.
+    above them as a leaf has uplinks are a pod, and what holds for leaves and spines holds for pods
+    and cores. With an oversubscription, leaves have more NICs and fewer uplinks (`leaf_ports`), and
+    all above them is as wide as these.
 
     Raises
     ------
     RidgelineError
         If more NICs are to be joined than the levels have room for: radix²/2 or radix³/4.
     """
-    half = fabric.radix // 2
-    if len(nics) <= fabric.radix:
+    down, _ = fabric.leaf_ports
+    if len(nics) <= fabric.ports:
         join_leaves(drawing, fabric, [nics], link)
     else:
-        leaves = [nics[i : i + half] for i in range(0, len(nics), half)]
+        leaves = [nics[i : i + down] for i in range(0, len(nics), down)]
         join_leaves(drawing, fabric, leaves, link)
 
 
 @FABRICS.register("rail-optimised")
 def rail_optimised(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKind) -> None:
-    """Join the NICs of equal position in radix/2 consecutive nodes by one leaf (a rail).
+    """Join the NICs of equal position in consecutive nodes, radix/2 of them, by one leaf (a rail).
 
     So devices of equal position meet after one switch. NVIDIA, "NVIDIA DGX SuperPOD: Next
     Generation Scalable Infrastructure for AI Leadership", reference architecture RA-11333, 2023.
     """
-    half = fabric.radix // 2
+    down, _ = fabric.leaf_ports
     nodes: dict[int, list[int]] = {}
     for nic in nics:
         nodes.setdefault(drawing.node_of[nic], []).append(nic)
     rows = list(nodes.values())
     leaves = [
-        [row[rail] for row in rows[first : first + half] if rail < len(row)]
-        for first in range(0, len(rows), half)
+        [row[rail] for row in rows[first : first + down] if rail < len(row)]
+        for first in range(0, len(rows), down)
         for rail in range(max(map(len, rows)))
     ]
-    join_leaves(drawing, fabric, leaves if len(nics) > fabric.radix else [nics], link)
+    join_leaves(drawing, fabric, leaves if len(nics) > fabric.ports else [nics], link)
 
 
 @FABRICS.register("switch")
@@ -68,13 +70,14 @@ def join_leaves(
     drawing: Drawing, fabric: Fabric, members: Sequence[Sequence[int]], link: LinkKind
 ) -> None:
     """Draw a leaf above each list of NICs, and the switches above the leaves."""
-    radix, half = fabric.radix, fabric.radix // 2
-    capacity = radix * half if fabric.levels == 2 else radix * half * half
+    radix, half = fabric.ports, fabric.ports // 2
+    down, uplinks = fabric.leaf_ports
     n_leaves = len(members)
-    if n_leaves > (radix if fabric.levels == 2 else radix * half):
+    most = radix if fabric.levels == 2 else radix * half
+    if n_leaves > most:
         raise RidgelineError(
             f"{sum(map(len, members))} NICs on {n_leaves} leaves do not fit on a fat tree of "
-            f"{fabric.levels} levels of {radix}-port switches, which joins at most {capacity}; "
+            f"{fabric.levels} levels of {radix}-port switches, which joins at most {most * down}; "
             "use fewer nodes, a larger radix or 3 levels"
         )
     leaves = [drawing.vertex(f"leaf{i}", "switch") for i in range(n_leaves)]
@@ -84,18 +87,18 @@ def join_leaves(
     if n_leaves == 1:
         return
     if n_leaves <= radix:
-        _spread(drawing, leaves, "spine", half, radix, link)
+        _spread(drawing, leaves, "spine", uplinks, radix, link)
         return
     pods = [leaves[i : i + half] for i in range(0, n_leaves, half)]
     spines = [
-        [drawing.vertex(f"pod{p}.spine{i}", "switch") for i in range(half)]
+        [drawing.vertex(f"pod{p}.spine{i}", "switch") for i in range(uplinks)]
         for p in range(len(pods))
     ]
     for pod, above in zip(pods, spines, strict=True):
         for leaf in pod:
             for spine in above:
                 drawing.join(leaf, spine, link)
-    for i in range(half):
+    for i in range(uplinks):
         _spread(drawing, [above[i] for above in spines], f"core{i}.", half, radix, link)
 
 

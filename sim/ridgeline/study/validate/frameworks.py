@@ -56,6 +56,10 @@ class Framework:
         How attention gets the keys of other devices' positions (`Plan.context_mode`).
     separate_loss
         Which steps of the cross entropy of tokens are kernels of their own, as networks say it.
+    tied
+        Whether embedding and classifier share their weights; None: as the network's description.
+    tables
+        Which tables tokens are looked up in, as networks say it.
     checks
         Whether its programs in fp16 scale gradients back and wait for their check (`Plan.checks`).
     heads_copied
@@ -79,6 +83,8 @@ class Framework:
         What ranks send each other of a token for its experts (`Plan.dispatch`).
     row_sums
         How rows of experts are added up for their tokens (`Plan.row_sums`).
+    updates
+        How its programs for language models update weights (`Plan.updates`).
     counts_again
         Whether the FLOP/s of its tables count what is computed again.
     interleaved
@@ -104,6 +110,8 @@ class Framework:
     gradient_passes: int = 0
     context_mode: str = "gather"
     separate_loss: bool | str = False
+    tied: bool | None = None
+    tables: str = "master"
     checks: bool = False
     heads_copied: bool = False
     update_passes: int = 0
@@ -115,9 +123,23 @@ class Framework:
     allocator: str = "exact"
     dispatch: str = "choices"
     row_sums: str = "gathered"
+    updates: str = "together"
     communicators: tuple[str, ...] = ()
     counts_again: bool = True
     interleaved: bool = False
+
+    @property
+    def ends(self) -> dict[str, Any]:
+        """What its programs make of embeddings and classifiers, as fields of a network."""
+        tied = {} if self.tied is None else {"tied": self.tied}
+        return tied if self.tables == "master" else {**tied, "tables": self.tables}
+
+
+def spelled_out(name: str) -> str:
+    """Return the name of a framework as most tables have it, where its first word is another."""
+    first, _, others = name.partition(" ")
+    known: Mapping[str, str] = section("framework_words")
+    return f"{known[first.lower()]} {others}".strip() if first.lower() in known else name
 
 
 def framework_of(name: str, suite: str = "") -> Framework:

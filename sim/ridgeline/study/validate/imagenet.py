@@ -51,6 +51,7 @@ _RESIZING = "progressive resizing"  # possible: with fewer epochs than usual, it
 _ALL_EPOCHS = 60
 _MOST_EPOCHS = 150
 _BATCH = 64  # of a device, where a row gives none: large enough to fill it
+_OTHER_OPTIMIZER = "k-fac"
 _SENT_IN_FP16 = re.compile(r"fp16[^,;()]*comm")
 _GBIT_S = 0.125e9  # bytes
 _CABLES_GBIT_S = {"edr": 100, "fdr": 54.5, "omni-path": 100, "qdr": 32}
@@ -66,6 +67,8 @@ def _one(row: Row) -> Outcome | Skipped:
     if model is None:
         raise RidgelineError(f"no description of the network {row.text('model')}")
     device = _device(row.text("accelerator"))
+    if _OTHER_OPTIMIZER in row.text("ref").lower():
+        raise RidgelineError("no description of the optimizer K-FAC")
     devices, batch, epochs = row.whole("n_accel"), _batch(row), row.number("epochs")
     if not devices:
         raise RidgelineError("the number of devices is not given")
@@ -242,6 +245,9 @@ def _cluster(device: str, devices: int, nodes: int | None, place: str) -> Cluste
     needed = -(-devices // cluster.nodes.count)
     if needed > cluster.max_nodes:
         fields["max_nodes"] = needed
+    ports = needed * len(cluster.nodes.nics)
+    if cluster.fabric.kind == "fat-tree" and ports > cluster.fabric.ports**2 // 2:
+        fields["fabric.levels"] = 3  # two join no more than these
     speed = _cable_gbit_s(place, len(cluster.nodes.nics))
     if speed is not None:
         fields[f"link_types.{cluster.fabric.link}.bandwidth"] = f"{speed * _GBIT_S} B/s"

@@ -38,7 +38,7 @@ from ridgeline.study.validate.names import (
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.model import Model, load_model
 
-_ZERO_BUBBLE = {"ZB-1p": "zero-bubble", "ZB-H1": "zero-bubble", "ZB-V": "zero-bubble-v"}
+_ZERO_BUBBLE = {"1p": "", "H1": "", "V": "-v", "2p": "-h2", "2p*": "-h2", "H2": "-h2"}
 _SHARDING = {  # ZeRO stages; FSDP by itself shares everything
     2: ("zero-2", "grad_op"),
     1: ("zero-1", "dist-opt"),
@@ -154,6 +154,7 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
         **attention,
         **loss,
         **adapters,
+        **framework.ends,
     }
     if kv_heads:
         shape["attention.kv_heads"] = kv_heads
@@ -212,6 +213,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "gradients": "both" if _BOTH in precision.replace("_", "") else framework.gradients,
         "gradient_passes": framework.gradient_passes,
         "update_passes": framework.update_passes,
+        "updates": framework.updates,
         "issue": framework.issue_s,
         "spread": spread(),
         "contention": contention(),
@@ -237,11 +239,10 @@ def _cut(layers: int, parts: int) -> str:
 def _schedule(row: Row, framework: Framework, chunks: int, layers: int) -> dict[str, Any]:
     """Read the schedule of a pipeline, which some tables have in the name of the framework."""
     words = row.text("framework").split()
-    named = [word for word in words if word.startswith("ZB")]
-    if named:
+    if named := [word[3:] for word in words if word.startswith("ZB-")]:
         if named[0] not in _ZERO_BUBBLE:
             raise RidgelineError("no schedule of this name")
-        return {"schedule": _ZERO_BUBBLE[named[0]]}
+        return {"schedule": f"zero-bubble{_ZERO_BUBBLE[named[0]]}"}
     if chunks != 1 or "1F1B-I" in words or (framework.interleaved and not row.text("vpp")):
         if chunks < 2:  # as many as can be; embedding and classifier count as layers
             chunks = max((layers + 2) // (whole(row, "pp") or 1), 2)

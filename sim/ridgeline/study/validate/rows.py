@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import ConfigError
+from ridgeline.study.csv_file import read_csv
 
 MAX_BYTES = 64 * 2**20
-MAX_FIELD_CHARACTERS = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,34 +65,4 @@ def read_rows(path: Path) -> list[Row]:
     ConfigError
         If it cannot be read, is too large, or a row has more or fewer fields than the header.
     """
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ConfigError(f"larger than {MAX_BYTES >> 20} MiB", file=str(path))
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"cannot be read: {reason}", file=str(path)) from error
-    csv.field_size_limit(MAX_FIELD_CHARACTERS)
-    reader = csv.reader(text.splitlines(keepends=True), strict=True)
-    rows: list[Row] = []
-    try:
-        header = next(reader, [])
-        if len(set(header)) < len(header) or not any(header):
-            raise ConfigError(
-                "the first line must name the columns, each once", file=str(path), line=1
-            )
-        for fields in reader:
-            if not fields:
-                continue
-            if len(fields) != len(header):
-                raise ConfigError(
-                    f"{len(fields)} fields, but the header names {len(header)} columns",
-                    file=str(path),
-                    line=reader.line_num,
-                )
-            rows.append(Row(str(path), reader.line_num, dict(zip(header, fields, strict=True))))
-    except csv.Error as error:
-        raise ConfigError(
-            f"not a CSV file: {error}", file=str(path), line=reader.line_num
-        ) from error
-    return rows
+    return [Row(str(path), line, fields) for line, fields in read_csv(path, MAX_BYTES)]

@@ -15,7 +15,7 @@ from ridgeline.parallel.plan import Plan
 from ridgeline.report.pipeline import pipeline
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.study.validate.frameworks import Framework, framework_of
+from ridgeline.study.validate.frameworks import Framework, framework_of, spelled_out
 from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.names import (
     binned_length,
@@ -44,6 +44,7 @@ from ridgeline.study.validate.programs import (
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.dataset import load_dataset
 from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.numerics import PRECISIONS
 
 COLUMNS = (
     "suite", "framework", "model", "variant", "accelerator", "n_accel", "batch_per_accel",
@@ -113,6 +114,7 @@ def configuration(row: Row) -> Configuration:
     RidgelineError
         If something is unknown or missing; the message is the reason to skip the row.
     """
+    row = replace(row, values={**row.values, "framework": spelled_out(row.text("framework"))})
     if "note" in row.values and "inference" in row.text("note").lower():
         raise RidgelineError("this is the speed of inference")
     if "note" in row.values and "source anomaly" in row.text("note").lower():
@@ -129,8 +131,9 @@ def configuration(row: Row) -> Configuration:
     precision = find_name("precisions", row.text("precision"))
     if precision is None:
         raise RidgelineError(unknown("precisions", row.text("precision")))
-    if precision.endswith(_MIXED) and widens(row.text("framework"), model):
-        precision = precision.replace(_MIXED, _AUTOCAST)
+    widened = precision.replace(_MIXED, _AUTOCAST)
+    if widened in PRECISIONS and widens(row.text("framework"), model):
+        precision = widened
     framework = framework_of(row.text("framework"), row.text("suite"))
     devices, batch = row.whole("n_accel"), row.whole("batch_per_accel")
     if not devices or not batch:

@@ -69,6 +69,9 @@ class Decoder(Network):
     """Rows of the table of learned positions; by default as many as tokens."""
     tied: bool = True
     """Whether the classifier uses the embedding's weights."""
+    tables: Literal["master", "computed"] = "master"
+    """Which tables of vectors tokens and positions are looked up in: those that are updated, or
+    copies in the format of products (Megatron-LM, whose weights are all in 16 bits)."""
     further_tokens: Annotated[int, Field(ge=0, le=8)] = 0
     """Modules of one block each, which predict tokens after the next."""
     separate_loss: bool | Literal["log-softmax"] = False
@@ -99,11 +102,11 @@ class Decoder(Network):
         tokens = b.input("tokens", (b.batch, self.sequence), "int64")
         labels = b.input("labels", (b.batch, self.sequence), "int64")
         table = b.weight("embedding.weight", (self.vocabulary, self.hidden))
-        x = ops.embedding(b, "embedding", tokens, table)
+        x = ops.embedding(b, "embedding", tokens, self._table(b, table))
         if self.positions == "learned":
             rows = self.max_positions or self.sequence
             where = b.weight("positions.weight", (rows, self.hidden))
-            x = ops.position_embedding(b, "positions", x, where)
+            x = ops.position_embedding(b, "positions", x, self._table(b, where))
         if self.embedding_norm:
             x = norm(b, "embedding-norm", x, self.norm)
         x = dropout(b, "embedding-dropout", x, self.dropout)
@@ -126,12 +129,18 @@ class Decoder(Network):
         logits = ops.product(b, f"{prefix}head", x, head)
         return ops.cross_entropy(b, f"{prefix}loss", logits, labels, separate=self.separate_loss)
 
+    def _table(self, b: GraphBuilder, table: str) -> str:
+        """Return what vectors are looked up in, of a table that is updated."""
+        if self.tables == "master":
+            return table
+        return b.cast(table, b.numerics.compute, table.removesuffix(".weight"))
+
     def _further(
         self, b: GraphBuilder, i: int, x: str, tokens: str, table: str, angles: str | None
     ) -> str:
         """Write a module that joins the stream with the embedding of tokens; none is shifted."""
         name = f"further{i}"
-        token = ops.embedding(b, f"{name}.embedding", tokens, table)
+        token = ops.embedding(b, f"{name}.embedding", tokens, self._table(b, table))
         parts = [
             norm(b, f"{name}.norm-{part}", y, self.norm) for part, y in (("x", x), ("t", token))
         ]

@@ -94,6 +94,8 @@ class Example:
         self.batch = next(
             (self.leaves[i].shape[d] for i, d in self.axes.items() if self._has(i, d)), 1
         )
+        if not self.batch:
+            raise RidgelineError("the example inputs have no sample: their batch is 0")
         self.names = self._names(args, kwargs)
 
     def _has(self, leaf: int, axis: int | None) -> bool:

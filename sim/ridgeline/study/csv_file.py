@@ -1,0 +1,45 @@
+"""CSV files with a header, read row by row: none is cut or lengthened to fit."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from ridgeline.config import read_text
+from ridgeline.errors import ConfigError
+
+MAX_FIELD_CHARACTERS = 2**20
+
+
+def read_csv(path: str | Path, limit: int) -> list[tuple[int, dict[str, str]]]:
+    """Return the fields of every row by column, and the line that each row ends in.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, has more than `limit` bytes, its first line does not name
+        columns, each once, or a row has more or fewer fields than that.
+    """
+    file = str(path)
+    text = read_text(path, limit).removeprefix("\ufeff")
+    csv.field_size_limit(MAX_FIELD_CHARACTERS)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows: list[tuple[int, dict[str, str]]] = []
+    try:
+        header = next(reader, [])
+        if len(set(header)) < len(header) or not any(header):
+            raise ConfigError("the first line must name the columns, each once", file=file, line=1)
+        for fields in reader:
+            if not fields:
+                continue
+            if len(fields) != len(header):
+                raise ConfigError(
+                    f"{len(fields)} fields, but the header names {len(header)} columns",
+                    file=file,
+                    line=reader.line_num,
+                )
+            rows.append((reader.line_num, dict(zip(header, fields, strict=True))))
+    except csv.Error as error:
+        raise ConfigError(f"not CSV: {error}", file=file, line=reader.line_num) from error
+    return rows
