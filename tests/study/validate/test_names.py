@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from ridgeline import catalog
 from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import llm_rows, llm_tables, memory, steps
 from ridgeline.study.validate.frameworks import framework_of, spelled_out
@@ -19,6 +20,7 @@ from ridgeline.study.validate.names import (
     keeps_channels_last,
     loader_of,
     model_of,
+    section,
     unknown,
 )
 from ridgeline.study.validate.programs import (
@@ -396,3 +398,10 @@ def test_networks_and_plans_that_a_table_leaves_out_fill_its_empty_columns() -> 
     assert (wanted.plan.tensor, wanted.plan.global_batch, wanted.plan.sharding) == (16, 256, 3)
     given = llm_tables.translated(Row("rows.csv", 2, {**values, "tp": "8"}))
     assert given.text("tp") == "8"
+
+
+@pytest.mark.parametrize("kind", ["models", "devices"])
+def test_every_name_and_alias_means_its_own(kind: Kind) -> None:
+    assert {name for name in catalog.names(kind) if find_name(kind, name) != name} == set()
+    aliases = [(alias, name) for name, others in section(kind).items() for alias in others]
+    assert [(a, name) for a, name in aliases if find_name(kind, a) != name] == []

@@ -199,7 +199,7 @@ def find_name(kind: Kind, *names: str) -> str | None:
     Case, punctuation, vendors and the order of words do not matter.
     """
     known = _names()[kind]
-    keys = (key for name in names for key in (_plain(name), _words(name)))
+    keys = (key for name in names for key in (_words(name), _plain(name)))
     return next((known[key] for key in keys if key in known), None)
 
 
