@@ -81,7 +81,7 @@ _TYPES: dict[str, Any] = {
 
 
 def joined(parts: list[TaskArrays]) -> TaskArrays:
-    """Return tasks one after the other; empties `parts`, so that no column but one is there twice."""
+    """Return tasks one after the other; empties `parts`, so that only one column is there twice."""
     names = [f.name for f in fields(TaskArrays)]
     columns = {name: [getattr(part, name) for part in parts] for name in names}
     parts.clear()

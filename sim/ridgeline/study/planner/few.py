@@ -107,7 +107,8 @@ def few_layers(model: Model, precision: str) -> Few:
         for n in range(1, min(_MOST_UNLIKE + 1, layers - _SAVED)):
             one, two = (_counted(_with(model, k), precision) for k in (n, n + 1))
             grown = zip(whole, one, two, strict=True)
-            if one[-1] < two[-1] and all(all_ == o + (layers - n) * (t - o) for all_, o, t in grown):
+            evenly = all(all_ == o + (layers - n) * (t - o) for all_, o, t in grown)
+            if evenly and one[-1] < two[-1]:
                 most = min(n + 1 + _FURTHER, layers - _SAVED + 1)
                 fewer = tuple(_with(model, k) for k in range(n + 2, most + 1))
                 graphs = [_with(model, k).training(1, precision) for k in (n, n + 1)]
