@@ -80,7 +80,7 @@ def main() -> None:
         names = run(path)
         print(f"{path.name}: {time.perf_counter() - begin:.1f} s", file=sys.stderr)
         if given.figures is not None:
-            from ridgeline.report.figures import save
+            from ridgeline.report.figures.result import save
 
             for name, figure in figures(names).items():
                 stem = f"notebook-{path.stem.split('_')[0]}-{name.replace('_', '-')}"

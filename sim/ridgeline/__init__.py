@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ridgeline.kernels.single import conv, gemm
     from ridgeline.kernels.systolic.gemm import gemm_cycles
     from ridgeline.network.collectives import collective
-    from ridgeline.parallel.memory import memory
-    from ridgeline.parallel.plan import Plan
+    from ridgeline.parallel.memory.over_step import memory
+    from ridgeline.parallel.plans.plan import Plan
     from ridgeline.report.result import Result
     from ridgeline.shelves import clusters, devices, energy_tables, models, nodes
     from ridgeline.simulation import simulate
@@ -52,10 +52,10 @@ _HOME = {
     "Execution": "workload.execution",
     "Model": "workload.model",
     "Node": "hardware",
-    "Plan": "parallel.plan",
+    "Plan": "parallel.plans.plan",
     "Result": "report.result",
     "RidgelineError": "errors",
-    "Slider": "report.slider",
+    "Slider": "report.figures.slider",
     "clusters": "shelves",
     "collective": "network.collectives",
     "conv": "kernels.single",
@@ -70,7 +70,7 @@ _HOME = {
     "load_node": "hardware",
     "load_rows": "study.sweep",
     "load_study": "study.sweep",
-    "memory": "parallel.memory",
+    "memory": "parallel.memory.over_step",
     "models": "shelves",
     "nodes": "shelves",
     "run_sweep": "study.sweep",

@@ -18,7 +18,7 @@ from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.lower import Lowered, lower
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.account import (
     energy_account,
     memory_account,
@@ -33,7 +33,7 @@ from ridgeline.workload.files import load_model
 from ridgeline.workload.model import Model
 
 if TYPE_CHECKING:
-    from ridgeline.parallel.execution import Times
+    from ridgeline.parallel.executions.lower import Times
     from ridgeline.report.execution import ExecutionResult
     from ridgeline.workload.dataset import DataSet
 
@@ -94,7 +94,7 @@ def simulate(
         these are slower. None: input is not modelled, and the manifest says so.
     times, format
         Of an execution: whether its tasks are priced anew ("modelled") or replayed ("measured"),
-        and the number format of tasks that state none; see `parallel.execution.lower_execution`.
+        and the number format of tasks that state none; see `parallel.executions.lower`.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def simulate(
 
     device = cluster.device
     if plan.contention:
-        from ridgeline.parallel.contention import with_contention
+        from ridgeline.parallel.sending.contention import with_contention
 
         timeline = with_contention(timeline, lowered, wide, device)
     time = time_account(lowered, timeline, device, contention=plan.contention)
@@ -193,7 +193,7 @@ def _play(
     *,
     reference: bool,
 ) -> ExecutionResult:
-    from ridgeline.parallel.execution import lower_execution
+    from ridgeline.parallel.executions.lower import lower_execution
     from ridgeline.report.execution import execution_result
 
     if execution.world > cluster.max_devices:

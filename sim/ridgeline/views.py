@@ -11,11 +11,11 @@ from typing import Literal
 
 Kind = Literal["device", "node", "cluster", "model", "plan"]
 _HOME = {
-    "device": "ridgeline.report.html_machine",
-    "node": "ridgeline.report.html_machine",
-    "cluster": "ridgeline.report.html_machine",
-    "model": "ridgeline.report.html_workload",
-    "plan": "ridgeline.report.html_workload",
+    "device": "ridgeline.report.html.machine",
+    "node": "ridgeline.report.html.machine",
+    "cluster": "ridgeline.report.html.machine",
+    "model": "ridgeline.report.html.workload",
+    "plan": "ridgeline.report.html.workload",
 }
 
 

@@ -19,8 +19,8 @@ from ridgeline.kernels.convolution_algorithms import (
     fastest,
     workspace_bytes,
 )
-from ridgeline.parallel.memory import memory
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.memory.over_step import memory
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.workload.graph import Conv, Pass
 from ridgeline.workload.model import load_model
 

@@ -20,10 +20,10 @@ from ridgeline.network.load import link_load
 from ridgeline.network.paths import Routes
 from ridgeline.network.routing import routes
 from ridgeline.network.traffic import flow_loads, flow_rates, flows_program, make_flows
-from ridgeline.report.figures_network import network
-from ridgeline.report.layouts import layout
+from ridgeline.report.figures.layouts import layout
+from ridgeline.report.figures.network import network
+from ridgeline.report.figures.themes import theme
 from ridgeline.report.manifest import topology_fingerprint
-from ridgeline.report.themes import theme
 from ridgeline.study.reproduce import reproduce
 
 NETWORKS = [

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from oracles.graph_interpreter import FORWARD, GRADIENT, SAME
-from ridgeline.parallel.choice import CASTS, PARTIAL, WHOLE
-from ridgeline.parallel.divide import Divided, Division, divide
-from ridgeline.parallel.labels import base, forward_name
-from ridgeline.parallel.layers import levels
-from ridgeline.parallel.shard import COLLECTIVES, Sharder
+from ridgeline.parallel.division.choice import CASTS, PARTIAL, WHOLE
+from ridgeline.parallel.division.divide import Divided, Division, divide
+from ridgeline.parallel.division.labels import base, forward_name
+from ridgeline.parallel.division.shard import COLLECTIVES, Sharder
+from ridgeline.parallel.plans.layers import levels
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 
 Array = npt.NDArray[Any]

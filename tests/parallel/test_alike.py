@@ -10,10 +10,10 @@ import pytest
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.hardware import load_cluster
 from ridgeline.network.topology import from_cluster
-from ridgeline.parallel.alike import are_alike
-from ridgeline.parallel.mesh import Mesh
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.wires import Wires
+from ridgeline.parallel.plans.mesh import Mesh
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.sending.alike import are_alike
+from ridgeline.parallel.sending.wires import Wires
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.allocator import played
-from ridgeline.parallel.memory import memory
+from ridgeline.parallel.memory.allocator import played
+from ridgeline.parallel.memory.over_step import memory
 
 MIB = 2**20
 

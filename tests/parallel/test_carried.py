@@ -12,8 +12,8 @@ from test_plans_on_pods import CHAIN, FREE, POD, step
 
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.schedules import PHASES, SCHEDULES
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.stages.schedules import PHASES, SCHEDULES
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.updates import ISSUED
+from ridgeline.parallel.steps.updates import ISSUED
 from ridgeline.workload import optimizers
 from ridgeline.workload.graph import Role
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.buckets import moved
+from ridgeline.parallel.steps.buckets import moved
 
 MODEL = rl.load_model("mlp", {"widths": [2048] * 8})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ridgeline as rl
-from ridgeline.parallel.data_gradients import with_data_gradients
+from ridgeline.parallel.rewrites.data_gradients import with_data_gradients
 from ridgeline.workload.graph import Pass, Role, Same
 
 

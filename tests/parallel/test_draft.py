@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from ridgeline.hardware import load_cluster
 from ridgeline.kernels import price, waves
 from ridgeline.kernels.mapping import mapper
-from ridgeline.parallel import draft
 from ridgeline.parallel.lower import COLLECTIVE
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.steps import draft
 from ridgeline.simulation import simulate
 from ridgeline.study.parallel_run import row_of
 from ridgeline.study.point import Point, shared_model

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import ridgeline as rl
 from ridgeline.network.collectives import collective
 from ridgeline.network.topology import from_cluster
-from ridgeline.parallel.execution import lower_execution
+from ridgeline.parallel.executions.lower import lower_execution
 from ridgeline.workload.execution import COLLECTIVES, Execution, TaskKind
 
 NAN = float("nan")

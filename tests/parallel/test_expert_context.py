@@ -10,9 +10,9 @@ import pytest
 from pods import write_pod
 
 from ridgeline.hardware import load_cluster
-from ridgeline.parallel.divide import Division, divide
-from ridgeline.parallel.experts import expert_weights
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.division.divide import Division, divide
+from ridgeline.parallel.division.experts import expert_weights
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Graph, Role

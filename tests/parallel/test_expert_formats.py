@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ridgeline.kernels.traffic import streamed_bytes
-from ridgeline.parallel.experts import expert_weights, with_experts
-from ridgeline.parallel.memory import held_bytes
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.sums import adds, casts, sum_bytes, with_summing_products
+from ridgeline.parallel.division.experts import expert_weights, with_experts
+from ridgeline.parallel.memory.over_step import held_bytes
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.steps.sums import adds, casts, sum_bytes, with_summing_products
 from ridgeline.simulation import simulate
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Gemm, Graph, Pass, Role, Same

@@ -13,8 +13,8 @@ import ridgeline as rl
 from ridgeline.errors import ConfigError
 from ridgeline.network.routing import routes
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.chosen import schedule_of
-from ridgeline.parallel.expert_links import link_ratio
+from ridgeline.parallel.sending.chosen import schedule_of
+from ridgeline.parallel.sending.expert_links import link_ratio
 from ridgeline.simulation import shared_topology
 
 SELENE = rl.load_cluster("selene-a100")

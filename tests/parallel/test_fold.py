@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ridgeline.parallel.fold import equivalent_ranks
+from ridgeline.parallel.stages.fold import equivalent_ranks
 
 
 def test_equal_ranks_in_one_group_are_one_class() -> None:

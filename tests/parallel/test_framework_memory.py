@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.memory import memory, model_states
-from ridgeline.parallel.sums import (
+from ridgeline.parallel.memory.over_step import memory, model_states
+from ridgeline.parallel.steps.sums import (
     copied,
     narrow_gradients,
     with_gradients,

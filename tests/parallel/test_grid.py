@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.parallel.divide import Division, divide
-from ridgeline.parallel.grid import Grid, Mode
-from ridgeline.parallel.mesh import Mesh
-from ridgeline.parallel.plan_text import make_plan, plan_fields
+from ridgeline.parallel.division.divide import Division, divide
+from ridgeline.parallel.division.grid import Grid, Mode
+from ridgeline.parallel.plans.mesh import Mesh
+from ridgeline.parallel.plans.text import make_plan, plan_fields
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.model import load_model
 

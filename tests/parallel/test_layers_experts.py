@@ -17,9 +17,9 @@ from pods import write_pod
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.mesh import Mesh
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.parallel.division.shard import COLLECTIVES
+from ridgeline.parallel.plans.mesh import Mesh
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Role

@@ -4,7 +4,7 @@ import pytest
 
 from ridgeline import Plan, load_model, simulate
 from ridgeline.hardware.load import load_device
-from ridgeline.parallel.layout import copied_formats, with_blocks, with_copies, with_heads
+from ridgeline.parallel.rewrites.layout import copied_formats, with_blocks, with_copies, with_heads
 from ridgeline.report.ops import op_times
 from ridgeline.workload.graph import Conv, Pass, Role, Same
 

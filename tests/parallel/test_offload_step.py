@@ -9,9 +9,15 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.kernels import price
 from ridgeline.network.topology import from_cluster
-from ridgeline.parallel.memory import memory, training_graph_of
-from ridgeline.parallel.offload import COPIES, copied_bytes, host_link, overlapped, with_offload
-from ridgeline.parallel.recompute import with_recompute
+from ridgeline.parallel.memory.over_step import memory, training_graph_of
+from ridgeline.parallel.recomputing.offload import (
+    COPIES,
+    copied_bytes,
+    host_link,
+    overlapped,
+    with_offload,
+)
+from ridgeline.parallel.recomputing.recompute import with_recompute
 from ridgeline.workload import load_model
 
 TITAN, DGX = load_cluster("titan-x-pcie3"), load_cluster("dgx1-v100")

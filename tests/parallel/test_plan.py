@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.plan_text import make_plan, plan_fields
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.text import make_plan, plan_fields
 
 
 def read(text: str, **more: object) -> Plan:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.primitives import PRIMITIVES, as_primitives
+from ridgeline.parallel.rewrites.primitives import PRIMITIVES, as_primitives
 from ridgeline.workload import numerics, ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.graph import Graph, Pass, Same

@@ -17,8 +17,8 @@ from ridgeline.engine.slack import slack_s
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.plan_checks import DIMENSIONS
+from ridgeline.parallel.plans.checks import DIMENSIONS
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.account import union
 from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate

@@ -13,11 +13,11 @@ from oracles.graph_memory import profile
 from oracles.graph_networks import forward_graphs
 from oracles.graph_zoo import NAMES, TINY, shallow, tiny
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.recompute import MODES, with_recompute
-from ridgeline.parallel.recompute_blocks import attention_cores, forward_blocks, forward_ops
-from ridgeline.parallel.recompute_chain import sqrt_stretches
-from ridgeline.parallel.recompute_ops import recompute_blocks
-from ridgeline.parallel.stages import DoesNotFit
+from ridgeline.parallel.recomputing.blocks import attention_cores, forward_blocks, forward_ops
+from ridgeline.parallel.recomputing.chain import sqrt_stretches
+from ridgeline.parallel.recomputing.ops import recompute_blocks
+from ridgeline.parallel.recomputing.recompute import MODES, with_recompute
+from ridgeline.parallel.stages.cuts import DoesNotFit
 from ridgeline.workload import Pass, Role, load_model, ops, peak, training_graph
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.builder import GraphBuilder

@@ -6,7 +6,7 @@ import pytest
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.buckets import gradient_buckets, moved
+from ridgeline.parallel.steps.buckets import gradient_buckets, moved
 from ridgeline.workload.graph import Role
 
 MODEL = rl.load_model("mlp")

@@ -16,12 +16,12 @@ from ridgeline.engine.program import Program
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import Topology, from_cluster
-from ridgeline.parallel import step
-from ridgeline.parallel.draft import _drafts
 from ridgeline.parallel.lower import Lowered, lower
-from ridgeline.parallel.partition import Part
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.repeated import look_of
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.stages.partition import Part
+from ridgeline.parallel.steps import step
+from ridgeline.parallel.steps.draft import _drafts
+from ridgeline.parallel.steps.repeated import look_of
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import load_model
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.revolve import Chain, advances, best_reversal, reversible_steps
+from ridgeline.parallel.recomputing.revolve import Chain, advances, best_reversal, reversible_steps
 
 
 @cache

@@ -12,9 +12,9 @@ from pods import write_pod
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
-from ridgeline.parallel.divide import Division, divide
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.ring import HOP
+from ridgeline.parallel.division.divide import Division, divide
+from ridgeline.parallel.division.ring import HOP
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.as_execution import as_execution
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate

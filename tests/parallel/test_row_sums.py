@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import ridgeline as rl
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels import price
-from ridgeline.parallel.experts import expert_weights, with_experts
-from ridgeline.parallel.row_sums import with_atomic_sums
+from ridgeline.parallel.division.experts import expert_weights, with_experts
+from ridgeline.parallel.rewrites.row_sums import with_atomic_sums
 from ridgeline.workload.graph import Graph, Pass, Same
 
 SMALL = {"layers": 2, "vocabulary": 64, "sequence": 64, "hidden": 64, "feed_forward.width": 96}

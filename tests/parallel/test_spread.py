@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.spread import slowest, waited
+from ridgeline.parallel.sending.spread import slowest, waited
 
 
 @pytest.mark.parametrize("devices", [2, 8, 100])

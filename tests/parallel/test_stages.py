@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.kernels import price
-from ridgeline.parallel.chain import units
-from ridgeline.parallel.stages import DoesNotFit, Room, Stage, balance, balance_replicated
+from ridgeline.parallel.stages.chain import units
+from ridgeline.parallel.stages.cuts import DoesNotFit, Room, Stage, balance, balance_replicated
 from ridgeline.workload import Pass, Role, load_model
 
 times = st.lists(st.integers(1, 9), min_size=1, max_size=8)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.chosen import schedule_of
-from ridgeline.parallel.divide import Division, divide
-from ridgeline.parallel.experts import dropped_share
+from ridgeline.parallel.division.divide import Division, divide
+from ridgeline.parallel.division.experts import dropped_share
+from ridgeline.parallel.sending.chosen import schedule_of
 from ridgeline.simulation import shared_topology
 from ridgeline.workload.graph import Gemm, Graph
 from ridgeline.workload.model import load_model

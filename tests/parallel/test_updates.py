@@ -8,7 +8,7 @@ import ridgeline as rl
 from ridgeline.kernels import price
 from ridgeline.kernels.alike import moving
 from ridgeline.kernels.common import Common
-from ridgeline.parallel.updates import CHUNKS, ISSUED, in_launches, op_by_op
+from ridgeline.parallel.steps.updates import CHUNKS, ISSUED, in_launches, op_by_op
 from ridgeline.workload import numerics, ops, optimizers
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.graph import Graph, Pass, Same

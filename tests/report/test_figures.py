@@ -21,9 +21,9 @@ from matplotlib.text import Annotation, Text
 from report.drawn import by_gid, foot, gids, share_of_counted, texts, unit_of
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.kernels.cost import engine_rate, level_bandwidth
-from ridgeline.report.figures import FIGURES, draw, save
+from ridgeline.report.figures.result import FIGURES, draw, save
+from ridgeline.report.figures.style import COLOURS
 from ridgeline.report.result import Result
-from ridgeline.report.style import COLOURS
 from ridgeline.workload.graph import Pass
 
 # time and energy
@@ -302,10 +302,10 @@ def test_an_unknown_suffix_is_refused_and_nothing_is_written(
 def test_neither_pyplot_nor_a_window_is_asked_for(tmp_path: Path) -> None:
     code = f"""
 import sys
-import ridgeline, ridgeline.report.result, ridgeline.report.html
+import ridgeline, ridgeline.report.result, ridgeline.report.html.result
 assert "matplotlib" not in sys.modules
 from ridgeline.study.point import Point
-from ridgeline.report.figures import FIGURES, draw, save
+from ridgeline.report.figures.result import FIGURES, draw, save
 result = Point("lenet5", "dgx1-v100", {{"global_batch": 8}}).simulate()
 for kind in FIGURES:
     save(draw(kind, result), {str(tmp_path / "figure.png")!r})

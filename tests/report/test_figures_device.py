@@ -25,9 +25,9 @@ from ridgeline.hardware import load_device
 from ridgeline.kernels.cost import engine_rate, level_bandwidth
 from ridgeline.kernels.roofline import Mark, peaks, power_density_w_mm2, ridge_points
 from ridgeline.kernels.single import gemm
-from ridgeline.report.figures_device import MARKERS, Load, device_roofline, network, roof_labels
+from ridgeline.report.figures.device import MARKERS, Load, device_roofline, network, roof_labels
+from ridgeline.report.figures.style import SERIES
 from ridgeline.report.result import Result
-from ridgeline.report.style import SERIES
 
 FOLDER = tempfile.TemporaryDirectory()
 write_machine(Path(FOLDER.name))

@@ -5,7 +5,7 @@ import pytest
 
 import ridgeline as rl
 from ridgeline.cli import execute
-from ridgeline.report.figures_memory import held
+from ridgeline.report.figures.memory import held
 from ridgeline.workload import Pass
 
 

@@ -16,10 +16,10 @@ from matplotlib.text import Text
 from report.drawn import texts
 from ridgeline.cli import execute
 from ridgeline.errors import RidgelineError
-from ridgeline.report.column_axes import Scale, said, si_label, valued
-from ridgeline.report.figures_choice import choice
-from ridgeline.report.figures_study import bars, curve, pareto_front, residuals
-from ridgeline.report.style import sheet
+from ridgeline.report.figures.choice import choice
+from ridgeline.report.figures.column_axes import Scale, said, si_label, valued
+from ridgeline.report.figures.study import bars, curve, pareto_front, residuals
+from ridgeline.report.figures.style import sheet
 from ridgeline.study.sweep import write_rows
 from ridgeline.units import quantity, unprefixed
 
@@ -156,7 +156,7 @@ def test_values_that_say_little_stand_with_their_column() -> None:
 def test_the_command_draws_a_choice_whose_words_fit(
     tmp_path: Any, theme: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ridgeline.report.themes import theme as themed
+    from ridgeline.report.figures.themes import theme as themed
 
     with themed(theme):
         ax = choice(ROWS, "collective.size", "time_s", ["algorithm", "cluster"])

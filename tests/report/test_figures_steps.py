@@ -11,10 +11,10 @@ from matplotlib.colors import to_hex
 
 from report.drawn import by_gid, foot, gids, spans, texts, unit_of
 from ridgeline.report.account import union
-from ridgeline.report.figures import draw
-from ridgeline.report.figures_steps import _difference, _intersection, exposed_communication
+from ridgeline.report.figures.result import draw
+from ridgeline.report.figures.steps import _difference, _intersection, exposed_communication
+from ridgeline.report.figures.style import COLOURS
 from ridgeline.report.result import Result
-from ridgeline.report.style import COLOURS
 from ridgeline.study.point import Point
 
 GIB = 2**30

@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ridgeline.report.html import result_html
+from ridgeline.report.figures.style import COLOURS, percent
+from ridgeline.report.html.result import result_html
 from ridgeline.report.result import Result
-from ridgeline.report.style import COLOURS, percent
 from ridgeline.report.summary import headline
 from ridgeline.units import show
 

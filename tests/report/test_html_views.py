@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ridgeline as rl
-from ridgeline.report.html_machine import _graph
+from ridgeline.report.html.machine import _graph
 from ridgeline.units import show
 from ridgeline.workload.summary import layer_table
 

@@ -7,7 +7,7 @@ import pytest
 
 from ridgeline import Plan, load_cluster, simulate
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.report.figures_effects import busy
+from ridgeline.report.figures.effects import busy
 from ridgeline.report.sensitivity import LATENCIES, sensitivity
 from ridgeline.study.repeat import repeat
 from ridgeline.workload.graph import Pass

@@ -9,9 +9,9 @@ import pytest
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.report.figures import FIGURES, PICTURES, draw, save
-from ridgeline.report.figures_links import loads
-from ridgeline.report.themes import THEMES, theme
+from ridgeline.report.figures.links import loads
+from ridgeline.report.figures.result import FIGURES, PICTURES, draw, save
+from ridgeline.report.figures.themes import THEMES, theme
 from ridgeline.study.scaling import scaling
 from ridgeline.study.scaling_figures import draw as draw_scaling
 

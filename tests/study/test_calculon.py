@@ -16,7 +16,7 @@ from ridgeline.cli import execute
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.load import load_cluster
 from ridgeline.kernels.shares import achievable_share
-from ridgeline.parallel.plan_text import make_plan
+from ridgeline.parallel.plans.text import make_plan
 from ridgeline.study.calculon import read_calculon
 from ridgeline.study.calculon.schema import Execution
 from ridgeline.study.calculon.workload import plan_fields

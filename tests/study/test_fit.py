@@ -8,7 +8,7 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.fit import Advice, Remedy, what_would_fit

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.buckets import gradient_buckets
-from ridgeline.parallel.experts import expert_weights, with_experts
-from ridgeline.parallel.partition import partition
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.zero import with_sharding
+from ridgeline.parallel.division.experts import expert_weights, with_experts
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.stages.partition import partition
+from ridgeline.parallel.steps.buckets import gradient_buckets
+from ridgeline.parallel.steps.zero import with_sharding
 from ridgeline.study.planner.passing import bucketed, parts_of
 from ridgeline.study.planner.played import FORWARD, MADE, READ, WHOLE
 from ridgeline.study.planner.search import Searcher, searcher

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import from_cluster
-from ridgeline.parallel.partition import partition
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.recompute import Mode, with_recompute
-from ridgeline.parallel.wires import Wires
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
+from ridgeline.parallel.sending.wires import Wires
+from ridgeline.parallel.stages.partition import partition
 from ridgeline.study.planner.few import Few
 from ridgeline.study.planner.search import Searcher, searcher
 from ridgeline.workload.graph import Pass

@@ -11,8 +11,8 @@ import pytest
 from ridgeline.cli.app import app
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
-from ridgeline.parallel.plan import Plan
-from ridgeline.report.figures_scaling import Curve, Roof, distributed_roofline, side_by_side
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.report.figures.scaling import Curve, Roof, distributed_roofline, side_by_side
 from ridgeline.simulation import simulate
 from ridgeline.study.ceilings import UNCONTENDED
 from ridgeline.study.scaling import Scaling, ScalingPoint, scaling

@@ -12,8 +12,8 @@ import pytest
 from ridgeline.cli import execute
 from ridgeline.cli.output import brief, headings
 from ridgeline.errors import ConfigError
-from ridgeline.report.column_axes import Scale
-from ridgeline.report.figures_study import bars, curve
+from ridgeline.report.figures.column_axes import Scale
+from ridgeline.report.figures.study import bars, curve
 from ridgeline.study.sweep import load_study, plain_rows, run_sweep
 
 STUDY = """

@@ -11,8 +11,8 @@ from ridgeline.cli.whole import Whole
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
-    from ridgeline.parallel.memory import Memory
-    from ridgeline.parallel.plan import Plan
+    from ridgeline.parallel.memory.over_step import Memory
+    from ridgeline.parallel.plans.plan import Plan
 
 
 def memory_(
@@ -68,10 +68,10 @@ def memory_(
     """
     from ridgeline.hardware import load_device
     from ridgeline.kernels.convolution_algorithms import Library
-    from ridgeline.parallel.memory import memory
-    from ridgeline.parallel.offload import Policy
-    from ridgeline.parallel.plan_text import make_plan, plan_fields
-    from ridgeline.parallel.recompute import Mode
+    from ridgeline.parallel.memory.over_step import memory
+    from ridgeline.parallel.plans.text import make_plan, plan_fields
+    from ridgeline.parallel.recomputing.offload import Policy
+    from ridgeline.parallel.recomputing.recompute import Mode
     from ridgeline.units import parse
 
     planned = make_plan(plan_fields(plan, {"global_batch": batch, "precision": precision}))
@@ -103,8 +103,8 @@ def memory_(
         _print_at_once(result, json=json)
         return
     if out is not None:
-        from ridgeline.report.figures import save
-        from ridgeline.report.figures_memory import held
+        from ridgeline.report.figures.memory import held
+        from ridgeline.report.figures.result import save
 
         save(held(result), out)
     if json:
@@ -145,9 +145,9 @@ def _print_fit(model: str, plan: Plan, machine: str, budget: str | None, *, json
     from ridgeline.hardware import load_cluster
     from ridgeline.kernels import price
     from ridgeline.network.topology import from_cluster
-    from ridgeline.parallel.memory import training_graph_of
-    from ridgeline.parallel.offload import copied_bytes, host_link
-    from ridgeline.parallel.offload_fit import fastest_fit
+    from ridgeline.parallel.memory.over_step import training_graph_of
+    from ridgeline.parallel.recomputing.offload import copied_bytes, host_link
+    from ridgeline.parallel.recomputing.offload_fit import fastest_fit
     from ridgeline.units import parse, show
     from ridgeline.workload.model import load_model
 

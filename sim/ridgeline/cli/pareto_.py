@@ -47,8 +47,8 @@ def pareto_(
     front = pareto(rows, smallest, largest)
     columns = [resolve(name, rows[0]) for name in columns] if rows else []
     if plot is not None and front:
-        from ridgeline.report.figures import save
-        from ridgeline.report.figures_study import pareto_front
+        from ridgeline.report.figures.result import save
+        from ridgeline.report.figures.study import pareto_front
 
         save(pareto_front(candidates(rows), front, columns[0], columns[1]), plot)
     if json:

@@ -58,8 +58,8 @@ def plot_(
     json
         Say as JSON what was written.
     """
-    from ridgeline.report.figures import save
-    from ridgeline.report.themes import theme as themed
+    from ridgeline.report.figures.result import save
+    from ridgeline.report.figures.themes import theme as themed
 
     with themed(theme):
         drawn = _draw(kind, file, {"x": x, "y": y}, by, {"model": model, "cluster": cluster}, load)
@@ -75,7 +75,7 @@ def _draw(
     files: dict[str, str | None], load: str | None,
 ) -> Axes:  # fmt: skip
     """Draw what a file is of."""
-    from ridgeline.report.figures import FIGURES
+    from ridgeline.report.figures.result import FIGURES
     from ridgeline.study.repeat import repeat
     from ridgeline.study.scaling_figures import KINDS, draw
 
@@ -93,7 +93,7 @@ def _topology(where: str, load: str | None) -> Axes:
     """Draw a network that has a name, a file or is written inline."""
     from ridgeline.network.load import link_load
     from ridgeline.network.where import topology_of
-    from ridgeline.report.figures_network import network
+    from ridgeline.report.figures.network import network
 
     topology = topology_of(where)
     return network(topology, None if load is None else link_load(topology, load))
@@ -102,8 +102,8 @@ def _topology(where: str, load: str | None) -> Axes:
 def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: str | None) -> Axes:
     """Draw a figure of rows."""
     from ridgeline.errors import ConfigError, nearest
-    from ridgeline.report.figures import FIGURES
-    from ridgeline.report.figures_rows import ROW_FIGURES
+    from ridgeline.report.figures.result import FIGURES
+    from ridgeline.report.figures.rows import ROW_FIGURES
     from ridgeline.study.columns import resolve
     from ridgeline.study.ranking import candidates, pareto
     from ridgeline.study.scaling_figures import KINDS

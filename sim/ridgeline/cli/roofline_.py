@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ridgeline.hardware.device import Device
     from ridgeline.kernels.roofline import Peak, Ridge
-    from ridgeline.report.figures_device import Load
+    from ridgeline.report.figures.device import Load
 
 _GEMM = re.compile(r"(\d{1,13})x(\d{1,13})x(\d{1,13})")
 
@@ -68,14 +68,14 @@ def roofline_(
     tops = [p for p in peaks(machine) if _wanted(p.engine, rates)]
     loads: list[Load] = []
     if model or gemm or out is not None or format:
-        from ridgeline.report.figures_device import device_roofline, shown_roofs
+        from ridgeline.report.figures.device import device_roofline, shown_roofs
 
         shown_roofs(machine, (), rates)  # complains of a format that the device does not have
         loads = [_network(name, device, batch, precision, by) for name in model]
         loads += [_product(text, machine, f) for text in gemm for f in format or (None,)]
     path = out or ("roofline.png" if loads else None)
     if path is not None:
-        from ridgeline.report.figures import save
+        from ridgeline.report.figures.result import save
 
         save(device_roofline(machine, loads, rates), path)
     density = power_density_w_mm2(machine)
@@ -108,7 +108,7 @@ def _wanted(engine: str, formats: tuple[str, ...]) -> bool:
 def _network(
     name: str, device: str, batch: int, precision: str, by: Literal["op", "layer"]
 ) -> Load:
-    from ridgeline.report.figures_device import network
+    from ridgeline.report.figures.device import network
     from ridgeline.study.point import Point
 
     point = Point(name, device, {"global_batch": batch, "precision": precision})
@@ -118,7 +118,7 @@ def _network(
 def _product(text: str, device: Device, format_: str | None) -> Load:
     from ridgeline.kernels.roofline import Mark
     from ridgeline.kernels.single import gemm
-    from ridgeline.report.figures_device import Load
+    from ridgeline.report.figures.device import Load
     from ridgeline.workload.formats import find
 
     match = _GEMM.fullmatch(text.strip())

@@ -57,7 +57,7 @@ def scaling_(
     )  # fmt: skip
     written = []
     if plot is not None or roofline is not None:
-        from ridgeline.report.figures import save
+        from ridgeline.report.figures.result import save
 
         for path, kind in ((plot, "scaling"), (roofline, "distributed-roofline")):
             if path is not None:

@@ -53,8 +53,8 @@ def topology_(
     measures = measure(topology)
     loaded = None if load is None else link_load(topology, load)
     if plot is not None:
-        from ridgeline.report.figures import save
-        from ridgeline.report.figures_network import network
+        from ridgeline.report.figures.network import network
+        from ridgeline.report.figures.result import save
 
         save(network(topology, loaded), plot)
     if json:

@@ -82,7 +82,7 @@ def validate_(
     else:
         made = [validate(suite, data)]
     if plot is not None:
-        from ridgeline.report.figures import save
+        from ridgeline.report.figures.result import save
         from ridgeline.study.validate.residuals import residuals
 
         save(residuals(made), plot)

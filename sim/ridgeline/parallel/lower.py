@@ -26,36 +26,36 @@ from ridgeline.kernels import OpCost
 from ridgeline.kernels.cost import peak_rates
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.alike import are_alike
-from ridgeline.parallel.data_gradients import with_data_gradients
-from ridgeline.parallel.divide import Divided, Division, divide
-from ridgeline.parallel.draft import Draft, Subject, draft_of
-from ridgeline.parallel.endless import is_endless
-from ridgeline.parallel.host import Host
-from ridgeline.parallel.layout import (
+from ridgeline.parallel.division.divide import Divided, Division, divide
+from ridgeline.parallel.plans.mesh import Mesh
+from ridgeline.parallel.plans.mixtures import mixture_degree
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.replicas import counts_of
+from ridgeline.parallel.prices import OpenRows, Prices
+from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
+from ridgeline.parallel.rewrites.data_gradients import with_data_gradients
+from ridgeline.parallel.rewrites.layout import (
     copied_formats,
     with_blocks,
     with_copies,
     with_heads,
     with_kernels,
 )
-from ridgeline.parallel.mesh import Mesh
-from ridgeline.parallel.mixtures import mixture_degree
-from ridgeline.parallel.partition import Cut, Partition, Shares, partition
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.prices import OpenRows, Prices
-from ridgeline.parallel.primitives import as_primitives
-from ridgeline.parallel.recompute import Mode, with_recompute
-from ridgeline.parallel.replicas import counts_of
-from ridgeline.parallel.row_sums import with_atomic_sums
-from ridgeline.parallel.schedules import SCHEDULES
-from ridgeline.parallel.spread import waited
-from ridgeline.parallel.step import Step
-from ridgeline.parallel.sums import with_gradients, with_summing_products
-from ridgeline.parallel.team import COLLECTIVE
-from ridgeline.parallel.updates import ISSUED, in_launches, op_by_op
-from ridgeline.parallel.wires import PROBE_BYTES, Talk, Wires
-from ridgeline.parallel.writer import Writer
+from ridgeline.parallel.rewrites.primitives import as_primitives
+from ridgeline.parallel.rewrites.row_sums import with_atomic_sums
+from ridgeline.parallel.sending.alike import are_alike
+from ridgeline.parallel.sending.spread import waited
+from ridgeline.parallel.sending.wires import PROBE_BYTES, Talk, Wires
+from ridgeline.parallel.stages.partition import Cut, Partition, Shares, partition
+from ridgeline.parallel.stages.schedules import SCHEDULES
+from ridgeline.parallel.steps.draft import Draft, Subject, draft_of
+from ridgeline.parallel.steps.endless import is_endless
+from ridgeline.parallel.steps.host import Host
+from ridgeline.parallel.steps.step import Step
+from ridgeline.parallel.steps.sums import with_gradients, with_summing_products
+from ridgeline.parallel.steps.team import COLLECTIVE
+from ridgeline.parallel.steps.updates import ISSUED, in_launches, op_by_op
+from ridgeline.parallel.steps.writer import Writer
 from ridgeline.workload.graph import Graph, Op, Same
 
 FEW = 64

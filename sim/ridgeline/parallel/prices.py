@@ -16,7 +16,7 @@ from ridgeline.kernels.cost import peak_rates, places, price_of_place
 from ridgeline.kernels.pricing import price_all
 from ridgeline.kernels.residence import keeping, residence
 from ridgeline.kernels.streams import check_kernels
-from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.workload.graph import Graph, Op, Pass, Same
 
 _FREE = OpCost(0.0)
@@ -54,7 +54,7 @@ class Prices:
     Parameters
     ----------
     slower
-        Time of the device's work over that of a typical device (`parallel.spread`).
+        Time of the device's work over that of a typical device (`parallel.sending.spread`).
     idle_s
         What the device waits for before each op of the forward and backward pass.
 

@@ -12,8 +12,8 @@ from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost, clock
 from ridgeline.kernels.cost import Spans, peak_rates
-from ridgeline.parallel.host import ISSUE
 from ridgeline.parallel.lower import COLLECTIVE, Lowered
+from ridgeline.parallel.steps.host import ISSUE
 from ridgeline.workload.graph import Pass
 
 ENERGY_PARTS = ("compute", "registers", "sram", "dram", "network", "static")

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ridgeline.report.figures import draw, save
+from ridgeline.report.figures.result import draw, save
 from ridgeline.report.files import make_folder, replacing
 from ridgeline.report.perfetto import write_trace
 

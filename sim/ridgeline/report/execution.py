@@ -15,7 +15,7 @@ import numpy as np
 from ridgeline.engine.program import Floats, Ints
 from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.execution import LoweredExecution
+from ridgeline.parallel.executions.lower import LoweredExecution
 from ridgeline.report.account import (
     BUBBLE,
     EXPOSED,

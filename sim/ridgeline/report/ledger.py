@@ -173,7 +173,7 @@ class Ledger:
         return f"<Ledger of {len(self)} rows, {math.fsum(self.columns['energy_j']):.4g} J>"
 
     def _repr_html_(self) -> str:
-        from ridgeline.report.html import table_html
+        from ridgeline.report.html.result import table_html
 
         return table_html(COLUMNS, self.entries[:_SHOWN], f"{self!r}")
 

@@ -14,9 +14,9 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.sourced import NOT_STATED, sourced_values
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.experts import dropped_share
+from ridgeline.parallel.division.experts import dropped_share
 from ridgeline.parallel.lower import Lowered
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.version import __version__
 from ridgeline.workload.execution import Execution
 from ridgeline.workload.formats import find

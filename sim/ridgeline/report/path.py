@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ridgeline.engine.program import Ints
-from ridgeline.parallel.host import ISSUE
 from ridgeline.parallel.lower import COLLECTIVE
-from ridgeline.parallel.mesh import Mesh
+from ridgeline.parallel.plans.mesh import Mesh
+from ridgeline.parallel.steps.host import ISSUE
 
 if TYPE_CHECKING:
     from ridgeline.report.result import Result

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.engine.program import Program
 from ridgeline.engine.timeline import Timeline
 from ridgeline.report.account import limiting
+from ridgeline.report.figures.style import stamp_text
 from ridgeline.report.files import replacing, write_text
-from ridgeline.report.style import stamp_text
 
 if TYPE_CHECKING:
     from ridgeline.report.result import Details, Result

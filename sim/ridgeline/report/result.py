@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.lower import Lowered
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import Model
 
@@ -124,14 +124,14 @@ class Result:
             Where to; by default into a figure of its own.
         theme
             Of such a figure: "screen", or "print" for a column of a paper; by default that of
-            `report.themes.theme`, else "screen".
+            `report.figures.themes.theme`, else "screen".
 
         Raises
         ------
         RidgelineError
             If there is no such figure.
         """
-        from ridgeline.report.figures import draw
+        from ridgeline.report.figures.result import draw
 
         return draw(kind, self, ax, theme)
 
@@ -148,7 +148,7 @@ class Result:
         write_trace(self, path)
 
     def _repr_html_(self) -> str:
-        from ridgeline.report.html import result_html
+        from ridgeline.report.html.result import result_html
 
         return result_html(self)
 

@@ -18,7 +18,7 @@ from ridgeline.engine.chance import row_times_s
 from ridgeline.engine.program import Floats
 from ridgeline.engine.replay import Ends
 from ridgeline.engine.timeline import Timeline
-from ridgeline.parallel.team import COLLECTIVE
+from ridgeline.parallel.steps.team import COLLECTIVE
 
 UNCONTENDED = 0.85
 """A step is uncontended if its longest bound is at least this share of all of it in turn."""

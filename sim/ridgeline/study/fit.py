@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.report.summary import binary_size
 from ridgeline.simulation import simulate

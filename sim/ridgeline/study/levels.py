@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgeline.report.figures_links import loads
+from ridgeline.report.figures.links import loads
 from ridgeline.report.result import Result
 
 

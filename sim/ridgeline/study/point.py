@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from ridgeline import catalog
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.plan_text import make_plan, plan_fields
+from ridgeline.parallel.plans.text import make_plan, plan_fields
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import Model, load_model

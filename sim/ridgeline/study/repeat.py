@@ -8,7 +8,7 @@ from typing import Any
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model

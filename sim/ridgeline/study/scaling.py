@@ -16,7 +16,7 @@ import numpy as np
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.team import COLLECTIVE
+from ridgeline.parallel.steps.team import COLLECTIVE
 from ridgeline.report.manifest import digest
 from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate
@@ -219,7 +219,7 @@ class Scaling:
         self, kind: str = "scaling", ax: Axes | None = None, *, theme: str | None = None
     ) -> Axes:
         """Draw "scaling" curves or the "distributed-roofline"; see `Result.plot`."""
-        from ridgeline.report.themes import theme as themed
+        from ridgeline.report.figures.themes import theme as themed
         from ridgeline.study.scaling_figures import draw
 
         with themed(theme):

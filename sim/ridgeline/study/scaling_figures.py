@@ -1,4 +1,4 @@
-"""The figures of a scaling study: its points as `report.figures_scaling` draws them."""
+"""The figures of a scaling study: its points as `report.figures.scaling` draws them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
-from ridgeline.report.figures_scaling import Curve, Roof, distributed_roofline, scaling_curves
+from ridgeline.report.figures.scaling import Curve, Roof, distributed_roofline, scaling_curves
 from ridgeline.study.scaling import Scaling, ScalingPoint
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 It comes from a Chakra execution trace or a profiler and needs no Plan: which rank does what, what
 waits for what and who talks to whom is in the trace. Times are either replayed as measured or
-priced anew from the work of each task (`ridgeline.parallel.execution`).
+priced anew from the work of each task (`ridgeline.parallel.executions.lower`).
 """
 
 from __future__ import annotations

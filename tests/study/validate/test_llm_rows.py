@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.schedules import SCHEDULES
+from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.study.validate import validate
 from ridgeline.study.validate.frameworks import framework_of
 from ridgeline.study.validate.llm_rows import configuration

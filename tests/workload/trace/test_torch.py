@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import ridgeline as rl
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.partition import partition
+from ridgeline.parallel.stages.partition import partition
 from ridgeline.workload import Pass, Role
 from ridgeline.workload.trace.network import TraceWarning
 from workload.trace import torch_networks, torch_oddities

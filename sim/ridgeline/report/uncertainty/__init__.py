@@ -21,7 +21,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.kernels.cost import level_bandwidth
 from ridgeline.kernels.shares import achievable_share
-from ridgeline.parallel.host import ISSUE
+from ridgeline.parallel.steps.host import ISSUE
 from ridgeline.report.uncertainty.distributions import (
     ClassKey,
     ModelError,

@@ -22,7 +22,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_cluster, load_device
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.calibrate import Options, calibrate, document, machine

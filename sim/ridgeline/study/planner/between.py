@@ -10,11 +10,11 @@ import numpy as np
 from ridgeline.errors import RidgelineError
 from ridgeline.network.routing import routes
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.alike import are_alike
 from ridgeline.parallel.lower import FEW
-from ridgeline.parallel.mesh import Mesh
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.wires import Wires
+from ridgeline.parallel.plans.mesh import Mesh
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.sending.alike import are_alike
+from ridgeline.parallel.sending.wires import Wires
 from ridgeline.study.planner.group import Floats, Ints
 
 

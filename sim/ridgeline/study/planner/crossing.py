@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.places import HELD
-from ridgeline.parallel.recompute_ops import once
+from ridgeline.parallel.recomputing.ops import once
+from ridgeline.parallel.stages.places import HELD
 from ridgeline.study.planner.played import Taken
 from ridgeline.workload.graph import Pass, Role
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.chain import Unit, units
+from ridgeline.parallel.stages.chain import Unit, units
 from ridgeline.study.planner.group import Floats
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.model import Model

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.units import show
 
 Objective = Literal["time", "energy", "cost"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.stages import balance
+from ridgeline.parallel.stages.cuts import balance
 from ridgeline.study.planner.crossing import Crossing
 from ridgeline.study.planner.links import LEAD, LINK, TRAIL
 from ridgeline.study.planner.played import Played

@@ -16,19 +16,19 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.kernels.cost import OpCost, op_energy_j
 from ridgeline.network.topology import Topology, from_cluster
-from ridgeline.parallel.divide import Divided, Division, divide
-from ridgeline.parallel.experts import expert_weights, with_experts
+from ridgeline.parallel.division.divide import Divided, Division, divide
+from ridgeline.parallel.division.experts import expert_weights, with_experts
+from ridgeline.parallel.division.ring import HOP
+from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.parallel.lower import Moving, moving
-from ridgeline.parallel.mesh import Mesh
-from ridgeline.parallel.places import places
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.mesh import Mesh
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.prices import FEW_GRAPHS, Prices
-from ridgeline.parallel.recompute import Mode, with_recompute
-from ridgeline.parallel.ring import HOP
-from ridgeline.parallel.shard import COLLECTIVES
-from ridgeline.parallel.sums import casts, sum_bytes
-from ridgeline.parallel.team import Sent
-from ridgeline.parallel.wires import Wires
+from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
+from ridgeline.parallel.sending.wires import Wires
+from ridgeline.parallel.stages.places import places
+from ridgeline.parallel.steps.sums import casts, sum_bytes
+from ridgeline.parallel.steps.team import Sent
 from ridgeline.study.planner.between import Between
 from ridgeline.study.planner.crossing import crossing
 from ridgeline.study.planner.few import Few, Told, few_layers

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.study.planner.played import is_once
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.liveness import storages

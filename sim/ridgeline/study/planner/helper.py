@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.study.planner.found import Replay
 from ridgeline.study.planner.made import Key
 from ridgeline.study.planner.opener import Entry, Opened, Opener

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.grid import Grid, with_grid
-from ridgeline.parallel.recompute import Mode
-from ridgeline.parallel.recompute_blocks import attention_cores
-from ridgeline.parallel.shard import shard
-from ridgeline.parallel.spatial import with_shared_images
+from ridgeline.parallel.division.grid import Grid, with_grid
+from ridgeline.parallel.division.shard import shard
+from ridgeline.parallel.division.spatial import with_shared_images
+from ridgeline.parallel.recomputing.blocks import attention_cores
+from ridgeline.parallel.recomputing.recompute import Mode
 from ridgeline.study.planner.few import Few, n_units
 from ridgeline.study.planner.space import GRID_MODES, divisors
 from ridgeline.workload.graph import Graph, Pass

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ridgeline.parallel.divide import Divided
-from ridgeline.parallel.grid import Grid
+from ridgeline.parallel.division.divide import Divided
+from ridgeline.parallel.division.grid import Grid
 from ridgeline.parallel.lower import Moving
 from ridgeline.parallel.prices import Prices
-from ridgeline.parallel.recompute import Mode
+from ridgeline.parallel.recomputing.recompute import Mode
 from ridgeline.study.planner.few import Few, Told
 from ridgeline.study.planner.group import Floats, Group, Ints
 from ridgeline.workload.model import Model

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.study.planner.found import Found, Replay
 from ridgeline.study.planner.group import Floats, Ints
 from ridgeline.study.planner.helper import MANY, Helper, can_fork, family, play

@@ -14,8 +14,8 @@ from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.lower import is_short, lower
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.schedules import SCHEDULES
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.report.account import energy_account, memory_account
 from ridgeline.study.planner.found import Found, Objective, Replay
 from ridgeline.study.planner.group import Floats, Group, Ints

@@ -11,10 +11,10 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel import grid
-from ridgeline.parallel.grid import Grid
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.recompute import Mode
+from ridgeline.parallel.division import grid
+from ridgeline.parallel.division.grid import Grid
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.recomputing.recompute import Mode
 
 Ints = npt.NDArray[np.int64]
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.schedules import SCHEDULES
+from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.study.planner.group import ENERGY, Floats, Group
 from ridgeline.study.planner.held import (
     BESIDE,

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.plan import Plan
-from ridgeline.parallel.schedules import SCHEDULES, SlotArrays
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.stages.schedules import SCHEDULES, SlotArrays
 from ridgeline.study.planner.group import Floats, Group, Ints
 from ridgeline.study.planner.passing import (
     AHEAD,

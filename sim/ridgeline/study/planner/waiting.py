@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.ring import HOP
-from ridgeline.parallel.shard import COLLECTIVES
+from ridgeline.parallel.division.ring import HOP
+from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.study.planner.played import is_once
 from ridgeline.workload.graph import Graph, Op, Pass
 

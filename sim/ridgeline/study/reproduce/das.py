@@ -12,7 +12,7 @@ from functools import lru_cache
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.collectives import collective
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.table import Reproduction, Row, printed
 from ridgeline.workload.graph import Conv

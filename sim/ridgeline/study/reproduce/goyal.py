@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.table import Fit, Reproduction, Row
 from ridgeline.workload.model import load_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from importlib import resources
 
-from ridgeline.parallel.memory import held_bytes
+from ridgeline.parallel.memory.over_step import held_bytes
 from ridgeline.study.reproduce.table import Fit, Reproduction, Row
 from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.liveness import MEMORY_KINDS

@@ -10,7 +10,7 @@ inputs and errors, grow with the batch and need no sum over nodes.
 from __future__ import annotations
 
 from ridgeline.kernels.single import gemm
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.das import nodes, one_node_s
 from ridgeline.study.reproduce.table import Reproduction, Row

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.pricing import price
-from ridgeline.parallel.chain import units
-from ridgeline.parallel.stages import Stage, balance_replicated
+from ridgeline.parallel.stages.chain import units
+from ridgeline.parallel.stages.cuts import Stage, balance_replicated
 from ridgeline.study.reproduce.table import Fit, Reproduction, Row
 from ridgeline.workload.graph import Pass, Role
 from ridgeline.workload.model import load_model

@@ -6,8 +6,8 @@ import csv
 from collections.abc import Iterator, Sequence
 from importlib import resources
 
-from ridgeline.parallel.recompute_blocks import Block, forward_blocks, forward_ops
-from ridgeline.parallel.recompute_ops import recompute_blocks
+from ridgeline.parallel.recomputing.blocks import Block, forward_blocks, forward_ops
+from ridgeline.parallel.recomputing.ops import recompute_blocks
 from ridgeline.study.reproduce.table import Reproduction, Row
 from ridgeline.workload.graph import FORMAT_BYTES, Graph, Pass, Role
 from ridgeline.workload.model import load_model

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from ridgeline.parallel.chain import units
-from ridgeline.parallel.schedules import find
+from ridgeline.parallel.stages.chain import units
+from ridgeline.parallel.stages.schedules import find
 from ridgeline.study.reproduce.table import Reproduction, Row
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.model import Model, load_model

@@ -8,8 +8,8 @@ from importlib import resources
 
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.convolution_algorithms import Library, workspace_bytes
-from ridgeline.parallel.at_once import AtOnce, at_once
-from ridgeline.parallel.offload import with_offload
+from ridgeline.parallel.memory.at_once import AtOnce, at_once
+from ridgeline.parallel.recomputing.offload import with_offload
 from ridgeline.study.reproduce.table import Reproduction, Row
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.liveness import peak

@@ -16,8 +16,8 @@ from dataclasses import replace
 import numpy as np
 
 from ridgeline.network.communicators import communicator_bytes
-from ridgeline.parallel.memory import model_states
-from ridgeline.parallel.mesh import Mesh
+from ridgeline.parallel.memory.over_step import model_states
+from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.report.result import Result
 from ridgeline.simulation import shared_topology
 from ridgeline.study.validate import llm_tables

@@ -20,8 +20,14 @@ from pathlib import Path
 from ridgeline.engine.builder import Phase, ProgramBuilder
 from ridgeline.engine.executor import run
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.schedules import SCHEDULES, Orders, Slot, zero_bubble_2p, zero_bubble_h2
-from ridgeline.parallel.schedules.player import Times
+from ridgeline.parallel.stages.schedules import (
+    SCHEDULES,
+    Orders,
+    Slot,
+    zero_bubble_2p,
+    zero_bubble_h2,
+)
+from ridgeline.parallel.stages.schedules.player import Times
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row, read_rows
 from ridgeline.study.validate.stated import stated

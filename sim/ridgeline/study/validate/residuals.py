@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ridgeline.report.style import DUST, FAINT, GRID, INK, SMALL, head, sheet
+from ridgeline.report.figures.style import DUST, FAINT, GRID, INK, SMALL, head, sheet
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.plan import Plan
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.pipeline import pipeline
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate

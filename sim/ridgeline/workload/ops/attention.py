@@ -275,7 +275,7 @@ def _additive_gradient(g: GradientBuilder, op: Op) -> None:
 
 OFF_DIAGONAL = "off-diagonal"
 """Attribute of fused attention to keys of other devices: with a causal mask half of it is hidden,
-without a diagonal (`ridgeline.parallel.ring`)."""
+without a diagonal (`ridgeline.parallel.division.ring`)."""
 SCORES = register(OpKind("attention-scores", _scores_gradient))
 PRODUCT = register(OpKind("matmul", _scores_gradient))  # of any two activations
 CONTEXT = register(OpKind("attention-context", _context_gradient))

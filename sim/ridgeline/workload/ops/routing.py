@@ -118,4 +118,6 @@ COMBINE = register(
     )
 )
 IN_ORDER = register(OpKind("in-order", None))  # rows of experts, after autodiff
-SCATTER_ADD = register(OpKind("scatter-add", None))  # their sums by atomics (`parallel.row_sums`)
+SCATTER_ADD = register(
+    OpKind("scatter-add", None)
+)  # their sums by atomics (`parallel.rewrites.row_sums`)

@@ -1,0 +1,1 @@
+"""Lowering of traced executions: their tasks become a Program, without a Plan."""

@@ -1,0 +1,1 @@
+"""Plans: the fields, what they must be to each other, their text, and which device is which."""

@@ -1,0 +1,175 @@
+"""What the fields of a plan must be to each other."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import RidgelineError
+from ridgeline.parallel.plans.layers import parse_rules, settled
+from ridgeline.parallel.plans.replicas import SCHEDULES_WITH_REPLICAS, counts_of
+from ridgeline.parallel.stages.schedules import SCHEDULES
+
+if TYPE_CHECKING:
+    from ridgeline.parallel.plans.plan import Plan
+
+DIMENSIONS = ("tensor", "context", "data", "pipeline")
+"""Dimensions of the plan that devices are numbered by, the innermost first, by default."""
+
+
+def check(plan: Plan) -> None:
+    """Settle the fields that follow from others; a ValueError says which contradict each other."""
+    if plan.replicas:
+        _check_replicas(plan)
+    _check_batch(plan)
+    if plan.layers:
+        _check_layers(plan)
+    elif plan.data % plan.expert:
+        raise ValueError(
+            f"expert={plan.expert} must divide data={plan.data}, whose ranks share the experts"
+        )
+    if plan.dispatch != "choices" and plan.imbalance > 1:
+        raise ValueError(
+            f"imbalance={plan.imbalance:g} is of rows for each expert: it needs dispatch=choices"
+        )
+    if plan.reduction and plan.sharding:
+        raise ValueError(
+            f"reduction={plan.reduction} is for gradients that are reduced whole: it needs"
+            f" sharding=0, not {plan.sharding}"
+        )
+    if plan.sequence == 0:
+        _settle(plan, sequence=plan.tensor)
+    if plan.sequence not in {1, plan.tensor}:
+        raise ValueError(
+            f"sequence={plan.sequence} must be 1 (off) or the degree of tensor, {plan.tensor}"
+        )
+    _check_order(plan)
+    if plan.spatial != "1":
+        _check_without(plan, ("context", "replicas"), f"spatial={plan.spatial}")
+    _check_grid(plan)
+    _check_schedule(plan)
+    _check_buffers(plan)
+
+
+def _check_buffers(plan: Plan) -> None:
+    if not plan.buffers:
+        return
+    _check_without(plan, ("chunks", "replicas"), f"buffers={plan.buffers}")
+    count = SCHEDULES[plan.schedule].in_flight
+    most = count(0, plan.pipeline, plan.micro_batches, 1)
+    if plan.pipeline > 1 and plan.buffers < most:
+        raise ValueError(
+            f"buffers={plan.buffers}: the first stage has {most} micro-batches under way; allowed:"
+            " 0, or at least as many"
+        )
+
+
+def _settle(plan: Plan, **fields: object) -> None:
+    for name, value in fields.items():
+        object.__setattr__(plan, name, value)  # plans are frozen from here on
+
+
+def _check_batch(plan: Plan) -> None:
+    if plan.global_batch % plan.data:
+        near = _nearest_multiples(plan.global_batch, plan.data)
+        raise ValueError(
+            f"global_batch {plan.global_batch} cannot be shared evenly by data={plan.data}"
+            f" ranks; the nearest that can: {near}"
+        )
+    if plan.rank_batch % plan.micro_batch_size:
+        raise ValueError(
+            f"micro_batch {plan.micro_batch} does not divide the {plan.rank_batch} samples of a"
+            " rank (global_batch / data)"
+        )
+
+
+def _nearest_multiples(value: int, of: int) -> str:
+    below = value - value % of
+    return f"{below} or {below + of}" if below else str(of)
+
+
+def _check_replicas(plan: Plan) -> None:
+    counts = counts_of(plan.replicas)
+    if plan.data != 1 or plan.pipeline not in {1, len(counts)}:
+        raise ValueError(
+            f"replicas={plan.replicas} says how many devices share the samples of each of"
+            f" {len(counts)} stages; found data={plan.data}, pipeline={plan.pipeline}, which"
+            " are better left out"
+        )
+    _settle(plan, pipeline=len(counts))
+    if len(set(counts)) == 1:  # a plan like any other
+        _settle(plan, data=counts[0], replicas="")
+        return
+    if plan.schedule not in SCHEDULES_WITH_REPLICAS:
+        raise ValueError(
+            f"schedule={plan.schedule} is not known for stages with different numbers of"
+            f" replicas; allowed: {', '.join(SCHEDULES_WITH_REPLICAS)}"
+        )
+    unlike = f"stages that have different numbers of replicas ({plan.replicas})"
+    _check_without(plan, ("expert", "sharding", "layers"), unlike)
+    if not plan.order.endswith("-pipeline"):
+        raise ValueError(
+            f"order {plan.order!r}: stages with different numbers of replicas are numbered one"
+            " after the other; allowed: an order that ends in pipeline"
+        )
+    round_ = math.lcm(*counts) * plan.micro_batch_size
+    if plan.global_batch % round_:
+        raise ValueError(
+            f"global_batch {plan.global_batch} does not give every replica of {plan.replicas}"
+            f" equally many micro-batches of {plan.micro_batch_size}; the nearest that does:"
+            f" {_nearest_multiples(plan.global_batch, round_)}"
+        )
+
+
+def _check_layers(plan: Plan) -> None:
+    if plan.data * plan.tensor % plan.expert:
+        raise ValueError(
+            f"expert={plan.expert} must divide the {plan.data * plan.tensor} devices of"
+            f" data={plan.data} x tensor={plan.tensor}, which share the experts"
+        )
+    _settle(plan, layers=settled(parse_rules(plan.layers), plan.data, plan.tensor))
+
+
+def _check_order(plan: Plan) -> None:
+    parts = sorted(plan.order.split("-"))
+    if parts not in (sorted(DIMENSIONS), sorted((*DIMENSIONS, "spatial"))):
+        raise ValueError(
+            f"order {plan.order!r} must name each of {', '.join(DIMENSIONS)} once, joined by -;"
+            " spatial may stand among them (else after the first)"
+        )
+
+
+def _check_grid(plan: Plan) -> None:
+    if plan.tensor % plan.tensor_rows:
+        raise ValueError(
+            f"tensor_rows={plan.tensor_rows} must divide tensor={plan.tensor}, the devices of"
+            " the grid"
+        )
+    if plan.tensor_grid is None:
+        _settle(plan, tensor_rows=1)
+        return
+    others = ("sequence", "expert", "spatial", "layers", "replicas")
+    _check_without(plan, others, f"a grid of tensor-parallel devices ({plan.tensor_grid})")
+
+
+def _check_without(plan: Plan, names: tuple[str, ...], what: str) -> None:
+    for name in names:
+        if getattr(plan, name) != type(plan).model_fields[name].default:
+            raise ValueError(f"{name}={getattr(plan, name)} is not modelled together with {what}")
+
+
+def _check_schedule(plan: Plan) -> None:
+    how = SCHEDULES[plan.schedule]
+    if how.turns and plan.chunks == 1:
+        _settle(plan, chunks=2)
+    if how.interleaves and (plan.pipeline < 2 or plan.chunks < 2):
+        raise ValueError(
+            f"schedule={plan.schedule} needs pipeline of at least 2 and chunks of at least 2,"
+            f" found pipeline={plan.pipeline}, chunks={plan.chunks}"
+        )
+    if plan.chunks > 1 and not how.interleaves:
+        raise ValueError(f"chunks={plan.chunks} needs schedule=interleaved, found {plan.schedule}")
+    try:
+        how.check(plan.pipeline, plan.micro_batches, plan.chunks)
+    except RidgelineError as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,1 @@
+"""Activations that are computed again, or wait in the host's memory, rather than stay."""

@@ -1,0 +1,1 @@
+"""What is sent between devices, over which links, and what it costs there."""

@@ -1,0 +1,156 @@
+"""The schedule that a collective library would choose for a group that is alone on the machine.
+
+Rings, in one level or two, load the links in proportion to the size, after latencies that do not
+depend on it. So they are drawn once for a group, for one byte, and scaled for every other size:
+plans of a search, and the many sizes of one plan, share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+
+import numpy as np
+
+from ridgeline.errors import RidgelineError
+from ridgeline.network import nccl
+from ridgeline.network.algorithm import DoesNotApplyError
+from ridgeline.network.routing import routes
+from ridgeline.network.schedule import ALGORITHMS, Loads, Phase, Schedule, closed_form_time_s
+from ridgeline.network.topology import Topology
+from ridgeline.parallel.division.labels import HALO
+from ridgeline.parallel.division.reach import pairs_of
+from ridgeline.parallel.plans.mesh import Ranks
+from ridgeline.parallel.recomputing.offload import way_to_host
+from ridgeline.parallel.sending.expert_links import link_ratio
+from ridgeline.parallel.sending.two_level import two_level
+
+_TWO_LEVEL = "two-level"
+COPIES = ("copy from host", "copy to host")
+"""Copies between a device and its host, as an operation of a group of one."""
+
+
+def schedule_of(
+    op: str, topology: Topology, group: Ranks, size_bytes: float, name: str | None = None
+) -> Schedule:
+    """Return the schedule of a collective, a message from the first rank to the second, a copy."""
+    ranks = tuple(group.tolist())
+    if op in COPIES:
+        return _copy(topology, ranks[0], size_bytes, out=op == COPIES[True])
+    if op == "send":
+        return _message(topology, ranks, size_bytes)
+    if op.startswith(HALO):
+        return _halo(op, topology, ranks, size_bytes)
+    if " " in op:
+        return _uneven(op, topology, ranks, size_bytes)
+    return best_schedule(op, topology, ranks, size_bytes, name)
+
+
+def best_schedule(
+    op: str, topology: Topology, ranks: Sequence[int], size_bytes: float, name: str | None = None
+) -> Schedule:
+    """Return what a collective library would choose for a group that is alone on the machine.
+
+    With NVLink what NCCL chooses (`ridgeline.network.nccl`), otherwise the rings, in either case
+    also in two levels, and on a torus along its dimensions; where there is no ring, of all
+    algorithms. `name` takes one of these.
+    """
+    ranks = tuple(ranks)
+    alone = topology.single_channel
+    rings = not alone and (op, "ring") in ALGORITHMS
+    if name is not None and (op, name) in ALGORITHMS and not (rings and name == "ring"):
+        return ALGORITHMS[op, name](topology, ranks, size_bytes)
+    chosen = None if alone or name is not None else nccl.choice(op, topology, ranks, size_bytes)
+    found = [] if chosen is None else [chosen]
+    if rings:
+        torus = _OF_TORUS if len(topology.shape) > 2 else ()  # nodes on a torus of their own
+        linear = (name,) if name is not None else (*("ring", _TWO_LEVEL)[len(found) :], *torus)
+        units = (_for_a_byte(op, one, topology, ranks) for one in linear if one in _LINEAR)
+        found += [_scaled(unit, size_bytes) for unit in units if unit is not None]
+    elif name is None and not found:
+        names = [known for (of, known), one in ALGORITHMS.items() if of == op and one.automatic]
+        for known in sorted(names):
+            with suppress(DoesNotApplyError):
+                found.append(ALGORITHMS[op, known](topology, ranks, size_bytes))
+    if not alone and name is not None and name not in _LINEAR:
+        found += nccl.candidates(op, topology, ranks, size_bytes)
+    if name is not None:
+        found = [schedule for schedule in found if schedule.algorithm == name]
+    if not found:
+        raise RidgelineError(f"no algorithm for {op} of {len(ranks)} ranks on {topology.name!r}")
+    return min(found, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
+
+
+_OF_TORUS = ("torus", "multi-torus")
+_LINEAR = frozenset({"ring", _TWO_LEVEL, *_OF_TORUS})
+
+
+@lru_cache(maxsize=128)
+def _for_a_byte(op: str, name: str, topology: Topology, ranks: tuple[int, ...]) -> Schedule | None:
+    """Return a ring for one byte; None if the group has none of the kind."""
+    if name == _TWO_LEVEL:
+        return two_level(op, topology, ranks, 1.0)
+    try:
+        return ALGORITHMS[op, name](topology, ranks, 1.0)
+    except DoesNotApplyError:
+        return None
+
+
+def _scaled(schedule: Schedule, size_bytes: float) -> Schedule:
+    phases = []
+    for phase in schedule.phases:
+        loads: Mapping[int, float] = {}
+        if size_bytes and len(phase.bytes_on_link):
+            assert isinstance(phase.bytes_on_link, Loads)
+            loads = Loads(phase.bytes_on_link.links, phase.bytes_on_link.bytes * size_bytes)
+        phases.append(phase._replace(bytes_on_link=loads))
+    op, name, n_ranks = schedule.op, schedule.algorithm, schedule.n_ranks
+    return Schedule(op, name, n_ranks, float(size_bytes), tuple(phases))
+
+
+def _halo(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
+    """Schedule messages between pairs of a group, all at once: started once, the longest way."""
+    ends = topology.devices[list(ranks)].astype(np.int64)
+    latency_s, loads = 0.0, np.zeros(topology.n_links)
+    for source, target, share in pairs_of(op):
+        links = routes(topology, ends[source, None], ends[target, None]).links
+        latency_s = max(latency_s, float(topology.latency_s[links].sum()))
+        np.add.at(loads, links, share * size_bytes)
+    used = np.flatnonzero(loads).astype(np.int32)
+    phase = Phase(topology.collective_latency_s + latency_s, 1, Loads(used, loads[used]))
+    return Schedule(op, "direct", len(ranks), float(size_bytes), (phase,))
+
+
+def _uneven(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
+    """Return an all-to-all whose messages are not alike (`expert_links`).
+
+    Rounds and latencies are those of an even one; every link carries more or less of it by what
+    messages from each to each put on it.
+    """
+    kind, _, loads = op.partition(" ")
+    even = best_schedule(kind, topology, ranks, size_bytes)
+    ratio = link_ratio(loads, topology, ranks)
+    phases = []
+    for phase in even.phases:
+        on_link = phase.bytes_on_link
+        scaled = {link: size * float(ratio[link]) for link, size in dict(on_link).items()}
+        phases.append(phase._replace(bytes_on_link=scaled))
+    return Schedule(op, even.algorithm, len(ranks), float(size_bytes), tuple(phases))
+
+
+def _message(topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
+    """Schedule one message on its route, with the fixed time of starting one."""
+    ends = topology.devices[list(ranks)].astype(np.int64)
+    links = routes(topology, ends[:1], ends[1:]).links
+    latency_s = topology.collective_latency_s + float(topology.latency_s[links].sum())
+    loads = dict.fromkeys(links.tolist(), float(size_bytes)) if size_bytes else {}
+    return Schedule("send", "direct", 2, float(size_bytes), (Phase(latency_s, 1, loads),))
+
+
+def _copy(topology: Topology, rank: int, size_bytes: float, *, out: bool) -> Schedule:
+    """Schedule a copy on the shortest way to a host of the device's node, or back."""
+    links = way_to_host(topology, rank, out=out)
+    latency_s = float(topology.latency_s[links].sum())
+    loads = dict.fromkeys(links.tolist(), float(size_bytes))
+    return Schedule(COPIES[out], "direct", 1, float(size_bytes), (Phase(latency_s, 1, loads),))

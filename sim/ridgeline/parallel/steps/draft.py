@@ -1,0 +1,95 @@
+"""A step as it is written for machines of any speed; the same step is written once.
+
+Tasks, their order and what waits for what follow from graph, plan and network. How long anything
+takes follows from the device, so the points of a study that vary only its speeds share a draft and
+fill its open cost rows (`prices`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+
+from ridgeline.engine.program import Program
+from ridgeline.kernels.alike import Alike
+from ridgeline.network.schedule import Schedule
+from ridgeline.network.topology import Topology
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.sending.wires import Talk
+from ridgeline.parallel.stages.partition import Partition
+from ridgeline.workload.graph import Graph
+
+_MOST = 8
+_LARGEST = 50_000  # tasks of a draft that is kept
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A program with open cost rows, and what `lower.Lowered` says of it.
+
+    Attributes
+    ----------
+    program
+        With a row of no work for all that is priced.
+    rows
+        Number of the row of each kind of op.
+    """
+
+    program: Program
+    rows: dict[Alike, int]
+    dimension_of_row: dict[int, str]
+    talks: dict[tuple[int, str], Talk]
+    classes: tuple[tuple[int, ...], ...]
+    schedules: tuple[Schedule, ...]
+    unlike: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What a draft is of; graph, partition and topology are equal only to themselves.
+
+    Attributes
+    ----------
+    kept
+        What it takes from the device: its resources and accounts, but for their numbers.
+    """
+
+    graph: Graph
+    cut: Partition
+    topology: Topology
+    plan: Plan
+    fold: bool
+    kept: tuple[object, ...]
+
+    def __hash__(self) -> int:
+        return hash((id(self.graph), id(self.cut), id(self.topology), self.plan))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Subject)
+            and self.graph is other.graph
+            and self.cut is other.cut
+            and self.topology is other.topology
+            and (self.plan, self.fold, self.kept) == (other.plan, other.fold, other.kept)
+        )
+
+
+_drafts: OrderedDict[Subject, Draft] = OrderedDict()
+_lock = Lock()  # workers of a cluster simulate in several threads
+
+
+def draft_of(subject: Subject, write: Callable[[], Draft]) -> Draft:
+    """Return the draft of a subject, which is written if it is none of the last few."""
+    with _lock:
+        if (draft := _drafts.get(subject)) is not None:
+            _drafts.move_to_end(subject)
+            return draft
+    draft = write()
+    if draft.program.n_tasks <= _LARGEST:
+        with _lock:
+            _drafts[subject] = draft
+            if len(_drafts) > _MOST:
+                _drafts.popitem(last=False)
+    return draft

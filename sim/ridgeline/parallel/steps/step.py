@@ -1,0 +1,388 @@
+"""One training step as tasks: blocks of every stage, their copies, messages and reductions.
+
+Tasks are numbered in this order: the copies of all teams, the messages between stages, the
+collectives at the end of the step. So the number of everything is known before it is written, and a
+block may wait for what has a higher number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from ridgeline.engine.blocks import NOTHING, lengths
+from ridgeline.engine.program import Ints
+from ridgeline.parallel.division.divide import Divided, roots
+from ridgeline.parallel.division.experts import expert_weights
+from ridgeline.parallel.division.labels import base
+from ridgeline.parallel.memory.allocator import life_of, lost_bytes
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.replicas import counts_of, in_flight, replica_orders
+from ridgeline.parallel.recomputing.offload import with_offload
+from ridgeline.parallel.sending.alike import slowest
+from ridgeline.parallel.sending.messages import Messages
+from ridgeline.parallel.stages.partition import Partition, Receipt
+from ridgeline.parallel.stages.schedules import PHASES, SCHEDULES, SlotArrays, slot_arrays
+from ridgeline.parallel.steps.buckets import (
+    Bucket,
+    Moved,
+    gradient_buckets,
+    held_bytes,
+    moved,
+)
+from ridgeline.parallel.steps.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
+from ridgeline.parallel.steps.end import Ends
+from ridgeline.parallel.steps.endless import is_endless, left_by, steady_orders, under_way
+from ridgeline.parallel.steps.phases import as_played, phases_of, sends
+from ridgeline.parallel.steps.repeated import Look, again, look_of
+from ridgeline.parallel.steps.sums import copied, lasting
+from ridgeline.parallel.steps.team import Piece, Team
+from ridgeline.parallel.steps.updates import TOGETHER
+from ridgeline.parallel.steps.writer import Writer
+from ridgeline.parallel.steps.zero import with_sharding
+from ridgeline.workload.autodiff import weight_gradients
+from ridgeline.workload.graph import Graph, Role, Same
+from ridgeline.workload.liveness import MEMORY_KINDS, memory_entries
+
+_FINE = 100_000  # tasks up to which memory is followed op by op, not block by block
+
+
+class Step:
+    """Writes all tasks of one step.
+
+    Parameters
+    ----------
+    sharded
+        How the graph is divided.
+    fold
+        Simulate one of each class of equivalent ranks.
+    """
+
+    def __init__(
+        self, plan: Plan, writer: Writer, cut: Partition, sharded: Divided, *, fold: bool
+    ) -> None:
+        self.plan, self.writer, self.cut, self.sharded = plan, writer, cut, sharded
+        self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
+        self.ends = Ends(plan, writer, cut)
+        self.unlike = False
+        self.endless = is_endless(plan.schedule, plan.pipeline)
+        self.messages = Messages(plan, writer, sharded, endless=self.endless)
+        self.counts = counts_of(plan.replicas)
+        self.rounds = self.endless and bool(self.counts)  # an update after each of a replica's own
+        self.splits = plan.pipeline > 1 and SCHEDULES[plan.schedule].splits_backward
+        n_tasks = sum(len(part.graph.ops) for part in cut.parts) * plan.micro_batches
+        self.fine = n_tasks <= _FINE
+        self.teams = self._teams(fold)
+        # else blocks differ by stage, or by more of their ops' names than `look_of` looks at
+        carries = any(team.carried for team in self.teams)
+        plain = not (plan.layers or plan.replicas or self.endless or carries)
+        self.repeats = plain and plan.offload == "none" and writer.host is None
+        self._looks: dict[tuple[object, ...], tuple[Look, Blocks, Team]] = {}
+
+    def _teams(self, fold: bool) -> list[Team]:
+        """Return what is simulated: a team a stage, or a replica of one where stages are unlike."""
+        if not self.counts:
+            stages = range(self.plan.pipeline)
+            return [
+                Team(
+                    self.builder, stage, self._members(stage, fold), carried=self._carried(stage)
+                )
+                for stage in stages
+            ]  # fmt: skip
+        return [
+            Team(
+                self.builder, stage, tuple((int(r),) for r in self.mesh.replica(stage, replica)),
+                replica, count,
+            )
+            for stage, count in enumerate(self.counts)
+            for replica in range(count)
+        ]  # fmt: skip
+
+    def _carried(self, stage: int) -> int:
+        """Return how many slots of a step a stage does at the beginning of the next one."""
+        plan = self.plan
+        how = SCHEDULES[plan.schedule].carried
+        return how(stage, plan.pipeline, plan.micro_batches, 1) if plan.pipeline > 1 else 0
+
+    def _members(self, stage: int, fold: bool) -> tuple[tuple[int, ...], ...]:
+        """Return the ranks that each simulated rank of a stage stands for."""
+        ranks = self.mesh.stage(stage).tolist()
+        if not fold:
+            return tuple((rank,) for rank in ranks)
+        first, is_unlike = slowest(self.wires, self.mesh, stage)
+        self.unlike = self.unlike or is_unlike
+        return ((first, *(rank for rank in ranks if rank != first)),)
+
+    def write(self) -> None:
+        """Write the whole step."""
+        slots = self._slots()
+        played: list[Copies] = []
+        number = self.builder.n_tasks
+        for k, team in enumerate(self.teams):
+            chunks = [self._blocks(team, chunk) for chunk in range(self.plan.chunks)]
+            played.append(self._arrange(k, chunks, slots, number))
+            self._hold(played[-1])
+            sizes = lengths([piece.block for piece in played[-1].pieces])
+            number += int(sizes[played[-1].order].sum())
+        messages = self.messages.write(played, number)
+        number += sum(len(first) for _, first, _ in messages)
+        ends = self.ends.collect(played, number)
+        if self.endless:  # sums of the period before, in order
+            ends = [replace(end, deps=tuple(d for d in end.deps if d >= number)) for end in ends]
+        for copies in played:
+            blocks = [piece.block for piece in copies.pieces]
+            self.builder.add_copies(blocks, copies.order, copies.first, copies.ports)
+        for block, first, ports in messages:
+            self.builder.add_copies([block], np.zeros(len(first), np.int64), first, ports)
+        for end in ends:
+            self.ends.add(end)
+
+    def _slots(self) -> SlotArrays:
+        plan = self.plan
+        if self.endless:
+            counts = self.counts or (1,) * plan.pipeline
+            return slot_arrays(steady_orders(counts, plan.micro_batches))
+        if self.counts:
+            return slot_arrays(replica_orders(plan.schedule, self.counts, plan.micro_batches))
+        name = plan.schedule if plan.pipeline > 1 or plan.schedule == "gpipe" else "1f1b"
+        return SCHEDULES[name].arrays(plan.pipeline, plan.micro_batches, plan.chunks)
+
+    # Blocks
+
+    def _blocks(self, team: Team, chunk: int) -> Blocks:
+        """Write the blocks of one part of the model, or copy those of one that looks the same."""
+        number = SCHEDULES[self.plan.schedule].part(chunk, team.stage, self.plan.pipeline)
+        part, kept = self.cut.parts[number], self._kept(number)
+        receipts = {
+            FORWARD: [receipt for receipt in part.receipts if receipt.forward],
+            BACKWARD: [receipt for receipt in part.receipts if not receipt.forward],
+        }
+        if not self.repeats:
+            return self._written(team, number, receipts, kept)
+        ties = sum(number in tie.gradients for tie in self.cut.ties)
+        sent = self._sent(number, forward=False)
+        look = look_of(part, kept, sent, self.messages.gathered(part.receipts), ties)
+        known = self._looks.get(look.key)
+        names = known[0].names(look) if known is not None else None
+        if known is not None and names is not None:
+            return again(self.writer, known[1], known[2], team, part, receipts, names)
+        blocks = self._written(team, number, receipts, kept)
+        self._looks.setdefault(look.key, (look, blocks, team))
+        return blocks
+
+    def _written(
+        self, team: Team, number: int, receipts: dict[int, list[Receipt]], kept: frozenset[str]
+    ) -> Blocks:
+        """Write the blocks of one part of the model."""
+        plan, part = self.plan, self.cut.parts[number]
+        graph = with_offload(part.graph, plan.offload)
+        holders = self._holders(graph)
+        graph = self._shared(team.stage, graph, holders)
+        sent = self._sent(number, forward=False)
+        if self.splits:
+            graph = as_played(Same(graph), sent)
+        persist = plan.micro_batches > team.replicas and not self.rounds
+        copies = copied(graph, plan.gradients)
+        memory = memory_entries(
+            graph,
+            gradients_persist=persist or bool(copies.beside),
+            kept=kept,
+            **copies._asdict(),
+        )
+        phases = phases_of(graph, self.splits, sent)
+        buckets = self._buckets(team.stage, graph, holders) if plan.sharding < 2 else {}
+        ties = [tie for tie in self.cut.ties if number in tie.gradients]
+        n_waits = len(ties) * len(team) + sum(
+            len(list(team.of_groups(self.writer.groups(team, along)))) for along in buckets
+        )
+        gradients = frozenset(weight_gradients(graph).values()) if persist else frozenset()
+        at_end = moved(plan, graph, buckets)
+        once = [graph.ops[i].outputs for i in phases.get(BEGIN, ()) if sends(graph.ops[i])]
+        pieces: dict[tuple[int, bool], Piece] = {}
+        for phase, ops in phases.items():
+            begun = once if phase == FORWARD else []
+            differs = begun or phase in {BACKWARD, WEIGHTS}
+            for later in (False, True) if differs and persist else (False,):
+                came = [receipt.tensors for receipt in receipts.get(phase, ())]
+                pieces[phase, later] = self.writer.write(
+                    team,
+                    graph,
+                    ops,
+                    memory,
+                    receipts=came if later else [*came, *begun],
+                    gathered=self.messages.gathered(receipts.get(phase, ())),
+                    waits=n_waits if phase == END else 0,
+                    accumulated=gradients if later else (),
+                    fine=self.fine,
+                    together=phase == BEGIN or (phase == END and plan.updates in TOGETHER),
+                    moves=at_end if phase == END else Moved(),
+                    checked=plan.checks and phase == END,
+                )
+        held = Counter(memory.initial)
+        # what the slots that are carried over, and the end of the step behind them, give back
+        carried = {WEIGHTS: team.carried, END: int(team.carried > 0)}
+        for phase, times in carried.items():
+            for entry in (entry for i in phases.get(phase, ()) for entry in memory.entries[i]):
+                held[entry.kind] -= times * (entry.start_bytes + entry.end_bytes)
+        forward = [memory.entries[i] for i in phases.get(FORWARD, ())]
+        if self.endless:
+            depth = in_flight(self.counts or (1,) * plan.pipeline, team.stage)
+            held.update(under_way(plan.schedule, depth, graph, forward))
+        left = left_by(forward)
+        life = life_of(memory, phases, lasting=lasting(plan.gradients), begun=copies.begun(graph))
+        return Blocks(part, pieces, receipts, once, buckets, n_waits, held, left, life)
+
+    def _kept(self, number: int) -> frozenset[str]:
+        """Tensors that a part of the model keeps: what it sends to others in the forward pass."""
+        if not self.plan.keep_outputs:
+            return frozenset()
+        return self._sent(number, forward=True)
+
+    def _sent(self, number: int, *, forward: bool) -> frozenset[str]:
+        """Tensors that other parts of the model get of one in the forward or the backward pass."""
+        receipts = [r for part in self.cut.parts for r in part.receipts]
+        sent = (r.tensors for r in receipts if r.forward is forward and r.source == number)
+        return frozenset(name for names in sent for name in names)
+
+    def _holders(self, graph: Graph) -> dict[str, frozenset[str]]:
+        """Weights, and copies of them, by the dimension along which ranks hold the same.
+
+        Experts are held by fewer ranks than all else, and layers that divide samples where others
+        divide features by more. The last has all that no other has.
+        """
+        of_weights = {Role.WEIGHT, Role.WEIGHT_COPY}
+        rest = frozenset(t.name for t in graph.tensors.values() if t.role in of_weights)
+        experts = expert_weights(graph) & rest if self.plan.expert > 1 else frozenset()
+        root, found = roots(graph), {"beyond": set(experts)}
+        for weight in sorted(rest - experts):
+            found.setdefault(self._along(root.get(weight, weight)), set()).add(weight)
+        last = found.pop("data", set())
+        held = {along: frozenset(found[along]) for along in sorted(found) if found[along]}
+        return {**held, "data": frozenset(last)}
+
+    def _along(self, weight: str) -> str:
+        """Return the dimension of the mesh along which a weight that no expert has is the same."""
+        along, level = self.sharded.own_rows.get(weight, "data"), self.sharded.apart.get(weight)
+        return along if level is None else f"{along}.{level}"
+
+    def _replicas(self, stage: int, along: str) -> int:
+        """Ranks of a stage that hold the same weights along a dimension."""
+        return int(self.mesh.groups(stage, *self.mesh.along(along)).shape[1])
+
+    def _shared(self, stage: int, graph: Graph, holders: dict[str, frozenset[str]]) -> Graph:
+        """Let the ranks that hold the same weights share them, as the plan says."""
+        for along, weights in holders.items():
+            others = frozenset().union(*holders.values()) - weights
+            graph = with_sharding(
+                graph, self.plan.sharding, self._replicas(stage, along), self.plan.bucket,
+                dimension=along, without=others, regather=self.plan.regather,
+            )  # fmt: skip
+        return graph
+
+    def _buckets(
+        self, stage: int, graph: Graph, holders: dict[str, frozenset[str]]
+    ) -> dict[str, tuple[Bucket, ...]]:
+        """Gradients to be reduced at the end, by the dimension whose ranks hold the weight."""
+        of = {weight: along for along, weights in holders.items() for weight in weights}
+        tied = {g for tie in self.cut.ties for g in tie.gradients.values() if self.counts}
+        along_of = {  # an update may read a part of a weight, by another name
+            gradient: of.get(weight) or of.get(base(weight), "data")
+            for weight, gradient in weight_gradients(graph).items()
+        }
+        found = {}
+        for along in holders:
+            others = tied.union(g for g, other in along_of.items() if other != along)
+            if self._replicas(stage, along) > 1:
+                found[along] = gradient_buckets(
+                    graph, self.plan.bucket, others, self.plan.reduction
+                )
+        return {along: buckets for along, buckets in found.items() if buckets}
+
+    def _hold(self, copies: Copies) -> None:
+        """Say what the ranks of a team hold from the beginning, of all chunks together."""
+        team, chunks, lost = copies.team, copies.chunks, 0
+        if self.plan.allocator == "caching":
+            lives = [blocks.life for blocks in chunks]
+            room = self.writer.rows.device.capacity_bytes - self.plan.reserved
+            lost = lost_bytes(lives, copies.phase, copies.chunk, copies.micro_batch, room)
+        spare = self._spare_buffers(team.stage)
+        for kind in MEMORY_KINDS:
+            size = sum(b.held.get(kind, 0) + spare * b.left.get(kind, 0) for b in chunks)
+            if kind == "workspace":
+                held = sum(held_bytes(self.plan, blocks.buckets) for blocks in chunks)
+                size += held + round(self.plan.reserved) + max(lost, 0)
+            elif kind == "gradients":  # sums of them that are given back make room for others
+                size += min(lost, 0)
+            for rank in team.ranks:
+                self.builder.set_initial_memory(rank, kind, size)
+
+    def _spare_buffers(self, stage: int) -> int:
+        """Return how many buffers of a stage no micro-batch of its own is ever in."""
+        plan = self.plan
+        if not plan.buffers or stage == plan.pipeline - 1:
+            return 0
+        used = SCHEDULES[plan.schedule].in_flight(stage, plan.pipeline, plan.micro_batches, 1)
+        return plan.buffers - used
+
+    # Copies
+
+    def _arrange(self, k: int, chunks: list[Blocks], slots: SlotArrays, number: int) -> Copies:
+        """Put the blocks of a team in the order of the schedule, and number their tasks."""
+        team = self.teams[k]
+        pieces: list[Piece] = []
+        index = np.full((END + 1, len(chunks), 2), NOTHING, np.int64)
+        for c, blocks in enumerate(chunks):
+            for (kind, later), piece in blocks.pieces.items():
+                index[kind, c, int(later) :] = len(pieces)
+                pieces.append(piece)
+        phase, chunk, micro_batch = self._in_order(k, slots)
+        order = index[phase, chunk, (micro_batch >= team.replicas).astype(np.int64)]
+        there = order != NOTHING
+        order, phase, chunk, micro_batch = (a[there] for a in (order, phase, chunk, micro_batch))
+        sizes = lengths([piece.block for piece in pieces])[order]
+        first = number + np.cumsum(sizes) - sizes
+        copies = Copies(team, chunks, pieces, order, phase, chunk, micro_batch, first)
+        copies.ports = np.full((len(order), self._n_ports(team, chunks)), NOTHING, np.int64)
+        for r in range(len(team)):
+            tail = np.array([piece.tail[r] for piece in pieces], np.int64)[order]
+            last = np.where(tail >= 0, first + tail, NOTHING)
+            copies.ports[1:, r] = np.maximum.accumulate(last)[:-1]
+        for c, blocks in enumerate(chunks):
+            self._connect_beginning(copies, c, blocks)
+        return copies
+
+    def _in_order(self, k: int, slots: SlotArrays) -> tuple[Ints, Ints, Ints]:
+        """Return phase, chunk and micro-batch of what a team does, with beginnings and ends."""
+        at = slice(int(slots.stage_ptr[k]), int(slots.stage_ptr[k + 1]))
+        slot = np.stack((slots.phase[at], slots.chunk[at], slots.micro_batch[at])).astype(np.int64)
+        once = np.arange(self.plan.chunks)
+        begin, end = (np.stack((np.full(len(once), p), once, 0 * once)) for p in (BEGIN, END))
+        each = len(PHASES) - 1  # forward and backward
+        parts = np.split(slot, range(each, slot.shape[1], each), axis=1) if self.rounds else [slot]
+        if carried := self.teams[k].carried:  # ends the step before, and begins this one
+            return tuple(
+                np.concatenate((slot[:, -carried:], end, begin, slot[:, :-carried]), axis=1)
+            )
+        phase, chunk, micro_batch = np.concatenate(
+            [piece for part in parts for piece in (begin, part, end)], axis=1
+        )
+        return phase, chunk, micro_batch
+
+    def _connect_beginning(self, copies: Copies, chunk: int, blocks: Blocks) -> None:
+        """Let the first forward block wait for what is gathered at the beginning of the step."""
+        if not blocks.begun:
+            return
+        begin, first = int(copies.rows(BEGIN, chunk)[0]), int(copies.rows(FORWARD, chunk)[0])
+        piece, size = copies.pieces[int(copies.order[begin])], len(copies.team)
+        for q, names in enumerate(blocks.begun, start=len(blocks.receipts[FORWARD])):
+            for r, place in enumerate(piece.made[names[0]]):
+                copies.ports[first, (q + 1) * size + r] = copies.first[begin] + place
+
+    def _n_ports(self, team: Team, chunks: list[Blocks]) -> int:
+        most = max(
+            len(part) + len(blocks.begun) for blocks in chunks for part in blocks.receipts.values()
+        )
+        waits = max(blocks.n_waits for blocks in chunks)
+        return len(team) * (most + 2) + waits

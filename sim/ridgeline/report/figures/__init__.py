@@ -1,0 +1,1 @@
+"""Figures, by name; each takes what it draws and axes, and returns the axes."""

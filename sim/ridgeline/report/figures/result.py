@@ -1,0 +1,98 @@
+"""Figures of a result, by name. Each takes a result and axes, and returns the axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.report.figures.bars import energy, time
+from ridgeline.report.figures.effects import tornado, utilisation
+from ridgeline.report.figures.links import topology
+from ridgeline.report.figures.roofline import roofline
+from ridgeline.report.figures.steps import memory, timeline
+from ridgeline.report.figures.style import METADATA, FigureFunction, saving
+from ridgeline.report.figures.themes import THEMES, theme
+from ridgeline.report.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ridgeline.report.result import Result
+
+__all__ = [
+    "FIGURES",
+    "PICTURES",
+    "draw",
+    "energy",
+    "memory",
+    "roofline",
+    "save",
+    "time",
+    "timeline",
+    "topology",
+    "tornado",
+    "utilisation",
+]
+
+FIGURES: Mapping[str, FigureFunction] = MappingProxyType(
+    {
+        "roofline": roofline,
+        "timeline": timeline,
+        "energy": energy,
+        "time": time,
+        "memory": memory,
+        "tornado": tornado,
+        "utilisation": utilisation,
+    }
+)
+PICTURES: Mapping[str, FigureFunction] = MappingProxyType({"topology": topology})
+"""Without axes that measure anything."""
+
+
+def draw(kind: str, result: Result, ax: Axes | None = None, look: str | None = None) -> Axes:
+    """Draw a figure by name, into the given axes or into a figure of its own in a theme.
+
+    Raises
+    ------
+    RidgelineError
+        If there is no such figure.
+    """
+    known = {**FIGURES, **PICTURES}
+    if kind not in known:
+        raise RidgelineError(
+            f"there is no figure {kind!r}{nearest(kind, known)} (there are: {', '.join(known)})"
+        )
+    with theme(look):
+        return known[kind](result, ax)
+
+
+def save(drawn: Axes | Figure, path: str | Path) -> None:
+    """Write a figure, or the figure that axes belong to, as PNG, SVG or PDF, by the suffix.
+
+    Equal figures make equal bytes: no time and no version of a library is written.
+
+    Raises
+    ------
+    ConfigError
+        If the suffix is another one, or the file cannot be written.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in METADATA:
+        raise ConfigError(
+            f"the suffix {suffix!r} is no format for figures; use {', '.join(METADATA)}",
+            file=str(path),
+        )
+    figure = drawn.get_figure(root=True)
+    assert figure is not None  # axes that were removed from their figure
+    with replacing(path) as temporary, saving():
+        figure.savefig(temporary, dpi=_dpi(figure), metadata=METADATA[suffix], format=suffix[1:])
+
+
+def _dpi(figure: Figure) -> int:
+    """Return what a figure's theme wants it to be written with."""
+    named = {f"{one.dpi} dpi": one.dpi for one in THEMES.values()}
+    return named.get(str(figure.get_gid()), THEMES["screen"].dpi)

@@ -1,0 +1,1 @@
+"""Results, models and machines as HTML for notebooks."""
