@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from ridgeline.network.script import Ints
 from ridgeline.network.topology import DEVICE, Floats, Topology
+
+_AROUND = 0.2
+"""Of a grid, from the place of a node to its vertices around it."""
 
 
 class Layout(NamedTuple):
@@ -19,16 +24,20 @@ class Layout(NamedTuple):
 def layout(topology: Topology) -> Layout:
     """Choose places by what the network is made of.
 
-    A product of lines, rings and complete graphs is a grid (a third dimension goes back at an
-    angle), whose links between vertices that are no neighbours are bent. Devices that are joined by
-    switches alone stand in a row below levels of switches, or, if switches of one level are joined
-    with each other, as in a dragonfly, in a circle around them. Anything else is a circle of
-    devices, and what is not a device stands inside or outside of it.
+    A product of lines, rings and complete graphs, of devices or of nodes, is a grid (a third
+    dimension goes back at an angle), whose links between places that are no neighbours are bent.
+    Devices that are joined by switches alone stand in a row below levels of switches, or, if
+    switches of one level are joined with each other, as in a dragonfly, in a circle around them.
+    Anything else is a circle of devices, and what is not a device stands inside or outside of it.
     """
     devices = _is_device(topology)
     direct = devices[topology.source] & devices[topology.target]
-    if topology.devices_forward and devices.all() and 1 < len(_extents(topology)) <= 3:
-        return _grid(topology)
+    if topology.devices_forward and devices.all() and 1 < len(_long(topology.shape)) <= 3:
+        cell = np.empty(topology.n_vertices, np.int64)
+        cell[topology.devices] = np.arange(topology.n_devices)
+        return _grid(topology, cell, _long(topology.shape))
+    if (topology.node_of >= 0).all() and 1 < len(_long(topology.shape[1:])) <= 3:
+        return _grid(topology, topology.node_of.astype(np.int64), _long(topology.shape[1:]))
     if direct.any():
         return Layout(_rings(topology, _levels(topology)), _inside(topology, direct))
     levels = _levels(topology)
@@ -43,14 +52,14 @@ def _is_device(topology: Topology) -> np.ndarray[tuple[int], np.dtype[np.bool_]]
     return np.array([kind == DEVICE for kind in topology.vertex_kinds])
 
 
-def _extents(topology: Topology) -> list[int]:
-    return [extent for extent in topology.shape if extent > 1]
+def _long(shape: Sequence[int]) -> list[int]:
+    return [extent for extent in shape if extent > 1]
 
 
-def _grid(topology: Topology) -> Layout:
-    extents = _extents(topology)
+def _grid(topology: Topology, cell: Ints, extents: list[int]) -> Layout:
+    """Place vertices by their cell, [V], of a grid; those of one cell stand around its place."""
     turned = len(extents) == 2 and extents[0] < extents[1]  # the longer dimension goes across
-    number = np.arange(topology.n_devices)
+    number = cell.copy()
     places = []
     for extent in extents:
         places.append(number % extent)
@@ -59,20 +68,31 @@ def _grid(topology: Topology) -> Layout:
         places = places[::-1]
     x, y = places[0].astype(float), -places[1].astype(float)
     if len(places) == 3:
-        x, y = x + 0.37 * places[2], y + 0.29 * places[2]
-        wide = max(extents[2] * 0.37, 1.0)
-        x, y = places[0] * wide * 1.15 + 0.37 * places[2], -places[1] * 1.0 * max(
-            extents[2] * 0.29, 1.0) * 1.15 + 0.29 * places[2]  # fmt: skip
-    xy = np.empty((topology.n_vertices, 2))
-    xy[topology.devices] = np.stack((x, y), axis=1)
+        wide, high = (max(extents[2] * step, 1.0) * 1.15 for step in (0.37, 0.29))
+        x, y = x * wide + 0.37 * places[2], y * high + 0.29 * places[2]
     far = np.zeros(topology.n_links)
     for place in places:
-        spread = np.zeros(topology.n_vertices)
-        spread[topology.devices] = place
-        step = np.abs(spread[topology.source] - spread[topology.target])
-        far = np.maximum(far, step)
+        far = np.maximum(far, np.abs(place[topology.source] - place[topology.target]))
     side = np.where(topology.source < topology.target, 1.0, -1.0)
+    xy = np.stack((x, y), axis=1) + _within(topology, cell)
     return Layout(xy, np.where(far > 1, 0.11 * side, 0.0))
+
+
+def _within(topology: Topology, cell: Ints) -> Floats:
+    """Return how far vertices stand from the place of their cell, [V, 2].
+
+    The only one with links to other cells stands there, the others of the cell around it.
+    """
+    away: Floats = np.zeros((topology.n_vertices, 2))
+    between = cell[topology.source] != cell[topology.target]
+    outward = np.isin(np.arange(topology.n_vertices), topology.source[between])
+    for members in np.split(np.argsort(cell, kind="stable"), np.cumsum(np.bincount(cell))[:-1]):
+        around = members[~outward[members]] if outward[members].sum() == 1 else members
+        if len(members) == 1:
+            continue
+        angle = 0.72 * np.pi + 2 * np.pi * np.arange(len(around)) / len(around)
+        away[around] = _AROUND * np.stack((np.cos(angle), np.sin(angle)), axis=1)
+    return away
 
 
 def _levels(topology: Topology) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
