@@ -17,6 +17,7 @@ from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
 from ridgeline.parallel.sending.wires import Wires
 from ridgeline.parallel.stages.partition import partition
 from ridgeline.study.planner.few import Few
+from ridgeline.study.planner.screen import HELD, totals
 from ridgeline.study.planner.search import Searcher, searcher
 from ridgeline.workload.graph import Pass
 
@@ -177,3 +178,12 @@ def test_messages_of_many_ranks_share_their_links() -> None:
     step_s = one.replay(one.space.plan(int(i))).step_time_s
     bound = one.sharpened(group, int(i))
     assert 0.6 < bound.time_s / step_s <= 1.0
+
+
+def test_what_is_kept_is_not_told_from_fewer_samples_where_stretches_move() -> None:
+    """Stretches that are done again end elsewhere for 30 images than for one and two."""
+    one = searcher("densenet169", "tpu-v5e-pod", 1, 90, precision="bf16-mixed")
+    key = one.key(0)._replace(micro_batch=30, recompute="sqrt")
+    group = one.groups.group(key)
+    assert group is not None
+    assert (one.may_fit(key)[-HELD:] <= totals(group)[-HELD:]).all()

@@ -100,6 +100,8 @@ class Groups:
         """
         one, two = (self._undivided(size, recompute, expert) for size in (1, 2))
         total: Floats = one + (two - one) * (micro_batch - 1)
+        if recompute == "sqrt":  # where its stretches end may be another with more samples
+            total[KEPT] = 0.0
         return total
 
     def _undivided(self, micro_batch: int, recompute: Mode, expert: int) -> Floats:
