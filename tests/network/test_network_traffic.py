@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.collections import LineCollection
 from matplotlib.text import Text
 
+import ridgeline as rl
 from ridgeline.engine import run, run_reference
 from ridgeline.engine.rates import fair_rates
 from ridgeline.errors import RidgelineError
@@ -24,6 +25,7 @@ from ridgeline.report.figures.layouts import layout
 from ridgeline.report.figures.network import network
 from ridgeline.report.figures.themes import theme
 from ridgeline.report.manifest import topology_fingerprint
+from ridgeline.simulation import shared_topology
 from ridgeline.study.reproduce import reproduce
 
 NETWORKS = [
@@ -250,6 +252,17 @@ def test_no_two_vertices_of_a_picture_coincide(text: str) -> None:
     xy = layout(from_text(text)).xy
     assert np.isfinite(xy).all()
     assert len(np.unique(np.round(xy, 6), axis=0)) == len(xy)
+
+
+@pytest.mark.parametrize(("cluster", "devices"), [("tpu-v4-pod", 32), ("tpu-v3-pod", 12)])
+def test_nodes_of_a_torus_stand_in_a_grid(cluster: str, devices: int) -> None:
+    topology = shared_topology(rl.load_cluster(cluster), devices)
+    place = layout(topology)
+    xy, between = place.xy, topology.node_of[topology.source] != topology.node_of[topology.target]
+    assert len(np.unique(np.round(xy, 6), axis=0)) == len(xy)
+    ways = np.round(xy[topology.target] - xy[topology.source], 6)[between & (place.bent == 0.0)]
+    dimensions = sum(extent > 1 for extent in topology.shape[1:])
+    assert len(np.unique(ways, axis=0)) == 2 * dimensions  # all neighbours lie one step away
 
 
 def test_a_picture_shows_the_load_of_every_link() -> None:
