@@ -159,7 +159,7 @@ def test_older_files_say_the_same(tmp_path: Path) -> None:
         ("a100.json", "networks.0.efficiency", 1.2, r"networks.0.efficiency.*less than or equal"),
         ("a100.json", "networks.1.size", 8, r"tensor-8.json:2:\d+: num_procs: found 16; .*join 8"),
         ("a100.json", "networks.0.speed", 3, r"unknown field 'speed'"),
-        ("a100.json", "processing_mode", "both", r"processing_mode.*'roofline' or 'no_overlap'"),
+        ("a100.json", "processing_mode", "both", r"processing_mode.*allowed: roofline, no_overlap"),
         ("a100.json", "mem1.MB_efficiency", [[9, 0.5]], r"mem1.MB_efficiency.*last size must be 0"),
         (
             "a100.json",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -13,6 +14,8 @@ from ridgeline.cli.whole import Finite, Whole
 if TYPE_CHECKING:
     from ridgeline.study.validate import Validation
     from ridgeline.study.validate.statistics import Summary
+
+_COMMA = re.compile(r",(?=\S)")  # of plans; lines break behind it
 
 
 def validate_(
@@ -159,16 +162,19 @@ def _figures(summary: Summary) -> list[str]:
 
 
 def _print_rows(one: Validation) -> None:
+    from rich.text import Text
+
     from ridgeline.report.summary import plain_table
 
     table = plain_table(
-        {"row": "left", "configuration": "left", "measured": "right", "predicted": "right",
-         "error": "right"}
+        {"row": "left", "configuration, and source": "left", "quantity": "left",
+         "measured": "right", "predicted": "right", "error": "right"}
     )  # fmt: skip
     for outcome in one.outcomes:
         table.add_row(
             outcome.id,
-            outcome.configuration,
+            Text.assemble(_COMMA.sub(", ", outcome.configuration), "\n", (outcome.source, "dim")),
+            outcome.quantity,
             f"{outcome.measured:.4g}",
             f"{outcome.predicted:.4g}",
             f"{outcome.error:+.1%}",

@@ -151,9 +151,13 @@ def test_passes_of_a_convolution_on_tpu_v2(pass_: Pass) -> None:
     ("field", "value", "message"),
     [
         ("engines.mxu.array.rows", 0, r"must be at least 1, found 0"),
-        ("engines.mxu.array.dataflows", ["rs"], r"'os', 'ws' or 'is'"),
-        ("engines.mxu.array.dataflows", [], "at least 1 item"),
-        ("engines.mxu.array.fold", "never", "'serial', 'pipelined' or 'overlapped'"),
+        (
+            "engines.mxu.array.dataflows",
+            ["rs"],
+            r"allowed: os, ws, is; found 'rs'; did you mean 'ws'",
+        ),
+        ("engines.mxu.array.dataflows", [], "at least 1 of them"),
+        ("engines.mxu.array.fold", "never", "allowed: serial, pipelined, overlapped"),
         (
             "engines.mxu.rates.bf16",
             "30 TFLOP/s",
