@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -174,6 +175,19 @@ def test_the_command_draws_a_choice_whose_words_fit(
     assert out.read_bytes()[:4] == b"\x89PNG"
     assert execute([*asked, "--out", str(out)]) == 2
     assert "--by" in capsys.readouterr().err
+
+
+def test_rows_that_do_not_fit_are_left_out_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"batch": n, "step_time_s": n * 1e-3, "feasible": n < 4} for n in (1, 2, 4)]
+    write_rows(rows, tmp_path / "rows.csv")
+    asked = ["plot", "curve", str(tmp_path / "rows.csv"), "--x", "batch", "--y", "step_time_s"]
+    assert execute([*asked, "--out", str(tmp_path / "a.png")]) == 0
+    assert "1 of 3 rows" in capsys.readouterr().err
+    write_rows(rows[:2], tmp_path / "rows.csv")
+    assert execute([*asked, "--out", str(tmp_path / "a.png")]) == 0
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -115,9 +116,13 @@ def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: s
         raise ConfigError(
             f"there is no figure {kind!r}{nearest(kind, known)} (there are: {', '.join(known)})"
         )
-    rows = candidates(_rows(read, file))
+    found = _rows(read, file)
+    rows = candidates(found)
     if not rows:
-        raise ConfigError("there is no row to draw: all have errors", file=file)
+        raise ConfigError("there is no row to draw: all have errors or do not fit", file=file)
+    if len(rows) < len(found):
+        left = f"{len(found) - len(rows)} of {len(found)} rows have errors or do not fit"
+        print(f"ridgeline: {left}, and are left out", file=sys.stderr)
     several = [resolve(name.strip(), rows[0]) for name in by.split(",")] if by else []
     names = {key: resolve(name, rows[0]) for key, name in axes.items() if name is not None}
     if kind in {"curve", "pareto", "choice"} and not {"x", "y"} <= names.keys():
