@@ -57,6 +57,10 @@ ABOVE: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("dit-s2", "tpu-v4-pod",
      {"global_batch": 12, "pipeline": 3, "micro_batch": 4, "schedule": "gpipe",
       "recompute": "selective", "precision": "fp32"}),
+    # messages whose way through the fabric depends on their direction
+    ("resnet18-cifar", "dgx2-edr",
+     {"global_batch": 105, "tensor": 32, "pipeline": 8, "micro_batch": 7,
+      "precision": "fp16-mixed"}),
     # a torus in which no two stages lie alike
     ("convnext-small", "tpu-v5p-pod",
      {"global_batch": 12, "data": 6, "tensor": 5, "pipeline": 4, "micro_batch": 1,

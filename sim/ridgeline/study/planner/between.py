@@ -25,7 +25,7 @@ class Between:
         self.wires, self.topology, self.devices = wires, topology, devices
         self._times: dict[tuple[str, int, int, float, bool], float] = {}
         self._alike: dict[tuple[object, ...], bool] = {}
-        self._of_messages: dict[tuple[int, bool], Wires] = {}
+        self._of_messages: dict[bool, Wires] = {}
         self._passed: dict[tuple[int, int, int], Ints] = {}
         self._messages: dict[tuple[int, ...], tuple[float, float]] = {}
 
@@ -146,15 +146,25 @@ class Between:
         Of those of all ranks at once, where one is simulated for all.
         """
         folded = self.folds(plan)
-        if (ranks, folded) not in self._of_messages:
-            wires = Wires(self.wires.builder, self.topology, 0, merge=folded)
-            self._of_messages[ranks, folded] = wires
-        wires = self._of_messages[ranks, folded]
+        if folded not in self._of_messages:
+            self._of_messages[folded] = self._new_wires(folded)
+        wires = self._of_messages[folded]
         alike = (int(wires.place[source * ranks]), target - source)  # lie so in their nodes
         lie_alike = not (wires.keeps_all or wires.lying.torus)
         known = (ranks, folded, *(alike if lie_alike else (source, target)))
         if known not in self._messages:
-            pairs = np.stack([k * ranks + np.arange(ranks) for k in (source, target)], axis=1)
-            each = [wires.message_s(pairs, k) for k in self._unlike(pairs).tolist()]
+            # Routes through a fabric differ from one pair of stages to the next, and a step prices
+            # those that lie alike by the first that it writes, in either direction.
+            ways = [(source, target), (target, source)][: 1 + lie_alike]
+            each = [one for way in ways for one in self._each(way, ranks, folded)]
             self._messages[known] = min(late for late, _ in each), min(slope for _, slope in each)
         return self._messages[known]
+
+    def _new_wires(self, folded: bool) -> Wires:
+        return Wires(self.wires.builder, self.topology, 0, merge=folded)
+
+    def _each(self, way: tuple[int, int], ranks: int, folded: bool) -> list[tuple[float, float]]:
+        """Return latency and seconds a byte of messages of ranks that lie unlike each other."""
+        wires = self._new_wires(folded)  # which has priced nothing
+        pairs = np.stack([k * ranks + np.arange(ranks) for k in way], axis=1)
+        return [wires.message_s(pairs, k) for k in self._unlike(pairs).tolist()]
