@@ -12,11 +12,11 @@ from typing import Any
 from ridgeline.config import parse_yaml
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
-from ridgeline.hardware.load import load_cluster, load_device
+from ridgeline.hardware.load import load_device
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.study.validate.machines import machine_of
+from ridgeline.study.validate.machines import grown, machine_of
 from ridgeline.workload.model import load_model
 
 _MIXED = ("bf16", "fp16")
@@ -143,7 +143,7 @@ def _step(
         sequence=degrees.get("tensor", 1) if work.positions else 1,
     )
     return simulate(
-        load_model(work.model, dict(work.fields)), load_cluster(name, dict(overrides)), plan
+        load_model(work.model, dict(work.fields)), grown(name, overrides, devices), plan
     )
 
 
