@@ -19,7 +19,14 @@ from ridgeline.study.validate.names import device_in
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
-from ridgeline.study.validate.workloads import Run, renamed, run_of, run_step, usual_precision
+from ridgeline.study.validate.workloads import (
+    Run,
+    renamed,
+    run_of,
+    run_step,
+    training,
+    usual_precision,
+)
 
 COLUMNS = (
     "round", "benchmark", "system", "accelerator", "n_accel", "global_batch_size",
@@ -51,15 +58,17 @@ def _one(row: Row) -> Outcome:
     measured = row.number("time_to_train_s_olympic")
     if not devices or not batch or not measured:
         raise RidgelineError("the number of devices, the batch or the time is not given")
-    precision = usual_precision(device, mixed=True, formats=run.work.formats)
+    work = run.work_of(row.text("round"))
+    precision = usual_precision(device, mixed=True, formats=work.formats)
     nodes = row.whole("n_nodes") if "n_nodes" in row.values else None
-    accumulated = (row.whole("grad_accum") if "grad_accum" in row.values else None) or 1
+    accumulated = row.whole("grad_accum") if "grad_accum" in row.values else None
+    trained = devices if "tensor" in dict(work.plan) else training(work, devices, batch)
     result = run_step(
-        run.work_of(row.text("round")), device, devices, batch, precision,
-        nodes=nodes, accumulated=accumulated, options=run.options,
+        work, device, trained, batch, precision, nodes=nodes if trained == devices else None,
+        accumulated=accumulated or 1, told=bool(accumulated), options=run.options,
     )  # fmt: skip
     samples = _samples(row, run)
-    if run.every:
+    if run.every and trained == devices:
         samples *= 1 + run.forward * run.validation / run.every
     predicted, at_a_third = (
         samples / batch * step_s
