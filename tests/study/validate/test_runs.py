@@ -415,7 +415,7 @@ def test_a_submission_runs_with_all_that_is_said_of_its_plan(
     rows = "a,v4.0,x,closed,resnet,H100,8,800,3200,35,,,s\n"
     rows += "b,v5.1,x,closed,llama31_8b,B200,8,800,8,,100000,,s\n"
     made(tmp_path, "mlperf", MLPERF, rows)
-    assert asked == [(), run_of("llama31_8b").options]
+    assert asked == [(("norms", "fused"),), run_of("llama31_8b").options]
     assert dict(run_of("llama31_8b").options)["sharding"] == 1
 
 
@@ -425,7 +425,7 @@ def test_a_submission_runs_with_all_that_is_said_of_its_plan(
         ("v4.0,x,closed,rgat,H100,8,1,256,1,,,s", "no description of the run rgat"),
         ("v4.0,x,open,resnet,H100,8,1,256,1,,,s", "open division"),
         ("v4.0,x,closed,resnet,Ascend910,8,1,256,1,,,s", "no description of the device Ascend910"),
-        ("v4.0,x,closed,bert,H100,8,1,256,6,,,s", "how much was trained"),
+        ("v0.6,x,closed,bert,H100,8,1,256,6,,,s", "how much was trained"),
         ("v4.0,x,closed,resnet,H100,,1,256,6,,,s", "number of devices"),
         ("v0.5,x,closed,resnet,H100,8,1,256,6,,batch may be per worker,s", "of one device or"),
     ],

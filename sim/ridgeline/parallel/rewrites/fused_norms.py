@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from ridgeline.workload.builder import ADD
 from ridgeline.workload.graph import Graph, Op, Pass, Same
-from ridgeline.workload.ops.elementwise import ADD, RELU
+from ridgeline.workload.ops.elementwise import RELU
 from ridgeline.workload.ops.normalization import BATCH_NORM
 
 
@@ -112,7 +114,8 @@ def _backward(graph: Graph, chains: Mapping[str, _Chain]) -> list[tuple[Op, Op]]
 
 def _gradient(graph: Graph, signs: Op, norm: Op, *, alone: bool) -> Op:
     """Return the op of both gradients, with what the shortcut gets unless the norm is `alone`."""
-    bits = 1 / (8 * graph.tensors[signs.inputs[1]].bytes / graph.tensors[signs.inputs[1]].elements)
+    kept = graph.tensors[signs.inputs[1]]
+    bits = Fraction(kept.elements, 8 * kept.bytes)
     return replace(
         norm,
         inputs=(signs.inputs[0], *norm.inputs[1:], signs.inputs[1]),

@@ -177,12 +177,16 @@ class Run:
 
     Attributes
     ----------
+    name
+        Of the benchmark.
     samples
         Of an epoch; 0: the table counts samples or tokens.
     first_epoch
         Number of the epoch that training starts with.
     tokens
         Of a sample, where the table counts tokens; else 0.
+    batch_tokens
+        Of a sample, where tables count tokens of large batches; else 0.
     validation, every
         Samples that pass forward alone after every so many samples of training.
     forward
@@ -196,16 +200,34 @@ class Run:
         Round from which on products are in four bits where a device has them; "": never.
     """
 
+    name: str
     work: Workload
     samples: int
     first_epoch: int
     tokens: int
+    batch_tokens: int
     validation: int
     every: int
     forward: float
     options: tuple[tuple[str, Any], ...]
     unpadded: tuple[str, tuple[tuple[str, Any], ...]] | None
     narrow: str
+
+    def on(self, device: str) -> Run:
+        """Return the run as programs for a device do it."""
+        rows: list[Mapping[str, Any]] = _document()["programs"]
+        for row in rows:
+            if device.startswith(tuple(row["devices"])) and self.name in row.get(
+                "benchmarks", [self.name]
+            ):
+                since = row.get("unpadded", self.unpadded and self.unpadded[0])
+                return replace(
+                    self,
+                    work=replace(self.work, formats=tuple(row.get("formats", self.work.formats))),
+                    options=(*self.options, *row.get("options", {}).items()),
+                    unpadded=(since, self.unpadded[1]) if since and self.unpadded else None,
+                )
+        return self
 
     def work_of(self, round_: str) -> Workload:
         """Return the network of a round of submissions, and the formats of its products."""
@@ -233,6 +255,7 @@ def run_of(benchmark: str) -> Run:
     unpadded = row.get("unpadded")
     fields = tuple({**dict(work.fields), **row.get("fields", {})}.items())
     return Run(
+        benchmark,
         replace(
             work,
             fields=fields,
@@ -242,6 +265,7 @@ def run_of(benchmark: str) -> Run:
         row.get("samples", 0),
         row.get("first_epoch", 0),
         row.get("tokens", 0),
+        row.get("batch_tokens", 0),
         row.get("validation", 0),
         row.get("every", 0),
         row.get("forward", 1 / 3),
