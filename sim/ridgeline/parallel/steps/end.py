@@ -125,7 +125,8 @@ class Ends:
                     label = f"{op} {bucket.tensors[0]}"
                     if len(bucket.tensors) > 1:
                         label += f" +{len(bucket.tensors) - 1}"
-                    self.wires.talks[row, label] = Talk(op, float(bucket.size_bytes))
+                    talk = Talk(op, float(bucket.size_bytes), groups.shape[1])
+                    self.wires.talks[row, label] = talk
                     ready = [self._ready(listed.played[k], chunk, r, bucket) for k, r in members]
                     many = max(1, one.team.multiplicity * len(members) // groups.shape[1])
                     if self.plan.cycle and bucket is buckets[along][-1]:
@@ -209,7 +210,7 @@ class Ends:
         row, size_bytes = self._tied_row(groups, which, tie)
         label = f"all-reduce tied {tie.weight}"
         if size_bytes:
-            self.wires.talks[row, label] = Talk("all-reduce", size_bytes)
+            self.wires.talks[row, label] = Talk("all-reduce", size_bytes, groups.shape[1])
         streams, once = listed.streams(members), tuple(dict.fromkeys(deps))
         return listed.add(End(label, row, streams, once, many))
 
