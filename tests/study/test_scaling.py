@@ -12,7 +12,8 @@ from ridgeline.cli.app import app
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.parallel.plans.plan import Plan
-from ridgeline.report.figures.scaling import Curve, Roof, distributed_roofline, side_by_side
+from ridgeline.report.figures.scaling import distributed_roofline, side_by_side
+from ridgeline.report.figures.scaling_points import Curve, Roof
 from ridgeline.simulation import simulate
 from ridgeline.study.ceilings import UNCONTENDED
 from ridgeline.study.scaling import Scaling, ScalingPoint, scaling
