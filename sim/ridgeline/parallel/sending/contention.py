@@ -63,16 +63,17 @@ def with_contention(timeline: Timeline, lowered: Lowered, device: Device) -> Tim
 def _traffic(timeline: Timeline, collective: Ints, lowered: Lowered) -> tuple[Floats, Floats]:
     """Return what each task's devices send, in bytes, and how often that passes their memory."""
     program = timeline.program
-    keys = np.stack((program.cost[collective], program.label[collective]), axis=1)
-    distinct, which = np.unique(keys, axis=0, return_inverse=True)
+    n_labels = len(program.label_names)
+    keys = program.cost[collective].astype(np.int64) * n_labels + program.label[collective]
+    distinct, which = np.unique(keys, return_inverse=True)
     known = np.zeros((len(distinct), 2))
-    for i, (row, label) in enumerate(distinct.tolist()):
+    for i, (row, label) in enumerate(divmod(key, n_labels) for key in distinct.tolist()):
         talk = lowered.talks.get((row, program.label_names[label]))
         if talk is not None and talk.op in _PASSES:
             twice = 2 if talk.op == "all-reduce" else 1
             sent = twice * talk.size_bytes * (talk.ranks - 1) / talk.ranks
             known[i] = sent, _PASSES[talk.op]
-    found = known[which.ravel()]
+    found = known[which]
     return found[:, 0], found[:, 1]
 
 
