@@ -36,7 +36,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from published_kernels import BLOCK, SOURCES, Kernel, read_kernels
+from published_kernels import BLOCK, SOURCES, Kernel, class_lines, read_kernels
 from ridgeline.hardware import load_device
 
 MOST_FIXED = 61  # microseconds
@@ -92,7 +92,8 @@ def _fractions(kernels: Sequence[Kernel]) -> Iterator[Fraction]:
     for engine, format_ in sorted({(kernel.engine, kernel.format) for kernel in kernels}):
         same = [k for k in kernels if (k.engine, k.format) == (engine, format_)]
         gemms = [kernel for kernel in same if kernel.op == "gemm"]
-        yield _fraction(gemms, None, None)
+        if any(kernel.counts for kernel in gemms):
+            yield _fraction(gemms, None, None)
         convs = [kernel for kernel in same if kernel.op == "conv2d"]
         for pass_ in ("forward", "input-gradient", "weight-gradient"):
             yield from _fixed_and_proportional([k for k in convs if k.pass_ == pass_])
@@ -252,7 +253,7 @@ def yaml_block(fractions: Iterable[Fraction], launch_s: float) -> str:
     for row in fractions:
         lines += [
             f"  - engine: {row.engine}",
-            f"    format: {row.format}",
+            *class_lines(row.format),
             f"    op: {row.op}",
         ]
         lines += [f"    pass: {row.pass_}"] if row.pass_ else []

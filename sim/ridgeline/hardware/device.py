@@ -62,6 +62,10 @@ class Engine(Strict):
     """"matrix" for contractions, "vector" for everything else."""
     rates: dict[str, Sourced[units.FlopPerSecond]] = Field(min_length=1)
     """Dense peak rate of each number format."""
+    converted: dict[str, Sourced[str]] = Field(default_factory=dict)
+    """Formats whose numbers libraries convert to another one of the engine before they multiply
+    them. All kernels do if the engine has no rate for the format, else those that have rows in
+    `achievable` for what is `stored` so, and not for the format itself."""
     accumulate: str = "fp32"
     """Number format of the accumulator."""
     instruction: InstructionShape = InstructionShape()
@@ -166,6 +170,9 @@ class Achievable(Strict):
 
     engine: str
     format: str
+    stored: str | None = None
+    """Format of numbers in memory that these kernels convert to `format` before they multiply them;
+    None: those that read `format`. Without rows of its own, an op takes the latter."""
     op: Literal["gemm", "conv2d", "recurrence", "attention", "attention-1"]
     """attention: both products of scores in one kernel, and all five of its backward pass; -1: by
     the first version of such kernels."""
@@ -288,6 +295,14 @@ class Device(Described):
                     f"engine {name!r} has no energy entry for {', '.join(unpriced)}",
                     *("engines", name, "energy"),
                 )
+            for format_, other in engine.converted.items():
+                able = [rate for rate in engine.rates if rate not in engine.converted]
+                if other.value not in able:
+                    raise FieldError(
+                        f"the engine {name!r} does not multiply {other.value!r}"
+                        f"{nearest(other.value, able)} (it does: {', '.join(able)})",
+                        *("engines", name, "converted", format_),
+                    )
             if engine.spatial is not None and engine.spatial.buffer not in self.memory:
                 buffer = engine.spatial.buffer
                 raise FieldError(
@@ -340,6 +355,16 @@ class Device(Described):
     def far_memory(self) -> str:
         """Name of the farthest memory level, the one that tensors live in."""
         return next(reversed(self.memory))
+
+    @property
+    def converted(self) -> dict[str, str]:
+        """Formats that kernels for products convert, and to which."""
+        return {
+            format_: other.value
+            for engine in self.engines.values()
+            if "matrix" in engine.runs
+            for format_, other in engine.converted.items()
+        }
 
     @property
     def unpriced(self) -> tuple[str, ...]:

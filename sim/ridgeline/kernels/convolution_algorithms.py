@@ -79,7 +79,7 @@ class Rates(NamedTuple):
         shares = (
             row.fraction.value
             for row in device.achievable
-            if (row.engine, row.format, row.op) == (best, "fp32", "gemm")
+            if (row.engine, row.format, row.op, row.stored) == (best, "fp32", "gemm", None)
         )
         far = device.memory[device.far_memory]
         assert far.bandwidth is not None  # a device without is refused when it is loaded

@@ -441,7 +441,7 @@ def test_runs_of_mlperf_that_cannot_be_predicted_say_why(
     ("told", "device", "precision"),
     [
         ("fp32 (fp16 comm)", "p100-sxm2", "fp32"),
-        ("mixed (fp16 storage/comm; P40 has no fast fp16)", "p40", "fp16-stored"),
+        ("mixed (fp16 storage/comm; P40 has no fast fp16)", "p40", "fp16-mixed"),
         ("mixed", "v100-sxm2-16gb", "fp16-mixed"),
         ("fp16 mixed, fp16 comm", "p100-sxm2", "fp16-mixed"),
         ("", "tpu-v2", "bf16-mixed"),
