@@ -34,8 +34,10 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.workload.graph import Conv, Graph, Op, Pass
 
-Library = Literal["cudnn2", "cudnn4", "cudnn5"]
+Library = Literal["cudnn2", "cudnn4", "cudnn5", "caffe", "torch7"]
 LIBRARIES: tuple[Library, ...] = get_args(Library)
+UNFOLDING: frozenset[Library] = frozenset({"caffe", "torch7"})
+"""Libraries that have the algorithm "gemm" alone, image after image (`kernels.unfolding`)."""
 
 _FLOAT, _COMPLEX, _COMPLEX_MAC = 4, 8, 8  # bytes, bytes, FLOP
 _LARGEST_FFT = 256  # padded input of the algorithm "fft" along an axis
@@ -97,7 +99,7 @@ def algorithms(
         Forward, or one of the two gradients, which have algorithms of their own.
     library
         "cudnn4" has no Winograd kernels, and no tiles for the gradient of the filters; "cudnn2"
-        has products alone.
+        has products alone; "caffe" and "torch7", without cuDNN, unfold every image.
 
     Raises
     ------
@@ -191,11 +193,12 @@ def _algorithms(shape: _Shape, rates: Rates, library: Library) -> Iterator[Algor
         return max(flop / rates.flop_per_s, size_bytes / rates.bytes_per_s)
 
     direct_s = kernel_s(2.0 * loops.macs, shape.operand_bytes)
-    yield Algorithm("implicit-gemm", 0, direct_s)
+    if library not in UNFOLDING:
+        yield Algorithm("implicit-gemm", 0, direct_s)
     patches = loops.c_in * loops.r * loops.s * loops.h_out * loops.w_out * _FLOAT
     copying_s = kernel_s(0, 2.0 * patches * loops.batch)
     yield Algorithm("gemm", patches, direct_s + copying_s)
-    if library == "cudnn2" or not shape.slides:
+    if library in {"cudnn2", *UNFOLDING} or not shape.slides:
         return
     sides = [_power_of_two(n + 2 * p) for n, p in
              zip((loops.h_in, loops.w_in), loops.padding, strict=True)]  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ridgeline.hardware.device import Device
-from ridgeline.kernels import depthwise, winograd
+from ridgeline.kernels import depthwise, unfolding, winograd
 from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.clock import limited
@@ -94,7 +94,10 @@ def price_all(
             more = () if given is not None else _by_winograd(kind, machine, names, format_)
             able_to = [limited(cost, device, common.rates) for cost in (*found, *more)]
             costs[kind] = _fastest(able_to, common.rates)
-            if given is None and depthwise.applies(kind.op):
+            assert kind.op is not None
+            if given is None and unfolding.applies(kind.op):
+                costs[kind] = _image_by_image(kind, common, machine, names, format_)
+            elif given is None and depthwise.applies(kind.op):
                 costs[kind] = _by_channel(kind, common, costs[kind])
     return [costs[kind] for kind in kinds]
 
@@ -124,6 +127,19 @@ def _by_channel(kind: Alike, common: Common, tiled: OpCost) -> OpCost:
             level_work={},
         )
     )
+    return limited(cost, common.device, common.rates)
+
+
+def _image_by_image(
+    kind: Alike, common: Common, machine: Device, names: Sequence[str], format_: str
+) -> OpCost:
+    """Return the price of a convolution whose library unfolds one image after the other."""
+    assert kind.op is not None
+    assert kind.graph is not None
+    work = unfolding.unfolded(kind.op, kind.graph)
+    product = (described(work.product, work.graph),)
+    able = [_on_engine(product, machine, name, format_, None, FAST)[0] for name in names]
+    cost = unfolding.together(work, _fastest(able, common.rates), common.device)
     return limited(cost, common.device, common.rates)
 
 

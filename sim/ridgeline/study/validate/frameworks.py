@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, Literal
 
 from ridgeline import units
+from ridgeline.kernels.convolution_algorithms import Library
 from ridgeline.study.validate.names import section
 
 
@@ -116,7 +117,7 @@ class Framework:
     heads_copied: bool = False
     update_passes: int = 0
     data_gradients: bool = False
-    library: Literal["cudnn2"] | None = None
+    library: Library | None = None
     gradients: str = "wide"
     buffers: int = 0
     regather: str = "all"
