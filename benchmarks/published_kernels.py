@@ -141,6 +141,22 @@ def read_kernels(device_name: str) -> list[Kernel]:
     ]
 
 
+def products_alone(device_name: str, least_sum: int) -> list[Kernel]:
+    """Price products in fp32 by a library that splits sums into parts no shorter than this."""
+    measured = SOURCES[device_name]
+    rows = at_the_peak(load_device(device_name, measured.overrides))
+    tried = {"value": least_sum, "source": "tried", "basis": "assumed"}
+    sums = {f"engines.{row['engine']}.least_sum": tried for row in rows}
+    device = load_device(device_name, {**measured.overrides, **sums, "achievable": rows})
+    with shipped("gemm").open(newline="", encoding="utf-8") as stream:
+        found = [row for row in csv.DictReader(stream) if row["device"] == measured.device]
+    return [
+        _priced(row, *_gemm(row), device)
+        for row in found
+        if (row["kind"], row["precision"]) == ("gemm", "fp32")
+    ]
+
+
 def at_the_peak(device: Device) -> list[dict[str, object]]:
     """Make every format run at the peak of its fastest engine, as if that had been measured."""
     fastest = {

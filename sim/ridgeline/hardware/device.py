@@ -63,9 +63,8 @@ class Engine(Strict):
     rates: dict[str, Sourced[units.FlopPerSecond]] = Field(min_length=1)
     """Dense peak rate of each number format."""
     converted: dict[str, Sourced[str]] = Field(default_factory=dict)
-    """Formats whose numbers libraries convert to another one of the engine before they multiply
-    them. All kernels do if the engine has no rate for the format, else those that have rows in
-    `achievable` for what is `stored` so, and not for the format itself."""
+    """Formats that libraries convert to another one before they multiply: in all kernels if the
+    engine has no rate for the format, else in those without a row of it in `achievable`."""
     accumulate: str = "fp32"
     """Number format of the accumulator."""
     instruction: InstructionShape = InstructionShape()
@@ -75,6 +74,9 @@ class Engine(Strict):
     tiles: Sourced[Tiles] | None = None
     """Rows and columns of the output tiles that the machine's library of matrix products has
     kernels for; by default those of a present library (`kernels.waves.TILES`)."""
+    least_sum: Sourced[int] | None = None
+    """Length of the parts that this library splits the sums of a product into, at least; by default
+    that of a present library (`kernels.waves.LEAST_SUM`)."""
     winograd: Winograd | None = None
     """Kernels that do 3 x 3 convolutions with fewer multiplications; by default there are none.
 
@@ -171,8 +173,8 @@ class Achievable(Strict):
     engine: str
     format: str
     stored: str | None = None
-    """Format of numbers in memory that these kernels convert to `format` before they multiply them;
-    None: those that read `format`. Without rows of its own, an op takes the latter."""
+    """Format in memory of what these kernels convert to `format`; None: those that read `format`,
+    which stand for kernels that convert and have no rows."""
     op: Literal["gemm", "conv2d", "recurrence", "attention", "attention-1"]
     """attention: both products of scores in one kernel, and all five of its backward pass; -1: by
     the first version of such kernels."""
@@ -298,9 +300,9 @@ class Device(Described):
             for format_, other in engine.converted.items():
                 able = [rate for rate in engine.rates if rate not in engine.converted]
                 if other.value not in able:
+                    near = f"{nearest(other.value, able)} (it does: {', '.join(able)})"
                     raise FieldError(
-                        f"the engine {name!r} does not multiply {other.value!r}"
-                        f"{nearest(other.value, able)} (it does: {', '.join(able)})",
+                        f"the engine {name!r} does not multiply {other.value!r}{near}",
                         *("engines", name, "converted", format_),
                     )
             if engine.spatial is not None and engine.spatial.buffer not in self.memory:
@@ -359,12 +361,8 @@ class Device(Described):
     @property
     def converted(self) -> dict[str, str]:
         """Formats that kernels for products convert, and to which."""
-        return {
-            format_: other.value
-            for engine in self.engines.values()
-            if "matrix" in engine.runs
-            for format_, other in engine.converted.items()
-        }
+        able = [engine.converted for engine in self.engines.values() if "matrix" in engine.runs]
+        return {format_: to.value for converted in able for format_, to in converted.items()}
 
     @property
     def unpriced(self) -> tuple[str, ...]:

@@ -127,9 +127,10 @@ def fastest(
     library: Library = "cudnn5",
     room_bytes: float = math.inf,
 ) -> Algorithm:
-    """Return the fastest algorithm whose work space fits into `room_bytes`."""
-    fitting = [a for a in algorithms(loops, direction, rates, library)
-               if a.workspace_bytes <= room_bytes]  # fmt: skip
+    """Return the fastest algorithm whose work space fits into `room_bytes`, or takes the least."""
+    known = algorithms(loops, direction, rates, library)
+    least = min(a.workspace_bytes for a in known)
+    fitting = [a for a in known if a.workspace_bytes <= max(room_bytes, least)]
     return min(fitting, key=lambda a: (a.time_s, a.workspace_bytes))
 
 

@@ -87,9 +87,7 @@ def price_all(
         machine, names, format_ = able[kernels]
         if given is not None:
             names = mappable(machine, names, given)
-        by_engine = [
-            _on_engine(alike, machine, name, format_, given, search) for name in names
-        ]
+        by_engine = [_on_engine(alike, machine, name, format_, given, search) for name in names]
         for kind, *found in zip(alike, *by_engine, strict=True):
             more = () if given is not None else _by_winograd(kind, machine, names, format_)
             able_to = [limited(cost, device, common.rates) for cost in (*found, *more)]
@@ -263,9 +261,7 @@ def _waiting(cost: OpCost, copying_s: float, common: Common) -> OpCost:
     return replace(cost, latency_s=cost.latency_s + waiting_s, waiting_s=waiting_s)
 
 
-def _by_winograd(
-    kind: Alike, device: Device, able: Sequence[str], format_: str
-) -> list[OpCost]:
+def _by_winograd(kind: Alike, device: Device, able: Sequence[str], format_: str) -> list[OpCost]:
     """Price a convolution with those kernels of Winograd's that the engines have."""
     op, graph = kind.op, kind.graph
     assert op is not None
@@ -286,9 +282,7 @@ def _winograd(
 ) -> OpCost:
     """Price a convolution as transforms and matrix products on one engine."""
     products, transformed = winograd.as_products(op, graph, outputs)
-    (cost,) = _on_engine(
-        (described(products, transformed),), device, name, format_, None, FAST
-    )
+    (cost,) = _on_engine((described(products, transformed),), device, name, format_, None, FAST)
     engine = device.engines[name]
     kernels = engine.winograd
     assert kernels is not None
@@ -319,4 +313,3 @@ def unmasked(op: Op) -> float:
         return 1.0
     met, columns = keys_of(op)
     return met / columns
-

@@ -11,7 +11,8 @@ image of a batch and each pass
 
 (Caffe: src/caffe/layers/base_conv_layer.cpp, conv_layer.cu, src/caffe/util/im2col.cu; Torch:
 THCUNN/generic/SpatialConvolutionMM.cu). The products are priced as any product that small of the
-device, by its row for matrix products; the other kernels stream. Groups are products one after the
+device, by its row for matrix products and with the menu of the cuBLAS of that time; the other
+kernels stream. Groups are products one after the
 other. Caffe multiplies the image itself where a filter has one tap and slides by one pixel; Torch7
 copies it. What an image needs stays in the last cache if all of it fits there: the columns, which
 one kernel leaves to the next, and the filters or their sums, which one image leaves to the next.
@@ -96,7 +97,7 @@ def unfolded(op: Op, graph: Graph) -> Unfolded:
         vector_flops=0,
         input_passes=(),
         output_passes=(),
-        attrs=(),
+        attrs=tuple(said for said in op.attrs if said[0] == "library"),
     )
     products = loops.batch * loops.groups
     size = tensors[_COLUMNS].bytes
@@ -112,9 +113,10 @@ def unfolded(op: Op, graph: Graph) -> Unfolded:
 
 def _is_its_own_columns(op: Op, loops: Conv) -> bool:
     taps = loops.r, loops.s
-    return (
-        dict(op.attrs)["library"] == _CAFFE
-        and (taps, loops.stride, loops.padding) == ((1, 1), (1, 1), (0, 0))
+    return dict(op.attrs)["library"] == _CAFFE and (taps, loops.stride, loops.padding) == (
+        (1, 1),
+        (1, 1),
+        (0, 0),
     )
 
 
@@ -130,7 +132,7 @@ def together(work: Unfolded, one: OpCost, device: Device) -> OpCost:
     resident = sum(t.bytes for t in work.graph.tensors.values()) + work.image_bytes
     is_kept = resident <= cache_bytes(device)
     copied = work.image_bytes + work.columns_bytes
-    passing = {name: copied for name in one.traffic_bytes}
+    passing = dict.fromkeys(one.traffic_bytes, copied)
     products = dict(one.moved)
     if is_kept:
         passing[far] = work.image_bytes

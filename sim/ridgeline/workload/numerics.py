@@ -32,9 +32,9 @@ multiply. The first input of a contraction has the format that it multiplies in.
 
 **X-as-Y** is X in memory where -mixed has 16 bits, and multiplied as Y (`workload.formats`): master
 weights and what is cast are as in mixed precision. "fp16-as-fp32" is fp16-mixed on devices that
-multiply fp16 no faster than fp32, at the rate and with the kernels of fp32 ("fp16-stored" is another
-name of it); "fp32-as-bf16" is what TPUs make of fp32. The loss is scaled where X is a float of less
-range than fp32.
+multiply fp16 no faster than fp32, at the rate and with the kernels of fp32 ("fp16-stored" is
+another name of it); "fp32-as-bf16" is what TPUs make of fp32. The loss is scaled where X is a float
+of less range than fp32.
 
 **fp16-autocast, bf16-autocast** widen as torch.amp does: lookups stay in fp32; softmax, layer norm
 and group norm (not batch and instance norm) cast what they read to fp32 and give fp32; sums of both
