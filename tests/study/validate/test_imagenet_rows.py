@@ -92,7 +92,7 @@ def test_a_row_of_nothing_but_an_efficiency_is_predicted_as_one(tmp_path: Path) 
     ("told", "device", "precision"),
     [
         ("fp32 (fp16 comm)", "p100-sxm2", "fp32"),
-        ("mixed (fp16 storage/comm; P40 has no fast fp16)", "p40", "fp16-stored"),
+        ("mixed (fp16 storage/comm; P40 has no fast fp16)", "p40", "fp16-mixed"),
         ("mixed", "v100-sxm2-16gb", "fp16-mixed"),
         ("fp16 mixed, fp16 comm", "p100-sxm2", "fp16-mixed"),
         ("", "tpu-v2", "bf16-mixed"),

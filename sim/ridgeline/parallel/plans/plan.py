@@ -103,8 +103,8 @@ class Plan(Strict):
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
-    """fp32, tf32, fp16-mixed, bf16-mixed, fp16-stored, fp16-autocast, bf16-autocast, fp8-mixed,
-    nvfp4-mixed, int8-mixed or flex16+5; None: the model's."""
+    """fp32, tf32, fp16-mixed, bf16-mixed, fp16-autocast, bf16-autocast, fp8-mixed, nvfp4-mixed,
+    int8-mixed, flex16+5, or X-as-Y (stored as X, multiplied as Y); None: the model's."""
     optimizer: str | None = None
     """None: the model's own."""
     schedule: Annotated[
@@ -208,8 +208,9 @@ class Plan(Strict):
     """Work space that a framework lets a convolution have: kernels that need more are not taken
     (`kernels.filtering`); None: as much as they need."""
     library: Library | None = None
-    """Whose kernels convolutions are, where that is older than what a device was measured with
-    (`kernels.convolution_algorithms`): without transforms that came later."""
+    """Whose kernels convolutions are, where that is another than what a device was measured with
+    (`kernels.convolution_algorithms`): without transforms that came later, or those of a framework
+    that unfolds every image (`kernels.unfolding`)."""
     norms: Literal["shared", "by-channel"] = "shared"
     """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
     kernels for channels first do (`parallel.rewrites.layout`)."""
