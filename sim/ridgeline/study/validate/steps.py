@@ -36,6 +36,7 @@ from ridgeline.study.validate.names import (
     widens,
 )
 from ridgeline.study.validate.programs import (
+    fed,
     has_primitives,
     scales_by_a_fixed_number,
     updates_apart,
@@ -209,7 +210,14 @@ def _preparing(row: Row, model: str) -> tuple[float, int]:
 
 
 def _fields(row: Row, model: str) -> tuple[tuple[str, int], ...]:
-    """Return the lengths of sequences that a row states, as fields of the network."""
+    """Return the sizes of samples that a row states or its program has, as fields of the network."""
+    stated = _lengths(row, model)
+    sizes = fed(model, row.text("source")).fields
+    return tuple({**sizes, **dict(stated)}.items())
+
+
+def _lengths(row: Row, model: str) -> tuple[tuple[str, int], ...]:
+    """Return the lengths of sequences that a row states."""
     network = _described(model)
     length = row.whole("seq_len") if "seq_len" in row.values else None
     if _is_fine_tuned(row):
@@ -254,7 +262,7 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
     elif row.text("unit") == "tokens/s" and tokens_of(wanted.model):
         scale = result.samples_per_s * int(_described(wanted.model)[tokens_of(wanted.model)])
     elif row.text("unit") == "tokens/s" and result.tokens_per_s is not None:
-        scale = result.tokens_per_s
+        scale = result.tokens_per_s * fed(wanted.model, row.text("source")).filled
     else:
         raise RidgelineError(f"the unit {row.text('unit')} is not one of the simulation")
     predicted = scale * result.step_time_s * (wanted.micro_batches / few) / step_s
