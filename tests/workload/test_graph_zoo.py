@@ -236,6 +236,17 @@ def test_mask_rcnn_as_torchvision_counts_it():
     assert masks == 128 * 2 * one
 
 
+@pytest.mark.parametrize("frozen", [0, 1, 2])
+def test_frozen_stages_of_mask_rcnn_have_neither_gradients_nor_updates(frozen):
+    graph = load_model("mask-rcnn", {"frozen": frozen}).training(1)
+    before = ("backbone.conv1.", *(f"backbone.layer{n + 1}." for n in range(frozen)))
+    weights = {t.name for t in graph.tensors.values() if t.role is Role.WEIGHT}
+    assert graph.frozen == {w for w in weights if frozen and w.startswith(before)}
+    backward = {op.layer for op in graph.ops if op.pass_ is not Pass.FORWARD}
+    assert any(f"{layer}.".startswith(before) for layer in backward) is not bool(frozen)
+    assert any(layer.startswith("backbone.layer3.") for layer in backward)
+
+
 def test_the_proposal_network_has_one_set_of_weights_for_all_levels():
     graph = load_model("mask-rcnn").training(1)
     readers = [op for op in graph.ops if "proposals.conv0.weight" in op.inputs]

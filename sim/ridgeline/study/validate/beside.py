@@ -47,7 +47,7 @@ def _keys(row: Row, devices: int) -> Iterator[tuple[object, ...]]:
     """By what a row is compared, the closest first."""
     of = (_names(row), *(row.text(name) for name in _SAME))
     batch, together = row.text("batch_per_accel"), _together(row, devices)
-    alike = [("batches", batch, row.text("grad_accum"))]
+    alike: list[tuple[str, ...]] = [("batches", batch, row.text("grad_accum"))]
     if together:
         alike += [("both", batch, together), ("at a time", batch), ("together", together)]
     for same in alike:

@@ -210,7 +210,7 @@ def _preparing(row: Row, model: str) -> tuple[float, int]:
 
 
 def _fields(row: Row, model: str) -> tuple[tuple[str, int], ...]:
-    """Return the sizes of samples that a row states or its program has, as fields of the network."""
+    """Return sizes of samples, which a row states or its program has, as fields of the network."""
     stated = _lengths(row, model)
     sizes = fed(model, row.text("source")).fields
     return tuple({**sizes, **dict(stated)}.items())
