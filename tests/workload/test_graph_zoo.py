@@ -256,6 +256,15 @@ def test_the_proposal_network_has_one_set_of_weights_for_all_levels():
     assert [op.pass_ for op in sums] == [Pass.WEIGHT_GRADIENT]
 
 
+def test_anchors_are_matched_image_by_image_where_that_is_said():
+    one, two = (load_model("ssd320").training(batch) for batch in (1, 2))
+    left_out = load_model("ssd320", {"matching": 0}).training(1)
+    found = [[op for op in graph.ops if op.layer == "matching"] for graph in (one, two, left_out)]
+    assert [[op.kernels for op in ops] for ops in found] == [[105], [210], []]
+    assert one.flops() == left_out.flops()
+    assert one.parameters == left_out.parameters
+
+
 def test_fcn_dilates_instead_of_shrinking():
     graph = load_model("fcn").forward(1)
     dilations = {
