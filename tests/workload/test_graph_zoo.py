@@ -1,5 +1,7 @@
 """Networks of the zoo against their papers: what formulas and published tables say of them."""
 
+from dataclasses import replace
+
 import pytest
 
 from oracles.graph_zoo import NAMES
@@ -263,6 +265,21 @@ def test_anchors_are_matched_image_by_image_where_that_is_said():
     assert [[op.kernels for op in ops] for ops in found] == [[105], [210], []]
     assert one.flops() == left_out.flops()
     assert one.parameters == left_out.parameters
+
+
+@pytest.mark.parametrize("target", [7, 33])
+def test_a_decoder_in_a_loop_has_its_kernels_for_every_token(target):
+    fields = {"source": 9, "target": target}
+    looped = load_model("gnmt", {**fields, "step_kernels": 309}).training(2)
+    at_once = load_model("gnmt", fields).training(2)
+    assert [replace(op, attrs=()) for op in looped.ops] == [
+        replace(op, attrs=()) for op in at_once.ops
+    ]
+    inside = [op for op in looped.ops if op.kernels > 1]
+    assert sum(op.kernels for op in inside) == pytest.approx(309 * target, rel=0.02)
+    assert {op.pass_ for op in inside} == {Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT}
+    assert all(op.layer.startswith("decoder") for op in inside)
+    assert all(op.kernels == 1 for op in at_once.ops)
 
 
 def test_fcn_dilates_instead_of_shrinking():
