@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ridgeline import units
 from ridgeline.study.validate.names import section
 
 
@@ -66,6 +67,24 @@ def fed(network: str, source: str) -> Fed:
         if network.startswith(tuple(row["networks"])) and row["in_source"] in source:
             return Fed(row["fields"], float(row.get("filled", 1.0)))
     return Fed()
+
+
+def between_s(network: str, source: str, samples: int, batches: int, devices: int) -> float:
+    """Return how long the device waits in a step for what a program computes on the host there.
+
+    Parameters
+    ----------
+    samples, batches
+        Of one device; how many batches these are.
+    """
+    rows: list[Mapping[str, Any]] = section("between")
+    for row in rows:
+        if network.startswith(tuple(row["networks"])) and row["in_source"] in source:
+            counts = {"batch": batches, "sample": samples, "of_all": samples * devices}
+            return sum(
+                units.parse(row[name], "s") * count for name, count in counts.items() if name in row
+            )
+    return 0.0
 
 
 def run_of(reference: str) -> Run:

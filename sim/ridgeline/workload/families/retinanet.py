@@ -1,9 +1,9 @@
 """RetinaNet: a single-shot detector on a feature pyramid.
 
 Lin et al., Focal loss for dense object detection, ICCV 2017, arXiv:1708.02002, Section 4, in
-torchvision's layout. The focal loss counts as binary cross entropy over all anchors. Matching them to the ground
-truth, on which nothing is trained, is left out unless the description says how many kernels do it
-for each image, which TensorFlow's and torchvision's programs do image by image.
+torchvision's layout. The focal loss counts as binary cross entropy over all anchors. Matching them
+to the ground truth, on which nothing is trained, is left out unless the description says how many
+kernels do it for each image.
 """
 
 from __future__ import annotations
