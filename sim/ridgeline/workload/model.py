@@ -118,6 +118,7 @@ class Model:
 @lru_cache(maxsize=_CACHED_GRAPHS)
 def _training(model: Model, batch: int, precision: str, optimizer: Optimizer) -> Graph:
     graph = training_graph(model.forward(batch, precision), optimizer)
+    graph = model.network.written(graph)
     weights = sparsity.parse(model.network.weight_sparsity)
     return with_zeros(graph, weights, model.network.relu_density)
 

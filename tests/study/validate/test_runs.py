@@ -237,9 +237,3 @@ def test_suites_in_two_processes_say_the_same() -> None:
     )
     assert [one["suite"] for one in alone] == names
     assert alone == shared
-
-
-MLPERF = (
-    "id,round,system,division,benchmark,accelerator,n_accel,time_to_train_s_olympic,"
-    "global_batch_size,epochs_last_median,samples_last_median,note,source\n"
-)
