@@ -68,20 +68,21 @@ def _traffic(
 ) -> tuple[Floats, Floats]:
     """Return what each task's devices send, in bytes, and how often that passes their memory."""
     program = timeline.program
-    keys = np.stack((program.cost[collective], program.label[collective]), axis=1)
-    distinct, which = np.unique(keys, axis=0, return_inverse=True)
+    n_labels = len(program.label_names)
+    keys = program.cost[collective].astype(np.int64) * n_labels + program.label[collective]
+    distinct, which = np.unique(keys, return_inverse=True)
     degrees = {
         "tensor": plan.tensor, "context": plan.context, "expert": plan.expert,
         "spatial": math.prod(plan.grid),
     }  # fmt: skip
     known = np.zeros((len(distinct), 2))
-    for i, (row, label) in enumerate(distinct.tolist()):
+    for i, (row, label) in enumerate(divmod(key, n_labels) for key in distinct.tolist()):
         talk = lowered.talks.get((row, program.label_names[label]))
         if talk is not None and talk.op in _PASSES:
             n = degrees.get(lowered.dimension_of_row.get(row, ""), plan.data)
             twice = 2 if talk.op == "all-reduce" else 1
             known[i] = twice * talk.size_bytes * (n - 1) / n, _PASSES[talk.op]
-    found = known[which.ravel()]
+    found = known[which]
     return found[:, 0], found[:, 1]
 
 
