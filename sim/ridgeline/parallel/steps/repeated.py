@@ -106,7 +106,7 @@ def again(
         block = _on_queues_of(team, of, piece.block)
         text = _relabel(writer, block, labels, names)
         _send(writer, block, team, text)
-        pieces[key] = Piece(block, made, piece.tail)
+        pieces[key] = Piece(block, made, piece.tail, piece.waits)
     return replace(
         blocks,
         part=part,

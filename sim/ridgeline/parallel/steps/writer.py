@@ -172,7 +172,7 @@ class Writer:
                 made.update(dict.fromkeys(kept, tuple(chain)))
         if last := copying.end():
             self._join(block, team, graph.ops[ops[-1]], last, chain)
-        return Piece(block, made, tuple(chain))
+        return Piece(block, made, tuple(chain), (len(receipts) + 1) * size)
 
     def _bucket_copies(
         self,
