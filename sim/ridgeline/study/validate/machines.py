@@ -57,6 +57,6 @@ def grown(name: str, overrides: Mapping[str, Any], devices: int) -> Cluster:
     needed = -(-devices // cluster.nodes.count)
     if needed > cluster.max_nodes:
         fields["max_nodes"] = needed
-    if needed * len(cluster.nodes.nics) > cluster.fabric.ports**2 // 2:
+    if needed * len(cluster.nodes.nics) > cluster.fabric.most_nics:
         fields["fabric.levels"] = 3
     return load_cluster(name, fields)
