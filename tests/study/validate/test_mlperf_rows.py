@@ -70,12 +70,14 @@ def test_slices_of_tpus_that_are_named_by_their_cores_have_half_as_many_chips(
 def test_epochs_of_dlrm_are_counted_from_one(tmp_path: Path) -> None:
     rows = (
         "once,v2.0,x,closed,dlrm,A100-SXM-80GB,8,100,55296,2,,,s\n"
-        "twice,v2.0,x,closed,dlrm,A100-SXM-80GB,8,100,55296,3,,,s\n"
+        "half,v2.0,x,closed,dlrm,A100-SXM-80GB,8,100,55296,1.5,,,s\n"
+        "tenth,v0.7,x,closed,dlrm,A100-SXM-80GB,8,100,55296,10,,,s\n"
         "one,v4.0,x,closed,dlrm_dcnv2,A100-SXM-80GB,8,100,55296,1,,,s\n"
         "two,v4.0,x,closed,dlrm_dcnv2,A100-SXM-80GB,8,100,55296,2,,,s\n"
     )
     found = {o.id: o.predicted for o in made(tmp_path, "mlperf", MLPERF, rows).outcomes}
-    assert found["twice"] == pytest.approx(2 * found["once"])
+    assert found["once"] == pytest.approx(2 * found["half"])
+    assert found["tenth"] == pytest.approx(found["half"])  # ten evaluations of twenty
     assert found["two"] == pytest.approx(2 * found["one"])
 
 
