@@ -171,6 +171,31 @@ def test_frameworks_by_the_beginning_of_their_name() -> None:
     assert framework_of("llm-foundry/composer").attention == "flash-1"
 
 
+@pytest.mark.parametrize(
+    ("framework", "library"),
+    [
+        ("Torch7 cudnn=none", "torch7"),
+        ("Torch-7 (native)", "torch7"),
+        ("Torch7 cudnn=5.1", None),
+        ("Caffe (native)", "caffe"),
+        ("Caffe", "caffe"),
+        ("Caffe cuDNN v4", None),
+        ("Caffe2", None),
+        ("CuDNN[R2] *", "cudnn2"),
+    ],
+)
+def test_whose_convolutions_a_framework_has(framework: str, library: str | None) -> None:
+    assert framework_of(framework).library == library
+
+
+def test_kernels_of_libraries_that_nothing_describes_are_refused() -> None:
+    row = {"model": "VGG-16", "accelerator": "Titan X (Maxwell)", "precision": "fp32"}
+    assert steps.configuration(_row(**row, framework="Caffe")).framework.library == "caffe"
+    for framework in ("CL-nn (Torch)", "Caffe-CLGreenTea", "cudaconvnet2*"):
+        with pytest.raises(RidgelineError, match="are not described"):
+            steps.configuration(_row(**row, framework=framework))
+
+
 def test_layers_follow_from_a_name_and_a_width() -> None:
     values = {"model": "BLOOM-prequel 183B", "hidden": "14400", "heads": "96", "pp": "12",
               "n_accel": "384", "tp": "8", "accelerator": "A100-80GB", "micro_batch": "1",
