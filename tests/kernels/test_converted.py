@@ -79,8 +79,8 @@ def test_engines_that_do_not_multiply_the_format() -> None:
     with pytest.raises(RidgelineError, match="fp16-as-fp32 is stored as fp16 and multiplied as"):
         kernels_for(knights, done_by(knights, knights.converted, "fp16", op), op)
     field = "engines.cuda-cores.converted"
-    with pytest.raises(ConfigError, match="does not multiply 'bf16'.*it does: fp64, fp32"):
+    with pytest.raises(ConfigError, match=r"does not multiply 'bf16'.*it does: fp64, fp32"):
         load_device("titan-x-maxwell", {field: {"fp16": {"value": "bf16", "source": "test"}}})
+    least_sum = {"value": 0, "source": "test", "basis": "assumed"}
     with pytest.raises(ConfigError, match="least_sum"):
-        least_sum = {"value": 0, "source": "test", "basis": "assumed"}
         load_device("titan-x-maxwell", {"engines.cuda-cores.least_sum": least_sum})

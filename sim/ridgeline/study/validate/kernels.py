@@ -82,11 +82,13 @@ def format_on(device: Device, format_: str) -> str:
 def roofline_s(device: Device, format_: str, flops: float, moved: float) -> float:
     """Time at the peak rate of the format and the bandwidth of the farthest memory."""
     rate = find(format_).rate
-    peak = max(
-        engine.rates[rate].value
+    peaks = {
+        name: engine.rates[name].value
         for engine in device.engines.values()
-        if "matrix" in engine.runs and rate in engine.rates
-    )
+        if "matrix" in engine.runs
+        for name in engine.rates
+    }
+    peak = peaks[rate if rate in peaks else device.converted[rate]]
     bandwidth = device.memory[device.far_memory].bandwidth
     assert bandwidth is not None
     return max(flops / peak, moved / bandwidth.value)
