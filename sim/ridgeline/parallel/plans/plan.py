@@ -91,6 +91,9 @@ class Plan(Strict):
     """Parts of the model on each stage, of an interleaved schedule."""
     expert: int = Field(default=1, ge=1, le=10**6)
     """Of the data-parallel ranks, so many share the experts of a mixture."""
+    overlap_expert: bool = False
+    """Whether a backward pass and the forward pass behind it, which is of another micro-batch, go
+    on side by side, each while the other waits for rows of experts (`parallel.steps.lanes`)."""
     imbalance: float = Field(default=1.0, ge=1.0, le=1024.0, allow_inf_nan=False)
     """Tokens of the fullest expert of a mixture, over the mean of all experts."""
     dispatch: Literal["choices", "nodes"] = "choices"

@@ -246,8 +246,8 @@ def _cluster(device: str, devices: int, nodes: int | None, place: str) -> Cluste
     if needed > cluster.max_nodes:
         fields["max_nodes"] = needed
     ports = needed * len(cluster.nodes.nics)
-    if cluster.fabric.kind == "fat-tree" and ports > cluster.fabric.ports**2 // 2:
-        fields["fabric.levels"] = 3  # two join no more than these
+    if cluster.fabric.kind == "fat-tree" and ports > cluster.fabric.most_nics:
+        fields["fabric.levels"] = 3
     speed = _cable_gbit_s(place, len(cluster.nodes.nics))
     if speed is not None:
         fields[f"link_types.{cluster.fabric.link}.bandwidth"] = f"{speed * _GBIT_S} B/s"
