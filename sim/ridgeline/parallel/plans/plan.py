@@ -214,9 +214,10 @@ class Plan(Strict):
     """Whose kernels convolutions are, where that is another than what a device was measured with
     (`kernels.convolution_algorithms`): without transforms that came later, or those of a framework
     that unfolds every image (`kernels.unfolding`)."""
-    norms: Literal["shared", "by-channel"] = "shared"
+    norms: Literal["shared", "by-channel", "fused"] = "shared"
     """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
-    kernels for channels first do (`parallel.rewrites.layout`)."""
+    kernels for channels first do (`parallel.rewrites.layout`); "fused": they share it, and its
+    kernel also adds the shortcut and applies relu (`parallel.rewrites.fused_norms`)."""
     heads: Literal["strided", "copied"] = "strided"
     """Whether products of attention read heads where they lie, side by side in the features of a
     position, or copies in which the rows of a head are together (`parallel.rewrites.layout`)."""
