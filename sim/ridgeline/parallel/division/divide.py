@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ridgeline.parallel.division.choice import BySamples
@@ -11,6 +12,7 @@ from ridgeline.parallel.division.ring import with_rings
 from ridgeline.parallel.division.shard import shard
 from ridgeline.parallel.division.spatial import Shared, most, with_shared_images
 from ridgeline.parallel.plans.layers import LayerDegrees, levels, parse_rules
+from ridgeline.parallel.plans.mixtures import routed_layers
 from ridgeline.workload.graph import Graph, Role
 
 
@@ -35,11 +37,13 @@ class Division:
     imbalance
         Rows of the fullest expert over the mean of all.
     mixture
-        With rules for layers, devices that share the features of each expert (`mixture_degree`).
+        Where layers differ, devices that share the features of each expert (`mixture_degree`).
     two
         Tensor-parallel devices in rows and columns; None: in one dimension.
     once
         Tokens are sent once to each node that has one of their experts (`Plan.dispatch`).
+    folded
+        In mixtures, devices of "tensor" beyond those share positions (`Plan.expert_tensor`).
     """
 
     expert: int = 1
@@ -56,6 +60,7 @@ class Division:
     mixture: int = 1
     two: Grid | None = None
     once: bool = False
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ def divide(graph: Graph, division: Division) -> Divided:
         graph = with_rings(graph, division.context)
     # experts compute the rows of a device's own positions
     graph = with_experts(graph, division.expert, division.imbalance, once=division.once)
-    if division.layers:
+    if division.layers or division.folded:
         return _by_layers(graph, division, shared)
     found = (
         with_grid(graph, division.two)
@@ -120,9 +125,9 @@ def divide(graph: Graph, division: Division) -> Divided:
 
 def _by_layers(graph: Graph, division: Division, shared: Shared) -> Divided:
     """Divide level by level, the outermost first, so that inner ones know who sums gradients."""
-    degrees = LayerDegrees(parse_rules(division.layers), division.tensor)
-    degrees.check((op.layer for op in graph.ops), graph.name)
-    sizes = levels(division.layers, division.tensor, division.mixture * division.expert)
+    degree_of = _degrees(graph, division)
+    features, span = division.mixture, division.mixture * division.expert
+    sizes = levels(division.layers, division.tensor, features, span)
     divided: frozenset[str] = frozenset()
     whole: dict[str, int] = shared.whole
     apart: dict[str, int] = {}
@@ -132,7 +137,7 @@ def _by_layers(graph: Graph, division: Division, shared: Shared) -> Divided:
         within //= sizes[level]
 
         def by_samples(layer: str, within: int = within) -> bool:
-            return degrees.of(layer) <= within
+            return degree_of(layer) <= within
 
         found = shard(
             graph,
@@ -141,13 +146,23 @@ def _by_layers(graph: Graph, division: Division, shared: Shared) -> Divided:
             sequence=division.sequence,
             flops_per_byte=division.flops_per_byte,
             message_bytes=division.message_bytes,
-            by_samples=BySamples(by_samples, beyond),
+            by_samples=BySamples(by_samples, beyond, division.folded),
         )
         graph, beyond = found.graph, found.apart
         divided |= found.divided
         whole = most(whole, found.whole)
         apart |= dict.fromkeys(found.apart, level)
     return Divided(graph, divided, whole, apart, shared.apart)
+
+
+def _degrees(graph: Graph, division: Division) -> Callable[[str], int]:
+    """Return how many devices share the features of a layer."""
+    if division.folded:
+        few = dict.fromkeys(routed_layers(graph), division.mixture)
+        return lambda layer: few.get(layer, division.tensor)
+    degrees = LayerDegrees(parse_rules(division.layers), division.tensor)
+    degrees.check((op.layer for op in graph.ops), graph.name)
+    return degrees.of
 
 
 def roots(graph: Graph) -> dict[str, str]:
