@@ -164,7 +164,7 @@ def lower(
         mixture,
         plan.tensor_grid,
         plan.dispatch == "nodes",
-        plan.expert_tensor > 0 and mixture < plan.tensor,
+        0 < plan.expert_tensor < plan.tensor,
     )
     offloads = plan.offload != "none"
     short = is_short(len(graph.ops), plan)

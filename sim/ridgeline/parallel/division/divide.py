@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ridgeline.parallel.division.choice import BySamples
@@ -37,13 +36,13 @@ class Division:
     imbalance
         Rows of the fullest expert over the mean of all.
     mixture
-        Where layers differ, devices that share the features of each expert (`mixture_degree`).
+        With rules for layers, devices that share the features of each expert (`mixture_degree`).
     two
         Tensor-parallel devices in rows and columns; None: in one dimension.
     once
         Tokens are sent once to each node that has one of their experts (`Plan.dispatch`).
     folded
-        In mixtures, devices of "tensor" beyond those share positions (`Plan.expert_tensor`).
+        The devices of "tensor" share the positions of mixtures (`Plan.expert_tensor`).
     """
 
     expert: int = 1
@@ -105,8 +104,9 @@ def divide(graph: Graph, division: Division) -> Divided:
         graph = with_rings(graph, division.context)
     # experts compute the rows of a device's own positions
     graph = with_experts(graph, division.expert, division.imbalance, once=division.once)
-    if division.layers or division.folded:
+    if division.layers:
         return _by_layers(graph, division, shared)
+    routed = frozenset(routed_layers(graph)) if division.folded else frozenset()
     found = (
         with_grid(graph, division.two)
         if division.two is not None
@@ -116,18 +116,20 @@ def divide(graph: Graph, division: Division) -> Divided:
             sequence=division.sequence,
             flops_per_byte=division.flops_per_byte,
             message_bytes=division.message_bytes,
+            by_samples=BySamples(routed.__contains__, None, positions=True) if routed else None,
         )
     )
     whole = most(shared.whole, found.whole)
     own_rows = shared.apart | dict.fromkeys(found.apart, "data.grid")
-    return Divided(found.graph, found.divided, whole, {}, own_rows)
+    apart = dict.fromkeys(found.apart if routed else (), 0)
+    return Divided(found.graph, found.divided, whole, apart, own_rows)
 
 
 def _by_layers(graph: Graph, division: Division, shared: Shared) -> Divided:
     """Divide level by level, the outermost first, so that inner ones know who sums gradients."""
-    degree_of = _degrees(graph, division)
-    features, span = division.mixture, division.mixture * division.expert
-    sizes = levels(division.layers, division.tensor, features, span)
+    degrees = LayerDegrees(parse_rules(division.layers), division.tensor)
+    degrees.check((op.layer for op in graph.ops), graph.name)
+    sizes = levels(division.layers, division.tensor, division.mixture * division.expert)
     divided: frozenset[str] = frozenset()
     whole: dict[str, int] = shared.whole
     apart: dict[str, int] = {}
@@ -137,7 +139,7 @@ def _by_layers(graph: Graph, division: Division, shared: Shared) -> Divided:
         within //= sizes[level]
 
         def by_samples(layer: str, within: int = within) -> bool:
-            return degree_of(layer) <= within
+            return degrees.of(layer) <= within
 
         found = shard(
             graph,
@@ -146,23 +148,13 @@ def _by_layers(graph: Graph, division: Division, shared: Shared) -> Divided:
             sequence=division.sequence,
             flops_per_byte=division.flops_per_byte,
             message_bytes=division.message_bytes,
-            by_samples=BySamples(by_samples, beyond, division.folded),
+            by_samples=BySamples(by_samples, beyond),
         )
         graph, beyond = found.graph, found.apart
         divided |= found.divided
         whole = most(whole, found.whole)
         apart |= dict.fromkeys(found.apart, level)
     return Divided(graph, divided, whole, apart, shared.apart)
-
-
-def _degrees(graph: Graph, division: Division) -> Callable[[str], int]:
-    """Return how many devices share the features of a layer."""
-    if division.folded:
-        few = dict.fromkeys(routed_layers(graph), division.mixture)
-        return lambda layer: few.get(layer, division.tensor)
-    degrees = LayerDegrees(parse_rules(division.layers), division.tensor)
-    degrees.check((op.layer for op in graph.ops), graph.name)
-    return degrees.of
 
 
 def roots(graph: Graph) -> dict[str, str]:

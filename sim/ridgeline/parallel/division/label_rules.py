@@ -318,8 +318,8 @@ def moved(op: Op, tensors: Tensors) -> Signature:
     of, found = tensors[op.inputs[0]], cut(op, tensors)
     dimension = str(dict(op.attrs)["dimension"])
     if dimension == "expert":  # of the rows that each rank has, each of its devices moves a part
-        labels = ("", EXPERT_ROWS, "f")
-        return Signature((labels,), (labels,), padded=frozenset({EXPERT_ROWS}))
+        rows = ("", EXPERT_ROWS, "f")
+        return Signature((rows,), (rows,), padded=frozenset({EXPERT_ROWS}))
     if dimension in GRID:
         labels = _dims(len(of.shape))
         sizes = zip(labels, of.shape, tensors[op.outputs[0]].shape, strict=True)

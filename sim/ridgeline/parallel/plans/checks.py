@@ -136,8 +136,10 @@ def _check_folded(plan: Plan) -> None:
     """Check which devices share the features of experts, and which the experts."""
     features = plan.expert_tensor
     _check_without(plan, ("layers", "replicas", "spatial"), f"expert_tensor={features}")
-    if plan.tensor % features:
-        raise ValueError(f"expert_tensor={features} must divide tensor={plan.tensor}")
+    if features not in {1, plan.tensor}:
+        raise ValueError(
+            f"expert_tensor={features} must be 1 or the degree of tensor, {plan.tensor}"
+        )
     if features < plan.tensor and plan.sequence == 1:
         raise ValueError(
             f"expert_tensor={features} lets the devices of tensor={plan.tensor} share positions in"

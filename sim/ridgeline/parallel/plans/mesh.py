@@ -45,10 +45,10 @@ class Mesh:
     expert_context
         Neighbours along "context" that share experts, too.
     expert_levels
-        Of a plan whose layers differ, the levels of "tensor" that share experts, too: from the first, up to
+        Where layers differ, the levels of "tensor" that share experts, too: from the first, up to
         the second.
     levels
-        Of a plan whose layers differ, how "tensor" is built of groups in groups, innermost first: dimensions
+        Where layers differ, how "tensor" is built of groups in groups, innermost first: dimensions
         "tensor.0", "tensor.1", ... "data.i" goes over all ranks that divide samples where layers
         share their features on the levels before i.
     grid

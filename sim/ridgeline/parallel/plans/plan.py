@@ -92,9 +92,9 @@ class Plan(Strict):
     expert: int = Field(default=1, ge=1, le=10**6)
     """Of the data-parallel ranks, so many share the experts of a mixture."""
     expert_tensor: int = Field(default=0, ge=0, le=10**6)
-    """Devices that share the features of each expert (Megatron-Core). Where these are fewer than
-    `tensor`, the others compute the experts' rows of other positions, and ranks that share experts
-    are neighbours among tensor x context x data; 0: as `tensor`, and these are among `data`."""
+    """Devices that share the features of each expert (Megatron-Core): 1, so that those of `tensor`
+    compute experts' rows of positions of their own, or `tensor`; ranks that share experts are then
+    neighbours among tensor x context x data. 0: as `tensor`, and these ranks are among `data`."""
     imbalance: float = Field(default=1.0, ge=1.0, le=1024.0, allow_inf_nan=False)
     """Tokens of the fullest expert of a mixture, over the mean of all experts."""
     dispatch: Literal["choices", "nodes"] = "choices"
