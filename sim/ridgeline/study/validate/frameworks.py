@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from ridgeline import units
+from ridgeline.kernels.convolution_algorithms import Library
 from ridgeline.study.validate.names import section
 
 
@@ -118,7 +119,7 @@ class Framework:
     heads_copied: bool = False
     update_passes: int = 0
     data_gradients: bool = False
-    library: Literal["cudnn2"] | None = None
+    library: Library | None = None
     gradients: str = "wide"
     buffers: int = 0
     regather: str = "all"

@@ -190,7 +190,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
     if _BY_ROW in precision:
         raise RidgelineError(f"{precision}: of products with a scale a row nothing is measured")
     again = recompute(row)
-    known = unstated_of(row.text("model"), row.text("source"), row.text("accelerator"))
+    known = unstated_of(row.text("model"), row.text("source"), row.text("accelerator"), row.values)
     positions = "sequence parallel" in row.text("recompute").lower()
     fields: dict[str, Any] = {
         "global_batch": batch,
@@ -203,6 +203,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "dispatch": known.get("dispatch", framework.dispatch),
         "expert_tensor": framework.expert_tensor if expert > 1 else 0,
         "row_sums": framework.row_sums,
+        "overlap_expert": known.get("overlap_expert", False),
         "micro_batch": micro,
         "recompute": framework.selective if again == "selective" else again,
         "keep_outputs": framework.keep_outputs,
