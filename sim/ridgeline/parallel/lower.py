@@ -165,6 +165,7 @@ def lower(
         mixture,
         plan.tensor_grid,
         plan.dispatch == "nodes",
+        0 < plan.expert_tensor < plan.tensor,
     )
     offloads = plan.offload != "none"
     short = is_short(len(graph.ops), plan)

@@ -91,6 +91,10 @@ class Plan(Strict):
     """Parts of the model on each stage, of an interleaved schedule."""
     expert: int = Field(default=1, ge=1, le=10**6)
     """Of the data-parallel ranks, so many share the experts of a mixture."""
+    expert_tensor: int = Field(default=0, ge=0, le=10**6)
+    """Devices that share the features of each expert (Megatron-Core): 1, so that those of `tensor`
+    compute experts' rows of positions of their own, or `tensor`; ranks that share experts are then
+    neighbours among tensor x context x data. 0: as `tensor`, and these ranks are among `data`."""
     overlap_expert: bool = False
     """Whether a backward pass and the forward pass behind it, which is of another micro-batch, go
     on side by side, each while the other waits for rows of experts (`parallel.steps.lanes`)."""

@@ -82,6 +82,8 @@ class Framework:
         one copy of it).
     dispatch
         What ranks send each other of a token for its experts (`Plan.dispatch`).
+    expert_tensor
+        Devices that share the features of an expert (`Plan.expert_tensor`).
     row_sums
         How rows of experts are added up for their tokens (`Plan.row_sums`).
     updates
@@ -123,6 +125,7 @@ class Framework:
     regather: str = "all"
     allocator: str = "exact"
     dispatch: str = "choices"
+    expert_tensor: int = 0
     row_sums: str = "gathered"
     updates: str = "together"
     communicators: tuple[str, ...] = ()

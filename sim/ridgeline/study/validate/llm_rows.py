@@ -201,6 +201,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "context_mode": framework.context_mode if context > 1 else "gather",
         "expert": expert,
         "dispatch": known.get("dispatch", framework.dispatch),
+        "expert_tensor": framework.expert_tensor if expert > 1 else 0,
         "row_sums": framework.row_sums,
         "overlap_expert": known.get("overlap_expert", False),
         "micro_batch": micro,
