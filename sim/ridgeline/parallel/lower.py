@@ -182,8 +182,8 @@ def lower(
         local = with_blocks(Same(local))
     if plan.heads == "copied":
         local = with_heads(Same(local))
-    if plan.functions == "primitive":
-        local = as_primitives(Same(local))
+    if plan.functions != "fused":
+        local = as_primitives(Same(local), plan.functions)
     if plan.row_sums == "atomic":
         local = with_atomic_sums(Same(local))
     if plan.updates == "chunks":

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.recomputing.blocks import Block
 from ridgeline.workload.builder import settle
-from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor, free_name
+from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor, free_name
 
 AGAIN = ".again"
 
@@ -80,13 +81,29 @@ def replay(graph: Graph, before: Mapping[int, Sequence[Repeat]]) -> Graph:
     for i, op in enumerate(graph.ops):
         for repeat in before.get(i, ()):
             for j in repeat.ops:
-                again = _again(graph.ops[j], tensors, latest, names)
+                op_again = _of_read(graph.ops[j], tensors, repeat.tensors)
+                again = _again(op_again, tensors, latest, names)
                 ops.append(again)
-                made = zip(graph.ops[j].outputs, again.outputs, strict=True)
+                made = zip(op_again.outputs, again.outputs, strict=True)
                 latest.update((old, new) for old, new in made if old in repeat.tensors)
         inputs = tuple(latest.get(name, name) for name in op.inputs)
         ops.append(op if inputs == op.inputs else replace(op, inputs=inputs))
     return replace(graph, tensors=tensors, ops=settle(ops, tensors))
+
+
+def _of_read(op: Op, tensors: Mapping[str, Tensor], read: frozenset[str]) -> Op:
+    """Leave a product of several results, side by side in its columns, those that are read."""
+    wanted = tuple(name for name in op.outputs if name in read)
+    columns = {name: tensors[name].shape[-1] for name in op.outputs if tensors[name].shape}
+    if not isinstance(op.loops, Gemm) or wanted in {(), op.outputs}:
+        return op
+    if sum(columns.values()) != op.loops.n:
+        return op
+    n = sum(columns[name] for name in wanted)
+    first, weight, *others = op.input_passes or (1,) * len(op.inputs)
+    part = weight * Fraction(n, op.loops.n)
+    loops = replace(op.loops, n=n)
+    return replace(op, outputs=wanted, loops=loops, input_passes=(first, part, *others))
 
 
 def _again(op: Op, tensors: dict[str, Tensor], latest: Mapping[str, str], names: set[str]) -> Op:
