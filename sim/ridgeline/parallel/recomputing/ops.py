@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
+from itertools import accumulate
 
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.recomputing.blocks import Block
@@ -92,18 +92,22 @@ def replay(graph: Graph, before: Mapping[int, Sequence[Repeat]]) -> Graph:
 
 
 def _of_read(op: Op, tensors: Mapping[str, Tensor], read: frozenset[str]) -> Op:
-    """Leave a product of several results, side by side in its columns, those that are read."""
+    """Leave a product of several results, side by side in its columns, those that are read.
+
+    Its weights still count as read in full; "columns" of its attributes says which rows count.
+    """
     wanted = tuple(name for name in op.outputs if name in read)
-    columns = {name: tensors[name].shape[-1] for name in op.outputs if tensors[name].shape}
     if not isinstance(op.loops, Gemm) or wanted in {(), op.outputs}:
         return op
-    if sum(columns.values()) != op.loops.n:
+    ends = list(accumulate(tensors[name].shape[-1] for name in op.outputs))
+    if ends[-1] != op.loops.n:
         return op
-    n = sum(columns[name] for name in wanted)
-    first, weight, *others = op.input_passes or (1,) * len(op.inputs)
-    part = weight * Fraction(n, op.loops.n)
-    loops = replace(op.loops, n=n)
-    return replace(op, outputs=wanted, loops=loops, input_passes=(first, part, *others))
+    spans = [
+        span for name, *span in zip(op.outputs, [0, *ends], ends, strict=False) if name in read
+    ]
+    columns = ("columns", ",".join(f"{start}:{end}" for start, end in spans))
+    loops = replace(op.loops, n=sum(end - start for start, end in spans))
+    return replace(op, outputs=wanted, loops=loops, attrs=(*op.attrs, columns))
 
 
 def _again(op: Op, tensors: dict[str, Tensor], latest: Mapping[str, str], names: set[str]) -> Op:

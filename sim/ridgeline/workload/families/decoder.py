@@ -73,8 +73,8 @@ class Decoder(Network):
     """Which tables of vectors tokens and positions are looked up in: those that are updated, or
     copies in the format of products (Megatron-LM, whose weights are all in 16 bits)."""
     narrow_classifier: bool = False
-    """Whether products in 8 or 4 bits are those of the classifier, too: of Megatron-Core's layers only
-    those of Transformer Engine are, and torchtitan's leave out `output`."""
+    """Whether products in 8 or 4 bits are those of the classifier, too: Megatron-Core's is not of
+    Transformer Engine (gpt_model.py, output_layer), torchtitan leaves out `output` (float8.py)."""
     further_tokens: Annotated[int, Field(ge=0, le=8)] = 0
     """Modules of one block each, which predict tokens after the next."""
     separate_loss: bool | Literal["log-softmax"] = False
