@@ -43,11 +43,11 @@ convert the network itself (apex O2, Megatron) are "mixed".
 **Narrow products.** "fp8-mixed", "fp8-dynamic", "nvfp4-mixed" and "int8-mixed" are bf16-mixed but
 for the matrix products with weights whose three sizes are multiples of 16: their operands are
 quantised to 8 or 4 bits, their results are bf16. Convolutions, attention scores, recurrences and,
-unless they say otherwise, the classifiers of decoders stay in bf16. Quantising reads a tensor, looks
-for its largest magnitude, scales, converts, and writes the tensor twice, as it is and transposed,
-for narrow matrix units take one layout only. fp8: e4m3 for activations and weights, e5m2 for
-gradients, scaled by the magnitudes of steps before (Micikevicius et al., arXiv:2209.05433; NVIDIA
-Transformer Engine, recipe "DelayedScaling", format HYBRID), so that a tensor is read once.
+unless they say otherwise, the classifiers of decoders stay in bf16. Quantising reads a tensor,
+looks for its largest magnitude, scales, converts, and writes the tensor twice, as it is and
+transposed, for narrow matrix units take one layout only. fp8: e4m3 for activations and weights,
+e5m2 for gradients, scaled by the magnitudes of steps before (Micikevicius et al., arXiv:2209.05433;
+NVIDIA Transformer Engine, recipe "DelayedScaling", format HYBRID), so that a tensor is read once.
 "fp8-dynamic" scales by the tensor's own magnitude, which takes a reading of its own (PyTorch's
 torchao, float8 with tensorwise scaling, `hp_tensor_to_float8_dynamic`), and so does int8 (Banner et
 al., "Scalable methods for 8-bit training of neural networks", NeurIPS 2018). "nvfp4-mixed" is the
