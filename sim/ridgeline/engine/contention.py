@@ -30,7 +30,7 @@ def contended(timeline: Timeline, taken: Floats, bound: Ints) -> Timeline:
     bound
         [T] Which of these things bounds a task; -1: none, it is not slowed.
     """
-    takes = taken.max(axis=1, initial=0.0) > 0
+    takes = np.logical_or.reduce([column > 0 for column in taken.T])
     if not takes.any():
         return timeline
     played, ranks = timeline.durations_s, _Beside.of_ranks(timeline, takes)

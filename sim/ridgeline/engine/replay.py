@@ -68,7 +68,7 @@ def _order(timeline: Timeline) -> tuple[Ints, tuple[Ints, Indices, Ints, Indices
     """Return tasks as they were played, what each waited for, and whether one pass may not do."""
     p = timeline.program
     known = (p.dep_ptr, p.dep_index, *previous_on_streams(*timeline.tasks_by_stream, p.n_tasks))
-    order = np.lexsort((timeline.end_s, timeline.start_s))
+    order = timeline.by_start
     # Once is enough, but for tasks of no length at one moment that wait for later numbers.
     again = _waits_for_later(order, *known[:2]) or _waits_for_later(order, *known[2:])
     return order, known, again

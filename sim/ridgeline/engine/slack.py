@@ -24,7 +24,7 @@ def slack_s(timeline: Timeline) -> Floats:
     p = timeline.program
     ptr, tasks = timeline.tasks_by_stream
     # whatever must come after a task starts later, or is at least not shorter
-    order = np.lexsort((timeline.end_s, timeline.start_s))
+    order = timeline.by_start
     latest = np.full(p.n_tasks, timeline.makespan_s)
     known = (p.dep_ptr, p.dep_index, *previous_on_streams(ptr, tasks, p.n_tasks))
     # Once is enough, but for tasks of no length at one moment that wait for later numbers.

@@ -70,7 +70,7 @@ class Timeline:
 
     def tasks_of(self, stream: int) -> Ints:
         """Return the numbers of the tasks that occupied a stream, alone or in a group, by start."""
-        ptr, tasks, _ = self._occupation
+        ptr, tasks = self.tasks_by_stream
         return tasks[ptr[stream] : ptr[stream + 1]]
 
     def busy(self, stream: int) -> Floats:
@@ -148,28 +148,19 @@ class Timeline:
 
         return slack_s(self)
 
-    @property
-    def tasks_by_stream(self) -> tuple[Ints, Ints]:
-        """The tasks that occupied each stream, alone or in a group, by start, as CSR."""
-        ptr, tasks, _ = self._occupation
-        return ptr, tasks
+    @cached_property
+    def by_start(self) -> Ints:
+        """[T] Tasks by start; of one moment by end, then by number."""
+        from ridgeline.engine.order import by_start  # compiled; most timelines do without
+
+        return by_start(self.start_s, self.end_s)
 
     @cached_property
-    def _occupation(self) -> tuple[Ints, Ints, Floats]:
-        """CSR of the tasks on each stream, by start, and their ends, which ascend with them."""
-        p = self.program
-        sizes = np.ones(p.n_tasks, np.int64)
-        sizes[p.group >= 0] = np.diff(p.group_ptr)[p.group[p.group >= 0]]
-        task = np.repeat(np.arange(p.n_tasks), sizes)
-        stream = np.repeat(p.stream, sizes)
-        in_gang = np.repeat(p.group >= 0, sizes)
-        place = np.arange(len(task)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        member = p.group_ptr[p.group[task[in_gang]]] + place[in_gang]
-        stream[in_gang] = p.group_stream[member]
-        order = np.lexsort((self.end_s[task], self.start_s[task], stream))
-        counts = np.bincount(stream, minlength=len(p.stream_rank))
-        ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
-        return ptr, task[order], self.end_s[task[order]]
+    def tasks_by_stream(self) -> tuple[Ints, Ints]:
+        """The tasks that occupied each stream, alone or in a group, by start, as CSR."""
+        from ridgeline.engine.order import on_streams
+
+        return on_streams(self.program, self.by_start)
 
 
 def _why_stuck(program: Program, stuck: npt.NDArray[np.intp]) -> str:

@@ -79,6 +79,16 @@ class Fabric(Strict):
         up = int(self.ports / (1 + self.oversubscription))
         return int(up * self.oversubscription), up
 
+    @property
+    def most_leaves(self) -> int:
+        """Leaves that the switches above them in a fat tree have ports for."""
+        return self.ports if self.levels == 2 else self.ports * (self.ports // 2)
+
+    @property
+    def most_nics(self) -> int:
+        """NICs that a fat tree joins at most."""
+        return self.most_leaves * self.leaf_ports[0]
+
     def slice_of(self, n_nodes: int) -> tuple[int, ...]:
         """Return the extents of a slice of the torus: the squarest that has so many nodes.
 

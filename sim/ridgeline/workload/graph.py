@@ -36,10 +36,9 @@ class Role(StrEnum):
     """What a tensor is for; it decides how long it lives and which memory kind it counts to."""
 
     INPUT = "input"  # a mini-batch: images, tokens, labels
-    WEIGHT = (
-        "weight"  # the parameters that the optimizer owns (fp32 master copy in mixed precision)
-    )
-    # and those that nothing updates (`Graph.frozen`), in the format that they are computed with
+    # parameters that the optimizer owns (a master copy in fp32 in mixed precision), and those that
+    # nothing updates (`Graph.frozen`), in the format that they are computed with
+    WEIGHT = "weight"
     WEIGHT_COPY = "weight-copy"  # a weight cast to the compute format; made once a step
     BUFFER = "buffer"  # running statistics: kept across steps, not trained, not a parameter
     ACTIVATION = "activation"

@@ -279,3 +279,29 @@ def test_published_bubble_rates_are_met_within_half_a_point() -> None:
     assert made.summary.n == 36
     assert made.summary.skipped == 0
     assert max(abs(outcome.error) for outcome in made.outcomes) < 0.005
+
+
+@pytest.mark.parametrize(
+    ("cells", "beside"),
+    [
+        ({"model": "DeepSeekV3", "accelerator": "DGX-B200", "ep": "32"}, True),
+        ({"model": "DeepSeekV3", "accelerator": "DGX-B200", "ep": "8"}, False),
+        ({"model": "DeepSeekV3", "accelerator": "DGX-GB300", "ep": "32"}, True),
+        (
+            {"model": "DeepSeekV3", "accelerator": "DGX-GB300", "ep": "32", "micro_batch": "2"},
+            False,
+        ),
+        ({"model": "Kimi_K2", "accelerator": "DGX-GB300", "ep": "32"}, True),
+    ],
+)
+def test_recipes_send_rows_of_experts_beside_another_micro_batch(
+    cells: dict[str, str], beside: bool
+) -> None:
+    fields = {
+        "n_accel": "64", "micro_batch": "1", "global_batch_seqs": "128", "precision": "MXFP8",
+        "source": "NVIDIA-NeMo/Megatron-Bridge", "framework": "Megatron-Bridge/NeMo",
+    }  # fmt: skip
+    plan = configuration(Row("t.csv", 2, {**fields, **cells})).plan
+    assert plan.overlap_expert is beside
+    fields["framework"] = fields["source"] = "Megatron-Core"
+    assert not configuration(Row("t.csv", 2, {**fields, **cells})).plan.overlap_expert

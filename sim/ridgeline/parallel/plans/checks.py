@@ -17,6 +17,10 @@ DIMENSIONS = ("tensor", "context", "data", "pipeline")
 """Dimensions of the plan that devices are numbered by, the innermost first, by default."""
 
 
+ALTERNATING = ("1f1b", "interleaved")
+"""Schedules whose steady slots are forward and backward passes in turn."""
+
+
 def check(plan: Plan) -> None:
     """Settle the fields that follow from others; a ValueError says which contradict each other."""
     if plan.replicas:
@@ -32,6 +36,8 @@ def check(plan: Plan) -> None:
         raise ValueError(
             f"imbalance={plan.imbalance:g} is of rows for each expert: it needs dispatch=choices"
         )
+    if plan.overlap_expert:
+        _check_side_by_side(plan)
     if plan.reduction and plan.sharding:
         raise ValueError(
             f"reduction={plan.reduction} is for gradients that are reduced whole: it needs"
@@ -49,6 +55,19 @@ def check(plan: Plan) -> None:
     _check_grid(plan)
     _check_schedule(plan)
     _check_buffers(plan)
+
+
+def _check_side_by_side(plan: Plan) -> None:
+    if plan.expert == 1:
+        raise ValueError(
+            "overlap_expert is for rows that ranks send to the experts of others: it needs expert"
+            " of at least 2"
+        )
+    if plan.schedule not in ALTERNATING:
+        raise ValueError(
+            f"overlap_expert needs a schedule that alternates forward and backward passes, found"
+            f" schedule={plan.schedule}; allowed: {', '.join(ALTERNATING)}"
+        )
 
 
 def _check_buffers(plan: Plan) -> None:

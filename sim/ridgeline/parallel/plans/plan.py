@@ -91,6 +91,9 @@ class Plan(Strict):
     """Parts of the model on each stage, of an interleaved schedule."""
     expert: int = Field(default=1, ge=1, le=10**6)
     """Of the data-parallel ranks, so many share the experts of a mixture."""
+    overlap_expert: bool = False
+    """Whether a backward pass and the forward pass behind it, which is of another micro-batch, go
+    on side by side, each while the other waits for rows of experts (`parallel.steps.lanes`)."""
     imbalance: float = Field(default=1.0, ge=1.0, le=1024.0, allow_inf_nan=False)
     """Tokens of the fullest expert of a mixture, over the mean of all experts."""
     dispatch: Literal["choices", "nodes"] = "choices"
@@ -103,8 +106,9 @@ class Plan(Strict):
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
-    """fp32, tf32, fp16-mixed, bf16-mixed, fp16-stored, fp16-autocast, bf16-autocast, fp8-mixed,
-    fp8-dynamic, nvfp4-mixed, int8-mixed or flex16+5; None: the model's."""
+    """fp32, tf32, fp16-mixed, bf16-mixed, fp16-autocast, bf16-autocast, fp8-mixed, fp8-dynamic,
+    nvfp4-mixed, int8-mixed, flex16+5, or X-as-Y (stored as X, multiplied as Y); None: the
+    model's."""
     optimizer: str | None = None
     """None: the model's own."""
     schedule: Annotated[
@@ -208,8 +212,9 @@ class Plan(Strict):
     """Work space that a framework lets a convolution have: kernels that need more are not taken
     (`kernels.filtering`); None: as much as they need."""
     library: Library | None = None
-    """Whose kernels convolutions are, where that is older than what a device was measured with
-    (`kernels.convolution_algorithms`): without transforms that came later."""
+    """Whose kernels convolutions are, where that is another than what a device was measured with
+    (`kernels.convolution_algorithms`): without transforms that came later, or those of a framework
+    that unfolds every image (`kernels.unfolding`)."""
     norms: Literal["shared", "by-channel"] = "shared"
     """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
     kernels for channels first do (`parallel.rewrites.layout`)."""

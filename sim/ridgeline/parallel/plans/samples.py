@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from ridgeline.parallel.division.labels import EXPERT_ROWS, EXPERTS, Labels, Signature, Tensors
 from ridgeline.workload.graph import Op
+from ridgeline.workload.ops.routing import COMBINE, DISPATCH
 
-ROUTED = frozenset({"dispatch", "combine"})
+ROUTED = frozenset({DISPATCH.name, COMBINE.name})
 """Kinds of the ops that copy tokens to rows of experts, and back."""
 _TOKENS = "p"  # of a dispatch and a combine
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from ridgeline import units
+from ridgeline.kernels.convolution_algorithms import Library
 from ridgeline.study.validate.names import section
 
 
@@ -121,7 +122,7 @@ class Framework:
     heads_copied: bool = False
     update_passes: int = 0
     data_gradients: bool = False
-    library: Literal["cudnn2"] | None = None
+    library: Library | None = None
     gradients: str = "wide"
     buffers: int = 0
     regather: str = "all"
@@ -133,7 +134,7 @@ class Framework:
     counts_again: bool = True
     interleaved: bool = False
     recompute: str = "none"
-    functions: Literal["fused", "eager"] = "fused"
+    functions: str = "fused"
 
     @property
     def ends(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.programs import Run, run_of
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
-from ridgeline.study.validate.workloads import multiplies_halves, rounds
+from ridgeline.study.validate.workloads import rounds
 from ridgeline.workload.model import load_model
 
 COLUMNS = (
@@ -122,12 +122,12 @@ def _one(row: Row) -> Outcome | Skipped:
 
 
 def _precision(told: str, device: str) -> str:
-    """Return the precision of a run: of mixed ones that which the device multiplies fast in."""
+    """Return the precision of a run; what libraries convert stands in the device's file."""
     if rounds(device):
         return "bf16-mixed"
     if "mixed" not in told:
         return "fp32"
-    return "fp16-mixed" if multiplies_halves(device) else "fp16-stored"
+    return "fp16-mixed"
 
 
 def _base(row: Row, devices: int, nodes: int | None, batch: int) -> tuple[int, int]:
@@ -246,8 +246,8 @@ def _cluster(device: str, devices: int, nodes: int | None, place: str) -> Cluste
     if needed > cluster.max_nodes:
         fields["max_nodes"] = needed
     ports = needed * len(cluster.nodes.nics)
-    if cluster.fabric.kind == "fat-tree" and ports > cluster.fabric.ports**2 // 2:
-        fields["fabric.levels"] = 3  # two join no more than these
+    if cluster.fabric.kind == "fat-tree" and ports > cluster.fabric.most_nics:
+        fields["fabric.levels"] = 3
     speed = _cable_gbit_s(place, len(cluster.nodes.nics))
     if speed is not None:
         fields[f"link_types.{cluster.fabric.link}.bandwidth"] = f"{speed * _GBIT_S} B/s"

@@ -191,7 +191,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
     if _BY_ROW in precision:
         raise RidgelineError(f"{precision}: of products with a scale a row nothing is measured")
     again = recompute(row, framework.recompute)
-    known = unstated_of(row.text("model"), row.text("source"), row.text("accelerator"))
+    known = unstated_of(row.text("model"), row.text("source"), row.text("accelerator"), row.values)
     positions = "sequence parallel" in row.text("recompute").lower()
     fields: dict[str, Any] = {
         "global_batch": batch,
@@ -203,6 +203,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "expert": expert,
         "dispatch": known.get("dispatch", framework.dispatch),
         "row_sums": framework.row_sums,
+        "overlap_expert": known.get("overlap_expert", False),
         "micro_batch": micro,
         "recompute": framework.selective if again == "selective" else again,
         "keep_outputs": framework.keep_outputs,
@@ -215,6 +216,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "gradient_passes": framework.gradient_passes,
         "update_passes": framework.update_passes,
         "updates": framework.updates,
+        "heads": "copied" if framework.heads_copied else "strided",
         "functions": "fused" if _COMPILED in row.text("framework") else framework.functions,
         "issue": framework.issue_s,
         "spread": spread(),

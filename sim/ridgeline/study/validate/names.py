@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from types import MappingProxyType
 from typing import Any, Literal
 
 from ridgeline import catalog
@@ -21,6 +22,7 @@ _SLICED = re.compile(
     re.IGNORECASE,
 )
 _COUNTED = re.compile(r"^\s*(\d+) ?[x×*] ?(?=[a-z])|(?<=[0-9 ])x(\d+)\s*$", re.IGNORECASE)
+_NO_CELLS: Mapping[str, str] = MappingProxyType({})
 _TWO_CORES = ("v2", "v3", "v4", "v5p")  # a chip, by which their slices are called (Google Cloud)
 
 
@@ -174,8 +176,13 @@ def contention() -> bool:
     return bool(_data()["contention"])
 
 
-def unstated_of(model: str, source: str, accelerator: str = "") -> Mapping[str, Any]:
-    """Return what a table leaves out of a network or its plan that the table's source has."""
+def unstated_of(
+    model: str, source: str, accelerator: str = "", cells: Mapping[str, str] = _NO_CELLS
+) -> Mapping[str, Any]:
+    """Return what a table leaves out of a network or its plan that the table's source has.
+
+    `cells` are those of the row, which some plans are known by.
+    """
     text, device = model.lower(), accelerator.lower()
     rows: list[Mapping[str, Any]] = _data()["unstated"]
     for known in rows:
@@ -183,6 +190,7 @@ def unstated_of(model: str, source: str, accelerator: str = "") -> Mapping[str, 
             text.startswith(tuple(known["begins"]))
             and known.get("in_source", "") in source
             and known.get("accelerator", "") in device
+            and known.get("where", {}).items() <= cells.items()
         ):
             return known
     return {}

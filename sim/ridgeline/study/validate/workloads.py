@@ -278,16 +278,6 @@ def rounds(device: str) -> bool:
     return "bf16" in formats and not formats & {"fp32", "tf32", "fp16"}
 
 
-def multiplies_halves(device: str) -> bool:
-    """Whether products of fp16 are faster than those of fp32 on some engine of a device."""
-    engines = [e for e in _device(device).engines.values() if "matrix" in e.runs]
-    fastest = {
-        format_: max((e.rates[format_].value for e in engines if format_ in e.rates), default=0.0)
-        for format_ in ("fp16", "fp32")
-    }
-    return fastest["fp16"] > fastest["fp32"]
-
-
 _device = cache(load_device)
 
 
