@@ -216,8 +216,8 @@ def _programmed(local: Graph, plan: Plan) -> Graph:
         local = with_fused_norms(Same(local))
     if plan.heads == "copied":
         local = with_heads(Same(local))
-    if plan.functions == "primitive":
-        local = as_primitives(Same(local))
+    if plan.functions != "fused":
+        local = as_primitives(Same(local), plan.functions)
     if plan.row_sums == "atomic":
         local = with_atomic_sums(Same(local))
     if plan.updates == "chunks":

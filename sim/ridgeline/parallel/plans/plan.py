@@ -110,8 +110,9 @@ class Plan(Strict):
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
-    """fp32, tf32, fp16-mixed, bf16-mixed, fp16-autocast, bf16-autocast, fp8-mixed, nvfp4-mixed,
-    int8-mixed, flex16+5, or X-as-Y (stored as X, multiplied as Y); None: the model's."""
+    """fp32, tf32, fp16-mixed, bf16-mixed, fp16-autocast, bf16-autocast, fp8-mixed, fp8-dynamic,
+    nvfp4-mixed, int8-mixed, flex16+5, or X-as-Y (stored as X, multiplied as Y); None: the
+    model's."""
     optimizer: str | None = None
     """None: the model's own."""
     schedule: Annotated[
@@ -225,9 +226,10 @@ class Plan(Strict):
     heads: Literal["strided", "copied"] = "strided"
     """Whether products of attention read heads where they lie, side by side in the features of a
     position, or copies in which the rows of a head are together (`parallel.rewrites.layout`)."""
-    functions: Literal["fused", "primitive"] = "fused"
-    """Whether gelu, dropout and norms of rows are one kernel each, or the ops of a framework that
-    has none for the whole, as TensorFlow without XLA (`parallel.rewrites.primitives`)."""
+    functions: Literal["fused", "primitive", "eager"] = "fused"
+    """Whether gelu, dropout, norms, rotations and gates are one kernel each, or the ops of a
+    framework that has none for the whole: of TensorFlow without XLA, or of PyTorch without a
+    compiler (`parallel.rewrites.primitives`)."""
     data_gradients: bool = False
     """Whether the first layers form the gradients of the data, which nobody reads
     (`parallel.rewrites.data_gradients`)."""

@@ -92,6 +92,11 @@ class Framework:
         Whether the FLOP/s of its tables count what is computed again.
     interleaved
         Whether its pipelines are interleaved, where a table does not say it.
+    recompute
+        What it computes again, where a row does not say it.
+    functions
+        How its programs write norms, rotations and gates (`Plan.functions`), if a row does not name
+        it with a compiler.
     """
 
     begins: tuple[str, ...]
@@ -131,6 +136,8 @@ class Framework:
     communicators: tuple[str, ...] = ()
     counts_again: bool = True
     interleaved: bool = False
+    recompute: str = "none"
+    functions: str = "fused"
 
     @property
     def ends(self) -> dict[str, Any]:
