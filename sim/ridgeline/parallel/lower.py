@@ -43,6 +43,7 @@ from ridgeline.parallel.rewrites.layout import (
 )
 from ridgeline.parallel.rewrites.primitives import as_primitives
 from ridgeline.parallel.rewrites.row_sums import with_atomic_sums
+from ridgeline.parallel.rewrites.unfused import with_routing_apart
 from ridgeline.parallel.sending.alike import are_alike
 from ridgeline.parallel.sending.spread import waited
 from ridgeline.parallel.sending.wires import PROBE_BYTES, Talk, Wires
@@ -184,6 +185,8 @@ def lower(
         local = with_heads(Same(local))
     if plan.functions == "primitive":
         local = as_primitives(Same(local))
+    elif plan.functions == "routed":
+        local = with_routing_apart(Same(local))
     if plan.row_sums == "atomic":
         local = with_atomic_sums(Same(local))
     if plan.updates == "chunks":

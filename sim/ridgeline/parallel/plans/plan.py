@@ -219,9 +219,10 @@ class Plan(Strict):
     heads: Literal["strided", "copied"] = "strided"
     """Whether products of attention read heads where they lie, side by side in the features of a
     position, or copies in which the rows of a head are together (`parallel.rewrites.layout`)."""
-    functions: Literal["fused", "primitive"] = "fused"
-    """Whether gelu, dropout and norms of rows are one kernel each, or the ops of a framework that
-    has none for the whole, as TensorFlow without XLA (`parallel.rewrites.primitives`)."""
+    functions: Literal["fused", "primitive", "routed"] = "fused"
+    """Whether gelu, dropout and norms are one kernel each, or the ops of a framework that has none
+    for the whole, as TensorFlow without XLA (`parallel.rewrites.primitives`); or whether routers of
+    experts and rotations of latent attention are such ops (`parallel.rewrites.unfused`)."""
     data_gradients: bool = False
     """Whether the first layers form the gradients of the data, which nobody reads
     (`parallel.rewrites.data_gradients`)."""

@@ -83,6 +83,8 @@ class Framework:
         What ranks send each other of a token for its experts (`Plan.dispatch`).
     row_sums
         How rows of experts are added up for their tokens (`Plan.row_sums`).
+    functions
+        Which functions of language models they run op by op (`Plan.functions`).
     updates
         How its programs for language models update weights (`Plan.updates`).
     counts_again
@@ -123,6 +125,7 @@ class Framework:
     allocator: str = "exact"
     dispatch: str = "choices"
     row_sums: str = "gathered"
+    functions: str = "fused"
     updates: str = "together"
     communicators: tuple[str, ...] = ()
     counts_again: bool = True

@@ -215,6 +215,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "gradient_passes": framework.gradient_passes,
         "update_passes": framework.update_passes,
         "updates": framework.updates,
+        "functions": framework.functions,
         "issue": framework.issue_s,
         "spread": spread(),
         "contention": contention(),
