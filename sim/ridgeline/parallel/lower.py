@@ -44,6 +44,7 @@ from ridgeline.parallel.rewrites.layout import (
 )
 from ridgeline.parallel.rewrites.primitives import as_primitives
 from ridgeline.parallel.rewrites.row_sums import with_atomic_sums
+from ridgeline.parallel.rewrites.unfused import with_routing_apart
 from ridgeline.parallel.sending.alike import are_alike
 from ridgeline.parallel.sending.spread import waited
 from ridgeline.parallel.sending.wires import PROBE_BYTES, Talk, Wires
@@ -216,7 +217,9 @@ def _programmed(local: Graph, plan: Plan) -> Graph:
         local = with_fused_norms(Same(local))
     if plan.heads == "copied":
         local = with_heads(Same(local))
-    if plan.functions != "fused":
+    if plan.functions == "routed":
+        local = with_routing_apart(Same(local))
+    elif plan.functions != "fused":
         local = as_primitives(Same(local), plan.functions)
     if plan.row_sums == "atomic":
         local = with_atomic_sums(Same(local))

@@ -226,10 +226,11 @@ class Plan(Strict):
     heads: Literal["strided", "copied"] = "strided"
     """Whether products of attention read heads where they lie, side by side in the features of a
     position, or copies in which the rows of a head are together (`parallel.rewrites.layout`)."""
-    functions: Literal["fused", "primitive", "eager"] = "fused"
+    functions: Literal["fused", "primitive", "eager", "routed"] = "fused"
     """Whether gelu, dropout, norms, rotations and gates are one kernel each, or the ops of a
     framework that has none for the whole: of TensorFlow without XLA, or of PyTorch without a
-    compiler (`parallel.rewrites.primitives`)."""
+    compiler (`parallel.rewrites.primitives`); or whether routers of experts and rotations of latent
+    attention are such ops (`parallel.rewrites.unfused`)."""
     data_gradients: bool = False
     """Whether the first layers form the gradients of the data, which nobody reads
     (`parallel.rewrites.data_gradients`)."""

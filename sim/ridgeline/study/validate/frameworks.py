@@ -86,6 +86,8 @@ class Framework:
         Devices that share the features of an expert (`Plan.expert_tensor`).
     row_sums
         How rows of experts are added up for their tokens (`Plan.row_sums`).
+    functions
+        Which functions of language models they run op by op (`Plan.functions`).
     updates
         How its programs for language models update weights (`Plan.updates`).
     counts_again
@@ -132,6 +134,7 @@ class Framework:
     dispatch: str = "choices"
     expert_tensor: int = 0
     row_sums: str = "gathered"
+    functions: str = "fused"
     updates: str = "together"
     communicators: tuple[str, ...] = ()
     counts_again: bool = True
