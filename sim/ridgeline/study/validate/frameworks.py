@@ -86,8 +86,6 @@ class Framework:
         Devices that share the features of an expert (`Plan.expert_tensor`).
     row_sums
         How rows of experts are added up for their tokens (`Plan.row_sums`).
-    functions
-        Which functions of language models they run op by op (`Plan.functions`).
     updates
         How its programs for language models update weights (`Plan.updates`).
     counts_again
@@ -140,7 +138,6 @@ class Framework:
     counts_again: bool = True
     interleaved: bool = False
     recompute: str = "none"
-    functions: str = "fused"
 
     @property
     def ends(self) -> dict[str, Any]:
