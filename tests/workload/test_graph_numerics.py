@@ -190,6 +190,32 @@ def test_each_operand_is_quantised_once_and_written_twice(precision):
     assert gradients == {"bf16", "fp32"}  # as a product gives it, and as the optimizer takes it
 
 
+def test_scales_of_a_tensors_own_magnitude_cost_a_reading():
+    shape = {"layers": 1, "sequence": 32}
+    delayed, own = (
+        load_model("llama3-8b", shape).training(2, f"fp8-{n}") for n in ("mixed", "dynamic")
+    )
+    assert [op.name for op in delayed.ops] == [op.name for op in own.ops]
+    for a, b in zip(delayed.ops, own.ops, strict=True):
+        more = delayed.tensors[a.inputs[0]].bytes if a.kind == "quantise" else 0
+        assert own.read_bytes(b) == delayed.read_bytes(a) + more
+        assert own.write_bytes(b) == delayed.write_bytes(a)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_classifiers_of_decoders_are_narrow_only_if_asked(tied):
+    for narrow in (False, True):
+        shape = {"layers": 1, "sequence": 32, "tied": tied, "narrow_classifier": narrow}
+        graph = load_model("llama3-8b", shape).training(2, "fp8-mixed")
+        formats = {
+            op.layer == "head": {graph.tensors[name].format for name in op.inputs[:2]}
+            for op in graph.ops
+            if op.kind == "gemm"
+        }
+        assert formats[True] == ({"fp8-e4m3", "fp8-e5m2"} if narrow else {"bf16"})
+        assert "bf16" not in formats[False]
+
+
 def test_products_whose_sizes_are_no_multiples_of_16_stay_wide():
     graph = load_model("lenet5").training(2, "fp8-mixed")
     assert not any(op.kind == "quantise" for op in graph.ops)
