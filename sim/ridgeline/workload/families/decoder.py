@@ -74,9 +74,6 @@ class Decoder(Network):
     copies in the format of products (Megatron-LM, whose weights are all in 16 bits)."""
     further_tokens: Annotated[int, Field(ge=0, le=8)] = 0
     """Modules of one block each, which predict tokens after the next."""
-    separate_loss: bool | Literal["log-softmax"] = False
-    """Which steps of the cross entropy are kernels of their own: none, all (Megatron-LM), or
-    log-softmax and the loss of its result (PyTorch); see `ops.cross_entropy`."""
     dropout: Probability = 0.0
     """Of the embedding and of every residual branch."""
 
@@ -127,7 +124,7 @@ class Decoder(Network):
 
     def _loss(self, b: GraphBuilder, prefix: str, x: str, head: str, labels: str) -> str:
         logits = ops.product(b, f"{prefix}head", x, head)
-        return ops.cross_entropy(b, f"{prefix}loss", logits, labels, separate=self.separate_loss)
+        return ops.cross_entropy(b, f"{prefix}loss", logits, labels)
 
     def _table(self, b: GraphBuilder, table: str) -> str:
         """Return what vectors are looked up in, of a table that is updated."""
