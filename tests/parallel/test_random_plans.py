@@ -17,7 +17,7 @@ from ridgeline.engine.slack import slack_s
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.plans.checks import DIMENSIONS
+from ridgeline.parallel.plans.checks import ALTERNATING, DIMENSIONS
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.account import union
 from ridgeline.report.result import Result
@@ -87,6 +87,9 @@ def fields(draw: st.DrawFn) -> dict[str, Any]:
     if replicas:
         data = pipeline = 1
         layers, micro_batches = "", 6 * micro_batches
+    degrees = [n for n in (1, 1, 2, 4) if data % n == 0]
+    expert = draw(st.sampled_from(degrees)) if not layers else 1
+    alternates = schedule in ALTERNATING
     return {
         "data": data,
         "tensor": tensor,
@@ -98,9 +101,8 @@ def fields(draw: st.DrawFn) -> dict[str, Any]:
         "global_batch": data * micro_batch * micro_batches,
         "schedule": schedule,
         "chunks": draw(st.sampled_from((2, 3))) if schedule == "interleaved" else 1,
-        "expert": draw(st.sampled_from([n for n in (1, 1, 2, 4) if data % n == 0]))
-        if not layers
-        else 1,
+        "expert": expert,
+        "overlap_expert": draw(st.booleans()) if expert > 1 and alternates else False,
         "sequence": draw(st.sampled_from((1, tensor))),
         "sharding": 0 if replicas else draw(st.integers(0, 3)),
         "recompute": draw(st.sampled_from(("none", "full", "selective", "sqrt", "optimal"))),

@@ -17,6 +17,10 @@ DIMENSIONS = ("tensor", "context", "data", "pipeline")
 """Dimensions of the plan that devices are numbered by, the innermost first, by default."""
 
 
+ALTERNATING = ("1f1b", "interleaved")
+"""Schedules whose steady slots are forward and backward passes in turn."""
+
+
 def check(plan: Plan) -> None:
     """Settle the fields that follow from others; a ValueError says which contradict each other."""
     if plan.replicas:
@@ -24,7 +28,7 @@ def check(plan: Plan) -> None:
     _check_batch(plan)
     if plan.layers:
         _check_layers(plan)
-    elif plan.data % plan.expert:
+    elif not plan.expert_tensor and plan.data % plan.expert:
         raise ValueError(
             f"expert={plan.expert} must divide data={plan.data}, whose ranks share the experts"
         )
@@ -32,6 +36,8 @@ def check(plan: Plan) -> None:
         raise ValueError(
             f"imbalance={plan.imbalance:g} is of rows for each expert: it needs dispatch=choices"
         )
+    if plan.overlap_expert:
+        _check_side_by_side(plan)
     if plan.reduction and plan.sharding:
         raise ValueError(
             f"reduction={plan.reduction} is for gradients that are reduced whole: it needs"
@@ -43,12 +49,27 @@ def check(plan: Plan) -> None:
         raise ValueError(
             f"sequence={plan.sequence} must be 1 (off) or the degree of tensor, {plan.tensor}"
         )
+    if plan.expert_tensor:
+        _check_folded(plan)
     _check_order(plan)
     if plan.spatial != "1":
         _check_without(plan, ("context", "replicas"), f"spatial={plan.spatial}")
     _check_grid(plan)
     _check_schedule(plan)
     _check_buffers(plan)
+
+
+def _check_side_by_side(plan: Plan) -> None:
+    if plan.expert == 1:
+        raise ValueError(
+            "overlap_expert is for rows that ranks send to the experts of others: it needs expert"
+            " of at least 2"
+        )
+    if plan.schedule not in ALTERNATING:
+        raise ValueError(
+            f"overlap_expert needs a schedule that alternates forward and backward passes, found"
+            f" schedule={plan.schedule}; allowed: {', '.join(ALTERNATING)}"
+        )
 
 
 def _check_buffers(plan: Plan) -> None:
@@ -128,6 +149,31 @@ def _check_layers(plan: Plan) -> None:
             f" data={plan.data} x tensor={plan.tensor}, which share the experts"
         )
     _settle(plan, layers=settled(parse_rules(plan.layers), plan.data, plan.tensor))
+
+
+def _check_folded(plan: Plan) -> None:
+    """Check which devices share the features of experts, and which the experts."""
+    features = plan.expert_tensor
+    _check_without(plan, ("layers", "replicas", "spatial"), f"expert_tensor={features}")
+    if features not in {1, plan.tensor}:
+        raise ValueError(
+            f"expert_tensor={features} must be 1 or the degree of tensor, {plan.tensor}"
+        )
+    if features < plan.tensor and plan.sequence == 1:
+        raise ValueError(
+            f"expert_tensor={features} lets the devices of tensor={plan.tensor} share positions in"
+            " a mixture: it needs sequence=on"
+        )
+    span, within = features * plan.expert, 1
+    for size in (plan.tensor, plan.context, plan.data):
+        if span % within == 0 and within * size % span == 0:
+            return
+        within *= size
+    raise ValueError(
+        f"expert={plan.expert} x expert_tensor={features} must be {span} neighbours among"
+        f" tensor={plan.tensor} x context={plan.context} x data={plan.data}: a divisor of the"
+        " first, or of further ones times all before"
+    )
 
 
 def _check_order(plan: Plan) -> None:

@@ -35,6 +35,7 @@ from ridgeline.parallel.steps.buckets import (
 from ridgeline.parallel.steps.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
 from ridgeline.parallel.steps.end import Ends
 from ridgeline.parallel.steps.endless import is_endless, left_by, steady_orders, under_way
+from ridgeline.parallel.steps.lanes import in_pace, more_waits, side_by_side
 from ridgeline.parallel.steps.phases import as_played, phases_of, sends
 from ridgeline.parallel.steps.repeated import Look, again, look_of
 from ridgeline.parallel.steps.sums import copied, lasting
@@ -203,6 +204,7 @@ class Step:
         pieces: dict[tuple[int, bool], Piece] = {}
         for phase, ops in phases.items():
             begun = once if phase == FORWARD else []
+            waits = more_waits(phase, len(team)) if plan.overlap_expert else 0
             differs = begun or phase in {BACKWARD, WEIGHTS}
             for later in (False, True) if differs and persist else (False,):
                 came = [receipt.tensors for receipt in receipts.get(phase, ())]
@@ -213,13 +215,15 @@ class Step:
                     memory,
                     receipts=came if later else [*came, *begun],
                     gathered=self.messages.gathered(receipts.get(phase, ())),
-                    waits=n_waits if phase == END else 0,
+                    waits=n_waits if phase == END else waits,
                     accumulated=gradients if later else (),
                     fine=self.fine,
                     together=phase == BEGIN or (phase == END and plan.updates in TOGETHER),
                     moves=at_end if phase == END else Moved(),
                     checked=plan.checks and phase == END,
                 )
+                if plan.overlap_expert:
+                    in_pace(pieces[phase, later].block)
         held = Counter(memory.initial)
         # what the slots that are carried over, and the end of the step behind them, give back
         carried = {WEIGHTS: team.carried, END: int(team.carried > 0)}
@@ -345,10 +349,12 @@ class Step:
         first = number + np.cumsum(sizes) - sizes
         copies = Copies(team, chunks, pieces, order, phase, chunk, micro_batch, first)
         copies.ports = np.full((len(order), self._n_ports(team, chunks)), NOTHING, np.int64)
-        for r in range(len(team)):
-            tail = np.array([piece.tail[r] for piece in pieces], np.int64)[order]
-            last = np.where(tail >= 0, first + tail, NOTHING)
-            copies.ports[1:, r] = np.maximum.accumulate(last)[:-1]
+        tail = np.array([piece.tail for piece in pieces], np.int64)[order]
+        last = np.where(tail >= 0, first[:, np.newaxis] + tail, NOTHING)
+        last = np.maximum.accumulate(last)
+        copies.ports[1:, : len(team)] = last[:-1]
+        if self.plan.overlap_expert:
+            side_by_side(copies, last)
         for c, blocks in enumerate(chunks):
             self._connect_beginning(copies, c, blocks)
         return copies

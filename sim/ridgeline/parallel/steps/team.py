@@ -168,8 +168,11 @@ class Piece:
         Of every tensor that the block makes, the place of the task that makes it, by rank.
     tail
         Place of the last compute task, by rank; a port where the block computes nothing.
+    waits
+        The first of the ports of what it waits for besides.
     """
 
     block: TeamBlock
     made: dict[str, tuple[int, ...]]
     tail: tuple[int, ...]
+    waits: int

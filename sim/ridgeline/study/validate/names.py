@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from types import MappingProxyType
 from typing import Any, Literal
 
 from ridgeline import catalog
@@ -21,6 +22,7 @@ _SLICED = re.compile(
     re.IGNORECASE,
 )
 _COUNTED = re.compile(r"^\s*(\d+) ?[x×*] ?(?=[a-z])|(?<=[0-9 ])x(\d+)\s*$", re.IGNORECASE)
+_NO_CELLS: Mapping[str, str] = MappingProxyType({})
 _TWO_CORES = ("v2", "v3", "v4", "v5p")  # a chip, by which their slices are called (Google Cloud)
 
 
@@ -32,6 +34,8 @@ class Machine:
     ----------
     place
         Part of what tables call this machine, in lower case; "": of any other.
+    most
+        Devices that the cluster has where there is a larger one; 0: as many as are asked for.
     """
 
     node: str
@@ -39,6 +43,7 @@ class Machine:
     cluster: str | None
     devices: tuple[str, ...]
     place: str = ""
+    most: int = 0
 
 
 def section(name: str) -> Any:
@@ -174,8 +179,13 @@ def contention() -> bool:
     return bool(_data()["contention"])
 
 
-def unstated_of(model: str, source: str, accelerator: str = "") -> Mapping[str, Any]:
-    """Return what a table leaves out of a network or its plan that the table's source has."""
+def unstated_of(
+    model: str, source: str, accelerator: str = "", cells: Mapping[str, str] = _NO_CELLS
+) -> Mapping[str, Any]:
+    """Return what a table leaves out of a network or its plan that the table's source has.
+
+    `cells` are those of the row, which some plans are known by.
+    """
     text, device = model.lower(), accelerator.lower()
     rows: list[Mapping[str, Any]] = _data()["unstated"]
     for known in rows:
@@ -183,6 +193,7 @@ def unstated_of(model: str, source: str, accelerator: str = "") -> Mapping[str, 
             text.startswith(tuple(known["begins"]))
             and known.get("in_source", "") in source
             and known.get("accelerator", "") in device
+            and known.get("where", {}).items() <= cells.items()
         ):
             return known
     return {}
@@ -287,6 +298,7 @@ def machines() -> tuple[Machine, ...]:
             row.get("cluster"),
             tuple(row["devices"]),
             row.get("place", ""),
+            row.get("most", 0),
         )
         for row in _data()["machines"]
     )
