@@ -95,6 +95,11 @@ class Framework:
         Whether the FLOP/s of its tables count what is computed again.
     interleaved
         Whether its pipelines are interleaved, where a table does not say it.
+    recompute
+        What it computes again, where a row does not say it.
+    functions
+        How its programs write norms, rotations and gates (`Plan.functions`), if a row does not name
+        it with a compiler.
     """
 
     begins: tuple[str, ...]
@@ -131,10 +136,12 @@ class Framework:
     replicated_slices: bool = False
     expert_tensor: int = 0
     row_sums: str = "gathered"
+    functions: str = "fused"
     updates: str = "together"
     communicators: tuple[str, ...] = ()
     counts_again: bool = True
     interleaved: bool = False
+    recompute: str = "none"
 
     @property
     def ends(self) -> dict[str, Any]:

@@ -82,11 +82,10 @@ def format_on(device: Device, format_: str) -> str:
 def roofline_s(device: Device, format_: str, flops: float, moved: float) -> float:
     """Time at the peak rate of the format and the bandwidth of the farthest memory."""
     rate = find(format_).rate
-    peak = max(
-        engine.rates[rate].value
-        for engine in device.engines.values()
-        if "matrix" in engine.runs and rate in engine.rates
-    )
+    rates = [e.rates for e in device.engines.values() if "matrix" in e.runs]
+    if not any(rate in each for each in rates):
+        rate = device.converted[rate]
+    peak = max(each[rate].value for each in rates if rate in each)
     bandwidth = device.memory[device.far_memory].bandwidth
     assert bandwidth is not None
     return max(flops / peak, moved / bandwidth.value)

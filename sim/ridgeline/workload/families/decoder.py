@@ -80,6 +80,9 @@ class Decoder(Network):
     tables: Literal["master", "computed"] = "master"
     """Which tables of vectors tokens and positions are looked up in: those that are updated, or
     copies in the format of products (Megatron-LM, whose weights are all in 16 bits)."""
+    narrow_classifier: bool = False
+    """Whether products in 8 or 4 bits are those of the classifier, too: Megatron-Core's is not of
+    Transformer Engine (gpt_model.py, output_layer), torchtitan leaves out `output` (float8.py)."""
     further_tokens: Annotated[int, Field(ge=0, le=8)] = 0
     """Modules of one block each, which predict tokens after the next."""
     further_pattern: Annotated[str, Field(pattern=r"^[M*E-]*$", max_length=1000)] = ""
@@ -151,7 +154,7 @@ class Decoder(Network):
         return loss
 
     def _loss(self, b: GraphBuilder, prefix: str, x: str, head: str, labels: str) -> str:
-        logits = ops.product(b, f"{prefix}head", x, head)
+        logits = ops.product(b, f"{prefix}head", x, head, narrow=self.narrow_classifier)
         return ops.cross_entropy(b, f"{prefix}loss", logits, labels, separate=self.separate_loss)
 
     def _table(self, b: GraphBuilder, table: str) -> str:
