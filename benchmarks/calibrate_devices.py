@@ -36,12 +36,20 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from published_kernels import BLOCK, SOURCES, Kernel, read_kernels
+from published_kernels import (
+    BLOCK,
+    SOURCES,
+    Kernel,
+    class_lines,
+    products_alone,
+    read_kernels,
+)
 from ridgeline.hardware import load_device
 
 MOST_FIXED = 61  # microseconds
 FILTERS = ("1x1", "3x3", "transformed", "larger", "direct")
 _ROUNDS = 12
+LEAST_SUMS = tuple(2**power for power in range(7, 15))
 MIN_ROWS = 3  # a class with fewer rows falls back to the class of any pass
 
 
@@ -92,7 +100,8 @@ def _fractions(kernels: Sequence[Kernel]) -> Iterator[Fraction]:
     for engine, format_ in sorted({(kernel.engine, kernel.format) for kernel in kernels}):
         same = [k for k in kernels if (k.engine, k.format) == (engine, format_)]
         gemms = [kernel for kernel in same if kernel.op == "gemm"]
-        yield _fraction(gemms, None, None)
+        if any(kernel.counts for kernel in gemms):
+            yield _fraction(gemms, None, None)
         convs = [kernel for kernel in same if kernel.op == "conv2d"]
         for pass_ in ("forward", "input-gradient", "weight-gradient"):
             yield from _fixed_and_proportional([k for k in convs if k.pass_ == pass_])
@@ -252,7 +261,7 @@ def yaml_block(fractions: Iterable[Fraction], launch_s: float) -> str:
     for row in fractions:
         lines += [
             f"  - engine: {row.engine}",
-            f"    format: {row.format}",
+            *class_lines(row.format),
             f"    op: {row.op}",
         ]
         lines += [f"    pass: {row.pass_}"] if row.pass_ else []
@@ -299,12 +308,25 @@ def table(fractions: Iterable[Fraction], kernels: Sequence[Kernel]) -> str:
     return "\n".join(lines)
 
 
+def sums(device_name: str) -> str:
+    """Write how well the parts that a library splits sums into explain the products in fp32."""
+    lines = [f"{'least_sum':>9} {'fraction':>8} {'mean |log|':>10}"]
+    for least_sum in LEAST_SUMS:
+        found = _fraction(products_alone(device_name, least_sum), None, None)
+        lines.append(f"{least_sum:9d} {found.value:8.3f} {found.mean_error:10.3f}")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Print the block, or the residuals."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("device", choices=sorted(SOURCES))
     parser.add_argument("--residuals", action="store_true", help="print a table instead of YAML")
+    parser.add_argument("--sums", action="store_true", help="print errors by `Engine.least_sum`")
     arguments = parser.parse_args()
+    if arguments.sums:
+        print(sums(arguments.device))
+        return
     fractions = calibrate(arguments.device)
     if arguments.residuals:
         print(table(fractions, read_kernels(arguments.device)))

@@ -279,7 +279,7 @@ def _shares(device: str) -> dict[tuple[str, ...], float]:
     return {
         class_key(row.format, row.op, row.pass_, row.filter): row.fraction.value
         for row in reversed(load_device(device).achievable)
-        if row.fraction.basis in {"measured", "derived"}
+        if row.stored is None and row.fraction.basis in {"measured", "derived"}
     }
 
 

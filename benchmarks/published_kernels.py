@@ -10,17 +10,14 @@ from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price
 from ridgeline.kernels.shares import filter_class
 from ridgeline.study.validate import shipped
+from ridgeline.study.validate.kernels import FORMATS
+from ridgeline.workload.formats import AS, find
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
 
 LARGE = 1e9
 # The tiles of a block in the names of cuDNN's kernels, as its profiles show them
 # (maxwell_scudnn_winograd_128x128_..._tile148n): 1 image, 4 x 8 tiles of 2 x 2 outputs.
 BLOCK = {"rows": 8, "columns": 16, "source": "cudnn-names"}
-FORMATS = {
-    "fp32": "fp32",
-    "fp16in_fp32acc": "fp16",
-    "pseudo_fp16(fp16 storage,fp32 math)": "fp16",
-}
 PASSES = {"fwd": "forward", "bwd_input": "input-gradient", "bwd_weight": "weight-gradient"}
 
 
@@ -107,6 +104,25 @@ class Kernel:
         return self.flops > LARGE and self.measured_s - self.latency_s > self.memory_s
 
 
+def format_of(row: Mapping[str, str]) -> str:
+    """Return the number format of a kernel by what DeepBench calls it.
+
+    It calls all kernels in half precision on a P100 pseudo fp16, stored so and multiplied as fp32.
+    Its matrix products stay below the peak of fp32. Its convolutions reach 1.4 times as much where
+    nothing can save multiplications (1 x 1, implicit products): they multiply halves.
+    """
+    format_ = find(FORMATS.get(row["precision"], row["precision"])).name
+    return format_.partition(AS)[0] if row["kind"] == "conv" else format_
+
+
+def class_lines(format_: str) -> list[str]:
+    """Write what the kernels of a class multiply, and what they convert to it, as YAML."""
+    stored, as_, multiplied = format_.partition(AS)
+    if not as_:
+        return [f"    format: {format_}"]
+    return [f"    format: {multiplied}", f"    stored: {stored}"]
+
+
 def read_kernels(device_name: str) -> list[Kernel]:
     """Read the published measurements of a device and price each kernel at the peak rate."""
     measured = SOURCES[device_name]
@@ -122,6 +138,22 @@ def read_kernels(device_name: str) -> list[Kernel]:
         _kernel(row, device, blocks, products)
         for row in rows
         if row["kind"] in shapes and all(row[name] for name in shapes[row["kind"]])
+    ]
+
+
+def products_alone(device_name: str, least_sum: int) -> list[Kernel]:
+    """Price products in fp32 by a library that splits sums into parts no shorter than this."""
+    measured = SOURCES[device_name]
+    rows = at_the_peak(load_device(device_name, measured.overrides))
+    tried = {"value": least_sum, "source": "tried", "basis": "assumed"}
+    sums = {f"engines.{row['engine']}.least_sum": tried for row in rows}
+    device = load_device(device_name, {**measured.overrides, **sums, "achievable": rows})
+    with shipped("gemm").open(newline="", encoding="utf-8") as stream:
+        found = [row for row in csv.DictReader(stream) if row["device"] == measured.device]
+    return [
+        _priced(row, *_gemm(row), device)
+        for row in found
+        if (row["kind"], row["precision"]) == ("gemm", "fp32")
     ]
 
 
@@ -180,7 +212,7 @@ def _priced(row: Mapping[str, str], op: Op, graph: Graph, device: Device) -> Ker
     is_conv = isinstance(op.loops, Conv)
     return Kernel(
         engine=engine.rpartition(".")[0],
-        format=FORMATS[row["precision"]],
+        format=format_of(row),
         op="conv2d" if is_conv else "gemm",
         pass_=op.pass_.value if is_conv else None,
         filter=filter_class(op.loops) if isinstance(op.loops, Conv) else None,
@@ -195,7 +227,7 @@ def _priced(row: Mapping[str, str], op: Op, graph: Graph, device: Device) -> Ker
 def _gemm(row: Mapping[str, str]) -> tuple[Op, Graph]:
     m, n, k = (int(row[name]) for name in "MNK")
     shapes = {"a": (m, k), "b": (k, n), "c": (m, n)}
-    return _alone("gemm", Pass.FORWARD, Gemm(m, n, k), shapes, FORMATS[row["precision"]])
+    return _alone("gemm", Pass.FORWARD, Gemm(m, n, k), shapes, format_of(row))
 
 
 def _conv(row: Mapping[str, str]) -> tuple[Op, Graph]:
@@ -220,7 +252,7 @@ def _conv(row: Mapping[str, str]) -> tuple[Op, Graph]:
         Pass.INPUT_GRADIENT: {"dy": y, "w": w, "dx": x},
         Pass.WEIGHT_GRADIENT: {"dy": y, "x": x, "dw": w},
     }[pass_]
-    return _alone("conv2d", pass_, loops, shapes, FORMATS[row["precision"]])
+    return _alone("conv2d", pass_, loops, shapes, format_of(row))
 
 
 def _alone(

@@ -13,7 +13,6 @@ from pydantic import Field, model_validator
 
 from ridgeline.config import (
     MAX_BYTES,
-    MAX_DEPTH,
     Document,
     FieldError,
     Strict,
@@ -24,6 +23,7 @@ from ridgeline.config import (
     validate,
 )
 from ridgeline.errors import ConfigError
+from ridgeline.yaml_nodes import MAX_DEPTH
 
 
 def refused(text: str) -> ConfigError:

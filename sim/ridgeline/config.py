@@ -1,7 +1,7 @@
 """YAML files as data: bounded, safe, and with the line of every mistake.
 
-Files are composed to a node tree and turned into plain values here, so that nothing is constructed
-by tag, duplicate keys are errors, aliases cannot explode, and every value keeps its place.
+Files are composed to a node tree and turned into plain values (`yaml_nodes`), checked against a
+schema, and every mistake names the place of its value.
 """
 
 from __future__ import annotations
@@ -13,23 +13,18 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ridgeline.errors import ConfigError, nearest, said, short
-
-if TYPE_CHECKING:
-    from ruamel.yaml.nodes import Node
+from ridgeline.yaml_nodes import Location, NodeReader, refuse_depth
 
 MAX_BYTES = 4 * 2**20
-MAX_NODES = 400_000
-MAX_DEPTH = 40
 # With fewer characters that can open a level, only indentation nests: below 3,000 levels in
 # MAX_BYTES, which the composer survives.
 _OPENERS = 1000
 
-Location = tuple[str | int, ...]
 _OVERRIDE = {"source": "override by the user", "basis": "assumed"}
 Schema = TypeVar("Schema", bound=BaseModel)
 _recorded: ContextVar[dict[str, str] | None] = ContextVar("recorded", default=None)
@@ -72,105 +67,6 @@ class Document:
         if field and any(f"{field}.".startswith(f"{path}.") for path in self.overridden):
             return ConfigError(message, file=f"override of {self.file}", field=field)
         return ConfigError(message, file=self.file, line=line, column=column, field=field)
-
-
-class _Reader:
-    """Turns a node tree into plain values and remembers where they stand."""
-
-    def __init__(self, file: str) -> None:
-        from ruamel.yaml.resolver import VersionedResolver
-
-        self.file = file
-        self.places: dict[Location, tuple[int, int]] = {}
-        self._resolver = VersionedResolver(version=(1, 2), loader=None)
-
-    def fail(self, node: Node, message: str, location: Location = ()) -> ConfigError:
-        line, column = node.start_mark.line + 1, node.start_mark.column + 1
-        field = ".".join(map(str, location)) or None
-        return ConfigError(message, file=self.file, line=line, column=column, field=field)
-
-    def weigh(self, node: Node, weights: dict[int, int], depth: int = 0) -> int:
-        """Count the values of a node, aliases where they stand, without making any of them."""
-        if depth > MAX_DEPTH:
-            raise self.fail(node, f"nested deeper than {MAX_DEPTH} levels")
-        if (known := weights.get(id(node))) is not None:
-            return known
-        weights[id(node)] = 0  # an alias of what it stands in is found by its depth
-        total = 1
-        for item in node.value if isinstance(node.value, list) else ():
-            for part in item if isinstance(item, tuple) else (item,):
-                total += self.weigh(part, weights, depth + 1)
-            if total > MAX_NODES:
-                raise self.fail(
-                    node, f"more than {MAX_NODES} values (aliases counted where they stand)"
-                )
-        weights[id(node)] = total
-        return total
-
-    def value(self, node: Node, location: Location) -> Any:
-        from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
-
-        if len(location) > MAX_DEPTH:
-            raise self.fail(node, f"nested deeper than {MAX_DEPTH} levels")
-        self.places[location] = (node.start_mark.line + 1, node.start_mark.column + 1)
-        if isinstance(node, ScalarNode):
-            return self.scalar(node, location)
-        if isinstance(node, SequenceNode):
-            self.plain_tag(node, "tag:yaml.org,2002:seq")
-            return [self.value(item, (*location, i)) for i, item in enumerate(node.value)]
-        assert isinstance(node, MappingNode)
-        self.plain_tag(node, "tag:yaml.org,2002:map")
-        return dict(self.items(node, location))
-
-    def plain_tag(self, node: Node, tag: str) -> None:
-        if str(node.tag) != tag:
-            raise self.fail(node, f"the tag {node.tag} is not allowed; use plain values")
-
-    def items(self, node: Node, location: Location) -> Iterator[tuple[str, Any]]:
-        seen: set[str] = set()
-        for key_node, value_node in node.value:
-            key = self.scalar(key_node) if isinstance(key_node.value, str) else None
-            if not isinstance(key, str | int) or isinstance(key, bool):
-                raise self.fail(key_node, "a key must be a plain word")
-            key = str(key)
-            if key in seen:
-                raise self.fail(key_node, f"the key {key!r} stands twice")
-            seen.add(key)
-            yield key, self.value(value_node, (*location, key))
-            self.places[(*location, key)] = (
-                key_node.start_mark.line + 1,
-                key_node.start_mark.column + 1,
-            )
-
-    def scalar(self, node: Node, location: Location = ()) -> Any:
-        text: str = node.value
-        tag = str(node.tag)
-        if getattr(node, "style", None) in {
-            "'",
-            '"',
-            "|",
-            ">",
-        }:  # quoted: text, whatever it looks like
-            tag = "tag:yaml.org,2002:str" if tag.startswith("tag:yaml.org,2002:") else tag
-        kind = tag.removeprefix("tag:yaml.org,2002:")
-        try:
-            match kind:
-                case "str" | "timestamp":
-                    return text
-                case "int":
-                    return int(text.replace("_", ""), 0)
-                case "float":
-                    return float(
-                        text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan")
-                    )
-                case "bool":
-                    return text.lower() == "true"
-                case "null":
-                    return None
-        except ValueError as error:
-            words = {"int": "a whole number", "float": "a number"}.get(kind, kind)
-            raise self.fail(node, f"cannot read {text!r} as {words}", location) from error
-        raise self.fail(node, f"the tag {tag} is not allowed; use plain values", location)
 
 
 def read_yaml(path: str | Path) -> Document:
@@ -231,7 +127,7 @@ def parse_yaml(text: str, file: str) -> Document:
     yaml = YAML(typ="safe")
     try:
         if sum(map(text.count, "[{-?")) > _OPENERS:
-            _refuse_depth(text, file)
+            refuse_depth(text, file)
         node = yaml.compose(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -248,28 +144,10 @@ def parse_yaml(text: str, file: str) -> Document:
         ) from error  # fmt: skip
     if node is None:
         raise ConfigError("the file is empty", file=file, line=1)
-    reader = _Reader(file)
+    reader = NodeReader(file)
     reader.weigh(node, {})
     data = reader.value(node, ())
     return Document(file, data, reader.places)
-
-
-def _refuse_depth(text: str, file: str) -> None:
-    """Raise ConfigError at the first value nested deeper than `MAX_DEPTH`.
-
-    The compiled composer calls itself for every level and, far enough down, ends the process; its
-    parser hands out one event after the other and does not.
-    """
-    from ruamel.yaml import YAML
-    from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
-
-    depth = 0
-    for event in YAML(typ="safe").parse(text):
-        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-        if depth > MAX_DEPTH + 1:
-            line, column = event.start_mark.line + 1, event.start_mark.column + 1
-            message = f"nested deeper than {MAX_DEPTH} levels"
-            raise ConfigError(message, file=file, line=line, column=column)
 
 
 def validate(document: Document, schema: type[Schema]) -> Schema:

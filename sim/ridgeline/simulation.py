@@ -140,7 +140,7 @@ def simulate(
     if plan.contention:
         from ridgeline.parallel.sending.contention import with_contention
 
-        timeline = with_contention(timeline, lowered, wide, device)
+        timeline = with_contention(timeline, lowered, device)
     time = time_account(lowered, timeline, device, contention=plan.contention)
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s

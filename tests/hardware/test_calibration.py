@@ -55,7 +55,8 @@ def test_shipped_shares_are_what_the_script_prints(name: str) -> None:
     estimated = calibrate_devices.calibrate(name)
     assert len(shipped) == len(estimated)
     for row, fraction in zip(shipped, estimated, strict=True):
-        assert (row.engine, row.format, row.op, row.pass_, row.filter) == (
+        stored = "" if row.stored is None else f"{row.stored}-as-"
+        assert (row.engine, stored + row.format, row.op, row.pass_, row.filter) == (
             fraction.engine,
             fraction.format,
             fraction.op,
@@ -90,7 +91,8 @@ def test_a_general_class_never_hides_a_specific_one(name: str) -> None:
     rows = [row for row in load_device(name).achievable if row.fraction.basis == "measured"]
     for position, row in enumerate(rows):
         for later in rows[position + 1 :]:
-            same = (row.engine, row.format, row.op) == (later.engine, later.format, later.op)
+            classes = [(one.engine, one.format, one.stored, one.op) for one in (row, later)]
+            same = classes[0] == classes[1]
             assert not (
                 same and row.pass_ in (None, later.pass_) and row.filter in (None, later.filter)
             )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
+from ridgeline.parallel.sending.contention import _traffic
 from ridgeline.parallel.steps.buckets import moved
 
 MODEL = rl.load_model("mlp", {"widths": [2048] * 8})
@@ -122,3 +124,18 @@ def test_every_pass_over_gradients_takes_as_long(passes: int, data: int) -> None
     assert many - free == pytest.approx(
         max(passes * (once - free - launch) + launch, 0) if passes else 0, rel=1e-6, abs=1e-12
     )
+
+
+@pytest.mark.parametrize("degrees", [{"data": 8}, {"context": 8}, {"data": 2, "context": 4}])
+def test_a_ring_sends_by_all_of_its_ranks(degrees: dict[str, int]) -> None:
+    """Weights are summed over all that hold them, whichever dimension of the plan they are in."""
+    model = rl.load_model("gpt2", {"layers": 1, "sequence": 1024})
+    plan = rl.Plan(global_batch=8, micro_batch=1, precision="bf16-mixed", **degrees)
+    details = rl.simulate(model, "dgx-h100", plan).details
+    program = details.lowered.program
+    labels = np.array(program.label_names)[program.label]
+    sums = np.flatnonzero(np.char.startswith(labels, "all-reduce"))
+    ranks = len(np.unique(program.stream_rank[program.stream[sums]]))
+    sent, _ = _traffic(details.timeline, sums, details.lowered)
+    held = 4 * details.graph.parameters
+    assert sent.sum() / ranks == pytest.approx(2 * held * 7 / 8)

@@ -242,3 +242,16 @@ def test_mistakes_are_one_message(
 ) -> None:
     assert execute(["roofline", "v100-sxm2-16gb", *more]) == 2
     assert said in capsys.readouterr().err
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.floats(0.0, 4.0), st.floats(-1.0, 0.0))
+def test_names_of_lines_stand_beside_a_point(along: float, below: float) -> None:
+    device = load_device("v100-sxm2-16gb")
+    far = device.far_memory
+    work = Mark("x", "tensor-cores.fp16", 125e12 * 10**below, {far: 10**along})
+    ax = device_roofline(device, [Load("x", (work,), ())])
+    place = ax.transData.transform((10**along, work.flop_per_s))
+    for text in ax.texts:
+        if text.get_rotation() == 0:
+            assert not text.get_window_extent().contains(*place), text.get_text()

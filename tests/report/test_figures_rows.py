@@ -299,3 +299,14 @@ def test_large_numbers_at_an_axis_are_whole_and_apart(names: tuple[str, str]) ->
         assert ax.xaxis.get_offset_text().get_text() == ""
         boxes = [label.get_window_extent() for label in shown]
         assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
+
+
+def test_bars_write_large_numbers_in_full() -> None:
+    rows: list[Row] = [
+        {"plan.global_batch": batch, "time_s.compute": 3000.0, "time_s.total": 3000.0}
+        for batch in (65536, 1048576)
+    ]
+    ax = bars(rows, "time", ["plan.global_batch"])
+    assert "2,800" in {label.get_text() for label in ax.get_xticklabels()}
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == ["global batch 65,536", "global batch 1,048,576"]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ridgeline.cli.app import app
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.parallel.plans.plan import Plan
-from ridgeline.report.figures.scaling import Curve, Roof, distributed_roofline, side_by_side
+from ridgeline.report.figures.scaling import distributed_roofline, side_by_side
+from ridgeline.report.figures.scaling_points import Curve, Roof
 from ridgeline.simulation import simulate
 from ridgeline.study.ceilings import UNCONTENDED
 from ridgeline.study.scaling import Scaling, ScalingPoint, scaling
@@ -74,6 +78,29 @@ def test_links_of_nearly_one_bandwidth_have_one_line_of_text() -> None:
     drawn = {str(line.get_gid()) for line in axes.lines}
     assert {"link: pcie", "link: edr"} <= drawn
     assert side_by_side([6.0, 140.0, 12.0, 12.3], 1.2) == [[140.0], [12.3, 12.0], [6.0]]
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(1, 5), st.floats(12, 13.8)), min_size=1, max_size=6, unique=True),
+    st.floats(1.0, 3.0),
+)
+def test_points_have_their_numbers_and_nothing_stands_on_them(
+    places: list[tuple[float, float]], cap: float
+) -> None:
+    x, y = ([10.0**value for value in axis] for axis in zip(*places, strict=True))
+    n = [2**i for i in range(len(places))]
+    curve = Curve("data", n, n, x, y, ["nvlink"] * len(n), [cap * value for value in y])
+    roof = Roof(1e14, 8e13, {"nvlink": 1e11}, {"data": (1, y[0] / 2)})
+    ax = distributed_roofline([curve], roof, title="t", stamp="s")
+    marks = ax.transData.transform(curve.marks)
+    numbers = [text for text in ax.texts if text.get_text().isdigit()]
+    apart = min((np.hypot(*(a - b)) for a, b in combinations(marks, 2)), default=np.inf)
+    if apart > 60:  # pixels: room for all
+        assert sorted(int(text.get_text()) for text in numbers) == n
+    for text in numbers:
+        box = text.get_window_extent()
+        assert not any(box.contains(*mark) for mark in marks)
 
 
 def test_an_uncontended_step_is_near_the_envelope() -> None:

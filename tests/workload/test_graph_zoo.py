@@ -1,5 +1,7 @@
 """Networks of the zoo against their papers: what formulas and published tables say of them."""
 
+from dataclasses import replace
+
 import pytest
 
 from oracles.graph_zoo import NAMES
@@ -236,6 +238,17 @@ def test_mask_rcnn_as_torchvision_counts_it():
     assert masks == 128 * 2 * one
 
 
+@pytest.mark.parametrize("frozen", [0, 1, 2])
+def test_frozen_stages_of_mask_rcnn_have_neither_gradients_nor_updates(frozen):
+    graph = load_model("mask-rcnn", {"frozen": frozen}).training(1)
+    before = ("backbone.conv1.", *(f"backbone.layer{n + 1}." for n in range(frozen)))
+    weights = {t.name for t in graph.tensors.values() if t.role is Role.WEIGHT}
+    assert graph.frozen == {w for w in weights if frozen and w.startswith(before)}
+    backward = {op.layer for op in graph.ops if op.pass_ is not Pass.FORWARD}
+    assert any(f"{layer}.".startswith(before) for layer in backward) is not bool(frozen)
+    assert any(layer.startswith("backbone.layer3.") for layer in backward)
+
+
 def test_the_proposal_network_has_one_set_of_weights_for_all_levels():
     graph = load_model("mask-rcnn").training(1)
     readers = [op for op in graph.ops if "proposals.conv0.weight" in op.inputs]
@@ -243,6 +256,30 @@ def test_the_proposal_network_has_one_set_of_weights_for_all_levels():
     (update,) = [op for op in readers if op.pass_ is Pass.UPDATE]
     sums = [op for op in graph.ops if op.kind == "add" and op.outputs[0] in update.inputs]
     assert [op.pass_ for op in sums] == [Pass.WEIGHT_GRADIENT]
+
+
+def test_anchors_are_matched_image_by_image_where_that_is_said():
+    one, two = (load_model("ssd320").training(batch) for batch in (1, 2))
+    left_out = load_model("ssd320", {"matching": 0}).training(1)
+    found = [[op for op in graph.ops if op.layer == "matching"] for graph in (one, two, left_out)]
+    assert [[op.kernels for op in ops] for ops in found] == [[105], [210], []]
+    assert one.flops() == left_out.flops()
+    assert one.parameters == left_out.parameters
+
+
+@pytest.mark.parametrize("target", [7, 33])
+def test_a_decoder_in_a_loop_has_its_kernels_for_every_token(target):
+    fields = {"source": 9, "target": target}
+    looped = load_model("gnmt", {**fields, "step_kernels": 309}).training(2)
+    at_once = load_model("gnmt", fields).training(2)
+    assert [replace(op, attrs=()) for op in looped.ops] == [
+        replace(op, attrs=()) for op in at_once.ops
+    ]
+    inside = [op for op in looped.ops if op.kernels > 1]
+    assert sum(op.kernels for op in inside) == pytest.approx(309 * target, rel=0.02)
+    assert {op.pass_ for op in inside} == {Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT}
+    assert all(op.layer.startswith("decoder") for op in inside)
+    assert all(op.kernels == 1 for op in at_once.ops)
 
 
 def test_fcn_dilates_instead_of_shrinking():

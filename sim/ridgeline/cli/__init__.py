@@ -9,13 +9,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 ERROR_STATUS = 2
+INTERRUPTED_STATUS = 128 + 2  # as shells say that SIGINT, or SIGPIPE, ended a command
+BROKEN_PIPE_STATUS = 128 + 13
 GARBAGE_THRESHOLD = 50_000  # imports make many lasting objects, for which collecting is a waste
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     gc.set_threshold(GARBAGE_THRESHOLD)
-    sys.exit(execute(sys.argv[1:] if arguments is None else arguments))
+    try:
+        status = execute(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        print("ridgeline: interrupted", file=sys.stderr)
+        status = INTERRUPTED_STATUS
+    sys.exit(status)
 
 
 def execute(arguments: Sequence[str]) -> int:
@@ -25,7 +32,7 @@ def execute(arguments: Sequence[str]) -> int:
     -------
     int
         0, or the verb's own status, or 2 after a mistake of the user, which is one message on
-        standard error and no traceback.
+        standard error and no traceback, or 141 after a reader that did not read to the end.
     """
     from cyclopts import CycloptsError
 
@@ -41,12 +48,9 @@ def execute(arguments: Sequence[str]) -> int:
         message = " ".join(str(error).split("\n"))
         print(f"ridgeline: {message}", file=sys.stderr)
         return ERROR_STATUS
-    except KeyboardInterrupt:
-        print("ridgeline: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader, `head` say, has closed the pipe: nothing is wrong
+    except BrokenPipeError:  # the reader, `head` say, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return BROKEN_PIPE_STATUS
     except OSError as error:  # files explain themselves; this is standard output, full or closed
         print(f"ridgeline: cannot write the answer: {error.strerror}", file=sys.stderr)
         with suppress(OSError):

@@ -19,6 +19,7 @@ app = App(
     help_format="plaintext",
     help_epilogue="Example: ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048",
     result_action="return_value",
+    suppress_keyboard_interrupt=False,  # `execute` says that it was interrupted
 )
 
 

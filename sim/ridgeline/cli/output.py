@@ -44,7 +44,11 @@ def console() -> Console:
     """Return a console that uses the width of the terminal, or 100 columns into a pipe."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+    class Screen(Console):
+        def on_broken_pipe(self) -> None:  # as of all else that is printed: see `cli.execute`
+            raise BrokenPipeError
+
+    return Screen(width=None if sys.stdout.isatty() else 100, highlight=False)
 
 
 def headings(paths: Sequence[str]) -> list[str]:

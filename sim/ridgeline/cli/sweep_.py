@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ridgeline.cli import INTERRUPTED_STATUS
 from ridgeline.cli.output import brief, console, headings, print_json, rounded
 from ridgeline.cli.whole import Whole
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ridgeline.study.store import Store
     from ridgeline.study.sweep import Sweep
 
-FAILED_STATUS, INTERRUPTED_STATUS = 1, 130
+FAILED_STATUS = 1
 _WORTH_A_PROCESS = 50  # points; a new process takes a second or two before its first
 _SHOWN_ROWS = 40
 _MANY_FIELDS = 5

@@ -198,3 +198,16 @@ class Program:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the numeric fields by name, for hashing and for writing to disk."""
         return {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
+
+
+def no_memory(n_tasks: int, n_ranks: int) -> dict[str, Any]:
+    """Return the columns of a program whose tasks neither take nor give back memory."""
+    return {
+        "memory_ptr": np.zeros(n_tasks + 1, np.int64),
+        "memory_rank": np.zeros(0, np.int32),
+        "memory_kind": np.zeros(0, np.int32),
+        "memory_start": np.zeros(0, np.int64),
+        "memory_end": np.zeros(0, np.int64),
+        "memory_kinds": (),
+        "memory_initial": np.zeros((n_ranks, 0), np.int64),
+    }

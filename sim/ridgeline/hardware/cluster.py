@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -79,19 +80,37 @@ class Fabric(Strict):
         up = int(self.ports / (1 + self.oversubscription))
         return int(up * self.oversubscription), up
 
+    @property
+    def most_leaves(self) -> int:
+        """Leaves that the switches above them in a fat tree have ports for."""
+        return self.ports if self.levels == 2 else self.ports * (self.ports // 2)
+
+    @property
+    def most_nics(self) -> int:
+        """NICs that a fat tree joins at most."""
+        return self.most_leaves * self.leaf_ports[0]
+
     def slice_of(self, n_nodes: int) -> tuple[int, ...]:
         """Return the extents of a slice of the torus: the squarest that has so many nodes.
 
         The longest extent is as short as can be, then the next; innermost first, as the shape's.
+        Optical switches join cubes in any row, so that whole cubes may be longer than the shape.
         Nothing if no slice has that many.
         """
-        return min(
-            _extents(n_nodes, self.shape), key=lambda found: sorted(found, reverse=True), default=()
-        )
+        found = min(_extents(n_nodes, self.shape), key=_squareness, default=())
+        cubes, rest = divmod(n_nodes, self.cube ** len(self.shape)) if self.cube else (0, 1)
+        if found or rest or n_nodes > math.prod(self.shape):
+            return found
+        rows = min(_extents(cubes, (cubes,) * len(self.shape)), key=_squareness)
+        return tuple(self.cube * extent for extent in rows)
 
     def closes(self, extent: int, dimension: int) -> bool:
         """Tell whether a dimension of a slice is a ring."""
         return extent == self.shape[dimension] or bool(self.cube and extent % self.cube == 0)
+
+
+def _squareness(extents: tuple[int, ...]) -> list[int]:
+    return sorted(extents, reverse=True)
 
 
 def _extents(n: int, most: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

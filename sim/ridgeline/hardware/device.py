@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from ridgeline import units, views
 from ridgeline.config import FieldError, Strict
@@ -62,6 +62,9 @@ class Engine(Strict):
     """"matrix" for contractions, "vector" for everything else."""
     rates: dict[str, Sourced[units.FlopPerSecond]] = Field(min_length=1)
     """Dense peak rate of each number format."""
+    converted: dict[str, Sourced[str]] = Field(default_factory=dict)
+    """Formats that libraries convert to another one before they multiply: in all kernels if the
+    engine has no rate for the format, else in those without a row of it in `achievable`."""
     accumulate: str = "fp32"
     """Number format of the accumulator."""
     instruction: InstructionShape = InstructionShape()
@@ -71,6 +74,9 @@ class Engine(Strict):
     tiles: Sourced[Tiles] | None = None
     """Rows and columns of the output tiles that the machine's library of matrix products has
     kernels for; by default those of a present library (`kernels.waves.TILES`)."""
+    least_sum: Sourced[PositiveInt] | None = None
+    """Length of the parts that this library splits the sums of a product into, at least; by default
+    that of a present library (`kernels.waves.LEAST_SUM`)."""
     winograd: Winograd | None = None
     """Kernels that do 3 x 3 convolutions with fewer multiplications; by default there are none.
 
@@ -166,6 +172,9 @@ class Achievable(Strict):
 
     engine: str
     format: str
+    stored: str | None = None
+    """Format in memory of what these kernels convert to `format`; None: those that read `format`,
+    which stand for kernels that convert and have no rows."""
     op: Literal["gemm", "conv2d", "recurrence", "attention", "attention-1"]
     """attention: both products of scores in one kernel, and all five of its backward pass; -1: by
     the first version of such kernels."""
@@ -288,6 +297,14 @@ class Device(Described):
                     f"engine {name!r} has no energy entry for {', '.join(unpriced)}",
                     *("engines", name, "energy"),
                 )
+            for format_, other in engine.converted.items():
+                able = [rate for rate in engine.rates if rate not in engine.converted]
+                if other.value not in able:
+                    near = f"{nearest(other.value, able)} (it does: {', '.join(able)})"
+                    raise FieldError(
+                        f"the engine {name!r} does not multiply {other.value!r}{near}",
+                        *("engines", name, "converted", format_),
+                    )
             if engine.spatial is not None and engine.spatial.buffer not in self.memory:
                 buffer = engine.spatial.buffer
                 raise FieldError(
@@ -340,6 +357,12 @@ class Device(Described):
     def far_memory(self) -> str:
         """Name of the farthest memory level, the one that tensors live in."""
         return next(reversed(self.memory))
+
+    @property
+    def converted(self) -> dict[str, str]:
+        """Formats that kernels for products convert, and to which."""
+        able = [engine.converted for engine in self.engines.values() if "matrix" in engine.runs]
+        return {format_: to.value for converted in able for format_, to in converted.items()}
 
     @property
     def unpriced(self) -> tuple[str, ...]:

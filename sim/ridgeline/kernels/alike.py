@@ -35,7 +35,7 @@ class Alike:
     flops
         FLOPs of a contraction at its mathematical shape.
     format
-        In which a contraction's products are.
+        Whose kernels do a contraction (`Format.kernels`).
     found
         In which of the caches that keep tensors it finds its operands (`residence`); None: in none.
     kernels
@@ -68,7 +68,7 @@ class Alike:
         self.format = ""
         if op is not None and graph is not None and op.loops is not None:
             a, b = (graph.tensors[name] for name in op.inputs[:2])
-            self.gemm, self.format = as_gemm(op.loops, op.priced_as), find(a.format).rate
+            self.gemm, self.format = as_gemm(op.loops, op.priced_as), find(a.format).kernels
             self.a_bytes, self.b_bytes, self.flops = a.bytes, b.bytes, op.matrix_flops
             self.rest_bytes = int(streamed) - self.a_bytes - self.b_bytes
 

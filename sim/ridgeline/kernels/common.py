@@ -126,6 +126,8 @@ def no_engine(device: Device, work: Work, format_: str, op: Op) -> RidgelineErro
     formats = {f for e in device.engines.values() if work in e.runs for f in e.rates}
     other = format_ == "bf16" and "fp16" in formats
     instead = "; precision fp16-mixed takes as many bytes" if other else ""
+    if not other and "fp32" in formats and format_ not in formats:
+        instead = f"; {format_}-as-fp32 is stored as {format_} and multiplied as fp32"
     return RidgelineError(
         f"{device.name} has no engine for {work} work in {format_} (op {op.name!r}); "
         f"it does {work} work in: {', '.join(sorted(formats)) or 'no format'}{instead}"

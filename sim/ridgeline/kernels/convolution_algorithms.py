@@ -34,8 +34,10 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.workload.graph import Conv, Graph, Op, Pass
 
-Library = Literal["cudnn2", "cudnn4", "cudnn5"]
+Library = Literal["cudnn2", "cudnn4", "cudnn5", "caffe", "torch7"]
 LIBRARIES: tuple[Library, ...] = get_args(Library)
+UNFOLDING: frozenset[Library] = frozenset({"caffe", "torch7"})
+"""Libraries that have the algorithm "gemm" alone, image after image (`kernels.unfolding`)."""
 
 _FLOAT, _COMPLEX, _COMPLEX_MAC = 4, 8, 8  # bytes, bytes, FLOP
 _LARGEST_FFT = 256  # padded input of the algorithm "fft" along an axis
@@ -79,7 +81,7 @@ class Rates(NamedTuple):
         shares = (
             row.fraction.value
             for row in device.achievable
-            if (row.engine, row.format, row.op) == (best, "fp32", "gemm")
+            if (row.engine, row.format, row.op, row.stored) == (best, "fp32", "gemm", None)
         )
         far = device.memory[device.far_memory]
         assert far.bandwidth is not None  # a device without is refused when it is loaded
@@ -97,7 +99,7 @@ def algorithms(
         Forward, or one of the two gradients, which have algorithms of their own.
     library
         "cudnn4" has no Winograd kernels, and no tiles for the gradient of the filters; "cudnn2"
-        has products alone.
+        has products alone; "caffe" and "torch7", without cuDNN, unfold every image.
 
     Raises
     ------
@@ -125,9 +127,10 @@ def fastest(
     library: Library = "cudnn5",
     room_bytes: float = math.inf,
 ) -> Algorithm:
-    """Return the fastest algorithm whose work space fits into `room_bytes`."""
-    fitting = [a for a in algorithms(loops, direction, rates, library)
-               if a.workspace_bytes <= room_bytes]  # fmt: skip
+    """Return the fastest algorithm whose work space fits into `room_bytes`, or takes the least."""
+    known = algorithms(loops, direction, rates, library)
+    least = min(a.workspace_bytes for a in known)
+    fitting = [a for a in known if a.workspace_bytes <= max(room_bytes, least)]
     return min(fitting, key=lambda a: (a.time_s, a.workspace_bytes))
 
 
@@ -191,11 +194,12 @@ def _algorithms(shape: _Shape, rates: Rates, library: Library) -> Iterator[Algor
         return max(flop / rates.flop_per_s, size_bytes / rates.bytes_per_s)
 
     direct_s = kernel_s(2.0 * loops.macs, shape.operand_bytes)
-    yield Algorithm("implicit-gemm", 0, direct_s)
+    if library not in UNFOLDING:
+        yield Algorithm("implicit-gemm", 0, direct_s)
     patches = loops.c_in * loops.r * loops.s * loops.h_out * loops.w_out * _FLOAT
     copying_s = kernel_s(0, 2.0 * patches * loops.batch)
     yield Algorithm("gemm", patches, direct_s + copying_s)
-    if library == "cudnn2" or not shape.slides:
+    if library in {"cudnn2", *UNFOLDING} or not shape.slides:
         return
     sides = [_power_of_two(n + 2 * p) for n, p in
              zip((loops.h_in, loops.w_in), loops.padding, strict=True)]  # fmt: skip

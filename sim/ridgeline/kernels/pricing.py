@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ridgeline.hardware.device import Device, Work
-from ridgeline.kernels import depthwise, winograd
+from ridgeline.hardware.device import Device
+from ridgeline.kernels import depthwise, unfolding, winograd
 from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.clock import limited
-from ridgeline.kernels.common import Common, no_engine
+from ridgeline.kernels.common import Common
+from ridgeline.kernels.converted import Kernels, done_by, kernels_for
 from ridgeline.kernels.cores import latency_of
 from ridgeline.kernels.cost import Moved, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
@@ -70,27 +71,31 @@ def price_all(
     """Return what ops cost on a device; as `price`, but all contractions are looked at together."""
     common = Common(device)
     costs: dict[Alike, OpCost] = {}
-    able: dict[str, list[str]] = {}
+    able: dict[str, Kernels] = {}
     contractions: dict[str, list[Alike]] = {}
+    converted = device.converted
     for kind in kinds:
         if kind.gemm is None:
             costs[kind] = limited(common.streaming(kind), device, common.rates)
             continue
         assert kind.op is not None
-        if kind.format not in able:
-            able[kind.format] = _engines(device, "matrix", kind.format, kind.op)
-            if given is not None:
-                able[kind.format] = mappable(device, able[kind.format], given)
-        contractions.setdefault(kind.format, []).append(kind)
-    for format_, alike in contractions.items():
-        by_engine = [
-            _on_engine(alike, device, name, format_, given, search) for name in able[format_]
-        ]
+        kernels = done_by(device, converted, kind.format, kind.op)
+        if kernels not in able:
+            able[kernels] = kernels_for(device, kernels, kind.op)
+        contractions.setdefault(kernels, []).append(kind)
+    for kernels, alike in contractions.items():
+        machine, names, format_ = able[kernels]
+        if given is not None:
+            names = mappable(machine, names, given)
+        by_engine = [_on_engine(alike, machine, name, format_, given, search) for name in names]
         for kind, *found in zip(alike, *by_engine, strict=True):
-            more = () if given is not None else _by_winograd(kind, device, able[format_])
+            more = () if given is not None else _by_winograd(kind, machine, names, format_)
             able_to = [limited(cost, device, common.rates) for cost in (*found, *more)]
             costs[kind] = _fastest(able_to, common.rates)
-            if given is None and depthwise.applies(kind.op):
+            assert kind.op is not None
+            if given is None and unfolding.applies(kind.op):
+                costs[kind] = _image_by_image(kind, common, machine, names, format_)
+            elif given is None and depthwise.applies(kind.op):
                 costs[kind] = _by_channel(kind, common, costs[kind])
     return [costs[kind] for kind in kinds]
 
@@ -120,6 +125,19 @@ def _by_channel(kind: Alike, common: Common, tiled: OpCost) -> OpCost:
             level_work={},
         )
     )
+    return limited(cost, common.device, common.rates)
+
+
+def _image_by_image(
+    kind: Alike, common: Common, machine: Device, names: Sequence[str], format_: str
+) -> OpCost:
+    """Return the price of a convolution whose library unfolds one image after the other."""
+    assert kind.op is not None
+    assert kind.graph is not None
+    work = unfolding.unfolded(kind.op, kind.graph)
+    product = (described(work.product, work.graph),)
+    able = [_on_engine(product, machine, name, format_, None, FAST)[0] for name in names]
+    cost = unfolding.together(work, _fastest(able, common.rates), common.device)
     return limited(cost, common.device, common.rates)
 
 
@@ -243,7 +261,7 @@ def _waiting(cost: OpCost, copying_s: float, common: Common) -> OpCost:
     return replace(cost, latency_s=cost.latency_s + waiting_s, waiting_s=waiting_s)
 
 
-def _by_winograd(kind: Alike, device: Device, able: Sequence[str]) -> list[OpCost]:
+def _by_winograd(kind: Alike, device: Device, able: Sequence[str], format_: str) -> list[OpCost]:
     """Price a convolution with those kernels of Winograd's that the engines have."""
     op, graph = kind.op, kind.graph
     assert op is not None
@@ -251,25 +269,24 @@ def _by_winograd(kind: Alike, device: Device, able: Sequence[str]) -> list[OpCos
     found = []
     for name in able:
         kernels = device.engines[name].winograd
-        if kernels is not None and kind.format in kernels.formats and winograd.applies(op):
+        if kernels is not None and format_ in kernels.formats and winograd.applies(op):
             found += [
-                _winograd(op, graph, device, name, kind, outputs) for outputs in kernels.outputs
+                _winograd(op, graph, device, name, kind, outputs, format_)
+                for outputs in kernels.outputs
             ]
     return found
 
 
 def _winograd(
-    op: Op, graph: Graph, device: Device, name: str, direct: Alike, outputs: int
+    op: Op, graph: Graph, device: Device, name: str, direct: Alike, outputs: int, format_: str
 ) -> OpCost:
     """Price a convolution as transforms and matrix products on one engine."""
     products, transformed = winograd.as_products(op, graph, outputs)
-    (cost,) = _on_engine(
-        (described(products, transformed),), device, name, direct.format, None, FAST
-    )
+    (cost,) = _on_engine((described(products, transformed),), device, name, format_, None, FAST)
     engine = device.engines[name]
     kernels = engine.winograd
     assert kernels is not None
-    held = held_accumulators(device, accumulator_of(engine, direct.format))
+    held = held_accumulators(device, accumulator_of(engine, format_))
     far = direct.operands(held, cache_bytes(device)).far
     if not kernels.fused:  # what is transformed is written, and read by the products; then theirs
         again, sizes = cost.moved[device.far_memory], transformed.tensors
@@ -296,15 +313,3 @@ def unmasked(op: Op) -> float:
         return 1.0
     met, columns = keys_of(op)
     return met / columns
-
-
-def _engines(device: Device, work: Work, format_: str, op: Op) -> list[str]:
-    """Names of the engines that do this work in this format; it is an error if there are none."""
-    able = [
-        name
-        for name, engine in device.engines.items()
-        if work in engine.runs and format_ in engine.rates
-    ]
-    if not able:
-        raise no_engine(device, work, format_, op)
-    return able

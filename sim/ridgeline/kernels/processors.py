@@ -5,13 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from ridgeline.hardware.device import Device
+from ridgeline.hardware.device import Device, Engine
 from ridgeline.kernels.busy import Busy, Job
+from ridgeline.kernels.convolution_algorithms import UNFOLDING
 from ridgeline.kernels.filtering import variants
 from ridgeline.kernels.shares import DIRECT, TRANSFORMED, achievable_shares
 from ridgeline.kernels.traffic import FAST, Operands, Search, near_levels
-from ridgeline.kernels.waves import TILES, Machine, best_blockings
+from ridgeline.kernels.waves import (
+    EARLY_LEAST_SUM,
+    EARLY_TILES,
+    LEAST_SUM,
+    TILES,
+    Machine,
+    best_blockings,
+)
 from ridgeline.kernels.waves import Job as Kernel
 from ridgeline.workload.graph import Conv, Op
 
@@ -49,7 +58,7 @@ def in_waves(
     )
     processors = next(iter(device.memory.values())).instances.value
     round_latency_s = 2 * far.latency.value if far.latency is not None else 0.0
-    launch_s, menu = device.launch_latency.value, device.engines[engine].tiles
+    launch_s = device.launch_latency.value
     ops = [op for op, _ in jobs]
     rows = achievable_shares(ops, device, engine, format_)
     direct = achievable_shares(ops, device, engine, format_, as_filter=DIRECT)
@@ -59,13 +68,15 @@ def in_waves(
         fill = 1.0
         if device.engines[engine].kind == "tensor-core" and isinstance(op.loops, Conv):
             fill = padding(op.loops)
-        tiles = TILES if menu is None or isinstance(op.loops, Conv) else menu.value
+        tiles, least_sum = _menu(op, device.engines[engine])
         steps = _steps(op, operands)
         a, b = operands.a_bytes / steps, operands.b_bytes  # each product reads all of the weights
         for variant in variants(op, operands, *found):
             rate = peak * variant.share / fill
             menu_of = variant.tiles or tiles
-            machine = Machine(processors, rate, near_rate, round_latency_s, launch_s, menu_of)
+            machine = Machine(
+                processors, rate, near_rate, round_latency_s, launch_s, menu_of, least_sum
+            )
             step = variant.gemm
             if steps > 1:
                 step = replace(step, batch=step.batch // steps)
@@ -95,6 +106,30 @@ def in_waves(
         if id(operands) not in done or time_s < done[id(operands)][0]:
             done[id(operands)] = time_s, busy
     return [done[id(operands)][1] for _, operands in jobs]
+
+
+class _Menu(NamedTuple):
+    """What a library has kernels for: tiles of the output, and parts of a sum at least so long."""
+
+    tiles: tuple[tuple[int, int], ...] = TILES
+    least_sum: int = LEAST_SUM
+
+
+def _menu(op: Op, engine: Engine) -> _Menu:
+    """Return the menu of the library that does an op.
+
+    Convolutions and recurrences are kernels of another one than products, of which a device's file
+    may tell. What is unfolded was multiplied by the one of its time.
+    """
+    if isinstance(op.loops, Conv):
+        return _Menu()
+    early = dict(op.attrs).get("library") in UNFOLDING
+    tiles, least_sum = (EARLY_TILES, EARLY_LEAST_SUM) if early else _Menu()
+    if engine.tiles is not None:
+        tiles = engine.tiles.value
+    if engine.least_sum is not None and not op.sequential:
+        least_sum = engine.least_sum.value
+    return _Menu(tiles, least_sum)
 
 
 def _steps(op: Op, operands: Operands) -> int:

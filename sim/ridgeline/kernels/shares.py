@@ -108,7 +108,7 @@ def achievable_shares(
                 row
                 for name in class_[0]
                 for row in device.achievable
-                if (row.engine, row.format, row.op) == (engine, format_, name)
+                if (row.engine, row.format, row.op, row.stored) == (engine, format_, name, None)
                 and row.pass_ in {None, op.priced_as.value}
                 and row.filter in {None, filter_}
             ]

@@ -308,7 +308,7 @@ def _format(device: Device, wanted: str | None) -> str:
     if wanted is None:
         wide = [format_ for format_ in rates if formats.find(format_).bits >= _DEFAULT_BITS]
         return max(wide or rates, key=lambda format_: rates[format_])
-    if formats.find(wanted).rate not in rates:
+    if formats.find(wanted).rate not in rates.keys() | device.converted.keys():
         raise RidgelineError(
             f"{device.name} does no matrix work in {wanted!r}{nearest(wanted, rates)} "
             f"(it does: {', '.join(sorted(rates))})"

@@ -34,8 +34,12 @@ TILES = (
     (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64),
     (128, 32), (32, 128), (64, 32), (32, 64), (32, 32),
 )  # fmt: skip
+# Of cuBLAS 8 and older, which the Titans of Maxwell and Pascal were measured with: their menu, and
+# the sums that the latter splits (hwconfigs/devices/titan-x-pascal.yaml).
+EARLY_TILES, EARLY_LEAST_SUM = ((128, 128),), 2048
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-_LEAST_SUM = 128  # a sum is not split into shorter ones
+LEAST_SUM = 128
+"""A sum is not split into shorter ones, by present libraries."""
 _RESIDENT = 2  # tiles of one processor at a time
 _FULL = 128 * 128  # accumulators that keep a processor busy
 _PARTIAL_BYTES = 4  # partial sums are kept in fp32
@@ -65,6 +69,8 @@ class Machine:
         A second kernel, which adds up the partial sums of a split.
     tiles
         Rows and columns of the output tiles that the library has kernels for.
+    least_sum
+        Length of the parts that it splits sums into, at least.
     """
 
     processors: int
@@ -73,6 +79,7 @@ class Machine:
     round_latency_s: float
     launch_s: float
     tiles: tuple[tuple[int, int], ...] = TILES
+    least_sum: int = LEAST_SUM
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +161,13 @@ def _best(jobs: Sequence[Job], tiles: tuple[tuple[int, int], ...]) -> list[Block
                 job.gemm.m, job.gemm.n, job.gemm.k, job.gemm.batch, job.a_bytes, job.b_bytes,
                 job.floor_s, job.machine.processors, job.machine.rate_flop_per_s,
                 job.machine.near_bytes_per_s, job.machine.round_latency_s, job.machine.launch_s,
+                job.machine.least_sum,
             )
             for job in jobs
         ],
         np.float64,
     )  # fmt: skip
-    m, n, k, batch, a, b, floor, processors, rate, near_rate, round_latency, launch = (
+    m, n, k, batch, a, b, floor, processors, rate, near_rate, round_latency, launch, least = (
         column[:, np.newaxis] for column in table.T
     )
     down, across = np.ceil(m / rows), np.ceil(n / columns)
@@ -173,7 +181,7 @@ def _best(jobs: Sequence[Job], tiles: tuple[tuple[int, int], ...]) -> list[Block
     near = (a * across + b * down + partial) / near_rate
     latency = np.ceil(waves / _RESIDENT) * round_latency + is_split * launch
     time = latency + np.maximum(np.maximum(arithmetic, near), floor)
-    time[is_split & (k < _LEAST_SUM * split)] = np.inf
+    time[is_split & (k < least * split)] = np.inf
     best = np.argmin(time, axis=1)
     each = np.arange(len(jobs))
     chosen = (arithmetic[each, best], latency[each, best], partial[each, best])

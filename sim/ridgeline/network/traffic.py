@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ridgeline.engine.executor import run
-from ridgeline.engine.program import Program
+from ridgeline.engine.program import Program, no_memory
 from ridgeline.engine.rates import fair_rates
 from ridgeline.errors import RidgelineError
 from ridgeline.network.paths import Ints, Routes, graph_of, no_route, widest_shortest
@@ -242,11 +242,5 @@ def flows_program(topology: Topology, flows: Flows, spray: int = 1) -> Program:
         ),
         stream_rank=flows.source.astype(np.int32),
         rank_multiplicity=np.ones(topology.n_devices, np.int32),
-        memory_ptr=np.zeros(n + 1, np.int64),
-        memory_rank=np.zeros(0, np.int32),
-        memory_kind=np.zeros(0, np.int32),
-        memory_start=np.zeros(0, np.int64),
-        memory_end=np.zeros(0, np.int64),
-        memory_kinds=(),
-        memory_initial=np.zeros((topology.n_devices, 0), np.int64),
+        **no_memory(n, topology.n_devices),
     )

@@ -34,6 +34,7 @@ from ridgeline.parallel.plans.replicas import counts_of
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
 from ridgeline.parallel.rewrites.data_gradients import with_data_gradients
+from ridgeline.parallel.rewrites.fused_norms import with_fused_norms
 from ridgeline.parallel.rewrites.layout import (
     copied_formats,
     with_blocks,
@@ -165,6 +166,7 @@ def lower(
         mixture,
         plan.tensor_grid,
         plan.dispatch == "nodes",
+        0 < plan.expert_tensor < plan.tensor,
     )
     offloads = plan.offload != "none"
     short = is_short(len(graph.ops), plan)
@@ -172,51 +174,14 @@ def lower(
         fold, wires = False, Wires(builder, topology, far, merge=False)
     copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
     sharded, local = _local(Same(graph), division, plan.recompute, copied)
-    if plan.data_gradients:
-        local = with_data_gradients(Same(local))
-    if plan.workspace is not None or plan.library is not None:
-        local = with_kernels(Same(local), plan.workspace, plan.library)
-    local = with_gradients(local, plan.gradients)
-    if plan.adding == "products":
-        local = with_summing_products(Same(local))
-    if plan.norms == "by-channel":
-        local = with_blocks(Same(local))
-    if plan.heads == "copied":
-        local = with_heads(Same(local))
-    if plan.functions == "primitive":
-        local = as_primitives(Same(local))
-    elif plan.functions == "routed":
-        local = with_routing_apart(Same(local))
-    if plan.row_sums == "atomic":
-        local = with_atomic_sums(Same(local))
-    if plan.updates == "chunks":
-        local = in_launches(Same(local))
-    elif plan.updates != "together":
-        local = op_by_op(Same(local), of_graph=plan.updates == "graph")
+    local = _programmed(local, plan)
     costs = prices.costs(local)
     n_parts = plan.pipeline * plan.chunks
     rates = peak_rates(cluster.device)
     times = [cost.spans(rates).time_s for cost in costs] if n_parts > 1 else []
     shares = _shares(plan, wires, mesh) if plan.replicas else None
     cut = _cut(Same(local), tuple(times), n_parts, plan.cut, shares)
-    if plan.replicas and cut.ties and is_endless(plan.schedule, plan.pipeline):
-        raise ConfigError(
-            f"{graph.name}: stages {', '.join(map(str, sorted(cut.ties[0].gradients)))} share the"
-            f" weights {cut.ties[0].weight!r}, and with schedule={plan.schedule} stages of"
-            " different numbers of replicas update their weights at different times; allowed:"
-            " 1f1b, gpipe",
-            field="plan.schedule",
-        )
-
-    carries = SCHEDULES[plan.schedule].carried(plan.pipeline - 1, plan.pipeline, 1, 1)
-    if carries and cut.ties:
-        raise ConfigError(
-            f"{graph.name}: schedule={plan.schedule} updates the weights of one stage after the"
-            f" other, and {cut.ties[0].weight!r} is shared by stages"
-            f" {', '.join(map(str, sorted(cut.ties[0].gradients)))}; allowed: zero-bubble, or"
-            " zero-bubble-v, whose first stage has the last layers, too",
-            field="plan.schedule",
-        )
+    _check_ties(graph.name, plan, cut)
 
     def write() -> Draft:
         return _written(builder, wires, mesh, plan, cut, sharded, cluster.device, fold=fold)
@@ -235,6 +200,56 @@ def lower(
         whole=sharded.whole,
         unlike=draft.unlike,
     )
+
+
+def _programmed(local: Graph, plan: Plan) -> Graph:
+    """Return the graph of a device as the programs of a plan's framework run it."""
+    if plan.data_gradients:
+        local = with_data_gradients(Same(local))
+    if plan.workspace is not None or plan.library is not None:
+        local = with_kernels(Same(local), plan.workspace, plan.library)
+    local = with_gradients(local, plan.gradients)
+    if plan.adding == "products":
+        local = with_summing_products(Same(local))
+    if plan.norms == "by-channel":
+        local = with_blocks(Same(local))
+    elif plan.norms == "fused":
+        local = with_fused_norms(Same(local))
+    if plan.heads == "copied":
+        local = with_heads(Same(local))
+    if plan.functions == "routed":
+        local = with_routing_apart(Same(local))
+    elif plan.functions != "fused":
+        local = as_primitives(Same(local), plan.functions)
+    if plan.row_sums == "atomic":
+        local = with_atomic_sums(Same(local))
+    if plan.updates == "chunks":
+        return in_launches(Same(local))
+    if plan.updates != "together":
+        return op_by_op(Same(local), of_graph=plan.updates == "graph")
+    return local
+
+
+def _check_ties(name: str, plan: Plan, cut: Partition) -> None:
+    """Refuse weights that several stages share if these do not update them together."""
+    if not cut.ties:
+        return
+    tie = cut.ties[0]
+    stages = ", ".join(map(str, sorted(tie.gradients)))
+    if plan.replicas and is_endless(plan.schedule, plan.pipeline):
+        raise ConfigError(
+            f"{name}: stages {stages} share the weights {tie.weight!r}, and with"
+            f" schedule={plan.schedule} stages of different numbers of replicas update their"
+            " weights at different times; allowed: 1f1b, gpipe",
+            field="plan.schedule",
+        )
+    if SCHEDULES[plan.schedule].carried(plan.pipeline - 1, plan.pipeline, 1, 1):
+        raise ConfigError(
+            f"{name}: schedule={plan.schedule} updates the weights of one stage after the other,"
+            f" and {tie.weight!r} is shared by stages {stages}; allowed: zero-bubble, or"
+            " zero-bubble-v, whose first stage has the last layers, too",
+            field="plan.schedule",
+        )
 
 
 def is_short(n_ops: int, plan: Plan) -> bool:

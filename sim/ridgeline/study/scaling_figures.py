@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
-from ridgeline.report.figures.scaling import Curve, Roof, distributed_roofline, scaling_curves
+from ridgeline.report.figures.scaling import distributed_roofline, scaling_curves
+from ridgeline.report.figures.scaling_points import Curve, Roof
 from ridgeline.study.scaling import Scaling, ScalingPoint
 
 if TYPE_CHECKING:

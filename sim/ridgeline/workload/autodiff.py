@@ -15,8 +15,8 @@ def training_graph(forward: Graph, optimizer: Optimizer) -> Graph:
     Reverse accumulation: the ops are walked from the loss back; the rule of each op's kind emits
     the ops that form the gradients of its inputs, none for inputs that depend on no weight; where
     a tensor was read by several ops their gradients are added. What the gradient ops read of the
-    forward pass is thereby what must be kept for them. Weights that are not
-    frozen are updated at the end.
+    forward pass is thereby what must be kept for them. Weights that are not frozen are updated at
+    the end.
 
     Raises
     ------

@@ -81,6 +81,14 @@ class GraphBuilder:
         self.frozen |= {name}
         return self.tensor(name, shape, self.numerics.compute, Role.WEIGHT)
 
+    def freeze(self, *layers: str) -> None:
+        """Leave the weights of layers whose names begin so as earlier training made them."""
+        self.frozen |= {
+            tensor.name
+            for tensor in self.tensors.values()
+            if tensor.role is Role.WEIGHT and tensor.name.startswith(layers)
+        }
+
     def buffer(self, name: str, shape: tuple[int, ...]) -> str:
         """Declare a running statistic."""
         return self.tensor(name, shape, MASTER, Role.BUFFER)

@@ -8,7 +8,6 @@ fp32         32    8         23                fp32         IEEE 754-2019, binar
 tf32         32    8         10                fp32         NVIDIA A100 white paper, 2020
 bf16         16    8         7                 fp32         Kalamkar et al., 2019
 fp16         16    5         10                fp32         IEEE 754-2019, binary16
-fp16-stored  16    5         10                fp32         multiplied as fp32
 fp8-e4m3     8     4         3                 fp32         Micikevicius et al., 2022
 fp8-e5m2     8     5         2                 fp32         Micikevicius et al., 2022
 nvfp4        4     2         1         32      fp32         NVIDIA, 2025; 8 for each 16
@@ -20,6 +19,12 @@ flex16+5     16    0         15        5       fp32         Köster et al., NIPS
 "mantissa" is without the hidden bit of a float and without the sign. "shared" bits exist once for a
 whole tensor; nvfp4 has 8 more for every 16 numbers, the scale of their block, and its range here is
 that of a number alone. tf32 uses 19 of the 32 bits that it is stored in. int32 and int64 only
+index.
+
+**Stored in one format, multiplied in another.** "X-as-Y" is a format with the bits of X whose
+numbers are converted to Y where they are multiplied: "fp16-as-fp32", what cuDNN calls its pseudo
+half configuration; "fp32-as-bf16", what TPUs make of fp32 by default; "int8-as-bf16". Memory and
+traffic are those of X, rate and sums those of Y. X and Y are any two of the table that do not only
 index.
 
 A float is rounded to nearest, ties to even, with gradual underflow, and beyond its largest number
@@ -37,13 +42,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Literal
 
 from ridgeline.errors import RidgelineError, nearest
 
 Kind = Literal["float", "fixed", "index"]
+AS = "-as-"
+"""Between the format that numbers are stored in and the one that they are multiplied in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,8 @@ class Format:
         What stands for no number: the largest exponent (IEEE 754), its last mantissa, or nothing.
     block, block_bits
         How many numbers have a scale of their own, of so many bits; 0: none has.
+    stored
+        The format that its numbers lie in memory as, if that is another.
     """
 
     name: str
@@ -82,11 +92,22 @@ class Format:
     kept: Literal["exponent", "code", "nothing"] = "exponent"
     block: int = 0
     block_bits: int = 0
+    stored: str = ""
+
+    @property
+    def in_memory(self) -> str:
+        """Format that its numbers lie in memory as: two of the same need no cast between them."""
+        return self.stored or self.name
 
     @property
     def rate(self) -> str:
         """Name under which a device states how fast it multiplies numbers of this format."""
         return self.arithmetic or self.name
+
+    @property
+    def kernels(self) -> str:
+        """Name of the kernels that multiply it: of its rate, or "X-as-Y" where they convert."""
+        return self.name if AS in self.name else self.rate
 
     @property
     def bias(self) -> int:
@@ -129,10 +150,9 @@ class Format:
 _ALL = (
     Format("fp64", "float", 64, 11, 52, accumulator="fp64"),
     Format("fp32", "float", 32, 8, 23),
-    Format("tf32", "float", 32, 8, 10),
+    Format("tf32", "float", 32, 8, 10, stored="fp32"),
     Format("bf16", "float", 16, 8, 7),
     Format("fp16", "float", 16, 5, 10),
-    Format("fp16-stored", "float", 16, 5, 10, arithmetic="fp32"),
     Format("fp8-e4m3", "float", 8, 4, 3, arithmetic="fp8", kept="code"),
     Format("fp8-e5m2", "float", 8, 5, 2, arithmetic="fp8"),
     Format("nvfp4", "float", 4, 2, 1, 32, arithmetic="fp4", kept="nothing", block=16, block_bits=8),
@@ -143,17 +163,15 @@ _ALL = (
     Format("int64", "index", 64, 0, 63, accumulator="int64"),
 )
 FORMATS: Mapping[str, Format] = MappingProxyType({format_.name: format_ for format_ in _ALL})
-ALIASES: Mapping[str, str] = MappingProxyType({"fp8": "fp8-e4m3", "fp4": "nvfp4"})
-"""Other names, those of rates: "fp8" alone is the one that weights and activations have."""
-
-FORMAT_BYTES: Mapping[str, float] = MappingProxyType(
-    {name: FORMATS[ALIASES.get(name, name)].bits / 8 for name in (*FORMATS, *ALIASES)}
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {"fp8": "fp8-e4m3", "fp4": "nvfp4", "fp16-stored": f"fp16{AS}fp32"}
 )
-"""Bytes of one number."""
+"""Other names. Those of rates: "fp8" alone is the one that weights and activations have."""
 
 
+@cache
 def find(name: str) -> Format:
-    """Return a format by name.
+    """Return a format by name, which may be "X-as-Y".
 
     Raises
     ------
@@ -161,16 +179,42 @@ def find(name: str) -> Format:
         If it is unknown.
     """
     full = ALIASES.get(name, name)
-    if full not in FORMATS:
+    if full in FORMATS:
+        return FORMATS[full]
+    stored, as_, multiplied = full.partition(AS)
+    if not as_:
         raise RidgelineError(
-            f"unknown number format {name!r}{nearest(name, FORMATS)} (known: {', '.join(FORMATS)})"
+            f"unknown number format {name!r}{nearest(name, FORMATS)} (known: {', '.join(FORMATS)},"
+            f" and X{AS}Y of two of them)"
         )
-    return FORMATS[full]
+    return _converted(find(stored), find(multiplied))
+
+
+def _converted(stored: Format, multiplied: Format) -> Format:
+    """Return the format of numbers that are stored in one and multiplied in another."""
+    name = f"{stored.name}{AS}{multiplied.name}"
+    for one in (stored, multiplied):
+        if one.kind == "index" or AS in one.name:
+            what = "only indexes" if one.kind == "index" else "is itself converted"
+            raise RidgelineError(f"there is no number format {name!r}: {one.name} {what}")
+    return replace(
+        stored,
+        name=name,
+        arithmetic=multiplied.rate,
+        accumulator=multiplied.accumulator,
+        stored=stored.in_memory,
+    )
 
 
 def bytes_of(name: str) -> float:
     """Bytes of one number in a format; an error if the format is unknown."""
     return find(name).bits / 8
+
+
+FORMAT_BYTES: Mapping[str, float] = MappingProxyType(
+    {name: bytes_of(name) for name in (*FORMATS, *ALIASES)}
+)
+"""Bytes of one number."""
 
 
 def step_for(format_: Format, largest_magnitude: float) -> float:

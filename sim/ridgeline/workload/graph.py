@@ -36,10 +36,9 @@ class Role(StrEnum):
     """What a tensor is for; it decides how long it lives and which memory kind it counts to."""
 
     INPUT = "input"  # a mini-batch: images, tokens, labels
-    WEIGHT = (
-        "weight"  # the parameters that the optimizer owns (fp32 master copy in mixed precision)
-    )
-    # and those that nothing updates (`Graph.frozen`), in the format that they are computed with
+    # parameters that the optimizer owns (a master copy in fp32 in mixed precision), and those that
+    # nothing updates (`Graph.frozen`), in the format that they are computed with
+    WEIGHT = "weight"
     WEIGHT_COPY = "weight-copy"  # a weight cast to the compute format; made once a step
     BUFFER = "buffer"  # running statistics: kept across steps, not trained, not a parameter
     ACTIVATION = "activation"
@@ -167,6 +166,7 @@ class Op:
         What else defines the op, by name: window and stride of a pool, epsilon, drop probability.
         "causal" of attention: half of the products meet only masked scores. "sequential" of a
         recurrence: the products of the batch depend on each other and run one after the other.
+        "columns" of a product: which rows of its weights it multiplies with, where not all.
         "kernels": how many one after the other do the op's work; 1 unless it is said. "blocks": how
         many thread blocks share it, where they may be fewer than a device's processors.
     output_passes

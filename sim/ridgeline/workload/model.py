@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ridgeline import catalog, config, views
@@ -15,6 +16,7 @@ from ridgeline.workload import numerics as precisions
 from ridgeline.workload import optimizers, sparsity
 from ridgeline.workload.autodiff import training_graph
 from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.dataset import load_dataset
 from ridgeline.workload.families import FAMILIES, Network, family_schema
 from ridgeline.workload.families.base import Published
 from ridgeline.workload.graph import Graph, Role
@@ -116,8 +118,20 @@ class Model:
 @lru_cache(maxsize=_CACHED_GRAPHS)
 def _training(model: Model, batch: int, precision: str, optimizer: Optimizer) -> Graph:
     graph = training_graph(model.forward(batch, precision), optimizer)
+    graph = model.network.written(graph)
     weights = sparsity.parse(model.network.weight_sparsity)
     return with_zeros(graph, weights, model.network.relu_density)
+
+
+def _check_dataset(name: str) -> None:
+    if name and name not in catalog.names("datasets"):
+        load_dataset(name)
+
+
+_NAMES: Mapping[str, Callable[[str], object]] = MappingProxyType(
+    {"optimizer": optimizers.find, "precision": precisions.find, "dataset": _check_dataset}
+)
+"""Fields that name something, and what complains of a wrong name."""
 
 
 def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:
@@ -146,10 +160,11 @@ def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = N
         )
     network = config.validate(document, family_schema(family))
     model = Model(path.stem, network, dict(overrides or {}))
-    try:
-        optimizers.find(model.network.optimizer)
-    except RidgelineError as error:
-        raise document.error(str(error), ("optimizer",)) from error
+    for name, check in _NAMES.items():
+        try:
+            check(getattr(network, name))
+        except RidgelineError as error:
+            raise document.error(str(error), (name,)) from error
     try:
         model.forward(1)
     except RidgelineError as error:

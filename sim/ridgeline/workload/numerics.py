@@ -30,9 +30,11 @@ reads rows of the fp32 table and gives them in the compute format.
 "tf32" is stored as fp32 in 4 bytes; the name says that tensor cores may round it when they
 multiply. The first input of a contraction has the format that it multiplies in.
 
-**fp16-stored** is fp16-mixed on devices that multiply fp16 no faster than fp32: tensors are fp16 in
-memory, and products convert what they read (cuDNN's "pseudo half" configuration, data in half and
-arithmetic in float). It multiplies at the rate and with the kernels of fp32.
+**X-as-Y** is X in memory where -mixed has 16 bits, and multiplied as Y (`workload.formats`): master
+weights and what is cast are as in mixed precision. "fp16-as-fp32" is fp16-mixed on devices that
+multiply fp16 no faster than fp32, at the rate and with the kernels of fp32 ("fp16-stored" is
+another name of it); "fp32-as-bf16" is what TPUs make of fp32. The loss is scaled where X is a float
+of less range than fp32.
 
 **fp16-autocast, bf16-autocast** widen as torch.amp does: lookups stay in fp32; softmax, layer norm
 and group norm (not batch and instance norm) cast what they read to fp32 and give fp32; sums of both
@@ -40,20 +42,22 @@ formats are fp32 (PyTorch, "Automatic Mixed Precision package", ops that autocas
 that promote to the widest type). So a residual stream is fp32 from its embedding on. Programs that
 convert the network itself (apex O2, Megatron) are "mixed".
 
-**Narrow products.** "fp8-mixed", "nvfp4-mixed" and "int8-mixed" are bf16-mixed but for the matrix
-products with weights whose three sizes are multiples of 16: their operands are quantised to 8 or 4
-bits, their results are bf16. Convolutions, attention scores and recurrences stay in bf16.
-Quantising reads a tensor, looks for its largest magnitude, scales, converts, and writes the tensor
-twice, as it is and transposed, for narrow matrix units take one layout only. fp8: e4m3 for
-activations and weights, e5m2 for gradients, scaled by the magnitudes of steps before (Micikevicius
-et al., arXiv:2209.05433; NVIDIA Transformer Engine, recipe "DelayedScaling", format HYBRID), so
-that a tensor is read once. int8 scales by the tensor's own magnitude, which takes a reading of its
-own (Banner et al., "Scalable methods for 8-bit training of neural networks", NeurIPS 2018).
-"nvfp4-mixed" is the same with 4 bits and a scale for every 16 numbers beside that of the tensor's
-own magnitude (NVIDIA, "Pretraining large language models with NVFP4", arXiv:2509.25149; NVIDIA
-Transformer Engine, recipe "NVFP4BlockScaling"); the rotation of what weight gradients are products
-of runs in the same kernel and is not counted, and every layer is narrow. The exchange of magnitudes
-among ranks is not modelled.
+**Narrow products.** "fp8-mixed", "fp8-dynamic", "nvfp4-mixed" and "int8-mixed" are bf16-mixed but
+for the matrix products with weights whose three sizes are multiples of 16: their operands are
+quantised to 8 or 4 bits, their results are bf16. Convolutions, attention scores, recurrences and,
+unless they say otherwise, the classifiers of decoders stay in bf16. Quantising reads a tensor,
+looks for its largest magnitude, scales, converts, and writes the tensor twice, as it is and
+transposed, for narrow matrix units take one layout only. fp8: e4m3 for activations and weights,
+e5m2 for gradients, scaled by the magnitudes of steps before (Micikevicius et al., arXiv:2209.05433;
+NVIDIA Transformer Engine, recipe "DelayedScaling", format HYBRID), so that a tensor is read once.
+"fp8-dynamic" scales by the tensor's own magnitude, which takes a reading of its own (PyTorch's
+torchao, float8 with tensorwise scaling, `hp_tensor_to_float8_dynamic`), and so does int8 (Banner et
+al., "Scalable methods for 8-bit training of neural networks", NeurIPS 2018). "nvfp4-mixed" is the
+same with 4 bits and a scale for every 16 numbers beside that of the tensor's own magnitude (NVIDIA,
+"Pretraining large language models with NVFP4", arXiv:2509.25149; NVIDIA Transformer Engine, recipe
+"NVFP4BlockScaling"); the rotation of what weight gradients are products of runs in the same kernel
+and is not counted, and every layer is narrow. The exchange of magnitudes among ranks is not
+modelled.
 
 **flex16+5** keeps weights, activations, gradients and optimizer state in 16 bits with one 5-bit
 exponent a tensor, without fp32 copies (Köster et al., arXiv:1711.02213); the hardware tracks the
@@ -72,10 +76,11 @@ from ridgeline.workload import formats
 MASTER = "fp32"
 """Format of statistics and loss in every precision, of weights and optimizer state in most."""
 
+_RANGE_BITS = formats.FORMATS[MASTER].exponent_bits
 NARROW_MULTIPLE = 16
 """Sizes of a product in 8 bits are multiples of this (cuBLAS: 16 bytes; Transformer Engine)."""
 
-_FP32_IN_MEMORY = frozenset({"fp32", "tf32"})
+_LOSS_SCALE = 65536.0  # where torch.amp.GradScaler starts; the value changes no cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +137,12 @@ PRECISIONS: Mapping[str, Numerics] = MappingProxyType(
         for numerics in (
             Numerics("fp32", "fp32"),
             Numerics("tf32", "tf32"),
-            # 2**16 is where torch.amp.GradScaler starts; the value changes no cost.
-            Numerics("fp16-mixed", "fp16", loss_scale=65536.0),
+            Numerics("fp16-mixed", "fp16", loss_scale=_LOSS_SCALE),
             Numerics("bf16-mixed", "bf16"),
-            Numerics("fp16-stored", "fp16-stored", loss_scale=65536.0),
-            Numerics("fp16-autocast", "fp16", loss_scale=65536.0, widens=True),
+            Numerics("fp16-autocast", "fp16", loss_scale=_LOSS_SCALE, widens=True),
             Numerics("bf16-autocast", "bf16", widens=True),
             Numerics("fp8-mixed", "bf16", narrow=Narrow("fp8-e4m3", "fp8-e5m2", reads=1)),
+            Numerics("fp8-dynamic", "bf16", narrow=Narrow("fp8-e4m3", "fp8-e5m2", reads=2)),
             Numerics("nvfp4-mixed", "bf16", narrow=Narrow("nvfp4", "nvfp4", reads=2)),
             Numerics("int8-mixed", "bf16", narrow=Narrow("int8", "int8", reads=2)),
             Numerics("flex16+5", "flex16+5", master="flex16+5"),
@@ -157,15 +161,20 @@ def find(precision: str) -> Numerics:
     """
     if precision in PRECISIONS:
         return PRECISIONS[precision]
+    if formats.AS in formats.ALIASES.get(precision, precision):
+        stored = formats.find(precision)
+        scaled = stored.kind == "float" and stored.exponent_bits < _RANGE_BITS
+        return Numerics(stored.name, stored.name, _LOSS_SCALE if scaled else None)
     allowed = ", ".join(PRECISIONS)
     raise RidgelineError(
-        f"unknown precision {precision!r}{nearest(precision, PRECISIONS)} (known: {allowed})"
+        f"unknown precision {precision!r}{nearest(precision, PRECISIONS)} (known: {allowed}, and "
+        f"X{formats.AS}Y: stored as X, multiplied as Y)"
     )
 
 
 def same_in_memory(a: str, b: str) -> bool:
     """Tell whether a tensor of format `a` can be read as format `b` without a cast."""
-    return a == b or {a, b} <= _FP32_IN_MEMORY
+    return formats.find(a).in_memory == formats.find(b).in_memory
 
 
 def widest(names: tuple[str, ...]) -> str:

@@ -12,24 +12,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from row_tables import made
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.validate import (
     SUITES,
-    Validation,
-    mlperf,
     shipped,
     validate,
     validate_suites,
 )
 from ridgeline.study.validate.convergence import Point, critical_batch
-from ridgeline.study.validate.imagenet import _cable_gbit_s, _device, _grouped, _precision
-from ridgeline.study.validate.machines import machine_of
+from ridgeline.study.validate.imagenet import _cable_gbit_s, _device
 from ridgeline.study.validate.rows import read_rows
 from ridgeline.study.validate.workloads import (
     rounds,
-    run_of,
-    submitted,
     usual_precision,
     workload,
 )
@@ -40,12 +36,6 @@ IMAGENET = (
     "id,model,accelerator,n_accel,nodes,interconnect,batch,epochs,precision,time_s,images_per_s,"
     "source\n"
 )
-
-
-def made(folder: Path, suite: str, header: str, rows: str) -> Validation:
-    path = folder / "rows.csv"
-    path.write_text(header + rows, encoding="utf-8")
-    return validate(suite, path)
 
 
 def test_power_follows_the_limit_until_nothing_is_limited(tmp_path: Path) -> None:
@@ -86,18 +76,6 @@ def test_a_network_is_found_by_the_name_of_a_table() -> None:
     assert str(workload("resnet")) == "resnet50"
     with pytest.raises(RidgelineError, match="no description"):
         workload("colour-net")
-
-
-def test_submissions_of_mlperf_leave_out_padding_and_multiply_in_narrow_formats() -> None:
-    padded, _ = submitted("bert", "v0.7")
-    unpadded, _ = submitted("bert", "v4.0")
-    assert (dict(padded.fields)["sequence"], dict(unpadded.fields)["sequence"]) == (512, 256)
-    assert padded.formats == unpadded.formats == ("fp8", "fp16", "bf16")
-    adapters, options = submitted("llama2_70b_lora", "v4.0")
-    assert (adapters.formats, dict(options)["adding"]) == (("fp8", "bf16"), "products")
-    assert submitted("gpt3", "v4.0")[1]
-    assert submitted("ssd", "v4.0") == submitted("retinanet", "v4.0") != submitted("ssd", "v1.0")
-    assert workload("resnet").formats == ("bf16", "fp16")
 
 
 def test_formats_where_a_table_does_not_say_them() -> None:
@@ -181,63 +159,6 @@ def test_reference_points_beat_a_constant() -> None:
     assert median < 0.1 < constant
 
 
-def test_twice_the_epochs_take_twice_the_time(tmp_path: Path) -> None:
-    rows = (
-        "".join(f"{n},ResNet-50,P100 (DGX-1),8,,,256,{n},fp32,1e5,,s\n" for n in (45, 90))
-        + "r,ResNet-50,P100 (DGX-1),8,,,256,,fp32,,1700,s\n"
-    )
-    short, long, rate = made(tmp_path, "imagenet", IMAGENET, rows).outcomes
-    assert long.predicted == pytest.approx(2 * short.predicted)
-    epoch_s = short.predicted / 45
-    assert epoch_s == pytest.approx((1_281_167 + 50_000 / 3) / rate.predicted)
-
-
-def test_more_devices_than_a_catalogue_cluster_has_and_a_slower_network(tmp_path: Path) -> None:
-    rows = "".join(
-        f"{i},ResNet-50,P100,{n},,{net},{32 * n},90,fp32,1000,,s\n"
-        for i, (n, net) in enumerate([(1024, "InfiniBand FDR"), (1024, "1 Gb Ethernet"), (8, "")])
-    )
-    fast, slow, one = made(tmp_path, "imagenet", IMAGENET, rows).outcomes
-    assert fast.predicted < slow.predicted
-    assert fast.predicted >= one.predicted / 128 * (1 - 1e-9)
-
-
-def test_a_third_level_joins_what_two_cannot(tmp_path: Path) -> None:
-    """Two levels of 36 ports join 648 adapters: 162 nodes of four."""
-    rows = "".join(
-        f"{nodes},ResNet-50,V100,{8 * nodes},{nodes},EDR IB,{256 * nodes},90,fp16 mixed,100,,s\n"
-        for nodes in (162, 163)
-    )
-    few, many = made(tmp_path, "imagenet", IMAGENET, rows).outcomes
-    assert many.predicted == pytest.approx(few.predicted * 162 / 163, rel=0.02)
-
-
-def test_runs_are_of_their_program_and_their_machine(tmp_path: Path) -> None:
-    columns = IMAGENET.replace("id,", "id,ref,")
-    text = ",ResNet-50,V100 {},8,{},,{},90,{},1000,,s\n"
-    rows = "a,DAWNBench DIUX" + text.format("", 1, "", "fp32")
-    rows += "b,Osawa 2019 (K-FAC)" + text.format("", 1, "", "fp32")
-    rows += "c,Mikami 2018" + text.format("(ABCI)", 2, 256, "fp16 mixed")
-    found = made(tmp_path, "imagenet", columns, rows)
-    batches = [o.configuration.split(", ")[1] for o in found.outcomes]
-    assert batches == ["batch 256", "batch 256"]
-    assert [row.reason for row in found.skipped] == ["no description of the optimizer K-FAC"]
-    assert machine_of("v100-sxm2-16gb", 8, 2, "V100 (ABCI) 2x EDR")[0] == "abci-edr"
-
-
-@pytest.mark.parametrize(
-    ("text", "device"),
-    [
-        ("P100 (Big Basin, NVLink)", "p100-sxm2"),
-        ("8 K80 / 488 GB / 32 CPU (Amazon)", "k80"),
-        ("Lambda GPU Cloud - 4x GTX 1080", "gtx-1080"),
-        ("KNL 7250 (Stampede2)", "xeon-phi-7250"),
-    ],
-)
-def test_devices_in_words(text: str, device: str) -> None:
-    assert _device(text) == device
-
-
 def test_networks_in_words() -> None:
     assert _cable_gbit_s("NVLink intra; 50 Gb Ethernet inter", 4) == 12.5
     assert _cable_gbit_s("NVLink2 + 2x EDR IB", 2) == 100
@@ -292,21 +213,6 @@ def test_new_suites_are_listed() -> None:
     assert {"energy", "convergence", "imagenet"} <= set(SUITES)
 
 
-def test_a_row_of_nothing_but_an_efficiency_is_predicted_as_one(tmp_path: Path) -> None:
-    header = IMAGENET.replace(",source", ",scaling_efficiency_pct,efficiency_basis,source")
-    rows = (
-        "a,alexnet,V100,16,4,EDR,1024,,fp32,,,90,vs 1 node,s\n"
-        "b,alexnet,V100,16,4,EDR,1024,,fp32,,,80,14x over 1 GPU,s\n"
-        'c,alexnet,V100,16,4,EDR,1024,,fp32,,,50,"8x speedup, STRONG scaling",s\n'
-        "d,alexnet,V100,16,4,EDR,1024,,fp32,,,50,,s\n"
-    )
-    result = made(tmp_path, "imagenet", header, rows)
-    node, one, strong = (o.predicted for o in result.outcomes)
-    assert [o.measured for o in result.outcomes] == [0.9, 0.8, 0.5]
-    assert 0.1 < strong < one < node <= 1.0 + 1e-9
-    assert "relative to" in result.skipped[0].reason
-
-
 def test_a_step_that_contradicts_its_source_is_no_baseline(tmp_path: Path) -> None:
     header = (
         "suite,framework,model,variant,accelerator,system,n_accel,nodes,batch_per_accel,grad_accum,"
@@ -331,167 +237,3 @@ def test_suites_in_two_processes_say_the_same() -> None:
     )
     assert [one["suite"] for one in alone] == names
     assert alone == shared
-
-
-MLPERF = (
-    "id,round,system,division,benchmark,accelerator,n_accel,time_to_train_s_olympic,"
-    "global_batch_size,epochs_last_median,samples_last_median,note,source\n"
-)
-
-
-def test_a_run_of_mlperf_takes_as_many_steps_as_its_samples_need(tmp_path: Path) -> None:
-    rows = (
-        "a,v4.0,x,closed,resnet,NVIDIA H100-SXM5-80GB (700W),8,800,3200,35,,,s\n"
-        "b,v4.0,x,closed,resnet,H100,8,800,3200,70,,,s\n"
-        "c,v4.0,x,closed,unet3d,H100,8,800,56,2000,,,s\n"
-        "d,v4.0,x,closed,unet3d,H100,8,800,56,336000,,,s\n"
-        "e,v4.0,x,closed,ssd,H100,8,800,256,4,,,s\n"
-        "f,v4.0,x,closed,retinanet,H100,8,800,256,4,,,s\n"
-    )
-    found = {o.id: o for o in made(tmp_path, "mlperf", MLPERF, rows).outcomes}
-    assert found["b"].predicted == pytest.approx(2 * found["a"].predicted)
-    assert found["c"].predicted == found["d"].predicted  # 2,000 epochs of 168 volumes
-    assert found["e"].predicted == found["f"].predicted  # renamed
-    assert 300 < found["a"].predicted < 2000
-    assert found["a"].trivial["a third of the peak"] > 0
-
-
-def test_slices_of_tpus_that_are_named_by_their_cores_have_half_as_many_chips(
-    tmp_path: Path,
-) -> None:
-    rows = (
-        "slice,v0.6,x,closed,resnet,tpuv3-32,32,2000,4096,70,,,s\n"
-        "chips,v0.7,x,closed,resnet,tpu-v3,16,2000,4096,70,,,s\n"
-    )
-    first, second = made(tmp_path, "mlperf", MLPERF, rows).outcomes
-    assert first.predicted == second.predicted
-    assert "16 x tpu-v3" in first.configuration
-
-
-def test_epochs_of_dlrm_are_counted_from_one(tmp_path: Path) -> None:
-    rows = (
-        "once,v2.0,x,closed,dlrm,A100-SXM-80GB,8,100,55296,2,,,s\n"
-        "twice,v2.0,x,closed,dlrm,A100-SXM-80GB,8,100,55296,3,,,s\n"
-        "one,v4.0,x,closed,dlrm_dcnv2,A100-SXM-80GB,8,100,55296,1,,,s\n"
-        "two,v4.0,x,closed,dlrm_dcnv2,A100-SXM-80GB,8,100,55296,2,,,s\n"
-    )
-    found = {o.id: o.predicted for o in made(tmp_path, "mlperf", MLPERF, rows).outcomes}
-    assert found["twice"] == pytest.approx(2 * found["once"])
-    assert found["two"] == pytest.approx(2 * found["one"])
-
-
-def test_options_of_a_run_reach_its_plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    given: list[object] = []
-
-    def step(*args: object, options: object = (), **fields: object) -> None:
-        given.append(options)
-        raise RidgelineError("not simulated")
-
-    monkeypatch.setattr("ridgeline.study.validate.mlperf.run_step", step)
-    row = "a,v4.0,x,closed,llama31_8b,H100,8,1,8,,3072,,s\n"
-    made(tmp_path, "mlperf", MLPERF, row)
-    assert given == [(("adding", "products"), ("sharding", 1))]
-
-
-def test_padding_of_bert_is_left_out_from_the_second_round_on(tmp_path: Path) -> None:
-    rows = "".join(
-        f"{round_},{round_},x,closed,bert,A100-SXM-80GB,8,1000,448,,3000000,,s\n"
-        for round_ in ("v0.7", "v1.0")
-    )
-    first, second = made(tmp_path, "mlperf", MLPERF, rows).outcomes
-    assert second.predicted < 0.7 * first.predicted
-
-
-def test_a_submission_runs_with_all_that_is_said_of_its_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[object] = []
-
-    def ask(*_: object, options: object = (), **__: object) -> None:
-        asked.append(options)
-        raise RidgelineError("asked")
-
-    monkeypatch.setattr(mlperf, "run_step", ask)
-    rows = "a,v4.0,x,closed,resnet,H100,8,800,3200,35,,,s\n"
-    rows += "b,v5.1,x,closed,llama31_8b,B200,8,800,8,,100000,,s\n"
-    made(tmp_path, "mlperf", MLPERF, rows)
-    assert asked == [(), run_of("llama31_8b").options]
-    assert dict(run_of("llama31_8b").options)["sharding"] == 1
-
-
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        ("v4.0,x,closed,rgat,H100,8,1,256,1,,,s", "no description of the run rgat"),
-        ("v4.0,x,open,resnet,H100,8,1,256,1,,,s", "open division"),
-        ("v4.0,x,closed,resnet,Ascend910,8,1,256,1,,,s", "no description of the device Ascend910"),
-        ("v4.0,x,closed,bert,H100,8,1,256,6,,,s", "how much was trained"),
-        ("v4.0,x,closed,resnet,H100,,1,256,6,,,s", "number of devices"),
-        ("v0.5,x,closed,resnet,H100,8,1,256,6,,batch may be per worker,s", "of one device or"),
-    ],
-)
-def test_runs_of_mlperf_that_cannot_be_predicted_say_why(
-    tmp_path: Path, row: str, reason: str
-) -> None:
-    (skipped,) = made(tmp_path, "mlperf", MLPERF, f"a,{row}\n").skipped
-    assert reason in skipped.reason
-
-
-@pytest.mark.parametrize(
-    ("told", "device", "precision"),
-    [
-        ("fp32 (fp16 comm)", "p100-sxm2", "fp32"),
-        ("mixed (fp16 storage/comm; P40 has no fast fp16)", "p40", "fp16-stored"),
-        ("mixed", "v100-sxm2-16gb", "fp16-mixed"),
-        ("fp16 mixed, fp16 comm", "p100-sxm2", "fp16-mixed"),
-        ("", "tpu-v2", "bf16-mixed"),
-        ("", "m40", "fp32"),
-    ],
-)
-def test_mixed_precision_is_what_the_device_multiplies_fast_in(
-    told: str, device: str, precision: str
-) -> None:
-    assert _precision(told, device) == precision
-
-
-@pytest.mark.parametrize(
-    ("devices", "batch", "groups"), [(64, 256, 2), (128, 512, 4), (1, 8, 1), (16, 4096, 4)]
-)
-def test_layers_in_groups_follow_the_published_optimum(
-    devices: int, batch: int, groups: int
-) -> None:
-    """sqrt(N MB / 4096), to the nearest divisor (Das et al., 2016)."""
-    assert _grouped("fc*", "vgg-a", devices, batch) == f"fc*:data={groups}"
-    assert _grouped("", "vgg-a", devices, batch) == ""
-
-
-def test_gradients_in_half_precision_and_groups_speed_up_whole_runs(tmp_path: Path) -> None:
-    header = IMAGENET.replace("id,", "id,ref,")
-    run = "ResNet-50,P100,64,8,10 Gb Ethernet,2048,90,{},9000,,s"
-    rows = "".join(
-        f"{name},{ref},{run.format(precision)}\n"
-        for name, ref, precision in (
-            ("own", "someone", "fp32"),
-            ("half", "someone", "fp32 (fp16 comm)"),
-            ("after", "Akiba 2017", "fp32 (fp16 comm)"),
-        )
-    )
-    found = {o.id: o.predicted for o in made(tmp_path, "imagenet", header, rows).outcomes}
-    assert found["half"] < found["own"]
-    assert found["half"] < found["after"]
-
-
-def test_a_rate_from_memory_does_not_count_beside_an_efficiency(tmp_path: Path) -> None:
-    header = IMAGENET.replace(
-        "source", "images_per_s_basis,scaling_efficiency_pct,efficiency_basis,source"
-    )
-    run = "ResNet-50,V100,16,2,EDR,1024,,fp32,,5000"
-    rows = (
-        f"read,{run},,90,1 to 16: vs 8-GPU node,s\n"
-        f"recalled,{run},RECALL,90,vs 8-GPU node,s\n"
-        f"only,{run},RECALL,,,s\n"
-    )
-    found = {o.id: o.quantity for o in made(tmp_path, "imagenet", header, rows).outcomes}
-    assert found == {
-        "read": "images/s", "recalled": "scaling efficiency", "only": "images/s",
-    }  # fmt: skip

@@ -71,14 +71,13 @@ def join_leaves(
 ) -> None:
     """Draw a leaf above each list of NICs, and the switches above the leaves."""
     radix, half = fabric.ports, fabric.ports // 2
-    down, uplinks = fabric.leaf_ports
+    _, uplinks = fabric.leaf_ports
     n_leaves = len(members)
-    most = radix if fabric.levels == 2 else radix * half
-    if n_leaves > most:
+    if n_leaves > fabric.most_leaves:
         raise RidgelineError(
             f"{sum(map(len, members))} NICs on {n_leaves} leaves do not fit on a fat tree of "
-            f"{fabric.levels} levels of {radix}-port switches, which joins at most {most * down}; "
-            "use fewer nodes, a larger radix or 3 levels"
+            f"{fabric.levels} levels of {radix}-port switches, which joins at most "
+            f"{fabric.most_nics}; use fewer nodes, a larger radix or 3 levels"
         )
     leaves = [drawing.vertex(f"leaf{i}", "switch") for i in range(n_leaves)]
     for leaf, below in zip(leaves, members, strict=True):

@@ -19,8 +19,9 @@ from fractions import Fraction
 
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.division.labels import base
+from ridgeline.parallel.plans.samples import ROUTED
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
-from ridgeline.workload.ops.routing import COMBINE, DISPATCH, IN_ORDER, SCATTER_ADD
+from ridgeline.workload.ops.routing import IN_ORDER, SCATTER_ADD
 
 LOADS = "loads"
 """Attribute of an all-to-all whose messages are not alike (`expert_links.link_ratio`)."""
@@ -107,7 +108,7 @@ def expert_weights(graph: Graph) -> frozenset[str]:
     return frozenset(weights)
 
 
-_ENDS = frozenset({DISPATCH.name, COMBINE.name, SCATTER_ADD.name})
+_ENDS = ROUTED | {SCATTER_ADD.name}
 _JOINED = frozenset({"concat", "quantise"})
 """Make of gradients what products read: of fused ones, and in another format."""
 

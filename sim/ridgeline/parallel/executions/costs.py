@@ -146,7 +146,7 @@ def fastest_engine(device: Device, format_: str) -> tuple[str, float]:
     shares = [
         row.fraction.value
         for row in device.achievable
-        if (row.engine, row.format, row.op) == (best, format_, "gemm")
+        if (row.engine, row.format, row.op, row.stored) == (best, format_, "gemm", None)
     ]
     return best, shares[0] if shares else 1.0
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ridgeline.engine.program import Program
+from ridgeline.engine.program import Program, no_memory
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network.collectives import fastest_schedule
@@ -344,13 +344,7 @@ class _Lowering:
             ),
             stream_rank=np.repeat(np.arange(n_ranks, dtype=np.int32), len(e.stream_names)),
             rank_multiplicity=np.ones(n_ranks, np.int32),
-            memory_ptr=np.zeros(n + 1, np.int64),
-            memory_rank=np.zeros(0, np.int32),
-            memory_kind=np.zeros(0, np.int32),
-            memory_start=np.zeros(0, np.int64),
-            memory_end=np.zeros(0, np.int64),
-            memory_kinds=(),
-            memory_initial=np.zeros((n_ranks, 0), np.int64),
+            **no_memory(n, n_ranks),
         )
 
     def _leads(self) -> Any:

@@ -28,7 +28,7 @@ def check(plan: Plan) -> None:
     _check_batch(plan)
     if plan.layers:
         _check_layers(plan)
-    elif plan.data % plan.expert:
+    elif not plan.expert_tensor and plan.data % plan.expert:
         raise ValueError(
             f"expert={plan.expert} must divide data={plan.data}, whose ranks share the experts"
         )
@@ -49,6 +49,8 @@ def check(plan: Plan) -> None:
         raise ValueError(
             f"sequence={plan.sequence} must be 1 (off) or the degree of tensor, {plan.tensor}"
         )
+    if plan.expert_tensor:
+        _check_folded(plan)
     _check_order(plan)
     if plan.spatial != "1":
         _check_without(plan, ("context", "replicas"), f"spatial={plan.spatial}")
@@ -147,6 +149,31 @@ def _check_layers(plan: Plan) -> None:
             f" data={plan.data} x tensor={plan.tensor}, which share the experts"
         )
     _settle(plan, layers=settled(parse_rules(plan.layers), plan.data, plan.tensor))
+
+
+def _check_folded(plan: Plan) -> None:
+    """Check which devices share the features of experts, and which the experts."""
+    features = plan.expert_tensor
+    _check_without(plan, ("layers", "replicas", "spatial"), f"expert_tensor={features}")
+    if features not in {1, plan.tensor}:
+        raise ValueError(
+            f"expert_tensor={features} must be 1 or the degree of tensor, {plan.tensor}"
+        )
+    if features < plan.tensor and plan.sequence == 1:
+        raise ValueError(
+            f"expert_tensor={features} lets the devices of tensor={plan.tensor} share positions in"
+            " a mixture: it needs sequence=on"
+        )
+    span, within = features * plan.expert, 1
+    for size in (plan.tensor, plan.context, plan.data):
+        if span % within == 0 and within * size % span == 0:
+            return
+        within *= size
+    raise ValueError(
+        f"expert={plan.expert} x expert_tensor={features} must be {span} neighbours among"
+        f" tensor={plan.tensor} x context={plan.context} x data={plan.data}: a divisor of the"
+        " first, or of further ones times all before"
+    )
 
 
 def _check_order(plan: Plan) -> None:

@@ -18,6 +18,8 @@ from ridgeline.parallel.plans.replicas import counts_of
 Ranks = npt.NDArray[np.int64]
 
 
+_NEAR, _FAR = "context.expert", "context.beyond"
+"""Parts of "context": ranks that share experts, and ranks that have the same."""
 _BEYOND = {
     "spatial": ("spatial.rows", "spatial.columns"),
     "rows": ("spatial.rows",),
@@ -40,11 +42,13 @@ class Mesh:
     expert
         Neighbours along "data" that share experts: dimension "expert" of a group; "beyond" goes
         over the ranks that have the same experts.
+    expert_context
+        Neighbours along "context" that share experts, too.
     expert_levels
-        Of a layer-wise plan, the levels of "tensor" that share experts, too: from the first, up to
+        Where layers differ, the levels of "tensor" that share experts, too: from the first, up to
         the second.
     levels
-        Of a layer-wise plan, how "tensor" is built of groups in groups, innermost first: dimensions
+        Where layers differ, how "tensor" is built of groups in groups, innermost first: dimensions
         "tensor.0", "tensor.1", ... "data.i" goes over all ranks that divide samples where layers
         share their features on the levels before i.
     grid
@@ -60,6 +64,7 @@ class Mesh:
     order: tuple[str, ...]
     stages: tuple[Ranks, ...]
     expert: int = 1
+    expert_context: int = 1
     expert_levels: tuple[int, int] = (0, 0)
     levels: tuple[int, ...] = ()
     grid: tuple[int, int] = (1, 1)
@@ -73,12 +78,14 @@ class Mesh:
         Parameters
         ----------
         mixture
-            Devices that share the features of each expert, of a layer-wise plan; None: `tensor`.
+            Devices that share the features of each expert, of a layer-wise plan; None: as the
+            plan says.
         """
         order = tuple(plan.order.split("-"))
-        features = mixture or plan.tensor
+        features = mixture or plan.expert_tensor or plan.tensor
         span = features * plan.expert  # neighbours that hold the experts once
-        inside = levels(plan.layers, plan.tensor, span) if plan.layers else ()
+        unlike = plan.layers or features < plan.tensor
+        inside = levels(plan.layers, plan.tensor, features, span) if unlike else ()
         within = (
             [math.prod(inside[:i]) for i in range(len(inside) + 1)] if inside else [plan.tensor]
         )
@@ -96,8 +103,12 @@ class Mesh:
         else:
             ranks, axis = _counted([shape[name] for name in order]), order.index("pipeline")
             stages = np.split(ranks, plan.pipeline, axis)
-        along_data = max(1, span // plan.tensor)
-        return cls(order, tuple(stages), along_data, between, inside, plan.grid, plan.tensor_grid)
+        further = max(1, span // plan.tensor)
+        along_context = math.gcd(further, plan.context) if plan.expert_tensor else 1
+        return cls(
+            order, tuple(stages), further // along_context, along_context, between, inside,
+            plan.grid, plan.tensor_grid,
+        )  # fmt: skip
 
     def replica(self, stage: int, number: int | None = None) -> Ranks:
         """Ranks of one replica of a stage, or of all: in the same order for every stage."""
@@ -116,10 +127,11 @@ class Mesh:
         kind, *parts = dimension.split(".")
         first, last = self.expert_levels
         if kind == "expert":
-            return (kind, *self._of_levels(first, last))
+            return (kind, _NEAR, *self._of_levels(first, last))
         if kind == "beyond":
             axis = kind if self.expert > 1 else "data"
-            return (axis, "context", *self._of_levels(last))
+            context = _FAR if self.expert_context > 1 else "context"
+            return (axis, context, *self._of_levels(last))
         if kind == "data":
             level = min((int(part) for part in parts if part.isdigit()), default=len(self.levels))
             further = (name for part in parts for name in _BEYOND.get(part, ()))
@@ -150,6 +162,9 @@ class Mesh:
         if self.expert > 1 and "data" not in dimensions:  # neighbours along data share experts
             beyond = at_stage.shape[order.index("data")] // self.expert
             split["data"] = {"expert": self.expert, "beyond": beyond}
+        if self.expert_context > 1 and "context" not in dimensions:
+            far = at_stage.shape[order.index("context")] // self.expert_context
+            split["context"] = {_NEAR: self.expert_context, _FAR: far}
         if self.levels and "tensor" not in dimensions:
             split["tensor"] = {f"tensor.{i}": size for i, size in enumerate(self.levels)}
         if self.tensor_grid is not None and "tensor" not in dimensions:

@@ -91,6 +91,10 @@ class Plan(Strict):
     """Parts of the model on each stage, of an interleaved schedule."""
     expert: int = Field(default=1, ge=1, le=10**6)
     """Of the data-parallel ranks, so many share the experts of a mixture."""
+    expert_tensor: int = Field(default=0, ge=0, le=10**6)
+    """Devices that share the features of each expert (Megatron-Core): 1, so that those of `tensor`
+    compute experts' rows of positions of their own, or `tensor`; ranks that share experts are then
+    neighbours among tensor x context x data. 0: as `tensor`, and these ranks are among `data`."""
     overlap_expert: bool = False
     """Whether a backward pass and the forward pass behind it, which is of another micro-batch, go
     on side by side, each while the other waits for rows of experts (`parallel.steps.lanes`)."""
@@ -106,8 +110,9 @@ class Plan(Strict):
     micro_batch: int | None = Field(default=None, ge=1, le=2**31)
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
-    """fp32, tf32, fp16-mixed, bf16-mixed, fp16-stored, fp16-autocast, bf16-autocast, fp8-mixed,
-    nvfp4-mixed, int8-mixed or flex16+5; None: the model's."""
+    """fp32, tf32, fp16-mixed, bf16-mixed, fp16-autocast, bf16-autocast, fp8-mixed, fp8-dynamic,
+    nvfp4-mixed, int8-mixed, flex16+5, or X-as-Y (stored as X, multiplied as Y); None: the
+    model's."""
     optimizer: str | None = None
     """None: the model's own."""
     schedule: Annotated[
@@ -211,18 +216,21 @@ class Plan(Strict):
     """Work space that a framework lets a convolution have: kernels that need more are not taken
     (`kernels.filtering`); None: as much as they need."""
     library: Library | None = None
-    """Whose kernels convolutions are, where that is older than what a device was measured with
-    (`kernels.convolution_algorithms`): without transforms that came later."""
-    norms: Literal["shared", "by-channel"] = "shared"
+    """Whose kernels convolutions are, where that is another than what a device was measured with
+    (`kernels.convolution_algorithms`): without transforms that came later, or those of a framework
+    that unfolds every image (`kernels.unfolding`)."""
+    norms: Literal["shared", "by-channel", "fused"] = "shared"
     """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
-    kernels for channels first do (`parallel.rewrites.layout`)."""
+    kernels for channels first do (`parallel.rewrites.layout`); "fused": they share it, and its
+    kernel also adds the shortcut and applies relu (`parallel.rewrites.fused_norms`)."""
     heads: Literal["strided", "copied"] = "strided"
     """Whether products of attention read heads where they lie, side by side in the features of a
     position, or copies in which the rows of a head are together (`parallel.rewrites.layout`)."""
-    functions: Literal["fused", "primitive", "routed"] = "fused"
-    """Whether gelu, dropout and norms are one kernel each, or the ops of a framework that has none
-    for the whole, as TensorFlow without XLA (`parallel.rewrites.primitives`); or whether routers of
-    experts and rotations of latent attention are such ops (`parallel.rewrites.unfused`)."""
+    functions: Literal["fused", "primitive", "eager", "routed"] = "fused"
+    """Whether gelu, dropout, norms, rotations and gates are one kernel each, or the ops of a
+    framework that has none for the whole: of TensorFlow without XLA, or of PyTorch without a
+    compiler (`parallel.rewrites.primitives`); or whether routers of experts and rotations of latent
+    attention are such ops (`parallel.rewrites.unfused`)."""
     data_gradients: bool = False
     """Whether the first layers form the gradients of the data, which nobody reads
     (`parallel.rewrites.data_gradients`)."""

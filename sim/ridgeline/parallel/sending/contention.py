@@ -16,8 +16,6 @@ nothing.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ridgeline.engine.contention import contended
@@ -26,7 +24,6 @@ from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.cost import peak_rates
 from ridgeline.parallel.lower import COLLECTIVE, Lowered
-from ridgeline.parallel.plans.plan import Plan
 
 _CHANNEL_BYTES_PER_S = 10e9
 _CHANNELS = 2, 24  # at least: a ring each way; at most: those of A100s and H100s
@@ -37,7 +34,7 @@ _ARITHMETIC, _MEMORY = range(2)
 _PASSES = {"all-reduce": 2.5, "reduce-scatter": 3.0, "all-gather": 2.0}
 
 
-def with_contention(timeline: Timeline, lowered: Lowered, plan: Plan, device: Device) -> Timeline:
+def with_contention(timeline: Timeline, lowered: Lowered, device: Device) -> Timeline:
     """Slow the ops that run beside collectives; on a device without multiprocessors, none."""
     multiprocessors = _multiprocessors(device)
     program = timeline.program
@@ -51,7 +48,7 @@ def with_contention(timeline: Timeline, lowered: Lowered, plan: Plan, device: De
         longest = max(spans.memory_s.values(), default=0.0)
         bound_of_row[row] = _ARITHMETIC if spans.compute_s >= longest else _MEMORY
     collective = np.flatnonzero(program.kind == program.kind_names.index(COLLECTIVE))
-    wire, passes = _traffic(timeline, collective, lowered, plan)
+    wire, passes = _traffic(timeline, collective, lowered)
     time_s = timeline.durations_s[collective]
     speed = np.divide(wire, time_s, out=np.zeros(len(wire)), where=time_s > 0)
     channels = np.clip(speed / _CHANNEL_BYTES_PER_S, *_CHANNELS) * (speed > 0)
@@ -63,25 +60,19 @@ def with_contention(timeline: Timeline, lowered: Lowered, plan: Plan, device: De
     return contended(timeline, np.minimum(taken, _MOST), bound)
 
 
-def _traffic(
-    timeline: Timeline, collective: Ints, lowered: Lowered, plan: Plan
-) -> tuple[Floats, Floats]:
+def _traffic(timeline: Timeline, collective: Ints, lowered: Lowered) -> tuple[Floats, Floats]:
     """Return what each task's devices send, in bytes, and how often that passes their memory."""
     program = timeline.program
     n_labels = len(program.label_names)
     keys = program.cost[collective].astype(np.int64) * n_labels + program.label[collective]
     distinct, which = np.unique(keys, return_inverse=True)
-    degrees = {
-        "tensor": plan.tensor, "context": plan.context, "expert": plan.expert,
-        "spatial": math.prod(plan.grid),
-    }  # fmt: skip
     known = np.zeros((len(distinct), 2))
     for i, (row, label) in enumerate(divmod(key, n_labels) for key in distinct.tolist()):
         talk = lowered.talks.get((row, program.label_names[label]))
         if talk is not None and talk.op in _PASSES:
-            n = degrees.get(lowered.dimension_of_row.get(row, ""), plan.data)
             twice = 2 if talk.op == "all-reduce" else 1
-            known[i] = twice * talk.size_bytes * (n - 1) / n, _PASSES[talk.op]
+            sent = twice * talk.size_bytes * (talk.ranks - 1) / talk.ranks
+            known[i] = sent, _PASSES[talk.op]
     found = known[which]
     return found[:, 0], found[:, 1]
 

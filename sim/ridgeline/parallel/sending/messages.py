@@ -113,7 +113,7 @@ class Messages:
         more = f" +{len(receipt.tensors) - 1}" if len(receipt.tensors) > 1 else ""
         label = f"send {receipt.tensors[0]}{more}"
         if source.stage != target.stage:
-            self.wires.talks[row, label] = Talk("send", size)
+            self.wires.talks[row, label] = Talk("send", size, 2)
         self.builder.add_to_block(
             block,
             COLLECTIVE,

@@ -75,10 +75,11 @@ class Priced:
 
 
 class Talk(NamedTuple):
-    """What a communication task is: an operation, or "send" or "copy", and its bytes."""
+    """What a communication task is: an operation, or "send" or "copy", its bytes, and its ranks."""
 
     op: str
     size_bytes: float
+    ranks: int
 
 
 class Wires:

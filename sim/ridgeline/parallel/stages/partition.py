@@ -1,6 +1,6 @@
 """Cut a training graph into the stages of a pipeline.
 
-Forward ops are cut between layers (`cuts.units`), by time as evenly as can be or where the plan
+Forward ops are cut between layers (`chain.units`), by time as evenly as can be or where the plan
 says; the ops of the backward pass and of the update go with the forward ops of their layer. What an
 op reads of another stage has to be sent. Weights that several stages read (tied embeddings) are
 held and updated by each of them; the sum of their gradients over the stages is left to a collective

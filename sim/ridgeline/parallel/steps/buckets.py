@@ -94,9 +94,9 @@ def moved(plan: Plan, graph: Graph, buckets: Mapping[str, tuple[Bucket, ...]]) -
     """Return what copies gradients into their buckets and back, and streams them at a step's end.
 
     Each copy reads every byte once and writes it once, in the format that it is to have; each
-    gradient has a kernel of its own both
-    ways (PyTorch, torch/csrc/distributed/c10d/reducer.cpp, mark_variable_ready_dense and
-    finalize_bucket_dense; Horovod before 0.21, fusion buffer). All passes are one kernel.
+    gradient has a kernel of its own both ways (PyTorch, torch/csrc/distributed/c10d/reducer.cpp,
+    mark_variable_ready_dense and finalize_bucket_dense; Horovod before 0.21, fusion buffer). All
+    passes are one kernel.
     """
     (size_bytes, own_bytes), kernels = passed_bytes(plan, graph), 0
     chunked = plan.updates == "chunks"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from ridgeline.parallel.steps.endless import is_endless
 from ridgeline.parallel.steps.team import COLLECTIVE, Team, stream_of
 from ridgeline.parallel.steps.writer import Writer
 
+Members = list[tuple[int, int]]
+"""Ranks, each by the number of its team and its place there."""
+
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -30,6 +33,45 @@ class End:
     streams: tuple[int, ...]
     deps: tuple[int, ...]
     multiplicity: int
+
+
+@dataclass
+class _List:
+    """What is collected at the end of one step, as it is written down.
+
+    Attributes
+    ----------
+    played
+        Copies of every team.
+    first
+        Task that the first collective will be.
+    ends
+        The collectives.
+    waits
+        Tasks that the updates of a team and chunk wait for.
+    """
+
+    played: list[Copies]
+    first: int
+    ends: list[End] = field(default_factory=list)
+    waits: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+
+    def add(self, end: End) -> int:
+        """Write a collective down, and return the task that it will be."""
+        self.ends.append(end)
+        return self.first + len(self.ends) - 1
+
+    def members(self, teams: Iterable[int], groups: Ints) -> list[tuple[int, Members]]:
+        """Return the groups that ranks of some teams are in, and these ranks of each."""
+        found: dict[int, Members] = {}
+        for k in teams:
+            for which, mine in self.played[k].team.of_groups(groups):
+                found.setdefault(which, []).extend((k, r) for r in mine)
+        return sorted(found.items())
+
+    def streams(self, members: Members) -> tuple[int, ...]:
+        """Return the streams of ranks on which data-parallel collectives run."""
+        return tuple(self.played[k].team.stream(stream_of("data"), r) for k, r in members)
 
 
 class Ends:
@@ -48,46 +90,34 @@ class Ends:
 
     def collect(self, played: list[Copies], number: int) -> list[End]:
         """List the collectives of the gradients, and tell the updates what to wait for."""
-        ends: list[End] = []
-        waits: dict[tuple[int, int], list[int]] = {}
+        listed = _List(played, number)
         for stage in range(self.plan.pipeline):
-            of_stage = [k for k, copies in enumerate(played) if copies.team.stage == stage]
+            teams = [k for k, copies in enumerate(played) if copies.team.stage == stage]
             for chunk in reversed(range(self.plan.chunks)):
-                self._reduce({k: played[k] for k in of_stage}, chunk, ends, number, waits)
+                self._reduce(listed, teams, chunk)
         for tie in self.cut.ties:
             write = self._tie_unlike if self.plan.replicas else self._tie
-            write(tie, played, ends, number, waits)
+            write(listed, tie)
         if is_endless(self.plan.schedule, self.plan.pipeline):
-            return ends  # updates take what was summed in the period before
-        for (k, chunk), tasks in waits.items():
+            return listed.ends  # updates take what was summed in the period before
+        for (k, chunk), tasks in listed.waits.items():
             copies = played[k]
             rows = copies.rows(END, chunk)
             for place, task in enumerate(tasks):
                 copies.ports[rows, len(copies.team) + place] = task
-        return ends
+        return listed.ends
 
-    def _reduce(
-        self,
-        played: dict[int, Copies],
-        chunk: int,
-        ends: list[End],
-        number: int,
-        waits: dict[tuple[int, int], list[int]],
-    ) -> None:
+    def _reduce(self, listed: _List, teams: Sequence[int], chunk: int) -> None:
         """Reduce the gradients of one part over its replicas; say what each team waits for."""
         op = "reduce-scatter" if self.plan.sharding else "all-reduce"
-        waits.update({(k, chunk): [] for k in played})
-        teams = [copies.team for copies in played.values()]
-        buckets = next(iter(played.values())).chunks[chunk].buckets
+        listed.waits.update({(k, chunk): [] for k in teams})
+        one = listed.played[teams[0]]
+        buckets = one.chunks[chunk].buckets
         for along in buckets:
-            groups = self.writer.groups(teams[0], along)
-            found: dict[int, list[tuple[int, int]]] = {}
-            for k, copies in played.items():
-                for which, mine in copies.team.of_groups(groups):
-                    found.setdefault(which, []).extend((k, r) for r in mine)
-            for which, members in sorted(found.items()):
+            groups = self.writer.groups(one.team, along)
+            for which, members in listed.members(teams, groups):
                 previous: list[int] = []
-                for bucket in buckets[along] * self._rounds(teams[0]):
+                for bucket in buckets[along] * self._rounds(one.team):
                     row, schedule = self.wires.collective(
                         op, groups, which, float(bucket.size_bytes), along
                     )
@@ -95,36 +125,28 @@ class Ends:
                     label = f"{op} {bucket.tensors[0]}"
                     if len(bucket.tensors) > 1:
                         label += f" +{len(bucket.tensors) - 1}"
-                    self.wires.talks[row, label] = Talk(op, float(bucket.size_bytes))
-                    ready = [self._ready(played[k], chunk, r, bucket) for k, r in members]
-                    streams = tuple(played[k].team.stream(stream_of("data"), r) for k, r in members)
-                    many = max(1, teams[0].multiplicity * len(members) // groups.shape[1])
+                    talk = Talk(op, float(bucket.size_bytes), groups.shape[1])
+                    self.wires.talks[row, label] = talk
+                    ready = [self._ready(listed.played[k], chunk, r, bucket) for k, r in members]
+                    many = max(1, one.team.multiplicity * len(members) // groups.shape[1])
                     if self.plan.cycle and bucket is buckets[along][-1]:
-                        ready = self._noticed(played, members, ready, ends, number)
+                        ready = self._noticed(listed, members, ready)
                     deps = tuple(dict.fromkeys([*ready, *previous]))
-                    ends.append(End(label, row, streams, deps, many))
-                    previous = [number + len(ends) - 1]
+                    previous = [listed.add(End(label, row, listed.streams(members), deps, many))]
                 for k in dict.fromkeys(k for k, _ in members):
-                    waits[k, chunk] += previous
+                    listed.waits[k, chunk] += previous
 
-    def _noticed(
-        self,
-        played: dict[int, Copies],
-        members: Sequence[tuple[int, int]],
-        ready: list[int],
-        ends: list[End],
-        number: int,
-    ) -> list[int]:
+    def _noticed(self, listed: _List, members: Members, ready: list[int]) -> list[int]:
         """Let the last gradients wait until the coordinator looks: half a cycle on average.
 
         Those before are waited for beside the backward pass, or while others are reduced.
         """
         row = self.builder.add_cost([Phase(self.plan.cycle / 2)])
         self.wires.dimension_of_row[row] = "data"
-        teams = [(played[k].team, r) for k, r in members]
+        teams = [(listed.played[k].team, r) for k, r in members]
         streams = tuple(team.stream("coordinator", r) for team, r in teams)
-        ends.append(End("wait for cycle", row, streams, tuple(ready), teams[0][0].multiplicity))
-        return [number + len(ends) - 1]
+        end = End("wait for cycle", row, streams, tuple(ready), teams[0][0].multiplicity)
+        return [listed.add(end)]
 
     def _rounds(self, team: Team) -> int:
         """Return how many updates of a stage are played: replicas that take turns update apart."""
@@ -143,62 +165,54 @@ class Ends:
                 return copies.last(r, (BACKWARD, WEIGHTS), chunk)
         return int(made.max())
 
-    def _tie(
-        self,
-        tie: Tie,
-        played: list[Copies],
-        ends: list[End],
-        number: int,
-        waits: dict[tuple[int, int], list[int]],
-    ) -> None:
+    def _tie(self, listed: _List, tie: Tie) -> None:
         """Add up the gradients of a weight that several stages hold."""
         schedule, stages_ = SCHEDULES[self.plan.schedule], self.plan.pipeline
         parts = [schedule.place(part, stages_) for part in sorted(tie.gradients)]
         stages = sorted({stage for _, stage in parts})
         groups = np.stack([self.mesh.replica(stage) for stage in stages], axis=1)
         last = (BACKWARD, WEIGHTS)
-        for r in range(len(played[0].team)):
-            holders = [played[stage] for stage in stages]
-            deps = [played[stage].last(r, last, chunk) for chunk, stage in parts]
-            deps += [task for chunk, stage in parts for task in waits[stage, chunk]]
-            which = int(np.flatnonzero(groups[:, 0] == holders[0].team.members[r][0])[0])
-            row, size_bytes = self._tied_row(groups, which, tie)
-            streams = tuple(holder.team.stream(stream_of("data"), r) for holder in holders)
-            label = f"all-reduce tied {tie.weight}"
-            if size_bytes:
-                self.wires.talks[row, label] = Talk("all-reduce", size_bytes)
-            many = holders[0].team.multiplicity
-            ends.append(End(label, row, streams, tuple(dict.fromkeys(deps)), many))
+        added = []
+        for r in range(len(listed.played[0].team)):
+            holder = listed.played[stages[0]].team
+            deps = [listed.played[stage].last(r, last, chunk) for chunk, stage in parts]
+            deps += [task for chunk, stage in parts for task in listed.waits[stage, chunk]]
+            which = int(np.flatnonzero(groups[:, 0] == holder.members[r][0])[0])
+            members = [(stage, r) for stage in stages]
+            many = holder.multiplicity
+            added.append(self._tied(listed, tie, groups, which, members, deps, many))
         for chunk, stage in parts:
-            many_ends = range(len(ends) - len(played[0].team), len(ends))
-            waits[stage, chunk] = [*waits[stage, chunk], *(number + k for k in many_ends)]
+            listed.waits[stage, chunk] = [*listed.waits[stage, chunk], *added]
 
-    def _tie_unlike(
-        self,
-        tie: Tie,
-        played: list[Copies],
-        ends: list[End],
-        number: int,
-        waits: dict[tuple[int, int], list[int]],
-    ) -> None:
+    def _tie_unlike(self, listed: _List, tie: Tie) -> None:
         """Add up the gradients of a weight over all replicas of unlike stages that hold it."""
         along = self.mesh.along("data")
         held = [self.mesh.groups(stage, *along) for stage in sorted(tie.gradients)]
         groups = np.concatenate(held, axis=1)
-        found: dict[int, list[tuple[int, int]]] = {}
-        for k, copies in enumerate(played):
-            if copies.team.stage in tie.gradients:
-                for which, mine in copies.team.of_groups(groups):
-                    found.setdefault(which, []).extend((k, r) for r in mine)
-        for which, members in sorted(found.items()):
-            row, size_bytes = self._tied_row(groups, which, tie)
-            label = f"all-reduce tied {tie.weight}"
-            self.wires.talks[row, label] = Talk("all-reduce", size_bytes)
-            deps = tuple(played[k].last(r, (BACKWARD, WEIGHTS), 0) for k, r in members)
-            streams = tuple(played[k].team.stream(stream_of("data"), r) for k, r in members)
-            ends.append(End(label, row, streams, deps, 1))
+        teams = [k for k, one in enumerate(listed.played) if one.team.stage in tie.gradients]
+        for which, members in listed.members(teams, groups):
+            deps = [listed.played[k].last(r, (BACKWARD, WEIGHTS), 0) for k, r in members]
+            task = self._tied(listed, tie, groups, which, members, deps, 1)
             for k in dict.fromkeys(k for k, _ in members):
-                waits[k, 0] = [*waits[k, 0], number + len(ends) - 1]
+                listed.waits[k, 0] = [*listed.waits[k, 0], task]
+
+    def _tied(
+        self,
+        listed: _List,
+        tie: Tie,
+        groups: Ints,
+        which: int,
+        members: Members,
+        deps: Sequence[int],
+        many: int,
+    ) -> int:
+        """Write down the sum of a weight's gradients over one group, and return its task."""
+        row, size_bytes = self._tied_row(groups, which, tie)
+        label = f"all-reduce tied {tie.weight}"
+        if size_bytes:
+            self.wires.talks[row, label] = Talk("all-reduce", size_bytes, groups.shape[1])
+        streams, once = listed.streams(members), tuple(dict.fromkeys(deps))
+        return listed.add(End(label, row, streams, once, many))
 
     def _tied_row(self, groups: Ints, which: int, tie: Tie) -> tuple[int, float]:
         """Return the cost row, and the bytes that are added up, 0 where one stage has all."""

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ridgeline.parallel.division.labels import base
-from ridgeline.parallel.sending.wires import Talk
 from ridgeline.parallel.stages.partition import Part, Receipt
 from ridgeline.parallel.steps.copies import Blocks
 from ridgeline.parallel.steps.team import Piece, Team, TeamBlock
@@ -174,5 +173,4 @@ def _send(writer: Writer, block: TeamBlock, team: Team, texts: Sequence[str]) ->
                 kind, label, queued.stream, queued.group, queued.row, priority,
                 queued.multiplicity,
             )  # fmt: skip
-            talk = Talk(sent.kind, sent.size_bytes * sent.repeat)
-            writer.wires.talks[queued.row, texts[place]] = talk
+            writer.wires.talks[queued.row, texts[place]] = queued.talk

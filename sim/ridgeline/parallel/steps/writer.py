@@ -46,12 +46,15 @@ class Queued(NamedTuple):
         Queue of the first of the ranks; queues of all, -1: it is the only one.
     multiplicity
         How many such collectives it stands for.
+    talk
+        What it is.
     """
 
     row: int
     stream: int
     group: int
     multiplicity: int
+    talk: Talk
 
 
 @dataclass(frozen=True)
@@ -280,7 +283,7 @@ class Writer:
         places = []
         for r, members in enumerate(team.members):
             row = self.wires.copy(members, size_bytes, out=op.kind == "offload")
-            self.wires.talks[row, op.name] = Talk("copy", size_bytes)
+            self.wires.talks[row, op.name] = Talk("copy", size_bytes, 1)
             place = self.builder.add_to_block(
                 block,
                 COLLECTIVE,
@@ -338,9 +341,7 @@ class Writer:
         places = [0] * len(team)
         written = []
         for mine, queued in self.queued(team, sent):
-            self.wires.talks[queued.row, label] = Talk(
-                sent.kind.partition(" ")[0], sent.size_bytes * sent.repeat
-            )
+            self.wires.talks[queued.row, label] = queued.talk
             place = self.builder.add_to_block(
                 block,
                 COLLECTIVE,
@@ -369,7 +370,8 @@ class Writer:
             streams = [team.stream(name, r) for r in mine]
             group = -1 if len(streams) == 1 else self.builder.add_group(streams)
             many = max(1, team.multiplicity * len(mine) // groups.shape[1])
-            yield mine, Queued(row, streams[0], group, many)
+            talk = Talk(sent.kind, sent.size_bytes * sent.repeat, groups.shape[1])
+            yield mine, Queued(row, streams[0], group, many, talk)
 
     def groups(self, team: Team, dimension: str, neighbours: int = 0) -> Ranks:
         """Return the groups of a team's stage along a dimension of the plan, or parts of them."""

@@ -128,6 +128,8 @@ def said(value: Any, column: str) -> str:
     """Write a value of a table for people: a quantity with the prefix that it needs."""
     if isinstance(value, str):
         return _with_prefix(quantity(value), value) if _is_quantity(value) else value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
     return written(value, column) if isinstance(value, float) else str(value)
 
 

@@ -17,8 +17,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.cost import level_bandwidth
 from ridgeline.kernels.roofline import Mark, mark, together
-from ridgeline.report.figures.roofline import HALO, along, decade_below
-from ridgeline.report.figures.style import FAINT, INK, PAPER, SERIES, SMALL, head, sheet
+from ridgeline.report.figures.line_names import Marks, level_name, slope_name
+from ridgeline.report.figures.roofline import decade_below
+from ridgeline.report.figures.style import FAINT, INK, PAPER, SERIES, head, sheet
 from ridgeline.report.ops import OpTime, op_times
 from ridgeline.units import show
 from ridgeline.version import __version__
@@ -158,8 +159,14 @@ def device_roofline(
 
     def draw(axes: Axes) -> str:
         _frame(axes, device, loads, roofs, levels)
-        _draw_levels(axes, device, levels, max(roofs.values()))
-        _draw_roofs(axes, device, roofs, levels[0])
+        marks = [
+            (x, m.flop_per_s)
+            for load in loads
+            for m in load.marks
+            for x in m.flop_per_byte.values()
+        ]
+        _draw_levels(axes, device, levels, max(roofs.values()), marks)
+        _draw_roofs(axes, device, roofs, marks)
         for load, colour in zip(loads, SERIES, strict=False):
             _draw_load(axes, load, levels, colour)
         axes.set_xlabel("arithmetic intensity (FLOP per byte of the memory level)")
@@ -196,7 +203,7 @@ def _longest(parts: Sequence[Mark]) -> list[Mark]:
     ]
 
 
-def _draw_levels(ax: Axes, device: Device, levels: list[str], top: float) -> None:
+def _draw_levels(ax: Axes, device: Device, levels: list[str], top: float, marks: Marks) -> None:
     """Draw the slope of every level up to the highest roof."""
     left, _ = ax.get_xlim()
     for position, name in enumerate(levels):
@@ -211,10 +218,10 @@ def _draw_levels(ax: Axes, device: Device, levels: list[str], top: float) -> Non
             linestyle="-" if position == 0 else (0, (4, 1 + 1.5 * position)),
             gid=f"slope: {name}",
         )
-        along(ax, peak, f"{name} {show(peak, 'B/s')}", colour)
+        slope_name(ax, peak, f"{name} {show(peak, 'B/s')}", colour, marks=marks, until=top)
 
 
-def _draw_roofs(ax: Axes, device: Device, roofs: dict[str, float], far: str) -> None:
+def _draw_roofs(ax: Axes, device: Device, roofs: dict[str, float], marks: Marks) -> None:
     """Draw every roof from its leftmost slope on; roofs of one height share a label."""
     (_, right), bandwidths = ax.get_xlim(), []
     for name in device.memory:
@@ -236,16 +243,7 @@ def _draw_roofs(ax: Axes, device: Device, roofs: dict[str, float], far: str) -> 
             gid=f"ridges: {name}",
         )
     for label, peak in roof_labels(roofs):
-        ax.annotate(
-            f"{label} {show(peak, 'FLOP/s')}",
-            (right, peak),
-            xytext=(0, 2),
-            textcoords="offset points",
-            ha="right",
-            fontsize=SMALL,
-            path_effects=HALO,
-            zorder=4,
-        )
+        level_name(ax, f"{label} {show(peak, 'FLOP/s')}", (right, peak), marks=marks)
 
 
 def roof_labels(roofs: dict[str, float]) -> list[tuple[str, float]]:

@@ -10,9 +10,9 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 
 from ridgeline.kernels.cost import engine_rate, level_bandwidth
+from ridgeline.report.figures.line_names import level_name, slope_name
 from ridgeline.report.figures.style import COLOURS, FAINT, INK, PAPER, SMALL, figure, head, percent
 from ridgeline.report.ops import op_times
 from ridgeline.units import show
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 _AREA = 2500.0  # of a marker that takes the whole step, in square points
 _LEAST_AREA = 4.0
-_INDENT_IN = 0.14
 _LEAST_SHARE = 1e-3  # ops with less of the step do not stretch the frame
-
-
-HALO = [withStroke(linewidth=2, foreground=PAPER)]  # keeps labels legible among the points
 
 
 class Point(NamedTuple):
@@ -152,7 +148,7 @@ def _draw_slopes(ax: Axes, device: Device, top: float) -> None:
                 linestyle=(0, (4, 2)),
                 gid=f"achievable: {name}",
             )
-        along(ax, peak, f"{name} {show(peak, 'B/s')}", INK if is_far else FAINT)
+        slope_name(ax, peak, f"{name} {show(peak, 'B/s')}", INK if is_far else FAINT)
 
 
 def _draw_roofs(ax: Axes, device: Device, roofs: dict[str, float]) -> None:
@@ -163,16 +159,8 @@ def _draw_roofs(ax: Axes, device: Device, roofs: dict[str, float]) -> None:
         ridge = peak / bandwidth
         ax.plot([ridge, right], [peak, peak], color=INK, linewidth=1.4, gid=f"roof: {name}")
         highest = peak == max(roofs.values())  # above it, nothing is in the way left of its ridge
-        ax.annotate(
-            f"{name} {show(peak, 'FLOP/s')}",
-            (ridge if highest else right, peak),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="right",
-            fontsize=SMALL,
-            path_effects=HALO,
-            zorder=4,
-        )
+        at = ridge if highest else right
+        level_name(ax, f"{name} {show(peak, 'FLOP/s')}", (at, peak))
         ax.plot([ridge, ridge], [bottom, peak], color=FAINT, linewidth=0.7, linestyle=":")
         ax.annotate(
             f"ridge {ridge:.3g} FLOP/B",
@@ -205,26 +193,6 @@ def _draw_points(ax: Axes, shown: list[Point], roofs: dict[str, float]) -> None:
 
 def _is_above(point: Point, roofs: dict[str, float]) -> bool:
     return point.flop_per_s > roofs[point.engine] * (1 + 1e-9)
-
-
-def along(ax: Axes, bandwidth: float, text: str, colour: str) -> None:
-    """Write on a memory slope, from the lower left end of it that the frame shows."""
-    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-    rise = ax.bbox.height / math.log10(top / bottom)  # pixels of a decade
-    run = ax.bbox.width / math.log10(right / left)
-    x = max(left, bottom / bandwidth) * 10 ** (_INDENT_IN * ax.figure.dpi / run)
-    ax.annotate(
-        text,
-        (x, x * bandwidth),
-        xytext=(0, 2),
-        textcoords="offset points",
-        rotation=math.degrees(math.atan2(rise, run)),
-        rotation_mode="anchor",
-        fontsize=SMALL,
-        color=colour,
-        path_effects=HALO,
-        zorder=4,
-    )
 
 
 def _far_bandwidth(device: Device) -> float:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ridgeline.report.figures.roofline import HALO, along
-from ridgeline.report.figures.style import FAINT, GRID, INK, PAPER, SERIES, SMALL, head, sheet
+from ridgeline.report.figures.line_names import Marks, level_name, slope_name
+from ridgeline.report.figures.scaling_points import Curve, Roof, write_numbers
+from ridgeline.report.figures.style import (
+    FAINT,
+    GRID,
+    INK,
+    PAPER,
+    SERIES,
+    SMALL,
+    head,
+    sheet,
+)
 from ridgeline.units import show
 
 if TYPE_CHECKING:
@@ -18,62 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 _MARKERS = "osD^vP"
-_BESIDE = ((0, 10), (0, -10), (10, 7), (-10, -7), (11, -6), (-11, 6))
-"""Where the number of devices stands, in points from its marker: of each curve elsewhere."""
 _SPACE = (4.2, 0.75, 0.7, 1.0)
 _SEEN = 1.03  # a cap that is closer to its point is not drawn
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One strategy: values by devices, of equal length.
-
-    Attributes
-    ----------
-    flop_per_byte, flop_per_s
-        Useful FLOPs for each byte that a device sends, and useful FLOP/s of a device.
-    binding
-        Kind of link that takes longest: the slope that bounds the point.
-    envelope
-        Useful FLOP/s of a device that each plan's work, or its messages, would allow alone.
-    """
-
-    name: str
-    devices: Sequence[int]
-    samples_per_s: Sequence[float]
-    flop_per_byte: Sequence[float]
-    flop_per_s: Sequence[float]
-    binding: Sequence[str]
-    envelope: Sequence[float]
-
-    @property
-    def is_best(self) -> bool:
-        """Whether the others are special cases of this one, which is drawn broad beneath them."""
-        return self.name == "hybrid"
-
-
-@dataclass(frozen=True)
-class Roof:
-    """Ceilings of one device: peak, what its memory allows, and links by name, B/s each.
-
-    Attributes
-    ----------
-    latency
-        Devices and useful FLOP/s that the fixed times of messages alone would allow, by curve.
-    less_arithmetic
-        FLOPs that are counted over those that kernels do at least: above 1 with Winograd's.
-    """
-
-    peak_flop_per_s: float
-    memory_flop_per_s: float
-    links: dict[str, float]
-    latency: dict[str, tuple[int, float]]
-    less_arithmetic: float = 1.0
-
-    @property
-    def top_flop_per_s(self) -> float:
-        """What no device of the study can be above."""
-        return self.peak_flop_per_s * self.less_arithmetic
 
 
 def scaling_curves(
@@ -186,13 +140,13 @@ def distributed_roofline(
 
         _frame(axes, curves, roof)
         bind = {name for curve in curves for name in curve.binding}
-        _roofs(axes, roof, bind)
+        _roofs(axes, roof, bind, [mark for curve in curves for mark in curve.marks])
         slowest = min(bind, key=lambda name: roof.links[name])
         handles = [_trajectory(axes, k, curve, slowest) for k, curve in enumerate(curves)]
         for k, curve in enumerate(curves):
             _caps(axes, k, curve)
             _latency(axes, roof, k, curve)
-        _numbers(axes, curves)
+        write_numbers(axes, curves, roof)
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_major_formatter(lambda value, place: show(value, "FLOP/s").split("LOP")[0])
         axes.yaxis.set_minor_formatter(NullFormatter())
@@ -223,7 +177,7 @@ def _frame(ax: Axes, curves: Sequence[Curve], roof: Roof) -> None:
     ax.set_ylim(min(min(y) / 2.5, roof.peak_flop_per_s / 30), 2.2 * roof.top_flop_per_s)
 
 
-def _roofs(ax: Axes, roof: Roof, bind: Set[str]) -> None:
+def _roofs(ax: Axes, roof: Roof, bind: Set[str], marks: Marks) -> None:
     """Shade what no device can reach, and name each ceiling; grey: links that bind nothing."""
     left, right = ax.get_xlim()
     bottom, top = ax.get_ylim()
@@ -233,15 +187,16 @@ def _roofs(ax: Axes, roof: Roof, bind: Set[str]) -> None:
         [left, peak / fastest, right], [left * fastest, peak, peak], top, color=GRID, lw=0, zorder=0
     )
     ax.plot([min(peak / fastest, right), right], [peak, peak], color=INK, lw=1.6, gid="compute")
-    _name(ax, f"compute {show(peak, 'FLOP/s')}", peak, INK)
+    level_name(ax, f"compute {show(peak, 'FLOP/s')}", (right, peak), marks=marks)
     if roof.less_arithmetic > _SEEN:
         direct = roof.peak_flop_per_s
         ax.plot([min(direct / fastest, right), right], [direct] * 2, color=FAINT, lw=1.0)
-        _name(ax, f"direct convolution {show(direct, 'FLOP/s')}", direct, FAINT, below=True)
+        said = f"direct convolution {show(direct, 'FLOP/s')}"
+        level_name(ax, said, (right, direct), FAINT, marks=marks, below=True)
     if roof.memory_flop_per_s < peak:
         ax.axhline(roof.memory_flop_per_s, color=FAINT, lw=1.0, ls=(0, (4, 2)), gid="memory")
-        shown = show(roof.memory_flop_per_s, "FLOP/s")
-        _name(ax, f"memory {shown}", roof.memory_flop_per_s, FAINT)
+        said = f"memory {show(roof.memory_flop_per_s, 'FLOP/s')}"
+        level_name(ax, said, (right, roof.memory_flop_per_s), FAINT, marks=marks)
     by_bandwidth: dict[float, list[str]] = {}
     for name, bandwidth in roof.links.items():
         by_bandwidth.setdefault(float(f"{bandwidth:.3g}"), []).append(name)
@@ -252,9 +207,10 @@ def _roofs(ax: Axes, roof: Roof, bind: Set[str]) -> None:
         ax.plot(ends, [x * bandwidth for x in ends], color=colour, lw=width, gid=link)
     decade = ax.bbox.height * 72 / ax.figure.dpi / np.log10(top / bottom)
     for close in side_by_side(list(by_bandwidth), 10 ** (1.5 * SMALL / decade)):
-        said = [f"{', '.join(sorted(by_bandwidth[b]))} {show(b, 'B/s')}" for b in close]
+        words = [f"{', '.join(sorted(by_bandwidth[b]))} {show(b, 'B/s')}" for b in close]
         binds = any(not bind.isdisjoint(by_bandwidth[b]) for b in close)
-        along(ax, close[0], ", ".join(said), INK if binds else FAINT)
+        colour = INK if binds else FAINT
+        slope_name(ax, close[0], ", ".join(words), colour, marks=marks, until=peak)
 
 
 def side_by_side(bandwidths: Sequence[float], ratio: float) -> list[list[float]]:
@@ -266,15 +222,6 @@ def side_by_side(bandwidths: Sequence[float], ratio: float) -> list[list[float]]
         else:
             found.append([bandwidth])
     return found
-
-
-def _name(ax: Axes, text: str, flop_per_s: float, colour: str, *, below: bool = False) -> None:
-    """Write what a level line is, at its right end, above or below it."""
-    ax.annotate(
-        text, (ax.get_xlim()[1], flop_per_s), xytext=(-3, -3 if below else 3), ha="right",
-        va="top" if below else "baseline", textcoords="offset points", fontsize=SMALL,
-        color=colour, path_effects=HALO, zorder=4,
-    )  # fmt: skip
 
 
 def _look(k: int, curve: Curve) -> dict[str, Any]:
@@ -299,28 +246,6 @@ def _trajectory(ax: Axes, k: int, curve: Curve, slowest: str) -> Line2D:
     return line
 
 
-def _numbers(ax: Axes, curves: Sequence[Curve]) -> None:
-    """Write the devices at both ends of every curve, where no other number stands already.
-
-    The best curve has no number where it ends in the point of another strategy.
-    """
-    taken: list[npt.NDArray[np.float64]] = []
-    named: set[tuple[float, float]] = set()
-    for k, curve in enumerate(curves):
-        for at in (-1, 0):
-            x, y = curve.flop_per_byte[at], curve.flop_per_s[at]
-            place = ax.transData.transform((x, y)) * 72 / ax.figure.dpi + _BESIDE[k % len(_BESIDE)]
-            if (x, y) in named or any(abs(place - o) @ (0.5, 1) < SMALL for o in taken):
-                continue
-            taken.append(place)
-            named.add((x, y))
-            ax.annotate(
-                str(curve.devices[at]), (x, y), xytext=_BESIDE[k % len(_BESIDE)],
-                textcoords="offset points", ha="center", va="center", fontsize=SMALL,
-                color=SERIES[k % len(SERIES)], zorder=6, path_effects=HALO,
-            )  # fmt: skip
-
-
 def _caps(ax: Axes, k: int, curve: Curve) -> None:
     """Mark what the plan of each point would attain if its work and its messages were together."""
     above = np.array(curve.envelope) > _SEEN * np.array(curve.flop_per_s)
@@ -337,10 +262,9 @@ def _caps(ax: Axes, k: int, curve: Curve) -> None:
 
 def _latency(ax: Axes, roof: Roof, k: int, curve: Curve) -> None:
     """Mark what the fixed times of the largest run's messages would allow."""
-    if curve.name not in roof.latency or not curve.devices:
+    if (bar := roof.fixed(curve)) is None:
         return
-    devices, ceiling = roof.latency[curve.name]
-    x = curve.flop_per_byte[list(curve.devices).index(devices)]
+    x, ceiling = bar
     if ax.get_ylim()[0] < ceiling < min(roof.top_flop_per_s, x * max(roof.links.values())):
         ax.plot(
             [x / 1.35, x * 1.35], [ceiling, ceiling], color=SERIES[k % len(SERIES)], lw=2.2,

@@ -166,7 +166,6 @@ def pareto_front(
 ) -> Axes:
     """Draw all rows over two columns, and those that no other row beats joined by a line."""
     rows = whole(rows, x, y)
-    from matplotlib.ticker import MaxNLocator
 
     def draw(axes: Axes) -> str:
         across, up = Scale.of(x, rows), Scale.of(y, rows)
@@ -182,8 +181,7 @@ def pareto_front(
         )  # fmt: skip
         lefts, ups = zip(*both, strict=True)
         begins = _from_zero(axes, ups)
-        axes.xaxis.set_major_formatter(lambda value, _: plain_number(value))
-        axes.xaxis.set_major_locator(MaxNLocator(_ticks_that_fit([plain_number(max(lefts))])))
+        _plain_below(axes, max(lefts))
         if min(lefts) >= 0:
             axes.set_xlim(left=0)
             begins = begins.replace("the vertical axis begins", "both axes begin")
@@ -235,6 +233,7 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
         axes.set_yticks(range(len(rows)), ["\n".join(lines) for lines in broken], fontsize=SMALL)
         axes.invert_yaxis()
         axes.set_xlim(left=0)
+        _plain_below(axes, max(below))
         axes.set_xlabel(f"{group.partition('_')[0]} ({unit})")
         head(axes, title, shown, columns=2)
         of = f" A bar for each {_listed(by)}." if by else ""
@@ -246,6 +245,14 @@ def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None
 def _ticks_that_fit(labels: Sequence[str]) -> int:
     """Return how many numbers as long as these stand side by side below an axis."""
     return max(2, min(9, _LETTERS // (max(map(len, labels)) + 2)))
+
+
+def _plain_below(axes: Axes, most: float) -> None:
+    """Write the numbers below an axis in full, as many as stand side by side."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_formatter(lambda value, _: plain_number(value))
+    axes.xaxis.set_major_locator(MaxNLocator(_ticks_that_fit([plain_number(most)])))
 
 
 def _from_zero(axes: Axes, values: Sequence[float]) -> str:

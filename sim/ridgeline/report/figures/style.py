@@ -198,7 +198,7 @@ def prefixed(largest: float) -> tuple[str, float]:
     return next((one for one in _PREFIXES if largest >= one[1]), ("", 1.0))
 
 
-_PREFIXES = (("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("u", 1e-6))
+_PREFIXES = (("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0), ("m", 1e-3), ("u", 1e-6))
 
 
 def time_axis(largest_s: float) -> tuple[str, float]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime
-import os
 import re
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from ridgeline import units
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
+from ridgeline.report import files
 from ridgeline.study.calibrate.classes import Measured
 from ridgeline.study.calibrate.fit import Fit
 from ridgeline.study.calibrate.machine import Cache, Processor
@@ -268,20 +267,7 @@ def write(path: Path, fields: Mapping[str, Any], heading: str) -> None:
     ConfigError
         If it cannot be written.
     """
-    text = as_yaml(fields, heading)
-    try:
-        handle, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", text=True)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-            os.chmod(made, 0o644)
-            os.replace(made, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(made)
-            raise
-    except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from error
+    files.write_text(path, as_yaml(fields, heading))
 
 
 def check_writable(path: Path) -> None:
@@ -290,14 +276,11 @@ def check_writable(path: Path) -> None:
     Raises
     ------
     ConfigError
-        If its folder is not there, or is closed.
+        If its folder is not there, or takes no file, or the name is none of a device file.
     """
-    if path.is_dir():
-        raise ConfigError("this is a folder; give the name of a file", file=str(path))
+    files.check_writable(path)
     if path.suffix not in {".yaml", ".yml"}:
         raise ConfigError("a device file ends in .yaml", file=str(path))
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise ConfigError("cannot be written: its folder is not there or closed", file=str(path))
 
 
 def as_yaml(fields: Mapping[str, Any], heading: str) -> str:

@@ -59,8 +59,9 @@ class Validation:
 
     @property
     def summary(self) -> Summary:
-        """Errors of the predictions, weighted by group."""
-        return summarise(self.outcomes, len(self.skipped))
+        """Errors of the predictions, weighted by group; those aside only if there are no others."""
+        counted = [o for o in self.outcomes if not o.aside] or self.outcomes
+        return summarise(counted, len(self.skipped))
 
     @property
     def by_quantity(self) -> dict[str, Summary]:

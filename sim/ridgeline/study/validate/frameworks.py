@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from ridgeline import units
+from ridgeline.kernels.convolution_algorithms import Library
 from ridgeline.study.validate.names import section
 
 
@@ -81,16 +82,21 @@ class Framework:
         one copy of it).
     dispatch
         What ranks send each other of a token for its experts (`Plan.dispatch`).
+    expert_tensor
+        Devices that share the features of an expert (`Plan.expert_tensor`).
     row_sums
         How rows of experts are added up for their tokens (`Plan.row_sums`).
-    functions
-        Which functions of language models they run op by op (`Plan.functions`).
     updates
         How its programs for language models update weights (`Plan.updates`).
     counts_again
         Whether the FLOP/s of its tables count what is computed again.
     interleaved
         Whether its pipelines are interleaved, where a table does not say it.
+    recompute
+        What it computes again, where a row does not say it.
+    functions
+        How its programs write norms, rotations and gates (`Plan.functions`), if a row does not name
+        it with a compiler.
     """
 
     begins: tuple[str, ...]
@@ -118,18 +124,20 @@ class Framework:
     heads_copied: bool = False
     update_passes: int = 0
     data_gradients: bool = False
-    library: Literal["cudnn2"] | None = None
+    library: Library | None = None
     gradients: str = "wide"
     buffers: int = 0
     regather: str = "all"
     allocator: str = "exact"
     dispatch: str = "choices"
+    expert_tensor: int = 0
     row_sums: str = "gathered"
     functions: str = "fused"
     updates: str = "together"
     communicators: tuple[str, ...] = ()
     counts_again: bool = True
     interleaved: bool = False
+    recompute: str = "none"
 
     @property
     def ends(self) -> dict[str, Any]:

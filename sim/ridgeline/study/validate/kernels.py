@@ -11,10 +11,14 @@ from ridgeline.study.validate.names import find_name
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import kernel_spread, stated
+from ridgeline.workload.formats import AS, find
 
 COLUMNS = ("kind", "device", "precision", "pass_", "time_ms", "source")
-STORAGE_ONLY = "pseudo"  # DeepBench: fp16 in memory, fp32 arithmetic
-_FORMATS = {"fp16in_fp32acc": "fp16"}
+FORMATS = {
+    "fp16in_fp32acc": "fp16",
+    "pseudo_fp16(fp16 storage,fp32 math)": "fp16-as-fp32",
+}
+"""Number formats by what DeepBench calls them, where that is another name."""
 
 SUITES_OF_ONE_KIND = frozenset({"gemm", "conv"})
 _SCALE, _LAUNCH_S = 1.58, 5e-6  # of the scaled roofline: a fit to DeepBench's matrix products
@@ -42,10 +46,8 @@ def _kernel(row: Row, predictor: Predictor) -> Outcome | Skipped:
     if name is None:
         return skip(row, f"no description of the device {row.text('device')}")
     precision = row.text("precision")
-    format_ = _FORMATS.get(precision, precision)
-    if format_.startswith(STORAGE_ONLY):
-        return skip(row, "fp16 storage with fp32 arithmetic is not a format of an engine")
     device = _device(name)
+    format_ = format_on(device, FORMATS.get(precision, precision))
     predicted_s, configuration, flops, moved = predictor(row, device, format_)
     bound_s = roofline_s(device, format_, flops, moved)
     suite = row.text("kind") if row.text("kind") in SUITES_OF_ONE_KIND else "rnn"
@@ -71,13 +73,19 @@ def _kernel(row: Row, predictor: Predictor) -> Outcome | Skipped:
 _device = cache(load_device)
 
 
+def format_on(device: Device, format_: str) -> str:
+    """Return a format, or the one that a device's libraries convert so: they choose the kernels."""
+    stored, as_, multiplied = format_.partition(AS)
+    return stored if as_ and device.converted.get(stored) == multiplied else format_
+
+
 def roofline_s(device: Device, format_: str, flops: float, moved: float) -> float:
     """Time at the peak rate of the format and the bandwidth of the farthest memory."""
-    peak = max(
-        engine.rates[format_].value
-        for engine in device.engines.values()
-        if "matrix" in engine.runs and format_ in engine.rates
-    )
+    rate = find(format_).rate
+    rates = [e.rates for e in device.engines.values() if "matrix" in e.runs]
+    if not any(rate in each for each in rates):
+        rate = device.converted[rate]
+    peak = max(each[rate].value for each in rates if rate in each)
     bandwidth = device.memory[device.far_memory].bandwidth
     assert bandwidth is not None
     return max(flops / peak, moved / bandwidth.value)

@@ -95,7 +95,7 @@ def _one(row: Row) -> Outcome | Skipped:
 def _short(wanted: Configuration, row: Row) -> Configuration:
     """Leave out micro-batches that only repeat what those before hold; add what is no tensor."""
     framework = framework_of(row.text("framework"))
-    reserved = float(row.values.get("reserved") or 0.0)
+    reserved = row.number("reserved") or 0.0
     if reserved:
         reserved += _communicators(wanted, framework.communicators)
     besides = {"reserved": reserved, "allocator": framework.allocator}

@@ -29,6 +29,9 @@ class Outcome:
         The range in which ridgeline itself expects the measurement, if it states one.
     points
         The error is a difference of shares rather than a relative one.
+    aside
+        It is of another kind than what the suite predicts, and counts in the line of its quantity
+        alone.
     verdict
         Whether a step is predicted to fit into memory where it did, and not to where it did not;
         None: that was not measured.
@@ -48,6 +51,7 @@ class Outcome:
     p05: float | None = None
     p95: float | None = None
     points: bool = False
+    aside: bool = False
     verdict: bool | None = None
 
     @property

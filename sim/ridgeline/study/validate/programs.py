@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ridgeline import units
 from ridgeline.study.validate.names import section
 
 
@@ -41,6 +42,49 @@ class Run:
     workspace: str | None = None
     framework: str = ""
     batch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What a program feeds a network with.
+
+    Attributes
+    ----------
+    fields
+        Sizes of samples, as fields of the network; what is not among them is as it is described.
+    filled
+        Share of the tokens that is no padding, which throughput counts alone.
+    """
+
+    fields: Mapping[str, int] = field(default_factory=dict)
+    filled: float = 1.0
+
+
+def fed(network: str, source: str) -> Fed:
+    """Return what the program of a source feeds a network with."""
+    rows: list[Mapping[str, Any]] = section("fed")
+    for row in rows:
+        if network.startswith(tuple(row["networks"])) and row["in_source"] in source:
+            return Fed(row["fields"], float(row.get("filled", 1.0)))
+    return Fed()
+
+
+def between_s(network: str, source: str, samples: int, batches: int, devices: int) -> float:
+    """Return how long the device waits in a step for what a program computes on the host there.
+
+    Parameters
+    ----------
+    samples, batches
+        Of one device; how many batches these are.
+    """
+    rows: list[Mapping[str, Any]] = section("between")
+    for row in rows:
+        if network.startswith(tuple(row["networks"])) and row["in_source"] in source:
+            counts = {"batch": batches, "sample": samples, "of_all": samples * devices}
+            return sum(
+                units.parse(row[name], "s") * count for name, count in counts.items() if name in row
+            )
+    return 0.0
 
 
 def run_of(reference: str) -> Run:

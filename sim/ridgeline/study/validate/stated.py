@@ -7,6 +7,7 @@ from typing import TypedDict
 from ridgeline.hardware.device import Device
 from ridgeline.report.result import Result
 from ridgeline.report.uncertainty.distributions import model_error, relation_of, spread
+from ridgeline.workload.formats import AS, find
 
 _OPS = {"gemm": "gemm", "conv": "conv2d"}
 
@@ -41,8 +42,10 @@ def stated_step(result: Result, scale: float | None = None) -> Stated:
 
 def kernel_spread(device: Device, kind: str, format_: str) -> float:
     """Return what the shares of a device add to the range of a kernel's time."""
-    op = _OPS.get(kind, "recurrence")
-    for row in device.achievable:
-        if (row.op, row.format) == (op, format_):
-            return spread(op, relation_of(device, row)[1])
+    op, (stored, as_, _) = _OPS.get(kind, "recurrence"), format_.partition(AS)
+    format_ = find(format_).rate
+    for own in (stored, None) if as_ else (None,):
+        for row in device.achievable:
+            if (row.op, row.format, row.stored) == (op, format_, own):
+                return spread(op, relation_of(device, row)[1])
     return spread("gemm", "other")

@@ -36,6 +36,8 @@ from ridgeline.study.validate.names import (
     widens,
 )
 from ridgeline.study.validate.programs import (
+    between_s,
+    fed,
     has_primitives,
     scales_by_a_fixed_number,
     updates_apart,
@@ -75,6 +77,8 @@ class Configuration:
         How many prepare for one device, at most; 0: as many as there are cores.
     batches
         How many of these steps share one update, each with its reduction of gradients.
+    between_s
+        How long the device waits for the host in the middle of a step.
     """
 
     model: str
@@ -97,6 +101,7 @@ class Configuration:
     functions: Literal["fused", "primitive"] = "fused"
     optimizer: str | None = None
     workspace: str | None = None
+    between_s: float = 0.0
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -165,6 +170,7 @@ def configuration(row: Row) -> Configuration:
         functions="primitive" if _is_primitive(row, model) else "fused",
         optimizer=_FINE_TUNING if _is_fine_tuned(row) and "masked" in _described(model) else None,
         workspace=workspace_of(row.text("framework"), model),
+        between_s=between_s(model, row.text("source"), batch * accumulated, accumulated, devices),
     )
 
 
@@ -209,7 +215,14 @@ def _preparing(row: Row, model: str) -> tuple[float, int]:
 
 
 def _fields(row: Row, model: str) -> tuple[tuple[str, int], ...]:
-    """Return the lengths of sequences that a row states, as fields of the network."""
+    """Return sizes of samples, which a row states or its program has, as fields of the network."""
+    stated = _lengths(row, model)
+    sizes = fed(model, row.text("source")).fields
+    return tuple({**sizes, **dict(stated)}.items())
+
+
+def _lengths(row: Row, model: str) -> tuple[tuple[str, int], ...]:
+    """Return the lengths of sequences that a row states."""
     network = _described(model)
     length = row.whole("seq_len") if "seq_len" in row.values else None
     if _is_fine_tuned(row):
@@ -249,12 +262,13 @@ def predicted_throughput(row: Row, wanted: Configuration) -> tuple[float, float]
         step_s -= _update_s(wanted, result)
     elif wanted.batches > 1:
         step_s -= (1.0 - 1.0 / wanted.batches) * _update_s(wanted, result)
+    step_s += wanted.between_s
     if row.text("unit") in _SAMPLES:
         scale = result.samples_per_s
     elif row.text("unit") == "tokens/s" and tokens_of(wanted.model):
         scale = result.samples_per_s * int(_described(wanted.model)[tokens_of(wanted.model)])
     elif row.text("unit") == "tokens/s" and result.tokens_per_s is not None:
-        scale = result.tokens_per_s
+        scale = result.tokens_per_s * fed(wanted.model, row.text("source")).filled
     else:
         raise RidgelineError(f"the unit {row.text('unit')} is not one of the simulation")
     predicted = scale * result.step_time_s * (wanted.micro_batches / few) / step_s

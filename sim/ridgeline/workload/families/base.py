@@ -127,6 +127,10 @@ class Network(Strict, abc.ABC):
         """Write the forward graph and return it."""
         return b.graph(self.build(b))
 
+    def written(self, graph: Graph) -> Graph:
+        """Return the graph of a training step as programs write it."""
+        return graph
+
     @property
     def smallest_batch(self) -> int:
         """The smallest mini-batch that the network exists for."""

@@ -8,13 +8,20 @@ decoder layer, whose context every decoder layer reads.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+import re
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels, Network, Probability
 from ridgeline.workload.families.blocks import dropout
 from ridgeline.workload.families.decoder import Layers, Sequence
+from ridgeline.workload.graph import Graph, Pass
+
+_LOOPED = re.compile(r"decoder\.(attention|\d)")
 
 
 class Gnmt(Network):
@@ -33,6 +40,9 @@ class Gnmt(Network):
     hidden: Channels
     dropout: Probability = 0.0
     """Before every layer."""
+    step_kernels: Annotated[int, Field(ge=0, le=10000)] = 0
+    """Kernels of a token in the decoder, in both passes, where a loop over tokens issues each; 0: a
+    layer of it is run over all tokens, as cuDNN does."""
     kernel: Literal["separate", "eager"] = "separate"
     """Whether one op scores keys, which stores no sums of queries and keys, or several do (eager),
     as programs write it: sums, their bias, tanh, sums with the weights."""
@@ -51,6 +61,25 @@ class Gnmt(Network):
         memory = self._encoder(b, ops.embedding(b, "encoder.embedding", source, table))
         x = self._decoder(b, ops.embedding(b, "decoder.embedding", target, table), memory)
         return ops.cross_entropy(b, "loss", ops.linear(b, "head", x, self.vocabulary), labels)
+
+    def written(self, graph: Graph) -> Graph:
+        """Share the kernels of the decoder's loop among its ops of both passes."""
+        looped = {
+            op.name
+            for op in graph.ops
+            if _LOOPED.match(op.layer) and op.pass_ is not Pass.UPDATE and op.kernels == 1
+        }
+        share = self.step_kernels * self.target // len(looped)
+        if share <= 1:
+            return graph
+        kernels = (("kernels", share),)
+        return replace(
+            graph,
+            ops=tuple(
+                replace(op, attrs=op.attrs + kernels) if op.name in looped else op
+                for op in graph.ops
+            ),
+        )
 
     def _lstm(self, b: GraphBuilder, name: str, x: str, *, reverse: bool = False) -> str:
         return ops.recurrent(b, name, x, self.hidden, "lstm", reverse=reverse)

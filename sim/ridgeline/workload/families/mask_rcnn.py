@@ -1,15 +1,18 @@
 """Mask R-CNN: a two-stage detector with a mask for each object.
 
 He et al., Mask R-CNN, ICCV 2017, arXiv:1703.06870, with a feature pyramid (Lin et al., CVPR 2017,
-arXiv:1612.03144), in torchvision's layout: the backbone's batch norms are frozen. Approximations:
-all images have one size; proposals are given (sorting, non-maximum suppression and matching, on
-which nothing is trained, are left out); losses of the proposals count all anchors, and that of the
-boxes all classes; all convolutions are trained.
+arXiv:1612.03144), in torchvision's layout: the backbone's batch norms are frozen, as are its stem
+and its first stage (torchvision, fasterrcnn_resnet50_fpn, trainable_backbone_layers; FREEZE_AT in
+Detectron2 and before it). Approximations: all images have one size; proposals are given (sorting,
+non-maximum suppression and matching, on which nothing is trained, are left out); losses of the
+proposals count all anchors, and that of the boxes all classes.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
@@ -28,6 +31,8 @@ class MaskRcnn(Network):
     classes: Channels
     """Classes of an object, background included."""
     backbone: Stages
+    frozen: Annotated[int, Field(ge=0, le=8)] = 1
+    """Stages of the backbone that are not trained, and with them its stem; 0: all are."""
     pyramid: Channels = 256
     """Channels of the feature pyramid and of the heads' convolutions."""
     box_width: Channels = 1024
@@ -44,6 +49,9 @@ class MaskRcnn(Network):
         stages = self.backbone.features(
             b, self.image.images(b), prefix="backbone.", norm=ops.frozen_batch_norm
         )
+        if self.frozen:
+            layers = [f"backbone.layer{stage}." for stage in range(1, self.frozen + 1)]
+            b.freeze("backbone.conv1.", *layers)
         levels = feature_pyramid(b, stages, self.pyramid)
         coarsest = ops.max_pool(b, "pyramid.pool", levels[-1], 1, stride=2)
         losses = [

@@ -1,8 +1,9 @@
 """RetinaNet: a single-shot detector on a feature pyramid.
 
 Lin et al., Focal loss for dense object detection, ICCV 2017, arXiv:1708.02002, Section 4, in
-torchvision's layout. The focal loss counts as binary cross entropy over all anchors; matching them
-to the ground truth, on which nothing is trained, is left out.
+torchvision's layout. The focal loss counts as binary cross entropy over all anchors. Matching them
+to the ground truth, on which nothing is trained, is left out unless the description says how many
+kernels do it for each image.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ridgeline.workload.families.pyramid import feature_pyramid
 from ridgeline.workload.families.resnet import Stages
 
 _EXTRA_LEVELS = 2
+_OBJECTS = 100  # to which images are padded in TensorFlow's object detection API
 
 
 class RetinaNet(Network):
@@ -40,6 +42,8 @@ class RetinaNet(Network):
     """Whether batch norm follows them, for each level its own."""
     anchors: Channels = 9
     """Anchors of a pixel."""
+    matching: Annotated[int, Field(ge=0, le=10000)] = 0
+    """Kernels that match the anchors of one image to its objects; 0: this is left out."""
 
     def build(self, b: GraphBuilder) -> str:
         """Write the forward graph and return the name of the loss tensor."""
@@ -53,10 +57,21 @@ class RetinaNet(Network):
             levels.append(x)
         classes = self._tower(b, "classes", levels, self.classes)
         boxes = self._tower(b, "boxes", levels, 4)
-        labels = b.input("labels", b.shape(classes))
-        targets = b.input("targets", b.shape(boxes))
+        labels, targets = self._truth(b, b.shape(classes), b.shape(boxes))
         loss = ops.binary_cross_entropy(b, "classes-loss", classes, labels)
         return ops.add(b, "loss", loss, ops.smooth_l1(b, "boxes-loss", boxes, targets))
+
+    def _truth(
+        self, b: GraphBuilder, classes: tuple[int, ...], boxes: tuple[int, ...]
+    ) -> tuple[str, str]:
+        """Return what classes and boxes should be: as the host has it, or matched on the device."""
+        labels = b.input("labels", classes)
+        if not self.matching:
+            return labels, b.input("targets", boxes)
+        objects = b.input("objects", (b.batch, _OBJECTS, 4))
+        kernels = (("kernels", self.matching * b.batch),)
+        (targets,) = ops.function(b, "matching", "compare", (objects,), boxes, attrs=kernels)
+        return labels, targets
 
     def _tower(self, b: GraphBuilder, name: str, levels: list[str], features: int) -> str:
         """Write one tower on every level, and put what it makes of their anchors together."""

@@ -117,7 +117,7 @@ COMBINE = register(
         Cost(3, "token element and choice", "weigh dy; dy y and its sum"),
     )
 )
-IN_ORDER = register(OpKind("in-order", None))  # rows of experts, after autodiff
-SCATTER_ADD = register(
-    OpKind("scatter-add", None)
-)  # their sums by atomics (`parallel.rewrites.row_sums`)
+IN_ORDER = register(OpKind("in-order", None))
+"""Rows of experts that are put in order, which is written after autodiff."""
+SCATTER_ADD = register(OpKind("scatter-add", None))
+"""Sums of rows by atomic additions (`parallel.rewrites.row_sums`), written after autodiff."""

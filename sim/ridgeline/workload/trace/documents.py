@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, NoReturn
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.workload.formats import AS, find
 from ridgeline.workload.graph import FORMAT_BYTES, Conv, Gemm, Graph, Op, Pass, Role, Tensor
 from ridgeline.workload.trace.affine import Affine, parse
 
@@ -162,7 +163,12 @@ def _read_tensor(check: _Checker, raw: Any, place: str) -> list[Any]:
         check.fail(place, f"expected [role, format, shape], found {raw!r:.60}")
     role, format_, shape = raw
     check.known(role, [one.value for one in Role], place)
-    check.known(format_, FORMAT_BYTES, place)
+    if not isinstance(format_, str) or AS not in format_:
+        check.known(format_, FORMAT_BYTES, place)
+    try:
+        find(format_)
+    except RidgelineError as error:
+        check.fail(place, str(error))
     return [role, format_, check.numbers(shape, place)]
 
 

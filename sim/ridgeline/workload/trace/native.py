@@ -379,13 +379,10 @@ def _sections(data: Mapping[str, Any], file: str) -> tuple[Section, ...]:
                 file=file,
                 field=f"{place}.pass",
             )
-        if raw.get("precision") not in precisions.PRECISIONS:
-            raise ConfigError(
-                f"unknown precision {raw.get('precision')!r} "
-                f"(known: {', '.join(precisions.PRECISIONS)})",
-                file=file,
-                field=f"{place}.precision",
-            )
+        try:
+            precisions.find(str(raw.get("precision")))
+        except RidgelineError as error:
+            raise ConfigError(str(error), file=file, field=f"{place}.precision") from error
         document = read_section(raw, file, place)
         section = Section(
             precision=raw["precision"],

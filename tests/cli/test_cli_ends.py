@@ -1,0 +1,70 @@
+"""How commands end that a user, a reader or the place of an answer cuts short."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ridgeline import catalog
+from ridgeline.cli import BROKEN_PIPE_STATUS, INTERRUPTED_STATUS, execute, main
+
+
+@pytest.mark.parametrize("arguments", [["formats"], ["formats", "--json"]])
+def test_a_reader_that_stops_is_no_mistake(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "ridgeline", *arguments]
+    with os.fdopen(writing, "w") as stream:
+        done = subprocess.run(
+            command, check=False, stdout=stream, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (BROKEN_PIPE_STATUS, "")
+
+
+def test_an_interrupted_command_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(kind: str) -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(catalog, "names", interrupted)
+    with pytest.raises(SystemExit) as caught:
+        main(["list", "models"])
+    assert caught.value.code == INTERRUPTED_STATUS
+    assert capsys.readouterr().err == "ridgeline: interrupted\n"
+
+
+@pytest.mark.parametrize("place", ["/proc/x.yaml", "no-such-folder/x.yaml"])
+def test_nothing_is_measured_for_a_file_that_cannot_be_written(
+    place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(*_: object) -> None:
+        raise AssertionError("it is measured before")
+
+    monkeypatch.setattr("ridgeline.study.calibrate.calibrate", measured)
+    assert execute(["calibrate", "--quick", "--out", place]) == 2
+    assert capsys.readouterr().err.startswith(f"ridgeline: {place}: cannot be written")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("dataset", "imagnet", "no dataset is called 'imagnet'; did you mean 'imagenet'?"),
+        ("precision", "fp33", "unknown precision 'fp33'; did you mean 'fp32'?"),
+        ("optimizer", "adaam", "did you mean 'adam'?"),
+    ],
+)
+def test_names_in_a_file_are_looked_up_when_it_is_read(
+    field: str, value: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "net.yaml"
+    head = "family: mlp\ntitle: t\ncitation: c\ninputs: 10\nwidths: [10]\n"
+    path.write_text(f"{head}{field}: {value}\n", encoding="utf-8")
+    assert execute(["show", str(path)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"ridgeline: {path}:6:1: {field}: ")
+    assert message in err
