@@ -22,6 +22,7 @@ from oracles import (
     graph_rules_losses,
     graph_rules_recurrent,
     graph_rules_rows,
+    graph_rules_states,
 )
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass
 
@@ -116,6 +117,10 @@ def gemm_forward(op: Op, inputs: list[Array], shapes: list[tuple[int, ...]]) -> 
     x, w = inputs
     assert isinstance(op.loops, Gemm)
     m, n, k, batch = op.loops.m, op.loops.n, op.loops.k, op.loops.batch
+    w = w.reshape(batch, -1, k)
+    if columns := dict(op.attrs).get("columns"):  # of a product of several results, some
+        spans = (map(int, span.split(":")) for span in str(columns).split(","))
+        w = np.concatenate([w[:, start:end] for start, end in spans], axis=1)
     y = x.reshape(batch, m, k) @ w.reshape(batch, n, k).swapaxes(1, 2)
     ends = np.cumsum([shape[-1] for shape in shapes])[:-1]
     return [y.reshape(s) for y, s in zip(np.split(y, ends, axis=-1), shapes, strict=True)]
@@ -335,6 +340,7 @@ RULES = (
     graph_rules_losses,
     graph_rules_recurrent,
     graph_rules_rows,
+    graph_rules_states,
 )
 
 SAME = {"cast", "add", "fill", "scale", "unscale", "concat", "split", "cut", "pad"}

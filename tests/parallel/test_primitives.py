@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.rewrites.primitives import PRIMITIVES, as_primitives
+from ridgeline.parallel.rewrites.primitives import EAGER, PRIMITIVES, as_primitives
 from ridgeline.workload import numerics, ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.graph import Graph, Pass, Same
@@ -141,3 +141,49 @@ def test_both_executors_agree() -> None:
     model = rl.load_model("bert-base", {"layers": 1})
     fast, slow = (rl.simulate(model, "dgx1-v100", plan, reference=r) for r in (False, True))
     assert fast.step_time_s == pytest.approx(slow.step_time_s, rel=1e-9)
+
+
+LLAMA = {"layers": 1, "sequence": 16, "attention.kernel": "flash", "vocabulary": 32}
+
+
+def test_eager_functions_of_a_llama_layer_move_what_their_ops_do() -> None:
+    """By hand, in streams of 16 bits: a cast from or to fp32 moves 3, ops in fp32 twice as many."""
+    graph = rl.load_model("llama3-8b", LLAMA).training(2, "bf16-mixed")
+    written = as_primitives(Same(graph), "eager")
+    by_hand = {
+        ("rms-norm", True): 3 + 2 * (2 + 1 + 2) + 3 + 2,
+        ("rms-norm", False): 3 + 2 * (2 + 3 + 1 + 1 + 2 + 2 + 3 + 3) + 3 + (2 + 3 + 1),
+        ("rotary", True): 3 + 2 * 2 + 3,
+        ("rotary", False): 3 + 2 * 2 + 3,
+        ("swiglu", True): 2 + 3,
+        ("swiglu", False): 3 + 3 + 3,
+    }
+    seen = set()
+    for before, after in zip(graph.ops, written.ops, strict=True):
+        if before.kind not in EAGER:
+            assert after is before
+            continue
+        forward = before.pass_ is Pass.FORWARD
+        seen.add((before.kind, forward))
+        size = graph.tensors[before.inputs[0]].bytes
+        small = [n for n in (*before.inputs, *before.outputs) if graph.tensors[n].bytes != size]
+        rest = sum(graph.tensors[name].bytes for name in small)
+        assert moved(written, before.name) == by_hand[before.kind, forward] * size + rest
+    assert seen == by_hand.keys()
+
+
+def test_eager_norms_in_fp32_cast_nothing() -> None:
+    graph = rl.load_model("llama3-8b", LLAMA).training(2, "fp32")
+    written = as_primitives(Same(graph), "eager")
+    kernels = {op.pass_: op.kernels for op in written.ops if op.kind == "rms-norm"}
+    assert kernels == {Pass.FORWARD: 3 + 1, Pass.INPUT_GRADIENT: 8 + 3}
+
+
+def test_a_program_without_a_compiler_is_slower_and_computes_the_same() -> None:
+    model = rl.load_model("llama3-8b", {**LLAMA, "layers": 2, "sequence": 2048})
+    steps = [
+        rl.simulate(model, "h100-sxm5-80gb", rl.Plan(global_batch=2, functions=functions))
+        for functions in ("fused", "eager")
+    ]
+    assert 1.02 < steps[1].step_time_s / steps[0].step_time_s < 1.6
+    assert steps[0].flops_per_step == steps[1].flops_per_step

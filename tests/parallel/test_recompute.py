@@ -203,6 +203,21 @@ def test_every_other_product_and_attention_are_kept():
     assert (held[1] - held[0]) / 2 == 2 * 256 * (2 * elements + log_sums)
 
 
+def test_of_a_product_with_several_results_those_that_are_read_are_formed_again() -> None:
+    """Of q, k, v, gate and up of a Llama layer, k and up; and its output's product."""
+    work = []
+    for layers in (2, 4):
+        shape = {"layers": layers, "attention.kernel": "flash", "sequence": 256}
+        graph = load_model("llama3-8b", shape).training(2, "bf16-mixed")
+        changed = with_recompute(graph, "alternate")
+        again = [op for op in changed.ops if op.pass_ is Pass.RECOMPUTE and op.loops is not None]
+        work.append(sum(op.matrix_flops for op in again))
+        for op in again:
+            assert sum(changed.tensors[name].shape[-1] for name in op.outputs) == op.loops.n
+        assert changed.recomputed_flops - graph.recomputed_flops == work[-1]
+    assert (work[1] - work[0]) / 2 == 2 * (2 * 256) * 4096 * (1024 + 4096 + 14336)
+
+
 def test_the_last_convolution_of_a_block_is_not_done_again():
     graph = load_model("resnet50").training(2)
     again = {op.layer for op in with_recompute(graph, "full").ops if op.pass_ is Pass.RECOMPUTE}

@@ -45,6 +45,7 @@ from ridgeline.parallel.rewrites.layout import (
 )
 from ridgeline.parallel.rewrites.primitives import as_primitives
 from ridgeline.parallel.rewrites.row_sums import with_atomic_sums
+from ridgeline.parallel.rewrites.unfused import with_routing_apart
 from ridgeline.parallel.sending.alike import are_alike
 from ridgeline.parallel.sending.spread import waited
 from ridgeline.parallel.sending.wires import PROBE_BYTES, Talk, Wires
@@ -166,6 +167,7 @@ def lower(
         mixture,
         plan.tensor_grid,
         plan.dispatch == "nodes",
+        0 < plan.expert_tensor < plan.tensor,
     )
     offloads = plan.offload != "none"
     short = is_short(len(graph.ops), plan)
@@ -216,8 +218,10 @@ def _programmed(local: Graph, plan: Plan) -> Graph:
         local = with_folded_norms(Same(with_fused_norms(Same(local))))
     if plan.heads == "copied":
         local = with_heads(Same(local))
-    if plan.functions == "primitive":
-        local = as_primitives(Same(local))
+    if plan.functions == "routed":
+        local = with_routing_apart(Same(local))
+    elif plan.functions != "fused":
+        local = as_primitives(Same(local), plan.functions)
     if plan.row_sums == "atomic":
         local = with_atomic_sums(Same(local))
     if plan.updates == "chunks":

@@ -166,6 +166,7 @@ class Op:
         What else defines the op, by name: window and stride of a pool, epsilon, drop probability.
         "causal" of attention: half of the products meet only masked scores. "sequential" of a
         recurrence: the products of the batch depend on each other and run one after the other.
+        "columns" of a product: which rows of its weights it multiplies with, where not all.
         "kernels": how many one after the other do the op's work; 1 unless it is said. "blocks": how
         many thread blocks share it, where they may be fewer than a device's processors.
     output_passes

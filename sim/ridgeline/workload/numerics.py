@@ -42,20 +42,22 @@ formats are fp32 (PyTorch, "Automatic Mixed Precision package", ops that autocas
 that promote to the widest type). So a residual stream is fp32 from its embedding on. Programs that
 convert the network itself (apex O2, Megatron) are "mixed".
 
-**Narrow products.** "fp8-mixed", "nvfp4-mixed" and "int8-mixed" are bf16-mixed but for the matrix
-products with weights whose three sizes are multiples of 16: their operands are quantised to 8 or 4
-bits, their results are bf16. Convolutions, attention scores and recurrences stay in bf16.
-Quantising reads a tensor, looks for its largest magnitude, scales, converts, and writes the tensor
-twice, as it is and transposed, for narrow matrix units take one layout only. fp8: e4m3 for
-activations and weights, e5m2 for gradients, scaled by the magnitudes of steps before (Micikevicius
-et al., arXiv:2209.05433; NVIDIA Transformer Engine, recipe "DelayedScaling", format HYBRID), so
-that a tensor is read once. int8 scales by the tensor's own magnitude, which takes a reading of its
-own (Banner et al., "Scalable methods for 8-bit training of neural networks", NeurIPS 2018).
-"nvfp4-mixed" is the same with 4 bits and a scale for every 16 numbers beside that of the tensor's
-own magnitude (NVIDIA, "Pretraining large language models with NVFP4", arXiv:2509.25149; NVIDIA
-Transformer Engine, recipe "NVFP4BlockScaling"); the rotation of what weight gradients are products
-of runs in the same kernel and is not counted, and every layer is narrow. The exchange of magnitudes
-among ranks is not modelled.
+**Narrow products.** "fp8-mixed", "fp8-dynamic", "nvfp4-mixed" and "int8-mixed" are bf16-mixed but
+for the matrix products with weights whose three sizes are multiples of 16: their operands are
+quantised to 8 or 4 bits, their results are bf16. Convolutions, attention scores, recurrences and,
+unless they say otherwise, the classifiers of decoders stay in bf16. Quantising reads a tensor,
+looks for its largest magnitude, scales, converts, and writes the tensor twice, as it is and
+transposed, for narrow matrix units take one layout only. fp8: e4m3 for activations and weights,
+e5m2 for gradients, scaled by the magnitudes of steps before (Micikevicius et al., arXiv:2209.05433;
+NVIDIA Transformer Engine, recipe "DelayedScaling", format HYBRID), so that a tensor is read once.
+"fp8-dynamic" scales by the tensor's own magnitude, which takes a reading of its own (PyTorch's
+torchao, float8 with tensorwise scaling, `hp_tensor_to_float8_dynamic`), and so does int8 (Banner et
+al., "Scalable methods for 8-bit training of neural networks", NeurIPS 2018). "nvfp4-mixed" is the
+same with 4 bits and a scale for every 16 numbers beside that of the tensor's own magnitude (NVIDIA,
+"Pretraining large language models with NVFP4", arXiv:2509.25149; NVIDIA Transformer Engine, recipe
+"NVFP4BlockScaling"); the rotation of what weight gradients are products of runs in the same kernel
+and is not counted, and every layer is narrow. The exchange of magnitudes among ranks is not
+modelled.
 
 **flex16+5** keeps weights, activations, gradients and optimizer state in 16 bits with one 5-bit
 exponent a tensor, without fp32 copies (Köster et al., arXiv:1711.02213); the hardware tracks the
@@ -140,6 +142,7 @@ PRECISIONS: Mapping[str, Numerics] = MappingProxyType(
             Numerics("fp16-autocast", "fp16", loss_scale=_LOSS_SCALE, widens=True),
             Numerics("bf16-autocast", "bf16", widens=True),
             Numerics("fp8-mixed", "bf16", narrow=Narrow("fp8-e4m3", "fp8-e5m2", reads=1)),
+            Numerics("fp8-dynamic", "bf16", narrow=Narrow("fp8-e4m3", "fp8-e5m2", reads=2)),
             Numerics("nvfp4-mixed", "bf16", narrow=Narrow("nvfp4", "nvfp4", reads=2)),
             Numerics("int8-mixed", "bf16", narrow=Narrow("int8", "int8", reads=2)),
             Numerics("flex16+5", "flex16+5", master="flex16+5"),

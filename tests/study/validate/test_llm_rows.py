@@ -142,6 +142,21 @@ def test_what_torchtitan_calls_selective_is_by_ops() -> None:
     assert configuration(row_of(framework="Megatron-LM", **row)).plan.recompute == "selective"
 
 
+def test_what_torchtitan_does_unless_told_otherwise() -> None:
+    """Selective recomputation by ops, nothing compiled, scales by tensors' own magnitudes."""
+    row = {"pp": "1", "tp": "1", "global_batch_seqs": "", "recompute": "", "precision": "float8"}
+    plain, compiled, tensor = (
+        configuration(row_of(framework=f"torchtitan {name}", **row)).plan
+        for name in ("FSDP", "FSDP+compile", "vanilla TP")
+    )
+    assert {p.recompute for p in (plain, compiled, tensor)} == {"alternate"}
+    assert {p.precision for p in (plain, compiled, tensor)} == {"fp8-dynamic"}
+    assert [p.functions for p in (plain, compiled, tensor)] == ["eager", "fused", "fused"]
+    stated = configuration(row_of(framework="torchtitan FSDP", **{**row, "recompute": "none"}))
+    assert stated.plan.recompute == "none"
+    assert configuration(row_of(framework="Megatron-Core", **row)).plan.recompute == "none"
+
+
 def test_megatron_core_does_what_it_does_unless_told_otherwise() -> None:
     plan = configuration(row_of(framework="Megatron-Core (SimuMax)")).plan
     assert (plan.adding, plan.overlap) == ("products", False)
@@ -272,10 +287,7 @@ def test_published_bubble_rates_are_met_within_half_a_point() -> None:
         ({"model": "DeepSeekV3", "accelerator": "DGX-B200", "ep": "32"}, True),
         ({"model": "DeepSeekV3", "accelerator": "DGX-B200", "ep": "8"}, False),
         ({"model": "DeepSeekV3", "accelerator": "DGX-GB300", "ep": "32"}, True),
-        (
-            {"model": "DeepSeekV3", "accelerator": "DGX-GB300", "ep": "32", "micro_batch": "2"},
-            False,
-        ),
+        ({"model": "Kimi_K2", "accelerator": "DGX-GB300", "ep": "32", "micro_batch": "2"}, False),
         ({"model": "Kimi_K2", "accelerator": "DGX-GB300", "ep": "32"}, True),
     ],
 )

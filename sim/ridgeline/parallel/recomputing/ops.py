@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.recomputing.blocks import Block
 from ridgeline.workload.builder import settle
-from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor, free_name
+from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor, free_name
 
 AGAIN = ".again"
 
@@ -80,13 +81,33 @@ def replay(graph: Graph, before: Mapping[int, Sequence[Repeat]]) -> Graph:
     for i, op in enumerate(graph.ops):
         for repeat in before.get(i, ()):
             for j in repeat.ops:
-                again = _again(graph.ops[j], tensors, latest, names)
+                op_again = _of_read(graph.ops[j], tensors, repeat.tensors)
+                again = _again(op_again, tensors, latest, names)
                 ops.append(again)
-                made = zip(graph.ops[j].outputs, again.outputs, strict=True)
+                made = zip(op_again.outputs, again.outputs, strict=True)
                 latest.update((old, new) for old, new in made if old in repeat.tensors)
         inputs = tuple(latest.get(name, name) for name in op.inputs)
         ops.append(op if inputs == op.inputs else replace(op, inputs=inputs))
     return replace(graph, tensors=tensors, ops=settle(ops, tensors))
+
+
+def _of_read(op: Op, tensors: Mapping[str, Tensor], read: frozenset[str]) -> Op:
+    """Leave a product of several results, side by side in its columns, those that are read.
+
+    Its weights still count as read in full; "columns" of its attributes says which rows count.
+    """
+    wanted = tuple(name for name in op.outputs if name in read)
+    if not isinstance(op.loops, Gemm) or wanted in {(), op.outputs}:
+        return op
+    ends = list(accumulate(tensors[name].shape[-1] for name in op.outputs))
+    if ends[-1] != op.loops.n:
+        return op
+    spans = [
+        span for name, *span in zip(op.outputs, [0, *ends], ends, strict=False) if name in read
+    ]
+    columns = ("columns", ",".join(f"{start}:{end}" for start, end in spans))
+    loops = replace(op.loops, n=sum(end - start for start, end in spans))
+    return replace(op, outputs=wanted, loops=loops, attrs=(*op.attrs, columns))
 
 
 def _again(op: Op, tensors: dict[str, Tensor], latest: Mapping[str, str], names: set[str]) -> Op:

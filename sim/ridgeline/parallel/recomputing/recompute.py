@@ -39,7 +39,7 @@ def with_recompute(
     selective     the scores and probabilities of attention (see `attention_cores`)
     alternate     every block, of which also attention and every other result of a product of
                   weights are kept, beginning with the first: torchtitan's selective recomputation
-                  by ops; a product with several results is done again as a whole
+                  by ops; of a product with several results those that are read are formed again
     sqrt          all but the last of about √n stretches of the chain of ops: Chen et al., Training
                   deep nets with sublinear memory cost, 2016, arXiv:1604.06174
     optimal       the least work with at most so many checkpoints, some ops several times: revolve

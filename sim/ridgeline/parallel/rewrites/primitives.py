@@ -1,25 +1,32 @@
 """Functions of several steps as a framework runs them that has no kernel for the whole.
 
-TensorFlow without XLA writes gelu, dropout and norms (but batch norm of images) as ops of its
-graph, each of which streams its tensors from memory and is launched by itself; their gradients,
-which follow from those of the ops, are longer still. `PRIMITIVES` counts, for each function and its
-gradient, the ops that stream whole tensors; those of a row, a channel or a constant are left out,
-as are shapes.
+Two frameworks are described, by a table each of functions and their gradients (`TABLES`):
 
-In mixed precision, some of these ops are kept in fp32, and with them all that follow up to the next
-product: Pow, which is in gelu, and Mean, which is in norms (`auto_mixed_precision_lists.h`, what is
-black there). Their tensors are cast before and after.
+**TensorFlow** without XLA ("primitive").
+It writes gelu, dropout and norms (but batch norm of images) as ops of its graph, each of which
+streams its tensors from memory and is launched by itself; their gradients, which follow from those
+of the ops, are longer still. In mixed precision, some of these ops are kept in fp32, and with them
+all that follow up to the next product: Pow, which is in gelu, and Mean, which is in norms
+(`auto_mixed_precision_lists.h`, what is black there). Their tensors are cast before and after.
+
+**PyTorch** without a compiler ("eager"). It has kernels for gelu, dropout and layer norm, but
+programs write RMS norm, rotations and gates of their own; statistics and rotations are computed in
+fp32, of what is cast before and after. Gradients are those that autograd forms of each op
+(tools/autograd/derivatives.yaml and FunctionsManual.cpp of PyTorch).
+
+Tables count the ops that stream whole tensors; those of a row, a channel or a constant are left
+out, as are shapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
 
-from ridgeline.workload.graph import Graph, Op, Pass, Same
+from ridgeline.workload.graph import Graph, Op, Pass, Same, Tensor
 from ridgeline.workload.numerics import MASTER
 
 Kernels = tuple[tuple[int, int], ...]
@@ -40,6 +47,8 @@ class Primitive:
         What the ops are, and where they are written.
     least_axes
         Of the tensors that it is run on like this: those with fewer have a kernel.
+    forward_rest, gradient_rest
+        Tensors that ops besides read and write, which are not kept in fp32.
     """
 
     forward: Kernels
@@ -47,6 +56,8 @@ class Primitive:
     wide: bool
     steps: str
     least_axes: int = 1
+    forward_rest: Kernels = ()
+    gradient_rest: Kernels = ()
 
 
 _MEAN, _TO_ONE, _OF_TWO = (1, 0), (1, 1), (2, 1)
@@ -109,35 +120,85 @@ PRIMITIVES: Mapping[str, Primitive] = MappingProxyType(
 )  # fmt: skip
 
 
+EAGER: Mapping[str, Primitive] = MappingProxyType(
+    {
+        "rms-norm": Primitive(
+            forward=(_TO_ONE, _MEAN, _TO_ONE),
+            gradient=(
+                _TO_ONE, _OF_TWO, _MEAN, _FILLED, _TO_ONE, _TO_ONE, _OF_TWO, _OF_TWO,
+            ),
+            wide=True,
+            steps="x**2, its mean, x times 1/deviation, and in 16 bits times w; dy w, dy times the"
+            " normalised x and its sum in 16 bits, then times 1/deviation, times x and its sum, the"
+            " mean's gradient for every element, x**1, times 2, times this, the sum of both"
+            " (pytorch/torchtitan, torchtitan/models/norms.py, RMSNorm)",
+            forward_rest=(_TO_ONE,),
+            gradient_rest=(_TO_ONE, _OF_TWO, _MEAN),
+        ),
+        "rotary": Primitive(
+            forward=(_TO_ONE,),
+            gradient=(_TO_ONE,),
+            wide=True,
+            steps="complex numbers times others, and times their conjugates"
+            " (pytorch/torchtitan, torchtitan/models/llama/model.py, apply_rotary_emb)",
+        ),
+        "swiglu": Primitive(
+            forward=(_TO_ONE, _OF_TWO),
+            gradient=(_OF_TWO, _OF_TWO, _OF_TWO),
+            wide=False,
+            steps="silu, times y; dz y, dz silu(x), and the kernel of silu's gradient"
+            " (pytorch/torchtitan, torchtitan/models/llama/model.py, FeedForward)",
+        ),
+    }
+)  # fmt: skip
+
+TABLES: Mapping[str, Mapping[str, Primitive]] = MappingProxyType(
+    {"primitive": PRIMITIVES, "eager": EAGER}
+)
+"""By what a plan calls functions that are written so (`Plan.functions`)."""
+
+
 @lru_cache(maxsize=16)
-def as_primitives(same: Same) -> Graph:
+def as_primitives(same: Same, table: str = "primitive") -> Graph:
     """Return the graph with as many kernels in such functions as they have ops."""
-    graph = same.graph
-    return replace(graph, ops=tuple(_written_out(op, graph) for op in graph.ops))
+    graph, primitives = same.graph, TABLES[table]
+    return replace(graph, ops=tuple(_written_out(op, graph, primitives) for op in graph.ops))
 
 
-def _written_out(op: Op, graph: Graph) -> Op:
-    primitive = PRIMITIVES.get(op.kind)
+def _written_out(op: Op, graph: Graph, primitives: Mapping[str, Primitive]) -> Op:
+    primitive = primitives.get(op.kind)
     if primitive is None or len(graph.tensors[op.inputs[0]].shape) < primitive.least_axes:
         return op
     forward = op.priced_as is Pass.FORWARD
     kernels = primitive.forward if forward else primitive.gradient
+    rest = primitive.forward_rest if forward else primitive.gradient_rest
     read, written = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     if written.elements < read.elements:  # gradients of weights alone
         return op
-    reads, writes = (Fraction(sum(counts)) for counts in zip(*kernels, strict=True))
-    n_kernels = len(kernels)
+    reads, writes = _streams(kernels)
+    n_kernels = len(kernels) + len(rest)
     wide = replace(read, format=MASTER).bytes
     if primitive.wide and wide > read.bytes:  # with the casts before and after
         width = Fraction(wide, read.bytes)
         reads, writes = reads * width + 1 + width, writes * width + 1 + width
         n_kernels += 2
-    others = len(op.inputs) - 1
-    at_least = sum(graph.tensors[name].bytes == read.bytes for name in op.inputs[1:])
+    more_reads, more_writes = _streams(rest)
+    reads += more_reads - _whole(op.inputs[1:], read, graph)
+    writes += more_writes - _whole(op.outputs[1:], read, graph)
     return replace(
         op,
         attrs=(*op.attrs, ("kernels", n_kernels)),
-        input_passes=(reads - at_least, *(1 for _ in range(others))),
+        input_passes=(reads, *(1 for _ in op.inputs[1:])),
         output_passes=(writes, *(1 for _ in op.outputs[1:])),
         in_place=False,
     )
+
+
+def _streams(kernels: Kernels) -> tuple[Fraction, Fraction]:
+    """Return how often whole tensors are read, and written."""
+    return Fraction(sum(r for r, _ in kernels)), Fraction(sum(w for _, w in kernels))
+
+
+def _whole(names: Sequence[str], read: Tensor, graph: Graph) -> int:
+    """Count the tensors as large as the one that is read, each of which is streamed once anyway."""
+    return sum(graph.tensors[name].bytes == read.bytes for name in names)

@@ -82,6 +82,11 @@ class Framework:
         one copy of it).
     dispatch
         What ranks send each other of a token for its experts (`Plan.dispatch`).
+    replicated_slices
+        Whether slices of a machine are replicas, each of which shares what is sharded
+        (`Plan.sharding_ranks`).
+    expert_tensor
+        Devices that share the features of an expert (`Plan.expert_tensor`).
     row_sums
         How rows of experts are added up for their tokens (`Plan.row_sums`).
     updates
@@ -90,6 +95,11 @@ class Framework:
         Whether the FLOP/s of its tables count what is computed again.
     interleaved
         Whether its pipelines are interleaved, where a table does not say it.
+    recompute
+        What it computes again, where a row does not say it.
+    functions
+        How its programs write norms, rotations and gates (`Plan.functions`), if a row does not name
+        it with a compiler.
     """
 
     begins: tuple[str, ...]
@@ -123,11 +133,15 @@ class Framework:
     regather: str = "all"
     allocator: str = "exact"
     dispatch: str = "choices"
+    replicated_slices: bool = False
+    expert_tensor: int = 0
     row_sums: str = "gathered"
+    functions: str = "fused"
     updates: str = "together"
     communicators: tuple[str, ...] = ()
     counts_again: bool = True
     interleaved: bool = False
+    recompute: str = "none"
 
     @property
     def ends(self) -> dict[str, Any]:

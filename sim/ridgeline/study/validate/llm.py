@@ -80,6 +80,7 @@ def _measured_s(row: Row, devices: int, tokens: int, flops: float) -> float:
 
 def step_of_rate_s(row: Row, teraflops: float, devices: int, flops: float) -> float:
     """Step time from FLOP/s a device, which may count what is done again."""
-    again = recompute(row) == "full" and framework_of(row.text("framework")).counts_again
+    framework = framework_of(row.text("framework"))
+    again = recompute(row, framework.recompute) == "full" and framework.counts_again
     counted = _COUNTED_AS_4_3 if again else 1.0
     return flops * counted / (teraflops * 1e12 * devices)

@@ -46,12 +46,13 @@ _SHARDING = {  # ZeRO stages; FSDP by itself shares everything
 }
 _GPT, _LLAMA = "gpt3-1.3b", "llama2-7b"
 _PRECISIONS = {  # what a table's words have in them, the first that fits
-    "nvfp4": "nvfp4-mixed", "fp8": "fp8-mixed", "float8": "fp8-mixed", "bf16": "bf16-mixed",
+    "nvfp4": "nvfp4-mixed", "fp8": "fp8-mixed", "float8": "fp8-dynamic", "bf16": "bf16-mixed",
     "bfloat16": "bf16-mixed", "fp16": "fp16-mixed", "float16": "fp16-mixed", "amp": "fp16-mixed",
     "mixed": "fp16-mixed",
 }  # fmt: skip
 _BOTH = "bf16optimizer"  # DeepSpeed's: sums of gradients in fp32, beside those in bf16
 _BY_ROW = "rowwise"  # kernels of their own, unlike those with one scale a tensor
+_COMPILED = "compile"  # in the name of a framework
 _LORA = re.compile(r"[ _-]*\b(Q?LoRA)\b", re.IGNORECASE)
 _RANK = 16
 """Of adapters: Megatron-Bridge's for its tables (recipes/llama/llama3.py, peft.dim of the 70B)."""
@@ -108,8 +109,11 @@ def configuration(row: Row) -> Configuration:
     device = device_in(row.text("accelerator"))
     if device is None:
         raise RidgelineError(unknown("devices", row.text("accelerator")))
-    plan = _plan(row, devices, framework, model.description["layers"])
     place = f"{row.text('accelerator')}; {row.text('interconnect')}"
+    together = (
+        _of_slice(_cluster(device, devices, place), devices) if framework.replicated_slices else 0
+    )
+    plan = _plan(row, devices, framework, model.description["layers"], together)
     return Configuration(model, sequence, device, devices, plan, place)
 
 
@@ -161,12 +165,21 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     return _loaded(_LLAMA if gated else _GPT, tuple(shape.items())), sequence
 
 
+def _of_slice(cluster: Cluster, devices: int) -> int:
+    """Return the devices of one of several slices of a machine; 0 where there is one."""
+    fabric, each = cluster.fabric, cluster.nodes.count
+    if fabric is None or fabric.slices_of(devices // each) == 1:
+        return 0
+    return fabric.of_slice * each
+
+
 def _is_adapted(row: Row) -> bool:
     """Tell whether adapters of low rank alone are trained."""
     return any(_LORA.search(row.text(column)) for column in ("model", "other", "framework"))
 
 
-def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
+def _plan(row: Row, devices: int, framework: Framework, layers: int, together: int) -> Plan:
+    """Read the plan; of several slices of a machine, `together` devices are one."""
     degrees = [name for name in ("tp", "pp", "cp", "ep", "dp", "sharding") if name in row.values]
     if devices > 1 and degrees and not any(map(row.text, degrees)):
         raise RidgelineError("the plan is not given")
@@ -189,7 +202,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         raise RidgelineError(f"unknown precision {text}{nearest(text, _PRECISIONS)}")
     if _BY_ROW in precision:
         raise RidgelineError(f"{precision}: of products with a scale a row nothing is measured")
-    again = recompute(row)
+    again = recompute(row, framework.recompute)
     known = unstated_of(row.text("model"), row.text("source"), row.text("accelerator"), row.values)
     positions = "sequence parallel" in row.text("recompute").lower()
     fields: dict[str, Any] = {
@@ -201,12 +214,14 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "context_mode": framework.context_mode if context > 1 else "gather",
         "expert": expert,
         "dispatch": known.get("dispatch", framework.dispatch),
+        "expert_tensor": framework.expert_tensor if expert > 1 else 0,
         "row_sums": framework.row_sums,
         "overlap_expert": known.get("overlap_expert", False),
         "micro_batch": micro,
         "recompute": framework.selective if again == "selective" else again,
         "keep_outputs": framework.keep_outputs,
         "sharding": _sharding(row, framework),
+        "sharding_ranks": together // (tensor * pipeline * context),
         "regather": framework.regather,
         "overlap": framework.overlap,
         "overlap_tensor": framework.overlap_tensor,
@@ -215,6 +230,8 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "gradient_passes": framework.gradient_passes,
         "update_passes": framework.update_passes,
         "updates": framework.updates,
+        "heads": "copied" if framework.heads_copied else "strided",
+        "functions": "fused" if _COMPILED in row.text("framework") else framework.functions,
         "issue": framework.issue_s,
         "spread": spread(),
         "contention": contention(),
@@ -251,11 +268,11 @@ def _schedule(row: Row, framework: Framework, chunks: int, layers: int) -> dict[
     return {}
 
 
-def recompute(row: Row) -> str:
-    """Return what the backward pass of a row computes again."""
+def recompute(row: Row, unsaid: str = "none") -> str:
+    """Return what the backward pass of a row computes again; `unsaid` if its cell is empty."""
     if "recompute" not in row.values:
         return "full"
-    text = row.text("recompute").lower()
+    text = row.text("recompute").lower() or unsaid
     if "selective" in text:
         return "selective"
     return "full" if "full" in text else "none"

@@ -139,14 +139,28 @@ def _adapted(b: GraphBuilder, layer: str, x: str, ys: tuple[str, ...]) -> tuple[
     return tuple(add(b, name, y, z) for name, y, z in zip(sums, ys, more, strict=True))
 
 
-def product(b: GraphBuilder, layer: str, x: str, weight: str, *, flatten: bool = False) -> str:
-    """`linear` with weights [features, k] that are already there, as those of tied embeddings."""
+def product(
+    b: GraphBuilder,
+    layer: str,
+    x: str,
+    weight: str,
+    *,
+    flatten: bool = False,
+    narrow: bool = True,
+) -> str:
+    """`linear` with weights [features, k] that are already there, as those of tied embeddings.
+
+    Parameters
+    ----------
+    narrow
+        Whether it is done in the narrow format of the precision, if that has one.
+    """
     (features, k), shape = b.shape(weight), b.shape(x)
     lead = shape[:1] if flatten else shape[:-1]
     if math.prod(shape) != math.prod(lead) * k:
         raise RidgelineError(f"layer {layer!r}: {list(shape)} does not end in {k} features")
     loops = Gemm(math.prod(lead), features, k)
-    (y,) = contract(b, GEMM, layer, x, weight, [(*lead, features)], loops)
+    (y,) = contract(b, GEMM, layer, x, weight, [(*lead, features)], loops, narrow=narrow)
     return y
 
 
@@ -195,10 +209,12 @@ def contract(
     shapes: Sequence[tuple[int, ...]],
     loops: Gemm | Conv,
     attrs: Attrs = (),
+    *,
+    narrow: bool = True,
 ) -> tuple[str, ...]:
     """Write one product with weights, whose outputs have `shapes`, in the compute format."""
     compute = b.numerics.compute
-    x, weight = operands(b, layer, kind, x, weight, loops)
+    x, weight = operands(b, layer, kind, x, weight, loops, narrow=narrow)
     names = [f"{layer}.y"] if len(shapes) == 1 else [f"{layer}.y{i}" for i in range(len(shapes))]
     ys = tuple(
         b.activation(name, shape, compute) for name, shape in zip(names, shapes, strict=True)
@@ -208,17 +224,24 @@ def contract(
 
 
 def operands(
-    b: GraphBuilder, layer: str, kind: OpKind, x: str, weight: str, loops: Gemm | Conv
+    b: GraphBuilder,
+    layer: str,
+    kind: OpKind,
+    x: str,
+    weight: str,
+    loops: Gemm | Conv,
+    *,
+    narrow: bool = True,
 ) -> tuple[str, str]:
     """Return the operands of a contraction in the format that the precision multiplies in."""
-    if _is_narrow(b, kind, loops):
+    if narrow and _may_be_narrow(b, kind, loops):
         return b.quantise(x, layer), b.quantise(weight, layer)
     compute = b.numerics.compute
     return b.cast(x, compute, layer), b.cast(weight, compute, layer)
 
 
-def _is_narrow(b: GraphBuilder, kind: OpKind, loops: Gemm | Conv) -> bool:
-    """Tell whether a contraction is done in the narrow format of the precision."""
+def _may_be_narrow(b: GraphBuilder, kind: OpKind, loops: Gemm | Conv) -> bool:
+    """Tell whether a contraction can be done in the narrow format of the precision."""
     if b.numerics.narrow is None or kind.name != "gemm" or not isinstance(loops, Gemm):
         return False
     return all(size % NARROW_MULTIPLE == 0 for size in (loops.m, loops.n, loops.k))
@@ -235,7 +258,7 @@ def _conv2d_gradient(g: GradientBuilder, op: Op) -> None:
 def _gemm_gradient(g: GradientBuilder, op: Op) -> None:
     (x, weight), dy = op.inputs, gather_gradients(g, op)
     assert isinstance(op.loops, Gemm)
-    if _is_narrow(g, GEMM, op.loops):
+    if g.numerics.narrow is not None and g.format(x) == g.numerics.narrow.forward:
         dy = g.quantise_gradient(dy, op.layer)
     m, n, k, batch = op.loops.m, op.loops.n, op.loops.k, op.loops.batch
     if g.wants(x):  # dx [m, k] = dy [m, n] w [n, k]
