@@ -180,7 +180,9 @@ def test_gradient_accumulation_says_how_many_share_a_sample(
         (1, False, [1, 2, 4]),  # the first that fits
     ):
         tried.clear()
-        run_step.__wrapped__(adapters, "h200-sxm", 8, 8, "fp8-mixed", accumulated=accumulated, told=told)
+        run_step.__wrapped__(
+            adapters, "h200-sxm", 8, 8, "fp8-mixed", accumulated=accumulated, told=told
+        )
         assert tried == degrees
 
 
