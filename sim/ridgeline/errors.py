@@ -53,12 +53,17 @@ def nearest(name: str, allowed: Iterable[str], cutoff: float = 0.5) -> str:
     A name that has all of the word in it counts before one that is merely alike: v100-sxm2-16gb and
     not gtx-1080 where v100 was written.
     """
-    word, known = name.lower(), {each.lower(): each for each in reversed(list(allowed))}
+    names, word = list(allowed), name.lower()
+    known = {each.lower(): each for each in reversed(names)}
     holding = [each for each in known if len(word) >= _WORD and word in each]
     holding.sort(key=lambda each: (not each.startswith(word), len(each), each))
-    close = difflib.get_close_matches(word, known, n=1, cutoff=max(cutoff, _ALIKE)) or holding[:1]
-    close = close or difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
-    return f"; did you mean {known[close[0]]!r}?" if close else ""
+    close = (
+        difflib.get_close_matches(name, names, n=1, cutoff=max(cutoff, _ALIKE))
+        or difflib.get_close_matches(word, known, n=1, cutoff=max(cutoff, _ALIKE))
+        or holding
+        or difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
+    )
+    return f"; did you mean {known.get(close[0], close[0])!r}?" if close else ""
 
 
 _SAID = {  # of pydantic's words those that are Python's and not YAML's
