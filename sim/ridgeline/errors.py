@@ -56,9 +56,10 @@ def nearest(name: str, allowed: Iterable[str], cutoff: float = 0.5) -> str:
     names, word = list(allowed), name.lower()
     known = {each.lower(): each for each in reversed(names)}
     holding = [each for each in known if len(word) >= _WORD and word in each]
-    holding.sort(key=lambda each: (not each.startswith(word), len(each), each))
+    holding.sort(key=lambda each: (len(each), each))
     close = (
-        difflib.get_close_matches(name, names, n=1, cutoff=max(cutoff, _ALIKE))
+        [each for each in holding if each.startswith(word)]
+        or difflib.get_close_matches(name, names, n=1, cutoff=max(cutoff, _ALIKE))
         or difflib.get_close_matches(word, known, n=1, cutoff=max(cutoff, _ALIKE))
         or holding
         or difflib.get_close_matches(word, known, n=1, cutoff=cutoff)

@@ -81,7 +81,7 @@ def test_names_in_a_file_are_looked_up_when_it_is_read(
         ("validate --live --backend jax", "there is no backend 'jax'"),
         ("top rows.csv --by time_s", "rows.csv:1: columns are separated by ';'; allowed: a comma"),
         ("plot time rows.json --out x.png", "rows.json:1:2: not JSON"),
-        ("roofline h200", "no device is called 'h200'; did you mean 'h200-nvl'?"),
+        ("roofline h200", "no device is called 'h200'; did you mean 'h200-"),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -102,9 +102,18 @@ def test_a_mistake_is_one_line(
 
 
 def test_the_nearest_name_has_the_word_or_is_a_slip_away() -> None:
-    names = ["gtx-1080", "v100-sxm2-16gb", "fp32", "fp16-mixed", "resnet50", "A100-SXM4-80GB"]
+    names = [
+        "h20",
+        "h200-nvl",
+        "gtx-1080",
+        "v100-sxm2-16gb",
+        "fp32",
+        "fp16-mixed",
+        "resnet50",
+        "A100-SXM4-80GB",
+    ]
     for word, meant in (
-        ("v100", "v100-sxm2-16gb"), ("FP16", "fp16-mixed"), ("resnet5O", "resnet50"),
+        ("h200", "h200-nvl"), ("v100", "v100-sxm2-16gb"), ("FP16", "fp16-mixed"), ("resnet5O", "resnet50"),
         ("A100-SXM4-60GB", "A100-SXM4-80GB"),
     ):  # fmt: skip
         assert nearest(word, names) == f"; did you mean {meant!r}?"
