@@ -282,6 +282,7 @@ class Step:
             graph = with_sharding(
                 graph, self.plan.sharding, self._replicas(stage, along), self.plan.bucket,
                 dimension=along, without=others, regather=self.plan.regather,
+                copies=self.plan.gather_copies,
             )  # fmt: skip
         return graph
 

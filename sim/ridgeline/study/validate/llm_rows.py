@@ -209,6 +209,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "keep_outputs": framework.keep_outputs,
         "sharding": _sharding(row, framework),
         "regather": framework.regather,
+        "gather_copies": framework.gather_copies,
         "overlap": framework.overlap,
         "overlap_tensor": framework.overlap_tensor,
         "adding": framework.adding,
