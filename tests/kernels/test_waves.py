@@ -24,6 +24,7 @@ machines = st.builds(
     st.one_of(st.just(math.inf), st.floats(1e9, 1e13)),
     st.sampled_from([0.0, 1e-6]),
     st.sampled_from([0.0, 2e-6]),
+    least_sum=st.sampled_from([128, 512, 4096, 10**9]),
 )
 
 
@@ -37,7 +38,7 @@ def slow(gemm: Gemm, floor_s: float, machine: Machine) -> float:
     times = []
     for rows, columns in TILES:
         for split in _SPLITS:
-            if split > 1 and gemm.k < 128 * split:
+            if split > 1 and gemm.k < machine.least_sum * split:
                 continue
             down, across = -(-gemm.m // rows), -(-gemm.n // columns)
             waves = -(-gemm.batch * down * across * split // machine.processors)
@@ -78,6 +79,7 @@ def test_better_is_never_slower_and_nothing_beats_the_peak(
         replace(machine, rate_flop_per_s=machine.rate_flop_per_s * factor),
         replace(machine, near_bytes_per_s=machine.near_bytes_per_s * factor),
         replace(machine, round_latency_s=0.0),
+        replace(machine, least_sum=max(1, machine.least_sum // 3)),
     ):
         assert fast(gemm, 0.0, better) <= time * (1 + 1e-12)
 
@@ -87,6 +89,8 @@ def test_a_long_sum_is_split_and_a_short_one_is_not() -> None:
     long, short = Gemm(64, 64, 802816), Gemm(64, 64, 64)
     assert best_blocking(long, *bytes_of(long), 0.0, V100).split > 16
     assert best_blocking(short, *bytes_of(short), 0.0, V100).split == 1
+    whole = replace(V100, least_sum=802816)
+    assert best_blocking(long, *bytes_of(long), 0.0, whole).split == 1
 
 
 def test_waves_quantise() -> None:

@@ -205,6 +205,8 @@ def test_the_largest_clusters_have_the_switches_of_their_reference_architecture(
         (27, (3, 3, 3), 3 * 18),
         (11, (1, 1, 11), 10),
         (4096, (16, 16, 16), 3 * 4096),
+        # cubes in a row are longer than the pod's shape (Google Cloud, TPU v4: 12x12x24)
+        (3456, (12, 12, 24), 3 * 3456),
     ],
 )
 def test_slices_of_a_torus_behind_optical_switches(

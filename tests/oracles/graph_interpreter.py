@@ -22,6 +22,7 @@ from oracles import (
     graph_rules_losses,
     graph_rules_recurrent,
     graph_rules_rows,
+    graph_rules_states,
 )
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass
 
@@ -339,6 +340,7 @@ RULES = (
     graph_rules_losses,
     graph_rules_recurrent,
     graph_rules_rows,
+    graph_rules_states,
 )
 
 SAME = {"cast", "add", "fill", "scale", "unscale", "concat", "split", "cut", "pad"}

@@ -33,6 +33,8 @@ def shallow(name: str) -> Model:
     mixture = getattr(model.network, "mixture", None)
     if mixture is not None:
         overrides["layers"] = mixture.first_dense + 2
+    if getattr(model.network, "pattern", ""):
+        overrides["layers"] = 10  # until the first attention, and further
     return load_model(name, overrides) if overrides else model
 
 
@@ -141,6 +143,27 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
         )
         for name in ("deepseek-v2", "deepseek-v3")
     },
+    "nemotron-3": (
+        "nemotron-3-super",
+        {
+            "vocabulary": 5,
+            "sequence": 5,
+            "layers": 4,
+            "pattern": "ME*-",
+            "hidden": 8,
+            "attention.heads": 4,
+            "attention.kv_heads": 2,
+            "attention.head_size": 3,
+            "state_space": {"heads": 4, "head_size": 2, "groups": 2, "state": 3, "chunk": 2},
+            "feed_forward.width": 6,
+            "mixture.experts": 4,
+            "mixture.top_k": 2,
+            "mixture.width": 3,
+            "mixture.shared_width": 5,
+            "mixture.latent": 3,
+            "further_tokens": 1,
+        },
+    ),
     "transformer": (
         "transformer-base",
         {
@@ -150,6 +173,19 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
             "encoder_layers": 1,
             "decoder_layers": 1,
             "hidden": 8,
+            "attention.heads": 2,
+            "feed_forward.width": 6,
+        },
+    ),
+    "encoder-decoder-padded": (
+        "transformer-multi30k",
+        {
+            "vocabulary": 5,
+            "source": 4,
+            "target": 3,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "hidden": 4,
             "attention.heads": 2,
             "feed_forward.width": 6,
         },

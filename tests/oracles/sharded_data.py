@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 _TOGETHER = {
     *("loss", "bce-loss", "mse-loss", "smooth-l1-loss", "ctc-loss", "dropout", "embedding"),
     *("batch-norm", "lstm", "gru", "rnn-tanh", "rnn-relu", "concat", "split", "additive-attention"),
-    *("flash-attention", "join-heads", "dispatch", "combine"),
+    *("flash-attention", "join-heads", "dispatch", "combine", "state-space"),
 }
 
 
@@ -297,7 +297,7 @@ class Devices:
         ]
 
     def _level(self, dimension: str) -> int:
-        return int(dimension.partition(".")[2])
+        return int(dimension.partition(".")[2] or 0)
 
     def _collective(self, op: Op) -> None:
         level = self._level(str(dict(op.attrs)["dimension"]))

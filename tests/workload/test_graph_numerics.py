@@ -1,15 +1,19 @@
 """Which tensor has which number format."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from machines import DEVICE, ENERGY
 from ridgeline.errors import RidgelineError
 from ridgeline.study.point import Point
 from ridgeline.workload import Pass, Role, load_model, optimizers
+from ridgeline.workload import formats as formats_
 from ridgeline.workload import numerics as precisions
 from ridgeline.workload.numerics import PRECISIONS
 
 ALL = sorted(PRECISIONS)
+MULTIPLIED = sorted(name for name, one in formats_.FORMATS.items() if one.kind != "index")
 
 
 def formats(graph, role):
@@ -81,6 +85,52 @@ def test_only_fp16_scales_the_loss():
 
     assert scaling("fp16-mixed") == (2, 10)  # loss and its gradient; ten weight tensors
     assert scaling("bf16-mixed") == (0, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(MULTIPLIED), st.sampled_from(MULTIPLIED))
+def test_what_is_stored_as_one_format_and_multiplied_as_another(stored, multiplied):
+    """Storage is that of the first, arithmetic that of the second, of the same graph."""
+    name = f"{stored}-as-{multiplied}"
+    one, of, by = formats_.find(name), formats_.find(stored), formats_.find(multiplied)
+    assert one.tensor_bits(1000) == of.tensor_bits(1000)
+    assert (one.largest, one.least) == (of.largest, of.least)
+    assert (one.rate, one.accumulator) == (by.rate, by.accumulator)
+    assert (one.kernels, of.kernels) == (name, of.rate)
+    assert formats_.bytes_of(name) == formats_.bytes_of(stored)
+    assert precisions.same_in_memory(name, stored)
+    numerics = precisions.find(name)
+    assert numerics.compute == name
+    narrow_range = of.kind == "float" and of.exponent_bits < 8
+    assert (numerics.loss_scale is not None) == narrow_range
+
+
+def test_stored_halves_are_mixed_precision_by_another_name():
+    mixed, stored, short = (
+        load_model("lenet5").training(4, precision)
+        for precision in ("fp16-mixed", "fp16-as-fp32", "fp16-stored")
+    )
+    assert stored.tensors == short.tensors
+    assert [op.kind for op in stored.ops] == [op.kind for op in mixed.ops]
+    for a, b in zip(stored.ops, mixed.ops, strict=True):
+        assert stored.read_bytes(a) + stored.write_bytes(a) == (
+            mixed.read_bytes(b) + mixed.write_bytes(b)
+        )
+    kinds = {op.kind for op in load_model("lenet5").training(2, "fp32-as-bf16").ops}
+    assert "cast" not in kinds  # weights and what is multiplied lie in memory alike
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fp16-as-fp31", "unknown number format 'fp31'; did you mean 'fp32'"),
+        ("int32-as-fp32", "there is no number format 'int32-as-fp32': int32 only indexes"),
+        ("fp16-as-int8-as-bf16", "int8-as-bf16 is itself converted"),
+    ],
+)
+def test_formats_that_cannot_be_stored_so(name, message):
+    with pytest.raises(RidgelineError, match=message):
+        precisions.find(name)
 
 
 def test_tf32_moves_the_bytes_of_fp32():

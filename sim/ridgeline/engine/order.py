@@ -75,7 +75,7 @@ def _is_before(task: int, other: int, end_s: Floats) -> bool:
 
 @kernel
 def _count(
-    stream: Indices, group: Indices, group_ptr: Indices, group_stream: Indices, ptr: Ints
+    stream: Indices, group: Indices, group_ptr: Ints, group_stream: Indices, ptr: Ints
 ) -> None:
     """Write where the tasks of each stream begin."""
     for task in range(len(stream)):
@@ -93,7 +93,7 @@ def _place(
     order: Ints,
     stream: Indices,
     group: Indices,
-    group_ptr: Indices,
+    group_ptr: Ints,
     group_stream: Indices,
     room: Ints,
     tasks: Ints,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from ridgeline import units, views
 from ridgeline.config import FieldError, Strict
@@ -74,7 +74,7 @@ class Engine(Strict):
     tiles: Sourced[Tiles] | None = None
     """Rows and columns of the output tiles that the machine's library of matrix products has
     kernels for; by default those of a present library (`kernels.waves.TILES`)."""
-    least_sum: Sourced[int] | None = None
+    least_sum: Sourced[PositiveInt] | None = None
     """Length of the parts that this library splits the sums of a product into, at least; by default
     that of a present library (`kernels.waves.LEAST_SUM`)."""
     winograd: Winograd | None = None

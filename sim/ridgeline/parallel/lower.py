@@ -34,6 +34,7 @@ from ridgeline.parallel.plans.replicas import counts_of
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
 from ridgeline.parallel.rewrites.data_gradients import with_data_gradients
+from ridgeline.parallel.rewrites.fused_norms import with_fused_norms
 from ridgeline.parallel.rewrites.layout import (
     copied_formats,
     with_blocks,
@@ -43,6 +44,7 @@ from ridgeline.parallel.rewrites.layout import (
 )
 from ridgeline.parallel.rewrites.primitives import as_primitives
 from ridgeline.parallel.rewrites.row_sums import with_atomic_sums
+from ridgeline.parallel.rewrites.unfused import with_routing_apart
 from ridgeline.parallel.sending.alike import are_alike
 from ridgeline.parallel.sending.spread import waited
 from ridgeline.parallel.sending.wires import PROBE_BYTES, Talk, Wires
@@ -164,6 +166,7 @@ def lower(
         mixture,
         plan.tensor_grid,
         plan.dispatch == "nodes",
+        0 < plan.expert_tensor < plan.tensor,
     )
     offloads = plan.offload != "none"
     short = is_short(len(graph.ops), plan)
@@ -210,9 +213,13 @@ def _programmed(local: Graph, plan: Plan) -> Graph:
         local = with_summing_products(Same(local))
     if plan.norms == "by-channel":
         local = with_blocks(Same(local))
+    elif plan.norms == "fused":
+        local = with_fused_norms(Same(local))
     if plan.heads == "copied":
         local = with_heads(Same(local))
-    if plan.functions != "fused":
+    if plan.functions == "routed":
+        local = with_routing_apart(Same(local))
+    elif plan.functions != "fused":
         local = as_primitives(Same(local), plan.functions)
     if plan.row_sums == "atomic":
         local = with_atomic_sums(Same(local))

@@ -102,6 +102,7 @@ class Model:
             self.network.sample,
             self.network.tokens_per_sample,
             self.network.adapters,
+            self.network.separate_loss,
         )
         graph = self.network.graph(b)
         if graph.frozen == {t.name for t in graph.tensors.values() if t.role is Role.WEIGHT}:

@@ -14,6 +14,8 @@ from ridgeline.study.validate import (
 from ridgeline.study.validate.workloads import (
     run_of,
     submitted,
+    training,
+    usual_precision,
     workload,
 )
 
@@ -112,7 +114,7 @@ def test_a_submission_runs_with_all_that_is_said_of_its_plan(
     rows = "a,v4.0,x,closed,resnet,H100,8,800,3200,35,,,s\n"
     rows += "b,v5.1,x,closed,llama31_8b,B200,8,800,8,,100000,,s\n"
     made(tmp_path, "mlperf", MLPERF, rows)
-    assert asked == [(), run_of("llama31_8b").options]
+    assert asked == [(("norms", "fused"),), run_of("llama31_8b").options]
     assert dict(run_of("llama31_8b").options)["sharding"] == 1
 
 
@@ -122,7 +124,7 @@ def test_a_submission_runs_with_all_that_is_said_of_its_plan(
         ("v4.0,x,closed,rgat,H100,8,1,256,1,,,s", "no description of the run rgat"),
         ("v4.0,x,open,resnet,H100,8,1,256,1,,,s", "open division"),
         ("v4.0,x,closed,resnet,Ascend910,8,1,256,1,,,s", "no description of the device Ascend910"),
-        ("v4.0,x,closed,bert,H100,8,1,256,6,,,s", "how much was trained"),
+        ("v0.6,x,closed,bert,H100,8,1,256,6,,,s", "how much was trained"),
         ("v4.0,x,closed,resnet,H100,,1,256,6,,,s", "number of devices"),
         ("v0.5,x,closed,resnet,H100,8,1,256,6,,batch may be per worker,s", "of one device or"),
     ],
@@ -132,3 +134,59 @@ def test_runs_of_mlperf_that_cannot_be_predicted_say_why(
 ) -> None:
     (skipped,) = made(tmp_path, "mlperf", MLPERF, f"a,{row}\n").skipped
     assert reason in skipped.reason
+
+
+ACCUMULATED = MLPERF.replace("note,", "grad_accum,note,")
+
+
+def test_amounts_that_a_row_leaves_out_are_those_of_reference_runs(tmp_path: Path) -> None:
+    rows = (
+        "given,v1.0,x,closed,bert,A100-SXM-80GB,8,1000,448,,2600000,,s\n"
+        "none,v1.0,x,closed,bert,A100-SXM-80GB,8,1000,448,,,,s\n"
+        "steps,v1.0,x,closed,bert,A100-SXM-80GB,8,1000,448,,5800,,s\n"
+    )
+    found = {o.id: o.predicted for o in made(tmp_path, "mlperf", MLPERF, rows).outcomes}
+    assert found["none"] == pytest.approx(found["given"], rel=0.1)
+    assert found["steps"] == found["none"]  # a number that counts something else
+
+
+def test_devices_for_which_no_share_of_the_batch_is_left_validate() -> None:
+    volumes, photographs = workload("unet3d"), workload("resnet")
+    assert training(volumes, 72, 56) == 56
+    assert training(volumes, 768, 84) == 672  # eight share a volume
+    assert training(volumes, 512, 32) == 512
+    assert training(photographs, 72, 56) == 56
+    assert training(photographs, 8, 256) == 8
+
+
+def test_gradient_accumulation_says_how_many_share_a_sample(tmp_path: Path) -> None:
+    row = "{},v5.0,x,closed,llama2_70b_lora,H200,8,1400,8,,3072,{},,s\n"
+    rows = row.format("one", 1) + row.format("two", 2) + row.format("told-nothing", "")
+    found = {o.id: o.predicted for o in made(tmp_path, "mlperf", ACCUMULATED, rows).outcomes}
+    assert found["one"] < found["two"] < found["told-nothing"]  # which fits, by four
+
+
+def test_products_have_four_bits_from_the_round_on_in_which_they_were_allowed() -> None:
+    run = run_of("llama2_70b_lora")
+    assert run.work_of("v5.0").formats == ("fp8", "bf16")
+    assert run.work_of("v5.1").formats == ("fp4", "fp8", "bf16")
+    assert usual_precision("b200", mixed=True, formats=("fp4", "fp8")) == "nvfp4-mixed"
+    assert usual_precision("h100-sxm5-80gb", mixed=True, formats=("fp4", "fp8")) == "fp8-mixed"
+
+
+def test_programs_of_other_makers_have_formats_and_plans_of_their_own() -> None:
+    bert = run_of("bert")
+    assert bert.on("gaudi2").work.formats == ("bf16", "fp16")
+    assert bert.on("tpu-v4").unpadded is None
+    assert dict(bert.on("tpu-v4").options)["sharding"] == 1
+    assert bert.on("h100-sxm5-80gb") is bert
+
+
+def test_large_batches_of_translation_count_tokens(tmp_path: Path) -> None:
+    rows = (
+        "tokens,v0.7,x,closed,transformer,A100-SXM4-40GB,8,500,110400,3,,,s\n"
+        "sentences,v0.7,x,closed,transformer,tpu-v4,64,100,3712,3,,,s\n"
+    )
+    outcomes = {o.id: o for o in made(tmp_path, "mlperf", MLPERF, rows).outcomes}
+    assert "batch 3680" in outcomes["tokens"].configuration
+    assert "batch 3712" in outcomes["sentences"].configuration

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import steps
 from ridgeline.study.validate.frameworks import framework_of, spelled_out
 from ridgeline.study.validate.names import (
@@ -152,6 +153,31 @@ def test_a_loader_bounds_a_node_but_not_one_device() -> None:
     assert several.preparing == 2.0
     assert steps.prepared_per_s(several) == pytest.approx(24 * 2.3e9 / (2 * 6.82e6))
     assert steps.prepared_per_s(steps.configuration(_row(**row))) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("framework", "library"),
+    [
+        ("Torch7 cudnn=none", "torch7"),
+        ("Torch-7 (native)", "torch7"),
+        ("Torch7 cudnn=5.1", None),
+        ("Caffe (native)", "caffe"),
+        ("Caffe", "caffe"),
+        ("Caffe cuDNN v4", None),
+        ("Caffe2", None),
+        ("CuDNN[R2] *", "cudnn2"),
+    ],
+)
+def test_whose_convolutions_a_framework_has(framework: str, library: str | None) -> None:
+    assert framework_of(framework).library == library
+
+
+def test_kernels_of_libraries_that_nothing_describes_are_refused() -> None:
+    row = {"model": "VGG-16", "accelerator": "Titan X (Maxwell)", "precision": "fp32"}
+    assert steps.configuration(_row(**row, framework="Caffe")).framework.library == "caffe"
+    for framework in ("CL-nn (Torch)", "Caffe-CLGreenTea", "cudaconvnet2*"):
+        with pytest.raises(RidgelineError, match="are not described"):
+            steps.configuration(_row(**row, framework=framework))
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,23 @@ def test_rows_know_their_lines_and_reasons(tmp_path: Path) -> None:
     assert made.reasons["no description of the device Abacus"] == 1
 
 
+def test_halves_in_memory_are_what_the_libraries_of_a_device_make_of_them(tmp_path: Path) -> None:
+    """By name they are multiplied as fp32, unless a device's file says more of it."""
+    pseudo = '"pseudo_fp16(fp16 storage,fp32 math)"'
+    rows = "".join(
+        f"{i},gemm,{device},{format_},fwd,4096,4096,4096,9,s\n"
+        for i, (device, format_) in enumerate(
+            [("NV_V100", pseudo), ("NV_V100", "fp32"), ("NV_P100", pseudo), ("NV_TitanX", "fp16")]
+        )
+    )
+    made = validate("gemm", table(tmp_path, rows))
+    assert [o.group.split()[1] for o in made.outcomes] == ["fp16-as-fp32", "fp32", "fp16", "fp16"]
+    halves, singles = made.outcomes[0].predicted, made.outcomes[1].predicted
+    assert halves == pytest.approx(singles, rel=0.02)  # the arithmetic is the same
+    peak_s = 2 * 4096**3 / 6.6e12
+    assert made.outcomes[3].predicted > peak_s
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

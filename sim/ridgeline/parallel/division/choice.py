@@ -31,7 +31,7 @@ def need_of(labels: tuple[str, ...], label: str | None) -> int:
 
 
 @lru_cache(maxsize=64)
-def _signatures(same: Same, by_samples: bool) -> dict[str, Signature | None]:
+def _signatures(same: Same, by_samples: bool, by_positions: bool) -> dict[str, Signature | None]:
     """Return what is known of the labels of a graph's ops; samples may be one of them."""
     return {}
 
@@ -47,10 +47,13 @@ class BySamples:
     beyond
         Weights whose gradients are summed at the end of the step on all levels beyond; None: this
         is the outermost level.
+    positions
+        They divide the positions of samples (`Plan.expert_tensor`); all others are as without.
     """
 
     layer: Callable[[str], bool]
     beyond: frozenset[str] | None
+    positions: bool = False
 
 
 class Choice:
@@ -70,6 +73,7 @@ class Choice:
         message_bytes: float = 0.0,
     ) -> None:
         self.by_samples, self.message_bytes = by_samples, message_bytes
+        self.folded = by_samples is not None and by_samples.positions
         self.graph, self.degree, self.dimension = graph, degree, dimension
         self.sequence, self.flops_per_byte = sequence, flops_per_byte
         self.positions = dimension == "context"
@@ -90,7 +94,7 @@ class Choice:
         self.names: Counter[str] = Counter()
         self.taken = {*graph.tensors, *(op.name for op in graph.ops if not op.outputs)}
         self.chosen: dict[str, str | None] = {}
-        self.signatures = _signatures(Same(graph), by_samples is not None)
+        self.signatures = _signatures(Same(graph), by_samples is not None, self.folded)
         self.apart: dict[str, bool] = {}  # weights whose gradients are of a device's samples
         for op in self.forward.values():
             if op.kind in CASTS and graph.tensors[op.inputs[0]].role in WEIGHTS:
@@ -115,7 +119,7 @@ class Choice:
             of = self.forward.get(forward_name(op)) if op.pass_ in _GRADIENTS else None
             found = signature(op, self.graph.tensors, of)
             if found is not None and self.by_samples is not None:
-                found = with_samples(op, of or op, found, self.graph.tensors)
+                found = with_samples(op, of or op, found, self.graph.tensors, self.folded)
             self.signatures[op.name] = found
         return self.signatures[op.name]
 
@@ -195,7 +199,7 @@ class Choice:
             known = FREE if of.role in STATIC else WHOLE
             if self.positions:
                 known = self._by_position(of)
-            elif self.by_samples is not None and of.role is Role.INPUT:
+            elif self.by_samples is not None and not self.folded and of.role is Role.INPUT:
                 known = FREE  # every device reads what it needs of the mini-batch
             self.layout[name] = known
         return known
@@ -246,15 +250,19 @@ class Choice:
     def _samples(self, op: Op, sig: Signature) -> str | None:
         """Return the label of an op's samples, if they can be divided.
 
-        They are the first dimension of what it reads besides weights, or the rows of experts.
+        They are the first dimension of what it reads besides weights, or the rows of experts; where
+        mixtures divide positions, the second, and other layers have none.
         """
+        assert self.by_samples is not None
+        if self.folded and not self.by_samples.layer(op.layer):
+            return None
         static: set[str] = set()
         label = ""
         for name, labels in zip(op.inputs, sig.inputs, strict=True):
             if self.tensors[name].role in STATIC:
                 static.update(labels)
             elif not label and labels:
-                label = samples_label(labels)
+                label = labels[1] if self.folded else samples_label(labels)
         able = label and label not in static and self._divides(label, op, sig)
         return label if able else None
 

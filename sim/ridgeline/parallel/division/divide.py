@@ -11,6 +11,7 @@ from ridgeline.parallel.division.ring import with_rings
 from ridgeline.parallel.division.shard import shard
 from ridgeline.parallel.division.spatial import Shared, most, with_shared_images
 from ridgeline.parallel.plans.layers import LayerDegrees, levels, parse_rules
+from ridgeline.parallel.plans.mixtures import routed_layers
 from ridgeline.workload.graph import Graph, Role
 
 
@@ -40,6 +41,8 @@ class Division:
         Tensor-parallel devices in rows and columns; None: in one dimension.
     once
         Tokens are sent once to each node that has one of their experts (`Plan.dispatch`).
+    folded
+        The devices of "tensor" share the positions of mixtures (`Plan.expert_tensor`).
     """
 
     expert: int = 1
@@ -56,6 +59,7 @@ class Division:
     mixture: int = 1
     two: Grid | None = None
     once: bool = False
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ def divide(graph: Graph, division: Division) -> Divided:
     graph = with_experts(graph, division.expert, division.imbalance, once=division.once)
     if division.layers:
         return _by_layers(graph, division, shared)
+    routed = frozenset(routed_layers(graph)) if division.folded else frozenset()
     found = (
         with_grid(graph, division.two)
         if division.two is not None
@@ -111,11 +116,13 @@ def divide(graph: Graph, division: Division) -> Divided:
             sequence=division.sequence,
             flops_per_byte=division.flops_per_byte,
             message_bytes=division.message_bytes,
+            by_samples=BySamples(routed.__contains__, None, positions=True) if routed else None,
         )
     )
     whole = most(shared.whole, found.whole)
     own_rows = shared.apart | dict.fromkeys(found.apart, "data.grid")
-    return Divided(found.graph, found.divided, whole, {}, own_rows)
+    apart = dict.fromkeys(found.apart if routed else (), 0)
+    return Divided(found.graph, found.divided, whole, apart, own_rows)
 
 
 def _by_layers(graph: Graph, division: Division, shared: Shared) -> Divided:

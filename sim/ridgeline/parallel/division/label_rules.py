@@ -317,6 +317,9 @@ def moved(op: Op, tensors: Tensors) -> Signature:
         return whole(op, tensors)
     of, found = tensors[op.inputs[0]], cut(op, tensors)
     dimension = str(dict(op.attrs)["dimension"])
+    if dimension == "expert":  # of the rows that each rank has, each of its devices moves a part
+        rows = ("", EXPERT_ROWS, "f")
+        return Signature((rows,), (rows,), padded=frozenset({EXPERT_ROWS}))
     if dimension in GRID:
         labels = _dims(len(of.shape))
         sizes = zip(labels, of.shape, tensors[op.outputs[0]].shape, strict=True)

@@ -178,6 +178,7 @@ def signature(op: Op, tensors: Tensors, forward: Op | None) -> Signature | None:
         label_rules,
         label_rules_attention,
         label_rules_images,
+        label_rules_states,
     )
 
     if forward is not None:

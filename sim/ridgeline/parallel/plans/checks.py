@@ -28,7 +28,7 @@ def check(plan: Plan) -> None:
     _check_batch(plan)
     if plan.layers:
         _check_layers(plan)
-    elif plan.data % plan.expert:
+    elif not plan.expert_tensor and plan.data % plan.expert:
         raise ValueError(
             f"expert={plan.expert} must divide data={plan.data}, whose ranks share the experts"
         )
@@ -43,12 +43,16 @@ def check(plan: Plan) -> None:
             f"reduction={plan.reduction} is for gradients that are reduced whole: it needs"
             f" sharding=0, not {plan.sharding}"
         )
+    if plan.sharding_ranks:
+        _check_sharding_ranks(plan)
     if plan.sequence == 0:
         _settle(plan, sequence=plan.tensor)
     if plan.sequence not in {1, plan.tensor}:
         raise ValueError(
             f"sequence={plan.sequence} must be 1 (off) or the degree of tensor, {plan.tensor}"
         )
+    if plan.expert_tensor:
+        _check_folded(plan)
     _check_order(plan)
     if plan.spatial != "1":
         _check_without(plan, ("context", "replicas"), f"spatial={plan.spatial}")
@@ -147,6 +151,44 @@ def _check_layers(plan: Plan) -> None:
             f" data={plan.data} x tensor={plan.tensor}, which share the experts"
         )
     _settle(plan, layers=settled(parse_rules(plan.layers), plan.data, plan.tensor))
+
+
+def _check_sharding_ranks(plan: Plan) -> None:
+    ranks = plan.sharding_ranks
+    if plan.data % ranks:
+        raise ValueError(f"sharding_ranks={ranks} must divide data={plan.data}")
+    if ranks == plan.data:
+        _settle(plan, sharding_ranks=0)
+        return
+    if plan.sharding < 2:
+        raise ValueError(f"sharding_ranks={ranks} needs sharding=2 or 3, found {plan.sharding}")
+    others = ("expert", "expert_tensor", "layers", "replicas", "spatial")
+    _check_without(plan, others, f"sharding_ranks={ranks}")
+
+
+def _check_folded(plan: Plan) -> None:
+    """Check which devices share the features of experts, and which the experts."""
+    features = plan.expert_tensor
+    _check_without(plan, ("layers", "replicas", "spatial"), f"expert_tensor={features}")
+    if features not in {1, plan.tensor}:
+        raise ValueError(
+            f"expert_tensor={features} must be 1 or the degree of tensor, {plan.tensor}"
+        )
+    if features < plan.tensor and plan.sequence == 1:
+        raise ValueError(
+            f"expert_tensor={features} lets the devices of tensor={plan.tensor} share positions in"
+            " a mixture: it needs sequence=on"
+        )
+    span, within = features * plan.expert, 1
+    for size in (plan.tensor, plan.context, plan.data):
+        if span % within == 0 and within * size % span == 0:
+            return
+        within *= size
+    raise ValueError(
+        f"expert={plan.expert} x expert_tensor={features} must be {span} neighbours among"
+        f" tensor={plan.tensor} x context={plan.context} x data={plan.data}: a divisor of the"
+        " first, or of further ones times all before"
+    )
 
 
 def _check_order(plan: Plan) -> None:

@@ -119,16 +119,17 @@ def kind_of(dimension: str) -> str:
     return dimension.partition(".")[0]
 
 
-def levels(text: str, tensor: int, experts: int = 1) -> tuple[int, ...]:
+def levels(text: str, tensor: int, *experts: int) -> tuple[int, ...]:
     """Return how many devices, or groups of the level before, each level has, innermost first.
 
     Parameters
     ----------
     experts
-        Neighbours that hold the experts of a mixture once; fewer than `tensor` are a level, too.
+        Neighbours that hold an expert, or all of a mixture, once; fewer than `tensor` are a level.
     """
     within, found = 1, []
-    degrees = {tensor, min(experts, tensor), *(rule.tensor or 1 for rule in parse_rules(text))}
+    rules = parse_rules(text) if text else ()
+    degrees = {tensor, *(min(n, tensor) for n in experts), *(rule.tensor or 1 for rule in rules)}
     for degree in sorted(degrees):
         if degree > within:
             found.append(degree // within)

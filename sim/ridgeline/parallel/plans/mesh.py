@@ -18,6 +18,10 @@ from ridgeline.parallel.plans.replicas import counts_of
 Ranks = npt.NDArray[np.int64]
 
 
+NEAR, FAR = "data.near", "data.far"
+"""Parts of "data": ranks that share what is sharded, and ranks that have the same."""
+_NEAR, _FAR = "context.expert", "context.beyond"
+"""Parts of "context": ranks that share experts, and ranks that have the same."""
 _BEYOND = {
     "spatial": ("spatial.rows", "spatial.columns"),
     "rows": ("spatial.rows",),
@@ -40,13 +44,18 @@ class Mesh:
     expert
         Neighbours along "data" that share experts: dimension "expert" of a group; "beyond" goes
         over the ranks that have the same experts.
+    expert_context
+        Neighbours along "context" that share experts, too.
     expert_levels
-        Of a layer-wise plan, the levels of "tensor" that share experts, too: from the first, up to
+        Where layers differ, the levels of "tensor" that share experts, too: from the first, up to
         the second.
     levels
-        Of a layer-wise plan, how "tensor" is built of groups in groups, innermost first: dimensions
+        Where layers differ, how "tensor" is built of groups in groups, innermost first: dimensions
         "tensor.0", "tensor.1", ... "data.i" goes over all ranks that divide samples where layers
         share their features on the levels before i.
+    sharing
+        Neighbours along "data" that share what is sharded, 0: all; dimensions "data.near" of a
+        group and "data.far" over those of equal place in other groups.
     grid
         Devices along the rows and the columns of images: dimensions "spatial.rows" and
         "spatial.columns", neighbours along a row first. "data.rows", "data.columns" and
@@ -60,10 +69,12 @@ class Mesh:
     order: tuple[str, ...]
     stages: tuple[Ranks, ...]
     expert: int = 1
+    expert_context: int = 1
     expert_levels: tuple[int, int] = (0, 0)
     levels: tuple[int, ...] = ()
     grid: tuple[int, int] = (1, 1)
     tensor_grid: Grid | None = None
+    sharing: int = 0
     _groups: dict[tuple[int, tuple[str, ...], int], Ranks] = field(default_factory=dict)
 
     @classmethod
@@ -73,12 +84,14 @@ class Mesh:
         Parameters
         ----------
         mixture
-            Devices that share the features of each expert, of a layer-wise plan; None: `tensor`.
+            Devices that share the features of each expert, of a layer-wise plan; None: as the
+            plan says.
         """
         order = tuple(plan.order.split("-"))
-        features = mixture or plan.tensor
+        features = mixture or plan.expert_tensor or plan.tensor
         span = features * plan.expert  # neighbours that hold the experts once
-        inside = levels(plan.layers, plan.tensor, span) if plan.layers else ()
+        unlike = plan.layers or features < plan.tensor
+        inside = levels(plan.layers, plan.tensor, features, span) if unlike else ()
         within = (
             [math.prod(inside[:i]) for i in range(len(inside) + 1)] if inside else [plan.tensor]
         )
@@ -96,8 +109,12 @@ class Mesh:
         else:
             ranks, axis = _counted([shape[name] for name in order]), order.index("pipeline")
             stages = np.split(ranks, plan.pipeline, axis)
-        along_data = max(1, span // plan.tensor)
-        return cls(order, tuple(stages), along_data, between, inside, plan.grid, plan.tensor_grid)
+        further = max(1, span // plan.tensor)
+        along_context = math.gcd(further, plan.context) if plan.expert_tensor else 1
+        return cls(
+            order, tuple(stages), further // along_context, along_context, between, inside,
+            plan.grid, plan.tensor_grid, plan.sharding_ranks,
+        )  # fmt: skip
 
     def replica(self, stage: int, number: int | None = None) -> Ranks:
         """Ranks of one replica of a stage, or of all: in the same order for every stage."""
@@ -111,15 +128,18 @@ class Mesh:
 
         Gradients are summed over all ranks that have the same weights, those of "context", too.
         """
-        if dimension in GRID:
+        if dimension in {*GRID, FAR}:
             return (dimension,)
+        if dimension == NEAR:
+            return (dimension, "context")
         kind, *parts = dimension.split(".")
         first, last = self.expert_levels
         if kind == "expert":
-            return (kind, *self._of_levels(first, last))
+            return (kind, _NEAR, *self._of_levels(first, last))
         if kind == "beyond":
             axis = kind if self.expert > 1 else "data"
-            return (axis, "context", *self._of_levels(last))
+            context = _FAR if self.expert_context > 1 else "context"
+            return (axis, context, *self._of_levels(last))
         if kind == "data":
             level = min((int(part) for part in parts if part.isdigit()), default=len(self.levels))
             further = (name for part in parts for name in _BEYOND.get(part, ()))
@@ -150,6 +170,12 @@ class Mesh:
         if self.expert > 1 and "data" not in dimensions:  # neighbours along data share experts
             beyond = at_stage.shape[order.index("data")] // self.expert
             split["data"] = {"expert": self.expert, "beyond": beyond}
+        if self.sharing and "data" not in dimensions:
+            beyond = at_stage.shape[order.index("data")] // self.sharing
+            split["data"] = {NEAR: self.sharing, FAR: beyond}
+        if self.expert_context > 1 and "context" not in dimensions:
+            far = at_stage.shape[order.index("context")] // self.expert_context
+            split["context"] = {_NEAR: self.expert_context, _FAR: far}
         if self.levels and "tensor" not in dimensions:
             split["tensor"] = {f"tensor.{i}": size for i, size in enumerate(self.levels)}
         if self.tensor_grid is not None and "tensor" not in dimensions:

@@ -3,7 +3,8 @@
 Ranks that share experts are neighbours, as groups that share features are. Where T devices share
 the features of each expert, the next e such groups hold the experts once, whatever other layers do
 with these devices: attention in groups of T' > T, for example, as in Megatron-Core's MoE parallel
-folding (D. Liu et al., 2025, arXiv:2504.14960).
+folding (D. Liu et al., 2025, arXiv:2504.14960), whose expert tensor parallelism divides positions
+instead of samples where T < T' (`Plan.expert_tensor`).
 """
 
 from __future__ import annotations
@@ -31,11 +32,18 @@ def mixture_degree(graph: Graph, plan: Plan) -> int:
         If the layers of a mixture are divided differently, the ranks that share experts do not fit
         in with the degrees of other layers, or have too few samples.
     """
+    if plan.expert_tensor:
+        if not routed_layers(graph):
+            raise ConfigError(
+                f"expert_tensor={plan.expert_tensor} is of experts, and {graph.name} has none that"
+                " rows of tokens are dispatched to; allowed: 0",
+                field="plan.expert_tensor",
+            )
+        return plan.expert_tensor
     if not plan.layers or plan.expert == 1:
         return plan.tensor
     degrees = LayerDegrees(parse_rules(plan.layers), plan.tensor)
-    layers = [op.layer for op in graph.ops if op.pass_ is Pass.FORWARD and _is_routed(op, graph)]
-    found = {degrees.of(layer): layer for layer in layers}
+    found = {degrees.of(layer): layer for layer in routed_layers(graph)}
     if len(found) > 1:
         (few, one), *_, (many, other) = sorted(found.items())
         raise ConfigError(
@@ -75,6 +83,11 @@ def _check_span(plan: Plan, features: int) -> None:
             f" groups lie in groups; allowed: {', '.join(map(str, able))}",
             field="plan.expert",
         )
+
+
+def routed_layers(graph: Graph) -> list[str]:
+    """Return the layers of mixtures from where tokens are dispatched to where they are combined."""
+    return [op.layer for op in graph.ops if op.pass_ is Pass.FORWARD and _is_routed(op, graph)]
 
 
 def _is_routed(op: Op, graph: Graph) -> bool:

@@ -91,6 +91,10 @@ class Plan(Strict):
     """Parts of the model on each stage, of an interleaved schedule."""
     expert: int = Field(default=1, ge=1, le=10**6)
     """Of the data-parallel ranks, so many share the experts of a mixture."""
+    expert_tensor: int = Field(default=0, ge=0, le=10**6)
+    """Devices that share the features of each expert (Megatron-Core): 1, so that those of `tensor`
+    compute experts' rows of positions of their own, or `tensor`; ranks that share experts are then
+    neighbours among tensor x context x data. 0: as `tensor`, and these ranks are among `data`."""
     overlap_expert: bool = False
     """Whether a backward pass and the forward pass behind it, which is of another micro-batch, go
     on side by side, each while the other waits for rows of experts (`parallel.steps.lanes`)."""
@@ -136,6 +140,9 @@ class Plan(Strict):
     sharding: int = Field(default=0, ge=0, le=3)
     """What the data-parallel ranks share (ZeRO): 1 optimizer state, 2 gradients, too, 3 weights,
     too."""
+    sharding_ranks: int = Field(default=0, ge=0, le=10**6)
+    """Of sharding=2 or 3, so many neighbours of `data` share; those of equal place beyond have the
+    same, and sum the gradients of their parts (hybrid sharding; MaxText across slices). 0: all."""
     regather: Literal["all", "blocks"] = "all"
     """Which weights sharding=3 gathers again for the backward pass: all, or those of every block
     but the last, where the others stay gathered since the forward pass (PyTorch's FSDP)."""
@@ -217,16 +224,18 @@ class Plan(Strict):
     """Whose kernels convolutions are, where that is another than what a device was measured with
     (`kernels.convolution_algorithms`): without transforms that came later, or those of a framework
     that unfolds every image (`kernels.unfolding`)."""
-    norms: Literal["shared", "by-channel"] = "shared"
+    norms: Literal["shared", "by-channel", "fused"] = "shared"
     """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
-    kernels for channels first do (`parallel.rewrites.layout`)."""
+    kernels for channels first do (`parallel.rewrites.layout`); "fused": they share it, and its
+    kernel also adds the shortcut and applies relu (`parallel.rewrites.fused_norms`)."""
     heads: Literal["strided", "copied"] = "strided"
     """Whether products of attention read heads where they lie, side by side in the features of a
     position, or copies in which the rows of a head are together (`parallel.rewrites.layout`)."""
-    functions: Literal["fused", "primitive", "eager"] = "fused"
+    functions: Literal["fused", "primitive", "eager", "routed"] = "fused"
     """Whether gelu, dropout, norms, rotations and gates are one kernel each, or the ops of a
     framework that has none for the whole: of TensorFlow without XLA, or of PyTorch without a
-    compiler (`parallel.rewrites.primitives`)."""
+    compiler (`parallel.rewrites.primitives`); or whether routers of experts and rotations of latent
+    attention are such ops (`parallel.rewrites.unfused`)."""
     data_gradients: bool = False
     """Whether the first layers form the gradients of the data, which nobody reads
     (`parallel.rewrites.data_gradients`)."""

@@ -17,15 +17,21 @@ ROUTED = frozenset({DISPATCH.name, COMBINE.name})
 _TOKENS = "p"  # of a dispatch and a combine
 
 
-def with_samples(op: Op, forward: Op, sig: Signature, tensors: Tensors) -> Signature:
+def with_samples(
+    op: Op, forward: Op, sig: Signature, tensors: Tensors, positions: bool = False
+) -> Signature:
     """Return the labels of an op in which rows of experts are divided by samples.
 
     Parameters
     ----------
     forward
         The forward op of a gradient op; else the op itself.
+    positions
+        Tokens are divided by positions, as their rules say.
     """
     if EXPERTS in sig.labels and forward.kind in ROUTED:
+        if positions:
+            return sig
         named = zip((*op.inputs, *op.outputs), (*sig.inputs, *sig.outputs), strict=True)
         samples = min(tensors[name].shape[0] for name, labels in named if _is_of_tokens(labels))
         return replace(
@@ -36,9 +42,6 @@ def with_samples(op: Op, forward: Op, sig: Signature, tensors: Tensors) -> Signa
         )
     if forward.kind == "gemm" and EXPERTS in sig.labels:
         return replace(sig, padded=sig.padded | {EXPERT_ROWS})
-    if op.kind == "all-to-all" and ("dimension", "expert") in op.attrs:
-        labels = ("", EXPERT_ROWS, sig.inputs[0][2])
-        return replace(sig, inputs=(labels,), outputs=(labels,), padded=frozenset({EXPERT_ROWS}))
     return sig
 
 

@@ -165,7 +165,8 @@ def _grouped(mesh: Mesh, stage: int) -> Iterator[tuple[str, Ranks]]:
     images = [*grid, "data.spatial"] if math.prod(mesh.grid) > 1 else []
     parts = [f"{name}.{level}" for name in ("tensor", "data") for level in levels]
     first, last = mesh.expert_levels
-    experts = ["expert", "beyond"] if mesh.expert > 1 or last > first else []
+    shares = mesh.expert > 1 or mesh.expert_context > 1 or last > first
+    experts = ["expert", "beyond"] if shares else []
     tensor = GRID if mesh.tensor_grid is not None else ()
     for dimension in (*_DIMENSIONS, *parts, *tensor, *experts, *images):
         groups = mesh.groups(stage, *mesh.along(dimension))

@@ -97,8 +97,8 @@ class Between:
             return True
         mesh, wraps = Mesh.of(plan), plan.chunks > 1
         known = (
-            *(mesh.order, mesh.stages[0].shape, len(mesh.stages), mesh.expert, wraps),
-            *(mesh.grid, mesh.tensor_grid),
+            *(mesh.order, mesh.stages[0].shape, len(mesh.stages), wraps),
+            *(mesh.expert, mesh.expert_context, mesh.grid, mesh.tensor_grid),
         )
         if known not in self._alike:
             self._alike[known] = are_alike(self.wires, mesh, wraps=wraps)

@@ -39,6 +39,7 @@ _UNITS = {
     "tokens": "tokens",
 }
 _TO_TARGET = ("to_converge", "epochs_to_target", "epochs_or_samples_to_target")
+_REFERENCE = "MLPerf RCP"
 _ANOTHER_UNIT = 8.0  # times off the median of a task, a logged number counts something else
 
 
@@ -86,6 +87,25 @@ def critical_batch(points: Sequence[Point]) -> tuple[float, float]:
         scaled = batch * weight
         return 0.0, float(scaled.sum() / (scaled**2).sum())
     return float(offset), float(slope)
+
+
+def reference_amount(task: str, batch: int, unit: str) -> float | None:
+    """Return how much MLPerf's reference runs needed at a batch, by the law above, or None."""
+    points = [
+        point
+        for (name, _, counted), known in _data().items()
+        for point in known
+        if (name, counted, point.kind) == (task, unit, _REFERENCE)
+    ]
+    if not points:
+        return None
+    amount_0, slope = critical_batch(points)
+    return amount_0 + slope * batch
+
+
+def is_another_unit(amount: float, typical: float) -> bool:
+    """Tell whether a logged number must count something else than what is typical of its task."""
+    return not 1 / _ANOTHER_UNIT < amount / typical < _ANOTHER_UNIT
 
 
 def _one(row: Row) -> Outcome | Skipped:
@@ -151,4 +171,4 @@ def _data() -> Mapping[tuple[str, str, str], tuple[Point, ...]]:
 def _near(point: Point, points: Sequence[Point]) -> bool:
     """Tell whether an amount can be in the same unit as others of the task."""
     typical = float(np.median([p.amount for p in points]))
-    return 1 / _ANOTHER_UNIT < point.amount / typical < _ANOTHER_UNIT
+    return not is_another_unit(point.amount, typical)

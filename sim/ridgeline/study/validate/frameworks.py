@@ -84,6 +84,11 @@ class Framework:
         one copy of it).
     dispatch
         What ranks send each other of a token for its experts (`Plan.dispatch`).
+    replicated_slices
+        Whether slices of a machine are replicas, each of which shares what is sharded
+        (`Plan.sharding_ranks`).
+    expert_tensor
+        Devices that share the features of an expert (`Plan.expert_tensor`).
     row_sums
         How rows of experts are added up for their tokens (`Plan.row_sums`).
     updates
@@ -131,13 +136,15 @@ class Framework:
     gather_copies: bool = False
     allocator: str = "exact"
     dispatch: str = "choices"
+    replicated_slices: bool = False
+    expert_tensor: int = 0
     row_sums: str = "gathered"
+    functions: str = "fused"
     updates: str = "together"
     communicators: tuple[str, ...] = ()
     counts_again: bool = True
     interleaved: bool = False
     recompute: str = "none"
-    functions: str = "fused"
 
     @property
     def ends(self) -> dict[str, Any]:

@@ -14,16 +14,14 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate.frameworks import framework_of
-from ridgeline.study.validate.machines import machine_of
+from ridgeline.study.validate.machines import grown, machine_of
 from ridgeline.study.validate.names import (
     contention,
     device_in,
@@ -238,20 +236,14 @@ def _cluster(device: str, devices: int, nodes: int | None, place: str) -> Cluste
         name, overrides = machine_of(device, devices, nodes, place)
     except RidgelineError:
         name, overrides = _like(device)
-    fields: dict[str, Any] = dict(overrides)
-    cluster = load_cluster(name, fields)
+    cluster = grown(name, overrides, devices)
     if cluster.fabric is None:
         return cluster
-    needed = -(-devices // cluster.nodes.count)
-    if needed > cluster.max_nodes:
-        fields["max_nodes"] = needed
-    ports = needed * len(cluster.nodes.nics)
-    if cluster.fabric.kind == "fat-tree" and ports > cluster.fabric.most_nics:
-        fields["fabric.levels"] = 3
     speed = _cable_gbit_s(place, len(cluster.nodes.nics))
-    if speed is not None:
-        fields[f"link_types.{cluster.fabric.link}.bandwidth"] = f"{speed * _GBIT_S} B/s"
-    return load_cluster(name, fields)
+    if speed is None:
+        return cluster
+    bandwidth = {f"link_types.{cluster.fabric.link}.bandwidth": f"{speed * _GBIT_S} B/s"}
+    return grown(name, {**overrides, **bandwidth}, devices)
 
 
 def _like(device: str) -> tuple[str, Mapping[str, str]]:

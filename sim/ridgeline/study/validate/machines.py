@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.load import load_cluster
 from ridgeline.study.validate.names import machines
 
 
@@ -28,7 +31,9 @@ def machine_of(
     known = [
         machine
         for machine in machines()
-        if device in machine.devices and machine.place in place.lower()
+        if device in machine.devices
+        and machine.place in place.lower()
+        and devices <= (machine.most or devices)
     ]
     for machine in known:
         if devices <= machine.in_node and (nodes or 1) == 1:
@@ -38,3 +43,20 @@ def machine_of(
         ):
             return machine.cluster, {"node.device": device}
     raise RidgelineError(f"no description of a machine with {devices} of the device {device}")
+
+
+def grown(name: str, overrides: Mapping[str, Any], devices: int) -> Cluster:
+    """Load a cluster and let a fat tree grow until it holds so many devices.
+
+    Two levels of switches join half the square of their ports, three more.
+    """
+    fields = dict(overrides)
+    cluster = load_cluster(name, fields)
+    if cluster.fabric is None or cluster.fabric.kind not in ("fat-tree", "rail-optimised"):
+        return cluster
+    needed = -(-devices // cluster.nodes.count)
+    if needed > cluster.max_nodes:
+        fields["max_nodes"] = needed
+    if needed * len(cluster.nodes.nics) > cluster.fabric.most_nics:
+        fields["fabric.levels"] = 3
+    return load_cluster(name, fields)

@@ -1,12 +1,13 @@
 """Whole runs of MLPerf Training: the time from the first training data to the target.
 
 What a run trains is data: the epochs, samples or tokens that a table gives until the target is
-reached. Predicted are the steps that this takes at the row's batch, and the forward passes over
-validation samples in between, a share of a training step for as many samples. Initialisation is
-outside the clock by the rules (MLPerf training policies). Networks, evaluations and formats are
-those of ``workloads.yaml`` (``runs``); benchmarks that it does not have, whose networks are not
-described, are skipped with that reason. Kernels are issued in no time: submissions replay whole
-steps (CUDA graphs) or compile them.
+reached; where it gives none, what reference runs needed at such batches (`convergence`). Predicted
+are the steps that this takes at the row's batch, and the forward passes over validation samples in
+between, a share of a training step for as many samples, unless some nodes do nothing else.
+Initialisation is outside the clock by the rules (MLPerf training policies). Networks, evaluations
+and formats are those of ``workloads.yaml`` (``runs``); benchmarks that it does not have, whose
+networks are not described, are skipped with that reason. Kernels are issued in no time: submissions
+replay whole steps (CUDA graphs) or compile them.
 """
 
 from __future__ import annotations
@@ -15,11 +16,19 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ridgeline.errors import RidgelineError
+from ridgeline.study.validate.convergence import is_another_unit, reference_amount
 from ridgeline.study.validate.names import device_in
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
-from ridgeline.study.validate.workloads import Run, renamed, run_of, run_step, usual_precision
+from ridgeline.study.validate.workloads import (
+    Run,
+    renamed,
+    run_of,
+    run_step,
+    training,
+    usual_precision,
+)
 
 COLUMNS = (
     "round", "benchmark", "system", "accelerator", "n_accel", "global_batch_size",
@@ -28,6 +37,8 @@ COLUMNS = (
 SHIPPED = "mlperf.csv"
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 _MOST_EPOCHS = 20_000  # a larger number counts samples
+_MOST_SENTENCES = 100  # of a device: larger numbers count tokens
+_REFERENCES_SINCE = "v0.7"  # targets were others before
 _CORES = re.compile(r"tpuv[23]-(\d+)")  # two cores a chip (Google Cloud TPU documentation)
 _UNCLEAR = "batch may be per"
 
@@ -47,19 +58,24 @@ def _one(row: Row) -> Outcome:
     device = device_in(row.text("accelerator")) or device_in(row.text("system"))
     if device is None:
         raise RidgelineError(f"no description of the device {row.text('accelerator')}")
+    run = run.on(device)
     devices, batch = _chips(row), row.whole("global_batch_size")
     measured = row.number("time_to_train_s_olympic")
     if not devices or not batch or not measured:
         raise RidgelineError("the number of devices, the batch or the time is not given")
-    precision = usual_precision(device, mixed=True, formats=run.work.formats)
+    if run.batch_tokens and batch > devices * _MOST_SENTENCES:
+        batch = batch // run.batch_tokens // devices * devices
+    work = run.work_of(row.text("round"))
+    precision = usual_precision(device, mixed=True, formats=work.formats)
     nodes = row.whole("n_nodes") if "n_nodes" in row.values else None
-    accumulated = (row.whole("grad_accum") if "grad_accum" in row.values else None) or 1
+    accumulated = row.whole("grad_accum") if "grad_accum" in row.values else None
+    trained = devices if "tensor" in dict(work.plan) else training(work, devices, batch)
     result = run_step(
-        run.work_of(row.text("round")), device, devices, batch, precision,
-        nodes=nodes, accumulated=accumulated, options=run.options,
+        work, device, trained, batch, precision, nodes=nodes if trained == devices else None,
+        accumulated=accumulated or 1, told=bool(accumulated), options=run.options,
     )  # fmt: skip
-    samples = _samples(row, run)
-    if run.every:
+    samples = _samples(row, run, batch)
+    if run.every and trained == devices:
         samples *= 1 + run.forward * run.validation / run.every
     predicted, at_a_third = (
         samples / batch * step_s
@@ -87,17 +103,32 @@ def _chips(row: Row) -> int | None:
     return devices // 2 if devices and cores and devices == int(cores[1]) else devices
 
 
-def _samples(row: Row, run: Run) -> float:
-    """Return how many samples were trained with.
+def _samples(row: Row, run: Run, batch: int) -> float:
+    """Return how many samples were trained with: what the row says, else what references needed.
 
     Raises
     ------
     RidgelineError
-        If the row does not say it.
+        If neither is known.
     """
     counted, epochs = row.number("samples_last_median"), row.number("epochs_last_median")
+    usual = _usual_samples(row, run, batch)
     if counted:
-        return counted / run.tokens if run.tokens else counted
-    if not epochs or not run.samples:
+        samples = counted / run.tokens if run.tokens else counted
+        if usual is None or not is_another_unit(samples, usual):
+            return samples
+    elif epochs and run.samples:
+        return epochs if epochs > _MOST_EPOCHS else (epochs - run.first_epoch) * run.samples
+    if usual is None:
         raise RidgelineError("how much was trained until the target was reached is not given")
-    return epochs if epochs > _MOST_EPOCHS else (epochs - run.first_epoch) * run.samples
+    return usual
+
+
+def _usual_samples(row: Row, run: Run, batch: int) -> float | None:
+    """Return what reference runs needed; None if there are none, or their target was another."""
+    if row.text("round") < _REFERENCES_SINCE:
+        return None
+    if not run.samples:
+        return reference_amount(run.name, batch, "samples")
+    epochs = reference_amount(run.name, batch, "epochs")
+    return None if epochs is None else epochs * run.samples

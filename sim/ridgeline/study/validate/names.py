@@ -34,6 +34,8 @@ class Machine:
     ----------
     place
         Part of what tables call this machine, in lower case; "": of any other.
+    most
+        Devices that the cluster has where there is a larger one; 0: as many as are asked for.
     """
 
     node: str
@@ -41,6 +43,7 @@ class Machine:
     cluster: str | None
     devices: tuple[str, ...]
     place: str = ""
+    most: int = 0
 
 
 def section(name: str) -> Any:
@@ -295,6 +298,7 @@ def machines() -> tuple[Machine, ...]:
             row.get("cluster"),
             tuple(row["devices"]),
             row.get("place", ""),
+            row.get("most", 0),
         )
         for row in _data()["machines"]
     )

@@ -12,14 +12,16 @@ from typing import Any
 from ridgeline.config import parse_yaml
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
-from ridgeline.hardware.load import load_cluster, load_device
+from ridgeline.hardware.load import load_device
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.study.validate.machines import machine_of
+from ridgeline.study.validate.machines import grown, machine_of
 from ridgeline.workload.model import load_model
 
 _MIXED = ("bf16", "fp16")
+_FOUR_BITS = "fp4"
+_MOST_TENSOR = 4  # of devices that share samples of one network; more share positions
 _RENAMED = {"ssd": ("retinanet", "v2.0")}  # MLPerf kept the name of its folder until v4.1
 
 
@@ -35,6 +37,9 @@ class Workload:
         Whether fewer ranks than the plan's are tensor-parallel where memory allows it.
     positions
         Whether tensor-parallel ranks share the positions between ops (`Plan.sequence`).
+    shared
+        Dimension of the plan by which several devices share a sample: "context" or "spatial"; "":
+        none.
     """
 
     model: str
@@ -43,6 +48,7 @@ class Workload:
     formats: tuple[str, ...] = _MIXED
     fewer: bool = False
     positions: bool = False
+    shared: str = ""
 
     def __str__(self) -> str:
         return self.model
@@ -73,16 +79,18 @@ def run_step(
     nodes: int | None = None,
     accumulated: int = 1,
     options: tuple[tuple[str, Any], ...] = (),
+    told: bool = False,
 ) -> Result:
     """Simulate one training step of a workload.
 
     Degrees of the plan that the workload gives are taken as far as there are devices; the rest is
-    data-parallel, or context-parallel where the batch has fewer samples than that.
+    data-parallel. Where the batch has fewer samples than that, several devices share one.
 
     Parameters
     ----------
     accumulated
-        Micro-batches of a device, where the plan is data-parallel.
+        Micro-batches of a device, where the plan is data-parallel. If a table has `told` them, they
+        also say how many devices share a sample of a plan that has its choice (`Workload.fewer`).
     options
         Further fields of the plan.
 
@@ -103,6 +111,10 @@ def run_step(
         options=dict(options),
     )
     degrees = dict(work.plan)
+    shared, rest = divmod(devices * accumulated, batch)
+    if work.fewer and told and shared and not rest:
+        degrees["tensor"] = math.gcd(shared, _MOST_TENSOR)
+        return step(work, degrees)
     for tensor in (1, 2, 4) if work.fewer else ():
         if tensor < degrees["tensor"] and (less := step(work, {**degrees, "tensor": tensor})).fits:
             return less
@@ -127,14 +139,14 @@ def _step(
     if rest * math.prod(degrees.values()) != devices:
         raise RidgelineError(f"{devices} devices cannot be divided by {degrees}")
     data = math.gcd(rest, batch)
-    if data < rest and "tensor" not in degrees:
+    if data < rest and not work.shared:
         raise RidgelineError(f"a batch of {batch} cannot be divided between {rest} devices")
     name, overrides = machine_of(device, devices, nodes)
     held, rest_of_it = divmod(batch // data, accumulated)
+    spread = {**degrees, work.shared: rest // data * degrees.get(work.shared, 1)}
     plan = Plan(
-        **{name: value for name, value in degrees.items() if name != "context"},
+        **{name: value for name, value in spread.items() if name},
         data=data,
-        context=rest // data * degrees.get("context", 1),
         global_batch=batch,
         micro_batch=1 if "tensor" in degrees else batch // data if rest_of_it else held,
         precision=precision,
@@ -143,8 +155,20 @@ def _step(
         sequence=degrees.get("tensor", 1) if work.positions else 1,
     )
     return simulate(
-        load_model(work.model, dict(work.fields)), load_cluster(name, dict(overrides)), plan
+        load_model(work.model, dict(work.fields)), grown(name, overrides, devices), plan
     )
+
+
+def training(work: Workload, devices: int, batch: int) -> int:
+    """Return how many devices train, where others validate what they have reached meanwhile.
+
+    Each sample is shared by the same number of devices, a power of two; nodes for which none is
+    left validate.
+    """
+    if batch >= devices or not devices % batch:
+        return devices
+    sharing = 1 << (devices // batch).bit_length() - 1
+    return batch * (sharing if work.shared else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +177,16 @@ class Run:
 
     Attributes
     ----------
+    name
+        Of the benchmark.
     samples
         Of an epoch; 0: the table counts samples or tokens.
     first_epoch
         Number of the epoch that training starts with.
     tokens
         Of a sample, where the table counts tokens; else 0.
+    batch_tokens
+        Of a sample, where tables count tokens of large batches; else 0.
     validation, every
         Samples that pass forward alone after every so many samples of training.
     forward
@@ -168,23 +196,47 @@ class Run:
         Further fields of the plan.
     unpadded
         Round from which on padding is left out, and the network's fields then; None: never.
+    narrow
+        Round from which on products are in four bits where a device has them; "": never.
     """
 
+    name: str
     work: Workload
     samples: int
     first_epoch: int
     tokens: int
+    batch_tokens: int
     validation: int
     every: int
     forward: float
     options: tuple[tuple[str, Any], ...]
     unpadded: tuple[str, tuple[tuple[str, Any], ...]] | None
+    narrow: str
+
+    def on(self, device: str) -> Run:
+        """Return the run as programs for a device do it."""
+        rows: list[Mapping[str, Any]] = _document()["programs"]
+        for row in rows:
+            if device.startswith(tuple(row["devices"])) and self.name in row.get(
+                "benchmarks", [self.name]
+            ):
+                since = row.get("unpadded", self.unpadded and self.unpadded[0])
+                return replace(
+                    self,
+                    work=replace(self.work, formats=tuple(row.get("formats", self.work.formats))),
+                    options=(*self.options, *row.get("options", {}).items()),
+                    unpadded=(since, self.unpadded[1]) if since and self.unpadded else None,
+                )
+        return self
 
     def work_of(self, round_: str) -> Workload:
-        """Return the network of a round of submissions."""
+        """Return the network of a round of submissions, and the formats of its products."""
+        work = self.work
         if self.unpadded is not None and round_ >= self.unpadded[0]:
-            return replace(self.work, fields=self.unpadded[1])
-        return self.work
+            work = replace(work, fields=self.unpadded[1])
+        if self.narrow and round_ >= self.narrow:
+            work = replace(work, formats=(_FOUR_BITS, *work.formats))
+        return work
 
 
 @cache
@@ -203,6 +255,7 @@ def run_of(benchmark: str) -> Run:
     unpadded = row.get("unpadded")
     fields = tuple({**dict(work.fields), **row.get("fields", {})}.items())
     return Run(
+        benchmark,
         replace(
             work,
             fields=fields,
@@ -212,11 +265,13 @@ def run_of(benchmark: str) -> Run:
         row.get("samples", 0),
         row.get("first_epoch", 0),
         row.get("tokens", 0),
+        row.get("batch_tokens", 0),
         row.get("validation", 0),
         row.get("every", 0),
         row.get("forward", 1 / 3),
         tuple(row.get("options", {}).items()),
         unpadded and (unpadded["since"], tuple(unpadded["fields"].items())),
+        row.get("narrow", ""),
     )
 
 
@@ -259,7 +314,8 @@ def usual_precision(device: str, *, mixed: bool, formats: tuple[str, ...] = _MIX
     wanted = formats if mixed else ("tf32", "fp32")
     for format_ in wanted:
         if format_ in known:
-            return f"{format_}-mixed" if mixed else format_
+            name = "nvfp4" if format_ == _FOUR_BITS else format_
+            return f"{name}-mixed" if mixed else name
     raise RidgelineError(f"{device} does not multiply in {' or '.join(wanted)}")
 
 
@@ -300,6 +356,7 @@ def _workloads() -> Mapping[str, Workload]:
             tuple(row.get("formats", _MIXED)),
             row.get("fewer", False),
             row.get("positions", False),
+            row.get("shared", ""),
         )
         for name, row in _document()["workloads"].items()
     }

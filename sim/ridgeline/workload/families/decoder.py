@@ -5,7 +5,9 @@ al., 2023, arXiv:2302.13971): rotary positions, RMS norm, SwiGLU, no biases. Eve
 sequence is a token and a label. Blocks whose attention and feed-forward network read the same norm:
 GPT-J (Wang and Komatsuzaki, 2021), GPT-NeoX (Black et al., 2022, arXiv:2204.06745), PaLM (Chowdhery
 et al., 2022, arXiv:2204.02311, Section 2). Norms around branches: Gemma 2 (2024, arXiv:2408.00118).
-Modules for further tokens: DeepSeek-V3 (2024, arXiv:2412.19437, Section 2.2).
+Modules for further tokens: DeepSeek-V3 (2024, arXiv:2412.19437, Section 2.2). Layers of attention,
+state-space layers and feed-forward networks in any order: Nemotron-H (2025, arXiv:2504.03624,
+Section 2.1).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from ridgeline.workload.families.blocks import (
     dropout,
     norm,
 )
+from ridgeline.workload.families.state_space import StateSpace
 
 Layers = Annotated[int, Field(ge=1, le=1000)]
 Sequence = Annotated[int, Field(ge=1, le=2**20)]
@@ -45,13 +48,18 @@ class Decoder(Network):
     sequence: Sequence
     """Tokens of a sequence."""
     layers: Layers
-    """Blocks of attention and feed-forward network."""
+    """Blocks of attention and feed-forward network, or layers of a `pattern`."""
+    pattern: Annotated[str, Field(pattern=r"^[M*E-]*$", max_length=1000)] = ""
+    """Instead of blocks, one branch a layer: M a state-space layer, * attention, - the feed-forward
+    network, E the mixture; the first of so many `layers`."""
     hidden: Channels
     """Features of a token."""
     attention: Attention | None = None
     latent_attention: LatentAttention | None = None
     """Instead of `attention`."""
     feed_forward: FeedForward
+    state_space: StateSpace | None = None
+    """Layers M of a pattern."""
     mixture: Mixture | None = None
     """Instead of the feed-forward network, but in its first blocks."""
     norm: Norm = "layer-norm"
@@ -77,9 +85,8 @@ class Decoder(Network):
     Transformer Engine (gpt_model.py, output_layer), torchtitan leaves out `output` (float8.py)."""
     further_tokens: Annotated[int, Field(ge=0, le=8)] = 0
     """Modules of one block each, which predict tokens after the next."""
-    separate_loss: bool | Literal["log-softmax"] = False
-    """Which steps of the cross entropy are kernels of their own: none, all (Megatron-LM), or
-    log-softmax and the loss of its result (PyTorch); see `ops.cross_entropy`."""
+    further_pattern: Annotated[str, Field(pattern=r"^[M*E-]*$", max_length=1000)] = ""
+    """Layers of such a module, where the network has a pattern."""
     dropout: Probability = 0.0
     """Of the embedding and of every residual branch."""
 
@@ -93,7 +100,22 @@ class Decoder(Network):
             raise ValueError(
                 f"a sequence of {self.sequence} has over {self.max_positions} positions"
             )
+        self._check_pattern()
         return self
+
+    def _check_pattern(self) -> None:
+        letters = self.pattern + self.further_pattern
+        if self.pattern and self.layers > len(self.pattern):
+            raise ValueError(f"layers {self.layers}: the pattern says {len(self.pattern)}")
+        if self.pattern and self.further_tokens and not self.further_pattern:
+            raise ValueError("further_tokens of a network with a pattern need further_pattern")
+        if self.pattern and (self.norms != "before" or self.parallel != "no"):
+            raise ValueError("layers of a pattern have one norm each, before them")
+        for letter, part in (("M", "state_space"), ("E", "mixture")):
+            if (letter in letters) is (getattr(self, part) is None) and self.pattern:
+                raise ValueError(f"{part}: layers {letter} of the pattern, and only they, need it")
+        if self.state_space is not None and not self.pattern:
+            raise ValueError("state_space: only layers M of a pattern are such")
 
     @property
     def tokens_per_sample(self) -> int:
@@ -115,7 +137,7 @@ class Decoder(Network):
         x = dropout(b, "embedding-dropout", x, self.dropout)
         angles = self._angles(b)
         for i in range(self.layers):
-            x = self._block(b, i, x, angles)
+            x = self._layer(b, i, x, angles)
         y = norm(b, "norm", x, self.norm)
         head = table
         if not self.tied:
@@ -130,7 +152,7 @@ class Decoder(Network):
 
     def _loss(self, b: GraphBuilder, prefix: str, x: str, head: str, labels: str) -> str:
         logits = ops.product(b, f"{prefix}head", x, head, narrow=self.narrow_classifier)
-        return ops.cross_entropy(b, f"{prefix}loss", logits, labels, separate=self.separate_loss)
+        return ops.cross_entropy(b, f"{prefix}loss", logits, labels)
 
     def _table(self, b: GraphBuilder, table: str) -> str:
         """Return what vectors are looked up in, of a table that is updated."""
@@ -149,7 +171,11 @@ class Decoder(Network):
         ]
         x = ops.concat(b, f"{name}.concat", parts, axis=2)
         x = ops.linear(b, f"{name}.join", x, self.hidden, bias=False)
-        return self._block(b, self.layers + i, x, angles)
+        if not self.pattern:
+            return self._block(b, self.layers + i, x, angles)
+        for j, letter in enumerate(self.further_pattern):
+            x = self._branch(b, f"{name}.{j}", letter, x, angles)
+        return x
 
     def _angles(self, b: GraphBuilder) -> str | None:
         if self.positions != "rotary":
@@ -160,6 +186,28 @@ class Decoder(Network):
             assert self.attention is not None
             size = self.attention.size(self.hidden)
         return ops.rotary_angles(b, "rotary.angles", self.sequence, size)
+
+    def _layer(self, b: GraphBuilder, i: int, x: str, angles: str | None) -> str:
+        if self.pattern:
+            return self._branch(b, f"blocks.{i}", self.pattern[i], x, angles)
+        return self._block(b, i, x, angles)
+
+    def _branch(self, b: GraphBuilder, name: str, letter: str, x: str, angles: str | None) -> str:
+        """Write a layer of a pattern: a norm, what the letter says, and the sum with the stream."""
+        residual = Residual(self.norm, first=True, dropout=self.dropout)
+        read = residual.enter(b, f"{name}.norm", x)
+        match letter:
+            case "M":
+                assert self.state_space is not None
+                y = self.state_space.build(b, f"{name}.state-space", read)
+            case "*":
+                y = self._attend(b, f"{name}.attention", read, angles)
+            case "E":
+                assert self.mixture is not None
+                y = self.mixture.build(b, f"{name}.experts", read)
+            case _:
+                y = self.feed_forward.build(b, f"{name}.feed-forward", read)
+        return residual.leave(b, name, f"{name}.norm", y, x)
 
     def _block(self, b: GraphBuilder, i: int, x: str, angles: str | None) -> str:
         name = f"blocks.{i}"

@@ -51,6 +51,7 @@ from ridgeline.workload.ops.recurrent import recurrent
 from ridgeline.workload.ops.regions import roi_align
 from ridgeline.workload.ops.routing import combine, dispatch, share, top_k
 from ridgeline.workload.ops.shape import columns, concat, crop, cut, joint, pad_channels, upsample
+from ridgeline.workload.ops.state_space import gated_norm, state_space
 from ridgeline.workload.ops.step import scale, seed, unscale, update
 from ridgeline.workload.ops.volume import conv, conv_transpose
 
@@ -88,6 +89,7 @@ __all__ = [
     "function",
     "fused_linear",
     "gated",
+    "gated_norm",
     "gather",
     "group_norm",
     "head_norm",
@@ -115,6 +117,7 @@ __all__ = [
     "share",
     "smooth_l1",
     "softmax",
+    "state_space",
     "top_k",
     "transducer",
     "unscale",
