@@ -223,6 +223,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int, together: i
         "sharding": _sharding(row, framework),
         "sharding_ranks": together // (tensor * pipeline * context),
         "regather": framework.regather,
+        "gather_copies": framework.gather_copies,
         "overlap": framework.overlap,
         "overlap_tensor": framework.overlap_tensor,
         "adding": framework.adding,
