@@ -113,8 +113,8 @@ def test_the_nearest_name_has_the_word_or_is_a_slip_away() -> None:
         "A100-SXM4-80GB",
     ]
     for word, meant in (
-        ("h200", "h200-nvl"), ("v100", "v100-sxm2-16gb"), ("FP16", "fp16-mixed"), ("resnet5O", "resnet50"),
-        ("A100-SXM4-60GB", "A100-SXM4-80GB"),
+        ("h200", "h200-nvl"), ("v100", "v100-sxm2-16gb"), ("FP16", "fp16-mixed"),
+        ("resnet5O", "resnet50"), ("A100-SXM4-60GB", "A100-SXM4-80GB"),
     ):  # fmt: skip
         assert nearest(word, names) == f"; did you mean {meant!r}?"
     assert nearest("x", names) == ""
