@@ -40,8 +40,11 @@ class Fabric(Strict):
     cube: int = Field(default=0, ge=0)
     """Edge of the cubes that optical switches join to tori: a slice's dimensions of so many nodes,
     or multiples of it, close to rings. Without it only a whole dimension does."""
+    between: str = ""
+    """Of a torus, link type of a cable from every node to a network that joins several such tori,
+    slices of a machine: an ideal switch. Without it there is one."""
     routing: str = "shortest"
-    """Name of a routing: shortest (on a fat tree D-mod-k), ecmp, up-down."""
+    """Name of a routing: shortest (on a fat tree D-mod-k), ecmp, up-down, slices."""
     source: str = ""
 
     @model_validator(mode="after")
@@ -49,6 +52,8 @@ class Fabric(Strict):
         match self.kind:
             case "torus" if not self.shape:
                 raise ValueError("a torus needs a shape, for example shape: [4, 4, 4]")
+            case kind if self.between and kind != "torus":
+                raise FieldError(f"only tori are joined as slices; found {kind}", "between")
             case "dragonfly" if self.shape and len(self.shape) != 3:
                 raise FieldError(
                     "the shape of a dragonfly is NICs of a router, routers of a group and global "
@@ -89,6 +94,16 @@ class Fabric(Strict):
     def most_nics(self) -> int:
         """NICs that a fat tree joins at most."""
         return self.most_leaves * self.leaf_ports[0]
+
+    @property
+    def of_slice(self) -> int:
+        """Nodes of a whole torus; of several each is whole."""
+        return math.prod(self.shape)
+
+    def slices_of(self, n_nodes: int) -> int:
+        """Return how many tori so many nodes are: one, or whole ones that are joined."""
+        many = bool(self.between) and n_nodes > self.of_slice and n_nodes % self.of_slice == 0
+        return n_nodes // self.of_slice if many else 1
 
     def slice_of(self, n_nodes: int) -> tuple[int, ...]:
         """Return the extents of a slice of the torus: the squarest that has so many nodes.
@@ -157,12 +172,13 @@ class Cluster(Described):
         if self.max_nodes > 1:
             if self.fabric is None:
                 raise ValueError("a cluster of more than one node needs a fabric")
-            if self.fabric.link not in self.link_types:
-                raise FieldError(
-                    f"unknown link type {self.fabric.link!r}"
-                    f"{nearest(self.fabric.link, self.link_types)}",
-                    *("fabric", "link"),
-                )
+            for field in ("link", "between"):
+                name = getattr(self.fabric, field)
+                if name not in self.link_types and (name or field == "link"):
+                    raise FieldError(
+                        f"unknown link type {name!r}{nearest(name, self.link_types)}",
+                        *("fabric", field),
+                    )
             if not self.nodes.nics:
                 raise ValueError(f"the node {self.nodes.name!r} has no NIC to join a fabric")
         priced_links(self.link_types, self.prices)

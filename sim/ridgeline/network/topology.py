@@ -299,10 +299,8 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
     if n_nodes > 1:
         assert cluster.fabric is not None  # the schema demands one of every larger cluster
         nics = [v for v, kind in enumerate(drawing.kinds) if kind == "nic"]
-        link = cluster.fabric.link
-        kind = _link_kind(link, cluster.link_types[link], cluster)
         try:
-            FABRICS[cluster.fabric.kind](drawing, cluster.fabric, nics, kind)
+            _draw_fabric(drawing, cluster, cluster.fabric, nics, n_nodes)
         except RidgelineError as error:
             raise RidgelineError(f"{cluster.name}: fabric: {error}") from error
     devices = [start + i for start in first for i in range(node.count)][:n_devices]
@@ -325,11 +323,29 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
     )
 
 
+def _draw_fabric(
+    drawing: Drawing, cluster: Cluster, fabric: Fabric, nics: Sequence[int], n_nodes: int
+) -> None:
+    """Join NICs by the fabric, or by one for each slice and an ideal switch between slices."""
+
+    def kind(name: str) -> LinkKind:
+        return _link_kind(name, cluster.link_types[name], cluster)
+
+    slices, link = fabric.slices_of(n_nodes), kind(fabric.link)
+    each = len(nics) // slices
+    for first in range(0, len(nics), each):
+        FABRICS[fabric.kind](drawing, fabric, nics[first : first + each], link)
+    if slices > 1:
+        FABRICS["switch"](drawing, fabric, nics, kind(fabric.between))
+
+
 def _shape(cluster: Cluster, n_nodes: int) -> tuple[int, ...]:
-    """Devices of a node, and nodes; those of a torus by its dimensions."""
+    """Devices of a node, and nodes; those of a torus by its dimensions, the last that of slices."""
     fabric = cluster.fabric
     if n_nodes > 1 and fabric is not None and fabric.kind == "torus":
-        return (cluster.nodes.count, *fabric.slice_of(n_nodes))
+        slices = fabric.slices_of(n_nodes)
+        joined = (slices,) if slices > 1 else ()
+        return (cluster.nodes.count, *fabric.slice_of(n_nodes // slices), *joined)
     return (cluster.nodes.count, n_nodes)
 
 

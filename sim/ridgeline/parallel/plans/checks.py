@@ -43,6 +43,8 @@ def check(plan: Plan) -> None:
             f"reduction={plan.reduction} is for gradients that are reduced whole: it needs"
             f" sharding=0, not {plan.sharding}"
         )
+    if plan.sharding_ranks:
+        _check_sharding_ranks(plan)
     if plan.sequence == 0:
         _settle(plan, sequence=plan.tensor)
     if plan.sequence not in {1, plan.tensor}:
@@ -149,6 +151,19 @@ def _check_layers(plan: Plan) -> None:
             f" data={plan.data} x tensor={plan.tensor}, which share the experts"
         )
     _settle(plan, layers=settled(parse_rules(plan.layers), plan.data, plan.tensor))
+
+
+def _check_sharding_ranks(plan: Plan) -> None:
+    ranks = plan.sharding_ranks
+    if plan.data % ranks:
+        raise ValueError(f"sharding_ranks={ranks} must divide data={plan.data}")
+    if ranks == plan.data:
+        _settle(plan, sharding_ranks=0)
+        return
+    if plan.sharding < 2:
+        raise ValueError(f"sharding_ranks={ranks} needs sharding=2 or 3, found {plan.sharding}")
+    others = ("expert", "expert_tensor", "layers", "replicas", "spatial")
+    _check_without(plan, others, f"sharding_ranks={ranks}")
 
 
 def _check_folded(plan: Plan) -> None:

@@ -18,6 +18,8 @@ from ridgeline.parallel.plans.replicas import counts_of
 Ranks = npt.NDArray[np.int64]
 
 
+NEAR, FAR = "data.near", "data.far"
+"""Parts of "data": ranks that share what is sharded, and ranks that have the same."""
 _NEAR, _FAR = "context.expert", "context.beyond"
 """Parts of "context": ranks that share experts, and ranks that have the same."""
 _BEYOND = {
@@ -51,6 +53,9 @@ class Mesh:
         Where layers differ, how "tensor" is built of groups in groups, innermost first: dimensions
         "tensor.0", "tensor.1", ... "data.i" goes over all ranks that divide samples where layers
         share their features on the levels before i.
+    sharing
+        Neighbours along "data" that share what is sharded, 0: all; dimensions "data.near" of a
+        group and "data.far" over those of equal place in other groups.
     grid
         Devices along the rows and the columns of images: dimensions "spatial.rows" and
         "spatial.columns", neighbours along a row first. "data.rows", "data.columns" and
@@ -69,6 +74,7 @@ class Mesh:
     levels: tuple[int, ...] = ()
     grid: tuple[int, int] = (1, 1)
     tensor_grid: Grid | None = None
+    sharing: int = 0
     _groups: dict[tuple[int, tuple[str, ...], int], Ranks] = field(default_factory=dict)
 
     @classmethod
@@ -107,7 +113,7 @@ class Mesh:
         along_context = math.gcd(further, plan.context) if plan.expert_tensor else 1
         return cls(
             order, tuple(stages), further // along_context, along_context, between, inside,
-            plan.grid, plan.tensor_grid,
+            plan.grid, plan.tensor_grid, plan.sharding_ranks,
         )  # fmt: skip
 
     def replica(self, stage: int, number: int | None = None) -> Ranks:
@@ -122,8 +128,10 @@ class Mesh:
 
         Gradients are summed over all ranks that have the same weights, those of "context", too.
         """
-        if dimension in GRID:
+        if dimension in {*GRID, FAR}:
             return (dimension,)
+        if dimension == NEAR:
+            return (dimension, "context")
         kind, *parts = dimension.split(".")
         first, last = self.expert_levels
         if kind == "expert":
@@ -162,6 +170,9 @@ class Mesh:
         if self.expert > 1 and "data" not in dimensions:  # neighbours along data share experts
             beyond = at_stage.shape[order.index("data")] // self.expert
             split["data"] = {"expert": self.expert, "beyond": beyond}
+        if self.sharing and "data" not in dimensions:
+            beyond = at_stage.shape[order.index("data")] // self.sharing
+            split["data"] = {NEAR: self.sharing, FAR: beyond}
         if self.expert_context > 1 and "context" not in dimensions:
             far = at_stage.shape[order.index("context")] // self.expert_context
             split["context"] = {_NEAR: self.expert_context, _FAR: far}

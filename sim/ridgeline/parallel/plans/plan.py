@@ -140,6 +140,9 @@ class Plan(Strict):
     sharding: int = Field(default=0, ge=0, le=3)
     """What the data-parallel ranks share (ZeRO): 1 optimizer state, 2 gradients, too, 3 weights,
     too."""
+    sharding_ranks: int = Field(default=0, ge=0, le=10**6)
+    """Of sharding=2 or 3, so many neighbours of `data` share; those of equal place beyond have the
+    same, and sum the gradients of their parts (hybrid sharding; MaxText across slices). 0: all."""
     regather: Literal["all", "blocks"] = "all"
     """Which weights sharding=3 gathers again for the backward pass: all, or those of every block
     but the last, where the others stay gathered since the forward pass (PyTorch's FSDP)."""

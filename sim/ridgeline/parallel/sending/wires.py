@@ -355,7 +355,7 @@ class Wires:
         for end in (int(topology.source[link]), int(topology.target[link])):
             if int(topology.node_of[end]) == home:
                 words.append("node%d." + topology.vertex_names[end].partition(".")[2])
-            elif self.lying.torus:  # a node has a link in each direction
+            elif self.lying.torus and topology.node_of[end] >= 0:  # a link in each direction
                 way = self.lying.way(np.array([home]), np.array([topology.node_of[end]]))
                 words.append(f"({', '.join(map(str, way[::-1, 0].tolist()))})")
             else:

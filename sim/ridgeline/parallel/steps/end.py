@@ -218,7 +218,8 @@ class Ends:
         """Return the cost row, and the bytes that are added up, 0 where one stage has all."""
         if groups.shape[1] == 1:
             return self.builder.add_cost([Phase()]), 0.0
-        shares = self.plan.data * self.plan.context if self.plan.sharding else 1
+        sharing = (self.plan.sharding_ranks or self.plan.data) * self.plan.context
+        shares = sharing if self.plan.sharding else 1
         size = tie.size_bytes / shares
         row, schedule = self.wires.collective("all-reduce", groups, which, size, "pipeline")
         self.schedules.append(schedule)

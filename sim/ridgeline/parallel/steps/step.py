@@ -18,6 +18,7 @@ from ridgeline.parallel.division.divide import Divided, roots
 from ridgeline.parallel.division.experts import expert_weights
 from ridgeline.parallel.division.labels import base
 from ridgeline.parallel.memory.allocator import life_of, lost_bytes
+from ridgeline.parallel.plans.mesh import FAR, NEAR
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.replicas import counts_of, in_flight, replica_orders
 from ridgeline.parallel.recomputing.offload import with_offload
@@ -279,9 +280,10 @@ class Step:
         """Let the ranks that hold the same weights share them, as the plan says."""
         for along, weights in holders.items():
             others = frozenset().union(*holders.values()) - weights
+            near, far = (NEAR, FAR) if self.plan.sharding_ranks else (along, "")
             graph = with_sharding(
-                graph, self.plan.sharding, self._replicas(stage, along), self.plan.bucket,
-                dimension=along, without=others, regather=self.plan.regather,
+                graph, self.plan.sharding, self._replicas(stage, near), self.plan.bucket,
+                dimension=near, without=others, regather=self.plan.regather, beyond=far,
             )  # fmt: skip
         return graph
 

@@ -26,7 +26,7 @@ from ridgeline.parallel.steps.sums import casts
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
 
-SHARD = ".shard"
+SHARD, SCATTERED = ".shard", ".scattered"
 GATHERED = ".gathered"
 
 
@@ -39,6 +39,7 @@ def with_sharding(
     dimension: str = "data",
     without: frozenset[str] = frozenset(),
     regather: str = "all",
+    beyond: str = "",
 ) -> Graph:
     """Return what one of the ranks does and holds.
 
@@ -58,11 +59,15 @@ def with_sharding(
         Weights, and copies of them, that are not shared so.
     regather
         Of stage 3, what is gathered again for the backward pass (`Plan.regather`).
+    beyond
+        Dimension along which others share the same, whose gradients are added to each part's; "":
+        there are none.
     """
     if stage == 0 or ranks == 1:
         return graph
     kept = _stay_gathered(graph) if regather == "blocks" else frozenset()
-    return _Sharing(graph, stage, ranks, bucket_bytes, dimension, without, kept).result()
+    of = _Sharing(graph, stage, ranks, bucket_bytes, dimension, without, kept, beyond)
+    return of.result()
 
 
 def _stay_gathered(graph: Graph) -> frozenset[str]:
@@ -86,8 +91,9 @@ class _Bucket:
 class _Sharing:
     def __init__(
         self, graph: Graph, stage: int, ranks: int, bucket_bytes: float, dimension: str,
-        without: frozenset[str], kept: frozenset[str],
+        without: frozenset[str], kept: frozenset[str], beyond: str,
     ) -> None:  # fmt: skip
+        self.beyond = beyond
         self.graph, self.stage, self.ranks = graph, stage, ranks
         self.bucket_bytes, self.dimension, self.kept = bucket_bytes, dimension, kept
         self.others = self._of_others(without)
@@ -215,25 +221,45 @@ class _Sharing:
         """Scatter gradients by buckets as they are made; return their parts' names."""
         shards: dict[str, str] = {}
         for bucket in gradient_buckets(self.graph, self.bucket_bytes, self.others):
-            outputs = []
-            for name in bucket.tensors:
-                shards[name] = f"{name}{SHARD}"
-                outputs.append(shards[name])
-                of = self.graph.tensors[name]
-                self.tensors[shards[name]] = replace(
-                    of, name=shards[name], shape=(-(-of.elements // self.ranks),)
-                )
+            shards.update((name, f"{name}{SHARD}") for name in bucket.tensors)
+            outputs = self._parts_of(bucket.tensors, SCATTERED if self.beyond else SHARD)
             moved = _Bucket(bucket.tensors, bucket.size_bytes, bucket.ready, bucket.ready)
             op = self._collective(
                 "reduce-scatter",
                 f"reduce-scatter {bucket.tensors[0]}",
                 moved,
                 bucket.tensors,
-                tuple(outputs),
+                outputs,
                 pass_=Pass.WEIGHT_GRADIENT,
             )
             after.setdefault(bucket.ready, []).append(op)
+            if self.beyond:
+                outputs = self._parts_of(bucket.tensors, SHARD)
+                after[bucket.ready].append(self._summed(op, outputs, bucket.size_bytes))
         return shards
+
+    def _parts_of(self, gradients: Iterable[str], suffix: str) -> tuple[str, ...]:
+        """Declare a rank's parts of gradients."""
+        parts = []
+        for name in gradients:
+            of = self.graph.tensors[name]
+            shape = (-(-of.elements // self.ranks),)
+            self.tensors[f"{name}{suffix}"] = replace(of, name=f"{name}{suffix}", shape=shape)
+            parts.append(f"{name}{suffix}")
+        return tuple(parts)
+
+    def _summed(self, scattered: Op, outputs: tuple[str, ...], size_bytes: int) -> Op:
+        """Sum the parts of a bucket over those that have the same."""
+        attrs = {**dict(scattered.attrs), "dimension": self.beyond}
+        attrs["size_bytes"] = -(-size_bytes // self.ranks)
+        return replace(
+            scattered,
+            name=scattered.name.replace("reduce-scatter", "all-reduce", 1),
+            kind="all-reduce",
+            inputs=scattered.outputs,
+            outputs=outputs,
+            attrs=tuple(attrs.items()),
+        )
 
     def _collective(
         self,

@@ -82,6 +82,9 @@ class Framework:
         one copy of it).
     dispatch
         What ranks send each other of a token for its experts (`Plan.dispatch`).
+    replicated_slices
+        Whether slices of a machine are replicas, each of which shares what is sharded
+        (`Plan.sharding_ranks`).
     expert_tensor
         Devices that share the features of an expert (`Plan.expert_tensor`).
     row_sums
@@ -130,6 +133,7 @@ class Framework:
     regather: str = "all"
     allocator: str = "exact"
     dispatch: str = "choices"
+    replicated_slices: bool = False
     expert_tensor: int = 0
     row_sums: str = "gathered"
     functions: str = "fused"

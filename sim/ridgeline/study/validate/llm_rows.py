@@ -109,8 +109,11 @@ def configuration(row: Row) -> Configuration:
     device = device_in(row.text("accelerator"))
     if device is None:
         raise RidgelineError(unknown("devices", row.text("accelerator")))
-    plan = _plan(row, devices, framework, model.description["layers"])
     place = f"{row.text('accelerator')}; {row.text('interconnect')}"
+    together = (
+        _of_slice(_cluster(device, devices, place), devices) if framework.replicated_slices else 0
+    )
+    plan = _plan(row, devices, framework, model.description["layers"], together)
     return Configuration(model, sequence, device, devices, plan, place)
 
 
@@ -162,12 +165,21 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
     return _loaded(_LLAMA if gated else _GPT, tuple(shape.items())), sequence
 
 
+def _of_slice(cluster: Cluster, devices: int) -> int:
+    """Return the devices of one of several slices of a machine; 0 where there is one."""
+    fabric, each = cluster.fabric, cluster.nodes.count
+    if fabric is None or fabric.slices_of(devices // each) == 1:
+        return 0
+    return fabric.of_slice * each
+
+
 def _is_adapted(row: Row) -> bool:
     """Tell whether adapters of low rank alone are trained."""
     return any(_LORA.search(row.text(column)) for column in ("model", "other", "framework"))
 
 
-def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
+def _plan(row: Row, devices: int, framework: Framework, layers: int, together: int) -> Plan:
+    """Read the plan; of several slices of a machine, `together` devices are one."""
     degrees = [name for name in ("tp", "pp", "cp", "ep", "dp", "sharding") if name in row.values]
     if devices > 1 and degrees and not any(map(row.text, degrees)):
         raise RidgelineError("the plan is not given")
@@ -209,6 +221,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int) -> Plan:
         "recompute": framework.selective if again == "selective" else again,
         "keep_outputs": framework.keep_outputs,
         "sharding": _sharding(row, framework),
+        "sharding_ranks": together // (tensor * pipeline * context),
         "regather": framework.regather,
         "overlap": framework.overlap,
         "overlap_tensor": framework.overlap_tensor,
