@@ -227,7 +227,8 @@ class Plan(Strict):
     norms: Literal["shared", "by-channel", "fused"] = "shared"
     """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
     kernels for channels first do (`parallel.rewrites.layout`); "fused": they share it, and its
-    kernel also adds the shortcut and applies relu (`parallel.rewrites.fused_norms`)."""
+    kernel also adds the shortcut and applies relu (`parallel.rewrites.fused_norms`), as the
+    convolution before a frozen one does with that (`parallel.rewrites.folded_norms`)."""
     heads: Literal["strided", "copied"] = "strided"
     """Whether products of attention read heads where they lie, side by side in the features of a
     position, or copies in which the rows of a head are together (`parallel.rewrites.layout`)."""
