@@ -15,7 +15,8 @@ from ridgeline.study.validate.rows import Row
 BRIDGE = {
     "model": "Qwen3_235B_a22B", "accelerator": "DGX-H100", "n_accel": "256", "tp": "2", "pp": "8",
     "ep": "32", "micro_batch": "1", "global_batch_seqs": "2048", "precision": "FP8",
-    "interconnect": "", "source": "NVIDIA-NeMo/Megatron-Bridge", "framework": "Megatron-Bridge/NeMo",
+    "interconnect": "", "source": "NVIDIA-NeMo/Megatron-Bridge",
+    "framework": "Megatron-Bridge/NeMo",
 }  # fmt: skip
 MAXTEXT = {
     "model": "32B", "accelerator": "TPU v5e", "n_accel": "512", "precision": "bf16", "tp": "",
