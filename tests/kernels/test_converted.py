@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import Device, load_device
-from ridgeline.kernels.converted import done_by, kernels_for
+from ridgeline.kernels.converted import done_by, kernels_for, roof_of
 from ridgeline.kernels.single import conv, gemm
 from ridgeline.workload.graph import Conv, Gemm, Op, Pass
 
@@ -40,6 +40,20 @@ def test_a_device_may_say_that_its_libraries_convert() -> None:
     inherited = load_device("p40")
     assert inherited.converted == {"fp16": "fp32"}
     assert "fp16" not in inherited.engines["cuda-cores"].rates
+
+
+@pytest.mark.parametrize(
+    ("device", "format_", "roof"),
+    [
+        (V100, "fp16", "fp16"),
+        (V100, "fp16-as-fp32", "fp32"),
+        (P100, "fp16", "fp16"),
+        (MAXWELL, "fp16", "fp32"),
+        (MAXWELL, "bf16", "bf16"),  # it has none
+    ],
+)
+def test_the_roof_above_a_format(device: Device, format_: str, roof: str) -> None:
+    assert roof_of(device, format_) == roof
 
 
 def test_rows_of_what_is_stored_stand_for_the_op_that_they_are_of() -> None:

@@ -25,8 +25,8 @@ def _per_channel(slope: Array, x: Array) -> Array:
 
 
 def broadcast_multiply_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
-    dy, x, other = inputs
-    return [_summed(dy * other, shapes[0]), _summed(dy * x, shapes[1])]
+    dy, *others = inputs  # of each input that wants a gradient the other one
+    return [_summed(dy * y, shape) for y, shape in zip(reversed(others), shapes, strict=True)]
 
 
 def broadcast_add_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:

@@ -177,6 +177,19 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
             "feed_forward.width": 6,
         },
     ),
+    "encoder-decoder-padded": (
+        "transformer-multi30k",
+        {
+            "vocabulary": 5,
+            "source": 4,
+            "target": 3,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "hidden": 4,
+            "attention.heads": 2,
+            "feed_forward.width": 6,
+        },
+    ),
     "t5": (
         "t5-base",
         {

@@ -139,5 +139,5 @@ def test_a_step_is_longer_by_launches_and_traffic_and_does_the_same() -> None:
 
 
 def test_other_words_are_refused() -> None:
-    with pytest.raises(rl.ConfigError, match="allowed: fused, primitive, routed"):
+    with pytest.raises(rl.ConfigError, match="allowed: fused, primitive, eager, routed"):
         rl.Plan(global_batch=1, functions="routes")

@@ -4,7 +4,7 @@ import pytest
 
 from oracles.graph_zoo import shallow
 from ridgeline.errors import ConfigError
-from ridgeline.workload import Pass, Role, load_model
+from ridgeline.workload import Conv, Pass, Role, load_model
 from ridgeline.workload.graph import Gemm
 
 DECODERS = ["gpt2", "gpt2-xl", "gpt3-125m", "gpt3-175b", "megatron-1.7b", "megatron-1t"]
@@ -240,3 +240,27 @@ def test_vision_transformers_see_patches_and_one_more_token():
 def test_impossible_transformers_are_explained(name, overrides, message):
     with pytest.raises(ConfigError, match=message):
         load_model(name, overrides)
+
+
+def test_feed_forward_layers_may_be_convolutions_of_one_tap():
+    base = load_model("transformer-multi30k").training(2)
+    linear = load_model("transformer-multi30k", {"feed_forward.convolutions": False}).training(2)
+    assert base.flops() == linear.flops()
+    assert base.parameters == linear.parameters
+    convolved = [op for op in base.ops if isinstance(op.loops, Conv)]
+    assert len(convolved) == 3 * 2 * 12  # passes of two layers in twelve blocks
+    assert not any(isinstance(op.loops, Conv) for op in linear.ops)
+    with pytest.raises(ConfigError, match="convolutions are two layers; swiglu needs three"):
+        load_model("llama3-8b", {"feed_forward.convolutions": True})
+
+
+def test_padding_is_set_to_zero_after_each_branch():
+    fields = {"encoder_layers": 2, "decoder_layers": 1}
+    graphs = [
+        load_model("transformer-multi30k", {**fields, "padded": padded}).forward(2)
+        for padded in (True, False)
+    ]
+    hidden, plain = ([op for op in g.ops if op.layer.endswith(".hidden")] for g in graphs)
+    assert len(hidden) == 2 * 2 + 3
+    assert plain == []
+    assert len(graphs[0].ops) - len(graphs[1].ops) == len(hidden)

@@ -59,11 +59,14 @@ def roofline_(
         Print the ridge points, peaks and marks as JSON.
     """
     from ridgeline.hardware import load_device
+    from ridgeline.kernels.converted import roof_of
     from ridgeline.kernels.roofline import peaks, power_density_w_mm2, ridge_points
-    from ridgeline.workload.formats import FORMATS
+    from ridgeline.workload.formats import AS, FORMATS
 
     machine = load_device(device)
-    rates = tuple(FORMATS[f].rate if f in FORMATS else f for f in format)  # fp8-e4m3: fp8
+    rates = tuple(  # fp8-e4m3: fp8
+        roof_of(machine, f) if f in FORMATS or AS in f else f for f in format
+    )
     ridges = [r for r in ridge_points(machine) if _wanted(r.engine, rates)]
     tops = [p for p in peaks(machine) if _wanted(p.engine, rates)]
     loads: list[Load] = []
@@ -116,10 +119,10 @@ def _network(
 
 
 def _product(text: str, device: Device, format_: str | None) -> Load:
+    from ridgeline.kernels.converted import roof_of
     from ridgeline.kernels.roofline import Mark
     from ridgeline.kernels.single import gemm
     from ridgeline.report.figures.device import Load
-    from ridgeline.workload.formats import find
 
     match = _GEMM.fullmatch(text.strip())
     if match is None:
@@ -134,7 +137,7 @@ def _product(text: str, device: Device, format_: str | None) -> Load:
         if size and device.memory[level].bandwidth is not None
     }
     name = f"{text.strip()} {found.format}"
-    engine = f"{found.engine}.{find(found.format).rate}"
+    engine = f"{found.engine}.{roof_of(device, found.format)}"
     return Load(name, (Mark(name, engine, found.flops / found.time_s, intensities),))
 
 

@@ -39,6 +39,12 @@ class Kernels(NamedTuple):
     format: str
 
 
+def roof_of(device: Device, format_: str) -> str:
+    """Return the rate of a device that bounds products of numbers of a format."""
+    rate = find(format_).rate
+    return rate if _able(device, rate) else device.converted.get(rate, rate)
+
+
 def done_by(device: Device, converted: Mapping[str, str], kernels: str, op: Op) -> str:
     """Return the name of the kernels that a device's libraries do an op with.
 

@@ -43,6 +43,8 @@ class GraphBuilder:
         Tokens in it; 0 where that has no meaning.
     adapters
         What alone is trained, where that is not the whole network.
+    separate_loss
+        Which steps of a cross entropy are kernels of their own (`ops.cross_entropy`).
     """
 
     def __init__(
@@ -53,10 +55,11 @@ class GraphBuilder:
         sample: str = "samples",
         tokens_per_sample: int = 0,
         adapters: Adapters | None = None,
+        separate_loss: bool | str = False,
     ) -> None:
         self.name, self.batch, self.numerics = name, batch, numerics
         self.sample, self.tokens_per_sample = sample, tokens_per_sample
-        self.adapters = adapters
+        self.adapters, self.separate_loss = adapters, separate_loss
         self.frozen: frozenset[str] = frozenset()
         self.tensors: dict[str, Tensor] = {}
         self.ops: list[Op] = []

@@ -7,11 +7,12 @@ from functools import cache
 
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
+from ridgeline.kernels.converted import roof_of
 from ridgeline.study.validate.names import find_name
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import kernel_spread, stated
-from ridgeline.workload.formats import AS, find
+from ridgeline.workload.formats import AS
 
 COLUMNS = ("kind", "device", "precision", "pass_", "time_ms", "source")
 FORMATS = {
@@ -47,7 +48,8 @@ def _kernel(row: Row, predictor: Predictor) -> Outcome | Skipped:
         return skip(row, f"no description of the device {row.text('device')}")
     precision = row.text("precision")
     device = _device(name)
-    format_ = format_on(device, FORMATS.get(precision, precision))
+    told = FORMATS.get(precision, precision)
+    format_ = format_on(device, told)
     predicted_s, configuration, flops, moved = predictor(row, device, format_)
     bound_s = roofline_s(device, format_, flops, moved)
     suite = row.text("kind") if row.text("kind") in SUITES_OF_ONE_KIND else "rnn"
@@ -66,7 +68,7 @@ def _kernel(row: Row, predictor: Predictor) -> Outcome | Skipped:
             "roofline": bound_s,
             "scaled roofline": _SCALE * bound_s + _LAUNCH_S,
         },
-        **stated(suite, predicted_s, kernel_spread(device, row.text("kind"), format_)),
+        **stated(suite, predicted_s, kernel_spread(device, row.text("kind"), told)),
     )
 
 
@@ -81,11 +83,12 @@ def format_on(device: Device, format_: str) -> str:
 
 def roofline_s(device: Device, format_: str, flops: float, moved: float) -> float:
     """Time at the peak rate of the format and the bandwidth of the farthest memory."""
-    rate = find(format_).rate
-    rates = [e.rates for e in device.engines.values() if "matrix" in e.runs]
-    if not any(rate in each for each in rates):
-        rate = device.converted[rate]
-    peak = max(each[rate].value for each in rates if rate in each)
+    rate = roof_of(device, format_)
+    peak = max(
+        engine.rates[rate].value
+        for engine in device.engines.values()
+        if "matrix" in engine.runs and rate in engine.rates
+    )
     bandwidth = device.memory[device.far_memory].bandwidth
     assert bandwidth is not None
     return max(flops / peak, moved / bandwidth.value)

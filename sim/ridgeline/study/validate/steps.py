@@ -330,6 +330,8 @@ def simulated(wanted: Configuration) -> Result:
     )
     fields: dict[str, Any] = dict(wanted.fields)
     network = _described(wanted.model)
+    if wanted.framework.separate_loss:
+        fields["separate_loss"] = wanted.framework.separate_loss
     if attention is not None and isinstance(network.get("attention"), dict):
         fields["attention.kernel"] = attention
     elif attention == "eager" and isinstance(network.get("kernel"), str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
@@ -99,6 +99,9 @@ class Network(Strict, abc.ABC):
     """Share of a ReLU's outputs that are not zero; 1 leaves zeros in activations aside."""
     adapters: Adapters | None = None
     """What alone is trained, beside frozen weights; by default the whole network is."""
+    separate_loss: bool | Literal["log-softmax"] = False
+    """Which steps of a cross entropy are kernels of their own: none, all (Megatron-LM), or
+    log-softmax and the loss of its result (PyTorch); see `ops.cross_entropy`."""
     dataset: str = ""
     """The data set that it is usually trained on, a name in ``models/datasets/``."""
     published: Published = Published()

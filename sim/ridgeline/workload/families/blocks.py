@@ -241,20 +241,40 @@ class FeedForward(Strict):
     """Whether a gate's two products, and its function and multiplication, are one op each."""
     dropout: Probability = 0.0
     """After the function."""
+    convolutions: bool = False
+    """Whether the layers are convolutions of one tap over the positions, which copies bring last
+    before them and back after them."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.convolutions and self.activation in {"swiglu", "geglu"}:
+            raise ValueError(f"convolutions are two layers; {self.activation} needs three")
+        return self
 
     def build(self, b: GraphBuilder, name: str, x: str) -> str:
         """Write the layers."""
         y = self._inner(b, name, x)
         y = dropout(b, f"{name}.dropout", y, self.dropout)
-        return ops.linear(b, f"{name}.down", y, b.shape(x)[-1], bias=self.bias)
+        if not self.convolutions:
+            return ops.linear(b, f"{name}.down", y, b.shape(x)[-1], bias=self.bias)
+        y = ops.conv2d(b, f"{name}.down", y, b.shape(x)[-1], 1, bias=self.bias)
+        return ops.function(b, f"{name}.back", "rearrange", (y,), b.shape(x))[0]
 
     def _inner(self, b: GraphBuilder, name: str, x: str) -> str:
         match self.activation:
             case "swiglu" | "geglu" as gate:
                 return self._gated(b, name, x, gate)
             case function:
-                y = ops.linear(b, f"{name}.up", x, self.width, bias=self.bias)
+                y = self._up(b, name, x)
                 return ops.activation(b, f"{name}.{function}", y, function)
+
+    def _up(self, b: GraphBuilder, name: str, x: str) -> str:
+        if not self.convolutions:
+            return ops.linear(b, f"{name}.up", x, self.width, bias=self.bias)
+        n, positions, features = b.shape(x)
+        rows = (n, features, 1, positions)
+        (y,) = ops.function(b, f"{name}.last", "rearrange", (x,), rows)
+        return ops.conv2d(b, f"{name}.up", y, self.width, 1, bias=self.bias)
 
     def _gated(self, b: GraphBuilder, name: str, x: str, function: Gate) -> str:
         if self.fused:

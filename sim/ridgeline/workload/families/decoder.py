@@ -87,9 +87,6 @@ class Decoder(Network):
     """Modules of one block each, which predict tokens after the next."""
     further_pattern: Annotated[str, Field(pattern=r"^[M*E-]*$", max_length=1000)] = ""
     """Layers of such a module, where the network has a pattern."""
-    separate_loss: bool | Literal["log-softmax"] = False
-    """Which steps of the cross entropy are kernels of their own: none, all (Megatron-LM), or
-    log-softmax and the loss of its result (PyTorch); see `ops.cross_entropy`."""
     dropout: Probability = 0.0
     """Of the embedding and of every residual branch."""
 
@@ -155,7 +152,7 @@ class Decoder(Network):
 
     def _loss(self, b: GraphBuilder, prefix: str, x: str, head: str, labels: str) -> str:
         logits = ops.product(b, f"{prefix}head", x, head, narrow=self.narrow_classifier)
-        return ops.cross_entropy(b, f"{prefix}loss", logits, labels, separate=self.separate_loss)
+        return ops.cross_entropy(b, f"{prefix}loss", logits, labels)
 
     def _table(self, b: GraphBuilder, table: str) -> str:
         """Return what vectors are looked up in, of a table that is updated."""

@@ -61,6 +61,8 @@ class EncoderDecoder(Network):
     """Whether the classifier uses the embedding's weights."""
     dropout: Probability = 0.0
     """Of the embeddings and of every residual branch."""
+    padded: bool = False
+    """Whether positions behind the end of a sentence are multiplied by 0 after each branch."""
 
     @property
     def tokens_per_sample(self) -> int:
@@ -136,12 +138,18 @@ class EncoderDecoder(Network):
     ) -> str:
         y = self._residual.enter(b, norm_layer, x)
         y = self.attention.build(b, name, y, causal=causal, positions=positions, memory=memory)
-        return self._residual.leave(b, name, norm_layer, y, x)
+        return self._hidden(b, name, self._residual.leave(b, name, norm_layer, y, x))
 
     def _feed_forward(self, b: GraphBuilder, name: str, norm_layer: str, x: str) -> str:
         name = f"{name}.feed-forward"
         y = self.feed_forward.build(b, name, self._residual.enter(b, norm_layer, x))
-        return self._residual.leave(b, name, norm_layer, y, x)
+        return self._hidden(b, name, self._residual.leave(b, name, norm_layer, y, x))
+
+    def _hidden(self, b: GraphBuilder, name: str, x: str) -> str:
+        if not self.padded:
+            return x
+        mask = b.cast(b.input(f"{name}.given", (*b.shape(x)[:2], 1)), b.format(x), name)
+        return ops.function(b, f"{name}.hidden", "broadcast-multiply", (x, mask), b.shape(x))[0]
 
     def _leave(self, b: GraphBuilder, stack: str, x: str) -> str:
         if not self.norm_first:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op
 from ridgeline.workload.kinds import Cost, OpKind, register
 from ridgeline.workload.numerics import MASTER
 
-Separate = bool | Literal["log-softmax"]
-"""Which steps of a cross entropy are kernels of their own; see `cross_entropy`."""
 _LOG_SOFTMAX = "log-softmax"
 
 
@@ -22,19 +18,17 @@ def cross_entropy(
     labels: str,
     *,
     axis: int = -1,
-    separate: Separate = False,
 ) -> str:
     """Mean cross entropy of softmax(logits) over an axis; the log-probabilities are kept.
 
-    Parameters
-    ----------
-    separate
-        Maximum, subtraction, exponential, sum and division are kernels of their own, in place: they
-        read the logits five times and write them three times (Megatron-LM, `mpu/cross_entropy.py`).
-        Else one kernel reads and writes them once. "log-softmax": log-softmax and the loss of its
-        result are ops of their own, so that the backward pass forms the gradient of the
-        log-probabilities in full, and then that of the logits (PyTorch, `cross_entropy`).
+    Where the network's loss is separate, maximum, subtraction, exponential, sum and division are
+    kernels of their own, in place: they read the logits five times and write them three times
+    (Megatron-LM, `mpu/cross_entropy.py`). Else one kernel reads and writes them once.
+    "log-softmax": log-softmax and the loss of its result are ops of their own, so that the backward
+    pass forms the gradient of the log-probabilities in full, and then that of the logits (PyTorch,
+    `cross_entropy`).
     """
+    separate = b.separate_loss
     rest = list(b.shape(logits))
     del rest[axis]
     if tuple(rest) != b.shape(labels):
