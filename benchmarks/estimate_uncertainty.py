@@ -38,6 +38,7 @@ from ridgeline.hardware import load_device
 from ridgeline.kernels.shares import filter_class
 from ridgeline.report.uncertainty import class_key, distributions
 from ridgeline.study.validate import SUITES, Outcome, shipped, steps, validate
+from ridgeline.study.validate.kernels import FORMATS
 from ridgeline.study.validate.names import find_name
 from ridgeline.study.validate.rows import Row, read_rows
 from ridgeline.study.validate.stated import kernel_spread
@@ -190,7 +191,7 @@ def _residual(suite: str, outcome: Outcome, row: Row) -> Residual | None:
         error = -error  # of the time
     name = _machine(row)
     if suite in {"gemm", "conv", "rnn"}:
-        format_ = "fp16" if row.text("precision").startswith("fp16") else row.text("precision")
+        format_ = FORMATS.get(row.text("precision"), row.text("precision"))
         spread = kernel_spread(load_device(name), row.text("kind"), format_)
     return Residual(error, spread, outcome.group, name, _source(row))
 
@@ -259,7 +260,7 @@ def kernel_tables() -> tuple[list[list[str]], dict[tuple[str, str], float]]:
 
 
 def _class_of(row: Row) -> tuple[str, ...] | None:
-    format_ = "fp16" if row.text("precision").startswith("fp16") else row.text("precision")
+    format_ = FORMATS.get(row.text("precision"), row.text("precision"))
     kind = row.text("kind")
     if kind == "gemm":
         return class_key(format_, "gemm", None, None)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 _LONGEST = 60
+_WORD, _ALIKE = 3, 0.8  # letters of what may be a part of a name; share of a slip of the pen
 
 
 class RidgelineError(Exception):
@@ -47,9 +48,23 @@ class ConfigError(RidgelineError):
 
 
 def nearest(name: str, allowed: Iterable[str], cutoff: float = 0.5) -> str:
-    """Return "; did you mean 'x'?" for the allowed name closest to `name`, or an empty string."""
-    close = difflib.get_close_matches(name, list(allowed), n=1, cutoff=cutoff)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    """Return "; did you mean 'x'?" for the allowed name closest to `name`, or an empty string.
+
+    A name that has all of the word in it counts before one that is merely alike: v100-sxm2-16gb and
+    not gtx-1080 where v100 was written.
+    """
+    names, word = list(allowed), name.lower()
+    known = {each.lower(): each for each in reversed(names)}
+    holding = [each for each in known if len(word) >= _WORD and word in each]
+    holding.sort(key=lambda each: (len(each), each))
+    close = (
+        [each for each in holding if each.startswith(word)]
+        or difflib.get_close_matches(name, names, n=1, cutoff=max(cutoff, _ALIKE))
+        or difflib.get_close_matches(word, known, n=1, cutoff=max(cutoff, _ALIKE))
+        or holding
+        or difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
+    )
+    return f"; did you mean {known.get(close[0], close[0])!r}?" if close else ""
 
 
 _SAID = {  # of pydantic's words those that are Python's and not YAML's

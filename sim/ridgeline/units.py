@@ -137,7 +137,9 @@ def parse(text: object, unit: str) -> float:
     """
     wanted, _ = _unit(unit)
     if not isinstance(text, str):
-        example = text if isinstance(text, int | float) and math.isfinite(text) else 1.5
+        example: object = 1.5
+        if isinstance(text, int | float) and not isinstance(text, bool) and math.isfinite(text):
+            example = text
         raise ConfigError(f"{text!r} has no unit; write for example '{example} {unit}'")
     match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:

@@ -11,6 +11,7 @@ import pytest
 
 from ridgeline import catalog
 from ridgeline.cli import BROKEN_PIPE_STATUS, INTERRUPTED_STATUS, execute, main
+from ridgeline.errors import nearest
 
 
 @pytest.mark.parametrize("arguments", [["formats"], ["formats", "--json"]])
@@ -68,3 +69,52 @@ def test_names_in_a_file_are_looked_up_when_it_is_read(
     err = capsys.readouterr().err
     assert err.startswith(f"ridgeline: {path}:6:1: {field}: ")
     assert message in err
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("conv 1 3 8 8 4 3 --device v100-sxm2-16gb --stride 0", "stride must be at least 1"),
+        ("conv 1 3 8 8 4 3 --device v100-sxm2-16gb --padding -1", "padding must be at least 0"),
+        ("plan mlp dgx1-v100 --devices 8 --batch 0", "--batch: a step has at least 1 sample"),
+        ("calibrate --quick --seed -1", "seed must be at least 0, found -1"),
+        ("validate --live --backend jax", "there is no backend 'jax'"),
+        ("top rows.csv --by time_s", "rows.csv:1: columns are separated by ';'; allowed: a comma"),
+        ("plot time rows.json --out x.png", "rows.json:1:2: not JSON"),
+        ("roofline h200", "no device is called 'h200'; did you mean 'h200-"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    command: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text("batch;time_s\n1;2\n", encoding="utf-8")
+    Path("rows.json").write_text("{", encoding="utf-8")
+    assert execute(command.split()) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("ridgeline: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_the_nearest_name_has_the_word_or_is_a_slip_away() -> None:
+    names = [
+        "h20",
+        "h200-nvl",
+        "gtx-1080",
+        "v100-sxm2-16gb",
+        "fp32",
+        "fp16-mixed",
+        "resnet50",
+        "A100-SXM4-80GB",
+    ]
+    for word, meant in (
+        ("h200", "h200-nvl"), ("v100", "v100-sxm2-16gb"), ("FP16", "fp16-mixed"),
+        ("resnet5O", "resnet50"), ("A100-SXM4-60GB", "A100-SXM4-80GB"),
+    ):  # fmt: skip
+        assert nearest(word, names) == f"; did you mean {meant!r}?"
+    assert nearest("x", names) == ""

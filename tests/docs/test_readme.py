@@ -31,7 +31,6 @@ def test_a_command_of_the_readme_runs(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(ROOT / "docs" / "examples", tmp_path / "docs" / "examples")
-    shutil.copy(ROOT / "docs" / "examples" / "my-accelerator.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
     assert execute(shlex.split(command)[1:]) == 0
 

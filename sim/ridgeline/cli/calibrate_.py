@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
-from ridgeline.cli.whole import Finite
+from ridgeline.cli.whole import Finite, Whole
 
 if TYPE_CHECKING:
     from ridgeline.study.calibrate import Calibration
@@ -21,8 +21,8 @@ def calibrate_(
     backend: str = "numpy",
     device: str = "cpu",
     seconds: Finite | None = None,
-    threads: int | None = None,
-    seed: int = 0,
+    threads: Whole | None = None,
+    seed: Whole = 0,
     quick: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:

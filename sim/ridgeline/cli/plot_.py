@@ -147,18 +147,13 @@ def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: s
 
 def _read(file: str) -> Any:
     """Read a table, or whatever stands in a JSON file."""
-    import json
-
     from ridgeline.config import read_text
-    from ridgeline.errors import ConfigError
     from ridgeline.study.sweep import plain_rows
+    from ridgeline.workload.trace.json_files import read_json
 
     if not file.endswith(".json"):
         return plain_rows(file)
-    try:
-        return json.loads(read_text(file, limit=2**28))
-    except ValueError as error:
-        raise ConfigError(f"not JSON: {error}", file=file) from error
+    return read_json(read_text(file, limit=2**28).encode(), file)
 
 
 def _rows(read: Any, file: str) -> list[dict[str, Any]]:

@@ -174,6 +174,11 @@ def conv(
         )
     for name in ("batch", "c_in", "h_in", "w_in", "c_out", "r", "s", "groups"):
         _check_size(name, getattr(loops, name))
+    for name in ("stride", "dilation"):
+        if min(getattr(loops, name)) < 1:
+            raise RidgelineError(f"{name} must be at least 1, found {min(getattr(loops, name))}")
+    if min(loops.padding) < 0:
+        raise RidgelineError(f"padding must be at least 0, found {min(loops.padding)}")
     if min(loops.h_out, loops.w_out) < 1:
         raise RidgelineError("the filter is larger than the padded image: there is no output")
     if loops.c_in % loops.groups or loops.c_out % loops.groups:

@@ -10,6 +10,7 @@ from ridgeline.config import read_text
 from ridgeline.errors import ConfigError
 
 MAX_FIELD_CHARACTERS = 2**20
+_SEPARATORS = frozenset(";\t|")  # of other programs
 
 
 def read_csv(path: str | Path, limit: int) -> list[tuple[int, dict[str, str]]]:
@@ -28,6 +29,10 @@ def read_csv(path: str | Path, limit: int) -> list[tuple[int, dict[str, str]]]:
     rows: list[tuple[int, dict[str, str]]] = []
     try:
         header = next(reader, [])
+        if len(header) == 1 and (apart := _SEPARATORS.intersection(header[0])):
+            raise ConfigError(
+                f"columns are separated by {min(apart)!r}; allowed: a comma", file=file, line=1
+            )
         if len(set(header)) < len(header) or not any(header):
             raise ConfigError("the first line must name the columns, each once", file=file, line=1)
         for fields in reader:

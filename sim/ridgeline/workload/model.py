@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ridgeline import catalog, config, views
-from ridgeline.errors import RidgelineError, nearest
+from ridgeline.errors import RidgelineError, nearest, short
 from ridgeline.workload import numerics as precisions
 from ridgeline.workload import optimizers, sparsity
 from ridgeline.workload.autodiff import training_graph
@@ -152,7 +152,9 @@ def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = N
         return files.load_network(name_or_path, overrides)
     path = catalog.find("models", str(name_or_path))
     document = config.overridden(config.read_yaml(path), overrides or {})
-    family = document.data.get("family") if isinstance(document.data, dict) else None
+    if not isinstance(document.data, dict):
+        raise document.error(f"expected a mapping of fields, found {short(document.data)}")
+    family = document.data.get("family")
     if not isinstance(family, str) or family not in FAMILIES:
         known = ", ".join(FAMILIES)
         near = nearest(family, FAMILIES) if isinstance(family, str) else ""

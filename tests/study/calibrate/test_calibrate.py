@@ -213,7 +213,7 @@ def test_a_write_that_fails_leaves_the_old_file(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(document.os, "replace", full)
+    monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(ConfigError, match="No space left"):
         document.write(path, {"kind": "device"}, "new")
     assert path.read_text() == "old"

@@ -146,6 +146,8 @@ class Plan(Strict):
     regather: Literal["all", "blocks"] = "all"
     """Which weights sharding=3 gathers again for the backward pass: all, or those of every block
     but the last, where the others stay gathered since the forward pass (PyTorch's FSDP)."""
+    gather_copies: bool = False
+    """Whether weights that sharding=3 gathers are copied out of a buffer (PyTorch's FSDP2)."""
     recompute: Literal["none", "full", "selective", "alternate", "sqrt", "optimal"] = "none"
     """What the backward pass computes again: every block, the scores of attention, every other
     product of each block, stretches of about the square root of the blocks, or what is least for as

@@ -21,6 +21,7 @@ HALO = [withStroke(linewidth=2, foreground=PAPER)]  # keeps names legible among 
 _INDENT_PT = 10.0
 _STEP_PT = 6.0  # in which a place is looked for
 _AROUND_PT = 5.0  # of a marker: its half, and a gap
+_ABOVE_PT = 3 + 0.8 * SMALL  # the top of capital letters, from their line
 
 
 def in_points(ax: Axes, marks: Marks) -> Floats:
@@ -71,7 +72,7 @@ def _shift(away: Floats, width: float, room: float) -> float:
     away
         [n, 2] markers from where the text begins: along the line, and above it.
     """
-    near = (away[:, 1] > -_AROUND_PT) & (away[:, 1] < SMALL + 3 + _AROUND_PT)
+    near = (away[:, 1] > -_AROUND_PT) & (away[:, 1] < _ABOVE_PT + _AROUND_PT)
     along = away[near, 0]
     for shift in np.arange(0.0, max(room - width, _STEP_PT), _STEP_PT).tolist():
         if not np.any((along > shift - _AROUND_PT) & (along < shift + width + _AROUND_PT)):

@@ -17,7 +17,7 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.study.calibrate import classes, document, machine
-from ridgeline.study.calibrate.backend import Backend, open_backend
+from ridgeline.study.calibrate.backend import Backend, check_backend, open_backend
 from ridgeline.study.calibrate.clock import measure
 from ridgeline.study.calibrate.document import Findings
 
@@ -112,6 +112,10 @@ def calibrate(
     """
     if options.seconds <= 0:
         raise RidgelineError(f"seconds must be more than 0, found {options.seconds:g}")
+    if options.seed < 0:
+        raise RidgelineError(f"seed must be at least 0, found {options.seed}")
+    if backend is None:
+        check_backend(options.backend, options.device)
     cores = machine.usable_cores()
     threads = cores if options.threads is None else options.threads
     if not 1 <= threads <= cores:

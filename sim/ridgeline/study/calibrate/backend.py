@@ -66,6 +66,15 @@ class Backend(Protocol):
         """Go back through so many equal small ops; None where no graph is walked."""
 
 
+def check_backend(name: str, device: str) -> None:
+    """Raise RidgelineError if there is no such backend, or no such kind of device."""
+    for what, given, known in (("backend", name, BACKENDS), ("device", device, DEVICES)):
+        if given not in known:
+            raise RidgelineError(
+                f"there is no {what} {given!r}{nearest(given, known)} (allowed: {', '.join(known)})"
+            )
+
+
 def open_backend(name: str, device: str, threads: int, seed: int) -> Backend:
     """Return a backend.
 
@@ -74,11 +83,7 @@ def open_backend(name: str, device: str, threads: int, seed: int) -> Backend:
     RidgelineError
         If it is unknown or not installed, or has no such device.
     """
-    for what, given, known in (("backend", name, BACKENDS), ("device", device, DEVICES)):
-        if given not in known:
-            raise RidgelineError(
-                f"there is no {what} {given!r}{nearest(given, known)} (allowed: {', '.join(known)})"
-            )
+    check_backend(name, device)
     if name == "numpy":
         if device != "cpu":
             raise RidgelineError("NumPy computes on the cpu; for cuda, say --backend torch")

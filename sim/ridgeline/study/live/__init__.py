@@ -26,7 +26,7 @@ from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.calibrate import Options, calibrate, document, machine
-from ridgeline.study.calibrate.backend import Backend, open_backend
+from ridgeline.study.calibrate.backend import Backend, check_backend, open_backend
 from ridgeline.study.calibrate.clock import measure
 from ridgeline.study.calibrate.fit import fit
 from ridgeline.study.validate import Validation
@@ -94,10 +94,11 @@ def live(check: Check, said: Callable[[str], None]) -> Validation:
     RidgelineError
         If there is no such backend or file, or nothing can be measured with it.
     """
+    name = check.backend or ("torch" if find_spec("torch") is not None else "numpy")
+    check_backend(name, check.device)
     machine.keep_freed_memory()
     if (busy := machine.disturbance()) is not None:
         said(busy)
-    name = check.backend or ("torch" if find_spec("torch") is not None else "numpy")
     with tempfile.TemporaryDirectory() as folder:
         path = check.calibration or _calibrated(check, name, Path(folder), said)
         device = load_device(path)

@@ -290,6 +290,8 @@ def searcher(
             f"{cluster.name} has 1 to {cluster.max_devices} devices, found {devices}",
             field="--devices",
         )
+    if global_batch < 1:
+        raise ConfigError(f"a step has at least 1 sample, found {global_batch}", field="--batch")
     if objective == "cost":
         price_of(cluster)
     groups = Groups(model, cluster, devices, precision, like.groups if like else None)

@@ -48,7 +48,8 @@ def _kernel(row: Row, predictor: Predictor) -> Outcome | Skipped:
         return skip(row, f"no description of the device {row.text('device')}")
     precision = row.text("precision")
     device = _device(name)
-    format_ = format_on(device, FORMATS.get(precision, precision))
+    told = FORMATS.get(precision, precision)
+    format_ = format_on(device, told)
     predicted_s, configuration, flops, moved = predictor(row, device, format_)
     bound_s = roofline_s(device, format_, flops, moved)
     suite = row.text("kind") if row.text("kind") in SUITES_OF_ONE_KIND else "rnn"
@@ -67,7 +68,7 @@ def _kernel(row: Row, predictor: Predictor) -> Outcome | Skipped:
             "roofline": bound_s,
             "scaled roofline": _SCALE * bound_s + _LAUNCH_S,
         },
-        **stated(suite, predicted_s, kernel_spread(device, row.text("kind"), format_)),
+        **stated(suite, predicted_s, kernel_spread(device, row.text("kind"), told)),
     )
 
 
