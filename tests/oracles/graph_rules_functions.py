@@ -161,6 +161,7 @@ def weighted_sum_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[A
 FORWARD = {
     "hard-sigmoid": lambda op, inputs, shapes: [_hard_sigmoid(inputs[0])],
     "hard-swish": lambda op, inputs, shapes: [inputs[0] * _hard_sigmoid(inputs[0])],
+    "compare": lambda op, inputs, shapes: [np.resize(inputs[0].real > 0, shapes[0]) * 1.0],
     "sum": _reduced,
     "mean": lambda op, inputs, shapes: [_reduced(op, inputs, shapes)[0] / _count(inputs[0].shape)],
     "rearrange": lambda op, inputs, shapes: [inputs[0].reshape(shapes[0])],  # here: a copy

@@ -16,6 +16,7 @@ from ridgeline.parallel.steps.sums import (
     with_gradients,
     with_narrow_gradients,
 )
+from ridgeline.parallel.steps.zero import with_sharding
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Pass, Role, Same
 from ridgeline.workload.liveness import memory_entries
@@ -24,9 +25,9 @@ SHAPE = {"layers": 4, "hidden": 256, "attention.heads": 4, "sequence": 64, "voca
 NODE = "dgx1-v100"
 
 
-def step(**fields: object) -> rl.Result:
+def step(reference: bool = False, **fields: object) -> rl.Result:
     given_ = {"global_batch": 16, "micro_batch": 1, "precision": "fp16-mixed", **fields}
-    return rl.simulate(rl.load_model("gpt2", SHAPE), NODE, rl.Plan(**given_))
+    return rl.simulate(rl.load_model("gpt2", SHAPE), NODE, rl.Plan(**given_), reference=reference)
 
 
 def first(result: rl.Result, kind: str) -> int:
@@ -161,6 +162,44 @@ def test_the_last_block_and_the_root_stay_gathered() -> None:
     assert sent[0] > sent[1]
     assert block + outside > 0
     assert np.isclose((sent[0] - sent[1]) / sent[0], 0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("regather", ["all", "blocks"])
+@pytest.mark.parametrize("bucket_bytes", [1.0, 1e5])
+def test_what_is_gathered_is_copied_out_of_its_buffer_once(
+    bucket_bytes: float, regather: str
+) -> None:
+    graph = rl.load_model("gpt2", SHAPE).training(1, "fp16-mixed")
+    plain, copied_out = (
+        with_sharding(graph, 3, 4, bucket_bytes, regather=regather, copies=copies)
+        for copies in (False, True)
+    )
+    place = {name: i for i, op in enumerate(copied_out.ops) for name in op.outputs}
+    gathers = [op for op in copied_out.ops if op.kind == "all-gather"]
+    copies = [op for op in copied_out.ops if op.name.endswith(".copy-out")]
+    assert len(gathers) == len(copies) > 0
+    for op in copies:
+        size = sum(copied_out.tensors[name].bytes for name in op.outputs)
+        assert copied_out.read_bytes(op) == copied_out.write_bytes(op) == size
+        assert max(place[name] for name in op.inputs) < place[op.outputs[0]]
+    assert {name for op in gathers for name in op.outputs} == {
+        n for op in copies for n in op.inputs
+    }
+    others = [op for op in copied_out.ops if op not in copies and op not in gathers]
+    assert others == [op for op in plain.ops if op.kind != "all-gather"]
+    out = {name for op in copies for name in op.outputs}
+    for i, op in enumerate(copied_out.ops):
+        assert all(place[name] < i for name in out.intersection(op.inputs))
+
+
+def test_copies_of_what_is_gathered_take_time_and_both_executors_agree() -> None:
+    fields = {"data": 4, "sharding": 3, "bucket": "1 B"}
+    plain, copied_out = (step(gather_copies=copies, **fields) for copies in (False, True))
+    assert copied_out.step_time_s > plain.step_time_s
+    assert most(copied_out, "workspace") >= most(plain, "workspace")
+    assert copied_out.flops_per_step == plain.flops_per_step
+    slow = step(gather_copies=True, reference=True, **fields)
+    assert np.isclose(slow.step_time_s, copied_out.step_time_s, rtol=1e-9)
 
 
 def test_what_is_collected_flattened_and_cast_lies_in_one_buffer_each() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from ridgeline import Plan, load_model, simulate
+from ridgeline.parallel.rewrites.folded_norms import with_folded_norms
 from ridgeline.parallel.rewrites.fused_norms import with_fused_norms
 from ridgeline.workload.graph import Graph, Pass, Role, Same
 
@@ -82,3 +83,25 @@ def test_a_step_is_faster_and_the_same_work() -> None:
 def test_networks_without_norms_stay_as_they_are() -> None:
     graph = load_model("alexnet").training(2, "fp16-mixed")
     assert with_fused_norms(Same(graph)).ops == graph.ops
+
+
+def test_convolutions_apply_frozen_norms_and_the_relu_behind_them() -> None:
+    fields = {"image": {"height": 128, "width": 128}}
+    graph = load_model("mask-rcnn", fields).training(1, "fp16-mixed")
+    folded = with_folded_norms(Same(graph))
+    given = {
+        t.name
+        for t in graph.tensors.values()
+        if t.role in {Role.INPUT, Role.WEIGHT, Role.BUFFER, Role.STATE}
+    }
+    for op in folded.ops:
+        assert given.issuperset(op.inputs), op.name
+        given |= set(op.outputs)
+    assert given >= {t.name for t in graph.tensors.values() if t.role is Role.WEIGHT_GRADIENT}
+    assert kinds(folded, "frozen-batch-norm", Pass.FORWARD) == 0
+    # what a relu of two convolutions gets by two ways has its scale by a kernel of its own
+    gradients = kinds(graph, "frozen-batch-norm", Pass.INPUT_GRADIENT)
+    assert 0 < kinds(folded, "frozen-batch-norm", Pass.INPUT_GRADIENT) < gradients / 2
+    assert folded.flops() == graph.flops()
+    assert sum(op.vector_flops for op in folded.ops) == sum(op.vector_flops for op in graph.ops)
+    assert with_folded_norms(Same(training("resnet18"))).ops == training("resnet18").ops

@@ -125,6 +125,14 @@ def test_tables_divided_by_columns_send_each_device_its_rows() -> None:
     assert "table1.weight" not in made.apart
 
 
+def test_dot_products_of_a_recommender_are_divided_with_its_samples() -> None:
+    fields = {"tables": [1000, 2000], "bottom": [64, 128], "top": [64, 1]}
+    graph = load_model("dlrm", fields).training(800, "fp32")
+    made = divide(graph, Division(tensor=8, layers="table*:tensor=8;*:tensor=1")).graph
+    assert {op.loops.batch for op in made.ops if op.kind == "dot-interaction"} == {100}
+    assert made.flops() == graph.flops() // 8
+
+
 def test_krizhevskys_network_gathers_its_images_between_its_parts() -> None:
     """Convolutions by samples, fully connected layers by features: bytes by hand."""
     per_device, devices, fp32 = 16, 8, 4

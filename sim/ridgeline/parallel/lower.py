@@ -34,6 +34,7 @@ from ridgeline.parallel.plans.replicas import counts_of
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
 from ridgeline.parallel.rewrites.data_gradients import with_data_gradients
+from ridgeline.parallel.rewrites.folded_norms import with_folded_norms
 from ridgeline.parallel.rewrites.fused_norms import with_fused_norms
 from ridgeline.parallel.rewrites.layout import (
     copied_formats,
@@ -214,7 +215,7 @@ def _programmed(local: Graph, plan: Plan) -> Graph:
     if plan.norms == "by-channel":
         local = with_blocks(Same(local))
     elif plan.norms == "fused":
-        local = with_fused_norms(Same(local))
+        local = with_folded_norms(Same(with_fused_norms(Same(local))))
     if plan.heads == "copied":
         local = with_heads(Same(local))
     if plan.functions == "routed":

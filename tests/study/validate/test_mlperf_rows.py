@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from row_tables import made
@@ -11,8 +13,10 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import (
     mlperf,
 )
+from ridgeline.study.validate.machines import grown, machine_of
 from ridgeline.study.validate.workloads import (
     run_of,
+    run_step,
     submitted,
     training,
     usual_precision,
@@ -70,12 +74,14 @@ def test_slices_of_tpus_that_are_named_by_their_cores_have_half_as_many_chips(
 def test_epochs_of_dlrm_are_counted_from_one(tmp_path: Path) -> None:
     rows = (
         "once,v2.0,x,closed,dlrm,A100-SXM-80GB,8,100,55296,2,,,s\n"
-        "twice,v2.0,x,closed,dlrm,A100-SXM-80GB,8,100,55296,3,,,s\n"
+        "half,v2.0,x,closed,dlrm,A100-SXM-80GB,8,100,55296,1.5,,,s\n"
+        "tenth,v0.7,x,closed,dlrm,A100-SXM-80GB,8,100,55296,10,,,s\n"
         "one,v4.0,x,closed,dlrm_dcnv2,A100-SXM-80GB,8,100,55296,1,,,s\n"
         "two,v4.0,x,closed,dlrm_dcnv2,A100-SXM-80GB,8,100,55296,2,,,s\n"
     )
     found = {o.id: o.predicted for o in made(tmp_path, "mlperf", MLPERF, rows).outcomes}
-    assert found["twice"] == pytest.approx(2 * found["once"])
+    assert found["once"] == pytest.approx(2 * found["half"])
+    assert found["tenth"] == pytest.approx(found["half"])  # ten evaluations of twenty
     assert found["two"] == pytest.approx(2 * found["one"])
 
 
@@ -136,9 +142,6 @@ def test_runs_of_mlperf_that_cannot_be_predicted_say_why(
     assert reason in skipped.reason
 
 
-ACCUMULATED = MLPERF.replace("note,", "grad_accum,note,")
-
-
 def test_amounts_that_a_row_leaves_out_are_those_of_reference_runs(tmp_path: Path) -> None:
     rows = (
         "given,v1.0,x,closed,bert,A100-SXM-80GB,8,1000,448,,2600000,,s\n"
@@ -159,11 +162,28 @@ def test_devices_for_which_no_share_of_the_batch_is_left_validate() -> None:
     assert training(photographs, 8, 256) == 8
 
 
-def test_gradient_accumulation_says_how_many_share_a_sample(tmp_path: Path) -> None:
-    row = "{},v5.0,x,closed,llama2_70b_lora,H200,8,1400,8,,3072,{},,s\n"
-    rows = row.format("one", 1) + row.format("two", 2) + row.format("told-nothing", "")
-    found = {o.id: o.predicted for o in made(tmp_path, "mlperf", ACCUMULATED, rows).outcomes}
-    assert found["one"] < found["two"] < found["told-nothing"]  # which fits, by four
+def test_gradient_accumulation_says_how_many_share_a_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[int] = []
+
+    def step(_: object, degrees: Mapping[str, int], **__: object) -> SimpleNamespace:
+        tried.append(degrees["tensor"])
+        return SimpleNamespace(fits=False)
+
+    monkeypatch.setattr("ridgeline.study.validate.workloads._step", step)
+    adapters = run_of("llama2_70b_lora").work
+    for accumulated, told, degrees in (
+        (1, True, [1]),
+        (2, True, [2]),
+        (8, True, [4]),  # the others share positions
+        (1, False, [1, 2, 4]),  # the first that fits
+    ):
+        tried.clear()
+        run_step.__wrapped__(
+            adapters, "h200-sxm", 8, 8, "fp8-mixed", accumulated=accumulated, told=told
+        )
+        assert tried == degrees
 
 
 def test_products_have_four_bits_from_the_round_on_in_which_they_were_allowed() -> None:
@@ -190,3 +210,18 @@ def test_large_batches_of_translation_count_tokens(tmp_path: Path) -> None:
     outcomes = {o.id: o for o in made(tmp_path, "mlperf", MLPERF, rows).outcomes}
     assert "batch 3680" in outcomes["tokens"].configuration
     assert "batch 3712" in outcomes["sentences"].configuration
+
+
+def test_machines_are_as_large_as_a_run() -> None:
+    assert machine_of("tpu-v3", 1024, None)[0] == "tpu-v3-pod"
+    assert machine_of("tpu-v3", 4096, None)[0] == "tpu-v3-multipod"
+    assert machine_of("gaudi", 8, 1)[0] == "hls-1"
+    assert machine_of("gaudi", 8, 2)[0] == "hls-1h-roce"
+    assert machine_of("mi325x", 16, 2)[0] == "mi300x-roce"
+    assert machine_of("h200-nvl", 8, 1)[0] == "h200-nvl-8gpu"
+    within, beyond = (grown("dgx1-v100-edr", {}, devices) for devices in (992, 2048))
+    assert within.fabric is not None
+    assert beyond.fabric is not None
+    assert (within.fabric.levels, beyond.fabric.levels) == (2, 3)
+    assert beyond.max_nodes == 256
+    assert grown("tpu-v4-pod", {}, 5000).max_nodes == 4096  # optical switches have so many ports

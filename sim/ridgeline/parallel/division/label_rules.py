@@ -350,7 +350,8 @@ def by_sample(op: Op, tensors: Tensors) -> Signature:
         tuple(tuple("" if i else "b" for i in range(len(shape))) for shape in shapes)
         for shapes in _shapes(op, tensors)
     )
-    return Signature(inputs, outputs)
+    products = {"b": ("batch",)} if isinstance(op.loops, Gemm) else {}
+    return Signature(inputs, outputs, loops=products)
 
 
 @rule("fill")

@@ -174,7 +174,10 @@ def memory(
     graph = with_recompute(graph, recompute or plan.recompute, budget_bytes=budget_bytes)
     graph = with_offload(graph, offload or plan.offload)
     graph = with_gradients(graph, plan.gradients)
-    graph = with_sharding(graph, plan.sharding, plan.data, plan.bucket, regather=plan.regather)
+    graph = with_sharding(
+        graph, plan.sharding, plan.sharding_ranks or plan.data, plan.bucket,
+        regather=plan.regather, copies=plan.gather_copies,
+    )  # fmt: skip
     copies = copied(graph, plan.gradients)
     entries = memory_entries(
         graph,

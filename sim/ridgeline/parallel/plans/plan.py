@@ -146,6 +146,8 @@ class Plan(Strict):
     regather: Literal["all", "blocks"] = "all"
     """Which weights sharding=3 gathers again for the backward pass: all, or those of every block
     but the last, where the others stay gathered since the forward pass (PyTorch's FSDP)."""
+    gather_copies: bool = False
+    """Whether weights that sharding=3 gathers are copied out of a buffer (PyTorch's FSDP2)."""
     recompute: Literal["none", "full", "selective", "alternate", "sqrt", "optimal"] = "none"
     """What the backward pass computes again: every block, the scores of attention, every other
     product of each block, stretches of about the square root of the blocks, or what is least for as
@@ -225,7 +227,8 @@ class Plan(Strict):
     norms: Literal["shared", "by-channel", "fused"] = "shared"
     """Whether all multiprocessors share a norm over images, or one thread block has each mean, as
     kernels for channels first do (`parallel.rewrites.layout`); "fused": they share it, and its
-    kernel also adds the shortcut and applies relu (`parallel.rewrites.fused_norms`)."""
+    kernel also adds the shortcut and applies relu (`parallel.rewrites.fused_norms`), as the
+    convolution before a frozen one does with that (`parallel.rewrites.folded_norms`)."""
     heads: Literal["strided", "copied"] = "strided"
     """Whether products of attention read heads where they lie, side by side in the features of a
     position, or copies in which the rows of a head are together (`parallel.rewrites.layout`)."""

@@ -284,6 +284,7 @@ class Step:
             graph = with_sharding(
                 graph, self.plan.sharding, self._replicas(stage, near), self.plan.bucket,
                 dimension=near, without=others, regather=self.plan.regather, beyond=far,
+                copies=self.plan.gather_copies,
             )  # fmt: skip
         return graph
 

@@ -7,7 +7,9 @@ PyTorch "fully sharded data parallel"). The collectives are put into the graph a
 - stage 1 and 2: what the ops compute with is gathered once a step, before it is first read;
 - stage 3: it is gathered for the forward pass of every micro-batch, and again for its backward
   pass, one bucket ahead of the ops that read it, and given back after the last of these; or the
-  last block and what is in no block stay gathered from one pass to the other;
+  last block and what is in no block stay gathered from one pass to the other; what is gathered may
+  be copied out of a buffer (PyTorch's FSDP2, whose parameters are tensors of their own:
+  `all_gather_copy_out` in _fsdp_collectives.py);
 - stage 2 and 3: gradients are scattered (and summed) as soon as a bucket of them is complete, in
   every micro-batch; stage 1 scatters them once at the end of the step, which is not done here.
 
@@ -28,6 +30,7 @@ from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
 
 SHARD, SCATTERED = ".shard", ".scattered"
 GATHERED = ".gathered"
+BUFFER = ".buffer"
 
 
 def with_sharding(
@@ -40,6 +43,7 @@ def with_sharding(
     without: frozenset[str] = frozenset(),
     regather: str = "all",
     beyond: str = "",
+    copies: bool = False,
 ) -> Graph:
     """Return what one of the ranks does and holds.
 
@@ -62,11 +66,13 @@ def with_sharding(
     beyond
         Dimension along which others share the same, whose gradients are added to each part's; "":
         there are none.
+    copies
+        Of stage 3, whether what is gathered is copied out of a buffer (`Plan.gather_copies`).
     """
     if stage == 0 or ranks == 1:
         return graph
     kept = _stay_gathered(graph) if regather == "blocks" else frozenset()
-    of = _Sharing(graph, stage, ranks, bucket_bytes, dimension, without, kept, beyond)
+    of = _Sharing(graph, stage, ranks, bucket_bytes, dimension, without, kept, beyond, copies)
     return of.result()
 
 
@@ -88,14 +94,23 @@ class _Bucket:
     last: int
 
 
+def _copy_out(gather: Op, outputs: tuple[str, ...]) -> Op:
+    """Return the copy of what an op has gathered out of its buffers."""
+    name, ones = f"{gather.name}.copy-out", (1,) * len(outputs)
+    return Op(
+        name, "rearrange", gather.pass_, gather.layer, gather.outputs, outputs, input_passes=ones
+    )
+
+
 class _Sharing:
     def __init__(
         self, graph: Graph, stage: int, ranks: int, bucket_bytes: float, dimension: str,
-        without: frozenset[str], kept: frozenset[str], beyond: str,
+        without: frozenset[str], kept: frozenset[str], beyond: str, copies: bool,
     ) -> None:  # fmt: skip
         self.beyond = beyond
         self.graph, self.stage, self.ranks = graph, stage, ranks
         self.bucket_bytes, self.dimension, self.kept = bucket_bytes, dimension, kept
+        self.copies = copies
         self.others = self._of_others(without)
         self.tensors = dict(graph.tensors)
         self.part = Fraction(1, ranks)
@@ -210,12 +225,21 @@ class _Sharing:
                 new[name] = output
             pass_ = Pass.INPUT_GRADIENT if backward else Pass.FORWARD
             label = f"{bucket.names[0]}{suffix}"
-            op = self._collective("all-gather", label, bucket, bucket.names, outputs, pass_=pass_)
+            come = self._buffers(outputs) if self.copies else outputs
+            op = self._collective("all-gather", label, bucket, bucket.names, come, pass_=pass_)
             before.setdefault(buckets[max(k - 1, 0)].at, []).append(op)
+            if self.copies:
+                before.setdefault(bucket.at, []).append(_copy_out(op, outputs))
         for i, op in enumerate(self.graph.ops):
             copies = self._role(op.outputs) is Role.WEIGHT_COPY
             if op.pass_ is not Pass.UPDATE and counts(op) and not copies:
                 renamed[i] = new
+
+    def _buffers(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Declare what gathered weights come in before they are copied out of it."""
+        for name in names:
+            self.tensors[f"{name}{BUFFER}"] = self.tensors[name].renamed(f"{name}{BUFFER}")
+        return tuple(f"{name}{BUFFER}" for name in names)
 
     def _scatter(self, after: dict[int, list[Op]]) -> dict[str, str]:
         """Scatter gradients by buckets as they are made; return their parts' names."""

@@ -75,6 +75,8 @@ class Framework:
         How many of them stages of a pipeline have all the time (`Plan.buffers`), for each stage.
     regather
         Which shared weights it gathers again for the backward pass (`Plan.regather`).
+    gather_copies
+        Whether it copies gathered weights out of a buffer (`Plan.gather_copies`).
     allocator
         What its tables state as memory (`Plan.allocator`).
     communicators
@@ -131,6 +133,7 @@ class Framework:
     gradients: str = "wide"
     buffers: int = 0
     regather: str = "all"
+    gather_copies: bool = False
     allocator: str = "exact"
     dispatch: str = "choices"
     replicated_slices: bool = False

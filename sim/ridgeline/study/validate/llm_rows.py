@@ -166,11 +166,11 @@ def _model(row: Row, framework: Framework) -> tuple[Model, int]:
 
 
 def _of_slice(cluster: Cluster, devices: int) -> int:
-    """Return the devices of one of several slices of a machine; 0 where there is one."""
+    """Return the devices of one of several slices of a machine, or nodes; 0 where there is one."""
     fabric, each = cluster.fabric, cluster.nodes.count
-    if fabric is None or fabric.slices_of(devices // each) == 1:
-        return 0
-    return fabric.of_slice * each
+    if fabric is not None and fabric.slices_of(devices // each) > 1:
+        return fabric.of_slice * each
+    return each if 1 < each < devices else 0
 
 
 def _is_adapted(row: Row) -> bool:
@@ -193,6 +193,9 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int, together: i
     micro, accumulated = whole(row, "micro_batch"), whole(row, "grad_accum")
     if not batch and micro and (accumulated or pipeline == 1):
         batch = micro * (accumulated or 1) * data
+    if not batch and (tokens := number(row, "global_batch_tokens")):
+        each = (whole(row, "seq_len") or _PLAIN_SEQUENCE) * data
+        batch = max(round(tokens / each), 1) * data  # tables round: "2M tokens"
     if not batch:
         raise RidgelineError("the batch is not given")
     precision = row.text("precision").lower()
@@ -223,6 +226,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int, together: i
         "sharding": _sharding(row, framework),
         "sharding_ranks": together // (tensor * pipeline * context),
         "regather": framework.regather,
+        "gather_copies": framework.gather_copies,
         "overlap": framework.overlap,
         "overlap_tensor": framework.overlap_tensor,
         "adding": framework.adding,

@@ -38,6 +38,7 @@ SHIPPED = "mlperf.csv"
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 _MOST_EPOCHS = 20_000  # a larger number counts samples
 _MOST_SENTENCES = 100  # of a device: larger numbers count tokens
+_LAST_EPOCH = 2  # counted from 1, of runs that pass their data once
 _REFERENCES_SINCE = "v0.7"  # targets were others before
 _CORES = re.compile(r"tpuv[23]-(\d+)")  # two cores a chip (Google Cloud TPU documentation)
 _UNCLEAR = "batch may be per"
@@ -117,6 +118,8 @@ def _samples(row: Row, run: Run, batch: int) -> float:
         samples = counted / run.tokens if run.tokens else counted
         if usual is None or not is_another_unit(samples, usual):
             return samples
+    elif epochs and run.once and epochs > _LAST_EPOCH:
+        return epochs * run.every
     elif epochs and run.samples:
         return epochs if epochs > _MOST_EPOCHS else (epochs - run.first_epoch) * run.samples
     if usual is None:

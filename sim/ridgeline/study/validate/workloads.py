@@ -183,6 +183,8 @@ class Run:
         Of an epoch; 0: the table counts samples or tokens.
     first_epoch
         Number of the epoch that training starts with.
+    once
+        Whether data are passed once: numbers of epochs above 2 count evaluations.
     tokens
         Of a sample, where the table counts tokens; else 0.
     batch_tokens
@@ -204,6 +206,7 @@ class Run:
     work: Workload
     samples: int
     first_epoch: int
+    once: bool
     tokens: int
     batch_tokens: int
     validation: int
@@ -264,6 +267,7 @@ def run_of(benchmark: str) -> Run:
         ),
         row.get("samples", 0),
         row.get("first_epoch", 0),
+        row.get("once", False),
         row.get("tokens", 0),
         row.get("batch_tokens", 0),
         row.get("validation", 0),
