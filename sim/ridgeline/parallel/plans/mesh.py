@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.errors import ConfigError
 from ridgeline.parallel.division.grid import Grid
 from ridgeline.parallel.division.labels import GRID
 from ridgeline.parallel.plans.layers import levels
@@ -185,6 +186,11 @@ class Mesh:
             split["spatial"] = {"spatial.columns": self.grid[1], "spatial.rows": self.grid[0]}
         for name, parts in split.items():
             axis, shape = order.index(name), at_stage.shape
+            if math.prod(parts.values()) != shape[axis]:
+                raise ConfigError(
+                    f"{shape[axis]} ranks cannot be divided by {max(parts.values())}",
+                    field=f"plan.{name}",
+                )
             new = (*shape[:axis], *parts.values(), *shape[axis + 1 :])
             at_stage = at_stage.reshape(new, order="F")
             order = (*order[:axis], *parts, *order[axis + 1 :])
