@@ -84,6 +84,9 @@ def test_nothing_is_faster_and_everything_waits_as_before(program: Program, seed
     most = float(np.sum(takers * timeline.durations_s))
     assert slowed.makespan_s <= timeline.makespan_s + most * program.n_tasks + rounding
     assert slowed.makespan_s >= timeline.makespan_s - rounding
+    path = slowed.critical_path()
+    assert len(path) or not program.n_tasks
+    assert slowed.durations_s[path].sum() == pytest.approx(slowed.makespan_s)
 
 
 @settings(max_examples=20, deadline=None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ridgeline.engine.program import Flags, Floats, Ints
-from ridgeline.engine.replay import Ends
+from ridgeline.engine.replay import Times
 from ridgeline.engine.timeline import Timeline
 
 _ROUNDS = 3
@@ -35,7 +35,7 @@ def contended(timeline: Timeline, taken: Floats, bound: Ints) -> Timeline:
         return timeline
     played, ranks = timeline.durations_s, _Beside.of_ranks(timeline, takes)
     start_s, end_s = timeline.start_s, timeline.end_s
-    before, ends = np.zeros(len(played)), None
+    before, times = np.zeros(len(played)), None
     for _ in range(_ROUNDS):
         delays = np.zeros(len(played))
         for rank in ranks:
@@ -43,9 +43,8 @@ def contended(timeline: Timeline, taken: Floats, bound: Ints) -> Timeline:
         if np.abs(delays - before).sum() <= _SETTLED * delays.sum():
             break
         before, durations = delays, played + delays
-        ends = ends or Ends(timeline)
-        end_s = ends.of(durations)
-        start_s = end_s - durations
+        times = times or Times(timeline)
+        start_s, end_s = times.of(durations)
     return replace(timeline, start_s=start_s, end_s=end_s)
 
 

@@ -47,21 +47,27 @@ def replay_s(timeline: Timeline, ratios: Floats) -> Floats:
     return last
 
 
-class Ends:
-    """Ends of all tasks of a timeline for other durations, the order on its streams kept."""
+class Times:
+    """Times of all tasks of a timeline for other durations, the order on its streams kept."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._program = timeline.program
         self._order, self._known, self._again = _order(timeline)
 
-    def of(self, durations_s: Floats) -> Floats:
-        """Return [T] when each task ends if each takes [T] another time."""
+    def of(self, durations_s: Floats) -> tuple[Floats, Floats]:
+        """Return [T] when each task starts and ends if each takes [T] another time.
+
+        A start is to the last bit the end of what a task waited for, as in a timeline that was
+        played: critical paths are found by that.
+        """
         p = self._program
         ends, ratios = np.zeros((p.n_tasks, 1)), np.ones((len(p.phase_ptr) - 1, 1))
         while _find_ends(self._order, durations_s, p.cost, ratios, *self._known, ends):
             if not self._again:
                 break
-        return ends[:, 0]
+        starts = np.zeros(p.n_tasks)
+        _find_starts(*self._known, ends[:, 0], starts)
+        return starts, ends[:, 0]
 
 
 def _order(timeline: Timeline) -> tuple[Ints, tuple[Ints, Indices, Ints, Indices], bool]:
@@ -84,6 +90,23 @@ def _waits_for_later(order: Ints, ptr: Ints, index: Indices) -> bool:
                 return True
         before[task] = True
     return False
+
+
+@kernel
+def _find_starts(
+    dep_ptr: Ints,
+    dep_index: Indices,
+    before_ptr: Ints,
+    before: Indices,
+    ends: Floats,
+    starts: Floats,
+) -> None:
+    """Write the last end of what each task waited for."""
+    for task in range(len(starts)):
+        for i in range(dep_ptr[task], dep_ptr[task + 1]):
+            starts[task] = max(starts[task], ends[dep_index[i]])
+        for i in range(before_ptr[task], before_ptr[task + 1]):
+            starts[task] = max(starts[task], ends[before[i]])
 
 
 @kernel

@@ -16,7 +16,7 @@ import numpy as np
 
 from ridgeline.engine.chance import row_times_s
 from ridgeline.engine.program import Floats
-from ridgeline.engine.replay import Ends
+from ridgeline.engine.replay import Times
 from ridgeline.engine.timeline import Timeline
 from ridgeline.parallel.steps.team import COLLECTIVE
 
@@ -49,10 +49,10 @@ def ceilings(timeline: Timeline) -> Ceilings:
     if COLLECTIVE not in program.kind_names:
         return Ceilings(timeline.makespan_s, 0.0, timeline.makespan_s)
     is_message = program.kind == program.kind_names.index(COLLECTIVE)
-    ends = Ends(timeline)
+    times = Times(timeline)
 
     def step_s(durations_s: Floats) -> float:
-        return float(ends.of(durations_s).max(initial=0.0))
+        return float(times.of(durations_s)[1].max(initial=0.0))
 
     work_s = step_s(np.where(is_message, 0.0, played))
     alone_s = np.minimum(row_times_s(program)[program.cost], played)  # rounding of rounds
