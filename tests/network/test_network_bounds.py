@@ -129,4 +129,5 @@ def test_nothing_beats_the_bound_on_inline_topologies(
 
 @pytest.mark.parametrize("name", catalog.names("clusters"))
 def test_nothing_beats_the_bound_on_shipped_clusters(name: str) -> None:
-    assert check(topology_of(name, 11), 11, 8e9) > len(OPS)
+    n = 8 if name == "trn1-32xlarge" else 11  # of a torus of single devices only slices are used
+    assert check(topology_of(name, n), n, 8e9) > len(OPS)

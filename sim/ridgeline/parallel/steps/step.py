@@ -352,7 +352,7 @@ class Step:
         first = number + np.cumsum(sizes) - sizes
         copies = Copies(team, chunks, pieces, order, phase, chunk, micro_batch, first)
         copies.ports = np.full((len(order), self._n_ports(team, chunks)), NOTHING, np.int64)
-        tail = np.array([piece.tail for piece in pieces], np.int64)[order]
+        tail = np.array([piece.tail for piece in pieces], np.int64).reshape(-1, len(team))[order]
         last = np.where(tail >= 0, first[:, np.newaxis] + tail, NOTHING)
         last = np.maximum.accumulate(last)
         copies.ports[1:, : len(team)] = last[:-1]
