@@ -177,7 +177,7 @@ def residuals(suite: str) -> list[Residual]:
 
 def _residual(suite: str, outcome: Outcome, row: Row) -> Residual | None:
     points = suite in POINTS
-    if (outcome.points and not points) or outcome.predicted <= 0 or outcome.measured <= 0:
+    if outcome.points != points or outcome.predicted <= 0 or outcome.measured <= 0:
         return None
     error = (
         outcome.measured - outcome.predicted
