@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
+from functools import cache
 from pathlib import Path
 
 from machines import DEVICE, ENERGY
+from ridgeline.hardware import load_cluster
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.workload.model import Model, load_model
 
 NODE = """
 kind: node
@@ -59,3 +64,12 @@ def write_pod(folder: Path) -> Path:
     ):
         (folder / f"{name}.yaml").write_text(text)
     return folder / "cluster.yaml"
+
+
+@cache
+def on_pod(text: str) -> tuple[Model, Cluster]:
+    """Return a network as its file describes it, and the cluster."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.yaml"
+        path.write_text(text)
+        return load_model(str(path)), load_cluster(str(write_pod(Path(folder))))

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-import tempfile
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from pods import write_pod
+from pods import on_pod
 
 from oracles.graph_interpreter import run
 from oracles.sharded_data import Devices, divided_with_layouts, updates
 from ridgeline.errors import ConfigError
-from ridgeline.hardware import load_cluster
-from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.division.divide import Division, divide
 from ridgeline.parallel.division.experts import expert_weights
 from ridgeline.parallel.plans.mesh import Mesh
@@ -27,9 +22,8 @@ from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Graph, Pass, Role
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.model import load_model
 
-FOLDER = tempfile.TemporaryDirectory()
 MIXTURE = """
 family: decoder
 title: Mixture
@@ -47,21 +41,14 @@ tied: false
 """
 
 
-@cache
-def rooms() -> tuple[Model, Cluster]:
-    path = Path(FOLDER.name) / "mixture.yaml"
-    path.write_text(MIXTURE)
-    return load_model(str(path)), load_cluster(str(write_pod(Path(FOLDER.name))))
-
-
 def step(fold: bool = True, **fields: Any) -> Result:
-    model, cluster = rooms()
+    model, cluster = on_pod(MIXTURE)
     plan = {"global_batch": 8, "precision": "fp16-mixed", "sequence": "on", "micro_batch": 1}
     return simulate(model, cluster, Plan(**{**plan, **fields}), fold=fold)
 
 
 def divided(tensor: int, features: int, expert: int, context: int = 1) -> Graph:
-    graph = rooms()[0].training(1, "fp16-mixed")
+    graph = on_pod(MIXTURE)[0].training(1, "fp16-mixed")
     folded = features < tensor
     division = Division(
         expert, context, tensor, sequence=tensor > 1, mixture=features, folded=folded
@@ -109,7 +96,7 @@ def test_products_bytes_and_parameters_add_up(
 @given(st.sampled_from((2, 4)), st.integers(1, 2), st.integers(0, 2**32 - 1))
 def test_devices_learn_what_one_learns(tensor: int, batch: int, seed: int) -> None:
     """Played on real data: the gradient of every weight is that of one device."""
-    graph = rooms()[0].training(batch, "fp32")
+    graph = on_pod(MIXTURE)[0].training(batch, "fp32")
     rng = np.random.default_rng(seed)
     given_values = {
         t.name: rng.integers(0, 8, t.shape)
@@ -210,4 +197,4 @@ def test_what_cannot_be_says_why(fields: dict[str, Any], says: str) -> None:
 def test_a_network_without_experts_says_so() -> None:
     plan = Plan(global_batch=8, tensor=2, sequence="on", expert_tensor=1)
     with pytest.raises(ConfigError, match="expert_tensor=1 is of experts"):
-        simulate(load_model("gpt2"), rooms()[1], plan)
+        simulate(load_model("gpt2"), on_pod(MIXTURE)[1], plan)

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pods import write_pod
+from pods import on_pod
 
 from ridgeline.errors import ConfigError
-from ridgeline.hardware import load_cluster
-from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Role
-from ridgeline.workload.model import Model, load_model
 
-FOLDER = tempfile.TemporaryDirectory()
 MIXTURE = """
 family: decoder
 title: Mixture
@@ -43,15 +36,8 @@ tied: false
 """
 
 
-@cache
-def rooms() -> tuple[Model, Cluster]:
-    path = Path(FOLDER.name) / "mixture.yaml"
-    path.write_text(MIXTURE)
-    return load_model(str(path)), load_cluster(str(write_pod(Path(FOLDER.name))))
-
-
 def step(fold: bool = True, **fields: Any) -> Result:
-    model, cluster = rooms()
+    model, cluster = on_pod(MIXTURE)
     plan = Plan(**{"global_batch": 16, "precision": "fp16-mixed", **fields})
     return simulate(model, cluster, plan, fold=fold)
 
