@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from ridgeline.config import Strict
 from ridgeline.errors import RidgelineError
@@ -286,91 +286,6 @@ class FeedForward(Strict):
         of_gate: Activation = "silu" if function == "swiglu" else "gelu"
         gate = ops.activation(b, f"{name}.{of_gate}", gate, of_gate)
         return ops.multiply(b, f"{name}.multiply", gate, up)
-
-
-class Mixture(Strict):
-    """A mixture of gated feed-forward networks, of which a router chooses a few for each token.
-
-    Auxiliary losses that balance the load are left out; experts are evenly loaded.
-    """
-
-    experts: Channels
-    top_k: Channels
-    """Experts that compute each token."""
-    width: Channels
-    """Features inside an expert."""
-    shared: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Experts that compute all tokens, as one wider network."""
-    shared_width: Channels | None = None
-    """Features inside each of these; by default as inside the others."""
-    activation: Activation | Gate = "swiglu"
-    """Function of an expert; "swiglu" and "geglu" multiply two halves."""
-    latent: Channels | None = None
-    """Features that the chosen experts compute with, between two linear layers that all tokens
-    pass (LatentMoE); by default those of the network."""
-    scores: Literal["softmax-of-chosen", "softmax", "shared-sigmoid"] = "softmax-of-chosen"
-    """Weights of the chosen experts: a softmax over their scores (Mixtral), their part of a softmax
-    over all (DeepSeek-V2), or sigmoids divided by their sum (DeepSeek-V3)."""
-    scale: Annotated[float, Field(gt=0)] = 1.0
-    """What the weights are multiplied by."""
-    capacity_factor: Annotated[float, Field(ge=1, le=1024)] = 1.0
-    """Rows that an expert computes, over those of an even load."""
-    first_dense: Annotated[int, Field(ge=0, le=10_000)] = 0
-    """Blocks at the beginning that have the plain feed-forward network instead."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.top_k > self.experts:
-            raise ValueError(f"top_k {self.top_k} is more than {self.experts} experts")
-        return self
-
-    def build(self, b: GraphBuilder, name: str, x: str) -> str:
-        """Write the router, the experts and the sum of what they make."""
-        weights, chosen = self._route(b, f"{name}.router", x)
-        y = x
-        if self.latent:
-            y = ops.linear(b, f"{name}.latent-down", x, self.latent, bias=False)
-        rows, places = ops.dispatch(
-            b, f"{name}.dispatch", y, chosen, self.experts, self.capacity_factor
-        )
-        rows = self._expert(b, name, rows)
-        y = ops.combine(b, f"{name}.combine", rows, weights, places)
-        if self.latent:
-            y = ops.linear(b, f"{name}.latent-up", y, b.shape(x)[-1], bias=False)
-        if self.shared:
-            width = self.shared * (self.shared_width or self.width)
-            always = FeedForward(width=width, activation=self.activation, bias=False)
-            y = ops.add(b, f"{name}.add-shared", y, always.build(b, f"{name}.shared", x))
-        return y
-
-    def _expert(self, b: GraphBuilder, name: str, rows: str) -> str:
-        """Write what every expert does with its rows."""
-        features = b.shape(rows)[-1]
-        match self.activation:
-            case "swiglu" | "geglu" as gate:
-                widths = (self.width, self.width)
-                half, up = ops.expert_linears(b, f"{name}.gate-up", rows, widths)
-                rows = ops.gated(b, f"{name}.{gate}", half, up, gate)
-            case function:
-                (rows,) = ops.expert_linears(b, f"{name}.up", rows, (self.width,))
-                rows = ops.activation(b, f"{name}.{function}", rows, function)
-        return ops.expert_linears(b, f"{name}.down", rows, (features,))[0]
-
-    def _route(self, b: GraphBuilder, name: str, x: str) -> tuple[str, str]:
-        """Return the weights of the chosen experts, and which they are."""
-        weights = ops.linear(b, name, x, self.experts, bias=False)
-        if self.scores == "softmax":
-            weights = ops.softmax(b, f"{name}.softmax", weights)
-        elif self.scores == "shared-sigmoid":
-            weights = ops.activation(b, f"{name}.sigmoid", weights, "sigmoid")
-        weights, chosen = ops.top_k(b, f"{name}.top-k", weights, self.top_k)
-        if self.scores == "softmax-of-chosen":
-            weights = ops.softmax(b, f"{name}.softmax", weights)
-        elif self.scores == "shared-sigmoid":
-            weights = ops.share(b, f"{name}.share", weights)
-        if self.scale != 1:
-            weights = ops.scale(b, f"{name}.scale", weights, self.scale)
-        return weights, chosen
 
 
 def masked_fill(b: GraphBuilder, layer: str, x: str) -> str:

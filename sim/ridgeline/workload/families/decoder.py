@@ -23,13 +23,13 @@ from ridgeline.workload.families.blocks import (
     Attention,
     FeedForward,
     LatentAttention,
-    Mixture,
     Norm,
     Positions,
     Residual,
     dropout,
     norm,
 )
+from ridgeline.workload.families.mixture import Mixture
 from ridgeline.workload.families.state_space import StateSpace
 
 Layers = Annotated[int, Field(ge=1, le=1000)]
