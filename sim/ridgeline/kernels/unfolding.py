@@ -16,9 +16,12 @@ kernels have a thread for each window, which walks through its taps, and reach a
 memory's peak however much of it the cache serves: 0.41 where they write columns, 0.30 where they
 add them up. (Profile of a GTX 680, of 192 GB/s, in BVLC/caffe's issue 579: 48.8 and 67.1 us an
 image and layer of CaffeNet, whose five layers have 3.84 MB of columns and image on average; from
-1.6 to 7 MB the rate is the same to a tenth.) Groups are products one after the other. Caffe multiplies the image itself where a filter has one tap and slides by one pixel; Torch7
-copies it. What an image needs stays in the last cache if all of it fits there: the columns, which
-one kernel leaves to the next, and the filters or their sums, which one image leaves to the next.
+1.6 to 7 MB the rate is the same to a tenth.)
+
+Groups are products one after the other. Caffe multiplies the image itself where a filter has one
+tap and slides by one pixel; Torch7 copies it. What an image needs stays in the last cache if all of
+it fits there: the columns, which one kernel leaves to the next, and the filters or their sums,
+which one image leaves to the next.
 """
 
 from __future__ import annotations

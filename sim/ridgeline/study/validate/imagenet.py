@@ -91,7 +91,7 @@ def _one(row: Row) -> Outcome | Skipped:
     at_a_third = result.step_time_s * result.mfu / _THIRD
     if time_s and epochs:
         quantity, measured = "time_s", time_s
-        images = epochs * (_TRAINING + _FORWARD * _VALIDATION)
+        images = epochs * (_TRAINING + run.validates * _FORWARD * _VALIDATION)
         predicted, trivial = (images / batch * s for s in (result.step_time_s, at_a_third))
     elif rate:
         quantity, measured = "images/s", rate
@@ -205,7 +205,8 @@ def _step(
         issue=framework.issue_s,
         issue_ahead=framework.issue_ahead,
         updates=run.updates,
-        overlap=run.overlap,
+        overlap=run.overlap and framework.overlap,
+        library=framework.library,
         sharding=run.sharding if devices > 1 else 0,
         layers=_grouped(run.grouped, model, devices, batch) if devices > 1 else "",
         **({"reduction": reduction} if devices > 1 else {}),
@@ -213,7 +214,8 @@ def _step(
         contention=contention(),
         workspace=run.workspace,
     )
-    return simulate(load_model(model), _cluster(device, devices, nodes, place), plan)
+    cluster = _cluster(device, devices, nodes, place, run.all_reduce)
+    return simulate(load_model(model), cluster, plan)
 
 
 def _grouped(pattern: str, model: str, devices: int, batch: int) -> str:
@@ -231,11 +233,13 @@ def _grouped(pattern: str, model: str, devices: int, batch: int) -> str:
     return f"{pattern}:data={groups}"
 
 
-def _cluster(device: str, devices: int, nodes: int | None, place: str) -> Cluster:
+def _cluster(device: str, devices: int, nodes: int | None, place: str, all_reduce: str) -> Cluster:
     try:
         name, overrides = machine_of(device, devices, nodes, place)
     except RidgelineError:
         name, overrides = _like(device)
+    if all_reduce and devices > 1:
+        overrides = {**overrides, "fabric.all_reduce": all_reduce}
     cluster = grown(name, overrides, devices)
     if cluster.fabric is None:
         return cluster
