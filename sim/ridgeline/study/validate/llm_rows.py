@@ -237,6 +237,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int, together: i
         "heads": "copied" if framework.heads_copied else "strided",
         "functions": "fused" if _COMPILED in row.text("framework") else framework.functions,
         "issue": framework.issue_s,
+        "issue_ahead": known.get("issue_ahead", framework.issue_ahead),
         "spread": spread(),
         "contention": contention(),
         "sequence": tensor if framework.sequence or positions else 1,
