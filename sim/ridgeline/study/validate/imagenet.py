@@ -42,6 +42,7 @@ COLUMNS = (
 )  # fmt: skip
 SHIPPED = "imagenet.csv"
 _TRAINING, _VALIDATION = 1_281_167, 50_000  # images (Russakovsky et al., IJCV 2015)
+_SMALLEST = 96  # pixels of a side; networks for CIFAR have 32
 _FORWARD = 1 / 3  # of a training step: one of three passes over the same products
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 _NOT_READ = ("DERIVED", "RECALL")  # how a table's images a second came about
@@ -64,6 +65,9 @@ def _one(row: Row) -> Outcome | Skipped:
     model = find_name("models", row.text("model"))
     if model is None:
         raise RidgelineError(f"no description of the network {row.text('model')}")
+    image = load_model(model).description.get("image")
+    if not image or min(image["height"], image["width"]) < _SMALLEST:
+        raise RidgelineError(f"{row.text('model')} is known as {model}, no network for photographs")
     device = _device(row.text("accelerator"))
     if _OTHER_OPTIMIZER in row.text("ref").lower():
         raise RidgelineError("no description of the optimizer K-FAC")
