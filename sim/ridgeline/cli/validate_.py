@@ -60,13 +60,13 @@ def validate_(
     quick
         With --live: few shapes, and one batch of each network.
     processes
-        Processes that the suites are shared between; without it, one for each core.
+        Processes that the rows are shared between; without it, one for each core.
     """
     from ridgeline.errors import RidgelineError
     from ridgeline.study.validate import SUITES, validate, validate_suites
 
-    if processes is not None and (live or suite is not None):
-        raise RidgelineError("--processes shares suites: leave out the suite and --live")
+    if processes is not None and live:
+        raise RidgelineError("--processes shares rows: leave out --live, which measures alone")
     if processes is not None and processes < 1:
         raise RidgelineError(f"--processes must be at least 1, found {processes}")
     if live:
@@ -83,7 +83,7 @@ def validate_(
     elif suite is None:
         made = validate_suites(list(SUITES), processes or os.cpu_count() or 1)
     else:
-        made = [validate(suite, data)]
+        made = [validate(suite, data, processes or os.cpu_count() or 1)]
     if plot is not None:
         from ridgeline.report.figures.result import save
         from ridgeline.study.validate.residuals import residuals

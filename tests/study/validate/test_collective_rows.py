@@ -97,3 +97,10 @@ def test_machines_that_gave_no_parameter_are_as_near_as_those_that_did() -> None
     assert len(medians) >= 20
     assert statistics.median(medians.values()) < 0.05
     assert sum(median > 0.12 for median in medians.values()) <= 4, medians
+
+
+def test_what_a_misconfigured_cluster_did_is_not_compared() -> None:
+    noted = one(method="median of 80 samples; LOW QUALITY: noisy/misconfigured cluster")
+    assert isinstance(noted, Skipped)
+    assert "misconfigured" in noted.reason
+    assert isinstance(one(), Outcome)

@@ -235,6 +235,17 @@ def test_what_recipes_send_of_a_token(model: str, accelerator: str, dispatch: st
     assert of_core == "choices"
 
 
+def test_launches_of_bigscience_wait_for_their_kernels() -> None:
+    fields = {"n_layers": "70", "hidden": "14336", "heads": "112", "recompute": "full"}
+    of_bloom, of_others = (
+        configuration(translated(row_of(model=model, framework="", **fields)))
+        for model in ("BLOOM-176B", "GPT 176B")
+    )
+    assert not of_bloom.plan.issue_ahead
+    assert of_bloom.plan.issue == framework_of("Megatron-DeepSpeed").issue_s > 0
+    assert of_others.plan.issue_ahead
+
+
 def test_a_table_with_columns_for_degrees_must_say_one() -> None:
     with pytest.raises(RidgelineError, match="the plan is not given"):
         configuration(row_of(tp="", pp="", dp=""))

@@ -237,3 +237,13 @@ def test_suites_in_two_processes_say_the_same() -> None:
     )
     assert [one["suite"] for one in alone] == names
     assert alone == shared
+
+
+def test_rows_of_one_suite_in_two_processes_say_the_same(tmp_path: Path) -> None:
+    header, *rows = shipped("gemm").read_text(encoding="utf-8").splitlines()
+    of_suite = [row for row in rows if ",gemm," in row]
+    path = tmp_path / "some.csv"  # three parts, the last of them not full
+    path.write_text("\n".join([header, *of_suite[::20][:70]]) + "\n", encoding="utf-8")
+    alone, shared = (validate("gemm", path, processes) for processes in (1, 2))
+    assert len(alone.outcomes) > 32
+    assert alone == shared

@@ -10,7 +10,7 @@ as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module, resources
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import read_rows
+from ridgeline.study.validate.rows import Row, read_rows
 from ridgeline.study.validate.statistics import Summary, summarise
 
 SUITES = {
@@ -36,7 +36,12 @@ SUITES = {
     "imagenet": "Whole runs on ImageNet: time to train",
     "mlperf": "Whole runs of MLPerf Training: time to train",
 }
-_LONGEST = ("llm", "single-device", "memory", "multi-device")
+_LONGEST = ("multi-device", "llm", "single-device", "memory")
+"""These begin first, so that no process waits for one that began last."""
+_TOGETHER = frozenset({"multi-device"})
+"""Suites whose rows are compared with others of their table: one process reads all of it."""
+_PART = 32
+"""Rows that a process predicts at a time. Neighbours share networks and plans, which are kept."""
 
 __all__ = [
     "SUITES",
@@ -122,13 +127,15 @@ def find_suite(name: str) -> Any:
     return import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
-def validate(suite: str, data: str | Path | None = None) -> Validation:
+def validate(suite: str, data: str | Path | None = None, processes: int = 1) -> Validation:
     """Predict every measurement of a suite.
 
     Parameters
     ----------
     data
         A CSV file with the suite's columns; by default the measurements that ship.
+    processes
+        How many share the rows. The answer does not depend on it.
 
     Raises
     ------
@@ -136,13 +143,29 @@ def validate(suite: str, data: str | Path | None = None) -> Validation:
         If the file cannot be read, lacks a column, or has no number where one must be in every
         row, with file and line.
     RidgelineError
-        If there is no such suite, or no row of the file belongs to it.
+        If there is no such suite, no row of the file belongs to it, or a process was killed.
     """
-    module = find_suite(suite)
     path = shipped(suite) if data is None else Path(data)
-    made = list(_predict(module, path))
+    (made,) = _predicted({suite: _read(suite, path)}, processes).values()
+    return _validation(suite, path, made)
+
+
+def validate_suites(names: Sequence[str], processes: int) -> list[Validation]:
+    """Predict what ships for several suites, whose rows some processes share; in the order given.
+
+    Raises
+    ------
+    RidgelineError
+        As `validate`.
+    """
+    made = _predicted({name: _read(name, shipped(name)) for name in names}, processes)
+    return [_validation(name, shipped(name), made[name]) for name in names]
+
+
+def _validation(suite: str, path: Path, made: list[Outcome | Skipped]) -> Validation:
     if not made:
         raise RidgelineError(f"{path}: no row belongs to the suite {suite!r}")
+    made.sort(key=lambda row: row.line)
     outcomes = tuple(row for row in made if isinstance(row, Outcome))
     skipped = tuple(row for row in made if isinstance(row, Skipped))
     if not outcomes and all(row.unreadable for row in skipped):
@@ -155,31 +178,45 @@ def _unreadable(row: Skipped) -> ConfigError:
     return ConfigError(reason, file=row.file, line=row.line, field=row.unreadable)
 
 
-def validate_suites(names: Sequence[str], processes: int) -> list[Validation]:
-    """Predict what ships for several suites, each in one of some processes; in the order given.
-
-    Raises
-    ------
-    RidgelineError
-        As `validate`, or if a process was killed.
-    """
-    if processes == 1 or len(names) < 2:
-        return [validate(name) for name in names]
+def _predicted(
+    tables: Mapping[str, Sequence[Row]], processes: int
+) -> dict[str, list[Outcome | Skipped]]:
+    """Predict the rows of some suites, a part of a table at a time in each of some processes."""
+    parts = [(name, part) for name in sorted(tables, key=_later) for part in _parts(name, tables)]
+    processes = min(processes, len(parts))
+    if processes <= 1:
+        return {name: _predict(name, rows) for name, rows in tables.items()}
     from concurrent.futures.process import BrokenProcessPool
 
     from ridgeline.study.parallel_run import workers
 
-    # These begin first, so that no process waits for one that began last.
-    longest = [name for name in _LONGEST if name in names]
-    longest += [name for name in names if name not in _LONGEST]
-    with workers(min(processes, len(names))) as pool:
-        try:
-            running = {name: pool.submit(validate, name) for name in longest}
-            return [running[name].result() for name in names]
-        except BrokenProcessPool as error:
-            raise RidgelineError(
-                "a process was killed (out of memory?); try --processes 1"
-            ) from error
+    made: dict[str, list[Outcome | Skipped]] = {name: [] for name in tables}
+    pool = workers(processes)
+    try:
+        running = [(name, pool.submit(_predict, name, part)) for name, part in parts]
+        for name, part in running:
+            made[name] += part.result()
+    except BrokenProcessPool as error:
+        raise RidgelineError("a process was killed (out of memory?); try --processes 1") from error
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return made
+
+
+def _later(name: str) -> int:
+    """Place of a suite in the order in which they begin."""
+    return _LONGEST.index(name) if name in _LONGEST else len(_LONGEST)
+
+
+def _parts(name: str, tables: Mapping[str, Sequence[Row]]) -> list[Sequence[Row]]:
+    rows = tables[name]
+    if name in _TOGETHER:
+        return [rows]
+    return [rows[first : first + _PART] for first in range(0, len(rows), _PART)]
+
+
+def _predict(suite: str, rows: Sequence[Row]) -> list[Outcome | Skipped]:
+    return list(find_suite(suite).predict(rows))
 
 
 def shipped(suite: str) -> Path:
@@ -188,8 +225,9 @@ def shipped(suite: str) -> Path:
     return Path(str(resources.files(__name__).joinpath("data", module.SHIPPED)))
 
 
-def _predict(module: Any, path: Path) -> Iterator[Outcome | Skipped]:
-    rows = read_rows(path)
+def _read(suite: str, path: Path) -> list[Row]:
+    """Read a table, whose first row must have the suite's columns."""
+    module, rows = find_suite(suite), read_rows(path)
     if rows:
         translated = getattr(module, "translated", lambda row: row)
         columns = translated(rows[0]).values
@@ -201,4 +239,4 @@ def _predict(module: Any, path: Path) -> Iterator[Outcome | Skipped]:
                 file=str(path),
                 line=1,
             )
-    yield from module.predict(rows)
+    return rows

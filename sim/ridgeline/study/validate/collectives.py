@@ -35,6 +35,8 @@ COLUMNS = (
 SHIPPED = "collectives.csv"
 _TIMED = {"device": "accelerator", "gpus": "n_accel", "bytes": "size_bytes"}
 _NANOSECONDS = "time_ns"
+_FAULTY = "misconfigured"
+"""What notes say of clusters whose measurements are not those of their machines."""
 
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
@@ -58,6 +60,8 @@ def translated(row: Row) -> Row:
 
 
 def _one(row: Row) -> Outcome | Skipped:
+    if _FAULTY in row.text("method").lower():
+        return skip(row, "its note says that the cluster was misconfigured")
     device = find_name("devices", row.text("accelerator"))
     if device is None:
         return skip(row, f"no description of the device {row.text('accelerator')}")

@@ -238,6 +238,7 @@ def _plan(row: Row, devices: int, framework: Framework, layers: int, together: i
         "heads": "copied" if framework.heads_copied else "strided",
         "functions": "fused" if _COMPILED in row.text("framework") else framework.functions,
         "issue": 0.0 if known.get("recorded") else framework.issue_s,
+        "issue_ahead": known.get("issue_ahead", framework.issue_ahead),
         "spread": spread(),
         "contention": contention(),
         "sequence": tensor if framework.sequence or positions else 1,
