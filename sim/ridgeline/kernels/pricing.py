@@ -22,7 +22,7 @@ from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.residence import Found, keeping, passing
-from ridgeline.kernels.shares import achievable_share, keys_of
+from ridgeline.kernels.shares import achievable_share, engines_with_kernels, keys_of
 from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.traffic import (
     FAST,
@@ -90,9 +90,11 @@ def price_all(
         by_engine = [_on_engine(alike, machine, name, format_, given, search) for name in names]
         for kind, *found in zip(alike, *by_engine, strict=True):
             more = () if given is not None else _by_winograd(kind, machine, names, format_)
-            able_to = [limited(cost, device, common.rates) for cost in (*found, *more)]
-            costs[kind] = _fastest(able_to, common.rates)
             assert kind.op is not None
+            those = engines_with_kernels(kind.op, names, device)
+            done = [cost for name, cost in zip(names, found, strict=True) if name in those]
+            able_to = [limited(cost, device, common.rates) for cost in (*done, *more)]
+            costs[kind] = _fastest(able_to, common.rates)
             if given is None and unfolding.applies(kind.op):
                 costs[kind] = _image_by_image(kind, common, machine, names, format_)
             elif pieces.applies(kind.op):

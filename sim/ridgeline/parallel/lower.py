@@ -147,6 +147,7 @@ def lower(
     ConfigError
         If the graph can not be divided or cut as the plan says.
     """
+    plan = plan.model_copy(update={"issue": plan.issue * cluster.nodes.host.issue.value})
     builder, idle_s = ProgramBuilder(), 0.0 if plan.issue_ahead else plan.issue
     prices = Prices(cluster.device, waited(plan), idle_s)
     prices.add_to(builder)
@@ -278,7 +279,8 @@ def _written(
     blocking = frozenset(name for name, does in overlaps.items() if not does)
     ahead = plan.issue and plan.issue_ahead
     updating = 1.0 if plan.updates == "graph" else ISSUED
-    host = Host(builder, plan.issue, plan.pipeline > 1, updating) if ahead else None
+    apart = plan.expert_products == "apart"
+    host = Host(builder, plan.issue, plan.pipeline > 1, updating, apart) if ahead else None
     rows = OpenRows(builder, device)
     step = Step(plan, Writer(builder, rows, wires, mesh, blocking, host), cut, sharded, fold=fold)
     step.write()
