@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ridgeline.hardware.device import Device
-from ridgeline.kernels import depthwise, unfolding, winograd
+from ridgeline.kernels import depthwise, pieces, unfolding, winograd
 from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.clock import limited
@@ -97,6 +97,8 @@ def price_all(
             costs[kind] = _fastest(able_to, common.rates)
             if given is None and unfolding.applies(kind.op):
                 costs[kind] = _image_by_image(kind, common, machine, names, format_)
+            elif pieces.applies(kind.op):
+                costs[kind] = _piece_by_piece(kind, common, machine, names, format_)
             elif given is None and depthwise.applies(kind.op):
                 costs[kind] = _by_channel(kind, common, costs[kind])
     return [costs[kind] for kind in kinds]
@@ -140,6 +142,18 @@ def _image_by_image(
     product = (described(work.product, work.graph),)
     able = [_on_engine(product, machine, name, format_, None, FAST)[0] for name in names]
     cost = unfolding.together(work, _fastest(able, common.rates), common.device)
+    return limited(cost, common.device, common.rates)
+
+
+def _piece_by_piece(
+    kind: Alike, common: Common, machine: Device, names: Sequence[str], format_: str
+) -> OpCost:
+    """Return the price of pieces of a product, one after the other."""
+    assert kind.op is not None
+    assert kind.graph is not None
+    one = (described(pieces.one_of(kind.op), kind.graph, kind.found),)
+    able = [_on_engine(one, machine, name, format_, None, FAST)[0] for name in names]
+    cost = _fastest(able, common.rates).times(kind.op.kernels)
     return limited(cost, common.device, common.rates)
 
 

@@ -43,6 +43,7 @@ from ridgeline.parallel.rewrites.layout import (
     with_heads,
     with_kernels,
 )
+from ridgeline.parallel.rewrites.pieces import with_pieces
 from ridgeline.parallel.rewrites.primitives import as_primitives
 from ridgeline.parallel.rewrites.row_sums import with_atomic_sums
 from ridgeline.parallel.rewrites.unfused import with_routing_apart
@@ -223,6 +224,8 @@ def _programmed(local: Graph, plan: Plan) -> Graph:
         local = with_routing_apart(Same(local))
     elif plan.functions != "fused":
         local = as_primitives(Same(local), plan.functions)
+    if plan.overlap_tensor == "pieces":
+        local = with_pieces(Same(local))
     if plan.row_sums == "atomic":
         local = with_atomic_sums(Same(local))
     if plan.updates == "chunks":

@@ -185,9 +185,10 @@ class Plan(Strict):
     contention: bool = False
     """Whether ops that run beside collectives are slowed by what these take of the device's
     multiprocessors and memory (`parallel.sending.contention`)."""
-    overlap_tensor: bool = False
+    overlap_tensor: bool | Literal["pieces"] = False
     """Whether ops that need nothing of a collective between tensor-parallel ranks run while that
-    goes on; else the next op waits for it, as in Megatron-LM's first versions."""
+    goes on; else the next op waits for it, as in Megatron-LM's first versions. "pieces": products
+    next to gathers and scattered sums are cut, so that they run beside them (`rewrites.pieces`)."""
     bucket: Annotated[units.Bytes, BeforeValidator(_si_bytes)] = 25 * 2.0**20
     """Gradients are reduced in buckets of at least this size (PyTorch DDP: 25 MiB)."""
     bucket_copies: bool = False
