@@ -82,6 +82,13 @@ def test_names_in_a_file_are_looked_up_when_it_is_read(
         ("top rows.csv --by time_s", "rows.csv:1: columns are separated by ';'; allowed: a comma"),
         ("plot time rows.json --out x.png", "rows.json:1:2: not JSON"),
         ("roofline h200", "no device is called 'h200'; did you mean 'h200-"),
+        ("gemm 8 8 8 --device v100-sxm2-16gb --format fp16-as-", "number format 'fp16-as-'"),
+        ("collective all-reduce -1MB dgx1-v100", "'-1MB' begins with '-' and was read as an opt"),
+        ("pareto front.csv --min a --max a", "the column 'a' is named twice"),
+        (
+            "run mlp v100-sxm2-16gb --batch 4 --set cluster.device.memory.hbm.bandwidth=1e-300B/s",
+            "is every rate of the machine meant?",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -94,6 +101,7 @@ def test_a_mistake_is_one_line(
     monkeypatch.chdir(tmp_path)
     Path("rows.csv").write_text("batch;time_s\n1;2\n", encoding="utf-8")
     Path("rows.json").write_text("{", encoding="utf-8")
+    Path("front.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     assert execute(command.split()) == 2
     err = capsys.readouterr().err
     assert err.startswith("ridgeline: ")

@@ -46,6 +46,8 @@ def execute(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except (CycloptsError, RidgelineError) as error:
         message = " ".join(str(error).split("\n"))
+        if isinstance(error, CycloptsError):
+            message += _negative_value(arguments)
         print(f"ridgeline: {message}", file=sys.stderr)
         return ERROR_STATUS
     except BrokenPipeError:  # the reader, `head` say, has closed the pipe
@@ -57,3 +59,11 @@ def execute(arguments: Sequence[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ERROR_STATUS
     return int(status or 0)
+
+
+def _negative_value(arguments: Sequence[str]) -> str:
+    """Say that a value such as -1MB was read as an option, where one was given."""
+    value = next((word for word in arguments if word[:1] == "-" and word[1:2].isdigit()), None)
+    if value is None:
+        return ""
+    return f" ({value!r} begins with '-' and was read as an option; --option={value} is a value)"

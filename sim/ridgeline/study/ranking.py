@@ -55,13 +55,22 @@ def pareto(rows: Sequence[Row], smallest: Sequence[str], largest: Sequence[str] 
 
     Rows are ordered by the first column. A row without a number in one of the columns cannot be
     compared, and is left out.
+
+    Raises
+    ------
+    ConfigError
+        If a column is named twice, also as one to be small and large.
     """
     rows = candidates(rows)
     if not rows:
         return []
-    columns = [values_of(rows, name)[1] for name in smallest]
-    columns += [-values_of(rows, name)[1] for name in largest]
-    values = np.stack(columns, axis=1)
+    read = [values_of(rows, name) for name in (*smallest, *largest)]
+    names = [name for name, _ in read]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"the column {twice!r} is named twice; a front is of different columns")
+    values = np.stack([column for _, column in read], axis=1)
+    values[:, len(smallest) :] *= -1
     order = [i for i in np.lexsort(values.T[::-1]).tolist() if not np.isnan(values[i]).any()]
     front: list[int] = []
     kept = np.empty((len(order), values.shape[1]))

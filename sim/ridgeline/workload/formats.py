@@ -182,7 +182,7 @@ def find(name: str) -> Format:
     if full in FORMATS:
         return FORMATS[full]
     stored, as_, multiplied = full.partition(AS)
-    if not as_:
+    if not (stored and as_ and multiplied):
         raise RidgelineError(
             f"unknown number format {name!r}{nearest(name, FORMATS)} (known: {', '.join(FORMATS)},"
             f" and X{AS}Y of two of them)"

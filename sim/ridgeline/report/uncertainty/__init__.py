@@ -17,6 +17,7 @@ import numpy as np
 
 from ridgeline.engine.program import Floats
 from ridgeline.engine.replay import replay_s
+from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.kernels.cost import level_bandwidth
@@ -113,7 +114,8 @@ def _around(predicted: float, drawn: Floats) -> Floats:
     Shares were fitted to whole sets of kernels. A sum of kernels that scatter one by one is longer
     than the sum of their medians: that is in the share already, and must not count twice.
     """
-    return np.asarray(drawn * (predicted / np.median(drawn)))
+    with np.errstate(over="ignore", invalid="ignore"):  # `_interval` refuses what is not finite
+        return np.asarray(drawn * (predicted / np.median(drawn)))
 
 
 class _Draws:
@@ -204,5 +206,8 @@ def _stratified(error: ModelError | None, rng: np.random.Generator) -> Floats:
 def _interval(values: Floats) -> dict[str, float]:
     low, high = (float(value) for value in np.quantile(values, _STATED))
     if not math.isfinite(low + high):
-        raise ValueError("an interval is not finite")
+        raise RidgelineError(
+            "the range of 90 % of the step is too large or too small to be a number; "
+            "is every rate of the machine meant?"
+        )
     return {"p05": low, "p95": high}
