@@ -220,7 +220,9 @@ class Choice:
         """Return the label by which an op is divided, or None."""
         weighted = op.loops is not None and op.pass_ is Pass.FORWARD
         samples = self._samples(op, sig) if self.by_samples is not None else None
-        ruled = weighted or (op.kind in ROUTED and op.pass_ is Pass.FORWARD)
+        ruled = op.pass_ is Pass.FORWARD and (
+            weighted or op.kind in ROUTED or self._makes_weights(op)
+        )
         if self.by_samples is not None and ruled and self.by_samples.layer(op.layer):
             return samples
         costs: dict[str, float] = {}
@@ -292,8 +294,12 @@ class Choice:
         """Whether an op may be divided though nothing is yet: a product with weights, a table."""
         if self.positions:
             return False
-        begins = op.loops is not None or label in sig.padded
+        begins = op.loops is not None or label in sig.padded or self._makes_weights(op)
         return begins and self._has_weight(label, op, sig)
+
+    def _makes_weights(self, op: Op) -> bool:
+        """Whether an op forms what a product then takes for weights, such as rows of length 1."""
+        return all(self.tensors[name].role in WEIGHTS for name in op.outputs)
 
     def _pairs(self, label: str, op: Op, sig: Signature) -> bool:
         """Whether dividing a product takes up what is divided, or leaves what will be taken up."""

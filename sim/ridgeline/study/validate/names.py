@@ -22,6 +22,7 @@ _SLICED = re.compile(
     re.IGNORECASE,
 )
 _COUNTED = re.compile(r"^\s*(\d+) ?[x×*] ?(?=[a-z])|(?<=[0-9 ])x(\d+)\s*$", re.IGNORECASE)
+_BATCH = re.compile(r";? *batch size = \d+ *(\(max\))?", re.IGNORECASE)  # a column has it, too
 _NO_CELLS: Mapping[str, str] = MappingProxyType({})
 _TWO_CORES = ("v2", "v3", "v4", "v5p")  # a chip, by which their slices are called (Google Cloud)
 
@@ -106,6 +107,7 @@ def model_of(model: str, variant: str, source: str) -> str | None:
         begins = model.lower().startswith(tuple(row["begins"]))
         if begins and any(place in source for place in row["in_source"]):
             return str(row["model"])
+    variant = _BATCH.sub("", variant)
     return find_name("models", f"{model} {variant}", model, variant)
 
 
