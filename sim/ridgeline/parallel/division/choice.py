@@ -86,6 +86,7 @@ class Choice:
         self.copies: dict[tuple[str, int, bool | str], str] = {}
         self.forward = {op.name: op for op in graph.ops if op.pass_ is Pass.FORWARD}
         self.root: dict[str, str] = {}  # weight copy: weight
+        self.origin: dict[str, str] = {}  # copy of a weight, or what is formed from it: weight
         self.casts: list[Op] = []
         self.makers: dict[str, Op] = {}
         self.good: dict[str, frozenset[int]] = {}
@@ -106,10 +107,16 @@ class Choice:
 
     def _find_readers(self) -> None:
         for op in self.forward.values():
+            if self._makes_weights(op):
+                self.origin |= dict.fromkeys(op.outputs, self._origin(op.inputs[0]))
+                continue
             for name in op.inputs:
-                of = self.graph.tensors[name]
-                if of.role in WEIGHTS and self.root.keys().isdisjoint(op.outputs):
-                    self.readers.setdefault(self._root(name), []).append(op)
+                if self.graph.tensors[name].role in WEIGHTS:
+                    self.readers.setdefault(self._origin(name), []).append(op)
+
+    def _origin(self, name: str) -> str:
+        """Return the weight that another one is a copy of, or is formed from."""
+        return self.origin.get(name, self._root(name))
 
     def _root(self, name: str) -> str:
         return self.root.get(name, name)
@@ -299,7 +306,7 @@ class Choice:
 
     def _makes_weights(self, op: Op) -> bool:
         """Whether an op forms what a product then takes for weights, such as rows of length 1."""
-        return all(self.tensors[name].role in WEIGHTS for name in op.outputs)
+        return bool(op.outputs) and all(self.tensors[name].role in WEIGHTS for name in op.outputs)
 
     def _pairs(self, label: str, op: Op, sig: Signature) -> bool:
         """Whether dividing a product takes up what is divided, or leaves what will be taken up."""

@@ -42,6 +42,7 @@ _LAST_EPOCH = 2  # counted from 1, of runs that pass their data once
 _REFERENCES_SINCE = "v0.7"  # targets were others before
 _CORES = re.compile(r"tpuv[23]-(\d+)")  # two cores a chip (Google Cloud TPU documentation)
 _UNCLEAR = "batch may be per"
+_NONE = ("N/A", "NA")  # accelerators
 _COUNTED_NODE = re.compile(r"(?:(\d+)\s*x\s*)?[a-z]+\d+", re.IGNORECASE)  # "2xC4140", "DSS8440"
 
 
@@ -57,7 +58,7 @@ def _one(row: Row) -> Outcome:
         raise RidgelineError("a run of the open division may train another network")
     if _UNCLEAR in row.values.get("note", ""):
         raise RidgelineError("whether the batch is that of one device or of all is not given")
-    device = device_in(row.text("accelerator")) or device_in(row.text("system"))
+    device = _device(row)
     if device is None:
         raise RidgelineError(f"no description of the device {row.text('accelerator')}")
     run = run.on(device)
@@ -98,6 +99,13 @@ def _one(row: Row) -> Outcome:
         trivial={"a third of the peak": at_a_third},
         **stated("mlperf", predicted),
     )
+
+
+def _device(row: Row) -> str | None:
+    """Return what trained: the processors, where a row says that there was nothing else."""
+    if row.text("accelerator") in _NONE and "host_cpu" in row.values:
+        return device_in(row.text("host_cpu"))
+    return device_in(row.text("accelerator")) or device_in(row.text("system"))
 
 
 def _chips(row: Row) -> int | None:

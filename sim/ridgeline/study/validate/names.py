@@ -250,14 +250,19 @@ def _is_another(device: str, beside: list[str]) -> bool:
 
     A core of a TPU holds a part of its chip's.
     """
-    memory = load_device(device).memory
-    held = [level.capacity.value for level in memory.values() if level.kind == "dram"]
     found = [] if "core" in beside else [_GIGABYTES.fullmatch(word) for word in beside]
     sizes = [float(size[1]) for size in found if size]
     return any(word.lower() in _data()["other_models"] for word in beside) or any(
-        all(abs(size * giga / has - 1) > _LIKE for has in held for giga in (10**9, 2**30))
+        all(abs(size * giga / has - 1) > _LIKE for has in _held(device) for giga in (10**9, 2**30))
         for size in sizes
     )
+
+
+@cache
+def _held(device: str) -> tuple[int, ...]:
+    """Return the bytes of each memory outside a device's chip."""
+    memory = load_device(device).memory
+    return tuple(level.capacity.value for level in memory.values() if level.kind == "dram")
 
 
 def network_in(text: str) -> str | None:
