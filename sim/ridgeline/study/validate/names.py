@@ -23,7 +23,7 @@ _SLICED = re.compile(
     re.IGNORECASE,
 )
 _COUNTED = re.compile(r"^\s*(\d+) ?[x×*] ?(?=[a-z])|(?<=[0-9 ])x(\d+)\s*$", re.IGNORECASE)
-_BATCH = re.compile(r";? *batch size = \d+ *(\(max\))?", re.IGNORECASE)  # a column has it, too
+_BATCH = re.compile(r";? *batch size *= *\d+ *(\(max\))?", re.IGNORECASE)  # a column has it, too
 _GIGABYTES = re.compile(r"(\d+(?:\.\d+)?)gb?", re.IGNORECASE)
 _LIKE = 0.12  # boards call what they hold by the next round number
 _NO_CELLS: Mapping[str, str] = MappingProxyType({})
@@ -259,7 +259,7 @@ def _is_another(device: str, beside: list[str]) -> bool:
 
 
 @cache
-def _held(device: str) -> tuple[int, ...]:
+def _held(device: str) -> tuple[float, ...]:
     """Return the bytes of each memory outside a device's chip."""
     memory = load_device(device).memory
     return tuple(level.capacity.value for level in memory.values() if level.kind == "dram")
