@@ -34,6 +34,7 @@ from ridgeline.parallel.plans.replicas import counts_of
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
 from ridgeline.parallel.rewrites.data_gradients import with_data_gradients
+from ridgeline.parallel.rewrites.early_gathers import with_early_gathers
 from ridgeline.parallel.rewrites.folded_norms import with_folded_norms
 from ridgeline.parallel.rewrites.fused_norms import with_fused_norms
 from ridgeline.parallel.rewrites.layout import (
@@ -207,6 +208,8 @@ def lower(
 
 def _programmed(local: Graph, plan: Plan) -> Graph:
     """Return the graph of a device as the programs of a plan's framework run it."""
+    if plan.overlap_tensor:
+        local = with_early_gathers(Same(local))
     if plan.data_gradients:
         local = with_data_gradients(Same(local))
     if plan.workspace is not None or plan.library is not None:
