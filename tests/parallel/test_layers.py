@@ -101,6 +101,28 @@ def test_trained_slopes_and_lengths_of_rows_are_divided_like_what_they_are_of(ru
         np.testing.assert_allclose(devices.gradient(weight), before[gradient], rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.parametrize("identities", [8, 12])
+@pytest.mark.parametrize("layer", ["identities", "features"])
+def test_rows_of_length_1_are_divided_with_the_product_that_reads_them(
+    layer: str, identities: int
+) -> None:
+    """What a product takes for weights is formed in parts where the weights are held in parts."""
+    fields = {
+        "image": {"height": 8, "width": 8}, "identities": identities, "depths": [1],
+        "width": 2, "features": 4, "dropout": 0.0, "optimizer": "sgd",
+    }  # fmt: skip
+    graph = load_model("arcface-r100", fields).training(4, "fp32")
+    division = Division(tensor=4, layers=f"{layer}*:tensor=4;*:tensor=1")
+    held = divide(graph, division).graph.tensors["identities.weight"].shape
+    assert held == ((identities // 4 if layer == "identities" else identities), 4)
+    inputs = values(graph, 3)
+    before = run(graph, inputs)
+    devices = Devices(graph, divided_with_layouts(graph, division))
+    devices.run(inputs)
+    for weight, gradient in updates(graph).items():
+        np.testing.assert_allclose(devices.gradient(weight), before[gradient], rtol=1e-5, atol=1e-8)
+
+
 def sent(graph: Graph) -> Counter[tuple[str, str, str]]:
     """Bytes by pass, collective and layer."""
     found: Counter[tuple[str, str, str]] = Counter()

@@ -31,7 +31,8 @@ def test_every_program_feeds_fields_that_its_network_has() -> None:
     for one in section("fed"):
         for network in one["networks"]:
             load_model(network, one["fields"])
-            assert fed(network, one["in_source"]).fields == one["fields"]
+            variant = one.get("variant", "")
+            assert fed(network, one["in_source"], variant).fields == one["fields"]
             assert fed(network, "another place").fields == {}
         assert 0 < one.get("filled", 1.0) <= 1
 

@@ -14,6 +14,7 @@ from ridgeline.study.validate import (
     mlperf,
 )
 from ridgeline.study.validate.machines import grown, machine_of
+from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.workloads import (
     run_of,
     run_step,
@@ -40,6 +41,24 @@ MLPERF = (
     "id,round,system,division,benchmark,accelerator,n_accel,time_to_train_s_olympic,"
     "global_batch_size,epochs_last_median,samples_last_median,note,source\n"
 )
+
+
+@pytest.mark.parametrize(
+    ("system", "nodes", "devices"),
+    [("C4140", "", 4), ("2xC4140", "", 8), ("4 x DSS8440", "", 16), ("2xC4140", "3", 12)],
+)
+def test_devices_are_those_of_nodes_that_a_name_counts(
+    system: str, nodes: str, devices: int
+) -> None:
+    cells = {"system": system, "n_nodes": nodes, "accel_per_node": "4", "n_accel": ""}
+    row = Row("table.csv", 2, {**cells, "accelerator": "V100"})
+    assert mlperf._chips(row) == devices
+
+
+@pytest.mark.parametrize("system", ["eos_n64_ngc23.09", "pod", ""])
+def test_no_number_of_nodes_is_read_from_other_names(system: str) -> None:
+    cells = {"system": system, "n_nodes": "", "accel_per_node": "8", "n_accel": ""}
+    assert not mlperf._chips(Row("table.csv", 2, {**cells, "accelerator": "H100"}))
 
 
 def test_a_run_of_mlperf_takes_as_many_steps_as_its_samples_need(tmp_path: Path) -> None:

@@ -203,12 +203,53 @@ def test_batches_of_tokens_become_sequences() -> None:
         ("tpu-v4-128-TF", "tpu-v4"),
         ("tpu-v4-256-JAX-Distributed-Shampoo", "tpu-v4"),
         ("AMD Instinct MI355X", "mi355x"),
+        ("NVIDIA A10G", "a10g"),
+        ("NVIDIA RTX Pro 6000 SE PCIe 96GB", "rtx-pro-6000-se"),
+        ("RTX 6000 Ada Generation", "rtx-6000-ada"),
+        ("GB200-NVL72", "gb200"),
+        ("H20-3e", "h20-141gb"),
+        ("TPUv3 16GB/core", "tpu-v3"),
+        ("RTX 3090 Ti", None),  # another model
+        ("RTX 4080 Super", None),
+        ("A100-SXM4-40GB (80GB)", None),  # which of the two is not said
+        ("P100 12GB", None),
         ("Ascend 910 Premium A", None),
         ("", None),
     ],
 )
 def test_a_device_is_found_in_the_words_around_it(words: str, name: str | None) -> None:
     assert device_in(words) == name
+
+
+@pytest.mark.parametrize(
+    ("variant", "model", "fields", "divided"),
+    [
+        ("R100; Face Emore; Data Parallelism", "arcface-r100", {}, ""),
+        ("R100; Face Emore; Batch size = 96(max)", "arcface-r100", {}, ""),
+        ("R100; Glint360k; Model Parallelism", "arcface-r100-glint360k", {}, "identities*"),
+        (
+            "R100; Glint360k; Partial FC, sample_ratio=0.1",
+            "arcface-r100-glint360k",
+            {"identities": 36032},
+            "identities*",
+        ),
+        ("Y1(MobileFaceNet); Face Emore; Batch size=32", "mobilefacenet", {}, ""),
+        ("Y1(MobileFaceNet); Face Emore; Model Parallelism", "mobilefacenet", {}, "identities*"),
+    ],
+)
+def test_variants_of_face_recognition_say_what_is_divided(
+    variant: str, model: str, fields: dict[str, int], divided: str
+) -> None:
+    wanted = steps.configuration(
+        _row(model="InsightFace", variant=variant, framework="OneFlow", source="DLPerf")
+    )
+    assert (wanted.model, dict(wanted.fields), wanted.divided) == (model, fields, divided)
+
+
+def test_a_variant_that_is_not_described_is_not_read_as_another() -> None:
+    row = _row(model="InsightFace", variant="Y1(MobileFaceNet); Face Emore; Partial FC")
+    with pytest.raises(RidgelineError, match="no description of the network InsightFace"):
+        steps.configuration(row)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ class Choice:
         self.copies: dict[tuple[str, int, bool | str], str] = {}
         self.forward = {op.name: op for op in graph.ops if op.pass_ is Pass.FORWARD}
         self.root: dict[str, str] = {}  # weight copy: weight
+        self.origin: dict[str, str] = {}  # copy of a weight, or what is formed from it: weight
         self.casts: list[Op] = []
         self.makers: dict[str, Op] = {}
         self.good: dict[str, frozenset[int]] = {}
@@ -106,10 +107,16 @@ class Choice:
 
     def _find_readers(self) -> None:
         for op in self.forward.values():
+            if self._makes_weights(op):
+                self.origin |= dict.fromkeys(op.outputs, self._origin(op.inputs[0]))
+                continue
             for name in op.inputs:
-                of = self.graph.tensors[name]
-                if of.role in WEIGHTS and self.root.keys().isdisjoint(op.outputs):
-                    self.readers.setdefault(self._root(name), []).append(op)
+                if self.graph.tensors[name].role in WEIGHTS:
+                    self.readers.setdefault(self._origin(name), []).append(op)
+
+    def _origin(self, name: str) -> str:
+        """Return the weight that another one is a copy of, or is formed from."""
+        return self.origin.get(name, self._root(name))
 
     def _root(self, name: str) -> str:
         return self.root.get(name, name)
@@ -220,7 +227,9 @@ class Choice:
         """Return the label by which an op is divided, or None."""
         weighted = op.loops is not None and op.pass_ is Pass.FORWARD
         samples = self._samples(op, sig) if self.by_samples is not None else None
-        ruled = weighted or (op.kind in ROUTED and op.pass_ is Pass.FORWARD)
+        ruled = op.pass_ is Pass.FORWARD and (
+            weighted or op.kind in ROUTED or self._makes_weights(op)
+        )
         if self.by_samples is not None and ruled and self.by_samples.layer(op.layer):
             return samples
         costs: dict[str, float] = {}
@@ -292,8 +301,12 @@ class Choice:
         """Whether an op may be divided though nothing is yet: a product with weights, a table."""
         if self.positions:
             return False
-        begins = op.loops is not None or label in sig.padded
+        begins = op.loops is not None or label in sig.padded or self._makes_weights(op)
         return begins and self._has_weight(label, op, sig)
+
+    def _makes_weights(self, op: Op) -> bool:
+        """Whether an op forms what a product then takes for weights, such as rows of length 1."""
+        return bool(op.outputs) and all(self.tensors[name].role in WEIGHTS for name in op.outputs)
 
     def _pairs(self, label: str, op: Op, sig: Signature) -> bool:
         """Whether dividing a product takes up what is divided, or leaves what will be taken up."""

@@ -340,7 +340,7 @@ class Sharder(Choice):
         """
         if self.by_samples is None:
             return False
-        weight = self._root(weight)
+        weight = self._origin(weight)
         if weight not in self.apart:
             beyond = self.by_samples.beyond
             self.apart[weight] = (beyond is None or weight in beyond) and all(

@@ -42,6 +42,8 @@ _LAST_EPOCH = 2  # counted from 1, of runs that pass their data once
 _REFERENCES_SINCE = "v0.7"  # targets were others before
 _CORES = re.compile(r"tpuv[23]-(\d+)")  # two cores a chip (Google Cloud TPU documentation)
 _UNCLEAR = "batch may be per"
+_NONE = ("N/A", "NA")  # accelerators
+_COUNTED_NODE = re.compile(r"(?:(\d+)\s*x\s*)?[a-z]+\d+", re.IGNORECASE)  # "2xC4140", "DSS8440"
 
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
@@ -56,7 +58,7 @@ def _one(row: Row) -> Outcome:
         raise RidgelineError("a run of the open division may train another network")
     if _UNCLEAR in row.values.get("note", ""):
         raise RidgelineError("whether the batch is that of one device or of all is not given")
-    device = device_in(row.text("accelerator")) or device_in(row.text("system"))
+    device = _device(row)
     if device is None:
         raise RidgelineError(f"no description of the device {row.text('accelerator')}")
     run = run.on(device)
@@ -68,12 +70,13 @@ def _one(row: Row) -> Outcome:
         batch = batch // run.batch_tokens // devices * devices
     work = run.work_of(row.text("round"))
     precision = usual_precision(device, mixed=True, formats=work.formats)
-    nodes = row.whole("n_nodes") if "n_nodes" in row.values else None
+    nodes = _nodes(row)
     accumulated = row.whole("grad_accum") if "grad_accum" in row.values else None
     trained = devices if "tensor" in dict(work.plan) else training(work, devices, batch)
     result = run_step(
         work, device, trained, batch, precision, nodes=nodes if trained == devices else None,
         accumulated=accumulated or 1, told=bool(accumulated), options=run.options,
+        place=row.text("system"),
     )  # fmt: skip
     samples = _samples(row, run, batch)
     if run.every and trained == devices:
@@ -98,10 +101,29 @@ def _one(row: Row) -> Outcome:
     )
 
 
+def _device(row: Row) -> str | None:
+    """Return what trained: the processors, where a row says that there was nothing else."""
+    if row.text("accelerator") in _NONE and "host_cpu" in row.values:
+        return device_in(row.text("host_cpu"))
+    return device_in(row.text("accelerator")) or device_in(row.text("system"))
+
+
 def _chips(row: Row) -> int | None:
     """Return how many devices took part: names of slices of TPU v2 and v3 count cores."""
     devices, cores = row.whole("n_accel"), _CORES.fullmatch(row.text("accelerator"))
+    in_node = row.whole("accel_per_node") if "accel_per_node" in row.values else None
+    if not devices and in_node:
+        return in_node * (_nodes(row) or 0)
     return devices // 2 if devices and cores and devices == int(cores[1]) else devices
+
+
+def _nodes(row: Row) -> int | None:
+    """Return how many nodes took part: what the row says, else what the system's name counts."""
+    nodes = row.whole("n_nodes") if "n_nodes" in row.values else None
+    if not nodes and not row.whole("n_accel"):
+        counted = _COUNTED_NODE.fullmatch(row.text("system"))
+        return int(counted[1] or 1) if counted else None
+    return nodes
 
 
 def _samples(row: Row, run: Run, batch: int) -> float:

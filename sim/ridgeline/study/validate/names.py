@@ -13,6 +13,7 @@ from typing import Any, Literal
 from ridgeline import catalog
 from ridgeline.config import parse_yaml
 from ridgeline.errors import nearest
+from ridgeline.hardware.load import load_device
 from ridgeline.study.validate.lengths import longest, of_two_languages
 
 Kind = Literal["devices", "models", "precisions"]
@@ -22,6 +23,9 @@ _SLICED = re.compile(
     re.IGNORECASE,
 )
 _COUNTED = re.compile(r"^\s*(\d+) ?[x×*] ?(?=[a-z])|(?<=[0-9 ])x(\d+)\s*$", re.IGNORECASE)
+_BATCH = re.compile(r";? *batch size *= *\d+ *(\(max\))?", re.IGNORECASE)  # a column has it, too
+_GIGABYTES = re.compile(r"(\d+(?:\.\d+)?)gb?", re.IGNORECASE)
+_LIKE = 0.12  # boards call what they hold by the next round number
 _NO_CELLS: Mapping[str, str] = MappingProxyType({})
 _TWO_CORES = ("v2", "v3", "v4", "v5p")  # a chip, by which their slices are called (Google Cloud)
 
@@ -106,6 +110,7 @@ def model_of(model: str, variant: str, source: str) -> str | None:
         begins = model.lower().startswith(tuple(row["begins"]))
         if begins and any(place in source for place in row["in_source"]):
             return str(row["model"])
+    variant = _BATCH.sub("", variant)
     return find_name("models", f"{model} {variant}", model, variant)
 
 
@@ -227,7 +232,8 @@ def board_of(device: str, suite: str) -> str:
 def device_in(text: str) -> str | None:
     """Return the device that words name: "P100 (Big Basin, NVLink)", "NVIDIA A30 (165W)"; or None.
 
-    The longest part of the words that is a name counts, and of equally long ones the first.
+    The longest part of the words that is a name counts, and of equally long ones the first, unless
+    other words make it another device: "RTX 3090 Ti", "A100-SXM4-40GB (80GB)".
     """
     text = _SLICED.sub(r"tpu \1", _COUNTED.sub("", text))
     words = re.split(r"[\s(),/]+", text)
@@ -235,8 +241,29 @@ def device_in(text: str) -> str | None:
         for first in range(len(words) - length + 1):
             name = find_name("devices", " ".join(words[first : first + length]))
             if name is not None:
-                return name
+                beside = [*words[:first], *words[first + length :]]
+                return None if _is_another(name, beside) else name
     return None
+
+
+def _is_another(device: str, beside: list[str]) -> bool:
+    """Whether words beside a device's name are of another model, or of another memory than its.
+
+    A core of a TPU holds a part of its chip's.
+    """
+    found = [] if "core" in beside else [_GIGABYTES.fullmatch(word) for word in beside]
+    sizes = [float(size[1]) for size in found if size]
+    return any(word.lower() in _data()["other_models"] for word in beside) or any(
+        all(abs(size * giga / has - 1) > _LIKE for has in _held(device) for giga in (10**9, 2**30))
+        for size in sizes
+    )
+
+
+@cache
+def _held(device: str) -> tuple[float, ...]:
+    """Return the bytes of each memory outside a device's chip."""
+    memory = load_device(device).memory
+    return tuple(level.capacity.value for level in memory.values() if level.kind == "dram")
 
 
 def network_in(text: str) -> str | None:

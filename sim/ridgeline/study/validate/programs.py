@@ -66,13 +66,28 @@ class Fed:
     filled: float = 1.0
 
 
-def fed(network: str, source: str) -> Fed:
-    """Return what the program of a source feeds a network with."""
+def fed(network: str, source: str, variant: str = "") -> Fed:
+    """Return what the program of a source feeds a network with, in what a table calls a variant."""
     rows: list[Mapping[str, Any]] = section("fed")
     for row in rows:
-        if network.startswith(tuple(row["networks"])) and row["in_source"] in source:
+        if (
+            network.startswith(tuple(row["networks"]))
+            and row["in_source"] in source
+            and row.get("variant", "") in variant.lower()
+        ):
             return Fed(row["fields"], float(row.get("filled", 1.0)))
     return Fed()
+
+
+def divided(network: str, variant: str) -> str:
+    """Return the pattern of layers that each device has a part of in a variant; "" for none."""
+    rows: list[Mapping[str, Any]] = section("divided")
+    for row in rows:
+        if network.startswith(tuple(row["networks"])) and any(
+            name in variant.lower() for name in row["variants"]
+        ):
+            return str(row["layers"])
+    return ""
 
 
 def between_s(network: str, source: str, samples: int, batches: int, devices: int) -> float:

@@ -37,6 +37,7 @@ from ridgeline.study.validate.names import (
 )
 from ridgeline.study.validate.programs import (
     between_s,
+    divided,
     fed,
     has_primitives,
     scales_by_a_fixed_number,
@@ -79,6 +80,8 @@ class Configuration:
         How many of these steps share one update, each with its reduction of gradients.
     between_s
         How long the device waits for the host in the middle of a step.
+    divided
+        Pattern of layers that each device has a part of; "": none.
     """
 
     model: str
@@ -102,6 +105,7 @@ class Configuration:
     optimizer: str | None = None
     workspace: str | None = None
     between_s: float = 0.0
+    divided: str = ""
 
     def __str__(self) -> str:
         fields = "".join(f" {name}={value}" for name, value in self.fields)
@@ -171,6 +175,7 @@ def configuration(row: Row) -> Configuration:
         optimizer=_FINE_TUNING if _is_fine_tuned(row) and "masked" in _described(model) else None,
         workspace=workspace_of(row.text("framework"), model),
         between_s=between_s(model, row.text("source"), batch * accumulated, accumulated, devices),
+        divided=divided(model, row.text("variant")),
     )
 
 
@@ -217,7 +222,7 @@ def _preparing(row: Row, model: str) -> tuple[float, int]:
 def _fields(row: Row, model: str) -> tuple[tuple[str, int], ...]:
     """Return sizes of samples, which a row states or its program has, as fields of the network."""
     stated = _lengths(row, model)
-    sizes = fed(model, row.text("source")).fields
+    sizes = fed(model, row.text("source"), row.text("variant")).fields
     return tuple({**sizes, **dict(stated)}.items())
 
 
@@ -327,6 +332,7 @@ def simulated(wanted: Configuration) -> Result:
         norms="shared" if wanted.channels_last else "by-channel",
         spread=spread(),
         unequal=wanted.unequal,
+        layers=wanted.divided and f"{wanted.divided}:tensor={wanted.devices}",
     )
     fields: dict[str, Any] = dict(wanted.fields)
     network = _described(wanted.model)

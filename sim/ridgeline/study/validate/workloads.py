@@ -80,6 +80,7 @@ def run_step(
     accumulated: int = 1,
     options: tuple[tuple[str, Any], ...] = (),
     told: bool = False,
+    place: str = "",
 ) -> Result:
     """Simulate one training step of a workload.
 
@@ -93,6 +94,8 @@ def run_step(
         also say how many devices share a sample of a plan that has its choice (`Workload.fewer`).
     options
         Further fields of the plan.
+    place
+        What a table calls the machine.
 
     Raises
     ------
@@ -109,6 +112,7 @@ def run_step(
         nodes=nodes,
         accumulated=accumulated,
         options=dict(options),
+        place=place,
     )
     degrees = dict(work.plan)
     shared, rest = divmod(devices * accumulated, batch)
@@ -133,6 +137,7 @@ def _step(
     nodes: int | None,
     accumulated: int,
     options: Mapping[str, Any],
+    place: str,
 ) -> Result:
     """Simulate a step with the degrees of parallelism that a plan names."""
     rest = devices // math.prod(degrees.values())
@@ -141,7 +146,7 @@ def _step(
     data = math.gcd(rest, batch)
     if data < rest and not work.shared:
         raise RidgelineError(f"a batch of {batch} cannot be divided between {rest} devices")
-    name, overrides = machine_of(device, devices, nodes)
+    name, overrides = machine_of(device, devices, nodes, place)
     held, rest_of_it = divmod(batch // data, accumulated)
     spread = {**degrees, work.shared: rest // data * degrees.get(work.shared, 1)}
     plan = Plan(

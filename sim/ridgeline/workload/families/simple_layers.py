@@ -286,11 +286,13 @@ class Excite(Layer):
     layer: Literal["excite"]
     features: Channels
     """Inside."""
+    function: Literal["relu", "silu"] = "relu"
+    """Between its two layers."""
     gate: Literal["sigmoid", "hard-sigmoid"] = "sigmoid"
 
     def apply(self, chain: Chain, name: str, x: str) -> str:
         """Write its layers."""
-        return squeeze_excite(chain.b, name, x, self.features, gate=self.gate)
+        return squeeze_excite(chain.b, name, x, self.features, self.function, self.gate)
 
 
 class PartOfChannels(Layer):
