@@ -31,7 +31,7 @@ MATRIX_MACHINES = {
     *("eyeriss", "gemmini-rocket", "tpu-v1"),
 }
 # Boards of their time that do fp16 at a crawl, and a processor before AVX-512 had bf16.
-FP32_MACHINES = {"gtx-1080ti", "titan-xp", "xeon-platinum-8160"}
+FP32_MACHINES = {"gtx-1080ti", "titan-xp", "xeon-platinum-8160", "xeon-platinum-8124m-2s"}
 CLUSTERS = catalog.names("clusters")
 TABLES = catalog.names("energy")
 

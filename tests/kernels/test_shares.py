@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from ridgeline.hardware import load_device
 from ridgeline.hardware.device import Achievable
 from ridgeline.kernels.alike import described
+from ridgeline.kernels.common import Common
 from ridgeline.kernels.pricing import price_all
 from ridgeline.kernels.shares import achievable_share, achievable_shares
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.model import load_model
 
-A100 = load_device("a100-sxm4-80gb")
+A100, H100 = load_device("a100-sxm4-80gb"), load_device("h100-sxm5-80gb")
 NETWORKS = [
     ("gpt3-1.3b", {"layers": 1, "sequence": 512, "attention.kernel": "flash"}),
     ("gpt3-1.3b", {"layers": 1, "sequence": 512, "attention.kernel": "flash-1"}),
@@ -67,3 +68,27 @@ def test_a_row_for_large_ops_is_theirs_alone(order: int) -> None:
         == [achievable_share(op, device, "tensor-cores", "fp16") for op in (small, large)][::order]
     )
     assert [row.fraction.value for row in found[::order] if row is not None] == [0.5, 0.9]
+
+
+def test_a_state_space_layer_runs_at_the_rate_and_on_the_engine_of_its_measured_kernels() -> None:
+    graph = load_model("nemotron-3-nano", {"sequence": 8192}).training(1, "bf16-mixed")
+    layers = {op.layer for op in graph.ops if op.kind == "state-space"}
+    one = sorted(layers)[0]
+    ops = [op for op in graph.ops if op.layer == one and op.kind == "state-space"]
+    kinds = [described(op, graph) for op in ops]
+    again = [*kinds, kinds[0]]  # the profile forms the forward pass a second time
+    assert [kind.op.pass_.value for kind in kinds if kind.op] == ["forward", "input-gradient"]
+    times = {}
+    for name in ("h100-sxm5-80gb", "b200", "gb300"):
+        device = load_device(name)
+        costs = price_all(again, device)
+        rates = Common(device).rates
+        assert all("tensor-cores.bf16" in cost.engine_work for cost in costs)
+        times[name] = sum(cost.spans(rates).time_s for cost in costs)
+    assert times["h100-sxm5-80gb"] == pytest.approx(71.5e-3 / len(layers), rel=0.02)
+    assert times["h100-sxm5-80gb"] > times["b200"] >= times["gb300"]
+    without = H100.model_copy(
+        update={"achievable": tuple(r for r in H100.achievable if r.op != "state-space")}
+    )
+    bare = price_all(again, without)
+    assert sum(cost.spans(Common(without).rates).time_s for cost in bare) < times["h100-sxm5-80gb"]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.network import collective
 from ridgeline.network.schedule import closed_form_time_s
@@ -52,3 +56,27 @@ def test_part_of_a_torus_is_no_slower_than_its_ring_and_within_its_links(
     assert best <= closed_form_time_s(ring, torus) * (1 + 1e-12)
     leaves = float(torus.bandwidth_bytes_per_s[torus.source == torus.devices[0]].sum())
     assert best >= 2 * (n - 1) / n * size_bytes / leaves * (1 - 1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(n=st.sampled_from([2, 4, 8, 32, 128]), size_bytes=st.floats(1e7, 1e9))
+def test_a_fabric_names_the_algorithm_of_all_reduces(n: int, size_bytes: float) -> None:
+    """A binomial tree sends the whole lg n times up and down: of long ones the slowest way."""
+    free = from_cluster(load_cluster("titan-gemini"), n)
+    tree = replace(free, all_reduce="binomial-tree")
+    ranks = tuple(range(n))
+    found, fastest = (best_schedule("all-reduce", one, ranks, size_bytes) for one in (tree, free))
+    assert found.algorithm == "binomial-tree"
+    time_s = closed_form_time_s(found, tree)
+    assert time_s >= closed_form_time_s(fastest, free) * (1 - 1e-12)
+    slowest = float(free.bandwidth_bytes_per_s.min())
+    assert time_s >= 2 * math.log2(n) * size_bytes / slowest * (1 - 1e-9)
+    assert best_schedule("all-gather", tree, ranks, size_bytes) == best_schedule(
+        "all-gather", free, ranks, size_bytes
+    )
+
+
+def test_an_unknown_algorithm_has_its_nearest() -> None:
+    cluster = load_cluster("titan-gemini", {"fabric.all_reduce": "binomial-three"})
+    with pytest.raises(RidgelineError, match="did you mean 'binomial-tree'"):
+        best_schedule("all-reduce", from_cluster(cluster, 8), tuple(range(8)), 1e6)

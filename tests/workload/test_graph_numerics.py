@@ -221,6 +221,27 @@ def test_products_whose_sizes_are_no_multiples_of_16_stay_wide():
     assert not any(op.kind == "quantise" for op in graph.ops)
 
 
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 4))
+def test_rows_of_experts_are_filled_up_to_what_narrow_products_need(tokens, experts, chosen):
+    fields = {
+        "layers": 1, "hidden": 64, "vocabulary": 64, "sequence": tokens, "mixture.width": 32,
+        "attention.heads": 4, "attention.kv_heads": 4, "feed_forward.width": 32,
+        "mixture.experts": experts, "mixture.top_k": min(chosen, experts),
+    }  # fmt: skip
+    wide, narrow = (
+        load_model("mixtral-8x7b", fields).forward(1, p) for p in ("bf16-mixed", "fp8-mixed")
+    )
+    rows, filled = (g.tensors["blocks.0.experts.dispatch.y"].shape[1] for g in (wide, narrow))
+    assert filled % precisions.NARROW_MULTIPLE == 0
+    assert 0 <= filled - rows < precisions.NARROW_MULTIPLE
+    products = [
+        op for op in narrow.ops if op.kind == "gemm" and op.layer.startswith("blocks.0.experts.")
+    ]
+    products = [op for op in products if op.loops.batch == experts and "router" not in op.name]
+    assert {narrow.tensors[name].format for op in products for name in op.inputs} == {"fp8-e4m3"}
+
+
 def test_a_flexpoint_tensor_shares_five_bits():
     graph = load_model("lenet5").training(2, "flex16+5")
     for tensor in graph.tensors.values():

@@ -45,6 +45,8 @@ class Fabric(Strict):
     slices of a machine: an ideal switch. Without it there is one."""
     routing: str = "shortest"
     """Name of a routing: shortest (on a fat tree D-mod-k), ecmp, up-down, slices."""
+    all_reduce: str = ""
+    """Name of the algorithm that all-reduces of a step use; "": the fastest that a library has."""
     source: str = ""
 
     @model_validator(mode="after")

@@ -175,9 +175,9 @@ class Achievable(Strict):
     stored: str | None = None
     """Format in memory of what these kernels convert to `format`; None: those that read `format`,
     which stand for kernels that convert and have no rows."""
-    op: Literal["gemm", "conv2d", "recurrence", "attention", "attention-1"]
+    op: Literal["gemm", "conv2d", "recurrence", "attention", "attention-1", "state-space"]
     """attention: both products of scores in one kernel, and all five of its backward pass; -1: by
-    the first version of such kernels."""
+    the first version of such kernels. state-space: all kernels of a layer of Mamba-2."""
     pass_: Literal["forward", "input-gradient", "weight-gradient"] | None = Field(
         default=None, alias="pass"
     )

@@ -58,6 +58,8 @@ class Host(Strict):
     """Clock that all cores sustain together."""
     storage: Sourced[units.BytesPerSecond] | None = None
     """Sequential read of the node's own disks, from which the input comes."""
+    issue: Sourced[float] = Sourced[float](value=1.0, source=DEFAULT, basis="assumed")
+    """Time that a core takes to issue an op, over that of a Xeon Platinum 8480C."""
 
 
 class Node(Described):

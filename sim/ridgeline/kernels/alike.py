@@ -15,7 +15,7 @@ from ridgeline.kernels.traffic import (
     streamed_bytes,
 )
 from ridgeline.workload.formats import find
-from ridgeline.workload.graph import Gemm, Graph, Op, Same, Tensor
+from ridgeline.workload.graph import PIECES, Gemm, Graph, Op, Same, Tensor
 
 
 class Alike:
@@ -70,6 +70,8 @@ class Alike:
             a, b = (graph.tensors[name] for name in op.inputs[:2])
             self.gemm, self.format = as_gemm(op.loops, op.priced_as), find(a.format).kernels
             self.a_bytes, self.b_bytes, self.flops = a.bytes, b.bytes, op.matrix_flops
+            if PIECES in dict(op.attrs):  # some of the rows
+                self.a_bytes = int(a.bytes * op.input_passes[0])
             self.rest_bytes = int(streamed) - self.a_bytes - self.b_bytes
 
     def operands(self, held: int, cache: float) -> Operands:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ridgeline.hardware.device import Device
@@ -87,6 +87,23 @@ class OpCost:
     calibrated: bool = True
     mapping: str = ""
     mapped: tuple[Mapped, Machine] | None = None
+
+    def times(self, count: int) -> OpCost:
+        """Return the price of so many equal ops, one after the other."""
+
+        def all_of(amounts: dict[str, float]) -> dict[str, float]:
+            return {name: count * amount for name, amount in amounts.items()}
+
+        return replace(
+            self,
+            latency_s=count * self.latency_s,
+            engine_work=all_of(self.engine_work),
+            level_work=all_of(self.level_work),
+            flops=all_of(self.flops),
+            traffic_bytes=all_of(self.traffic_bytes),
+            moved={n: Moved(*(count * size for size in by)) for n, by in self.moved.items()},
+            waiting_s=count * self.waiting_s,
+        )
 
     def compute_s(self, device: Device) -> float:
         """Time of the arithmetic alone."""

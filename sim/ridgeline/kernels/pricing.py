@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ridgeline.hardware.device import Device
-from ridgeline.kernels import depthwise, unfolding, winograd
+from ridgeline.kernels import depthwise, pieces, unfolding, winograd
 from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.clock import limited
@@ -22,7 +22,7 @@ from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.residence import Found, keeping, passing
-from ridgeline.kernels.shares import achievable_share, keys_of
+from ridgeline.kernels.shares import achievable_share, engines_with_kernels, keys_of
 from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.traffic import (
     FAST,
@@ -90,11 +90,15 @@ def price_all(
         by_engine = [_on_engine(alike, machine, name, format_, given, search) for name in names]
         for kind, *found in zip(alike, *by_engine, strict=True):
             more = () if given is not None else _by_winograd(kind, machine, names, format_)
-            able_to = [limited(cost, device, common.rates) for cost in (*found, *more)]
-            costs[kind] = _fastest(able_to, common.rates)
             assert kind.op is not None
+            those = engines_with_kernels(kind.op, names, device)
+            done = [cost for name, cost in zip(names, found, strict=True) if name in those]
+            able_to = [limited(cost, device, common.rates) for cost in (*done, *more)]
+            costs[kind] = _fastest(able_to, common.rates)
             if given is None and unfolding.applies(kind.op):
                 costs[kind] = _image_by_image(kind, common, machine, names, format_)
+            elif pieces.applies(kind.op):
+                costs[kind] = _piece_by_piece(kind, common, machine, names, format_)
             elif given is None and depthwise.applies(kind.op):
                 costs[kind] = _by_channel(kind, common, costs[kind])
     return [costs[kind] for kind in kinds]
@@ -138,6 +142,18 @@ def _image_by_image(
     product = (described(work.product, work.graph),)
     able = [_on_engine(product, machine, name, format_, None, FAST)[0] for name in names]
     cost = unfolding.together(work, _fastest(able, common.rates), common.device)
+    return limited(cost, common.device, common.rates)
+
+
+def _piece_by_piece(
+    kind: Alike, common: Common, machine: Device, names: Sequence[str], format_: str
+) -> OpCost:
+    """Return the price of pieces of a product, one after the other."""
+    assert kind.op is not None
+    assert kind.graph is not None
+    one = (described(pieces.one_of(kind.op), kind.graph, kind.found),)
+    able = [_on_engine(one, machine, name, format_, None, FAST)[0] for name in names]
+    cost = _fastest(able, common.rates).times(kind.op.kernels)
     return limited(cost, common.device, common.rates)
 
 

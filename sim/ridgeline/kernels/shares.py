@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ridgeline.hardware.device import Achievable, Device
 from ridgeline.workload.graph import Conv, Gemm, Op, Pass
 from ridgeline.workload.ops.attention import OFF_DIAGONAL
+from ridgeline.workload.ops.state_space import STATE_SPACE
 
 TRANSFORMED = "transformed"
 """Class of 3 x 3 filters as products of tiles that kernels of their own transform."""
@@ -78,8 +79,8 @@ def filter_class(loops: Conv) -> str:
 def achievable_share(op: Op, device: Device, engine: str, format_: str) -> Achievable | None:
     """Find the first calibration row of the device that fits an op.
 
-    A recurrence or fused attention for which there is no row is as good as the products that it
-    consists of.
+    A recurrence, fused attention or state-space layer for which there is no row is as good as the
+    products that it consists of.
     """
     return achievable_shares((op,), device, engine, format_)[0]
 
@@ -121,6 +122,16 @@ def achievable_shares(
     return found
 
 
+def engines_with_kernels(op: Op, names: Sequence[str], device: Device) -> Sequence[str]:
+    """Return the engines, of some, that do an op: of a state-space layer those with rows of it.
+
+    Its kernels are what was measured, so that another engine is no choice, however far they are
+    from its peak.
+    """
+    of_kind = {row.engine for row in device.achievable if row.op == op.kind == STATE_SPACE.name}
+    return [name for name in names if name in of_kind] or names
+
+
 def _names(op: Op) -> tuple[str, ...]:
     """Names that an op may have in the table, the most special first."""
     product = "conv2d" if isinstance(op.loops, Conv) else "gemm"
@@ -129,4 +140,6 @@ def _names(op: Op) -> tuple[str, ...]:
     if op.kind == "flash-attention":
         first = ("attention-1",) if dict(op.attrs).get("first") else ()
         return *first, "attention", product
+    if op.kind == STATE_SPACE.name:
+        return STATE_SPACE.name, product
     return (product,)

@@ -79,6 +79,8 @@ class Topology:
         By link class, the share of the bandwidth at which switches add up what comes over links.
     routing
         Name of a routing in `ridgeline.network.routing.ROUTINGS`.
+    all_reduce
+        Name of the algorithm that all-reduces of a step use; "": the fastest.
     single_channel
         Collectives send along one channel in rank order and in one direction, as textbook
         algorithms do, rather than along all channels that the links have room for.
@@ -116,6 +118,7 @@ class Topology:
     memory_bytes_per_s: float = math.inf
     in_switch: Mapping[str, float] = field(default_factory=dict)
     routing: str = "shortest"
+    all_reduce: str = ""
     single_channel: bool = False
     shape: tuple[int, ...] = ()
     blocks: tuple[tuple[str, int, LinkKind], ...] = ()
@@ -222,6 +225,7 @@ class Drawing:
         memory_bytes_per_s: float = math.inf,
         in_switch: Mapping[str, float] | None = None,
         routing: str = "shortest",
+        all_reduce: str = "",
         single_channel: bool = False,
         shape: tuple[int, ...] = (),
         blocks: tuple[tuple[str, int, LinkKind], ...] = (),
@@ -255,6 +259,7 @@ class Drawing:
             memory_bytes_per_s=memory_bytes_per_s,
             in_switch=in_switch or {},
             routing=routing,
+            all_reduce=all_reduce,
             single_channel=single_channel,
             shape=shape,
             blocks=blocks,
@@ -315,6 +320,7 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
             if of.in_switch is not None
         },
         routing="shortest" if cluster.fabric is None else cluster.fabric.routing,
+        all_reduce="" if cluster.fabric is None else cluster.fabric.all_reduce,
         shape=_shape(cluster, n_nodes) if n_devices == n_nodes * node.count else (),
         cost_dollars=None if node.price is None else n_nodes * node.price.value,
         power_w=_node_power_w(node, n_nodes),

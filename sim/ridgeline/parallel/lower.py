@@ -43,6 +43,7 @@ from ridgeline.parallel.rewrites.layout import (
     with_heads,
     with_kernels,
 )
+from ridgeline.parallel.rewrites.pieces import with_pieces
 from ridgeline.parallel.rewrites.primitives import as_primitives
 from ridgeline.parallel.rewrites.row_sums import with_atomic_sums
 from ridgeline.parallel.rewrites.unfused import with_routing_apart
@@ -146,6 +147,7 @@ def lower(
     ConfigError
         If the graph can not be divided or cut as the plan says.
     """
+    plan = plan.model_copy(update={"issue": plan.issue * cluster.nodes.host.issue.value})
     builder, idle_s = ProgramBuilder(), 0.0 if plan.issue_ahead else plan.issue
     prices = Prices(cluster.device, waited(plan), idle_s)
     prices.add_to(builder)
@@ -222,6 +224,8 @@ def _programmed(local: Graph, plan: Plan) -> Graph:
         local = with_routing_apart(Same(local))
     elif plan.functions != "fused":
         local = as_primitives(Same(local), plan.functions)
+    if plan.overlap_tensor == "pieces":
+        local = with_pieces(Same(local))
     if plan.row_sums == "atomic":
         local = with_atomic_sums(Same(local))
     if plan.updates == "chunks":
@@ -275,7 +279,8 @@ def _written(
     blocking = frozenset(name for name, does in overlaps.items() if not does)
     ahead = plan.issue and plan.issue_ahead
     updating = 1.0 if plan.updates == "graph" else ISSUED
-    host = Host(builder, plan.issue, plan.pipeline > 1, updating) if ahead else None
+    apart = plan.expert_products == "apart"
+    host = Host(builder, plan.issue, plan.pipeline > 1, updating, apart) if ahead else None
     rows = OpenRows(builder, device)
     step = Step(plan, Writer(builder, rows, wires, mesh, blocking, host), cut, sharded, fold=fold)
     step.write()

@@ -20,6 +20,8 @@ FORMAT_BYTES = formats.FORMAT_BYTES
 """Bytes of one number of each format, in whole bytes."""
 
 Passes = tuple[int | Fraction, ...]
+PIECES = "pieces"
+"""Of how many that the rows of a product are cut in some are done by an op: an attribute."""
 
 
 class Pass(StrEnum):

@@ -60,9 +60,29 @@ def test_runs_are_of_their_program_and_their_machine(tmp_path: Path) -> None:
     assert machine_of("v100-sxm2-16gb", 8, 2, "V100 (ABCI) 2x EDR")[0] == "abci-edr"
 
 
+def test_what_is_known_of_a_run_changes_its_time(tmp_path: Path) -> None:
+    """FireCaffe without cuDNN and by a tree; DAWNBench without validation."""
+    columns = IMAGENET.replace("id,", "id,ref,")
+    rows = "".join(
+        f"{i},{ref},GoogLeNet,K20 (Titan),32,32,Cray Gemini,1024,90,fp32,1000,,s\n"
+        for i, ref in enumerate(["FireCaffe", "someone", "DAWNBench someone"])
+    )
+    tree, fast, unvalidated = made(tmp_path, "imagenet", columns, rows).outcomes
+    assert tree.predicted > 2 * fast.predicted
+    images = 1_281_167
+    assert unvalidated.predicted / fast.predicted == pytest.approx(images / (images + 50_000 / 3))
+
+
+def test_a_network_for_small_images_is_not_trained_on_photographs(tmp_path: Path) -> None:
+    rows = "a,ResNet56,P100,8,,,256,90,fp32,1000,,s\n"
+    (row,) = made(tmp_path, "imagenet", IMAGENET, rows).skipped
+    assert row.reason == "ResNet56 is known as resnet-cifar-56, no network for photographs"
+
+
 @pytest.mark.parametrize(
     ("text", "device"),
     [
+        ("128 nodes with Xeon Platinum 8", "xeon-platinum-8124m-2s"),
         ("P100 (Big Basin, NVLink)", "p100-sxm2"),
         ("8 K80 / 488 GB / 32 CPU (Amazon)", "k80"),
         ("Lambda GPU Cloud - 4x GTX 1080", "gtx-1080"),

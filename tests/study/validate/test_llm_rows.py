@@ -216,12 +216,16 @@ def test_a_machine_is_known_by_its_network(fields: dict[str, str], cluster: str)
         ("Qwen3_30B_a3B", "DGX-H100", "nodes"),
         ("Qwen3_235B_a22B", "DGX-B200", "choices"),
         ("Qwen3_235B_a22B", "DGX-GB200", "nodes"),
+        ("Qwen3_235B_a22B", "DGX-B300 26.04", "choices"),
+        ("Qwen3_235B_a22B", "DGX-B300 26.04.01", "nodes"),
     ],
 )
 def test_what_recipes_send_of_a_token(model: str, accelerator: str, dispatch: str) -> None:
+    accelerator, _, container = accelerator.partition(" ")
     fields = {
         "model": model, "accelerator": accelerator, "n_accel": "64", "ep": "8", "micro_batch": "1",
         "global_batch_seqs": "64", "precision": "MXFP8", "source": "NVIDIA-NeMo/Megatron-Bridge",
+        "other": f"{container} NeMo Container",
     }  # fmt: skip
     of_bridge, of_core = (
         configuration(Row("t.csv", 2, {**fields, "framework": framework})).plan.dispatch
@@ -300,6 +304,25 @@ def test_published_bubble_rates_are_met_within_half_a_point() -> None:
         ({"model": "DeepSeekV3", "accelerator": "DGX-GB300", "ep": "32"}, True),
         ({"model": "Kimi_K2", "accelerator": "DGX-GB300", "ep": "32", "micro_batch": "2"}, False),
         ({"model": "Kimi_K2", "accelerator": "DGX-GB300", "ep": "32"}, True),
+        (
+            {
+                "model": "Qwen3_30B_a3B",
+                "accelerator": "DGX-GB200",
+                "ep": "8",
+                "other": "26.06.01 NeMo Container",
+            },
+            True,
+        ),
+        (
+            {
+                "model": "Qwen3_30B_a3B",
+                "accelerator": "DGX-GB200",
+                "ep": "8",
+                "other": "26.04 NeMo Container",
+            },
+            False,
+        ),
+        ({"model": "Qwen3_30B_a3B", "accelerator": "DGX-GB200", "ep": "8"}, False),
     ],
 )
 def test_recipes_send_rows_of_experts_beside_another_micro_batch(

@@ -185,9 +185,10 @@ class Plan(Strict):
     contention: bool = False
     """Whether ops that run beside collectives are slowed by what these take of the device's
     multiprocessors and memory (`parallel.sending.contention`)."""
-    overlap_tensor: bool = False
+    overlap_tensor: bool | Literal["pieces"] = False
     """Whether ops that need nothing of a collective between tensor-parallel ranks run while that
-    goes on; else the next op waits for it, as in Megatron-LM's first versions."""
+    goes on; else the next op waits for it, as in Megatron-LM's first versions. "pieces": products
+    next to gathers and scattered sums are cut, so that they run beside them (`rewrites.pieces`)."""
     bucket: Annotated[units.Bytes, BeforeValidator(_si_bytes)] = 25 * 2.0**20
     """Gradients are reduced in buckets of at least this size (PyTorch DDP: 25 MiB)."""
     bucket_copies: bool = False
@@ -209,8 +210,13 @@ class Plan(Strict):
     """How often a coordinator looks for gradients that all ranks have (Horovod's cycle time): the
     last of a step wait half as long, on average; 0: their reduction is issued behind them."""
     issue: Annotated[units.Seconds, BeforeValidator(_si_seconds)] = 0.0
-    """Time of the host to issue one op of the forward or backward pass; 0: its ops are recorded or
-    compiled (CUDA graphs, XLA), so that the host is never waited for."""
+    """Time of the host to issue one op of the forward or backward pass, on a current processor
+    (`hardware.node.Host.issue`); 0: its ops are recorded or compiled (CUDA graphs, XLA), so that
+    the host is never waited for."""
+    expert_products: Literal["together", "apart"] = "together"
+    """Whether the products of a device's experts are issued as one op; or one by one, as what
+    converts their operands is, by a host that has waited for how many rows each expert has
+    (Transformer Engine's `GroupedLinear`, see `parallel.steps.host`)."""
     issue_ahead: bool = True
     """Whether the host issues ops ahead of the device; else it waits for each before the next."""
     layout: Literal["channels-last", "channels-first"] = "channels-last"

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import RidgelineError, nearest
 from ridgeline.network import nccl
 from ridgeline.network.algorithm import DoesNotApplyError
 from ridgeline.network.routing import routes
@@ -26,7 +26,7 @@ from ridgeline.parallel.recomputing.offload import way_to_host
 from ridgeline.parallel.sending.expert_links import link_ratio
 from ridgeline.parallel.sending.two_level import two_level
 
-_TWO_LEVEL = "two-level"
+_TWO_LEVEL, _NAMED = "two-level", "all-reduce"
 COPIES = ("copy from host", "copy to host")
 """Copies between a device and its host, as an operation of a group of one."""
 
@@ -54,9 +54,11 @@ def best_schedule(
 
     With NVLink what NCCL chooses (`ridgeline.network.nccl`), otherwise the rings, in either case
     also in two levels, and on a torus along its dimensions; where there is no ring, of all
-    algorithms. `name` takes one of these.
+    algorithms. `name` takes one of these, as the fabric may for all-reduces.
     """
     ranks = tuple(ranks)
+    if name is None and op == _NAMED:
+        name = _named(topology)
     alone = topology.single_channel
     rings = not alone and (op, "ring") in ALGORITHMS
     if name is not None and (op, name) in ALGORITHMS and not (rings and name == "ring"):
@@ -80,6 +82,19 @@ def best_schedule(
     if not found:
         raise RidgelineError(f"no algorithm for {op} of {len(ranks)} ranks on {topology.name!r}")
     return min(found, key=lambda s: (closed_form_time_s(s, topology), s.algorithm))
+
+
+def _named(topology: Topology) -> str | None:
+    """Return the algorithm of all-reduces that the fabric names, if it does."""
+    if not topology.all_reduce:
+        return None
+    known = sorted({algorithm for of, algorithm in ALGORITHMS if of == _NAMED} | {_TWO_LEVEL})
+    if topology.all_reduce not in known:
+        raise RidgelineError(
+            f"{topology.name}: unknown algorithm {topology.all_reduce!r} for all-reduces"
+            f"{nearest(topology.all_reduce, known)} (known: {', '.join(known)})"
+        )
+    return topology.all_reduce
 
 
 _OF_TORUS = ("torus", "multi-torus")

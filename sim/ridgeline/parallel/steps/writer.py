@@ -27,7 +27,7 @@ from ridgeline.parallel.steps.host import HOST, Host, Issuing
 from ridgeline.parallel.steps.sums import adds, casts, sum_bytes
 from ridgeline.parallel.steps.team import COLLECTIVE, Piece, Sent, Team, TeamBlock, stream_of
 from ridgeline.parallel.steps.updates import CHUNKS, ISSUED
-from ridgeline.workload.graph import Graph, Op, Pass
+from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 from ridgeline.workload.ops.shape import LAYOUT
 
@@ -124,9 +124,9 @@ class Writer:
         inner: list[tuple[int, ...]] = []
         entries = block_entries(memory, ops, fine)
         copying = Copying()
-        final = max((i for i in ops if graph.ops[i].kind not in _SILENT), default=-1)
         before = self._bucket_copies(block, team, graph.ops[ops[0]], moves, chain, before)
-        issuing = None if together else self._issuing(block, team, chain if checked else None)
+        awaited_first = chain if checked else None
+        issuing = None if together else self._issuing(block, team, awaited_first, graph, ops)
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
             copying.come_to(op)
@@ -151,7 +151,7 @@ class Writer:
                     made.update(dict.fromkeys(op.outputs, tuple(chain)))
                 continue
             issued = (
-                issuing.add(op.name, last=i == final, count=_issued(op, issuing.host))
+                issuing.issue(op, chain)
                 if issuing and op.kind != LAYOUT.name  # which the library launches
                 else [()] * size
             )
@@ -224,7 +224,12 @@ class Writer:
         return made
 
     def _issuing(
-        self, block: TeamBlock, team: Team, awaited: Sequence[int] | None
+        self,
+        block: TeamBlock,
+        team: Team,
+        awaited: Sequence[int] | None,
+        graph: Graph | None = None,
+        ops: Sequence[int] = (),
     ) -> Issuing | None:
         """Begin to issue a block: at once, when a task is done, or when the device has no more."""
         if self.host is None:
@@ -234,7 +239,10 @@ class Writer:
             awaited = [port(r) for r in ranks]
         after: list[tuple[int, ...]] = [() if awaited is None else (awaited[r],) for r in ranks]
         streams = [team.stream(HOST, r) for r in ranks]
-        return Issuing(self.host, block, streams, team.multiplicity, after)
+        issuing = Issuing(self.host, block, streams, team.multiplicity, after)
+        if graph:
+            issuing.begin(graph, [i for i in ops if graph.ops[i].kind not in _SILENT])
+        return issuing
 
     def _compute(
         self,
@@ -376,11 +384,6 @@ class Writer:
     def groups(self, team: Team, dimension: str, neighbours: int = 0) -> Ranks:
         """Return the groups of a team's stage along a dimension of the plan, or parts of them."""
         return self.mesh.groups(team.stage, *self.mesh.along(dimension), neighbours=neighbours)
-
-
-def _issued(op: Op, host: Host) -> float:
-    """Return how many ops of a network the host issues in the time of this one."""
-    return op.kernels * (host.updating if op.pass_ is Pass.UPDATE else 1.0)
 
 
 def _sources(

@@ -87,6 +87,8 @@ class Framework:
     replicated_slices
         Whether slices of a machine are replicas, each of which shares what is sharded
         (`Plan.sharding_ranks`).
+    expert_products
+        How its hosts issue the products of experts (`Plan.expert_products`).
     expert_tensor
         Devices that share the features of an expert (`Plan.expert_tensor`).
     row_sums
@@ -137,6 +139,7 @@ class Framework:
     allocator: str = "exact"
     dispatch: str = "choices"
     replicated_slices: bool = False
+    expert_products: str = "together"
     expert_tensor: int = 0
     row_sums: str = "gathered"
     functions: str = "fused"

@@ -42,6 +42,7 @@ COLUMNS = (
 )  # fmt: skip
 SHIPPED = "imagenet.csv"
 _TRAINING, _VALIDATION = 1_281_167, 50_000  # images (Russakovsky et al., IJCV 2015)
+_SMALLEST = 96  # pixels of a side; networks for CIFAR have 32
 _FORWARD = 1 / 3  # of a training step: one of three passes over the same products
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 _NOT_READ = ("DERIVED", "RECALL")  # how a table's images a second came about
@@ -64,6 +65,9 @@ def _one(row: Row) -> Outcome | Skipped:
     model = find_name("models", row.text("model"))
     if model is None:
         raise RidgelineError(f"no description of the network {row.text('model')}")
+    image = load_model(model).description.get("image")
+    if not image or min(image["height"], image["width"]) < _SMALLEST:
+        raise RidgelineError(f"{row.text('model')} is known as {model}, no network for photographs")
     device = _device(row.text("accelerator"))
     if _OTHER_OPTIMIZER in row.text("ref").lower():
         raise RidgelineError("no description of the optimizer K-FAC")
@@ -91,7 +95,7 @@ def _one(row: Row) -> Outcome | Skipped:
     at_a_third = result.step_time_s * result.mfu / _THIRD
     if time_s and epochs:
         quantity, measured = "time_s", time_s
-        images = epochs * (_TRAINING + _FORWARD * _VALIDATION)
+        images = epochs * (_TRAINING + run.validates * _FORWARD * _VALIDATION)
         predicted, trivial = (images / batch * s for s in (result.step_time_s, at_a_third))
     elif rate:
         quantity, measured = "images/s", rate
@@ -205,7 +209,8 @@ def _step(
         issue=framework.issue_s,
         issue_ahead=framework.issue_ahead,
         updates=run.updates,
-        overlap=run.overlap,
+        overlap=run.overlap and framework.overlap,
+        library=framework.library,
         sharding=run.sharding if devices > 1 else 0,
         layers=_grouped(run.grouped, model, devices, batch) if devices > 1 else "",
         **({"reduction": reduction} if devices > 1 else {}),
@@ -213,7 +218,8 @@ def _step(
         contention=contention(),
         workspace=run.workspace,
     )
-    return simulate(load_model(model), _cluster(device, devices, nodes, place), plan)
+    cluster = _cluster(device, devices, nodes, place, run.all_reduce)
+    return simulate(load_model(model), cluster, plan)
 
 
 def _grouped(pattern: str, model: str, devices: int, batch: int) -> str:
@@ -231,11 +237,13 @@ def _grouped(pattern: str, model: str, devices: int, batch: int) -> str:
     return f"{pattern}:data={groups}"
 
 
-def _cluster(device: str, devices: int, nodes: int | None, place: str) -> Cluster:
+def _cluster(device: str, devices: int, nodes: int | None, place: str, all_reduce: str) -> Cluster:
     try:
         name, overrides = machine_of(device, devices, nodes, place)
     except RidgelineError:
         name, overrides = _like(device)
+    if all_reduce and devices > 1:
+        overrides = {**overrides, "fabric.all_reduce": all_reduce}
     cluster = grown(name, overrides, devices)
     if cluster.fabric is None:
         return cluster

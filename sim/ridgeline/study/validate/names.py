@@ -194,6 +194,7 @@ def unstated_of(
             and known.get("in_source", "") in source
             and known.get("accelerator", "") in device
             and known.get("where", {}).items() <= cells.items()
+            and any(word in (cells.get("other") or "") for word in known.get("in_other", ("",)))
         ):
             return known
     return {}

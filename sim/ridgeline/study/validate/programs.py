@@ -31,6 +31,10 @@ class Run:
         Whose programs ran, as tables call it (`frameworks`); "": it is not known.
     batch
         Samples of a step over all devices where a table gives none; 0: it is not known.
+    all_reduce
+        The algorithm that sums gradients (`Fabric.all_reduce`); "": the fastest.
+    validates
+        Whether its time counts the validation after each epoch.
     """
 
     begins: tuple[str, ...] = ()
@@ -42,6 +46,8 @@ class Run:
     workspace: str | None = None
     framework: str = ""
     batch: int = 0
+    all_reduce: str = ""
+    validates: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,10 @@
 Shazeer et al., 2017, arXiv:1701.06538; Fedus, Zoph and Shazeer, Switch transformers, JMLR 23(120),
 2022, arXiv:2101.03961, Section 2.2 (capacity). The shapes are those of evenly loaded experts: each
 computes ``capacity`` rows, which is the capacity factor times tokens times choices, divided by the
-number of experts and rounded up; what overflows is dropped, and empty rows are computed too.
+number of experts and rounded up; what overflows is dropped, and empty rows are computed too. Where
+products are narrow, programs fill up the rows of every expert to a multiple that such products
+need, since none of them is narrow else (Transformer Engine, `Fp8Padding`; Megatron-Core,
+`moe_router_padding_for_quantization`).
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Role
 from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.numerics import NARROW_MULTIPLE
 
 
 def top_k(b: GraphBuilder, layer: str, scores: str, k: int) -> tuple[str, str]:
@@ -46,6 +50,8 @@ def dispatch(
     features, choices = b.shape(x)[-1], b.shape(indices)[-1]
     tokens = b.elements(x) // features
     capacity = math.ceil(capacity_factor * tokens * choices / experts)
+    if b.numerics.narrow is not None:
+        capacity += -capacity % NARROW_MULTIPLE
     y = b.activation(f"{layer}.y", (experts, capacity, features), b.format(x))
     rows = b.tensor(f"{layer}.rows", (tokens, choices), "int32", Role.ACTIVATION)
     b.emit(DISPATCH, layer, (x, indices), (y, rows), passes=(choices, 1))
