@@ -90,7 +90,7 @@ def test_a_network_of_several_devices_is_another_kind(result: Result, single: Re
 
 
 def test_every_suite_states_a_range() -> None:
-    for kind in (*SUITES, "several-devices"):
+    for kind in (*SUITES, "several-devices", "node-power"):
         error = model_error(kind)
         assert error is not None, kind
         assert error.n > 5
@@ -108,7 +108,7 @@ def test_quantiles_of_the_normal_distribution(share: float) -> None:
 def test_draws_have_the_ends_of_the_interval(
     median: float, low: float, high: float, points: bool
 ) -> None:
-    error = ModelError("k", points, median, low, high, 10, 2, None, None)
+    error = ModelError("k", points, median, low, high, 10, 2, None, None, None)
     ends = error.draws(np.array([0.05, 0.5, 0.95]))
     p05, p95 = error.interval(2.0)
     expected = 2.0 + ends if points else 2.0 * np.exp(ends)

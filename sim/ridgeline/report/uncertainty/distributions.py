@@ -36,7 +36,8 @@ class ModelError:
     Attributes
     ----------
     kind
-        A suite of ``ridgeline validate``, or "several-devices": step times of several devices.
+        A suite of ``ridgeline validate``; "several-devices": step times of several devices;
+        "node-power": power of whole nodes, where "energy" is that of devices.
     points
         Whether it is a difference; else the logarithm of measured over predicted.
     median, low, high
@@ -44,9 +45,9 @@ class ModelError:
         deviations.
     n, groups
         Rows that it was estimated from, and groups of them.
-    by_device, by_source
-        Share of rows inside the interval of 5 to 95 % when their device, or their source, was left
-        out of the estimate; None where there is but one.
+    by_device, by_source, by_group
+        Share of rows inside the interval of 5 to 95 % when their device, their source, or their
+        group was left out of the estimate; None where one makes up most of the rows.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class ModelError:
     groups: int
     by_device: float | None
     by_source: float | None
+    by_group: float | None
 
     def draws(self, shares: Floats) -> Floats:
         """Return the errors at these shares of the distribution."""
@@ -165,6 +167,7 @@ def _model_errors() -> dict[str, ModelError]:
             groups=int(row["groups"]),
             by_device=share(row["by_device"]),
             by_source=share(row["by_source"]),
+            by_group=share(row["by_group"]),
         )
         for row in _rows("model_error.csv")
     }

@@ -31,6 +31,8 @@ COLUMNS = (
     "source",
 )  # fmt: skip
 SHIPPED = "power.csv"
+NODES = "node-power"
+"""The kind of what is stated of a node: a wall in a room errs otherwise than a sensor on a chip."""
 _NODE_W = 7000.0  # of the trivial predictor: a node of eight H100
 _SHARE = 0.78  # of the power limit: the other
 _BEHIND = "DC-side"
@@ -42,18 +44,22 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     return predict_each(rows, _one)
 
 
-def _run(row: Row, *, of_node: bool) -> tuple[Workload, tuple[tuple[str, Any], ...]]:
+def of_node(row: Row) -> bool:
+    """Tell whether the power of a whole node was measured."""
+    return row.text("power_basis").startswith("node")
+
+
+def _run(row: Row, *, node: bool) -> tuple[Workload, tuple[tuple[str, Any], ...]]:
     """Return what was trained, and further fields of its plan."""
     round_ = _ROUND.search(row.text("config"))
-    if of_node and round_ is not None:
+    if node and round_ is not None:
         return submitted(row.text("workload"), round_[1])
     return workload(row.text("workload")), ()
 
 
 def _one(row: Row) -> Outcome | Skipped:
-    basis = row.text("power_basis")
-    of_node = basis.startswith("node")
-    if not of_node and not basis.startswith("NVML"):
+    basis, node = row.text("power_basis"), of_node(row)
+    if not node and not basis.startswith("NVML"):
         return skip(row, f"not the power of a training step: {row.text('kind')}")
     measured, batch, devices = row.number("power_W"), row.whole("batch"), row.whole("n_accel")
     if not measured or not batch or not devices:
@@ -61,12 +67,12 @@ def _one(row: Row) -> Outcome | Skipped:
     device = device_in(row.text("accelerator"))
     if device is None:
         return skip(row, f"no description of the device {row.text('accelerator')}")
-    work, options = _run(row, of_node=of_node)
+    work, options = _run(row, node=node)
     limit = re.search(r"power_limit=([\d.]+)\s*W", row.text("config"))
-    precision = usual_precision(device, mixed=of_node, formats=work.formats)
-    issue_s = 0.0 if of_node else framework_of("pytorch").issue_s
+    precision = usual_precision(device, mixed=node, formats=work.formats)
+    issue_s = 0.0 if node else framework_of("pytorch").issue_s
     result = run_step(work, device, devices, batch, precision, issue_s, options=options)
-    if of_node:
+    if node:
         power = node_power(result)
         predicted = power.supplied_w if _BEHIND in basis else power.wall_w
         trivial = {"7 kW": _NODE_W} if result.details.cluster.nodes.count == 8 else {}
@@ -83,11 +89,11 @@ def _one(row: Row) -> Outcome | Skipped:
         group=f"{row.text('workload')} {devices} x {device} {where}",
         sweep=f"{row.text('workload')} {devices} x {device}",
         configuration=f"{work}, batch {batch}, {precision}, {devices} x {device}, "
-        + (f"{basis[:12].rstrip()}" if of_node else f"limit {limit[1]} W" if limit else "no limit"),
+        + (f"{basis[:12].rstrip()}" if node else f"limit {limit[1]} W" if limit else "no limit"),
         quantity="power_w",
         predicted=predicted,
         measured=measured,
         source=row.text("source"),
         trivial=trivial,
-        **stated("energy", predicted),
+        **stated(NODES if node else "energy", predicted),
     )
