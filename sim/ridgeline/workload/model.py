@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -129,6 +129,7 @@ def _check_dataset(name: str) -> None:
         load_dataset(name)
 
 
+_KIND = "model"
 _NAMES: Mapping[str, Callable[[str], object]] = MappingProxyType(
     {"optimizer": optimizers.find, "precision": precisions.find, "dataset": _check_dataset}
 )
@@ -154,7 +155,12 @@ def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = N
     document = config.overridden(config.read_yaml(path), overrides or {})
     if not isinstance(document.data, dict):
         raise document.error(f"expected a mapping of fields, found {short(document.data)}")
-    family = document.data.get("family")
+    kind = document.data.get("kind", _KIND)  # which other files must have
+    if kind != _KIND:
+        raise document.error(f"expected {_KIND!r}, found {short(kind)}", ("kind",))
+    fields = {name: value for name, value in document.data.items() if name != "kind"}
+    document = replace(document, data=fields)
+    family = fields.get("family")
     if not isinstance(family, str) or family not in FAMILIES:
         known = ", ".join(FAMILIES)
         near = nearest(family, FAMILIES) if isinstance(family, str) else ""
