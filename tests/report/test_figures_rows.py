@@ -122,6 +122,18 @@ def test_two_columns_are_told_by_colour_and_by_dashes() -> None:
     assert ax.get_ylim()[0] == 0
 
 
+def test_a_line_joins_the_medians_of_rows_that_differ_in_something_else() -> None:
+    rows = [{"n": n, "other": k, "time_s": n * k} for n in (1, 2, 4) for k in (1.0, 2.0, 6.0)]
+    ax = curve(rows, "n", "time_s")
+    (line,) = ax.get_lines()
+    assert list(line.get_xdata()) == [1, 2, 4]
+    assert list(line.get_ydata()) == pytest.approx([2e3, 4e3, 8e3])  # ms
+    (points,) = ax.collections
+    assert len(points.get_offsets()) == 9
+    said = " ".join(text.get_text() for text in ax.figure.findobj(Text))
+    assert "lines join medians" in " ".join(said.split())
+
+
 def test_quantities_stand_in_one_unit_whatever_their_prefixes() -> None:
     rows = [{"s": "1 MB"}, {"s": "500 kB"}, {"s": "0.002 GB"}]
     scale = Scale.of("s", rows)

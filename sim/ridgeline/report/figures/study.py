@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -68,8 +71,9 @@ def curve(
     """Draw one column over another, a line for each value of a third (batch size against time).
 
     Of two columns in `by` the first is told by colours and the second by dashes; the values of more
-    are joined. The vertical axis begins at zero; for values over several decades it is logarithmic,
-    with a small frame that shows the same on a linear one.
+    are joined. Where a line has several points at one place, in rows that differ in something else,
+    it joins their medians. The vertical axis begins at zero; for values over several decades it is
+    logarithmic, with a small frame that shows the same on a linear one.
     """
     rows = whole(rows, x, y)
     from matplotlib.ticker import LogLocator, MaxNLocator
@@ -79,12 +83,21 @@ def curve(
     def draw(axes: Axes) -> str:
         colours, dashes, lines = _told_apart(rows, told)
         across, up = Scale.of(x, rows), Scale.of(y, rows)
+        repeated: list[_Names] = []
         for names, members in lines.items():
             points = sorted((across.number(row), up.number(row)) for row in members)
+            middles = [
+                (place, median(height for _, height in there))
+                for place, there in groupby(points, key=itemgetter(0))
+            ]
             axes.plot(
-                *zip(*points, strict=True), marker="o", markersize=3.5, linewidth=1.2,
+                *zip(*middles, strict=True), marker="o", markersize=3.5, linewidth=1.2,
                 color=colours[names[0]], linestyle=dashes[names[-1]], label=", ".join(names),
             )  # fmt: skip
+            if len(middles) < len(points):
+                repeated.append(names)
+                places, heights_here = zip(*points, strict=True)
+                axes.scatter(places, heights_here, s=4, color=colours[names[0]], alpha=0.5)
         spread = sorted({across.number(row) for row in rows})
         if spread[0] > 0 and spread[-1] >= 20 * spread[0]:
             tens = all(math.log10(value).is_integer() for value in spread)
@@ -107,7 +120,8 @@ def curve(
         handles = _keys(colours, dashes) if told else []
         head(axes, f"{column_name(y).capitalize()} over {column_name(x)}", handles, columns=4)
         each = f"A line for each {_listed(told)}. " if told else ""
-        return f"{each}{counted(rows, 'point')}; {begins}."
+        joined = "; lines join medians" if repeated else ""
+        return f"{each}{counted(rows, 'point')}{joined}; {begins}."
 
     return sheet(_SPACE, draw, stamp(rows), ax)
 
