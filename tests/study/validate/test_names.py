@@ -213,6 +213,10 @@ def test_batches_of_tokens_become_sequences() -> None:
         ("RTX 4080 Super", None),
         ("A100-SXM4-40GB (80GB)", None),  # which of the two is not said
         ("P100 12GB", None),
+        ("K80 24GB", "k80"),  # a board of two
+        ("8x A100-SXM4-80GB, 640GB", "a100-sxm4-80gb"),
+        ("H100 80GB, 512GB RAM", "h100-sxm5-80gb"),
+        ("DGX A100 640GB", None),
         ("Ascend 910 Premium A", None),
         ("", None),
     ],

@@ -25,6 +25,8 @@ _SLICED = re.compile(
 _COUNTED = re.compile(r"^\s*(\d+) ?[x×*] ?(?=[a-z])|(?<=[0-9 ])x(\d+)\s*$", re.IGNORECASE)
 _BATCH = re.compile(r";? *batch size *= *\d+ *(\(max\))?", re.IGNORECASE)  # a column has it, too
 _GIGABYTES = re.compile(r"(\d+(?:\.\d+)?)gb?", re.IGNORECASE)
+_PROCESSORS = ("xeon", "epyc", "grace")
+_OF_HOSTS = frozenset({"ram", "memory", "dram", "ddr4", "ddr5"})
 _LIKE = 0.12  # boards call what they hold by the next round number
 _NO_CELLS: Mapping[str, str] = MappingProxyType({})
 _TWO_CORES = ("v2", "v3", "v4", "v5p")  # a chip, by which their slices are called (Google Cloud)
@@ -241,22 +243,28 @@ def device_in(text: str) -> str | None:
         for first in range(len(words) - length + 1):
             name = find_name("devices", " ".join(words[first : first + length]))
             if name is not None:
+                own = words[first : first + length]
                 beside = [*words[:first], *words[first + length :]]
-                return None if _is_another(name, beside) else name
+                return None if _is_another(name, own, beside) else name
     return None
 
 
-def _is_another(device: str, beside: list[str]) -> bool:
+def _is_another(device: str, own: list[str], beside: list[str]) -> bool:
     """Whether words beside a device's name are of another model, or of another memory than its.
 
-    A core of a TPU holds a part of its chip's.
+    A core of a TPU holds a part of its chip's, and a node of four or eight devices as much as all
+    of them; a board of two, if its name does not say what one of them holds. Of processors the
+    memory is what the node has.
     """
-    found = [] if "core" in beside else [_GIGABYTES.fullmatch(word) for word in beside]
-    sizes = [float(size[1]) for size in found if size]
-    return any(word.lower() in _data()["other_models"] for word in beside) or any(
-        all(abs(size * giga / has - 1) > _LIKE for has in _held(device) for giga in (10**9, 2**30))
-        for size in sizes
-    )
+    if any(word.lower() in _data()["other_models"] for word in beside):
+        return True
+    if "core" in beside or device.startswith(_PROCESSORS):
+        return False
+    followed = zip(beside, [*beside[1:], ""], strict=False)
+    sizes = [_GIGABYTES.fullmatch(word) for word, by in followed if by.lower() not in _OF_HOSTS]
+    many = (1, 4, 8) if any(map(_GIGABYTES.search, own)) else (1, 2, 4, 8)
+    like = [n * has / giga for n in many for has in _held(device) for giga in (10**9, 2**30)]
+    return any(all(abs(float(size[1]) / at - 1) > _LIKE for at in like) for size in sizes if size)
 
 
 @cache
