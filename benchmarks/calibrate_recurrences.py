@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from published_kernels import SOURCES, at_the_peak, format_of
 from ridgeline.hardware import Device, load_device
-from ridgeline.kernels import price
-from ridgeline.study.validate import rnn, shipped
+from ridgeline.kernels import price, single_recurrent
+from ridgeline.study.validate import shipped
 from ridgeline.workload.graph import Pass
 
 STORAGE_ONLY = "pseudo"
@@ -72,24 +72,24 @@ def _measurements(device: str) -> list[dict[str, str]]:
         row
         for row in rows
         if row["device"] == device
-        and row["kind"] in rnn.CELLS
-        and row["pass_"] != "bwd_weight"
+        and row["op"] in single_recurrent.CELLS
+        and row["pass"] != "weight-gradient"
         and not row["precision"].startswith(STORAGE_ONLY)
     ]
 
 
 def _row(row: dict[str, str], device: Device) -> tuple[tuple[str, str, str], tuple[float, ...]]:
     """Price one layer; of a whole backward pass, the gradient of the weights is taken off."""
-    format_, cell, steps = format_of(row), rnn.CELLS[row["kind"]], int(row["timesteps"])
-    precision = rnn.PRECISIONS.get(format_, format_)
-    graph = rnn.layer(cell, int(row["batch"]), int(row["hidden"]), steps, precision)
+    format_, cell, steps = format_of(row), row["op"], int(row["timesteps"])
+    precision = single_recurrent.PRECISIONS.get(format_, format_)
+    graph = single_recurrent.layer(cell, int(row["batch"]), int(row["hidden"]), steps, precision)
     costs = {
         op.pass_: price(op, graph, device)
         for op in graph.ops
-        if op.kind == cell and op.pass_ in rnn.PASSES[row["pass_"]]
+        if op.kind == cell and op.pass_ in single_recurrent.PASSES[row["pass"]]
     }
     measured_s = float(row["time_ms"]) * 1e-3
-    if row["pass_"] == "bwd_total":
+    if row["pass"] == "backward":
         measured_s -= costs.pop(Pass.WEIGHT_GRADIENT).time_s(device)
     ((pass_, cost),) = costs.items()
     engine = next(iter(cost.engine_work)).rpartition(".")[0]

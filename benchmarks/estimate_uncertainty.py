@@ -39,10 +39,12 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.kernels.shares import filter_class
 from ridgeline.report.uncertainty import class_key, distributions
-from ridgeline.study.validate import SUITES, Outcome, shipped, steps, validate
+from ridgeline.study.import_rows import steps
+from ridgeline.study.import_rows.beside import in_source_words
+from ridgeline.study.import_rows.names import find_name
+from ridgeline.study.validate import SUITES, Outcome, shipped, validate
 from ridgeline.study.validate.energy import NODES, of_node
-from ridgeline.study.validate.kernels import FORMATS
-from ridgeline.study.validate.names import find_name
+from ridgeline.study.validate.normal import NormalRow
 from ridgeline.study.validate.rows import Row, read_rows
 from ridgeline.study.validate.stated import kernel_spread
 from ridgeline.study.validate.statistics import weighted_quantile
@@ -61,7 +63,6 @@ OUTSIDE = (
 SEVERAL = "several-devices"
 TABLE_OF = {SEVERAL: "multi-device", NODES: "energy"}
 POINTS = {"multi-device", "pipeline"}
-PASSES = {"fwd": "forward", "bwd_input": "input-gradient", "bwd_weight": "weight-gradient"}
 SPREADS = ("gemm", "conv2d", "recurrence")
 
 
@@ -190,8 +191,7 @@ def _residual(suite: str, outcome: Outcome, row: Row) -> Residual | None:
         error = -error  # of the time
     name = _machine(row)
     if suite in {"gemm", "conv", "rnn"}:
-        format_ = FORMATS.get(row.text("precision"), row.text("precision"))
-        spread = kernel_spread(load_device(name), row.text("kind"), format_)
+        spread = kernel_spread(load_device(name), row.text("op"), row.text("asked"))
     return Residual(error, spread, outcome.group, name, _source(row))
 
 
@@ -200,23 +200,25 @@ def _several() -> Iterable[Residual]:
         if (row.whole("n_accel") or 0) < 2 or not row.number("throughput"):
             continue
         try:
-            wanted = steps.configuration(row)
-            trained, _ = steps.predicted_throughput(row, wanted)
+            made = steps.normal(in_source_words(row))  # as a throughput
+            wanted = NormalRow.of(Row(row.file, row.line, {**row.values, **made, "one": ""}))
+            result = wanted.shared()
         except RidgelineError:
             continue
-        predicted = min(trained, steps.prepared_per_s(wanted))
-        interval = steps.simulated(wanted).uncertainty["step_time_s"]
+        interval = result.uncertainty["step_time_s"]
         yield Residual(
-            math.log(predicted / (row.number("throughput") or 1.0)),
+            math.log(wanted.value(result) / wanted.measured),
             math.log(interval["p95"] / interval["p05"]) / (2 * Z95),
-            f"{wanted.model} {wanted.device} {row.text('suite')} {row.text('framework')}",
+            row.text("group"),
             wanted.device,
             _source(row),
         )
 
 
 def _machine(row: Row) -> str:
-    text = row.values.get("device") or row.values.get("accelerator") or row.values.get("task") or ""
+    if "device" in row.values:
+        return row.text("machine")
+    text = row.values.get("accelerator") or row.values.get("task") or ""
     return find_name("devices", text) or text
 
 
@@ -235,7 +237,7 @@ def kernel_tables() -> tuple[list[list[str]], dict[tuple[str, str], float]]:
         rows = {row.line: row for row in read_rows(shipped(suite))}
         for outcome in validate(suite).outcomes:
             row = rows[outcome.line]
-            device = find_name("devices", row.text("device")) or ""
+            device = row.text("machine")
             key = _class_of(row)
             if key is not None:
                 error = math.log(outcome.measured / outcome.predicted)
@@ -259,16 +261,15 @@ def kernel_tables() -> tuple[list[list[str]], dict[tuple[str, str], float]]:
 
 
 def _class_of(row: Row) -> tuple[str, ...] | None:
-    format_ = FORMATS.get(row.text("precision"), row.text("precision"))
-    kind = row.text("kind")
-    if kind == "gemm":
+    format_, op, pass_ = map(row.text, ("asked", "op", "pass"))
+    if op == "gemm":
         return class_key(format_, "gemm", None, None)
-    if kind == "conv":
+    if op == "conv":
         r, s, a, b = (row.whole(name) or 1 for name in ("R", "S", "stride_h", "stride_w"))
         loops = Conv(1, 1, 8, 8, 1, r, s, stride=(a, b), padding=(r, s))
-        return class_key(format_, "conv2d", PASSES[row.text("pass_")], filter_class(loops))
-    pass_ = {"fwd": "forward", "bwd_input": "input-gradient"}.get(row.text("pass_"))
-    return None if pass_ is None else class_key(format_, "recurrence", pass_, None)
+        return class_key(format_, "conv2d", pass_, filter_class(loops))
+    alone = pass_ in {"forward", "input-gradient"}
+    return class_key(format_, "recurrence", pass_, None) if alone else None
 
 
 def _measured(device: str, key: tuple[str, ...]) -> bool:

@@ -10,7 +10,6 @@ from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price
 from ridgeline.kernels.shares import filter_class
 from ridgeline.study.validate import shipped
-from ridgeline.study.validate.kernels import FORMATS
 from ridgeline.workload.formats import AS, find
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
 
@@ -18,7 +17,6 @@ LARGE = 1e9
 # The tiles of a block in the names of cuDNN's kernels, as its profiles show them
 # (maxwell_scudnn_winograd_128x128_..._tile148n): 1 image, 4 x 8 tiles of 2 x 2 outputs.
 BLOCK = {"rows": 8, "columns": 16, "source": "cudnn-names"}
-PASSES = {"fwd": "forward", "bwd_input": "input-gradient", "bwd_weight": "weight-gradient"}
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def format_of(row: Mapping[str, str]) -> str:
     Its matrix products stay below the peak of fp32. Its convolutions reach 1.4 times as much where
     nothing can save multiplications (1 x 1, implicit products): they multiply halves.
     """
-    format_ = find(FORMATS.get(row["precision"], row["precision"])).name
+    format_ = find(row["asked"]).name
     return format_.partition(AS)[0] if row["kind"] == "conv" else format_
 
 
@@ -246,7 +244,7 @@ def _conv(row: Mapping[str, str]) -> tuple[Op, Graph]:
     x = (loops.batch, loops.c_in, loops.h_in, loops.w_in)
     w = (loops.c_out, loops.c_in, loops.r, loops.s)
     y = (loops.batch, loops.c_out, loops.h_out, loops.w_out)
-    pass_ = Pass(PASSES[row["pass_"]])
+    pass_ = Pass(row["pass"])
     shapes = {  # two operands, then the result, in the order of ridgeline.workload.ops
         Pass.FORWARD: {"x": x, "w": w, "y": y},
         Pass.INPUT_GRADIENT: {"dy": y, "w": w, "dx": x},

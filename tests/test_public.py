@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import ridgeline as rl
+from stacked import stacked
 
 
 def test_every_public_name_is_there_and_import_is_light() -> None:
@@ -39,5 +40,5 @@ def test_mistakes_in_python_are_ridgeline_errors() -> None:
 
 
 def test_a_plan_repeats_from_its_manifest() -> None:
-    plan = rl.Plan(data=4, global_batch=64, bucket="1 MB")
-    assert rl.Plan(data=4, global_batch=64, bucket=1e6) == plan
+    plan = stacked(data=4, global_batch=64, gradients__bucket="1 MB")
+    assert stacked(data=4, global_batch=64, gradients__bucket=1e6) == plan

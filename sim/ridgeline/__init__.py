@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
+    from ridgeline import software
     from ridgeline.errors import ConfigError, RidgelineError
     from ridgeline.hardware import (
         Cluster,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ridgeline.report.result import Result
     from ridgeline.shelves import clusters, devices, energy_tables, models, nodes
     from ridgeline.simulation import simulate
+    from ridgeline.software import Stack, load_software
     from ridgeline.study.sweep import load_rows, load_study, run_sweep
     from ridgeline.workload.execution import Execution
     from ridgeline.workload.files import load_model
@@ -56,6 +58,7 @@ _HOME = {
     "Result": "report.result",
     "RidgelineError": "errors",
     "Slider": "report.figures.slider",
+    "Stack": "software",
     "clusters": "shelves",
     "collective": "network.collectives",
     "conv": "kernels.single",
@@ -69,6 +72,7 @@ _HOME = {
     "load_model": "workload.files",
     "load_node": "hardware",
     "load_rows": "study.sweep",
+    "load_software": "software",
     "load_study": "study.sweep",
     "memory": "parallel.memory.over_step",
     "models": "shelves",
@@ -91,6 +95,7 @@ __all__ = [
     "Result",
     "RidgelineError",
     "Slider",
+    "Stack",
     "__version__",
     "clusters",
     "collective",
@@ -105,18 +110,22 @@ __all__ = [
     "load_model",
     "load_node",
     "load_rows",
+    "load_software",
     "load_study",
     "memory",
     "models",
     "nodes",
     "run_sweep",
     "simulate",
+    "software",
     "trace",
     "trace_numpy",
 ]
 
 
 def __getattr__(name: str) -> object:
+    if name == "software":  # a room whose attributes are the stacks that ship
+        return import_module("ridgeline.software")
     if name not in _HOME:
         raise AttributeError(f"module 'ridgeline' has no attribute {name!r}")
     value = getattr(import_module(f"ridgeline.{_HOME[name]}"), name)
@@ -125,4 +134,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOME]
+    return [*globals(), *_HOME, "software"]

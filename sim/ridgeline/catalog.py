@@ -14,6 +14,7 @@ FOLDERS = {
     "nodes": "hwconfigs/nodes",
     "clusters": "hwconfigs/clusters",
     "energy": "hwconfigs/energy",
+    "software": "hwconfigs/software",
 }
 _SUFFIX = ".yaml"
 _MOST_NAMED = 100
@@ -83,5 +84,5 @@ def elsewhere(name: str, *kinds: str) -> str:
 
 
 def _one(kind: str, *, article: bool = False) -> str:
-    one = kind[:-1] if kind != "energy" else "energy table"
+    one = {"energy": "energy table", "software": "software stack"}.get(kind, kind[:-1])
     return one if not article else f"{'an' if one[0] in 'aeiou' else 'a'} {one}"

@@ -1,4 +1,4 @@
-"""The one function that joins the rooms: model, cluster and plan in, Result out."""
+"""The one function that joins the rooms: model, cluster, plan and software in, Result out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 from pydantic import BaseModel
 
@@ -19,6 +19,9 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.lower import Lowered, lower
 from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.programmed import programmed
+from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
+from ridgeline.parallel.plans.stack_choice import check_stack, choose_stack
 from ridgeline.report.account import (
     energy_account,
     memory_account,
@@ -26,9 +29,11 @@ from ridgeline.report.account import (
     traffic_account,
 )
 from ridgeline.report.result import Details, Result
+from ridgeline.software.stack import Stack
 from ridgeline.workload import optimizers
 from ridgeline.workload.execution import Execution
 from ridgeline.workload.files import load_model
+from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import Model
 
 if TYPE_CHECKING:
@@ -43,9 +48,11 @@ def simulate(
     cluster: Cluster | str,
     plan: Plan,
     *,
+    software: Stack | str | None = None,
     fold: bool = True,
     reference: bool = False,
     dataset: str | DataSet | None = None,
+    most_micro_batches: int | None = None,
 ) -> Result: ...
 
 
@@ -66,9 +73,11 @@ def simulate(
     cluster: Cluster | str,
     plan: Plan | None = None,
     *,
+    software: Stack | str | None = None,
     fold: bool = True,
     reference: bool = False,
     dataset: str | DataSet | None = None,
+    most_micro_batches: int | None = None,
     times: Times | None = None,
     format: str | None = None,
 ) -> Result | ExecutionResult:
@@ -83,6 +92,9 @@ def simulate(
         From `load_cluster`, or a name or path for it.
     plan
         How the step is distributed; its ``global_batch`` is the samples of the step.
+    software
+        The program that runs the step: a `Stack`, or a name or path for it. None: the usual one of
+        the machine or of the network (`plans.stack_choice`), else the bound ``ideal``.
     fold
         Simulate one of each class of equivalent ranks; False simulates every rank.
     reference
@@ -91,6 +103,9 @@ def simulate(
         Where the samples come from: a name in ``models/datasets/``, a path, or "own" for the one
         that the network is usually trained on. The step then waits for reading and decoding where
         these are slower. None: input is not modelled, and the manifest says so.
+    most_micro_batches
+        How many micro-batches of a step are played, where it has more and no pipeline; each further
+        one takes as long as the last ones. None: all.
     times, format
         Of an execution: whether its tasks are priced anew ("modelled") or replayed ("measured"),
         and the number format of tasks that state none; see `parallel.executions.lower`.
@@ -110,6 +125,10 @@ def simulate(
     if isinstance(model, Execution):
         if dataset is not None:
             raise RidgelineError(f"{model.name} is an execution, which reads no data set")
+        if software is not None:
+            raise RidgelineError(
+                f"{model.name} is an execution: its program has run, it takes none"
+            )
         if plan is not None:
             raise RidgelineError(
                 f"{model.name} is an execution: its tasks are already distributed, so it takes no"
@@ -126,33 +145,94 @@ def simulate(
         raise RidgelineError(
             f"the plan needs {plan.devices} devices, but {cluster.name} has {cluster.max_devices}"
         )
-    optimizer = None if plan.optimizer is None else optimizers.find(plan.optimizer)
-    precision = plan.precision or model.network.precision
-    plan = plan.model_copy(update={"precision": precision})
-    wide = plan.widest()
-    graph = model.training(wide.micro_batch_size, precision, optimizer)
-    topology = shared_topology(cluster, plan.devices)
-    lowered = lower(graph, wide, cluster, topology, fold=fold)
-    timeline = _executor(reference)(lowered.program)
+    stack, chosen_by = choose_stack(software, model, cluster, plan)
+    run = resolved(plan, stack, cluster, model)
+    run = run.model_copy(update={"precision": run.precision or model.network.precision})
 
-    device = cluster.device
-    if plan.contention:
-        from ridgeline.parallel.sending.contention import with_contention
+    def played(run: ResolvedPlan) -> Result:
+        return _played(model, cluster, run, chosen_by, fold=fold, reference=reference)
 
-        timeline = with_contention(timeline, lowered, device)
-    time = time_account(lowered, timeline, device, contention=plan.contention)
+    result = _whole(run, most_micro_batches, played)
+    interval = run.stack.gradients.update_interval
+    if interval != 1:
+        share = 1.0 / interval if interval else 0.0
+        result = _with_share_of_update(result, run, share, played)
+    if wait_s := run.stack.host.step_wait:
+        from ridgeline.report.beyond_played import with_wait
+
+        result = with_wait(result, wait_s)
+    return result if dataset is None else _fed(result, dataset)
+
+
+def _whole(run: ResolvedPlan, most: int | None, played: _Played) -> Result:
+    """Play a step; of one with more micro-batches than are asked for, the first ones."""
+    if most is None or run.micro_batches <= most or run.pipeline > 1:
+        return played(run)
+    from ridgeline.report.beyond_played import lengthened
+
+    if most < 2:
+        raise RidgelineError(f"most_micro_batches must be at least 2, found {most}")
+
+    def shorter(count: int) -> Result:
+        batch = run.data * run.micro_batch_size * count
+        fields = {"global_batch": batch, "micro_batch": run.micro_batch_size}
+        return played(run.model_copy(update=fields))
+
+    return lengthened(shorter(most), shorter(most // 2), run)
+
+
+def _with_share_of_update(
+    result: Result, run: ResolvedPlan, share: float, played: _Played
+) -> Result:
+    """Leave a step a share of its update.
+
+    It is prolonged by its update against a step whose update is done by kernels for many tensors,
+    less their time; copies of gradients and what adds them up come with every batch.
+    """
+    from ridgeline.report.beyond_played import with_shared_update
+
+    few = min(run.micro_batches, _FEW) if run.pipeline == 1 else run.micro_batches
+    batch = run.data * run.micro_batch_size * few
+    short = {"global_batch": batch, "micro_batch": run.micro_batch_size}
+
+    def with_settings(settings: dict[str, object]) -> Result:
+        stack = run.stack.with_settings(settings)
+        return played(run.model_copy(update={**short, "stack": stack}))
+
+    quick = {"optimizer.impl": "foreach", "optimizer.loss_scale_check": False}
+    alone = {**quick, "gradients.update_interval": 1, "gradients.bucket_copies": False}
+    without_s = with_settings(quick).step_time_s - with_settings(alone).time_s["optimizer"]
+    return with_shared_update(result, with_settings({}).step_time_s - without_s, share)
+
+
+_FEW = 8  # micro-batches by which an update is timed
+_Played = Callable[["ResolvedPlan"], Result]
+
+
+def _played(
+    model: Model,
+    cluster: Cluster,
+    run: ResolvedPlan,
+    chosen_by: str,
+    *,
+    fold: bool,
+    reference: bool,
+) -> Result:
+    """Compile and play one step."""
+    step = play_step(model, cluster, run, run.stack, fold=fold, reference=reference)
+    run, network, graph, lowered, timeline = step
+    wide, device = run.widest(), cluster.device
+    contention = run.stack.overlap.contention
+    time = time_account(lowered, timeline, device, contention=contention)
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s
     useful = graph.useful_flops * wide.micro_batches * wide.data
     repeated = lowered.graph.recomputed_flops * wide.sharing / graph.useful_flops
     achieved = (
-        useful
-        * issued_share(lowered)
-        / step_time_s
-        / (matrix_peak(lowered, cluster) * plan.devices)
+        useful * issued_share(lowered) / step_time_s / (matrix_peak(lowered, cluster) * run.devices)
     )
-    samples_per_s = plan.global_batch / step_time_s
-    result = Result(
+    samples_per_s = run.global_batch / step_time_s
+    return Result(
         step_time_s=step_time_s,
         samples_per_s=samples_per_s,
         tokens_per_s=samples_per_s * graph.tokens_per_sample or None,
@@ -160,15 +240,74 @@ def simulate(
         mfu=achieved,
         hfu=achieved * (1 + repeated),
         time_s=time.parts_s,
-        energy_j=energy_account(timeline, device.idle_power.value, plan.devices),
+        energy_j=energy_account(timeline, device.idle_power.value, run.devices),
         memory_bytes={**memory, "capacity": int(device.capacity_bytes)},
         traffic_bytes=traffic_account(timeline),
         bound=next(iter(time.limits_s)),
         limits_s=time.limits_s,
         fits=memory["total"] <= device.capacity_bytes,
-        details=Details(model, graph, cluster, plan, lowered, timeline),
+        details=Details(network, graph, cluster, run, lowered, timeline, chosen_by=chosen_by),
     )
-    return result if dataset is None else _fed(result, dataset)
+
+
+class PlayedStep(NamedTuple):
+    """A training step that the engine has played.
+
+    Attributes
+    ----------
+    run
+        The plan as its software stack runs it.
+    network, graph
+        The model as the stack writes it, and its training step.
+    """
+
+    run: ResolvedPlan
+    network: Model
+    graph: Graph
+    lowered: Lowered
+    timeline: Timeline
+
+
+def play_step(
+    model: Model,
+    cluster: Cluster,
+    plan: Plan,
+    stack: Stack,
+    *,
+    topology: Topology | None = None,
+    fold: bool = True,
+    reference: bool = False,
+) -> PlayedStep:
+    """Lower and play one training step; `simulate` makes an account of it.
+
+    Parameters
+    ----------
+    topology
+        Of the plan's devices, where it is drawn already.
+    fold, reference
+        As in `simulate`.
+
+    Raises
+    ------
+    RidgelineError
+        If the stack cannot run the plan, or the graph cannot be divided or cut so.
+    """
+    run = resolved(plan, stack, cluster, model)
+    precision = run.precision or model.network.precision
+    run = run.model_copy(update={"precision": precision})
+    check_stack(run.stack, model, cluster, run)
+    optimizer = None if run.optimizer is None else optimizers.find(run.optimizer)
+    wide = run.widest()
+    network = programmed(model, run.stack.kernels, cluster.device.year)
+    graph = network.training(wide.micro_batch_size, precision, optimizer)
+    topology = topology or shared_topology(cluster, run.devices)
+    lowered = lower(graph, wide, cluster, topology, fold=fold)
+    timeline = _executor(reference)(lowered.program)
+    if run.stack.overlap.contention:
+        from ridgeline.parallel.sending.contention import with_contention
+
+        timeline = with_contention(timeline, lowered, cluster.device)
+    return PlayedStep(run, network, graph, lowered, timeline)
 
 
 def _fed(result: Result, dataset: str | DataSet) -> Result:

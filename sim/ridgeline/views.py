@@ -9,13 +9,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Literal
 
-Kind = Literal["device", "node", "cluster", "model", "plan"]
+Kind = Literal["device", "node", "cluster", "model", "plan", "stack"]
 _HOME = {
     "device": "ridgeline.report.html.machine",
     "node": "ridgeline.report.html.machine",
     "cluster": "ridgeline.report.html.machine",
     "model": "ridgeline.report.html.workload",
     "plan": "ridgeline.report.html.workload",
+    "stack": "ridgeline.report.html.software",
 }
 
 

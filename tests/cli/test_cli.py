@@ -131,7 +131,8 @@ def test_a_changed_machine_is_named_and_not_compared(capsys: pytest.CaptureFixtu
 
 def test_an_assumed_efficiency_is_not_called_measured(capsys: pytest.CaptureFixture[str]) -> None:
     change = "cluster.device.achievable.0.fraction.value=1.0"
-    arguments = ("run", "mlp", "v100-sxm2-16gb", "--batch", "64", "--set", change, "--json")
+    step = ("run", "mlp", "v100-sxm2-16gb", "--batch", "64", "--software", "ideal")
+    arguments = (*step, "--set", change, "--json")
     trust = json.loads(call(capsys, *arguments)[1])["manifest"]["trust"]
     assert trust["calibrated_flop_share"] == 0
     assert "achievable.0.fraction" in trust["assumed_values"]
@@ -190,7 +191,10 @@ MISTAKES = [
     (("roofline", "v101-sxm2-16gb"), "did you mean 'v100-sxm2-16gb'"),
     (("energy-table", "horowitz"), "did you mean 'horowitz-45nm'"),
     (("sweep", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
-    (("run", "mlp", "dgx1-v100", "--batch", "8", "--plan", "reserved=1e30GB"), "at most 1.15e+18"),
+    (
+        ("run", "mlp", "dgx1-v100", "--batch", "8", "--set", "software.memory.runtime=1e30GB"),
+        "at most 1.15e+18",
+    ),
     (("run", "dgx1-v100", "mlp", "--batch", "8"), "'dgx1-v100', which is a node"),
     (("run", "mlp", "resnet50", "--batch", "8"), "'resnet50', which is a model"),
     (("run", "", "dgx1-v100", "--batch", "8"), "no model is called ''"),

@@ -41,7 +41,10 @@ RUN = "run resnet18-cifar a100-sxm4-80gb --batch 8 --set cluster.device."
             "run mlp dgx-h100 --batch 8 --plan data=8 --set cluster.node.host.cores=-1",
             "greater than or equal to 1",
         ),
-        ("run mlp dgx-h100 --batch 8 --set device.tdp=1", "model., cluster. or plan. and goes"),
+        (
+            "run mlp dgx-h100 --batch 8 --set device.tdp=1",
+            "model., cluster., plan. or software. and goes",
+        ),
     ],
 )
 def test_a_senseless_number_is_refused(

@@ -67,7 +67,7 @@ def test_the_table_of_residuals_is_what_is_predicted() -> None:
             if residual.measurement.samples_per_s == float(measured.replace(",", ""))
         ]
         assert len(known) == 1
-        assert round(result.samples_per_s) == int(predicted.replace(",", ""))
+        assert round(known[0].predicted_samples_per_s) == int(predicted.replace(",", ""))
         error = round(100 * known[0].error)
         assert error == int(percent) * (-1 if sign == "−" else 1)
         assert abs(known[0].error) <= 0.25

@@ -16,6 +16,7 @@ from ridgeline.kernels.shares import achievable_share, filter_class
 from ridgeline.kernels.single import conv
 from ridgeline.kernels.traffic import Operands, as_gemm
 from ridgeline.workload.graph import Conv, Op, Pass
+from stacked import stacked
 
 BLOCK = OutputBlock(rows=8, columns=16, source="a test")
 PASSES = (Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
@@ -209,7 +210,7 @@ def test_gradients_of_few_filters_take_longer_a_multiplication():
 
 def test_a_limit_of_work_space_makes_no_step_faster():
     plans = (
-        rl.Plan(global_batch=256, precision="fp32", workspace=most)
+        stacked(global_batch=256, precision="fp32", kernels__conv_workspace=most)
         for most in (0, "8 MiB", "64 MiB", "1024 MiB", None)
     )
     times = [rl.simulate("alexnet", "v100-sxm2-16gb", plan).step_time_s for plan in plans]

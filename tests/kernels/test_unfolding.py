@@ -18,6 +18,7 @@ from ridgeline.kernels.alike import described
 from ridgeline.kernels.pricing import price, price_all
 from ridgeline.kernels.traffic import cache_bytes
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
+from stacked import changed, stacked
 
 TITAN = load_device("titan-x-maxwell")
 LIBRARIES = ("caffe", "torch7")
@@ -163,11 +164,11 @@ def test_caffe_copies_no_image_that_is_its_own_columns(loops: Conv, pass_: Pass)
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_plan_names_the_library(library: Literal["caffe", "torch7"]) -> None:
-    plan = rl.Plan(global_batch=16, precision="fp32")
-    early = plan.model_copy(update={"library": library})
+    plan = stacked(global_batch=16, precision="fp32")
+    early = changed(plan, kernels__conv_library=library)
     cluster, model = rl.load_cluster("titan-x-pascal"), rl.load_model("resnet18")
     slow, fast = (rl.simulate(model, cluster, one) for one in (early, plan))
     assert slow.step_time_s > 1.5 * fast.step_time_s
     assert slow.flops_per_step == fast.flops_per_step
     with pytest.raises(RidgelineError, match="library"):
-        rl.Plan.model_validate({"global_batch": 16, "library": "cafe"})
+        stacked(global_batch=16, kernels__conv_library="cafe")

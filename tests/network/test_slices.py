@@ -14,10 +14,10 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.network.routing import route
 from ridgeline.network.topology import Topology, from_cluster
-from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model
+from stacked import stacked
 
 DCN_BYTES_PER_S, DCN_S, ICI_BYTES_PER_S = 3.125e9, 10e-6, 50e9
 SMALL = {"fabric.shape": [4, 2], "max_nodes": 64}
@@ -85,27 +85,27 @@ def test_a_description_that_cannot_be_says_why(fields: dict[str, Any], says: str
 
 def step(slices: int, *, fold: bool = True, **fields: Any) -> Result:
     model = load_model("gpt2", {"layers": 2, "sequence": 64})
-    plan = {"global_batch": 8 * slices, "data": 8 * slices, "micro_batch": 1, "sharding": 3}
+    plan = {"global_batch": 8 * slices, "data": 8 * slices, "micro_batch": 1, "zero_stage": 3}
     cluster = load_cluster("tpu-v5e-slices", SMALL)
-    return simulate(model, cluster, Plan(**{**plan, **fields}), fold=fold)
+    return simulate(model, cluster, stacked(**{**plan, **fields}), fold=fold)
 
 
 @pytest.mark.parametrize("sharding", [2, 3])
 def test_slices_that_are_replicas_hold_what_one_holds(sharding: int) -> None:
-    one = step(1, sharding=sharding)
-    more = [step(n, sharding=sharding, sharding_ranks=8) for n in (2, 4)]
+    one = step(1, zero_stage=sharding)
+    more = [step(n, zero_stage=sharding, hybrid_shard_size=8) for n in (2, 4)]
     for several in more:
         kinds = ("weights", "optimizer", "activations")
         assert [several.memory_bytes[k] for k in kinds] == [one.memory_bytes[k] for k in kinds]
         assert several.step_time_s >= one.step_time_s
-    whole = step(2, sharding=sharding)
+    whole = step(2, zero_stage=sharding)
     assert whole.memory_bytes["optimizer"] < more[0].memory_bytes["optimizer"]
 
 
 def test_only_sums_of_parts_leave_a_slice() -> None:
     """Of every gradient a rank sends 2 (n-1)/n of its eighth, and gathers nothing."""
     slices = 4
-    result = step(slices, sharding_ranks=8)
+    result = step(slices, hybrid_shard_size=8)
     graph = result.details.lowered.graph
     gradients = sum(graph.tensors[op.inputs[1]].bytes for op in graph.ops if op.kind == "optimizer")
     sent = sum(size for link, size in result.traffic_bytes.items() if "dcn" in link)
@@ -114,8 +114,14 @@ def test_only_sums_of_parts_leave_a_slice() -> None:
     assert sent == pytest.approx(ranks * ways * mine, rel=1e-3)
 
 
-@pytest.mark.parametrize("fields", [{"sharding_ranks": 8}, {"sharding_ranks": 4, "sharding": 2},
-                                    {"sharding_ranks": 4, "data": 8, "tensor": 2}])  # fmt: skip
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"hybrid_shard_size": 8},
+        {"hybrid_shard_size": 4, "zero_stage": 2},
+        {"hybrid_shard_size": 4, "data": 8, "tensor": 2},
+    ],
+)
 def test_folded_equals_unfolded(fields: dict[str, Any]) -> None:
     folded, whole = step(2, **fields), step(2, fold=False, **fields)
     assert folded.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
@@ -124,15 +130,15 @@ def test_folded_equals_unfolded(fields: dict[str, Any]) -> None:
 
 
 def test_all_ranks_are_as_if_nothing_was_said() -> None:
-    assert step(2, sharding_ranks=16).step_time_s == step(2).step_time_s
+    assert step(2, hybrid_shard_size=16).step_time_s == step(2).step_time_s
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"sharding_ranks": 3}, "must divide data=16"),
-        ({"sharding_ranks": 8, "sharding": 1}, "needs sharding=2 or 3, found 1"),
-        ({"sharding_ranks": 8, "expert": 2}, "not modelled together with sharding_ranks=8"),
+        ({"hybrid_shard_size": 3}, "must divide data=16"),
+        ({"hybrid_shard_size": 8, "zero_stage": 1}, "needs zero_stage=2 or 3, found 1"),
+        ({"hybrid_shard_size": 8, "expert": 2}, "not modelled together with hybrid_shard_size=8"),
     ],
 )
 def test_a_plan_that_cannot_be_says_why(fields: dict[str, Any], says: str) -> None:

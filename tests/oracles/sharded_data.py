@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from oracles.graph_interpreter import FORWARD, GRADIENT, SAME
 from ridgeline.parallel.division.choice import CASTS, PARTIAL, WHOLE
-from ridgeline.parallel.division.divide import Divided, Division, divide
+from ridgeline.parallel.division.divide import ShardedGraph, ShardingSpec, divide
 from ridgeline.parallel.division.labels import base, forward_name
 from ridgeline.parallel.division.shard import COLLECTIVES, Sharder
 from ridgeline.parallel.plans.layers import levels
@@ -48,7 +48,7 @@ def updates(graph: Graph) -> dict[str, str]:
 class Layouts:
     """Where every tensor is on each level, the innermost first."""
 
-    divided: Divided
+    divided: ShardedGraph
     sizes: tuple[int, ...]
     of: list[dict[str, int]]
 
@@ -58,14 +58,14 @@ def whole_of(name: str) -> str:
     return re.sub(r"\.panel\d+$", "", name)
 
 
-def sizes_of(division: Division) -> tuple[int, ...]:
+def sizes_of(division: ShardingSpec) -> tuple[int, ...]:
     """Devices of every level, that which is divided last first: of a grid, rows and columns."""
     if division.two is not None:
         return division.two.rows, division.two.columns
     return levels(division.layers, division.tensor)
 
 
-def divided_with_layouts(graph: Graph, division: Division) -> Layouts:
+def divided_with_layouts(graph: Graph, division: ShardingSpec) -> Layouts:
     """Divide a graph, and look over the shoulder of what does it."""
     seen: list[dict[str, int]] = []
     result = Sharder.result

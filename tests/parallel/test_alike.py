@@ -11,11 +11,11 @@ from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.hardware import load_cluster
 from ridgeline.network.topology import from_cluster
 from ridgeline.parallel.plans.mesh import Mesh
-from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.sending.alike import are_alike
 from ridgeline.parallel.sending.wires import Wires
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model
+from stacked import stacked
 
 
 def wires_of(machine: str, devices: int) -> Wires:
@@ -23,7 +23,7 @@ def wires_of(machine: str, devices: int) -> Wires:
 
 
 def alike(machine: str, **degrees: Any) -> bool:
-    plan = Plan(**{"global_batch": degrees.get("data", 1), **degrees})
+    plan = stacked(**{"global_batch": degrees.get("data", 1), **degrees})
     return are_alike(wires_of(machine, plan.devices), Mesh.of(plan))
 
 
@@ -65,13 +65,17 @@ def test_a_size_that_only_a_later_stage_has_meets_what_is_beside_it() -> None:
 @pytest.mark.parametrize(
     ("machine", "model", "fields"),
     [
-        ("dgx1-v100", "resnet18", {"data": 2, "tensor": 2, "pipeline": 2, "sharding": 3}),
+        ("dgx1-v100", "resnet18", {"data": 2, "tensor": 2, "pipeline": 2, "zero_stage": 3}),
         ("dgx1-v100", "mlp", {"data": 4, "tensor": 2}),
-        ("dgx1-p100", "gpt2", {"data": 4, "pipeline": 2, "sharding": 3, "precision": "fp32"}),
-        ("pcie3-8gpu-root", "mlp", {"data": 2, "tensor": 2, "pipeline": 2, "overlap": False}),
-        ("aws-p3dn-efa", "gpt2", {"data": 2, "context": 2, "pipeline": 2, "sharding": 3}),
+        ("dgx1-p100", "gpt2", {"data": 4, "pipeline": 2, "zero_stage": 3, "precision": "fp32"}),
+        (
+            "pcie3-8gpu-root",
+            "mlp",
+            {"data": 2, "tensor": 2, "pipeline": 2, "overlap__gradients": False},
+        ),
+        ("aws-p3dn-efa", "gpt2", {"data": 2, "context": 2, "pipeline": 2, "zero_stage": 3}),
         ("cori-haswell-aries", "mlp", {"tensor": 4, "pipeline": 4, "sequence": 4}),
-        ("v100-4gpu", "resnet18", {"data": 4, "sharding": 1, "layers": "*1*:tensor=2"}),
+        ("v100-4gpu", "resnet18", {"data": 4, "zero_stage": 1, "layers": "*1*:tensor=2"}),
         ("dgx1-v100-edr", "mlp", {"data": 8, "tensor": 2, "order": "data-tensor-context-pipeline"}),
         ("pcie3-8gpu-10gbe", "resnet18", {"data": 4, "tensor": 2, "pipeline": 2}),
         # messages of four meet sums of one on a device's own link
@@ -84,7 +88,7 @@ def test_a_size_that_only_a_later_stage_has_meets_what_is_beside_it() -> None:
         # rings in all dimensions; groups of a plane, and of every second chip of a line
         ("tpu-v4-pod", "mlp", {"data": 64}),
         ("tpu-v4-pod", "mlp", {"data": 16, "tensor": 4}),
-        ("tpu-v3-pod", "mlp", {"data": 16, "tensor": 4, "sharding": 3}),
+        ("tpu-v3-pod", "mlp", {"data": 16, "tensor": 4, "zero_stage": 3}),
         # stages in one node copy to their hosts at different times
         ("pcie3-8gpu-fdr", "resnet18", {"pipeline": 4, "offload": "all"}),
         # halos of one side, on cables that messages between stages need
@@ -92,7 +96,7 @@ def test_a_size_that_only_a_later_stage_has_meets_what_is_beside_it() -> None:
     ],
 )
 def test_folded_equals_unfolded(machine: str, model: str, fields: dict[str, Any]) -> None:
-    plan = Plan(**{
+    plan = stacked(**{
         "precision": "fp32", "micro_batch": 1, "global_batch": 2 * fields.get("data", 1), **fields
     })  # fmt: skip
     network, cluster = load_model(model), load_cluster(machine)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import ridgeline as rl
 from ridgeline.parallel.memory.allocator import played
 from ridgeline.parallel.memory.over_step import memory
+from stacked import stacked
 
 MIB = 2**20
 
@@ -114,7 +115,8 @@ def test_what_is_given_back_is_used_again() -> None:
 def test_a_step_reserves_more_than_it_holds(precision: str) -> None:
     """By the same bytes in a simulation and without, and by no more than a third."""
     plans = [
-        rl.Plan(global_batch=8, precision=precision, allocator=how) for how in ("exact", "caching")
+        stacked(global_batch=8, precision=precision, memory__allocator=how)
+        for how in ("exact", "caching")
     ]
     held = [memory("gpt2", plan).peak["total"] for plan in plans]
     assert held[0] < held[1] < 1.34 * held[0]

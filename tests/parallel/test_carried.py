@@ -13,6 +13,7 @@ from test_plans_on_pods import CHAIN, FREE, POD, step
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
 from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.resolved import NEUTRAL
 from ridgeline.parallel.stages.schedules import PHASES, SCHEDULES
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
@@ -48,7 +49,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Any:
             pipeline=stages, schedule=schedule, global_batch=2048 * micro_batches,
             micro_batch=2048, precision="fp16-mixed",
         )  # fmt: skip
-        return simulate(model, cluster, plan, **how)
+        return simulate(model, cluster, plan, software=NEUTRAL, **how)
 
     return run
 
@@ -78,9 +79,9 @@ def test_bubble_and_memory_are_the_published_ones(
     "fields",
     [
         {"pipeline": 4},
-        {"pipeline": 4, "data": 2, "sharding": 1},
-        {"pipeline": 2, "data": 2, "tensor": 2, "sharding": 2},
-        {"pipeline": 3, "data": 2, "sharding": 3, "overlap": False},
+        {"pipeline": 4, "data": 2, "zero_stage": 1},
+        {"pipeline": 2, "data": 2, "tensor": 2, "zero_stage": 2},
+        {"pipeline": 3, "data": 2, "zero_stage": 3, "overlap__gradients": False},
         {"pipeline": 2, "recompute": "full"},
     ],
 )
@@ -106,7 +107,7 @@ def test_a_step_ends_as_it_begins(fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2, 3])
-@pytest.mark.parametrize("fields", [{}, {"data": 2, "sharding": 2}, {"data": 2, "sharding": 3}])
+@pytest.mark.parametrize("fields", [{}, {"data": 2, "zero_stage": 2}, {"data": 2, "zero_stage": 3}])
 def test_stages_that_wait_for_their_last_gradients_hold_what_these_read(
     fields: dict[str, Any], micro_batches: int
 ) -> None:

@@ -7,16 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.steps.updates import ISSUED
+from ridgeline.parallel.passes.optimizer_kernels import ISSUED
 from ridgeline.workload import optimizers
 from ridgeline.workload.graph import Role
+from stacked import stacked
 
 MODEL = rl.load_model("mlp")
 RULE = "adam"
 
 
 def step(*, reference: bool = False, **fields: object) -> rl.Result:
-    plan = rl.Plan(**{"global_batch": 16, "precision": "fp32", "optimizer": RULE, **fields})
+    plan = stacked(**{"global_batch": 16, "precision": "fp32", "optimizer": RULE, **fields})
     return rl.simulate(MODEL, "dgx1-v100", plan, reference=reference)
 
 
@@ -31,10 +32,10 @@ def scaling_s(result: rl.Result) -> float:
 
 @pytest.mark.parametrize("data", [1, 4])
 def test_gradients_are_read_and_written_once(data: int) -> None:
-    without, checked = step(data=data), step(data=data, checks=True)
+    without, checked = step(data=data), step(data=data, optimizer__loss_scale_check=True)
     more = checked.step_time_s - without.step_time_s
     assert more == pytest.approx(scaling_s(without), rel=1e-6)
-    passes = step(data=data, gradient_passes=2)
+    passes = step(data=data, gradients__sweeps=2)
     assert checked.step_time_s == passes.step_time_s
     assert checked.traffic_bytes == passes.traffic_bytes
     assert checked.memory_bytes == without.memory_bytes
@@ -43,27 +44,43 @@ def test_gradients_are_read_and_written_once(data: int) -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.floats(1e-7, 1e-3), st.sampled_from([1, 2, 4]), st.booleans())
 def test_the_updates_are_issued_after_the_check(issue: float, data: int, overlap: bool) -> None:
-    fields = {"issue": issue, "data": data, "updates": "apart", "overlap": overlap}
-    ahead, checked = (step(**fields, checks=checks) for checks in (False, True))
+    fields = {
+        "host__launch_time": issue,
+        "data": data,
+        "optimizer__impl": "per-tensor",
+        "overlap__gradients": overlap,
+    }
+    ahead, checked = (
+        step(**fields, optimizer__loss_scale_check=checks) for checks in (False, True)
+    )
     ops = sum(op.kind == "optimizer" for op in checked.details.graph.ops)
     issued = ISSUED * issue * ops * len(optimizers.find(RULE).kernels)
     more = checked.step_time_s - ahead.step_time_s
     updated = checked.time_s["optimizer"]
-    assert checked.step_time_s >= (step(**{**fields, "issue": 0.0}).step_time_s - updated) + issued
+    assert (
+        checked.step_time_s
+        >= (step(**{**fields, "host__launch_time": 0.0}).step_time_s - updated) + issued
+    )
     assert scaling_s(ahead) * (1 - 1e-6) <= more + 1e-12 or issued > updated
     assert 0.0 <= more <= (scaling_s(ahead) + issued + updated + issue) * (1 + 1e-9)
 
 
 def test_the_host_issues_a_copy_of_each_gradient_and_one_back() -> None:
     issue = 1e-2  # by far the slowest of all
-    fields = {"issue": issue, "data": 4, "updates": "apart"}
-    without, copied = step(**fields), step(**fields, bucket_copies=True)
+    fields = {"host__launch_time": issue, "data": 4, "optimizer__impl": "per-tensor"}
+    without, copied = step(**fields), step(**fields, gradients__bucket_copies=True)
     weights = sum(op.kind == "optimizer" for op in copied.details.graph.ops)
     more = copied.step_time_s - without.step_time_s
     assert more == pytest.approx(2 * ISSUED * issue * weights, rel=1e-2)
 
 
 def test_both_executors_agree() -> None:
-    fields = {"data": 4, "issue": 1e-5, "updates": "apart", "checks": True, "bucket_copies": True}
+    fields = {
+        "data": 4,
+        "host__launch_time": 1e-5,
+        "optimizer__impl": "per-tensor",
+        "optimizer__loss_scale_check": True,
+        "gradients__bucket_copies": True,
+    }
     fast, slow = step(**fields), step(**fields, reference=True)
     assert fast.step_time_s == pytest.approx(slow.step_time_s, rel=1e-9)

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 import ridgeline as rl
 from ridgeline.parallel.sending.contention import _traffic
 from ridgeline.parallel.steps.buckets import moved
+from stacked import stacked
 
 MODEL = rl.load_model("mlp", {"widths": [2048] * 8})
 
 
 def step(cluster: str = "dgx1-v100", reference: bool = False, **fields: object) -> rl.Result:
     plan = {"global_batch": 4096, "data": 8, "precision": "fp32", **fields}
-    return rl.simulate(MODEL, cluster, rl.Plan(**plan), reference=reference)
+    return rl.simulate(MODEL, cluster, stacked(**plan), reference=reference)
 
 
 def parts(result: rl.Result) -> float:
@@ -24,7 +25,7 @@ def parts(result: rl.Result) -> float:
 
 
 def test_copies_into_buckets_move_every_gradient_four_times() -> None:
-    without, copied = step(), step(bucket_copies=True)
+    without, copied = step(), step(gradients__bucket_copies=True)
     gradients = 4 * without.details.graph.parameters
     moved = copied.traffic_bytes["hbm"] - without.traffic_bytes["hbm"]
     assert moved == 8 * 4 * gradients
@@ -36,19 +37,25 @@ def test_copies_into_buckets_move_every_gradient_four_times() -> None:
     expected = 4 * gradients / rate + 2 * weights * device.launch_latency.value
     assert copied.step_time_s - without.step_time_s == pytest.approx(expected, rel=1e-6)
     assert parts(copied) == pytest.approx(copied.time_s["total"])
-    assert step(data=1, bucket_copies=True).step_time_s == step(data=1).step_time_s
+    assert step(data=1, gradients__bucket_copies=True).step_time_s == step(data=1).step_time_s
 
 
 def test_only_what_is_reduced_at_the_end_is_copied() -> None:
-    plan = rl.Plan(global_batch=8, data=8, bucket_copies=True)
+    plan = stacked(global_batch=8, data=8, gradients__bucket_copies=True)
     assert moved(plan, MODEL.training(1), {}).size_bytes == 0.0
-    assert step(sharding=3, bucket_copies=True).step_time_s == step(sharding=3).step_time_s
+    assert (
+        step(zero_stage=3, gradients__bucket_copies=True).step_time_s
+        == step(zero_stage=3).step_time_s
+    )
 
 
 @settings(max_examples=12, deadline=None)
 @given(st.floats(1e-7, 1e-1), st.booleans())
 def test_the_last_gradients_wait_for_half_a_cycle(cycle: float, overlap: bool) -> None:
-    free, late = step(overlap=overlap), step(overlap=overlap, cycle=cycle)
+    free, late = (
+        step(overlap__gradients=overlap),
+        step(overlap__gradients=overlap, gradients__fusion_cycle_time=cycle),
+    )
     longer = late.step_time_s - free.step_time_s
     assert -1e-12 <= longer <= cycle / 2 * (1 + 1e-9)
     most = free.time_s["total"]  # the reductions before the last can hide no more than a step
@@ -58,14 +65,14 @@ def test_the_last_gradients_wait_for_half_a_cycle(cycle: float, overlap: bool) -
 
 
 def test_a_single_bucket_waits_for_all_of_half_a_cycle() -> None:
-    one = {"bucket": "1 GB", "cycle": 5e-3}
-    longer = step(**one).step_time_s - step(bucket="1 GB").step_time_s
+    one = {"gradients__bucket": "1 GB", "gradients__fusion_cycle_time": 5e-3}
+    longer = step(**one).step_time_s - step(gradients__bucket="1 GB").step_time_s
     assert longer == pytest.approx(2.5e-3, rel=1e-9)
 
 
-@pytest.mark.parametrize("fields", [{}, {"sharding": 1}, {"sharding": 3}])
+@pytest.mark.parametrize("fields", [{}, {"zero_stage": 1}, {"zero_stage": 3}])
 def test_collectives_slow_what_runs_beside_them(fields: dict[str, object]) -> None:
-    free, slowed = step(**fields), step(contention=True, **fields)
+    free, slowed = step(**fields), step(overlap__contention=True, **fields)
     assert free.step_time_s < slowed.step_time_s < 1.3 * free.step_time_s
     assert parts(slowed) == pytest.approx(slowed.time_s["total"])
     assert slowed.traffic_bytes == free.traffic_bytes
@@ -74,21 +81,21 @@ def test_collectives_slow_what_runs_beside_them(fields: dict[str, object]) -> No
     assert (
         "slow-down of compute by overlapping communication" not in slowed.manifest["not_modelled"]
     )
-    other = step(contention=True, reference=True, **fields)
+    other = step(overlap__contention=True, reference=True, **fields)
     assert other.step_time_s == pytest.approx(slowed.step_time_s, rel=1e-9)
 
 
 def test_what_runs_alone_is_not_slowed() -> None:
-    one, alone = {"data": 1}, {"overlap": False}
+    one, alone = {"data": 1}, {"overlap__gradients": False}
     for fields in (one, alone):
-        free, same = step(**fields), step(contention=True, **fields)
+        free, same = step(**fields), step(overlap__contention=True, **fields)
         assert same.step_time_s == pytest.approx(free.step_time_s, rel=1e-9)
 
 
 @pytest.mark.parametrize(("sharding", "share"), [(0, 1), (1, 1), (2, 8), (3, 8)])
 def test_passes_over_gradients_stream_what_a_rank_holds_of_them(sharding: int, share: int) -> None:
     """Of gradients that are shared, a rank's own part; in any plan, whatever is reduced."""
-    without, passing = step(sharding=sharding), step(sharding=sharding, gradient_passes=4)
+    without, passing = step(zero_stage=sharding), step(zero_stage=sharding, gradients__sweeps=4)
     gradients = 4 * without.details.graph.parameters
     moved = passing.traffic_bytes["hbm"] - without.traffic_bytes["hbm"]
     assert moved == pytest.approx(8 * 4 * gradients / share, rel=1e-4)
@@ -105,21 +112,21 @@ def test_passes_before_updates_stream_what_a_rank_updates(
     optimizer: str, sharding: int, share: int
 ) -> None:
     """Of shared optimizer states (ZeRO 1), too, a rank's own part; whatever its rule reads."""
-    fields = {"sharding": sharding, "optimizer": optimizer}
-    without, passing = step(**fields), step(update_passes=3, **fields)
+    fields = {"zero_stage": sharding, "optimizer": optimizer}
+    without, passing = step(**fields), step(optimizer__clip_sweeps=3, **fields)
     gradients = 4 * without.details.graph.parameters
     moved = passing.traffic_bytes["hbm"] - without.traffic_bytes["hbm"]
     assert moved == pytest.approx(8 * 3 * gradients / share, rel=1e-3)
     assert passing.memory_bytes == without.memory_bytes
-    both = step(update_passes=3, gradient_passes=4, **fields).traffic_bytes["hbm"]
-    alone = step(gradient_passes=4, **fields).traffic_bytes["hbm"]
+    both = step(optimizer__clip_sweeps=3, gradients__sweeps=4, **fields).traffic_bytes["hbm"]
+    alone = step(gradients__sweeps=4, **fields).traffic_bytes["hbm"]
     assert both - alone == pytest.approx(moved, rel=1e-6)
 
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 12), st.sampled_from([1, 2, 8]))
 def test_every_pass_over_gradients_takes_as_long(passes: int, data: int) -> None:
-    free, once, many = (step(data=data, gradient_passes=n).step_time_s for n in (0, 1, passes))
+    free, once, many = (step(data=data, gradients__sweeps=n).step_time_s for n in (0, 1, passes))
     launch = rl.load_cluster("dgx1-v100").device.launch_latency.value
     assert many - free == pytest.approx(
         max(passes * (once - free - launch) + launch, 0) if passes else 0, rel=1e-6, abs=1e-12
@@ -130,7 +137,7 @@ def test_every_pass_over_gradients_takes_as_long(passes: int, data: int) -> None
 def test_a_ring_sends_by_all_of_its_ranks(degrees: dict[str, int]) -> None:
     """Weights are summed over all that hold them, whichever dimension of the plan they are in."""
     model = rl.load_model("gpt2", {"layers": 1, "sequence": 1024})
-    plan = rl.Plan(global_batch=8, micro_batch=1, precision="bf16-mixed", **degrees)
+    plan = stacked(global_batch=8, micro_batch=1, precision="bf16-mixed", **degrees)
     details = rl.simulate(model, "dgx-h100", plan).details
     program = details.lowered.program
     labels = np.array(program.label_names)[program.label]

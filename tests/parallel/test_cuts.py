@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.division.divide import Division, divide
+from ridgeline.parallel.division.divide import ShardingSpec, divide
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.stages.chain import layers, units
 from ridgeline.parallel.stages.partition import partition
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.model import load_model
+from stacked import stacked
 
 
 def gpt(n_layers: int, **fields: object) -> Graph:
@@ -71,7 +72,13 @@ def test_tensor_parallel_ranks_send_parts_only_where_the_plan_says() -> None:
     whole = 64 * 256 * 2  # bytes of what passes between layers
     sent = {}
     for pieces in ("both", "forward", "none"):
-        plan = Plan(global_batch=4, tensor=4, pipeline=2, precision="fp16-mixed", pieces=pieces)
+        plan = stacked(
+            global_batch=4,
+            tensor=4,
+            pipeline=2,
+            precision="fp16-mixed",
+            pipeline__p2p_scatter_gather=pieces,
+        )
         result = simulate(model, "dgx-a100", plan)
         talks = result.details.lowered.talks
         sent[pieces] = sorted(talk.size_bytes for talk in talks.values() if talk.op == "send")
@@ -121,7 +128,7 @@ def test_gradients_of_weights_stay_where_they_are_made(
     """
     shape = {"layers": 2} if model == "gpt2" else {}
     graph = load_model(model, shape).training(2, "bf16-mixed")
-    graph = divide(graph, Division(tensor=tensor)).graph
+    graph = divide(graph, ShardingSpec(tensor=tensor)).graph
     stages = data.draw(st.integers(2, 4))
     times = data.draw(st.lists(st.integers(1, 9), min_size=7, max_size=7))
     cut = partition(graph, [float(times[i % 7]) for i in range(len(graph.ops))], stages)

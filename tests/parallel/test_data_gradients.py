@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import ridgeline as rl
-from ridgeline.parallel.rewrites.data_gradients import with_data_gradients
-from ridgeline.workload.graph import Pass, Role, Same
+from ridgeline.parallel.passes.data_gradients import with_data_gradients
+from ridgeline.workload.graph import Pass, Role
+from stacked import stacked
 
 
 @pytest.mark.parametrize(
@@ -15,7 +16,7 @@ from ridgeline.workload.graph import Pass, Role, Same
 )
 def test_the_first_layer_has_one_more_op_of_as_many_flops(name: str, precision: str) -> None:
     graph = rl.load_model(name).training(4, precision)
-    more = with_data_gradients(Same(graph))
+    more = with_data_gradients(graph)
     added = [op for op in more.ops if op not in graph.ops]
     assert [op for op in more.ops if op in graph.ops] == list(graph.ops)
     (op,) = added
@@ -32,15 +33,15 @@ def test_the_first_layer_has_one_more_op_of_as_many_flops(name: str, precision: 
 
 def test_networks_that_look_up_tokens_have_none() -> None:
     graph = rl.load_model("bert-base", {"layers": 1, "sequence": 8, "masked": 2}).training(2)
-    assert with_data_gradients(Same(graph)).ops == graph.ops
+    assert with_data_gradients(graph).ops == graph.ops
 
 
 def test_a_step_is_longer_and_holds_no_less() -> None:
     def step(**fields: object) -> rl.Result:
-        plan = rl.Plan(global_batch=8, precision="fp32", **fields)
+        plan = stacked(global_batch=8, precision="fp32", **fields)
         return rl.simulate("resnet18", "gtx-1080ti", plan)
 
-    without, with_them = step(), step(data_gradients=True)
+    without, with_them = step(), step(kernels__input_gradients=True)
     assert with_them.step_time_s > without.step_time_s
     assert with_them.memory_bytes["total"] >= without.memory_bytes["total"]
     assert with_them.flops_per_step == without.flops_per_step

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from pods import on_pod
 
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.division.divide import Division, divide
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.rewrites.early_gathers import with_early_gathers
+from ridgeline.parallel.division.divide import ShardingSpec, divide
+from ridgeline.parallel.passes.prefetch_all_gather import with_early_gathers
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.workload.graph import Graph, Op, Pass, Same
+from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.model import Model
+from stacked import stacked
 
 LAYERS = 2
 TEXT = """
@@ -45,7 +45,7 @@ def on_machine(sizes: tuple[int, int, int]) -> tuple[Model, Cluster]:
 
 def divided(sizes: tuple[int, int, int], tensor: int, precision: str) -> Graph:
     graph = on_machine(sizes)[0].training(1, precision)
-    return divide(graph, Division(tensor=tensor, sequence=True)).graph
+    return divide(graph, ShardingSpec(tensor=tensor, sequence=True)).graph
 
 
 def gathers_again(op: Op) -> bool:
@@ -68,7 +68,7 @@ def test_gathers_are_only_moved_and_nothing_is_read_before_it_is_made(
     sizes: tuple[int, int, int], tensor: int, precision: str
 ) -> None:
     graph = divided(sizes, tensor, precision)
-    early = with_early_gathers(Same(graph))
+    early = with_early_gathers(graph)
     assert Counter(early.ops) == Counter(graph.ops)
     rest = [[op for op in g.ops if not gathers_again(op)] for g in (graph, early)]
     assert rest[0] == rest[1]
@@ -77,7 +77,7 @@ def test_gathers_are_only_moved_and_nothing_is_read_before_it_is_made(
 
 def test_the_gradient_of_inputs_stands_between_a_gathering_and_the_gradient_of_weights() -> None:
     """Of both column-parallel products of every layer."""
-    ops = with_early_gathers(Same(divided((512, 256, 1024), 4, "bf16-mixed"))).ops
+    ops = with_early_gathers(divided((512, 256, 1024), 4, "bf16-mixed")).ops
     found = 0
     for i, op in enumerate(ops):
         if gathers_again(op) and ".norm" in op.name:
@@ -89,9 +89,9 @@ def test_the_gradient_of_inputs_stands_between_a_gathering_and_the_gradient_of_w
 
 
 def step(sizes: tuple[int, int, int], tensor: int, *, overlap: bool, fast: bool = True) -> Result:
-    plan = Plan(
+    plan = stacked(
         tensor=tensor, sequence=tensor, global_batch=2, micro_batch=1, precision="fp16-mixed",
-        overlap_tensor=overlap,
+        overlap__tensor=overlap,
     )  # fmt: skip
     return simulate(*on_machine(sizes), plan, reference=not fast)
 

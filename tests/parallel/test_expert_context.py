@@ -10,13 +10,13 @@ import pytest
 from pods import write_pod
 
 from ridgeline.hardware import load_cluster
-from ridgeline.parallel.division.divide import Division, divide
+from ridgeline.parallel.division.divide import ShardingSpec, divide
 from ridgeline.parallel.division.experts import expert_weights
-from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.model import load_model
+from stacked import stacked
 
 FOLDER = Path(tempfile.mkdtemp())
 POD = str(write_pod(FOLDER))
@@ -40,13 +40,13 @@ MODEL = load_model(str(FOLDER / "mixture.yaml"))
 
 
 def step(*, fold: bool = True, **fields: Any) -> Result:
-    plan = Plan(**{"global_batch": 8, "precision": "fp16-mixed", "micro_batch": 1, **fields})
+    plan = stacked(**{"global_batch": 8, "precision": "fp16-mixed", "micro_batch": 1, **fields})
     return simulate(MODEL, load_cluster(POD), plan, fold=fold)
 
 
 def divided(expert: int, context: int, tensor: int = 1) -> Graph:
     graph = MODEL.training(1, "fp16-mixed")
-    return divide(graph, Division(expert, context, tensor)).graph
+    return divide(graph, ShardingSpec(expert=expert, context=context, tensor=tensor)).graph
 
 
 def exchanged(graph: Graph) -> list[int]:
@@ -91,8 +91,8 @@ def test_the_order_of_dividing_does_not_matter(context: int) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"data": 4, "expert": 4, "context": 2, "sharding": 3},
-        {"data": 4, "expert": 2, "context": 4, "context_mode": "ring", "sharding": 1},
+        {"data": 4, "expert": 4, "context": 2, "zero_stage": 3},
+        {"data": 4, "expert": 2, "context": 4, "cp_comm_type": "ring", "zero_stage": 1},
         {"data": 2, "expert": 2, "context": 2, "tensor": 2, "pipeline": 2},
     ],
 )
@@ -103,5 +103,5 @@ def test_folded_equals_unfolded(fields: dict[str, Any]) -> None:
     assert folded.memory_bytes == whole.memory_bytes
     alone = step(**{**fields, "expert": 1})
     assert folded.flops_per_step == alone.flops_per_step
-    if fields.get("sharding") != 3:
+    if fields.get("zero_stage") != 3:
         assert folded.memory_bytes["weights"] < alone.memory_bytes["weights"]

@@ -16,6 +16,7 @@ from ridgeline.network.topology import Topology
 from ridgeline.parallel.sending.chosen import schedule_of
 from ridgeline.parallel.sending.expert_links import link_ratio
 from ridgeline.simulation import shared_topology
+from stacked import changed, stacked
 
 SELENE = rl.load_cluster("selene-a100")
 
@@ -81,12 +82,14 @@ def test_less_leaves_a_node_the_more_experts_a_token_has(
 def test_a_step_over_nodes_is_shorter() -> None:
     small = {"layers": 1, "sequence": 256, "mixture.experts": 16, "mixture.top_k": 8}
     model = rl.load_model("mixtral-8x7b", {**small, "mixture.width": 256})
-    plan = rl.Plan(global_batch=16, data=16, expert=16)
+    plan = stacked(global_batch=16, data=16, expert=16)
     each, once = (
-        rl.simulate(model, "selene-a100", plan.model_copy(update={"dispatch": name}))
-        for name in ("choices", "nodes")
+        rl.simulate(model, "selene-a100", changed(plan, moe__dispatch=name))
+        for name in ("per-expert", "node-limited")
     )
     assert once.step_time_s < each.step_time_s
     assert once.flops_per_step == each.flops_per_step
-    with pytest.raises(ConfigError, match="needs dispatch=choices"):
-        rl.Plan(global_batch=8, data=8, expert=8, dispatch="nodes", imbalance=1.5)
+    with pytest.raises(ConfigError, match="needs per-expert"):
+        stacked(
+            global_batch=8, data=8, expert=8, moe__dispatch="node-limited", expert_load_factor=1.5
+        )

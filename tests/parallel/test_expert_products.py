@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import ridgeline as rl
 from ridgeline.parallel.steps.host import experts_of
 from ridgeline.workload.graph import Pass, Role
+from stacked import stacked
 
 SHAPE = {
     "layers": 2, "sequence": 64, "vocabulary": 64, "hidden": 64, "attention.heads": 4,
@@ -25,7 +26,7 @@ def step(
     *, reference: bool = False, cluster: rl.Cluster | str = "dgx-h100", **fields: Any
 ) -> rl.Result:
     plan = {"global_batch": 8, "data": 4, "micro_batch": 1, "precision": "bf16-mixed", **fields}
-    return rl.simulate(MODEL, cluster, rl.Plan(**plan), reference=reference)
+    return rl.simulate(MODEL, cluster, stacked(**plan), reference=reference)
 
 
 @pytest.mark.parametrize(("precision", "converted"), [("bf16-mixed", 0), ("fp8-mixed", 2)])
@@ -58,8 +59,8 @@ def test_a_step_takes_as_long_as_the_slower_of_host_and_device(
         "expert": expert, "precision": precision, "recompute": recompute, "global_batch": 4,
     }  # fmt: skip
     free = step(**fields)
-    together = step(issue=issue, **fields)
-    apart = step(issue=issue, expert_products="apart", **fields)
+    together = step(host__launch_time=issue, **fields)
+    apart = step(host__launch_time=issue, moe__grouped_gemm=False, **fields)
     graph = apart.details.lowered.graph
     found = experts_of(graph)
     assert set(found.values()) == {EXPERTS // expert}
@@ -75,15 +76,21 @@ def test_a_step_takes_as_long_as_the_slower_of_host_and_device(
     assert apart.memory_bytes == free.memory_bytes
 
 
-@pytest.mark.parametrize("fields", [{}, {"expert": 4}, {"expert": 2, "overlap_expert": True}])
+@pytest.mark.parametrize("fields", [{}, {"expert": 4}, {"expert": 2, "overlap__moe_a2a": True}])
 def test_both_executors_play_it_alike(fields: dict[str, Any]) -> None:
-    plan = {"issue": 1e-5, "expert_products": "apart", "pipeline": 2, "data": 4, **fields}
+    plan = {
+        "host__launch_time": 1e-5,
+        "moe__grouped_gemm": False,
+        "pipeline": 2,
+        "data": 4,
+        **fields,
+    }
     fast, slow = step(**plan), step(reference=True, **plan)
     assert fast.step_time_s == pytest.approx(slow.step_time_s, rel=1e-9)
 
 
 def test_the_host_goes_on_when_rows_are_known() -> None:
-    timeline = step(issue=1e-7, expert_products="apart", expert=4).details.timeline
+    timeline = step(host__launch_time=1e-7, moe__grouped_gemm=False, expert=4).details.timeline
     program = timeline.program
     kinds, labels = np.array(program.kind_names)[program.kind], np.array(program.label_names)
     labels = labels[program.label]
@@ -96,7 +103,9 @@ def test_the_host_goes_on_when_rows_are_known() -> None:
 
 def test_a_slower_host_takes_longer_to_issue() -> None:
     slow = rl.load_cluster("dgx-h100", {"node.host.issue": 3.0})
-    plan = {"expert_products": "apart", "expert": 4}
-    twice = step(issue=3e-5, **plan).step_time_s
-    assert step(issue=1e-5, cluster=slow, **plan).step_time_s == pytest.approx(twice, rel=1e-12)
+    plan = {"moe__grouped_gemm": False, "expert": 4}
+    twice = step(host__launch_time=3e-5, **plan).step_time_s
+    assert step(host__launch_time=1e-5, cluster=slow, **plan).step_time_s == pytest.approx(
+        twice, rel=1e-12
+    )
     assert step(cluster=slow, **plan).step_time_s == step(**plan).step_time_s

@@ -14,7 +14,7 @@ from pods import on_pod
 from oracles.graph_interpreter import run
 from oracles.sharded_data import Devices, divided_with_layouts, updates
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.division.divide import Division, divide
+from ridgeline.parallel.division.divide import ShardingSpec, divide
 from ridgeline.parallel.division.experts import expert_weights
 from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.mixtures import routed_layers
@@ -23,6 +23,7 @@ from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.model import load_model
+from stacked import stacked
 
 MIXTURE = """
 family: decoder
@@ -44,14 +45,19 @@ tied: false
 def step(fold: bool = True, **fields: Any) -> Result:
     model, cluster = on_pod(MIXTURE)
     plan = {"global_batch": 8, "precision": "fp16-mixed", "sequence": "on", "micro_batch": 1}
-    return simulate(model, cluster, Plan(**{**plan, **fields}), fold=fold)
+    return simulate(model, cluster, stacked(**{**plan, **fields}), fold=fold)
 
 
 def divided(tensor: int, features: int, expert: int, context: int = 1) -> Graph:
     graph = on_pod(MIXTURE)[0].training(1, "fp16-mixed")
     folded = features < tensor
-    division = Division(
-        expert, context, tensor, sequence=tensor > 1, mixture=features, folded=folded
+    division = ShardingSpec(
+        expert=expert,
+        context=context,
+        tensor=tensor,
+        sequence=tensor > 1,
+        mixture=features,
+        folded=folded,
     )
     return divide(graph, division).graph
 
@@ -105,7 +111,7 @@ def test_devices_learn_what_one_learns(tensor: int, batch: int, seed: int) -> No
         for t in graph.tensors.values()
         if t.role in {Role.INPUT, Role.WEIGHT, Role.BUFFER}
     }
-    division = Division(tensor=tensor, sequence=True, folded=True)
+    division = ShardingSpec(tensor=tensor, sequence=True, folded=True)
     devices = Devices(graph, divided_with_layouts(graph, division))
     devices.run(given_values)
     alone = run(graph, given_values)
@@ -116,10 +122,13 @@ def test_devices_learn_what_one_learns(tensor: int, batch: int, seed: int) -> No
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from((1, 2, 4, 8)), st.sampled_from((1, 2, 4)), st.sampled_from((1, 2, 4, 8)),
-    st.booleans(), st.sampled_from((1, 2, 4, 8, 16, 32)),
+    st.sampled_from((1, 2, 4, 8)),
+    st.sampled_from((1, 2, 4)),
+    st.sampled_from((1, 2, 4, 8)),
+    st.booleans(),
+    st.sampled_from((1, 2, 4, 8, 16, 32)),
     st.permutations(("tensor", "context", "data", "pipeline")),
-)  # fmt: skip
+)
 def test_every_expert_is_held_by_as_many_ranks(
     tensor: int, context: int, data: int, whole: bool, expert: int, order: tuple[str, ...]
 ) -> None:
@@ -127,7 +136,7 @@ def test_every_expert_is_held_by_as_many_ranks(
     assume(tensor * context * data % (features * expert) == 0)
     plan = Plan(
         global_batch=64, data=data, tensor=tensor, context=context, pipeline=2, expert=expert,
-        expert_tensor=features, sequence="on", order="-".join(order),
+        expert_tensor_parallel=features, sequence="on", order="-".join(order),
     )  # fmt: skip
     mesh = Mesh.of(plan)
     for stage in range(2):
@@ -145,12 +154,26 @@ def test_every_expert_is_held_by_as_many_ranks(
 
 
 PLANS = (
-    {"data": 4, "tensor": 2, "expert": 8, "expert_tensor": 1},
-    {"data": 2, "tensor": 2, "context": 2, "expert": 4, "expert_tensor": 1, "sharding": 1},
-    {"data": 2, "tensor": 4, "expert": 2, "expert_tensor": 1, "sharding": 2},
-    {"data": 2, "tensor": 2, "context": 2, "expert": 4, "expert_tensor": 2},
-    {"data": 2, "tensor": 2, "expert": 4, "expert_tensor": 1, "pipeline": 2, "dispatch": "nodes"},
-)  # fmt: skip
+    {"data": 4, "tensor": 2, "expert": 8, "expert_tensor_parallel": 1},
+    {
+        "data": 2,
+        "tensor": 2,
+        "context": 2,
+        "expert": 4,
+        "expert_tensor_parallel": 1,
+        "zero_stage": 1,
+    },
+    {"data": 2, "tensor": 4, "expert": 2, "expert_tensor_parallel": 1, "zero_stage": 2},
+    {"data": 2, "tensor": 2, "context": 2, "expert": 4, "expert_tensor_parallel": 2},
+    {
+        "data": 2,
+        "tensor": 2,
+        "expert": 4,
+        "expert_tensor_parallel": 1,
+        "pipeline": 2,
+        "moe__dispatch": "node-limited",
+    },
+)
 
 
 @pytest.mark.parametrize("fields", PLANS)
@@ -162,7 +185,7 @@ def test_folded_equals_unfolded(fields: dict[str, Any]) -> None:
 
 
 def test_without_tensor_and_context_the_field_says_nothing() -> None:
-    plain, said = (step(data=8, expert=4, expert_tensor=n) for n in (0, 1))
+    plain, said = (step(data=8, expert=4, expert_tensor_parallel=n) for n in (0, 1))
     assert plain.step_time_s == said.step_time_s
     assert plain.memory_bytes == said.memory_bytes
 
@@ -181,20 +204,32 @@ def test_rows_move_by_the_part_that_a_device_has() -> None:
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"tensor": 4, "data": 2, "expert_tensor": 2}, "must be 1 or the degree of"),
-        ({"tensor": 2, "data": 4, "expert_tensor": 1, "sequence": 1}, "it needs sequence=on"),
-        ({"tensor": 2, "data": 3, "expert": 4, "expert_tensor": 1, "global_batch": 6},
-         "must be 4 neighbours among tensor=2 x context=1 x data=3"),
-        ({"tensor": 2, "data": 4, "expert_tensor": 1, "layers": "*.attention.*:tensor=1"},
-         "not modelled together with expert_tensor=1"),
+        ({"tensor": 4, "data": 2, "expert_tensor_parallel": 2}, "must be 1 or the degree of"),
+        (
+            {"tensor": 2, "data": 4, "expert_tensor_parallel": 1, "sequence": 1},
+            "it needs sequence=on",
+        ),
+        (
+            {"tensor": 2, "data": 3, "expert": 4, "expert_tensor_parallel": 1, "global_batch": 6},
+            "must be 4 neighbours among tensor=2 x context=1 x data=3",
+        ),
+        (
+            {
+                "tensor": 2,
+                "data": 4,
+                "expert_tensor_parallel": 1,
+                "layers": "*.attention.*:tensor=1",
+            },
+            "not modelled together with expert_tensor_parallel=1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_says_why(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         step(**fields)
 
 
 def test_a_network_without_experts_says_so() -> None:
-    plan = Plan(global_batch=8, tensor=2, sequence="on", expert_tensor=1)
-    with pytest.raises(ConfigError, match="expert_tensor=1 is of experts"):
+    plan = Plan(global_batch=8, tensor=2, sequence="on", expert_tensor_parallel=1)
+    with pytest.raises(ConfigError, match="expert_tensor_parallel=1 is of experts"):
         simulate(load_model("gpt2"), on_pod(MIXTURE)[1], plan)

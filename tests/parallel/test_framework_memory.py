@@ -18,8 +18,9 @@ from ridgeline.parallel.steps.sums import (
 )
 from ridgeline.parallel.steps.zero import with_sharding
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Pass, Role, Same
+from ridgeline.workload.graph import Pass, Role
 from ridgeline.workload.liveness import memory_entries
+from stacked import changed, stacked
 
 SHAPE = {"layers": 4, "hidden": 256, "attention.heads": 4, "sequence": 64, "vocabulary": 512}
 NODE = "dgx1-v100"
@@ -27,7 +28,7 @@ NODE = "dgx1-v100"
 
 def step(reference: bool = False, **fields: object) -> rl.Result:
     given_ = {"global_batch": 16, "micro_batch": 1, "precision": "fp16-mixed", **fields}
-    return rl.simulate(rl.load_model("gpt2", SHAPE), NODE, rl.Plan(**given_), reference=reference)
+    return rl.simulate(rl.load_model("gpt2", SHAPE), NODE, stacked(**given_), reference=reference)
 
 
 def first(result: rl.Result, kind: str) -> int:
@@ -55,7 +56,7 @@ def test_narrow_gradients_are_those_of_the_copies(
     """The same ops with the same tensors, the casts moved; updates get what they got."""
     model = rl.load_model("mlp", {"widths": [*widths, 10], "optimizer": optimizer})
     graph = model.training(2, precision)
-    late = with_narrow_gradients(Same(graph))
+    late = with_narrow_gradients(graph)
     assert {op.name for op in late.ops} == {op.name for op in graph.ops}
     assert len(late.ops) == len(graph.ops)
     assert late.tensors == graph.tensors
@@ -80,7 +81,7 @@ def test_narrow_gradients_are_those_of_the_copies(
 def test_sums_of_gradients_take_two_four_or_six_bytes(sharding: int) -> None:
     """Of every parameter that is computed with in 16 bits, from the beginning on."""
     held = {
-        how: first(step(data=4, sharding=sharding, gradients=how), "gradients")
+        how: first(step(data=4, zero_stage=sharding, gradients__main_grads=how), "gradients")
         for how in ("narrow", "wide", "both")
     }
     graph = rl.load_model("gpt2", SHAPE).training(1, "fp16-mixed")
@@ -91,7 +92,7 @@ def test_sums_of_gradients_take_two_four_or_six_bytes(sharding: int) -> None:
 
 
 def test_narrow_gradients_are_sent_in_half_the_bytes() -> None:
-    wide, narrow = (step(data=4, gradients=how) for how in ("wide", "narrow"))
+    wide, narrow = (step(data=4, gradients__main_grads=how) for how in ("wide", "narrow"))
     graph = rl.load_model("gpt2", SHAPE).training(1, "fp16-mixed")
     every = sum(graph.tensors[name].bytes for name in weight_gradients(graph).values())
     cast = sum(graph.tensors[name].elements for name in narrow_gradients(graph))
@@ -106,7 +107,9 @@ def test_narrow_gradients_are_sent_in_half_the_bytes() -> None:
 def test_zero_counts_sixteen_bytes_a_parameter() -> None:
     """arXiv:1910.02054, section 3.1: 2 + 2 + 12, as DeepSpeed's fp16 has them on one device."""
     model = rl.load_model("mlp", {"widths": [512, 512, 512], "bias": False, "optimizer": "adam"})
-    plan = rl.Plan(global_batch=4, micro_batch=1, precision="fp16-mixed", gradients="narrow")
+    plan = stacked(
+        global_batch=4, micro_batch=1, precision="fp16-mixed", gradients__main_grads="narrow"
+    )
     before = memory(model, plan).held_bytes[0]
     states = model_states(model.training(1, "fp16-mixed"))
     kinds = memory(model, plan).kinds
@@ -120,7 +123,10 @@ def test_zero_counts_sixteen_bytes_a_parameter() -> None:
 def test_buffers_are_there_for_every_micro_batch_that_may_be(stages: int, more: int) -> None:
     """One more buffer is one more micro-batch under way; the last stage has none."""
     fields = {"pipeline": stages, "recompute": "full"}
-    free, fixed, next_ = (step(buffers=n, **fields) for n in (0, stages + more, stages + more + 1))
+    free, fixed, next_ = (
+        step(pipeline__buffers_per_stage=n / stages, **fields)
+        for n in (0, stages + more, stages + more + 1)
+    )
     size = 64 * 256 * 2 * 4 // stages  # inputs of the layers of a stage
     for rank in range(stages):
         a, b, c = (most(result, "activations", rank) for result in (free, fixed, next_))
@@ -133,17 +139,22 @@ def test_buffers_are_there_for_every_micro_batch_that_may_be(stages: int, more: 
 
 def test_too_few_buffers_are_refused() -> None:
     with pytest.raises(ConfigError, match="allowed: 0, or at least as many"):
-        rl.Plan(global_batch=16, pipeline=4, micro_batch=1, buffers=3)
+        stacked(global_batch=16, pipeline=4, micro_batch=1, pipeline__buffers_per_stage=3 / 4)
     with pytest.raises(ConfigError, match="not modelled together"):
-        rl.Plan(
-            global_batch=16, pipeline=4, micro_batch=1, buffers=9, schedule="interleaved", chunks=2
+        stacked(
+            global_batch=16,
+            pipeline=4,
+            micro_batch=1,
+            pipeline__buffers_per_stage=9,
+            schedule="interleaved",
+            virtual_stages=2,
         )
 
 
 def test_the_last_block_and_the_root_stay_gathered() -> None:
     """They are sent once, and held from one pass to the other."""
-    fields = {"data": 4, "sharding": 3, "bucket": "1 B"}
-    again, stay = (step(regather=how, **fields) for how in ("all", "blocks"))
+    fields = {"data": 4, "zero_stage": 3, "gradients__bucket": "1 B"}
+    again, stay = (step(zero__reshard_after_forward=how, **fields) for how in ("all", "blocks"))
     graph = rl.load_model("gpt2", SHAPE).training(1, "fp16-mixed")
 
     def copies(words: str) -> int:
@@ -193,12 +204,12 @@ def test_what_is_gathered_is_copied_out_of_its_buffer_once(
 
 
 def test_copies_of_what_is_gathered_take_time_and_both_executors_agree() -> None:
-    fields = {"data": 4, "sharding": 3, "bucket": "1 B"}
-    plain, copied_out = (step(gather_copies=copies, **fields) for copies in (False, True))
+    fields = {"data": 4, "zero_stage": 3, "gradients__bucket": "1 B"}
+    plain, copied_out = (step(zero__gather_copies=copies, **fields) for copies in (False, True))
     assert copied_out.step_time_s > plain.step_time_s
     assert most(copied_out, "workspace") >= most(plain, "workspace")
     assert copied_out.flops_per_step == plain.flops_per_step
-    slow = step(gather_copies=True, reference=True, **fields)
+    slow = step(zero__gather_copies=True, reference=True, **fields)
     assert np.isclose(slow.step_time_s, copied_out.step_time_s, rtol=1e-9)
 
 
@@ -236,12 +247,12 @@ def test_bf16_sums_are_reduced_in_a_copy_of_two_bytes() -> None:
 
 def test_a_full_device_gets_free_segments_back() -> None:
     """What is reserved stays in a device in which the tensors have room."""
-    plan = rl.Plan(global_batch=4, precision="fp16-mixed", allocator="caching")
+    plan = stacked(global_batch=4, precision="fp16-mixed", memory__allocator="caching")
     free = rl.simulate("gpt2", "v100-sxm2-16gb", plan).memory_bytes
-    tight = plan.model_copy(update={"reserved": free["capacity"] - free["total"] + 2**28})
+    tight = changed(plan, memory__runtime=free["capacity"] - free["total"] + 2**28)
     held = rl.simulate("gpt2", "v100-sxm2-16gb", tight)
-    exact = rl.simulate("gpt2", "v100-sxm2-16gb", tight.model_copy(update={"allocator": "exact"}))
-    assert held.memory_bytes["total"] < free["total"] + tight.reserved
+    exact = rl.simulate("gpt2", "v100-sxm2-16gb", changed(tight, memory__allocator="exact"))
+    assert held.memory_bytes["total"] < free["total"] + tight.stack.memory.runtime
     assert exact.memory_bytes["total"] <= held.memory_bytes["total"]
 
 
@@ -260,3 +271,24 @@ def test_tables_of_sixteen_bits_are_states_as_all_other_weights() -> None:
     assert states["computed"]["optimizer"] - states["master"]["optimizer"] == 4 * vectors
     graph = rl.load_model("gpt2", {**shape, "tables": "computed"}).training(1, "fp16-mixed")
     assert sum(states["computed"].values()) == pytest.approx(16 * graph.parameters, rel=0.01)
+
+
+def test_narrow_sums_stay_narrow_where_products_add_to_them() -> None:
+    """Half the bytes held and sent, and no kernel that adds."""
+    model = rl.load_model("llama2-7b", {"layers": 2})
+
+    def run(how: str, fused: bool) -> rl.Result:
+        plan = stacked(
+            global_batch=8, data=2, micro_batch=1, precision="bf16-mixed",
+            gradients__main_grads=how, gradients__accumulation_fusion=fused,
+        )  # fmt: skip
+        return rl.simulate(model, "dgx-h100", plan)
+
+    for fused in (False, True):
+        wide, narrow = run("wide", fused), run("narrow", fused)
+        held = narrow.memory_bytes["gradients"] / wide.memory_bytes["gradients"]
+        assert 0.5 <= held < 0.65
+        assert narrow.traffic_bytes["nvlink4"] < 0.65 * wide.traffic_bytes["nvlink4"]
+    apart, together = run("narrow", False), run("narrow", True)
+    assert together.step_time_s < apart.step_time_s
+    assert together.memory_bytes["gradients"] == apart.memory_bytes["gradients"]

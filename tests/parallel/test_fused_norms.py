@@ -2,10 +2,11 @@
 
 import pytest
 
-from ridgeline import Plan, load_model, simulate
-from ridgeline.parallel.rewrites.folded_norms import with_folded_norms
-from ridgeline.parallel.rewrites.fused_norms import with_fused_norms
-from ridgeline.workload.graph import Graph, Pass, Role, Same
+from ridgeline import load_model, simulate
+from ridgeline.parallel.passes.folded_norms import with_folded_norms
+from ridgeline.parallel.passes.fused_norms import with_fused_norms
+from ridgeline.workload.graph import Graph, Pass, Role
+from stacked import stacked
 
 
 def training(name: str) -> Graph:
@@ -20,7 +21,7 @@ def kinds(graph: Graph, kind: str, pass_: Pass) -> int:
 @pytest.mark.parametrize("name", ["resnet50", "resnet18", "densenet121", "vgg11-bn"])
 def test_every_op_finds_what_it_reads_and_no_weight_loses_its_gradient(name: str) -> None:
     graph = training("vgg-a-bn" if name == "vgg11-bn" else name)
-    fused = with_fused_norms(Same(graph))
+    fused = with_fused_norms(graph)
     given = {
         t.name
         for t in graph.tensors.values()
@@ -36,7 +37,7 @@ def test_every_op_finds_what_it_reads_and_no_weight_loses_its_gradient(name: str
 
 
 def test_residual_networks_keep_no_relu_and_only_sums_of_gradients() -> None:
-    fused = with_fused_norms(Same(training("resnet50")))
+    fused = with_fused_norms(training("resnet50"))
     assert kinds(fused, "relu", Pass.FORWARD) == 0
     assert kinds(fused, "relu", Pass.INPUT_GRADIENT) == 0
     assert kinds(fused, "add", Pass.FORWARD) == 0
@@ -46,7 +47,7 @@ def test_residual_networks_keep_no_relu_and_only_sums_of_gradients() -> None:
 def test_bytes_are_those_of_the_kernels() -> None:
     """relu: 5 to 3 passes and 8 to 5 and a bit; with the shortcut 8 to 4, and 8 to 6 and a bit."""
     graph = training("resnet50")
-    fused = with_fused_norms(Same(graph))
+    fused = with_fused_norms(graph)
 
     def moved(graph: Graph, layers: tuple[str, ...]) -> float:
         images = {n for n, t in graph.tensors.items() if len(t.shape) == 4}
@@ -71,7 +72,7 @@ def test_a_step_is_faster_and_the_same_work() -> None:
         simulate(
             load_model("resnet50"),
             "a100-sxm4-40gb",
-            Plan(global_batch=64, precision="fp16-mixed", norms=norms),
+            stacked(global_batch=64, precision="fp16-mixed", kernels__norm=norms),
         )
         for norms in ("shared", "fused")
     )
@@ -82,13 +83,13 @@ def test_a_step_is_faster_and_the_same_work() -> None:
 
 def test_networks_without_norms_stay_as_they_are() -> None:
     graph = load_model("alexnet").training(2, "fp16-mixed")
-    assert with_fused_norms(Same(graph)).ops == graph.ops
+    assert with_fused_norms(graph).ops == graph.ops
 
 
 def test_convolutions_apply_frozen_norms_and_the_relu_behind_them() -> None:
     fields = {"image": {"height": 128, "width": 128}}
     graph = load_model("mask-rcnn", fields).training(1, "fp16-mixed")
-    folded = with_folded_norms(Same(graph))
+    folded = with_folded_norms(graph)
     given = {
         t.name
         for t in graph.tensors.values()
@@ -104,4 +105,4 @@ def test_convolutions_apply_frozen_norms_and_the_relu_behind_them() -> None:
     assert 0 < kinds(folded, "frozen-batch-norm", Pass.INPUT_GRADIENT) < gradients / 2
     assert folded.flops() == graph.flops()
     assert sum(op.vector_flops for op in folded.ops) == sum(op.vector_flops for op in graph.ops)
-    assert with_folded_norms(Same(training("resnet18"))).ops == training("resnet18").ops
+    assert with_folded_norms(training("resnet18")).ops == training("resnet18").ops

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.parallel.division.divide import Division, divide
+from ridgeline.parallel.division.divide import ShardingSpec, divide
 from ridgeline.parallel.division.grid import Grid, Mode
 from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.text import make_plan, plan_fields
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.model import load_model
+from stacked import stacked
 
 MODES: tuple[Mode, ...] = ("summa", "gather", "stationary")
 BYTES = 2  # bf16
@@ -33,7 +34,7 @@ def decoder(heads: int, size: int, batch: int, sequence: int) -> Graph:
 
 
 def on_grid(graph: Graph, grid: Grid) -> Graph:
-    return divide(graph, Division(tensor=grid.rows * grid.columns, two=grid)).graph
+    return divide(graph, ShardingSpec(tensor=grid.rows * grid.columns, two=grid)).graph
 
 
 def volumes(graph: Graph) -> dict[tuple[str, bool], int]:
@@ -180,7 +181,7 @@ def test_a_grid_of_one_row_or_column_is_a_plan_in_one_dimension(text: str) -> No
 def test_one_row_of_features_moves_what_one_dimension_does() -> None:
     """All-reduces of a pair are its gather and its scatter."""
     graph = decoder(4, 16, 2, 64)
-    one = divide(graph, Division(tensor=4)).graph
+    one = divide(graph, ShardingSpec(tensor=4)).graph
     moved = volumes(on_grid(graph, Grid(1, 4, "stationary")))
     plain = volumes(one)
     assert moved["tensor.columns", True] == plain["tensor", True]
@@ -198,16 +199,16 @@ def test_neighbours_are_along_a_row() -> None:
 @pytest.mark.parametrize(
     "plan",
     [
-        {"tensor_mode": "summa", "data": 2, "overlap_tensor": True},
+        {"tensor_mode": "summa", "data": 2, "overlap__tensor": True},
         {"tensor_mode": "summa", "pipeline": 2, "micro_batch": 2, "recompute": "full"},
-        {"tensor_mode": "gather", "data": 2, "sharding": 2, "micro_batch": 2},
+        {"tensor_mode": "gather", "data": 2, "zero_stage": 2, "micro_batch": 2},
         {"tensor_mode": "gather", "pipeline": 2, "micro_batch": 2, "recompute": "selective"},
-        {"tensor_mode": "stationary", "data": 2, "sharding": 3, "recompute": "full"},
+        {"tensor_mode": "stationary", "data": 2, "zero_stage": 3, "recompute": "full"},
         {"tensor_mode": "stationary", "pipeline": 2, "context": 2, "offload": "all"},
     ],
 )
 def test_one_rank_stands_for_all(plan: dict[str, object]) -> None:
-    made = rl.Plan(global_batch=8, tensor="2x2", **plan)  # type: ignore[arg-type]
+    made = stacked(global_batch=8, tensor="2x2", **plan)  # type: ignore[arg-type]
     model = load_model("gpt2", {"layers": 2, "sequence": 128})
     cluster = "selene-a100" if made.devices > 8 else "dgx-a100"
     folded, every = (rl.simulate(model, cluster, made, fold=fold) for fold in (True, False))

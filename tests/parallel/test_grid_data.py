@@ -15,7 +15,7 @@ from oracles.graph_interpreter import run
 from oracles.grid_data import GridDevices
 from oracles.sharded_data import divided_with_layouts, updates
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.division.divide import Division
+from ridgeline.parallel.division.divide import ShardingSpec
 from ridgeline.parallel.division.grid import Grid
 from ridgeline.workload import training_graph
 from ridgeline.workload.graph import Graph, Role
@@ -49,7 +49,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 def check(graph: Graph, grid: Grid, seed: int) -> None:
-    division = Division(tensor=grid.rows * grid.columns, two=grid)
+    division = ShardingSpec(tensor=grid.rows * grid.columns, two=grid)
     try:
         layouts = divided_with_layouts(graph, division)
     except ConfigError as refused:

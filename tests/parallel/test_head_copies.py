@@ -22,6 +22,7 @@ from ridgeline.parallel.plans.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 from ridgeline.workload.model import Model, load_model
+from stacked import stacked
 
 FOLDER = tempfile.TemporaryDirectory()
 POD = str(write_pod(Path(FOLDER.name)))
@@ -161,13 +162,13 @@ def test_keys_that_no_product_makes_are_an_error() -> None:
     "fields",
     [
         {"tensor": 4, "data": 2},
-        {"tensor": 4, "data": 2, "sharding": 2, "sequence": 4},
+        {"tensor": 4, "data": 2, "zero_stage": 2, "sequence": 4},
         {"tensor": 4, "pipeline": 2, "micro_batch": 2, "recompute": "full"},
         {"tensor": 4, "data": 2, "order": "data-tensor-context-pipeline"},
     ],
 )
 def test_folded_as_unfolded_and_not_faster_than_without_sums(fields: dict[str, Any]) -> None:
-    plan = Plan(global_batch=8, precision="fp16-mixed", **fields)
+    plan = stacked(global_batch=8, precision="fp16-mixed", **fields)
     cluster = load_cluster(POD)
     folded = simulate(small(2), cluster, plan)
     assert simulate(small(2), cluster, plan, fold=False).step_time_s == pytest.approx(

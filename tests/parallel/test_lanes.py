@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.engine.reference import run_reference
+from ridgeline.parallel.plans.resolved import NEUTRAL, resolved
+from stacked import stacked
 
 SHAPE = {
     "layers": 8, "sequence": 512, "vocabulary": 512, "hidden": 512, "attention.heads": 8,
@@ -21,7 +23,7 @@ CLUSTER = rl.load_cluster("selene-a100")
 
 
 def step(**fields: Any) -> rl.Result:
-    return rl.simulate(MODEL, CLUSTER, rl.Plan(**{"micro_batch": 1, "expert": 2, **fields}))
+    return rl.simulate(MODEL, CLUSTER, stacked(**{"micro_batch": 1, "expert": 2, **fields}))
 
 
 def streams(result: rl.Result, queue: str) -> list[int]:
@@ -47,18 +49,18 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
         "data": data,
         "expert": draw(st.sampled_from([n for n in (2, 4, 8) if data % n == 0])),
         "pipeline": pipeline,
-        "chunks": chunks,
+        "virtual_stages": chunks,
         "schedule": "interleaved" if chunks > 1 else "1f1b",
         "global_batch": data * pipeline * rounds,
-        "sharding": draw(st.integers(0, 2)),
-        "overlap": draw(st.booleans()),
+        "zero_stage": draw(st.integers(0, 2)),
+        "overlap__gradients": draw(st.booleans()),
     }
 
 
 @settings(max_examples=12, deadline=None)
 @given(plans())
 def test_the_same_is_done_and_no_later(plan: dict[str, Any]) -> None:
-    apart, together = step(**plan), step(**plan, overlap_expert=True)
+    apart, together = step(**plan), step(**plan, overlap__moe_a2a=True)
     assert together.flops_per_step == apart.flops_per_step
     assert together.traffic_bytes == pytest.approx(apart.traffic_bytes)
     # what is ready first is done first, which may be the wrong one: but never by much
@@ -75,8 +77,14 @@ def test_the_same_is_done_and_no_later(plan: dict[str, Any]) -> None:
 
 
 def test_both_executors_play_pairs_alike() -> None:
-    plan = {"data": 4, "pipeline": 2, "chunks": 2, "schedule": "interleaved", "global_batch": 16}
-    timeline = step(**plan, overlap_expert=True).details.timeline
+    plan = {
+        "data": 4,
+        "pipeline": 2,
+        "virtual_stages": 2,
+        "schedule": "interleaved",
+        "global_batch": 16,
+    }
+    timeline = step(**plan, overlap__moe_a2a=True).details.timeline
     assert len(set(timeline.program.priority.tolist())) > 1
     other = run_reference(timeline.program)
     assert np.allclose(timeline.end_s, other.end_s, rtol=1e-9)
@@ -86,7 +94,7 @@ def test_of_many_micro_batches_all_to_alls_are_hidden_but_for_the_ends() -> None
     """One stage: only the first forward pass and the last backward pass have no other beside."""
     few, many = (
         [
-            step(data=16, expert=8, global_batch=16 * n, overlap_expert=over)
+            step(data=16, expert=8, global_batch=16 * n, overlap__moe_a2a=over)
             for over in (False, True)
         ]
         for n in (8, 16)
@@ -101,7 +109,7 @@ def test_of_many_micro_batches_all_to_alls_are_hidden_but_for_the_ends() -> None
 
 def test_passes_of_one_micro_batch_stay_in_order() -> None:
     """A backward pass begins when its own forward pass has ended, and pairs one after the other."""
-    result = step(data=2, global_batch=16, overlap_expert=True)
+    result = step(data=2, global_batch=16, overlap__moe_a2a=True)
     timeline = result.details.timeline
     forward = np.sort(timeline.end_s[tasks(result, "forward", "loss")])
     backward = np.sort(timeline.start_s[tasks(result, "input-gradient", "loss.input-gradient")])
@@ -114,7 +122,7 @@ def test_memory_holds_one_micro_batch_more() -> None:
     plan = {"data": 2, "global_batch": 16}
     apart, together, two = (
         step(**{**plan, **more})
-        for more in ({}, {"overlap_expert": True}, {"micro_batch": 2, "overlap_expert": False})
+        for more in ({}, {"overlap__moe_a2a": True}, {"micro_batch": 2, "overlap__moe_a2a": False})
     )
     held = [result.memory_bytes["activations"] for result in (apart, together, two)]
     assert held[0] < held[1] <= held[2] * 1.1
@@ -122,27 +130,33 @@ def test_memory_holds_one_micro_batch_more() -> None:
 
 def test_one_micro_batch_has_no_other() -> None:
     plan = {"data": 2, "global_batch": 2}
-    assert step(**plan).step_time_s == step(**plan, overlap_expert=True).step_time_s
+    assert step(**plan).step_time_s == step(**plan, overlap__moe_a2a=True).step_time_s
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "notes"),
     [
-        ({"expert": 1}, "expert of at least 2"),
-        ({"schedule": "gpipe"}, "found schedule=gpipe; allowed: 1f1b, interleaved"),
-        ({"schedule": "zero-bubble", "pipeline": 2}, "found schedule=zero-bubble"),
+        ({"expert": 1}, 0),
+        ({"schedule": "gpipe"}, 1),
+        ({"schedule": "zero-bubble", "pipeline": 2}, 1),
     ],
 )
-def test_plans_without_pairs_are_refused(fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(rl.ConfigError, match=words):
-        rl.Plan(**{"global_batch": 8, "data": 4, "expert": 2, "overlap_expert": True, **fields})
+def test_a_stack_overlaps_no_pairs_in_plans_without_them(
+    fields: dict[str, Any], notes: int
+) -> None:
+    stack = NEUTRAL.with_settings({"overlap.moe_a2a": True})
+    plan = resolved(rl.Plan(**{"global_batch": 8, "data": 4, "expert": 2, **fields}), stack)
+    assert not plan.overlaps_experts
+    assert len(plan.notes) == notes
 
 
 def test_rows_on_their_way_take_processors_of_what_runs_beside_them() -> None:
     plan = {"data": 16, "expert": 8, "global_batch": 64}
     for beside in (True, False):
         free, slowed = (
-            step(**plan, overlap_expert=beside, contention=slows, overlap=False)
+            step(
+                **plan, overlap__moe_a2a=beside, overlap__contention=slows, overlap__gradients=False
+            )
             for slows in (False, True)
         )
         assert slowed.traffic_bytes == free.traffic_bytes

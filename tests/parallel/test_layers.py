@@ -17,7 +17,7 @@ from oracles import graph_networks
 from oracles.graph_interpreter import run
 from oracles.sharded_data import Devices, divided_with_layouts, updates
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.division.divide import Division, divide
+from ridgeline.parallel.division.divide import ShardingSpec, divide
 from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.workload import ops, training_graph
 from ridgeline.workload.autodiff import weight_gradients
@@ -63,7 +63,7 @@ def test_any_network_learns_the_same_whatever_its_layers_are_divided_by(
     layers = list(dict.fromkeys(op.layer for op in graph.ops if op.loops is not None))
     of = {layer: data.draw(st.sampled_from(degrees)) for layer in layers}
     rules = ";".join(f"{layer}:tensor={degree}" for layer, degree in of.items())
-    division = Division(tensor=degrees[-1], layers=f"{rules};*:tensor={degrees[0]}")
+    division = ShardingSpec(tensor=degrees[-1], layers=f"{rules};*:tensor={degrees[0]}")
     try:
         layouts = divided_with_layouts(graph, division)
     except ConfigError as refused:
@@ -92,7 +92,7 @@ def test_trained_slopes_and_lengths_of_rows_are_divided_like_what_they_are_of(ru
     labels = b.input("labels", (4,), "int64")
     forward = b.graph(ops.cross_entropy(b, "loss", ops.linear(b, "classes", x, 4), labels))
     graph = training_graph(forward, SGD)
-    layouts = divided_with_layouts(graph, Division(tensor=4, layers=rules))
+    layouts = divided_with_layouts(graph, ShardingSpec(tensor=4, layers=rules))
     inputs = values(graph, 7)
     before = run(graph, inputs)
     devices = Devices(graph, layouts)
@@ -112,7 +112,7 @@ def test_rows_of_length_1_are_divided_with_the_product_that_reads_them(
         "width": 2, "features": 4, "dropout": 0.0, "optimizer": "sgd",
     }  # fmt: skip
     graph = load_model("arcface-r100", fields).training(4, "fp32")
-    division = Division(tensor=4, layers=f"{layer}*:tensor=4;*:tensor=1")
+    division = ShardingSpec(tensor=4, layers=f"{layer}*:tensor=4;*:tensor=1")
     held = divide(graph, division).graph.tensors["identities.weight"].shape
     assert held == ((identities // 4 if layer == "identities" else identities), 4)
     inputs = values(graph, 3)
@@ -137,7 +137,7 @@ def test_tables_divided_by_columns_send_each_device_its_rows() -> None:
     devices, samples, features, fp32 = 8, 800, 128, 4
     fields = {"tables": [1000, 2000], "lookups": [3, 1], "bottom": [64, 128], "top": [64, 1]}
     graph = load_model("dlrm-dcnv2", fields).training(samples, "fp32")
-    made = divide(graph, Division(tensor=devices, layers="table*:tensor=8;*:tensor=1"))
+    made = divide(graph, ShardingSpec(tensor=devices, layers="table*:tensor=8;*:tensor=1"))
     bytes_ = sent(made.graph)
     vectors = 3 * features * samples // devices * fp32
     assert bytes_["forward", "all-to-all", "cross1.down"] == vectors
@@ -150,7 +150,7 @@ def test_tables_divided_by_columns_send_each_device_its_rows() -> None:
 def test_dot_products_of_a_recommender_are_divided_with_its_samples() -> None:
     fields = {"tables": [1000, 2000], "bottom": [64, 128], "top": [64, 1]}
     graph = load_model("dlrm", fields).training(800, "fp32")
-    made = divide(graph, Division(tensor=8, layers="table*:tensor=8;*:tensor=1")).graph
+    made = divide(graph, ShardingSpec(tensor=8, layers="table*:tensor=8;*:tensor=1")).graph
     assert {op.loops.batch for op in made.ops if op.kind == "dot-interaction"} == {100}
     assert made.flops() == graph.flops() // 8
 
@@ -159,7 +159,7 @@ def test_krizhevskys_network_gathers_its_images_between_its_parts() -> None:
     """Convolutions by samples, fully connected layers by features: bytes by hand."""
     per_device, devices, fp32 = 16, 8, 4
     graph = load_model("alexnet").training(per_device * devices, "fp32")
-    made = divide(graph, Division(tensor=devices, layers="fc*:tensor=8;*:tensor=1"))
+    made = divide(graph, ShardingSpec(tensor=devices, layers="fc*:tensor=8;*:tensor=1"))
     samples = per_device * devices
     pooled, hidden = 256 * 6 * 6, 4096
     bytes_ = {key: size / (samples * fp32) for key, size in sent(made.graph).items()}
@@ -180,14 +180,14 @@ def test_krizhevskys_network_gathers_its_images_between_its_parts() -> None:
 
 @pytest.mark.parametrize("sharding", [0, 1, 3])
 def test_rules_that_say_the_same_for_all_layers_change_nothing(sharding: int) -> None:
-    plain = rl.Plan(global_batch=64, data=8, sharding=sharding)
-    ruled = rl.Plan(global_batch=64, data=8, sharding=sharding, layers="*:tensor=1")
+    plain = rl.Plan(global_batch=64, data=8, zero_stage=sharding)
+    ruled = rl.Plan(global_batch=64, data=8, zero_stage=sharding, layers="*:tensor=1")
     results = [rl.simulate("resnet18", "dgx1-v100", plan) for plan in (plain, ruled)]
     assert results[0].time_s == results[1].time_s
     assert results[0].memory_bytes == results[1].memory_bytes
     assert results[0].energy_j == results[1].energy_j
-    grouped = rl.Plan(global_batch=64, data=8, sharding=sharding, layers="*:tensor=2")
-    spread = rl.Plan(global_batch=64, data=4, tensor=2, sharding=sharding)
+    grouped = rl.Plan(global_batch=64, data=8, zero_stage=sharding, layers="*:tensor=2")
+    spread = rl.Plan(global_batch=64, data=4, tensor=2, zero_stage=sharding)
     two = [rl.simulate("mlp", "dgx1-v100", plan) for plan in (grouped, spread)]
     assert two[0].memory_bytes["weights"] == two[1].memory_bytes["weights"]
 
@@ -227,9 +227,9 @@ def test_every_gradient_is_summed_once(plan: dict[str, Any]) -> None:
 def test_rules_of_no_layer_and_rules_that_nothing_reaches_are_refused() -> None:
     graph = load_model("alexnet").training(8, "fp32")
     with pytest.raises(ConfigError, match=r"no layer of alexnet is called 'fully"):
-        divide(graph, Division(tensor=8, layers="fully*:tensor=8;*:tensor=1"))
+        divide(graph, ShardingSpec(tensor=8, layers="fully*:tensor=8;*:tensor=1"))
     with pytest.raises(ConfigError, match="'fc8' is never reached"):
-        divide(graph, Division(tensor=8, layers="fc*:tensor=8;fc8:tensor=4;*:tensor=1"))
+        divide(graph, ShardingSpec(tensor=8, layers="fc*:tensor=8;fc8:tensor=4;*:tensor=1"))
 
 
 @settings(max_examples=25, deadline=None)
@@ -251,7 +251,7 @@ def test_rows_may_be_one_dimension_or_two(flat: list[bool], rules: str, seed: in
     target = b.input("target", b.shape(x))
     forward = b.graph(ops.mean_squared_error(b, "loss", x, target))
     graph = training_graph(forward, SGD)
-    layouts = divided_with_layouts(graph, Division(tensor=2, layers=rules))
+    layouts = divided_with_layouts(graph, ShardingSpec(tensor=2, layers=rules))
     inputs = values(graph, seed)
     before = run(graph, inputs)
     devices = Devices(graph, layouts)

@@ -14,10 +14,10 @@ from pods import on_pod
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.parallel.plans.mesh import Mesh
-from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Role
+from stacked import stacked
 
 MIXTURE = """
 family: decoder
@@ -38,7 +38,7 @@ tied: false
 
 def step(fold: bool = True, **fields: Any) -> Result:
     model, cluster = on_pod(MIXTURE)
-    plan = Plan(**{"global_batch": 16, "precision": "fp16-mixed", **fields})
+    plan = stacked(**{"global_batch": 16, "precision": "fp16-mixed", **fields})
     return simulate(model, cluster, plan, fold=fold)
 
 
@@ -66,7 +66,7 @@ def test_devices_of_tensor_that_divide_samples_are_replicas(
     expert: int, tensor: int, sharding: int, imbalance: float
 ) -> None:
     """Whether eight ranks that share experts are called `data` or levels of `tensor`."""
-    fields = {"expert": expert, "sharding": sharding, "imbalance": imbalance}
+    fields = {"expert": expert, "zero_stage": sharding, "expert_load_factor": imbalance}
     plain = step(data=8, micro_batch=2, **fields)
     ruled = step(
         data=8 // tensor, tensor=tensor, layers="*:tensor=1", micro_batch=2 * tensor, **fields
@@ -79,7 +79,7 @@ def test_devices_of_tensor_that_divide_samples_are_replicas(
 PLANS = (
     {"data": 8, "expert": 8, "layers": "*.attention.*:tensor=4", "micro_batch": 2},
     {"data": 4, "tensor": 2, "expert": 4, "layers": "*.experts.*:tensor=1", "micro_batch": 4},
-    {"data": 8, "expert": 2, "layers": "*.attention.*:tensor=4", "sharding": 1, "micro_batch": 1},
+    {"data": 8, "expert": 2, "layers": "*.attention.*:tensor=4", "zero_stage": 1, "micro_batch": 1},
     {"data": 4, "tensor": 2, "expert": 2, "layers": "*.attention.*:tensor=1", "pipeline": 2,
      "micro_batch": 2},
 )  # fmt: skip
@@ -95,7 +95,7 @@ def test_folded_equals_unfolded(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("fields", PLANS)
 def test_every_expert_is_held_by_as_many_ranks(fields: dict[str, Any]) -> None:
-    wide = Plan(global_batch=64, **fields).widest()
+    wide = stacked(global_batch=64, **fields).widest()
     mixture = 2 if fields.get("layers") == "*.attention.*:tensor=1" else 1
     mesh = Mesh.of(wide, mixture)
     for stage in range(wide.pipeline):

@@ -2,11 +2,12 @@
 
 import pytest
 
-from ridgeline import Plan, load_model, simulate
+from ridgeline import load_model, simulate
 from ridgeline.hardware.load import load_device
-from ridgeline.parallel.rewrites.layout import copied_formats, with_blocks, with_copies, with_heads
+from ridgeline.parallel.passes.layout import copied_formats, with_blocks, with_copies, with_heads
 from ridgeline.report.ops import op_times
-from ridgeline.workload.graph import Conv, Pass, Role, Same
+from ridgeline.workload.graph import Conv, Pass, Role
+from stacked import changed, stacked
 
 IMAGES = {Role.INPUT, Role.ACTIVATION, Role.ACTIVATION_GRADIENT}
 
@@ -74,7 +75,9 @@ def test_a_step_is_longer_where_the_channels_come_first(device, precision, slowe
     """NGC PyTorch's ResNet-50 on a V100: 1,200 images a second, and 803 with channels first."""
     times = [
         simulate(
-            "resnet50", device, Plan(global_batch=64, precision=precision, layout=layout)
+            "resnet50",
+            device,
+            stacked(global_batch=64, precision=precision, kernels__layout=layout),
         ).step_time_s
         for layout in ("channels-last", "channels-first")
     ]
@@ -84,17 +87,26 @@ def test_a_step_is_longer_where_the_channels_come_first(device, precision, slowe
 
 def test_the_library_and_not_the_host_issues_the_copies():
     """A step of nothing but issuing is as long with copies as without."""
-    plan = Plan(global_batch=1, precision="fp16-mixed", issue="1 ms", layout="channels-first")
+    plan = stacked(
+        global_batch=1,
+        precision="fp16-mixed",
+        host__launch_time="1 ms",
+        kernels__layout="channels-first",
+    )
     first = simulate("resnet-cifar-20", "v100-sxm2-16gb", plan)
     last = simulate(
-        "resnet-cifar-20", "v100-sxm2-16gb", plan.model_copy(update={"layout": "channels-last"})
+        "resnet-cifar-20",
+        "v100-sxm2-16gb",
+        changed(plan, kernels__layout="channels-last"),
     )
     assert first.step_time_s == pytest.approx(last.step_time_s, rel=5e-3)
 
 
 def _norm_s(norms: str, device: str) -> dict[str, float]:
     model = load_model("efficientnet-b0", {"image": {"height": 64, "width": 64}})
-    result = simulate(model, device, Plan(global_batch=64, precision="fp32", norms=norms))
+    result = simulate(
+        model, device, stacked(global_batch=64, precision="fp32", kernels__norm=norms)
+    )
     return {t.op.name: t.time_s for t in op_times(result) if t.op.kind == "batch-norm"}
 
 
@@ -117,7 +129,7 @@ def test_a_batch_norm_of_few_channels_leaves_multiprocessors_idle(device):
 
 def test_instance_norms_have_a_block_for_each_channel_of_each_image():
     graph = load_model("nnunet-3d", {"size": [32, 32, 32]}).training(3, "fp32")
-    norms = [op for op in with_blocks(Same(graph)).ops if op.kind == "group-norm"]
+    norms = [op for op in with_blocks(graph).ops if op.kind == "group-norm"]
     assert norms
     for op in norms:  # forward it writes the image, backward it reads its gradient and it
         image = op.outputs[0] if op.pass_ is Pass.FORWARD else op.inputs[1]
@@ -132,7 +144,7 @@ def attending():
 
 
 def test_heads_are_copied_once_on_each_side_of_the_products_of_attention(attending):
-    copied = with_heads(Same(attending))
+    copied = with_heads(attending)
     copies = [op for op in copied.ops if op.kind == "layout"]
     # Queries, keys, values and what comes out; their gradients: 8 in each of two layers.
     assert len(copies) == 2 * 8
@@ -147,7 +159,7 @@ def test_heads_are_copied_once_on_each_side_of_the_products_of_attention(attendi
 
 
 def test_what_a_product_of_attention_reads_was_copied_before(attending):
-    copied = with_heads(Same(attending))
+    copied = with_heads(attending)
     given = {Role.INPUT, Role.WEIGHT, Role.BUFFER, Role.STATE}
     made = {name for name, t in copied.tensors.items() if t.role in given}
     for op in copied.ops:
@@ -163,14 +175,16 @@ def test_what_a_product_of_attention_reads_was_copied_before(attending):
 
 def test_fused_attention_copies_no_heads():
     fused = load_model("bert-base", {"layers": 1, "attention.kernel": "flash"}).training(1, "fp32")
-    assert with_heads(Same(fused)).ops == fused.ops
+    assert with_heads(fused).ops == fused.ops
 
 
 def test_a_step_with_copied_heads_is_longer_by_their_traffic():
     times = [
         simulate(
-            "bert-base", "v100-sxm2-16gb", Plan(global_batch=8, precision="fp32", heads=heads)
+            "bert-base",
+            "v100-sxm2-16gb",
+            stacked(global_batch=8, precision="fp32", kernels__attention_transpose=heads),
         ).step_time_s
-        for heads in ("strided", "copied")
+        for heads in (False, True)
     ]
     assert 1.005 < times[1] / times[0] < 1.06

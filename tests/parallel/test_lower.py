@@ -22,6 +22,7 @@ from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Pass, Role
 from ridgeline.workload.model import load_model
+from stacked import stacked
 
 MACHINE = tempfile.TemporaryDirectory()
 NODE_FILE = str(write_machine(Path(MACHINE.name)))
@@ -47,18 +48,24 @@ def test_every_gradient_is_in_one_bucket_and_no_bucket_is_early() -> None:
 @pytest.mark.parametrize("sharding", [0, 2, 3])
 def test_buckets_grow_with_the_replicas(sharding: int) -> None:
     def step(data: int, **sizes: str) -> Result:
-        return toy(Plan(data=data, global_batch=8, sharding=sharding, **sizes))
+        return toy(stacked(data=data, global_batch=8, zero_stage=sharding, **sizes))
 
     for data in (2, 4):
-        grown, fixed = step(data, bucket_per_rank="1 MB"), step(data, bucket=f"{data} MB")
-        assert step(data, bucket="1 B", bucket_per_rank="1 MB").step_time_s == fixed.step_time_s
+        grown, fixed = (
+            step(data, gradients__bucket_per_rank="1 MB"),
+            step(data, gradients__bucket=f"{data} MB"),
+        )
+        assert (
+            step(data, gradients__bucket="1 B", gradients__bucket_per_rank="1 MB").step_time_s
+            == fixed.step_time_s
+        )
         assert grown.step_time_s == step(data).step_time_s  # 25 MiB are more
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16-mixed"])
 @pytest.mark.parametrize("batch", [4, 512])
 def test_folded_equals_unfolded_and_the_reference(precision: str, batch: int) -> None:
-    plan = Plan(data=4, global_batch=batch, precision=precision, bucket="1 MiB")
+    plan = stacked(data=4, global_batch=batch, precision=precision, gradients__bucket="1 MiB")
     folded = toy(plan)
     assert folded.manifest["ranks"] == {"real": 4, "simulated": 1}
     for other in (toy(plan, fold=False), toy(plan, reference=True)):
@@ -81,7 +88,7 @@ def test_one_device_by_hand() -> None:
 
 def test_the_last_reduction_is_exposed_by_hand() -> None:
     """A first layer of 10^8 weights: its gradient comes last and cannot hide."""
-    result = toy(Plan(data=4, global_batch=4, bucket="1 B"))
+    result = toy(stacked(data=4, global_batch=4, gradients__bucket="1 B"))
     timeline = result.details.timeline
     program = timeline.program
     kind = program.kind_names.index(COLLECTIVE)
@@ -119,7 +126,11 @@ def _tasks(result: Result) -> int:
 
 @cache
 def baseline(data: int, batch: int, overlap: bool) -> Result:
-    return toy(Plan(data=data, global_batch=batch, overlap=overlap, bucket="1 MiB"))
+    return toy(
+        stacked(
+            data=data, global_batch=batch, overlap__gradients=overlap, gradients__bucket="1 MiB"
+        )
+    )
 
 
 plans = st.tuples(st.sampled_from([1, 2, 4]), st.sampled_from([12, 120, 1200]), st.booleans())
@@ -175,9 +186,12 @@ def test_a_better_machine_is_never_slower(
     better = load_cluster(NODE_FILE, dict([field]))
     data, batch, overlap = plan
     faster = simulate(
-        load_model("mlp"), better,
-        Plan(data=data, global_batch=batch, overlap=overlap, bucket="1 MiB"),
-    )  # fmt: skip
+        load_model("mlp"),
+        better,
+        stacked(
+            data=data, global_batch=batch, overlap__gradients=overlap, gradients__bucket="1 MiB"
+        ),
+    )
     assert faster.step_time_s <= baseline(*plan).step_time_s * (1 + 1e-12)
 
 

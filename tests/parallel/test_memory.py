@@ -11,6 +11,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.parallel.memory.over_step import held_bytes, memory, model_states
 from ridgeline.workload import load_model, peak, training_graph
 from ridgeline.workload.optimizers import OPTIMIZERS
+from stacked import stacked
 
 
 @settings(max_examples=60, deadline=None)
@@ -46,11 +47,11 @@ def test_memory_of_a_plan():
     [
         {"global_batch": 4},
         {"global_batch": 8, "micro_batch": 2, "recompute": "full"},
-        {"global_batch": 16, "data": 8, "sharding": 1},
+        {"global_batch": 16, "data": 8, "zero_stage": 1},
     ],
 )
 def test_memory_is_that_of_the_simulation(name, fields):
-    plan = rl.Plan(precision="fp16-mixed", **fields)
+    plan = stacked(precision="fp16-mixed", **fields)
     model = load_model(name, {"layers": 3} if name == "gpt2" else None)
     simulated = rl.simulate(model, "dgx1-v100", plan).memory_bytes
     assert memory(model, plan).peak == {k: v for k, v in simulated.items() if k != "capacity"}
@@ -58,7 +59,7 @@ def test_memory_is_that_of_the_simulation(name, fields):
 
 def test_what_the_framework_reserves_is_held_all_the_time():
     plain, more = (
-        rl.Plan(global_batch=4, precision="fp16-mixed", reserved=size) for size in (0, 10**9)
+        stacked(global_batch=4, precision="fp16-mixed", memory__runtime=size) for size in (0, 10**9)
     )
     assert (
         (memory("gpt2", more).held_bytes - memory("gpt2", plain).held_bytes).sum(1) == 10**9
@@ -74,9 +75,9 @@ def test_outputs_that_stages_keep_wait_for_their_backward_pass(stages):
     shape, hidden = {"layers": 8, "sequence": 128}, 768
     totals = []
     for keep in (False, True):
-        plan = rl.Plan(
+        plan = stacked(
             global_batch=16, pipeline=stages, recompute="full", precision="fp16-mixed",
-            micro_batch=2, keep_outputs=keep,
+            micro_batch=2, pipeline__deallocate_outputs=not keep,
         )  # fmt: skip
         result = rl.simulate(load_model("gpt2", shape), "dgx1-v100", plan)
         profile = result.details.timeline.memory_profile(0)[1]
@@ -88,7 +89,7 @@ def test_outputs_that_stages_keep_wait_for_their_backward_pass(stages):
 
 def test_sharding_of_gradients_and_weights_holds_less():
     totals = [
-        memory("gpt2", rl.Plan(global_batch=8, data=8, sharding=stage)).peak["total"]
+        memory("gpt2", rl.Plan(global_batch=8, data=8, zero_stage=stage)).peak["total"]
         for stage in range(4)
     ]
     assert totals == sorted(totals, reverse=True)

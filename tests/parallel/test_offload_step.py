@@ -10,6 +10,7 @@ from ridgeline.hardware import load_cluster
 from ridgeline.kernels import price
 from ridgeline.network.topology import from_cluster
 from ridgeline.parallel.memory.over_step import memory, training_graph_of
+from ridgeline.parallel.plans.resolved import NEUTRAL
 from ridgeline.parallel.recomputing.offload import (
     COPIES,
     copied_bytes,
@@ -19,6 +20,7 @@ from ridgeline.parallel.recomputing.offload import (
 )
 from ridgeline.parallel.recomputing.recompute import with_recompute
 from ridgeline.workload import load_model
+from stacked import stacked
 
 TITAN, DGX = load_cluster("titan-x-pcie3"), load_cluster("dgx1-v100")
 SMALL = ("alexnet", "resnet18", "lenet5", "mlp", "gpt2")
@@ -35,7 +37,7 @@ def test_one_device_takes_what_the_recurrence_says(name, batch, offload, recompu
     plan = Plan(
         global_batch=batch, offload=offload, recompute=recompute, precision="fp32", optimizer="sgd"
     )
-    result = simulate(name, TITAN, plan)
+    result = simulate(name, TITAN, plan, software=NEUTRAL)
     graph = with_recompute(training_graph_of(load_model(name), plan), recompute)
     graph = with_offload(graph, offload)
     times = {
@@ -48,7 +50,7 @@ def test_one_device_takes_what_the_recurrence_says(name, batch, offload, recompu
     away = copied_bytes(graph)
     assert result.traffic_bytes.get("pcie3-x16", 0.0) == pytest.approx(2 * away)
     # What has gone out is given back at once there, with its layer in the order of ops.
-    held = memory(name, plan).peak["total"]
+    held = memory(name, plan, software=NEUTRAL).peak["total"]
     assert 0.99 * held < result.memory_bytes["total"] <= held
 
 
@@ -68,7 +70,7 @@ def test_devices_behind_one_switch_share_the_way_to_the_host():
         {"pipeline": 2, "micro_batch": 1},
         {"pipeline": 2, "micro_batch": 1, "schedule": "zero-bubble"},
         {"tensor": 2},
-        {"data": 2, "sharding": 3},
+        {"data": 2, "zero_stage": 3},
         {"pipeline": 2, "micro_batch": 1, "schedule": "gpipe", "recompute": "full"},
     ],
     ids=str,
@@ -76,12 +78,12 @@ def test_devices_behind_one_switch_share_the_way_to_the_host():
 def test_offload_goes_with_every_other_dimension(fields):
     """Less is held, the step is no faster, and the same is computed."""
     fields |= {"global_batch": 4, "precision": "fp16-mixed"}
-    runs = [simulate("gpt2", DGX, Plan(offload=policy, **fields)) for policy in ("none", "all")]
+    runs = [simulate("gpt2", DGX, stacked(offload=policy, **fields)) for policy in ("none", "all")]
     assert runs[1].memory_bytes["activations"] < runs[0].memory_bytes["activations"]
     assert runs[1].step_time_s >= runs[0].step_time_s
     assert runs[1].flops_per_step == runs[0].flops_per_step
     folded = runs[1].step_time_s
-    plan = Plan(offload="all", **fields)
+    plan = stacked(offload="all", **fields)
     assert simulate("gpt2", DGX, plan, reference=True).step_time_s == pytest.approx(folded)
 
 

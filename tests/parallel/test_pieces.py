@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.division.divide import Division, divide
-from ridgeline.parallel.rewrites.pieces import with_pieces
-from ridgeline.workload.graph import PIECES, Graph, Pass, Same
+from ridgeline.parallel.division.divide import ShardingSpec, divide
+from ridgeline.parallel.passes.decompose_gemm import with_pieces
+from ridgeline.workload.graph import PIECES, Graph, Pass
+from stacked import stacked
 
 SHAPE = {
     "layers": 2, "sequence": 512, "vocabulary": 512, "hidden": 1024, "attention.heads": 8,
@@ -25,11 +26,11 @@ CUT = ("attention.query-key-value", "attention.output", "feed-forward.up", "feed
 
 def step(**fields: Any) -> rl.Result:
     plan = {"micro_batch": 1, "precision": "bf16-mixed", **fields}
-    return rl.simulate(MODEL, CLUSTER, rl.Plan(**plan))
+    return rl.simulate(MODEL, CLUSTER, stacked(**plan))
 
 
 def divided(ranks: int) -> Graph:
-    return divide(MODEL.training(1, "bf16-mixed"), Division(tensor=ranks, sequence=True)).graph
+    return divide(MODEL.training(1, "bf16-mixed"), ShardingSpec(tensor=ranks, sequence=True)).graph
 
 
 def collectives(graph: Graph) -> list[tuple[object, ...]]:
@@ -41,7 +42,7 @@ def collectives(graph: Graph) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_as_much_is_computed_and_sent(ranks: int) -> None:
     graph = divided(ranks)
-    cut = with_pieces(Same(graph))
+    cut = with_pieces(graph)
     assert cut.flops() == graph.flops()
     assert collectives(cut) == collectives(graph)
     assert len({op.name for op in cut.ops}) == len(cut.ops)
@@ -63,7 +64,7 @@ def test_as_much_is_computed_and_sent(ranks: int) -> None:
 
 def test_which_products_are_cut() -> None:
     """Forward all four of a block; backward those that read what was gathered."""
-    cut = with_pieces(Same(divided(4)))
+    cut = with_pieces(divided(4))
     made = {op.name for op in cut.ops if op.name.endswith("-piece")}
     forward = {f"blocks.{i}.{name}" for i in range(2) for name in CUT}
     ends = {"query-key-value": "last", "up": "last", "output": "first", "down": "first"}
@@ -78,8 +79,8 @@ def test_which_products_are_cut() -> None:
 
 
 def test_what_can_not_be_cut_is_left() -> None:
-    whole = divide(MODEL.training(1, "bf16-mixed"), Division(tensor=4)).graph  # all-reduces
-    assert with_pieces(Same(whole)).ops == whole.ops
+    whole = divide(MODEL.training(1, "bf16-mixed"), ShardingSpec(tensor=4)).graph  # all-reduces
+    assert with_pieces(whole).ops == whole.ops
 
 
 @settings(max_examples=12, deadline=None)
@@ -94,7 +95,7 @@ def test_between_bounds_and_as_the_reference_plays_it(
         "tensor": tensor, "sequence": tensor, "data": data, "recompute": recompute,
         "global_batch": data * rounds,
     }  # fmt: skip
-    apart, beside = (step(**fields, overlap_tensor=how) for how in (False, "pieces"))
+    apart, beside = (step(**fields, overlap__tensor=how) for how in (False, "pieces"))
     assert beside.flops_per_step == apart.flops_per_step
     assert beside.traffic_bytes["nvlink3"] == pytest.approx(apart.traffic_bytes["nvlink3"])
     # one link after the other, or one device: neither can be hidden behind itself
@@ -103,8 +104,8 @@ def test_between_bounds_and_as_the_reference_plays_it(
         stream = next(i for i, name in enumerate(names) if name.endswith(f"/{queue}"))
         busy = np.diff(beside.details.timeline.busy(stream)).sum()
         assert beside.step_time_s >= busy * (1 - 1e-9)
-    plan = rl.Plan(**{"micro_batch": 1, "precision": "bf16-mixed", **fields},
-                   overlap_tensor="pieces", contention=contention)  # fmt: skip
+    plan = stacked(**{"micro_batch": 1, "precision": "bf16-mixed", **fields},
+                   overlap__tensor="pieces", overlap__contention=contention)  # fmt: skip
     fast, slow = (rl.simulate(MODEL, CLUSTER, plan, **how) for how in ({}, {"reference": True}))
     assert fast.step_time_s == pytest.approx(slow.step_time_s, rel=1e-9)
 
@@ -124,8 +125,8 @@ def ring(pieces: int, message_s: float, piece_s: float) -> tuple[float, float]:
 @given(st.sampled_from([2, 4, 8]), st.sampled_from([64, 512, 2048]), st.integers(1, 8))
 def test_two_tasks_end_with_the_last_piece_of_a_ring(tensor: int, tokens: int, batch: int) -> None:
     model = rl.load_model("gpt2", {**SHAPE, "sequence": tokens})
-    plan = rl.Plan(global_batch=batch, tensor=tensor, sequence=tensor, precision="bf16-mixed",
-                   overlap_tensor="pieces")  # fmt: skip
+    plan = stacked(global_batch=batch, tensor=tensor, sequence=tensor, precision="bf16-mixed",
+                   overlap__tensor="pieces")  # fmt: skip
     timeline = rl.simulate(model, CLUSTER, plan).details.timeline
     program, name = timeline.program, "blocks.0.feed-forward"
     labels = [program.label_names[label] for label in program.label]
@@ -151,11 +152,11 @@ def test_two_tasks_end_with_the_last_piece_of_a_ring(tensor: int, tokens: int, b
 def test_it_pays_where_messages_are_as_long_as_products() -> None:
     fields = {"tensor": 8, "sequence": 8, "global_batch": 4, "micro_batch": 4}
     blocking, bulk, pieces = (
-        step(**fields, overlap_tensor=how).step_time_s for how in (False, True, "pieces")
+        step(**fields, overlap__tensor=how).step_time_s for how in (False, True, "pieces")
     )
     assert pieces < bulk < blocking
 
 
 def test_what_is_no_way_to_overlap_is_an_error() -> None:
-    with pytest.raises(rl.ConfigError, match="overlap_tensor"):
-        rl.Plan(global_batch=8, overlap_tensor="piece")  # type: ignore[arg-type]
+    with pytest.raises(rl.ConfigError, match=r"overlap\.tensor"):
+        stacked(global_batch=8, overlap__tensor="piece")  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,9 @@ def read(text: str, **more: object) -> Plan:
 
 
 def test_fields_of_a_command_line() -> None:
-    plan = read("data=8, micro_batch=64, overlap=false, bucket=10 MB", global_batch=2048)
+    plan = read("data=8, micro_batch=64, zero_stage=1", global_batch=2048)
     assert (plan.data, plan.rank_batch, plan.micro_batches) == (8, 256, 4)
-    assert not plan.overlap
-    assert plan.bucket == 10e6
+    assert plan.zero_stage == 1
     assert plan.devices == 8
     assert read("batch=32").micro_batch_size == 32
     assert read("micro_batch=none,batch=32").micro_batch is None
@@ -68,18 +68,15 @@ def test_a_plan_in_a_file(tmp_path: Path) -> None:
         ("data=8,data=8", "given twice"),
         ("expert=2,batch=8", "expert=2 must divide data=1"),
         ("tensor=4,sequence=2,batch=8", "must be 1 .off. or the degree of tensor, 4"),
-        ("chunks=2,batch=8", "needs schedule=interleaved"),
-        ("schedule=interleaved,chunks=2,batch=8", "pipeline of at least 2"),
-        ("schedule=interleaved,chunks=2,pipeline=3,batch=8", "multiple of the 3 stages"),
+        ("virtual_stages=2,batch=8", "needs schedule=interleaved"),
+        ("schedule=interleaved,virtual_stages=2,batch=8", "pipeline of at least 2"),
+        ("schedule=interleaved,virtual_stages=2,pipeline=3,batch=8", "multiple of the 3 stages"),
         ("order=tensor-data,batch=8", "must name each of"),
-        ("batch=8,bucket=3", "plan.bucket: '3' has no unit"),
         ("batch=0", "greater than or equal to 1"),
         ("batch=8,micro_batch=3", "does not divide the 8 samples"),
         ("batch", "expected field=value"),
         ("batch=8,recompute=foo", "allowed: none, full, selective, .*, sqrt, optimal"),
-        ("batch=8,overlap=gather", "allowed: true, false, gathers; found .* mean .gathers"),
-        ("batch=8,overlap_tensor=piece", "plan.overlap_tensor: allowed: .*mean .pieces"),
-        ("batch=8,bucket_copies=maybe", "valid boolean"),
+        ("batch=8,stage_balance=layer", "plan.stage_balance: allowed: .*mean .layers"),
         ("batch=99999999999", "less than or equal"),
         ("batch=8,data=8,layers=fc*:tensor=3", "'fc.' uses data=2 x tensor=3 devices, .* the 8"),
         ("batch=8,data=8,layers=[fc*: data=1,tensor=4]", "allowed: degrees whose product is 8"),
@@ -97,10 +94,34 @@ def test_mistakes_are_explained(text: str, message: str) -> None:
         read(text)
 
 
-@pytest.mark.parametrize("name", ["spread", "imbalance"])
-def test_plain_numbers_are_read_from_text(name: str) -> None:
-    low, high = {"spread": (0.25, "0.75"), "imbalance": (1.25, "0.5")}[name]
-    assert getattr(make_plan({"global_batch": "8", name: str(low)}), name) == low
-    for wrong in (high, "much", "nan", "inf", "1e400"):
-        with pytest.raises(ConfigError, match=name):
-            make_plan({"global_batch": "8", name: wrong})
+@pytest.mark.parametrize(
+    ("name", "value", "path", "read_as"),
+    [
+        ("bucket", "10 MB", "software.gradients.bucket", "10 MB"),
+        ("overlap", "false", "software.overlap.gradients", False),
+        ("adding", "products", "software.gradients.accumulation_fusion", True),
+        ("updates", "apart", "software.optimizer.impl", "per-tensor"),
+        ("keep_outputs", "true", "software.pipeline.deallocate_outputs", False),
+        ("issue", "15 us", "software.host.launch_time", "15 us"),
+        ("spread", "0.015", "cluster.device_speed_std", 0.015),
+        ("imbalance", "1.5", "model.expert_load_factor", 1.5),
+    ],
+)
+def test_fields_that_moved_are_read_with_a_note(
+    name: str, value: str, path: str, read_as: Any
+) -> None:
+    with pytest.warns(FutureWarning, match=f"plan.{name} is now {path}"):
+        plan = read(f"batch=8,{name}={value}")
+    assert plan.moved == {path: read_as}
+
+
+def test_renamed_fields_are_read_with_a_note() -> None:
+    with pytest.warns(FutureWarning, match=r"plan\.sharding is now plan\.zero_stage"):
+        assert read("batch=8,data=2,sharding=1").zero_stage == 1
+    with pytest.raises(ConfigError, match="zero_stage now"), pytest.warns(FutureWarning):
+        read("batch=8,data=2,sharding=1,zero_stage=1")
+    with (
+        pytest.raises(ConfigError, match="allowed: kernels, products"),
+        pytest.warns(FutureWarning),
+    ):
+        read("batch=8,adding=product")

@@ -17,6 +17,7 @@ from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Pass, Role
 from ridgeline.workload.model import load_model
+from stacked import stacked
 
 FOLDER = tempfile.TemporaryDirectory()
 POD = str(write_pod(Path(FOLDER.name)))
@@ -33,8 +34,8 @@ UNLIKE = (  # messages between stages, or groups of a level, share a cable other
     {"data": 2, "tensor": 2, "pipeline": 2, "order": "data-tensor-context-pipeline"},
     {"pipeline": 4, "tensor": 2, "micro_batch": 4, "schedule": "zero-bubble-v"},
     {"data": 2, "pipeline": 4, "micro_batch": 4},
-    {"data": 2, "tensor": 2, "pipeline": 2, "sharding": 1, "micro_batch": 4},
-    {"data": 8, "layers": "fc6:tensor=4;fc*:tensor=2", "sharding": 1},
+    {"data": 2, "tensor": 2, "pipeline": 2, "zero_stage": 1, "micro_batch": 4},
+    {"data": 8, "layers": "fc6:tensor=4;fc*:tensor=2", "zero_stage": 1},
     {"data": 2, "tensor": 2, "pipeline": 2, "layers": "*.feed-forward.*:tensor=4"},
 )
 CHAIN = """
@@ -48,7 +49,7 @@ activation: relu
 
 
 def step(model: str, fold: bool = True, reference: bool = False, **fields: Any) -> Result:
-    plan = Plan(**{"global_batch": 16, "precision": "fp16-mixed", **fields})
+    plan = stacked(**{"global_batch": 16, "precision": "fp16-mixed", **fields})
     return simulate(load_model(model), load_cluster(POD), plan, fold=fold, reference=reference)
 
 
@@ -63,19 +64,19 @@ def step(model: str, fold: bool = True, reference: bool = False, **fields: Any) 
         ("gpt2", {"tensor": 4, "sequence": 4}),
         ("gpt2", {"data": 2, "tensor": 2, "pipeline": 2, "order": "data-tensor-context-pipeline"}),
         ("gpt2", {"pipeline": 2, "tensor": 2, "micro_batch": 4, "schedule": "zero-bubble"}),
-        ("gpt2", {"pipeline": 2, "chunks": 2, "micro_batch": 4, "schedule": "interleaved"}),
+        ("gpt2", {"pipeline": 2, "virtual_stages": 2, "micro_batch": 4, "schedule": "interleaved"}),
         ("gpt2", {"pipeline": 4, "tensor": 2, "micro_batch": 4, "schedule": "zero-bubble-v"}),
         ("t5-small", {"data": 2, "pipeline": 4, "micro_batch": 4}),
         ("gpt2", {"context": 2, "tensor": 2, "data": 2, "sequence": 2}),
         ("gpt2", {"context": 4, "pipeline": 2, "micro_batch": 8}),
-        ("gpt2", {"data": 4, "sharding": 1, "micro_batch": 2}),
-        ("gpt2", {"data": 4, "sharding": 3, "micro_batch": 2}),
-        ("resnet18", {"data": 4, "sharding": 2}),
-        ("gpt2", {"data": 2, "tensor": 2, "pipeline": 2, "sharding": 1, "micro_batch": 4}),
+        ("gpt2", {"data": 4, "zero_stage": 1, "micro_batch": 2}),
+        ("gpt2", {"data": 4, "zero_stage": 3, "micro_batch": 2}),
+        ("resnet18", {"data": 4, "zero_stage": 2}),
+        ("gpt2", {"data": 2, "tensor": 2, "pipeline": 2, "zero_stage": 1, "micro_batch": 4}),
         ("alexnet", {"data": 8, "layers": "fc*:data=1"}),
-        ("alexnet", {"data": 8, "layers": "fc6:tensor=4;fc*:tensor=2", "sharding": 1}),
+        ("alexnet", {"data": 8, "layers": "fc6:tensor=4;fc*:tensor=2", "zero_stage": 1}),
         ("gpt2", {"data": 2, "tensor": 2, "pipeline": 2, "layers": "*.feed-forward.*:tensor=4"}),
-        ("gpt2", {"data": 4, "context": 2, "layers": "blocks.1.*:tensor=2", "sharding": 2}),
+        ("gpt2", {"data": 4, "context": 2, "layers": "blocks.1.*:tensor=2", "zero_stage": 2}),
     ],
 )
 def test_folded_equals_unfolded(model: str, fields: dict[str, Any]) -> None:
@@ -151,8 +152,8 @@ def test_1f1b_holds_as_many_micro_batches_as_stages() -> None:
 def test_hidden_communication_never_costs_time() -> None:
     fields = {"tensor": 4, "micro_batch": 4}
     assert (
-        step("gpt2", overlap_tensor=True, **fields).step_time_s
-        < step("gpt2", overlap_tensor=False, **fields).step_time_s
+        step("gpt2", overlap__tensor=True, **fields).step_time_s
+        < step("gpt2", overlap__tensor=False, **fields).step_time_s
     )
 
 
@@ -175,7 +176,7 @@ def test_work_is_conserved() -> None:
 def test_shared_state_by_the_formula() -> None:
     """Rajbhandari et al., ZeRO, SC 2020, Section 3.1: K = 8 of Adam's states, 4 of gradients."""
     plain, *shared = [
-        step("gpt2", data=8, global_batch=16, micro_batch=1, sharding=z).memory_bytes
+        step("gpt2", data=8, global_batch=16, micro_batch=1, zero_stage=z).memory_bytes
         for z in range(4)
     ]
     weights = load_model("gpt2").training(1, "fp16-mixed").parameters
@@ -192,7 +193,7 @@ def test_sharing_moves_what_the_paper_says() -> None:
     """Section 7: twice the gradients as one all-reduce, and half of that again with stage 3."""
     moved = []
     for z in range(4):
-        result = step("gpt2", data=8, global_batch=8, sharding=z)
+        result = step("gpt2", data=8, global_batch=8, zero_stage=z)
         wire = sum(result.traffic_bytes[name] for name in ("wire", "slot", "cable"))
         moved.append(wire)
     assert moved[1] < moved[0]  # weights are gathered in 16 bits
@@ -265,8 +266,8 @@ tied: false
         {"data": 4, "expert": 4},
         {"data": 8, "expert": 2, "micro_batch": 1},
         {"data": 4, "expert": 4, "tensor": 2, "pipeline": 2, "micro_batch": 2},
-        {"data": 4, "expert": 2, "sharding": 1, "micro_batch": 1},
-        {"data": 8, "expert": 2, "sharding": 3, "micro_batch": 2},
+        {"data": 4, "expert": 2, "zero_stage": 1, "micro_batch": 1},
+        {"data": 8, "expert": 2, "zero_stage": 3, "micro_batch": 2},
     ],
 )
 def test_experts_are_shared_and_folded(fields: dict[str, Any], tmp_path: Path) -> None:
@@ -279,7 +280,7 @@ def test_experts_are_shared_and_folded(fields: dict[str, Any], tmp_path: Path) -
     assert folded.memory_bytes == whole.memory_bytes
     alone = step(model, **{**fields, "expert": 1})
     assert folded.flops_per_step == alone.flops_per_step
-    if fields.get("sharding") != 3:  # else all of it is shared by all ranks, either way
+    if fields.get("zero_stage") != 3:  # else all of it is shared by all ranks, either way
         assert folded.memory_bytes["weights"] < alone.memory_bytes["weights"]
     program = folded.details.timeline.program
     exchanged = [name for name in program.label_names if name.endswith("all-to-all")]
@@ -292,7 +293,7 @@ def test_ranks_share_all_optimizer_state_however_experts_lie(tmp_path: Path) -> 
     model = str(tmp_path / "mixture.yaml")
     for sharding in (1, 2, 3):
         held = [
-            step(model, data=4, expert=e, sharding=sharding, micro_batch=1).memory_bytes
+            step(model, data=4, expert=e, zero_stage=sharding, micro_batch=1).memory_bytes
             for e in (1, 2, 4)
         ]
         assert len({memory["optimizer"] for memory in held}) == 1

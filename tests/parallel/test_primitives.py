@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.rewrites.primitives import EAGER, PRIMITIVES, as_primitives
+from ridgeline.parallel.passes.decompose import EAGER, PRIMITIVES, as_primitives
 from ridgeline.workload import numerics, ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.graph import Graph, Pass, Same
+from ridgeline.workload.graph import Graph, Pass
+from stacked import stacked
 
 NETWORKS = {  # which functions each has
     "bert-base": {"layers": 1, "vocabulary": 30, "sequence": 8, "masked": 2},
@@ -43,7 +44,7 @@ def test_the_networks_have_every_function() -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_op_streams_whole_tensors_and_nothing_else_changes(name: str) -> None:
     graph = training(name)
-    written = as_primitives(Same(graph))
+    written = as_primitives(graph)
     changed, meant = set(), set()
     for before, after in zip(graph.ops, written.ops, strict=True):
         primitive = PRIMITIVES.get(before.kind)
@@ -69,7 +70,7 @@ def test_every_op_streams_whole_tensors_and_nothing_else_changes(name: str) -> N
 def test_batch_norm_has_a_kernel_for_images_and_none_for_volumes(
     name: str, kernels: set[int]
 ) -> None:
-    written = as_primitives(Same(training(name)))
+    written = as_primitives(training(name))
     norms = [op for op in written.ops if op.kind == "batch-norm"]
     assert {op.kernels for op in norms if op.kernels} == kernels
 
@@ -96,7 +97,7 @@ def test_what_mixed_precision_keeps_wide_moves_as_much_as_in_fp32_and_its_casts(
     batch: int, precision: str
 ) -> None:
     graph = training("bert-base", precision, batch)
-    written = as_primitives(Same(graph))
+    written = as_primitives(graph)
     for op in graph.ops:
         primitive = PRIMITIVES.get(op.kind)
         if primitive is None or op.pass_ is not Pass.FORWARD:
@@ -113,11 +114,11 @@ def test_what_mixed_precision_keeps_wide_moves_as_much_as_in_fp32_and_its_casts(
 def step(**fields: object) -> rl.Result:
     model = rl.load_model("bert-base", {"layers": 2})
     given_ = {"global_batch": 16, "precision": "fp32", **fields}
-    return rl.simulate(model, "v100-sxm2-16gb", rl.Plan(**given_))
+    return rl.simulate(model, "v100-sxm2-16gb", stacked(**given_))
 
 
 def test_a_step_is_longer_by_launches_and_traffic_and_does_the_same() -> None:
-    fused, primitive = step(), step(functions="primitive")
+    fused, primitive = step(), step(kernels__fusion="primitive")
     assert 1.1 < primitive.step_time_s / fused.step_time_s < 1.5
     assert primitive.flops_per_step == fused.flops_per_step
     assert primitive.memory_bytes["weights"] == fused.memory_bytes["weights"]
@@ -125,7 +126,10 @@ def test_a_step_is_longer_by_launches_and_traffic_and_does_the_same() -> None:
 
 def test_the_host_issues_every_op_of_a_function() -> None:
     issue = 1e-2  # by far the slowest of all
-    fused, primitive = step(issue=issue), step(issue=issue, functions="primitive")
+    fused, primitive = (
+        step(host__launch_time=issue),
+        step(host__launch_time=issue, kernels__fusion="primitive"),
+    )
     more = sum(
         after.kernels - before.kernels
         for before, after in zip(
@@ -137,7 +141,7 @@ def test_the_host_issues_every_op_of_a_function() -> None:
 
 
 def test_both_executors_agree() -> None:
-    plan = rl.Plan(global_batch=8, data=2, precision="fp16-mixed", functions="primitive")
+    plan = stacked(global_batch=8, data=2, precision="fp16-mixed", kernels__fusion="primitive")
     model = rl.load_model("bert-base", {"layers": 1})
     fast, slow = (rl.simulate(model, "dgx1-v100", plan, reference=r) for r in (False, True))
     assert fast.step_time_s == pytest.approx(slow.step_time_s, rel=1e-9)
@@ -149,7 +153,7 @@ LLAMA = {"layers": 1, "sequence": 16, "attention.kernel": "flash", "vocabulary":
 def test_eager_functions_of_a_llama_layer_move_what_their_ops_do() -> None:
     """By hand, in streams of 16 bits: a cast from or to fp32 moves 3, ops in fp32 twice as many."""
     graph = rl.load_model("llama3-8b", LLAMA).training(2, "bf16-mixed")
-    written = as_primitives(Same(graph), "eager")
+    written = as_primitives(graph, "eager")
     by_hand = {
         ("rms-norm", True): 3 + 2 * (2 + 1 + 2) + 3 + 2,
         ("rms-norm", False): 3 + 2 * (2 + 3 + 1 + 1 + 2 + 2 + 3 + 3) + 3 + (2 + 3 + 1),
@@ -174,7 +178,7 @@ def test_eager_functions_of_a_llama_layer_move_what_their_ops_do() -> None:
 
 def test_eager_norms_in_fp32_cast_nothing() -> None:
     graph = rl.load_model("llama3-8b", LLAMA).training(2, "fp32")
-    written = as_primitives(Same(graph), "eager")
+    written = as_primitives(graph, "eager")
     kernels = {op.pass_: op.kernels for op in written.ops if op.kind == "rms-norm"}
     assert kernels == {Pass.FORWARD: 3 + 1, Pass.INPUT_GRADIENT: 8 + 3}
 
@@ -182,7 +186,7 @@ def test_eager_norms_in_fp32_cast_nothing() -> None:
 def test_a_program_without_a_compiler_is_slower_and_computes_the_same() -> None:
     model = rl.load_model("llama3-8b", {**LLAMA, "layers": 2, "sequence": 2048})
     steps = [
-        rl.simulate(model, "h100-sxm5-80gb", rl.Plan(global_batch=2, functions=functions))
+        rl.simulate(model, "h100-sxm5-80gb", stacked(global_batch=2, kernels__fusion=functions))
         for functions in ("fused", "eager")
     ]
     assert 1.02 < steps[1].step_time_s / steps[0].step_time_s < 1.6

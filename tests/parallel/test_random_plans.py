@@ -17,12 +17,14 @@ from ridgeline.engine.slack import slack_s
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.plans.checks import ALTERNATING, DIMENSIONS
+from ridgeline.parallel.plans.checks import DIMENSIONS
 from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.resolved import ALTERNATING
 from ridgeline.report.account import union
 from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate
 from ridgeline.workload.model import Model, load_model
+from stacked import stacked
 
 FOLDER = Path(tempfile.mkdtemp())
 DECODER = """
@@ -94,21 +96,23 @@ def fields(draw: st.DrawFn) -> dict[str, Any]:
         "data": data,
         "tensor": tensor,
         "context": context,
-        "context_mode": draw(st.sampled_from(("gather", "ring"))) if context > 1 else "gather",
+        "cp_comm_type": draw(st.sampled_from(("all-gather", "ring")))
+        if context > 1
+        else "all-gather",
         "pipeline": pipeline,
         "replicas": replicas,
         "micro_batch": micro_batch,
         "global_batch": data * micro_batch * micro_batches,
         "schedule": schedule,
-        "chunks": draw(st.sampled_from((2, 3))) if schedule == "interleaved" else 1,
+        "virtual_stages": draw(st.sampled_from((2, 3))) if schedule == "interleaved" else 1,
         "expert": expert,
-        "overlap_expert": draw(st.booleans()) if expert > 1 and alternates else False,
+        "overlap__moe_a2a": draw(st.booleans()) if expert > 1 and alternates else False,
         "sequence": draw(st.sampled_from((1, tensor))),
-        "sharding": 0 if replicas else draw(st.integers(0, 3)),
+        "zero_stage": 0 if replicas else draw(st.integers(0, 3)),
         "recompute": draw(st.sampled_from(("none", "full", "selective", "sqrt", "optimal"))),
-        "overlap": draw(st.booleans()),
-        "overlap_tensor": draw(st.booleans()),
-        "bucket": draw(st.sampled_from((1e4, 1e6, 1e9))),
+        "overlap__gradients": draw(st.booleans()),
+        "overlap__tensor": draw(st.booleans()),
+        "gradients__bucket": draw(st.sampled_from((1e4, 1e6, 1e9))),
         "precision": draw(st.sampled_from(("fp32", "fp16-mixed"))),
         "order": "-".join(DIMENSIONS if replicas else draw(st.permutations(DIMENSIONS))),
         "layers": layers,
@@ -126,7 +130,7 @@ def rules(draw: st.DrawFn, devices: int) -> str:
 def played(name: str, plan: dict[str, Any]) -> Result | None:
     """Play a plan; None where it is refused."""
     try:
-        return simulate(model(name), cluster(), Plan(**plan))
+        return simulate(model(name), cluster(), stacked(**plan))
     except ConfigError:
         return None
 
@@ -146,7 +150,7 @@ def check(name: str, plan: dict[str, Any]) -> bool:
     result = played(name, plan)
     if result is None:
         return False
-    devices = Plan(**plan).devices
+    devices = stacked(**plan).devices
     for parts in (result.time_s, result.energy_j):
         assert all(value >= 0 for value in parts.values())
         whole = math.fsum(value for key, value in parts.items() if key != "total")
@@ -170,33 +174,59 @@ def test_every_legal_plan_can_be_played(name: str, plan: dict[str, Any]) -> None
 
 def test_split_backward_with_scattered_gradients_and_scores_made_again() -> None:
     plan = {
-        "schedule": "zero-bubble", "pipeline": 2, "tensor": 2, "data": 2, "sharding": 2,
-        "recompute": "selective", "micro_batch": 4, "global_batch": 16, "precision": "fp32",
-    }  # fmt: skip
+        "schedule": "zero-bubble",
+        "pipeline": 2,
+        "tensor": 2,
+        "data": 2,
+        "zero_stage": 2,
+        "recompute": "selective",
+        "micro_batch": 4,
+        "global_batch": 16,
+        "precision": "fp32",
+    }
     assert check("resnet18", plan)
 
 
 def test_parts_that_are_done_again_and_again_wait_for_no_other_stage() -> None:
     plan = {
-        "schedule": "interleaved", "pipeline": 2, "chunks": 3, "tensor": 2, "recompute": "optimal",
-        "sharding": 3, "micro_batch": 1, "global_batch": 4,
-    }  # fmt: skip
+        "schedule": "interleaved",
+        "pipeline": 2,
+        "virtual_stages": 3,
+        "tensor": 2,
+        "recompute": "optimal",
+        "zero_stage": 3,
+        "micro_batch": 1,
+        "global_batch": 4,
+    }
     assert check("resnet18", plan)
 
 
 def test_other_stages_do_not_wait_for_gradients_of_weights() -> None:
     """A slice that both these and another stage's backward pass read is made early."""
-    plan = Plan(
-        schedule="zero-bubble-v", pipeline=2, tensor=2, micro_batch=4, global_batch=8,
-        precision="fp16-autocast", pieces="none",
-    )  # fmt: skip
+    plan = stacked(
+        schedule="zero-bubble-v",
+        pipeline=2,
+        tensor=2,
+        micro_batch=4,
+        global_batch=8,
+        precision="fp16-autocast",
+        pipeline__p2p_scatter_gather="none",
+    )
     assert simulate(model("ssd300"), "selene-a100", plan).step_time_s > 0
 
 
 def test_what_is_done_again_is_where_it_was_done_first() -> None:
     """Also in layers that are cut, whose own ops and what these gather are on two stages."""
     plan = Plan(
-        schedule="zero-bubble", pipeline=2, tensor=4, tensor_rows=2, context=2, micro_batch=4,
-        tensor_mode="stationary", recompute="full", global_batch=16, precision="bf16-mixed",
-    )  # fmt: skip
+        schedule="zero-bubble",
+        pipeline=2,
+        tensor=4,
+        tensor_rows=2,
+        context=2,
+        micro_batch=4,
+        tensor_mode="stationary",
+        recompute="full",
+        global_batch=16,
+        precision="bf16-mixed",
+    )
     assert simulate(model("transformer-base"), "tpu-v3-pod", plan).step_time_s > 0

@@ -13,7 +13,7 @@ from oracles.graph_memory import profile
 from oracles.graph_networks import forward_graphs
 from oracles.graph_zoo import NAMES, TINY, shallow, tiny
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.division.divide import Division, divide
+from ridgeline.parallel.division.divide import ShardingSpec, divide
 from ridgeline.parallel.recomputing.blocks import attention_cores, forward_blocks, forward_ops
 from ridgeline.parallel.recomputing.chain import sqrt_stretches
 from ridgeline.parallel.recomputing.ops import recompute_blocks
@@ -228,7 +228,9 @@ def test_what_devices_add_up_is_kept_as_the_sum():
     """Of 4 tensor-parallel devices that share positions each keeps a quarter of the sum."""
     shape = {"layers": 2, "attention.kernel": "flash", "sequence": 256}
     graph = load_model("llama3-8b", shape).training(2, "bf16-mixed")
-    local = with_recompute(divide(graph, Division(tensor=4, sequence=True)).graph, "projections")
+    local = with_recompute(
+        divide(graph, ShardingSpec(tensor=4, sequence=True)).graph, "projections"
+    )
     read = {name for op in local.ops if op.pass_ is not Pass.FORWARD for name in op.inputs}
     made = {op.name: op for op in local.ops if op.pass_ is Pass.FORWARD}
     assert read.isdisjoint(made["blocks.0.attention.output"].outputs)

@@ -8,6 +8,7 @@ import ridgeline as rl
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.steps.buckets import gradient_buckets, moved
 from ridgeline.workload.graph import Role
+from stacked import changed, stacked
 
 MODEL = rl.load_model("mlp")
 
@@ -34,19 +35,25 @@ def test_gradients_that_are_no_wider_stay_as_they_are() -> None:
 
 
 def test_casts_read_one_format_and_write_the_other() -> None:
-    plan = rl.Plan(global_batch=8, data=2, precision="fp32", reduction="fp16")
+    plan = stacked(global_batch=8, data=2, precision="fp32", gradients__reduce_dtype="fp16")
     graph = MODEL.training(4, "fp32")
     gradients = sum(t.bytes for t in graph.tensors.values() if t.role is Role.WEIGHT_GRADIENT)
-    buckets = {"data": gradient_buckets(graph, plan.bucket, (), plan.reduction)}
+    buckets = {"data": gradient_buckets(graph, plan.bucket_bytes, (), "fp16")}
     copied = moved(plan, graph, buckets)
     assert copied.size_bytes == 2 * (gradients + gradients / 2)
-    also = plan.model_copy(update={"bucket_copies": True})
+    also = changed(plan, gradients__bucket_copies=True)
     assert moved(also, graph, buckets) == copied
 
 
 def test_the_network_carries_half_and_a_slow_one_takes_half_as_long() -> None:
     def step(reduction: str) -> rl.Result:
-        plan = rl.Plan(global_batch=8, data=2, precision="fp32", overlap=False, reduction=reduction)
+        plan = stacked(
+            global_batch=8,
+            data=2,
+            precision="fp32",
+            overlap__gradients=False,
+            gradients__reduce_dtype=reduction,
+        )
         return rl.simulate("alexnet", "pcie3-8gpu", plan)
 
     own, half = step(""), step("fp16")
@@ -59,15 +66,15 @@ def test_the_network_carries_half_and_a_slow_one_takes_half_as_long() -> None:
 
 
 def test_both_executors_agree() -> None:
-    plan = rl.Plan(global_batch=16, data=4, precision="fp32", reduction="bf16")
+    plan = stacked(global_batch=16, data=4, precision="fp32", gradients__reduce_dtype="bf16")
     fast, slow = (rl.simulate(MODEL, "dgx1-v100", plan, reference=r) for r in (False, True))
     assert fast.step_time_s == pytest.approx(slow.step_time_s, rel=1e-9)
 
 
 @pytest.mark.parametrize("sharding", [1, 2, 3])
 def test_shared_gradients_are_not_sent_so(sharding: int) -> None:
-    with pytest.raises(ConfigError, match="sharding=0"):
-        rl.Plan(global_batch=8, data=2, reduction="fp16", sharding=sharding)
+    with pytest.raises(ConfigError, match="zero_stage=0"):
+        stacked(global_batch=8, data=2, gradients__reduce_dtype="fp16", zero_stage=sharding)
 
 
 def test_fp16_in_memory_multiplies_like_fp32_and_moves_half() -> None:

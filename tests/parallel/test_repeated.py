@@ -24,6 +24,7 @@ from ridgeline.parallel.steps.draft import _drafts
 from ridgeline.parallel.steps.repeated import look_of
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import load_model
+from stacked import stacked
 
 MODELS = ("gpt2", "resnet18", "t5-small", "mixtral-8x7b")
 SMALL = {
@@ -76,26 +77,26 @@ def test_copied_blocks_are_those_that_would_be_written(
     if pipeline * tensor * replicas > CLUSTERS[cluster][1]:
         return
     try:
-        plan = Plan(
+        plan = stacked(
             data=replicas,
             tensor=tensor,
             sequence=tensor if data.draw(st.booleans()) else 1,
             pipeline=pipeline,
-            chunks=data.draw(st.sampled_from((2, 3))) if schedule == "interleaved" else 1,
+            virtual_stages=data.draw(st.sampled_from((2, 3))) if schedule == "interleaved" else 1,
             micro_batch=data.draw(st.sampled_from((1, 2))),
             global_batch=2 * replicas * pipeline,
             schedule=schedule,  # type: ignore[arg-type]
-            sharding=data.draw(st.integers(0, 3)) if replicas > 1 else 0,
+            zero_stage=data.draw(st.integers(0, 3)) if replicas > 1 else 0,
             recompute=data.draw(st.sampled_from(("none", "full"))),  # type: ignore[arg-type]
-            cut=data.draw(st.sampled_from(("even", "layers"))),  # type: ignore[arg-type]
-            keep_outputs=data.draw(st.booleans()),
-            bucket="1 MB",
+            stage_balance=data.draw(st.sampled_from(("even", "layers"))),  # type: ignore[arg-type]
+            pipeline__deallocate_outputs=not data.draw(st.booleans()),
+            gradients__bucket="1 MB",
             precision="fp16-mixed",
-            issue=data.draw(st.sampled_from((0.0, 1e-5))),
-            issue_ahead=data.draw(st.booleans()),
-            expert_products=data.draw(st.sampled_from(("together", "apart"))),  # type: ignore[arg-type]
-            updates=data.draw(st.sampled_from(("together", "apart", "chunks"))),  # type: ignore[arg-type]
-            checks=data.draw(st.booleans()),
+            host__launch_time=data.draw(st.sampled_from((0.0, 1e-5))),
+            host__async_launch=data.draw(st.booleans()),
+            moe__grouped_gemm=data.draw(st.sampled_from(("together", "apart"))),  # type: ignore[arg-type]
+            optimizer__impl=data.draw(st.sampled_from(("together", "apart", "chunks"))),  # type: ignore[arg-type]
+            optimizer__loss_scale_check=data.draw(st.booleans()),
         )
         one = lowered(plan, model, cluster, copied=True)
     except RidgelineError:
@@ -123,8 +124,15 @@ def test_most_layers_are_not_written(issue: float, monkeypatch: pytest.MonkeyPat
         return write(self, team, number, *more)
 
     monkeypatch.setattr(step.Step, "_written", counted)
-    plan = Plan(global_batch=8, pipeline=4, chunks=3, schedule="interleaved", cut="layers",
-                precision="fp16-mixed", issue=issue)  # fmt: skip
+    plan = stacked(
+        global_batch=8,
+        pipeline=4,
+        virtual_stages=3,
+        schedule="interleaved",
+        stage_balance="layers",
+        precision="fp16-mixed",
+        host__launch_time=issue,
+    )
     lowered(plan, "gpt2", 0, copied=True)
     assert set(written) == {0, 4, 10, 11}
 
@@ -134,8 +142,14 @@ def test_gradients_are_summed_when_all_micro_batches_are_done(schedule: Any) -> 
     """In GPipe the first micro-batch is the last to go back."""
     from ridgeline.engine.executor import run
 
-    plan = Plan(global_batch=16, data=2, pipeline=2, schedule=schedule, bucket="10 GB",
-                precision="fp16-mixed")  # fmt: skip
+    plan = stacked(
+        global_batch=16,
+        data=2,
+        pipeline=2,
+        schedule=schedule,
+        gradients__bucket="10 GB",
+        precision="fp16-mixed",
+    )
     timeline = run(lowered(plan, "gpt2", 0, copied=True).program)
     program = timeline.program
     for stage in range(2):

@@ -26,6 +26,7 @@ from ridgeline.parallel.stages.cuts import balance_given, balance_replicated
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model
+from stacked import stacked
 
 FOLDER = tempfile.TemporaryDirectory()
 COUNTS = st.lists(st.integers(1, 4), min_size=2, max_size=4).filter(lambda c: len(set(c)) > 1)
@@ -43,7 +44,7 @@ def step(counts: list[int] | tuple[int, ...], *, model: str = "resnet18", **fiel
         "global_batch": 4 * math.lcm(*counts) * own,
     }  # fmt: skip
     how = {name: fields.pop(name) for name in ("reference",) if name in fields}
-    return simulate(load_model(model), pod(), Plan(**{**plan, **fields}), **how)
+    return simulate(load_model(model), pod(), stacked(**{**plan, **fields}), **how)
 
 
 @settings(max_examples=60, deadline=None)
@@ -241,7 +242,7 @@ def test_more_replicas_of_the_slowest_stage_are_faster() -> None:
         ({"replicas": "2-1", "data": 2}, "better left out"),
         ({"replicas": "2-1", "pipeline": 3}, "better left out"),
         ({"replicas": "2-1", "schedule": "zero-bubble"}, "allowed: 1f1b"),
-        ({"replicas": "2-1", "sharding": 1}, "sharding=1"),
+        ({"replicas": "2-1", "zero_stage": 1}, "zero_stage=1"),
         ({"replicas": "2-1", "order": "pipeline-tensor-context-data"}, "ends in pipeline"),
         ({"replicas": "3-2", "global_batch": 16}, "12 or 18"),
     ],

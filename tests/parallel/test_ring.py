@@ -10,14 +10,14 @@ from pods import on_pod
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.division.divide import Division, divide
+from ridgeline.parallel.division.divide import ShardingSpec, divide
 from ridgeline.parallel.division.ring import HOP
-from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.as_execution import as_execution
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Graph, Pass
 from ridgeline.workload.model import Model
+from stacked import stacked
 
 LAYERS = 2
 TEXT = """
@@ -44,12 +44,12 @@ def step(
     context: int, mode: str = "ring", *, tokens: int = 2048, fold: bool = True,
     reference: bool = False, **fields: Any,
 ) -> Result:  # fmt: skip
-    plan = Plan(
+    plan = stacked(
         **{
             "global_batch": 4,
             "precision": "fp16-mixed",
             "context": context,
-            "context_mode": mode,
+            "cp_comm_type": mode,
             **fields,
         }
     )
@@ -58,7 +58,7 @@ def step(
 
 def divided(context: int, *, ring: bool, tensor: int = 1, kv_heads: int = 4) -> Graph:
     graph = on_machine(2048, kv_heads)[0].training(1, "fp16-mixed")
-    return divide(graph, Division(context=context, tensor=tensor, ring=ring)).graph
+    return divide(graph, ShardingSpec(context=context, tensor=tensor, ring=ring)).graph
 
 
 def moved(graph: Graph, kinds: set[str], degree: int) -> Counter[tuple[str, bool]]:
@@ -103,7 +103,7 @@ def test_work_is_what_it_was_but_for_merging(tensor: int, kv_heads: int) -> None
 
 
 def test_one_device_needs_no_ring() -> None:
-    one, ring = step(1, "gather"), step(1, "ring")
+    one, ring = step(1, "all-gather"), step(1, "ring")
     assert ring.step_time_s == one.step_time_s
     assert ring.memory_bytes == one.memory_bytes
     assert ring.energy_j == one.energy_j
@@ -114,7 +114,7 @@ PLANS: list[dict[str, Any]] = [
     {"context": 2, "tensor": 2, "data": 2, "sequence": 2},
     {"context": 4, "pipeline": 2, "micro_batch": 1, "recompute": "full"},
     {"context": 2, "tensor": 8, "recompute": "alternate"},
-    {"context": 8, "sharding": 3, "order": "context-tensor-data-pipeline"},
+    {"context": 8, "zero_stage": 3, "order": "context-tensor-data-pipeline"},
 ]
 
 
@@ -147,7 +147,7 @@ def test_never_faster_than_compute_or_transfer_alone(tokens: int) -> None:
 
 
 def test_long_sequences_hide_what_travels_and_hold_less() -> None:
-    ring, gather = step(8, tokens=16384), step(8, "gather", tokens=16384)
+    ring, gather = step(8, tokens=16384), step(8, "all-gather", tokens=16384)
     assert ring.step_time_s < gather.step_time_s
     assert ring.memory_bytes["total"] < gather.memory_bytes["total"]
 
@@ -164,12 +164,12 @@ def test_two_blocks_are_held_instead_of_all() -> None:
 
 
 def test_a_ring_is_no_collective_of_a_trace() -> None:
-    with pytest.raises(RidgelineError, match=r"no collective.*context_mode=gather"):
+    with pytest.raises(RidgelineError, match=r"no collective.*cp_comm_type=all-gather"):
         as_execution(step(2, fold=False))
 
 
 def test_what_can_not_be_a_ring_says_why() -> None:
-    with pytest.raises(ConfigError, match=r"context_mode=ring needs fused attention.*gather"):
-        simulate("gpt2", on_machine()[1], Plan(context=2, context_mode="ring", global_batch=2))
+    with pytest.raises(ConfigError, match=r"cp_comm_type=ring needs fused attention.*gather"):
+        simulate("gpt2", on_machine()[1], stacked(context=2, cp_comm_type="ring", global_batch=2))
     with pytest.raises(ConfigError, match=r"8 parts \(a zig-zag\).*gather"):
         step(4, tokens=2044)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ridgeline.parallel.division.divide import Division, divide
+from ridgeline.parallel.division.divide import ShardingSpec, divide
 from ridgeline.parallel.division.ring import HOP
 from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.model import load_model
@@ -109,7 +109,7 @@ class Devices:
 
 def attention_of(degree: int, tokens: int, write: Callable[[str], str]) -> Graph:
     graph = load_model(write(TEXT.format(tokens=tokens))).training(1, "fp32")
-    return divide(graph, Division(context=degree, ring=degree > 1)).graph
+    return divide(graph, ShardingSpec(context=degree, ring=degree > 1)).graph
 
 
 @pytest.mark.parametrize("degree", [2, 3, 4, 8])

@@ -10,8 +10,9 @@ import ridgeline as rl
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels import price
 from ridgeline.parallel.division.experts import expert_weights, with_experts
-from ridgeline.parallel.rewrites.row_sums import with_atomic_sums
-from ridgeline.workload.graph import Graph, Pass, Same
+from ridgeline.parallel.passes.atomic_scatter_add import with_atomic_sums
+from ridgeline.workload.graph import Graph, Pass
+from stacked import stacked
 
 SMALL = {"layers": 2, "vocabulary": 64, "sequence": 64, "hidden": 64, "feed_forward.width": 96}
 SUMS = {("combine", Pass.FORWARD), ("dispatch", Pass.INPUT_GRADIENT)}
@@ -27,7 +28,7 @@ def training(experts: int = 4, chosen: int = 2, ranks: int = 1) -> Graph:
 @given(st.sampled_from([4, 8]), st.integers(1, 3), st.sampled_from([1, 2, 4]))
 def test_only_how_rows_are_added_up_changes(experts: int, chosen: int, ranks: int) -> None:
     graph = training(experts, chosen, ranks)
-    written = with_atomic_sums(Same(graph))
+    written = with_atomic_sums(graph)
     changed = []
     for before, after in zip(graph.ops, written.ops, strict=True):
         if (before.kind, before.pass_) not in SUMS:
@@ -46,14 +47,14 @@ def test_only_how_rows_are_added_up_changes(experts: int, chosen: int, ranks: in
 
 def test_weights_behind_the_sums_are_not_those_of_experts() -> None:
     graph = training(ranks=2)
-    assert expert_weights(with_atomic_sums(Same(graph))) == expert_weights(graph)
+    assert expert_weights(with_atomic_sums(graph)) == expert_weights(graph)
 
 
 def test_a_device_that_states_their_rate_takes_that_long() -> None:
     device = load_device("b200")
     (row,) = (row for row in device.kernels if row.op == "scatter-add")
     assert row.throughput is not None
-    written = with_atomic_sums(Same(training()))
+    written = with_atomic_sums(training())
     for op in (op for op in written.ops if op.kind == "scatter-add"):
         moved = written.read_bytes(op) + written.write_bytes(op)
         expected = 2 * row.latency.value + moved / row.throughput.value
@@ -63,7 +64,7 @@ def test_a_device_that_states_their_rate_takes_that_long() -> None:
 def test_others_take_one_launch_more_than_for_gathered_rows() -> None:
     device, graph = load_device("a100-sxm4-80gb"), training()
     assert not device.kernels
-    written = with_atomic_sums(Same(graph))
+    written = with_atomic_sums(graph)
     for before, after in zip(graph.ops, written.ops, strict=True):
         more = price(after, written, device).time_s(device) - price(before, graph, device).time_s(
             device
@@ -74,11 +75,11 @@ def test_others_take_one_launch_more_than_for_gathered_rows() -> None:
 
 def test_a_step_is_longer_by_its_sums_and_computes_and_holds_the_same() -> None:
     def step(**fields: object) -> rl.Result:
-        plan = rl.Plan(global_batch=8, data=8, expert=8, micro_batch=1, **fields)
+        plan = stacked(global_batch=8, data=8, expert=8, micro_batch=1, **fields)
         shape = {"layers": 1, "sequence": 1024, "vocabulary": 1024}
         return rl.simulate(rl.load_model("mixtral-8x7b", shape), rl.load_cluster("hgx-b200"), plan)
 
-    gathered, atomic = step(), step(row_sums="atomic")
+    gathered, atomic = step(), step(moe__combine="atomic")
     numbers = 2 * 1024 * 2 * 4096  # sums of two passes, of two experts for each token
     assert atomic.step_time_s - gathered.step_time_s == pytest.approx(numbers / 218e9, rel=0.5)
     assert atomic.flops_per_step == gathered.flops_per_step
@@ -87,4 +88,4 @@ def test_a_step_is_longer_by_its_sums_and_computes_and_holds_the_same() -> None:
 
 def test_other_words_are_refused() -> None:
     with pytest.raises(rl.ConfigError, match="allowed: gathered, atomic; found 'atomics'"):
-        rl.Plan(global_batch=1, row_sums="atomics")
+        stacked(global_batch=1, moe__combine="atomics")

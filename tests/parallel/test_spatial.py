@@ -13,7 +13,7 @@ import ridgeline as rl
 from oracles.graph_interpreter import run
 from oracles.shared_rows import SharedRows
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.parallel.division.divide import Division, divide
+from ridgeline.parallel.division.divide import ShardingSpec, divide
 from ridgeline.parallel.division.labels import HALO
 from ridgeline.parallel.division.reach import Window, ends, halo_rows
 from ridgeline.parallel.division.shard import COLLECTIVES
@@ -26,6 +26,7 @@ from ridgeline.workload.numerics import PRECISIONS
 from ridgeline.workload.ops.contraction import GEMM, contract
 from ridgeline.workload.ops.functions import function
 from ridgeline.workload.optimizers import OPTIMIZERS
+from stacked import stacked
 
 FP32 = 4
 
@@ -221,13 +222,19 @@ def test_statistics_of_shared_images_can_be_summed_up() -> None:
     [
         {"spatial": "4"},
         {"spatial": "2x2", "data": 2},
-        {"spatial": 2, "tensor": 2, "data": 2, "sharding": 2},
+        {"spatial": 2, "tensor": 2, "data": 2, "zero_stage": 2},
         {"spatial": 2, "pipeline": 2, "data": 2, "micro_batch": 1},
-        {"spatial": 2, "data": 2, "sharding": 3, "recompute": "full", "statistics": "shared"},
+        {
+            "spatial": 2,
+            "data": 2,
+            "zero_stage": 3,
+            "recompute": "full",
+            "kernels__sync_batch_norm": True,
+        },
     ],
 )
 def test_one_rank_stands_for_all(plan: dict[str, object]) -> None:
-    made = rl.Plan(global_batch=8, **plan)
+    made = stacked(global_batch=8, **plan)
     folded, every = (rl.simulate("resnet18", "dgx-a100", made, fold=fold) for fold in (True, False))
     assert folded.step_time_s == pytest.approx(every.step_time_s, rel=1e-9)
     assert folded.memory_bytes == every.memory_bytes
@@ -249,14 +256,14 @@ def test_the_program_sends_what_the_graph_says() -> None:
 
 @pytest.mark.parametrize("spatial", ["2", "2x2"])
 def test_layers_that_divide_samples_are_replicas_that_share_images(spatial: str) -> None:
-    fields = {"global_batch": 8, "spatial": spatial, "sharding": 1}
-    plain = rl.Plan(data=2, micro_batch=2, **fields)
-    ruled = rl.Plan(tensor=2, layers="*:tensor=1", micro_batch=4, **fields)  # in one node
+    fields = {"global_batch": 8, "spatial": spatial, "zero_stage": 1}
+    plain = stacked(data=2, micro_batch=2, **fields)
+    ruled = stacked(tensor=2, layers="*:tensor=1", micro_batch=4, **fields)  # in one node
     one, other = (rl.simulate("resnet18", "selene-a100", plan) for plan in (plain, ruled))
     assert one.time_s == pytest.approx(other.time_s, rel=2e-6)  # bytes of halos are rounded up
     assert one.memory_bytes == other.memory_bytes
     assert one.traffic_bytes == pytest.approx(other.traffic_bytes, rel=2e-6)
-    some = rl.Plan(data=2, layers="layer4*:tensor=2", **fields)
+    some = stacked(data=2, layers="layer4*:tensor=2", **fields)
     folded, whole = (rl.simulate("resnet18", "selene-a100", some, fold=f) for f in (True, False))
     assert folded.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)
     assert folded.memory_bytes["weights"] < one.memory_bytes["weights"]
@@ -264,7 +271,7 @@ def test_layers_that_divide_samples_are_replicas_that_share_images(spatial: str)
 
 def test_memory_of_activations_is_shared_and_weights_are_not() -> None:
     graph = load_model("unet-3d").training(1, "fp32")
-    made = divide(graph, Division(grid=(2, 2))).graph
+    made = divide(graph, ShardingSpec(grid=(2, 2))).graph
     ratio = graph.activation_bytes / made.activation_bytes
     assert 3.6 < ratio < 4.0  # but for halos, which are kept for the gradients of weights
     halos = {name for op in made.ops if op.kind == HALO for name in op.outputs}
@@ -290,14 +297,14 @@ def test_memory_of_activations_is_shared_and_weights_are_not() -> None:
 )
 def test_plans_that_cannot_be_say_why(fields: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        rl.Plan(global_batch=8, **fields)
+        stacked(global_batch=8, **fields)
 
 
 def test_networks_without_images_say_so() -> None:
     with pytest.raises(ConfigError, match="a sample of gpt2 is none"):
-        divide(load_model("gpt2").training(1, "fp32"), Division(grid=(2, 1)))
+        divide(load_model("gpt2").training(1, "fp32"), ShardingSpec(grid=(2, 1)))
     with pytest.raises(RidgelineError, match="at most 32"):
-        divide(load_model("lenet5").training(1, "fp32"), Division(grid=(64, 1)))
+        divide(load_model("lenet5").training(1, "fp32"), ShardingSpec(grid=(64, 1)))
 
 
 def test_products_that_read_images_with_channels_last_are_shared_by_rows() -> None:

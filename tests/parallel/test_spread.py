@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.parallel.sending.spread import slowest, waited
+from stacked import stacked
 
 
 @pytest.mark.parametrize("devices", [2, 8, 100])
@@ -28,8 +29,12 @@ def test_more_devices_are_not_faster(devices: int, deviation: float) -> None:
 def test_replicas_wait_for_the_largest_of_their_sums(
     spread: float, unequal: float, micro_batches: int
 ) -> None:
-    plan = rl.Plan(
-        global_batch=8 * micro_batches, data=8, micro_batch=1, spread=spread, unequal=unequal
+    plan = stacked(
+        global_batch=8 * micro_batches,
+        data=8,
+        micro_batch=1,
+        device_speed_std=spread,
+        sequence_length_std=unequal,
     )
     draw = np.random.default_rng(11)
     chips = draw.normal(1.0, spread, (20_000, 8))
@@ -48,8 +53,11 @@ def test_what_is_waited_for_is_bounded_by_either_and_by_both(
     data: int, micro_batches: int, spread: float, unequal: float, tensor: int
 ) -> None:
     fields = {"global_batch": data * micro_batches, "data": data, "micro_batch": 1}
-    plan = rl.Plan(**fields, tensor=tensor, spread=spread, unequal=unequal)
-    chips, samples = (waited(plan.model_copy(update={name: 0.0})) for name in ("unequal", "spread"))
+    plan = stacked(**fields, tensor=tensor, device_speed_std=spread, sequence_length_std=unequal)
+    chips, samples = (
+        waited(plan.model_copy(update={name: 0.0}))
+        for name in ("sequence_length_std", "device_speed_std")
+    )
     assert chips == slowest(data * tensor, spread)
     assert max(chips, samples) <= waited(plan) * (1 + 1e-12)
     assert waited(plan) <= (chips + samples - 1.0) * (1 + 1e-12)
@@ -57,10 +65,10 @@ def test_what_is_waited_for_is_bounded_by_either_and_by_both(
     assert waited(alone) == 1.0
 
 
-@pytest.mark.parametrize("field", ["spread", "unequal"])
+@pytest.mark.parametrize("field", ["device_speed_std", "sequence_length_std"])
 def test_work_takes_longer_and_nothing_else_changes(field: str) -> None:
     model, deviation = rl.load_model("mlp", {"widths": [4096, 4096]}), 0.1
-    plan = rl.Plan(global_batch=1 << 15, data=8, precision="fp32")
+    plan = stacked(global_batch=1 << 15, data=8, precision="fp32")
     alike = rl.simulate(model, "dgx1-v100", plan)
     differ = rl.simulate(model, "dgx1-v100", plan.model_copy(update={field: deviation}))
     factor = slowest(8, deviation)

@@ -13,7 +13,7 @@ import ridgeline as rl
 from oracles.graph_interpreter import run
 from oracles.sharded_data import Devices, divided_with_layouts, updates
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.division.divide import Division
+from ridgeline.parallel.division.divide import ShardingSpec
 from ridgeline.workload.graph import Role
 from ridgeline.workload.model import Model, load_model
 
@@ -41,7 +41,7 @@ def test_devices_learn_what_one_learns(tensor: int, sequence: bool, seed: int) -
         for t in graph.tensors.values()
         if t.role in {Role.INPUT, Role.WEIGHT, Role.BUFFER}
     }
-    layouts = divided_with_layouts(graph, Division(tensor=tensor, sequence=sequence))
+    layouts = divided_with_layouts(graph, ShardingSpec(tensor=tensor, sequence=sequence))
     assert not layouts.divided.whole
     devices = Devices(graph, layouts)
     devices.run(given_values)

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.division.divide import Division, divide
+from ridgeline.parallel.division.divide import ShardingSpec, divide
 from ridgeline.parallel.division.experts import dropped_share
 from ridgeline.parallel.sending.chosen import schedule_of
 from ridgeline.simulation import shared_topology
 from ridgeline.workload.graph import Gemm, Graph
 from ridgeline.workload.model import load_model
+from stacked import stacked
 
 
 def training(imbalanced: dict[str, object] | None = None) -> Graph:
@@ -39,7 +40,7 @@ def loads(experts: int, ranks: int, imbalance: float) -> list[float]:
 def test_the_fullest_rank_is_the_one_that_is_simulated(ranks: int, imbalance: float) -> None:
     graph = training()
     even, made = (
-        divide(graph, Division(expert=ranks, imbalance=factor)) for factor in (1.0, imbalance)
+        divide(graph, ShardingSpec(expert=ranks, imbalance=factor)) for factor in (1.0, imbalance)
     )
     share = loads(8, ranks, imbalance)
     assert sum(share) == pytest.approx(ranks)  # no row is lost
@@ -92,7 +93,9 @@ def test_links_carry_what_each_rank_gets(cluster: str, ranks: int, fuller: float
 def test_the_step_waits_for_the_fullest_rank() -> None:
     model = rl.load_model("mixtral-8x7b", {"layers": 2})
     steps = [
-        rl.simulate(model, "selene-a100", rl.Plan(global_batch=8, data=8, expert=8, imbalance=f))
+        rl.simulate(
+            model, "selene-a100", stacked(global_batch=8, data=8, expert=8, expert_load_factor=f)
+        )
         for f in (1.0, 1.5, 3.0)
     ]
     times = [step.step_time_s for step in steps]
@@ -100,9 +103,9 @@ def test_the_step_waits_for_the_fullest_rank() -> None:
     assert times[0] < times[2]
     held = [step.memory_bytes["activations"] for step in steps]
     assert held[0] < held[1] < held[2]
-    plain = rl.Plan(global_batch=8, data=8, imbalance=2.0)  # all experts on each device
+    plain = stacked(global_batch=8, data=8, expert_load_factor=2.0)  # all experts on each device
     same = rl.simulate(model, "selene-a100", plain).step_time_s
-    assert same == rl.simulate(model, "selene-a100", rl.Plan(global_batch=8, data=8)).step_time_s
+    assert same == rl.simulate(model, "selene-a100", stacked(global_batch=8, data=8)).step_time_s
 
 
 def test_what_is_above_a_capacity_is_dropped() -> None:
@@ -111,7 +114,7 @@ def test_what_is_above_a_capacity_is_dropped() -> None:
     assert dropped_share(graph, 1.25) == pytest.approx(0.0, abs=1e-6)
     assert dropped_share(graph, 2.0) == pytest.approx(0.75 / 8)  # of 1/8 x 2 of all choices
     assert dropped_share(training(), 2.0) == 0.0  # no capacity is stated: nothing is dropped
-    even, full = (divide(graph, Division(expert=8, imbalance=f)) for f in (1.0, 2.0))
+    even, full = (divide(graph, ShardingSpec(expert=8, imbalance=f)) for f in (1.0, 2.0))
     assert expert_flops(even.graph) == expert_flops(full.graph)  # empty rows are computed, too
 
 
@@ -122,6 +125,6 @@ def test_what_is_above_a_capacity_is_dropped() -> None:
 def test_loads_that_cannot_be_say_why(name: str, imbalance: float, said: str) -> None:
     graph = load_model(name, {"layers": 1}).training(1, "fp32")
     with pytest.raises(ConfigError, match=said):
-        divide(graph, Division(expert=1, imbalance=imbalance))
-    with pytest.raises(ConfigError, match="imbalance"):
-        rl.Plan(global_batch=8, imbalance=0.5)
+        divide(graph, ShardingSpec(expert=1, imbalance=imbalance))
+    with pytest.raises(ConfigError, match="expert_load_factor"):
+        stacked(global_batch=8, expert_load_factor=0.5)

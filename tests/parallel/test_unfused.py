@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.rewrites.unfused import UNFUSED, Kernels, with_routing_apart
-from ridgeline.workload.graph import Graph, Op, Pass, Same
+from ridgeline.parallel.passes.unfused_router import UNFUSED, Kernels, with_routing_apart
+from ridgeline.workload.graph import Graph, Op, Pass
+from stacked import stacked
 
 Array = npt.NDArray[np.float64]
 SHAPE = {"layers": 2, "vocabulary": 64, "sequence": 32, "hidden": 64, "feed_forward.width": 96}
@@ -29,7 +30,7 @@ def streamed(op: Op, graph: Graph) -> int:
 
 def check(graph: Graph, kinds: set[str]) -> None:
     """Ops of some kinds stream as often as the table says; the others stay what they are."""
-    written = with_routing_apart(Same(graph))
+    written = with_routing_apart(graph)
     changed = set()
     for before, after in zip(graph.ops, written.ops, strict=True):
         if after is before:
@@ -126,11 +127,11 @@ def test_the_rotation_is_that_of_complex_numbers(rows: int, pairs: int, seed: in
 
 def test_a_step_is_longer_by_launches_and_traffic_and_does_the_same() -> None:
     def step(**fields: Any) -> rl.Result:
-        plan = rl.Plan(global_batch=2, data=2, expert=2, micro_batch=1, **fields)
+        plan = stacked(global_batch=2, data=2, expert=2, micro_batch=1, **fields)
         model = rl.load_model("deepseek-v2-lite", {"layers": 2})
         return rl.simulate(model, rl.load_cluster("hgx-b200"), plan)
 
-    fused, routed = step(), step(functions="routed")
+    fused, routed = step(), step(kernels__fusion="routed")
     pieces = [UNFUSED[kind] for kind in ("rotary", "rotary", "rotary", "rotary", "top-k")]
     launches = sum(len(u.forward) + len(u.gradient) - 2 for u in pieces) * 2.15e-6
     assert launches < routed.step_time_s - fused.step_time_s < 3 * launches
@@ -140,4 +141,4 @@ def test_a_step_is_longer_by_launches_and_traffic_and_does_the_same() -> None:
 
 def test_other_words_are_refused() -> None:
     with pytest.raises(rl.ConfigError, match="allowed: fused, primitive, eager, routed"):
-        rl.Plan(global_batch=1, functions="routes")
+        stacked(global_batch=1, kernels__fusion="routes")

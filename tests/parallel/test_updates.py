@@ -8,10 +8,11 @@ import ridgeline as rl
 from ridgeline.kernels import price
 from ridgeline.kernels.alike import moving
 from ridgeline.kernels.common import Common
-from ridgeline.parallel.steps.updates import CHUNKS, ISSUED, in_launches, op_by_op
+from ridgeline.parallel.passes.optimizer_kernels import CHUNKS, ISSUED, in_launches, op_by_op
 from ridgeline.workload import numerics, ops, optimizers
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.graph import Graph, Pass, Same
+from ridgeline.workload.graph import Graph, Pass
+from stacked import stacked
 
 RULES = [name for name, rule in optimizers.OPTIMIZERS.items() if rule.kernels]
 MODEL = rl.load_model("mlp")
@@ -23,13 +24,13 @@ def training(model: rl.Model, rule: str) -> Graph:
 
 def step(**fields: object) -> rl.Result:
     given_ = {"global_batch": 16, "precision": "fp32", **fields}
-    return rl.simulate(MODEL, "v100-sxm2-16gb", rl.Plan(**given_))
+    return rl.simulate(MODEL, "v100-sxm2-16gb", stacked(**given_))
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_every_kernel_of_the_rule_streams_its_tensors(rule: str) -> None:
     graph = training(MODEL, rule)
-    written = op_by_op(Same(graph))
+    written = op_by_op(graph)
     kernels = optimizers.find(rule).kernels
     assert [op.name for op in written.ops] == [op.name for op in graph.ops]
     for before, after in zip(graph.ops, written.ops, strict=True):
@@ -47,7 +48,7 @@ def test_every_kernel_of_the_rule_streams_its_tensors(rule: str) -> None:
 @pytest.mark.parametrize("rule", optimizers.OPTIMIZERS)
 def test_a_graph_has_its_own_kernels_of_a_rule_or_one(rule: str) -> None:
     graph = training(MODEL, rule)
-    written = op_by_op(Same(graph), of_graph=True)
+    written = op_by_op(graph, of_graph=True)
     kernels = optimizers.find(rule).graph_kernels
     for before, after in zip(graph.ops, written.ops, strict=True):
         if before.kind != "optimizer" or not kernels:
@@ -79,8 +80,8 @@ def test_decay_in_the_loss_is_the_gradient_that_it_should_be() -> None:
 
 def test_the_host_issues_what_a_graph_updates_like_any_other_op() -> None:
     issue, rule = 1e-2, "sgd-momentum"  # by far the slowest of all
-    together = step(optimizer=rule, issue=issue)
-    graph = step(optimizer=rule, issue=issue, updates="graph")
+    together = step(optimizer=rule, host__launch_time=issue)
+    graph = step(optimizer=rule, host__launch_time=issue, optimizer__impl="graph")
     weights = sum(op.kind == "optimizer" for op in graph.details.graph.ops)
     more = issue * weights * len(optimizers.find(rule).graph_kernels)
     assert graph.step_time_s - together.step_time_s == pytest.approx(more, rel=1e-2)
@@ -88,7 +89,7 @@ def test_the_host_issues_what_a_graph_updates_like_any_other_op() -> None:
 
 def test_rows_of_a_table_and_rules_without_such_a_program_stay_one_kernel() -> None:
     small = rl.load_model("ncf", {"users": 99, "items": 99, "sparse": True})
-    table = op_by_op(Same(training(small, "adam")))
+    table = op_by_op(training(small, "adam"))
     sparse = [
         op
         for op in table.ops
@@ -97,7 +98,7 @@ def test_rows_of_a_table_and_rules_without_such_a_program_stay_one_kernel() -> N
     ]
     assert sparse
     assert all(op.kernels == 1 for op in sparse)
-    lars = op_by_op(Same(training(MODEL, "lars")))
+    lars = op_by_op(training(MODEL, "lars"))
     assert all(op.kernels == 1 for op in lars.ops)
 
 
@@ -106,7 +107,7 @@ def test_a_step_is_longer_by_launches_and_traffic_and_does_the_same(
     rule: str, precision: str
 ) -> None:
     together = step(optimizer=rule, precision=precision)
-    apart = step(optimizer=rule, precision=precision, updates="apart")
+    apart = step(optimizer=rule, precision=precision, optimizer__impl="per-tensor")
     device = apart.details.cluster.device
     far = device.memory[device.far_memory]
     rate = far.bandwidth.value * far.achievable.value
@@ -129,16 +130,21 @@ def test_a_step_is_longer_by_launches_and_traffic_and_does_the_same(
 
 def test_the_host_issues_each_kernel_of_an_update() -> None:
     issue, rule = 1e-2, "adam"  # by far the slowest of all
-    together = step(optimizer=rule, issue=issue)
-    apart = step(optimizer=rule, issue=issue, updates="apart")
+    together = step(optimizer=rule, host__launch_time=issue)
+    apart = step(optimizer=rule, host__launch_time=issue, optimizer__impl="per-tensor")
     updates = sum(op.kind == "optimizer" for op in apart.details.graph.ops)
     more = ISSUED * issue * updates * len(optimizers.find(rule).kernels)
     assert apart.step_time_s - together.step_time_s == pytest.approx(more, rel=1e-2)
 
 
 def test_replicas_and_both_executors_agree() -> None:
-    plan = rl.Plan(
-        global_batch=16, data=4, precision="fp32", issue=1e-5, updates="apart", optimizer="adam"
+    plan = stacked(
+        global_batch=16,
+        data=4,
+        precision="fp32",
+        host__launch_time=1e-5,
+        optimizer__impl="per-tensor",
+        optimizer="adam",
     )
     fast = rl.simulate(MODEL, "dgx1-v100", plan)
     slow = rl.simulate(MODEL, "dgx1-v100", plan, reference=True)
@@ -147,7 +153,7 @@ def test_replicas_and_both_executors_agree() -> None:
 
 def test_launches_of_chunks_share_only_updates() -> None:
     graph = training(MODEL, "adam")
-    for before, after in zip(graph.ops, in_launches(Same(graph)).ops, strict=True):
+    for before, after in zip(graph.ops, in_launches(graph).ops, strict=True):
         assert after.launched == (CHUNKS if before.kind == "optimizer" else 0)
         assert after is before or (after.inputs, after.outputs) == (before.inputs, before.outputs)
 
@@ -164,7 +170,7 @@ def test_launches_of_chunks_share_only_updates() -> None:
 )
 def test_the_last_round_of_a_launch_takes_as_long_as_a_full_one(name: str, rounds: float) -> None:
     device, graph = rl.load_device(name), training(MODEL, "adam")
-    for before, after in zip(graph.ops, in_launches(Same(graph)).ops, strict=True):
+    for before, after in zip(graph.ops, in_launches(graph).ops, strict=True):
         alone = price(before, graph, device)
         launch_s = alone.latency_s
         slower = rounds if before.kind == "optimizer" else 1.0
@@ -186,7 +192,12 @@ def test_a_step_is_longer_by_its_updates_and_clipping(passes: int) -> None:
     device = rl.load_device("h100-sxm5-80gb")
 
     def step(updates: str) -> rl.Result:
-        plan = rl.Plan(global_batch=16, precision="fp32", updates=updates, update_passes=passes)
+        plan = stacked(
+            global_batch=16,
+            precision="fp32",
+            optimizer__impl=updates,
+            optimizer__clip_sweeps=passes,
+        )
         return rl.simulate(MODEL, "h100-sxm5-80gb", plan)
 
     graph = MODEL.training(16, "fp32")
@@ -196,5 +207,5 @@ def test_a_step_is_longer_by_its_updates_and_clipping(passes: int) -> None:
     far = device.memory[device.far_memory]
     assert far.bandwidth is not None
     lost_s = (396 / 320 - 1) * moved / (far.bandwidth.value * far.achievable.value)
-    longer = step("chunks").step_time_s - step("together").step_time_s
+    longer = step("fused").step_time_s - step("foreach").step_time_s
     assert longer == pytest.approx(lost_s, rel=1e-6)

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from pods import on_pod
 
 import ridgeline as rl
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.resolved import resolved
 from ridgeline.parallel.plans.text import make_plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
+from stacked import stacked
 
 TEXT = """
 family: decoder
@@ -31,15 +32,21 @@ tied: false
 """
 SHARED: tuple[dict[str, Any], ...] = (
     {"tensor": 4, "sequence": 4},
-    {"data": 4, "sharding": 3},
+    {"data": 4, "zero_stage": 3},
     {"data": 4},
-    {"data": 2, "tensor": 2, "sequence": 2, "sharding": 3},
-    {"data": 4, "sharding": 3, "sharding_ranks": 2},
+    {"data": 2, "tensor": 2, "sequence": 2, "zero_stage": 3},
+    {"data": 4, "zero_stage": 3, "hybrid_shard_size": 2},
 )
 
 
 def step(hidden: int, how: bool | str, *, reference: bool = False, **fields: Any) -> Result:
-    plan = Plan(global_batch=8, precision="fp16-mixed", overlap=how, overlap_tensor=how, **fields)
+    plan = stacked(
+        global_batch=8,
+        precision="fp16-mixed",
+        overlap__gradients=how,
+        overlap__tensor=how,
+        **fields,
+    )
     return simulate(*on_pod(TEXT.format(hidden=hidden)), plan, reference=reference)
 
 
@@ -79,7 +86,8 @@ def test_no_op_runs_beside_a_sum(shared: dict[str, Any]) -> None:
 def test_a_command_line_says_what_it_waits_for() -> None:
     fields = {"global_batch": 8, "tensor": "4"}
     for text, meant in (("true", True), ("false", False), ("gathers", "gathers")):
-        plan = make_plan({**fields, "overlap": text, "overlap_tensor": text})
-        assert (plan.overlap, plan.overlap_tensor) == (meant, meant)
-    with pytest.raises(rl.ConfigError, match="overlap"):
-        make_plan({**fields, "overlap": "scatters"})
+        with pytest.warns(FutureWarning, match="plan.overlap"):
+            plan = resolved(make_plan({**fields, "overlap": text, "overlap_tensor": text}))
+        assert (plan.stack.overlap.gradients, plan.stack.overlap.tensor) == (meant, meant)
+    with pytest.raises(rl.ConfigError, match="overlap"), pytest.warns(FutureWarning):
+        resolved(make_plan({**fields, "overlap": "scatters"}))

@@ -10,7 +10,7 @@ from ridgeline.study.point import Point
 
 
 def simulated(model: str, cluster: str, **plan: object) -> Result:
-    return Point(model, cluster, plan).simulate()
+    return Point(model, cluster, plan, software="ideal").simulate()
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +47,9 @@ def unfolded() -> Result:
     from ridgeline.workload.model import load_model
 
     plan = Plan(data=4, global_batch=32)
-    return simulate(load_model("lenet5"), load_cluster("dgx1-v100"), plan, fold=False)
+    return simulate(
+        load_model("lenet5"), load_cluster("dgx1-v100"), plan, software="ideal", fold=False
+    )
 
 
 @pytest.fixture(params=["result", "single", "toy", "too_large", "unfolded"])

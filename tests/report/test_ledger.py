@@ -67,9 +67,9 @@ def test_rows_sum_to_the_totals_of_any_plan(
         "micro_batch": micro,
         "global_batch": data * micro * batches,
         "precision": precision,
-        "overlap": overlap,
     }
-    check_sums(Point(model, str(node), plan).simulate())
+    changes = {"software.overlap.gradients": overlap}
+    check_sums(Point(model, str(node), plan, changes, "ideal").simulate())
 
 
 def test_every_op_moves_its_own_tensors(toy: Result) -> None:

@@ -7,11 +7,12 @@ import math
 import pytest
 
 import ridgeline as rl
+from stacked import stacked
 
 PLANS = (
     ("resnet18", "dgx1-v100", rl.Plan(global_batch=64)),
     ("gpt2", "dgx-a100", rl.Plan(data=2, tensor=2, pipeline=2, global_batch=16)),
-    ("gpt2", "dgx-a100", rl.Plan(data=8, sharding=3, global_batch=8, issue="20 us")),
+    ("gpt2", "dgx-a100", stacked(data=8, zero_stage=3, global_batch=8, host__launch_time="20 us")),
     ("vgg16", "dgx1-v100", rl.Plan(replicas="3-1", global_batch=24, micro_batch=4)),
 )
 
@@ -31,10 +32,10 @@ def test_parts_of_the_path_add_up_to_the_step(model: str, cluster: str, plan: rl
 
 
 def test_a_step_bound_by_one_thing_has_a_path_of_it() -> None:
-    plan = rl.Plan(data=32, global_batch=32, overlap=False)
+    plan = stacked(data=32, global_batch=32, overlap__gradients=False)
     result = rl.simulate("vgg16", "dgx1-v100-edr", plan)
     assert next(iter(result.critical_path_s)) == "communication (data)"
-    alone = rl.simulate("vgg16", "dgx1-v100", rl.Plan(global_batch=1)).critical_path_s
+    alone = rl.simulate("vgg16", "dgx1-v100", stacked(global_batch=1)).critical_path_s
     assert alone.keys() <= {"forward", "input-gradient", "weight-gradient", "update"}
 
 

@@ -17,7 +17,7 @@ PLAN = Plan(global_batch=256, data=8, precision="fp16-mixed")
 
 @pytest.fixture(scope="module")
 def result():
-    return simulate("resnet18", "dgx1-v100", PLAN)
+    return simulate("resnet18", "dgx1-v100", PLAN, software="ideal")
 
 
 @pytest.mark.parametrize("factor", [1.25, 2.0, 10.0])
@@ -33,10 +33,18 @@ def test_more_is_never_slower_and_less_never_faster(result, factor):
         sensitivity(result, 1.0)
 
 
+def test_what_contention_adds_stays():
+    slowed = simulate("resnet18", "dgx1-v100", PLAN, software="pytorch-amp-2021")
+    assert slowed.details.plan.stack.overlap.contention
+    for one in sensitivity(slowed):
+        assert one.more_s <= slowed.step_time_s * (1 + 1e-12)
+        assert one.less_s >= slowed.step_time_s * (1 - 1e-12)
+
+
 def test_a_replay_is_what_a_machine_with_that_bandwidth_takes_at_most(result):
     """Where ops are priced anew, a few are tiled better for the other machine."""
     faster = load_cluster("dgx1-v100", {"device.memory.hbm.bandwidth": "1800 GB/s"})
-    again = simulate("resnet18", faster, PLAN).step_time_s
+    again = simulate("resnet18", faster, PLAN, software="ideal").step_time_s
     by_name = {one.resource: one for one in sensitivity(result)}
     assert again <= by_name["hbm"].more_s * (1 + 1e-12)
     assert by_name["hbm"].more_s == pytest.approx(again, rel=0.01)

@@ -71,8 +71,9 @@ def test_every_field_arrives(tmp_path: Path) -> None:
     assert cluster.link_types["tier1"].bandwidth.value == 25e9
     plan = make_plan(read.plan)
     assert (plan.data, plan.tensor, plan.pipeline, plan.sequence) == (2, 8, 1, 8)
-    assert (plan.global_batch, plan.micro_batch, plan.sharding) == (16, 4, 1)
-    assert (plan.recompute, plan.precision, plan.overlap) == ("selective", "fp16-mixed", False)
+    assert (plan.global_batch, plan.micro_batch, plan.zero_stage) == (16, 4, 1)
+    assert (plan.recompute, plan.precision) == ("selective", "fp16-mixed")
+    assert read.settings == {"overlap.gradients": False, "overlap.tensor": False}
 
 
 def test_an_op_reaches_the_share_of_its_size(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_of_one_kind_of_change_the_smallest_is_told() -> None:
     assert single
     smaller = {
         "micro_batch": [m for m in (1, 2, 4) if m > one(single, "micro_batch", 8)],
-        "sharding": [s for s in (1, 2, 3) if s < one(single, "sharding", 0)],
+        "zero_stage": [s for s in (1, 2, 3) if s < one(single, "zero_stage", 0)],
     }
     for name, values in smaller.items():
         for value in values:
@@ -81,7 +81,7 @@ def test_several_changes_are_taken_together_where_one_is_not_enough() -> None:
     advice = advised("together")
     assert min(len(r.changes) for r in advice.remedies) > 1
     for name, values in {
-        "recompute": ["selective", "full", "sqrt"], "sharding": [1, 2, 3], "micro_batch": [1],
+        "recompute": ["selective", "full", "sqrt"], "zero_stage": [1, 2, 3], "micro_batch": [1],
         "offload": ["all"],
     }.items():  # fmt: skip
         for value in values:

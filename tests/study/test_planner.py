@@ -14,15 +14,16 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.load import load_cluster
-from ridgeline.study.planner import search
 from ridgeline.study.planner.few import Few
 from ridgeline.study.planner.found import Objective, Replay, pareto
 from ridgeline.study.planner.group import BACKWARD, FORWARD
 from ridgeline.study.planner.made import Key
 from ridgeline.study.planner.screen import totals
-from ridgeline.study.planner.search import Searcher, searcher
+from ridgeline.study.planner.search import Searcher
 from ridgeline.study.planner.space import GRID_MODES, RECOMPUTE_NAMES
 from ridgeline.workload.model import Model, load_model
+from stacked import plain_search as search
+from stacked import plain_searcher as searcher
 
 CASES = (
     ("gpt2", "selene-a100", 8, 24),

@@ -18,10 +18,11 @@ from ridgeline.parallel.steps.buckets import gradient_buckets
 from ridgeline.parallel.steps.zero import with_sharding
 from ridgeline.study.planner.passing import bucketed, parts_of
 from ridgeline.study.planner.played import FORWARD, MADE, READ, WHOLE
-from ridgeline.study.planner.search import Searcher, searcher
+from ridgeline.study.planner.search import Searcher
 from ridgeline.study.planner.space import SCHEDULE_NAMES
 from ridgeline.workload.graph import Pass, Role
 from ridgeline.workload.model import load_model
+from stacked import plain_searcher as searcher
 
 CASES = {
     "images": ("resnet18", "dgx1-v100-edr", 16, 32),

@@ -18,8 +18,9 @@ from ridgeline.parallel.sending.wires import Wires
 from ridgeline.parallel.stages.partition import partition
 from ridgeline.study.planner.few import Few
 from ridgeline.study.planner.screen import HELD, totals
-from ridgeline.study.planner.search import Searcher, searcher
+from ridgeline.study.planner.search import Searcher
 from ridgeline.workload.graph import Pass
+from stacked import plain_searcher as searcher
 
 ABOVE: tuple[tuple[str, str, dict[str, Any]], ...] = (
     # kept activations that the unit before had made, and gradients that it waited for
@@ -28,15 +29,15 @@ ABOVE: tuple[tuple[str, str, dict[str, Any]], ...] = (
       "precision": "fp32"}),
     # weights in full format, and states, counted where the cast is in the chain of layers
     ("mlp", "superpod-h100",
-     {"global_batch": 240, "data": 2, "tensor": 64, "pipeline": 2, "chunks": 4, "micro_batch": 4,
-      "schedule": "interleaved", "sharding": 1, "precision": "fp16-mixed"}),
+     {"global_batch": 240, "data": 2, "tensor": 64, "pipeline": 2, "virtual_stages": 4,
+      "micro_batch": 4, "schedule": "interleaved", "zero_stage": 1, "precision": "fp16-mixed"}),
     ("dlrm", "tpu-v2-pod",
-     {"global_batch": 3, "pipeline": 3, "chunks": 5, "micro_batch": 1, "schedule": "interleaved",
-      "recompute": "full", "precision": "bf16-mixed"}),
+     {"global_batch": 3, "pipeline": 3, "virtual_stages": 5, "micro_batch": 1,
+      "schedule": "interleaved", "recompute": "full", "precision": "bf16-mixed"}),
     # layers of the same ops and other sizes, taken to be alike
     ("deepspeech2", "jean-zay-a100",
-     {"global_batch": 8, "pipeline": 4, "chunks": 7, "micro_batch": 1, "schedule": "interleaved",
-      "precision": "fp8-mixed"}),
+     {"global_batch": 8, "pipeline": 4, "virtual_stages": 7, "micro_batch": 1,
+      "schedule": "interleaved", "precision": "fp8-mixed"}),
     # what is sent of gradients of weights is made in the backward pass, where that is split
     ("lenet5", "superpod-h100",
      {"global_batch": 3, "tensor": 2, "pipeline": 3, "micro_batch": 3, "schedule": "zero-bubble",

@@ -10,14 +10,16 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.simulation import simulate
-from ridgeline.study.planner import helper, search
+from ridgeline.study.planner import helper
 from ridgeline.study.planner.found import Found
 from ridgeline.study.planner.helper import Helper, can_fork
 from ridgeline.study.planner.opener import ALL
 from ridgeline.study.planner.queue import Queue
-from ridgeline.study.planner.search import found_by, searcher
+from ridgeline.study.planner.search import found_by
 from ridgeline.study.recalled import without_step
 from ridgeline.study.scaling import scaling
+from stacked import plain_search as search
+from stacked import plain_searcher as searcher
 
 CASES = (
     ("mlp", "dgx1-v100", 4, 16, None),
@@ -91,7 +93,7 @@ def test_entries_are_opened_to_the_same_by_whoever_and_whenever() -> None:
 
 def test_groups_are_priced_to_the_same_alone_and_together() -> None:
     one, other = (searcher("gpt2", "selene-a100", 4, 8) for _ in range(2))
-    keys = list(dict.fromkeys(helper.family(one.key(i)) for i in range(len(one.space))))
+    keys = list(dict.fromkeys(one.groups.family(one.key(i)) for i in range(len(one.space))))
     for key, found in zip(keys, one.groups.leasts(keys), strict=True):
         np.testing.assert_array_equal(found, other.groups.least(key))
 

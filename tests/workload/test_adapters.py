@@ -78,8 +78,8 @@ def test_a_number_alone_is_the_rank_and_no_fitting_layer_is_an_error() -> None:
     "fields",
     [
         {"data": 16},
-        {"data": 16, "sharding": 2},
-        {"data": 16, "sharding": 3},
+        {"data": 16, "zero_stage": 2},
+        {"data": 16, "zero_stage": 3},
         {"data": 4, "tensor": 4, "sequence": 4},
         {"data": 4, "pipeline": 4, "recompute": "full"},
     ],

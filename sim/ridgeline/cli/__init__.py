@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -34,6 +35,28 @@ def execute(arguments: Sequence[str]) -> int:
         0, or the verb's own status, or 2 after a mistake of the user, which is one message on
         standard error and no traceback, or 141 after a reader that did not read to the end.
     """
+    with warnings.catch_warnings():
+        _tell_notes()
+        return _execute(arguments)
+
+
+def _tell_notes() -> None:
+    """Say on standard error what a field of a plan is called now: a line, and once each."""
+    told: set[str] = set()
+    show = warnings.showwarning
+
+    def tell(message: Warning | str, category: type[Warning], *where: object) -> None:
+        if category is not FutureWarning:
+            show(message, category, *where)  # type: ignore[arg-type]
+        elif str(message) not in told:
+            told.add(str(message))
+            print(f"ridgeline: note: {message}", file=sys.stderr)
+
+    warnings.filterwarnings("always", r"plan\.\w+ is now ", FutureWarning)
+    warnings.showwarning = tell  # type: ignore[assignment]
+
+
+def _execute(arguments: Sequence[str]) -> int:
     from cyclopts import CycloptsError
 
     from ridgeline.cli.app import app

@@ -71,6 +71,10 @@ VERBS = {
         "Price one pass over a convolution on one device.",
         "ridgeline conv 64 256 56 56 64 1 --device v100-sxm2-16gb --pass weight-gradient",
     ),
+    "rnn": Verb(
+        "Price one pass over one recurrent layer on one device.",
+        "ridgeline rnn 64 512 25 --device v100-sxm2-16gb --cell gru --pass backward",
+    ),
     "scalesim": Verb(
         "Count the cycles of the layers in SCALE-Sim's own files.",
         "ridgeline scalesim docs/examples/scalesim/array.cfg docs/examples/scalesim/layers.csv",
@@ -112,12 +116,21 @@ VERBS = {
         "Predict measurements that others published, and say how far off.",
         "ridgeline validate gemm",
     ),
+    "import-rows": Verb(
+        "Write a table of measurements, as people write them, as rows by catalogue names.",
+        "ridgeline import-rows docs/examples/measured.csv --suite llm --out normalised.csv",
+    ),
     "calibrate": Verb(
         "Measure this machine, and describe it as a device.",
         "ridgeline calibrate --quick --seconds 1 --out this-machine.yaml",
     ),
-    "list": Verb("List the shipped models and machines.", "ridgeline list devices"),
-    "show": Verb("Show one model, machine or energy table.", "ridgeline show resnet50"),
+    "list": Verb(
+        "List the shipped models, machines and software stacks.", "ridgeline list devices"
+    ),
+    "show": Verb(
+        "Show one model, machine or software stack, or what tells two apart.",
+        "ridgeline show resnet50",
+    ),
     "doctor": Verb("Check the installation.", "ridgeline doctor"),
 }
 for _name, _verb in VERBS.items():

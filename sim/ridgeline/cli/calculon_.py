@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.software import Software, one_stack
 
 
 def calculon_(
@@ -15,6 +16,7 @@ def calculon_(
     system: str,
     *,
     like: str = "selene-a100",
+    software: Software = None,
     output: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -42,7 +44,8 @@ def calculon_(
     read = read_calculon(application, execution, system, like)
     if output is not None:
         read.write(output)
-    result = read.simulate()
+    stack = one_stack(software)
+    result = read.simulate(stack)
     if json:
         print_json({**result.to_dict(), "remarks": list(read.remarks)})
         return
@@ -53,4 +56,4 @@ def calculon_(
     for remark in read.remarks:
         screen.print(f"note: {remark}", soft_wrap=True, markup=False)
     if output is not None:
-        screen.print(f"the same: {read.command(output)}", soft_wrap=True, markup=False)
+        screen.print(f"the same: {read.command(output, stack)}", soft_wrap=True, markup=False)

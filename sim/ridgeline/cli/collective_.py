@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ridgeline.cli.output import console, print_json
+from ridgeline.cli.output import console, print_json, print_quantity
+from ridgeline.cli.run_ import assignments
+from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Whole
+
+if TYPE_CHECKING:
+    from ridgeline.hardware.cluster import Cluster
+    from ridgeline.network.topology import Topology
 
 
 def collective_(
@@ -24,6 +31,9 @@ def collective_(
     system: str | None = None,
     bandwidth: str | None = None,
     latency: str | None = None,
+    software: Software = None,
+    set_: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False)] = (),
+    quantity: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Time one collective that has the links of a machine to itself.
@@ -54,6 +64,13 @@ def collective_(
     bandwidth, latency
         Of the links of an inline topology without any, "Ring(8)_Switch(16)": one for all or one
         for each part, innermost first: "200GB/s,25GB/s", "500ns".
+    software
+        Software stack, by name or file: the size is of gradients, which it sums in its buckets,
+        one after the other. Its other settings are of steps.
+    set_
+        Replace one field of the machine: cluster.node.device=v100-sxm3-32gb.
+    quantity
+        Print one number alone: time_s, busbw_bytes_per_s or another field of the JSON.
     json
         Print the answer as JSON.
     """
@@ -77,10 +94,10 @@ def collective_(
         from ridgeline.network.astrasim_files import read_system
 
         settings = read_system(system)
-    answer = collective(
+    priced = partial(
+        collective,
         operation,
-        parse(size, "B"),
-        with_links(where, bandwidth, latency),
+        where=_network(with_links(where, bandwidth, latency), assignments(set_)),
         ranks=ranks,
         algorithm=algorithm,
         cost=model,
@@ -88,11 +105,27 @@ def collective_(
         compat=compat,
         system=settings,
     )
+    stack, count = None, 1
+    if name := one_stack(software):
+        from ridgeline.software.load import load_software
+        from ridgeline.study.buckets import in_buckets
+
+        stack = load_software(name)
+        answer, count = in_buckets(stack, operation, parse(size, "B"), priced)
+    else:
+        answer = priced(parse(size, "B"))
+    if quantity is not None:
+        print_quantity(answer, quantity, json=json)
+        return
     if json:
-        print_json(asdict(answer))
+        of_stack = {} if stack is None else {"software": stack.name, "buckets": count}
+        print_json({**asdict(answer), **of_stack})
         return
     rows = plain_table({"": "left", " ": "right"}, headings=False)
     rows.add_row("time", show(answer.time_s, "s", 4))
+    if stack is not None:
+        each = show(answer.size_bytes / count, "B", 4)
+        rows.add_row(f"software {stack.name}", f"{count} x {each}, one after the other")
     rows.add_row("algorithm", answer.algorithm)
     if answer.busbw_bytes_per_s is not None and answer.algbw_bytes_per_s is not None:
         rows.add_row("algorithm bandwidth", show(answer.algbw_bytes_per_s, "B/s", 4))
@@ -104,3 +137,13 @@ def collective_(
         energy = show(answer.energy_j, "J", 4)
     rows.add_row("energy on the links", energy)
     console().print(rows)
+
+
+def _network(where: str, fields: dict[str, Any]) -> str | Cluster | Topology:
+    """Return a network with some fields of it replaced."""
+    if not fields:
+        return where
+    from ridgeline.network.where import network_of
+    from ridgeline.study.point import check_path
+
+    return network_of(where, {check_path(p, ("cluster",))[1]: v for p, v in fields.items()})

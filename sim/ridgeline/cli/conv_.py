@@ -7,7 +7,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from ridgeline.cli.ops import print_op
-from ridgeline.cli.whole import Finite, Whole
+from ridgeline.cli.output import print_quantity
+from ridgeline.cli.whole import Finite, Whole, pair
 
 
 def conv_(
@@ -16,12 +17,12 @@ def conv_(
     height: Whole,
     width: Whole,
     c_out: Whole,
-    filter: Whole,
+    filter: str,
     *,
     device: str,
-    stride: Whole = 1,
-    padding: Whole = 0,
-    dilation: Whole = 1,
+    stride: str = "1",
+    padding: str = "0",
+    dilation: str = "1",
     groups: Whole = 1,
     pass_: Annotated[str, Parameter(name="--pass")] = "forward",
     format: str | None = None,
@@ -31,9 +32,10 @@ def conv_(
     block: str | None = None,
     mapping: str | None = None,
     objective: str = "time",
+    quantity: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Price one pass over a convolution with a square filter on one device.
+    """Price one pass over a convolution on one device.
 
     Parameters
     ----------
@@ -48,15 +50,15 @@ def conv_(
     c_out
         Channels of the output.
     filter
-        Height and width of the filter.
+        Height and width of the filter: 3, or 5x20.
     device
         Name or file of a device.
     stride
-        Step of the filter.
+        Steps of the filter, down and across: 2, or 2x1.
     padding
-        Zeros added on every side.
+        Zeros added on every side: 1, or 2x0 above and below, left and right.
     dilation
-        Distance of the filter's taps.
+        Distance of the filter's taps: 2, or 2x1.
     groups
         Groups of channels.
     pass_
@@ -77,6 +79,8 @@ def conv_(
         run where, or a part of it.
     objective
         time or energy, what a mapping is searched for.
+    quantity
+        Print one number alone: time_s, or another field of the JSON by its dotted path.
     json
         Print the answer as JSON.
     """
@@ -84,13 +88,14 @@ def conv_(
     from ridgeline.workload.graph import Conv
     from ridgeline.workload.sparsity import parse
 
-    strides, paddings, dilations = ((value, value) for value in (stride, padding, dilation))
-    loops = Conv(
-        batch, c_in, height, width, c_out, filter, filter, strides, paddings, dilations, groups
-    )
+    (r, s), strides, paddings, dilations = map(pair, (filter, stride, padding, dilation))
+    loops = Conv(batch, c_in, height, width, c_out, r, s, strides, paddings, dilations, groups)
     zeros = parse(sparsity, density, sparsity_kind, block)
     result = conv(
         loops, device, pass_=pass_, format=format, sparsity=zeros, mapping=mapping,
         objective=objective,
     )  # fmt: skip
+    if quantity is not None:
+        print_quantity(result, quantity, json=json)
+        return
     print_op(result, json)

@@ -28,6 +28,7 @@ def gemm_(
     break_even: Annotated[bool, Parameter(negative="")] = False,
     mapping: str | None = None,
     objective: str = "time",
+    quantity: str | None = None,
     compat: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -71,6 +72,8 @@ def gemm_(
         which loops run where, or a part of it.
     objective
         On a device: time or energy, what a mapping is searched for.
+    quantity
+        On a device: print one number alone, time_s or another field of the JSON by its dotted path.
     compat
         scalesim: the figures that SCALE-Sim 3.0.0 reports for an array.
     json
@@ -90,6 +93,11 @@ def gemm_(
             m, n, k, device, batch=batch, format=format, sparsity=zeros, mapping=mapping,
             objective=objective,
         )  # fmt: skip
+        if quantity is not None:
+            from ridgeline.cli.output import print_quantity
+
+            print_quantity(result, quantity, json=json)
+            return
         found = None
         if break_even:
             from ridgeline.kernels.break_even import break_even_of
@@ -100,6 +108,8 @@ def gemm_(
     assert array is not None
     if mapping is not None:
         raise ConfigError("an array by itself takes no mapping; use --device", field="--mapping")
+    if quantity is not None:
+        raise ConfigError("an array by itself has its JSON; use --device", field="--quantity")
     if density is not None or sparsity_kind is not None or block is not None or break_even:
         raise ConfigError("on an array zeros are N:M weights only; use --device", field="--density")
     from ridgeline.cli.arrays import print_array

@@ -21,7 +21,7 @@ def list_(
     Parameters
     ----------
     kind
-        models, devices, nodes, clusters or energy; without it, all.
+        models, datasets, devices, nodes, clusters, energy or software; without it, all.
     json
         Print the names as JSON.
     """

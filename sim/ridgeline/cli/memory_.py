@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Whole
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
     from ridgeline.parallel.memory.over_step import Memory
     from ridgeline.parallel.plans.plan import Plan
+    from ridgeline.parallel.plans.stack_choice import StackChoice
 
 
 def memory_(
     model: str,
     *,
+    software: Software = None,
     plan: str = "",
     batch: Whole | None = None,
     precision: str | None = None,
@@ -69,9 +72,11 @@ def memory_(
     from ridgeline.hardware import load_device
     from ridgeline.kernels.convolution_algorithms import Library
     from ridgeline.parallel.memory.over_step import memory
+    from ridgeline.parallel.plans.stack_choice import check_stack, choose_stack
     from ridgeline.parallel.plans.text import make_plan, plan_fields
     from ridgeline.parallel.recomputing.offload import Policy
     from ridgeline.parallel.recomputing.recompute import Mode
+    from ridgeline.workload.model import load_model
 
     planned = make_plan(plan_fields(plan, {"global_batch": batch, "precision": precision}))
     if fit is not None:
@@ -85,21 +90,25 @@ def memory_(
                 raise RidgelineError(
                     f"--{name}: --fit looks for what fits by itself, and takes only --budget"
                 )
-        _print_fit(model, planned, fit, budget, json=json)
+        _print_fit(model, planned, fit, budget, one_stack(software) or None, json=json)
         return
+    network = load_model(model)
+    choice = choose_stack(one_stack(software) or None, network, None, planned)
+    check_stack(choice.stack, network, None, planned)
     result = memory(
-        model,
+        network,
         planned,
         recompute=cast("Mode | None", recompute or ("budget" if budget else None)),
         offload=cast("Policy | None", offload),
         budget_bytes=_budget_bytes(budget),
         convolutions=None if convolutions is None else load_device(convolutions),
         library=cast("Library | None", library),
+        software=choice.stack,
     )
     if allocation == "at-once":
         if out is not None:
             raise RidgelineError("--out: --allocation at-once has no moments to draw")
-        _print_at_once(result, json=json)
+        _print_at_once(result, choice, json=json)
         return
     if out is not None:
         from ridgeline.report.figures.memory import held
@@ -107,11 +116,15 @@ def memory_(
 
         save(held(result), out)
     if json:
-        print_json(result.to_dict())
+        print_json({**result.to_dict(), **_of_stack(choice)})
     else:
-        _print(result)
+        _print(result, choice)
         if out is not None:
             console().print(f"wrote {out}", soft_wrap=True)
+
+
+def _of_stack(choice: StackChoice) -> dict[str, str]:
+    return {"software": choice.stack.name, "software_chosen_by": choice.chosen_by}
 
 
 def _budget_bytes(budget: str | None) -> float | None:
@@ -123,7 +136,7 @@ def _budget_bytes(budget: str | None) -> float | None:
     return size
 
 
-def _print_at_once(result: Memory, *, json: bool) -> None:
+def _print_at_once(result: Memory, choice: StackChoice, *, json: bool) -> None:
     """Print what a step takes whose tensors are all allocated before it begins."""
     from ridgeline.report.tables import plain_table
     from ridgeline.units import show
@@ -131,10 +144,11 @@ def _print_at_once(result: Memory, *, json: bool) -> None:
     graph, whole = result.graph, result.at_once
     if json:
         named = {"model": graph.name, "batch": graph.batch, "precision": graph.precision}
-        print_json({**named, "at_once_bytes": whole.to_dict()})
+        print_json({**named, "at_once_bytes": whole.to_dict(), **_of_stack(choice)})
         return
     screen = console()
     screen.print(f"{graph.name}, batch {graph.batch}, {graph.precision}: all allocated at once")
+    screen.print(choice.text, soft_wrap=True)
     table = plain_table({"for the whole step": "left", "bytes": "right", "share": "right"})
     parts = ("feature_maps", "gradient_maps", "weights", "weight_gradients", "workspace", "total")
     for name in parts:
@@ -148,21 +162,32 @@ def _print_at_once(result: Memory, *, json: bool) -> None:
     screen.print(f"{away} of the feature maps can wait in the host's memory (--offload all)")
 
 
-def _print_fit(model: str, plan: Plan, machine: str, budget: str | None, *, json: bool) -> None:
-    """Print the fastest step that fits into a device of a machine."""
+def _print_fit(
+    model: str, plan: Plan, machine: str, budget: str | None, software: str | None, *, json: bool
+) -> None:
+    """Print the fastest step that fits into a device of a machine, of what the software computes.
+
+    Its precision and its kernels count, not its allocator and its buffers.
+    """
     from ridgeline.hardware import load_cluster
     from ridgeline.kernels import price
     from ridgeline.network.topology import from_cluster
     from ridgeline.parallel.memory.over_step import training_graph_of
+    from ridgeline.parallel.plans.programmed import programmed
+    from ridgeline.parallel.plans.resolved import resolved
+    from ridgeline.parallel.plans.stack_choice import check_stack, choose_stack
     from ridgeline.parallel.recomputing.offload import copied_bytes, host_link
     from ridgeline.parallel.recomputing.offload_fit import fastest_fit
     from ridgeline.units import show
     from ridgeline.workload.model import load_model
 
     cluster = load_cluster(machine)
-    device = cluster.device
+    device, network = cluster.device, load_model(model)
+    choice = choose_stack(software, network, cluster, plan)
+    run = resolved(plan, choice.stack, cluster, network)
+    check_stack(run.stack, network, cluster, run)
     fit = fastest_fit(
-        training_graph_of(load_model(model), plan),
+        training_graph_of(programmed(network, run.stack.kernels, device.year), run),
         _budget_bytes(budget) or device.capacity_bytes,
         lambda op, graph: price(op, graph, device).time_s(device),
         host_link(from_cluster(cluster, 1)),
@@ -177,12 +202,14 @@ def _print_fit(model: str, plan: Plan, machine: str, budget: str | None, *, json
         "offloaded_bytes": away,
         "step_time_s": fit.time.step_s,
         "stall_s": fit.time.stall_s,
+        **_of_stack(choice),
     }
     if json:
         print_json(said)
         return
     screen = console()
     screen.print(f"{said['model']}, batch {said['batch']}: fastest that fits into {device.name}")
+    screen.print(choice.text, soft_wrap=True)
     gone = show(float(away), "B", 4)
     screen.print(
         f"recompute {fit.recompute}, offload {fit.offload}: {gone} go to the host and back"
@@ -194,13 +221,14 @@ def _print_fit(model: str, plan: Plan, machine: str, budget: str | None, *, json
     )
 
 
-def _print(result: Memory) -> None:
+def _print(result: Memory, choice: StackChoice) -> None:
     from ridgeline.report.tables import plain_table
     from ridgeline.units import show
 
     screen = console()
     said = result.to_dict()
     screen.print(f"{said['model']}, batch {said['batch']}, {said['precision']}: one device")
+    screen.print(choice.text, soft_wrap=True)
     kinds = plain_table({"at the fullest moment": "left", "bytes": "right", "share": "right"})
     total = result.peak["total"]
     for kind, size in result.peak.items():

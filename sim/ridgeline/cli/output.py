@@ -20,6 +20,21 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
+def print_quantity(result: Any, quantity: str, *, json: bool) -> None:
+    """Print one number of a result to its last digit, by `quantity_of`."""
+    from ridgeline.study.quantities import quantity_of
+
+    print_value(quantity, quantity_of(result, quantity), json=json)
+
+
+def print_value(quantity: str, value: float, *, json: bool) -> None:
+    """Print one number to its last digit."""
+    if json:
+        print_json({"quantity": quantity, "value": value})
+    else:
+        sys.stdout.write(f"{value!r}\n")
+
+
 def rounded(value: float) -> str:
     """Write a number with four digits, or all that stand before the point."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

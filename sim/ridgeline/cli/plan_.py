@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.searched import ClusterName, Json, Limit, ModelName, Precision
+from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def plan_(
     batch: Whole,
     objective: Literal["time", "energy", "cost"] = "time",
     precision: Precision = None,
+    software: Software = None,
     context: bool | None = None,
     grids: Annotated[bool, Parameter(negative="")] = False,
     spatial: Annotated[bool, Parameter(negative="")] = False,
@@ -60,6 +62,7 @@ def plan_(
         model, cluster, devices, batch,
         objective=objective, precision=precision, limit=None if proof else limit,
         progress=progress, context=context, grids=grids, spatial=spatial,
+        software=one_stack(software) or None,
     )  # fmt: skip
     progress("")
     if json:
@@ -70,13 +73,17 @@ def plan_(
 
 
 def _print(found: Found) -> None:
+    from ridgeline.parallel.plans.stack_choice import BOUND, choice_text
+
     screen = console()
     best = found.best
     screen.print(
         f"{found.model} on {found.devices} devices of {found.cluster}, batch"
         f" {best.plan.global_batch:,}: the least {found.objective}"
     )
-    screen.print(f"best plan: {shown(best)}", soft_wrap=True)
+    bound = found.software == BOUND
+    screen.print(choice_text(found.software, found.chosen_by, bound=bound), soft_wrap=True)
+    screen.print(f"best plan: {best.shown}", soft_wrap=True)
     front = found.pareto()
     _table("played, the best first", found.replays[:9], best)
     _table("none better in time, energy and memory at once, of those played", front, best)
@@ -93,12 +100,8 @@ def _print(found: Found) -> None:
             f"gap: a plan that was not played could be better by {found.gap:.1%} at most (--proof,"
             " or a greater --limit, plays more)"
         )
-
-
-def shown(replay: Replay) -> str:
-    """Return a plan in words of the command line, less what all plans of a search share."""
-    fields = replay.plan.model_dump(exclude_defaults=True, exclude={"global_batch", "precision"})
-    return ",".join(f"{name}={value}" for name, value in fields.items()) or "data=1"
+    for note in found.notes:
+        screen.print(f"note: {note}", soft_wrap=True)
 
 
 def _table(title: str, replays: tuple[Replay, ...], best: Replay) -> None:
@@ -110,7 +113,7 @@ def _table(title: str, replays: tuple[Replay, ...], best: Replay) -> None:
     )
     for replay in replays:
         table.add_row(
-            shown(replay),
+            replay.shown,
             show(replay.step_time_s, "s", 4),
             f"{replay.bound_s / replay.step_time_s:.0%}",
             show(replay.energy_j, "J", 4),

@@ -25,6 +25,7 @@ def plot_(
     by: str | None = None,
     model: str | None = None,
     cluster: str | None = None,
+    software: str | None = None,
     load: str | None = None,
     theme: str = "screen",
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -50,8 +51,8 @@ def plot_(
     by
         Column that tells lines or bars apart, or several with commas between them; of a choice
         first what is chosen between.
-    model, cluster
-        Files of the network and the machine of a result that are not in the catalogue.
+    model, cluster, software
+        Files of the network, the machine and the stack of a result that are not in the catalogue.
     load
         What the links of a topology carry, as of ``ridgeline topology``.
     theme
@@ -63,7 +64,8 @@ def plot_(
     from ridgeline.report.figures.themes import theme as themed
 
     with themed(theme):
-        drawn = _draw(kind, file, {"x": x, "y": y}, by, {"model": model, "cluster": cluster}, load)
+        described = {"model": model, "cluster": cluster, "software": software}
+        drawn = _draw(kind, file, {"x": x, "y": y}, by, described, load)
     save(drawn, out)
     if json:
         print_json({"kind": kind, "file": file, "wrote": out})

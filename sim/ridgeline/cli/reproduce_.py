@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.software import OPTION, Software, one_stack
+from ridgeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def reproduce_(
-    name: str | None = None, *, json: Annotated[bool, Parameter(negative="")] = False
+    name: str | None = None,
+    *,
+    software: Software = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Compute a published result anew: predicted, published, residual, with and without fits.
 
@@ -31,12 +36,15 @@ def reproduce_(
     """
     from ridgeline.study.reproduce import REPRODUCTIONS, reproduce
 
+    stack = one_stack(software) or None
     if name is None:
+        if stack is not None:
+            raise ConfigError("name the reproduction whose steps it is to run", field=OPTION)
         _list(REPRODUCTIONS, json)
     elif json:
-        print_json(reproduce(name).to_dict())
+        print_json(reproduce(name, stack).to_dict())
     else:
-        _print(reproduce(name))
+        _print(reproduce(name, stack))
 
 
 def _list(known: dict[str, str], json: bool) -> None:

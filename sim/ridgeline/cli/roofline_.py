@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.software import OPTION, Software, one_stack
 from ridgeline.cli.whole import Whole
 from ridgeline.errors import ConfigError
 
@@ -32,6 +33,7 @@ def roofline_(
     by: Literal["op", "layer"] = "op",
     batch: Whole = 32,
     precision: str = "fp32",
+    software: Software = None,
     out: Annotated[str | None, Parameter(name=("--out", "--output"))] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -64,6 +66,8 @@ def roofline_(
     from ridgeline.workload.formats import AS, FORMATS
 
     machine = load_device(device)
+    if software is not None and not model:
+        raise ConfigError("a program runs the steps of --model, which is not given", field=OPTION)
     rates = tuple(  # fp8-e4m3: fp8
         roof_of(machine, f) if f in FORMATS or AS in f else f for f in format
     )
@@ -74,7 +78,9 @@ def roofline_(
         from ridgeline.report.figures.device import device_roofline, shown_roofs
 
         shown_roofs(machine, (), rates)  # complains of a format that the device does not have
-        loads = [_network(name, device, batch, precision, by) for name in model]
+        loads = [
+            _network(name, device, batch, precision, by, one_stack(software)) for name in model
+        ]
         loads += [_product(text, machine, f) for text in gemm for f in format or (None,)]
     path = out or ("roofline.png" if loads else None)
     if path is not None:
@@ -109,13 +115,19 @@ def _wanted(engine: str, formats: tuple[str, ...]) -> bool:
 
 
 def _network(
-    name: str, device: str, batch: int, precision: str, by: Literal["op", "layer"]
+    name: str,
+    device: str,
+    batch: int,
+    precision: str,
+    by: Literal["op", "layer"],
+    software: str,
 ) -> Load:
     from ridgeline.report.figures.device import network
     from ridgeline.study.point import Point
 
-    point = Point(name, device, {"global_batch": batch, "precision": precision})
-    return network(point.simulate(), by)
+    fields = {"global_batch": batch, "precision": precision}
+    result = Point(name, device, fields, software=software).simulate()
+    return network(result, by)
 
 
 def _product(text: str, device: Device, format_: str | None) -> Load:

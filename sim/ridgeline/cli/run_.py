@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ridgeline.cli.output import console, print_json
-from ridgeline.cli.whole import Whole
+from ridgeline.cli.output import console, print_json, print_quantity, print_value
+from ridgeline.cli.software import ALL, SoftwareOrAll, print_stacks, tell_stack
+from ridgeline.cli.whole import Count, Whole
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ridgeline.report.result import Result
+    from ridgeline.study.launch.dry_run import DryRun
+    from ridgeline.study.point import Point
     from ridgeline.workload.execution import Execution
 
 MISFIT_STATUS = 3
 
 
 def run_(
-    model: str,
-    cluster: str,
+    model: str = "",
+    cluster: str = "",
     *,
+    from_: Annotated[str | None, Parameter(name="--from")] = None,
+    devices: Count | None = None,
+    explain: Annotated[bool, Parameter(negative="")] = False,
+    software: SoftwareOrAll = None,
     plan: str = "",
     layers: str | None = None,
     batch: Whole | None = None,
@@ -32,6 +41,9 @@ def run_(
     out: str | None = None,
     ledger: str | None = None,
     require_fit: Annotated[bool, Parameter(negative="")] = False,
+    quantity: str | None = None,
+    relative_to_one: str | None = None,
+    most_micro_batches: Count | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Simulate one training step.
@@ -43,8 +55,16 @@ def run_(
         (docs/executions.md).
     cluster
         A cluster, node or device by name, or a YAML file.
+    from_
+        A launch file of a training framework, which says model, plan and software: ``ridgeline run
+        CLUSTER --from FILE``, or ``run MODEL CLUSTER --from FILE`` for one that names no model
+        (docs/launch-files.md). Options here count before what the file says.
+    devices
+        With --from: how many devices the job runs on, where the file does not say it.
+    explain
+        With --from: print what became of every setting of the file.
     plan
-        Fields of the plan: data=8,micro_batch=64,overlap=false ..., or a YAML file of them.
+        Fields of the plan: data=8,micro_batch=64,recompute=full ..., or a YAML file of them.
     layers
         Layers that are divided otherwise than the plan says: "fc*: data=1,tensor=8; ...".
     batch
@@ -57,74 +77,167 @@ def run_(
     times
         Of an execution: price its tasks anew, or replay them as measured.
     set_
-        Replace one field of the machine or model: cluster.device.memory.hbm.bandwidth="1.2 TB/s".
+        Replace one field of the machine, model or software:
+        cluster.device.memory.hbm.bandwidth="1.2 TB/s", software.gradients.bucket="40 MB". With
+        --from also a variable that the file leaves open, or which of its jobs is meant.
     out
         Folder for the figures, the trace, the ledger and the result.
     ledger
         File for the ledger, .csv or .parquet: every event by op, pass, operand and place.
     require_fit
         Exit with 3 if the step does not fit into memory.
+    quantity
+        Print one number alone, to its last digit: a field of the JSON by its dotted path
+        (step_time_s, energy_j.total) or device_power_w, node_wall_w, ..., perhaps times a factor:
+        samples_per_s*0.78.
+    relative_to_one
+        Of the quantity scaling_efficiency: the plan of the step on one or few devices that this one
+        is relative to, and what else differs there: "data=8,global_batch=256;machine=dgx1-v100".
+    most_micro_batches
+        Play so many micro-batches of a step that has more and no pipeline; each further one takes
+        as long as the last ones.
     json
         Print the result as JSON.
     """
+    from ridgeline.parallel.plans.text import plan_fields
     from ridgeline.study.point import Point
     from ridgeline.workload.files import is_trace
 
-    fields = _assignments(set_)
+    dry: DryRun | None = None
+    if from_ is not None:
+        from ridgeline.cli.launch import read_dry_run
+
+        dry = read_dry_run(
+            from_, (model, cluster), set_, devices=devices,
+            software="" if software in {None, ALL} else str(software),
+            plan=plan_fields(plan, _strategy(layers, batch, precision)),
+        )  # fmt: skip
+        model, cluster, point = dry.point.model, dry.point.cluster, dry.point
+    elif devices is not None or explain:
+        raise RidgelineError("--devices and --explain are of a launch file: they need --from FILE")
+    elif not model or not cluster:
+        raise RidgelineError(
+            "run needs a model and a cluster (ridgeline run resnet50 dgx1-v100 --batch 2048), or"
+            " a launch file and a cluster (ridgeline run superpod-h100 --from train.sh)"
+        )
+    fields = {} if dry is not None else assignments(set_)
     if is_trace(model):
         from ridgeline.workload.execution import Execution
         from ridgeline.workload.files import load_model
 
         of_model = {p[len("model.") :]: v for p, v in fields.items() if p.startswith("model.")}
         if isinstance(execution := load_model(model, of_model), Execution):
-            if plan or layers or batch is not None or dataset is not None:
+            given = (plan, layers, batch, dataset, software)
+            if any(option not in {"", None} for option in given):
                 raise RidgelineError(
                     f"{model} is an execution: its tasks are already distributed, so it takes"
-                    " none of --plan, --layers, --batch and --dataset"
+                    " none of --plan, --layers, --batch, --dataset and --software"
                 )
-            return _play(execution, cluster, fields, times, precision, json=json)
+            return _play(execution, cluster, fields, times, precision, quantity, json=json)
     if times is not None:
         raise RidgelineError(f"--times is for an execution; {model} is a network")
-    point = Point.parse(
-        model,
-        cluster,
-        plan,
-        {"layers": layers, "global_batch": batch, "precision": precision},
-        fields,
-    )
-    result = point.simulate(dataset)
+    if dry is None:
+        point = Point.parse(
+            model,
+            cluster,
+            plan,
+            _strategy(layers, batch, precision),
+            fields,
+            "" if software in {None, ALL} else software,
+        )
+    if software == ALL:
+        of_one = {
+            "out": out, "ledger": ledger, "require-fit": require_fit or None, "quantity": quantity,
+            "relative-to-one": relative_to_one,
+        }  # fmt: skip
+        for name, value in of_one.items():
+            if value is not None:
+                raise RidgelineError(f"--{name} is of one step, not of --software all")
+        return _print_all(point, dataset, json=json)
+    result = point.simulate(dataset, most_micro_batches=most_micro_batches)
+    if relative_to_one is not None:
+        from ridgeline.study.relative import One
+
+        one = One.parse(relative_to_one)
+        alone = one.point(point).simulate(most_micro_batches=most_micro_batches)
+        return _print_efficiency(one.efficiency(result, alone), quantity, json=json)
+    if dry is not None and software is None:
+        result = replace(result, details=replace(result.details, chosen_by="the launch file"))
+    written = []
     if out is not None:
         from ridgeline.report.bundle import write_bundle
 
-        written = write_bundle(result, out)
+        written = [str(path) for path in write_bundle(result, out)]
     if ledger is not None:
         result.ledger().write(ledger)
-    if json:
-        said = result.to_dict()
-        if not result.fits:
-            from ridgeline.study.fit import what_would_fit
-
-            said |= what_would_fit(result).to_dict()
-        print_json(said)
+    if quantity is not None:
+        print_quantity(result, quantity, json=json)
+    elif json:
+        _print_json(result, dry)
     else:
-        from ridgeline.report.summary import print_summary
-        from ridgeline.study.published import print_residuals
-
-        screen = console()
-        print_summary(result, screen)
-        if not result.fits:
-            from ridgeline.study.fit import print_advice, what_would_fit
-
-            print_advice(what_would_fit(result), screen)
-        print_residuals(result, screen)
-        if ledger is not None:
-            from ridgeline.report.summary import print_ledger
-
-            print_ledger(result, screen)
-            screen.print(f"wrote {ledger}", soft_wrap=True)
-        if out is not None:
-            screen.print("wrote " + ", ".join(str(path) for path in written), soft_wrap=True)
+        _print_result(result, dry, written, ledger, explain=explain)
     return MISFIT_STATUS if require_fit and not result.fits else 0
+
+
+def _print_efficiency(value: float, quantity: str | None, *, json: bool) -> int:
+    """Print how a step stands to one on fewer devices."""
+    from ridgeline.study.relative import EFFICIENCY
+
+    if quantity != EFFICIENCY:
+        raise RidgelineError(f"--relative-to-one goes with --quantity {EFFICIENCY}")
+    print_value(EFFICIENCY, value, json=json)
+    return 0
+
+
+def _print_json(result: Result, dry: DryRun | None) -> None:
+    said = result.to_dict()
+    if not result.fits:
+        from ridgeline.study.fit import what_would_fit
+
+        said |= what_would_fit(result).to_dict()
+    print_json(said if dry is None else {**said, "launch": dry.to_dict()})
+
+
+def _print_result(
+    result: Result, dry: DryRun | None, written: Sequence[str], ledger: str | None, *, explain: bool
+) -> None:
+    from ridgeline.report.summary import print_ledger, print_summary
+    from ridgeline.study.published import print_residuals
+
+    screen = console()
+    if dry is not None:
+        from ridgeline.cli.launch import print_dry_run
+
+        print_dry_run(dry, screen, explain=explain)
+    print_summary(result, screen)
+    if not result.fits:
+        from ridgeline.study.fit import print_advice, what_would_fit
+
+        print_advice(what_would_fit(result), screen)
+    print_residuals(result, screen)
+    if ledger is not None:
+        print_ledger(result, screen)
+        screen.print(f"wrote {ledger}", soft_wrap=True)
+    if written:
+        screen.print("wrote " + ", ".join(written), soft_wrap=True)
+
+
+def _strategy(
+    layers: str | None, batch: int | None, precision: str | None
+) -> dict[str, str | int | None]:
+    return {"layers": layers, "global_batch": batch, "precision": precision}
+
+
+def _print_all(point: Point, dataset: str | None, *, json: bool) -> int:
+    from ridgeline.study.stacks import compare_stacks
+
+    found = compare_stacks(point, dataset, tell_stack)
+    tell_stack("")
+    if json:
+        print_json(found.to_dict())
+    else:
+        print_stacks(found)
+    return 0
 
 
 def _play(
@@ -133,6 +246,7 @@ def _play(
     fields: dict[str, Any],
     times: Literal["modelled", "measured"] | None,
     format_: str | None,
+    quantity: str | None,
     *,
     json: bool,
 ) -> int:
@@ -143,12 +257,14 @@ def _play(
     paths = {}
     for path, value in fields.items():
         root, rest = check_path(path)
-        if root == "plan":
-            raise RidgelineError(f"--set {path}: an execution has no plan")
+        if root in {"plan", "software"}:
+            raise RidgelineError(f"--set {path}: an execution has no {root}")
         if root == "cluster":
             paths[rest] = value
     result = simulate(execution, load_cluster(cluster, paths), times=times, format=format_)
-    if json:
+    if quantity is not None:
+        print_quantity(result, quantity, json=json)
+    elif json:
         print_json(result.to_dict())
     else:
         from ridgeline.report.summary import print_execution
@@ -157,7 +273,14 @@ def _play(
     return 0
 
 
-def _assignments(texts: Sequence[str]) -> dict[str, Any]:
+def assignments(texts: Sequence[str]) -> dict[str, Any]:
+    """Read the words of all ``--set``: values by dotted path.
+
+    Raises
+    ------
+    ConfigError
+        If one is not ``path=value``, or a path stands twice.
+    """
     from ridgeline.errors import ConfigError
 
     fields: dict[str, Any] = {}

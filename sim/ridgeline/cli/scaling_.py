@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ridgeline.cli.output import console, print_json, rounded
 from ridgeline.cli.searched import ClusterName, Json, Limit, ModelName, Precision
+from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def scaling_(
     strategies: str = "data,tensor,pipeline,hybrid",
     mode: Literal["weak", "strong"] = "strong",
     precision: Precision = None,
+    software: Software = None,
     limit: Limit = 8,
     plot: str | None = None,
     roofline: str | None = None,
@@ -54,6 +56,7 @@ def scaling_(
         model, cluster, _numbers(devices),
         strategies=[name.strip() for name in strategies.split(",")],
         batch=batch, mode=mode, precision=precision, limit=limit,
+        software=one_stack(software) or None,
     )  # fmt: skip
     written = []
     if plot is not None or roofline is not None:
@@ -85,6 +88,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _print(study: Scaling) -> None:
+    from ridgeline.parallel.plans.stack_choice import choice_text
     from ridgeline.report.tables import plain_table
 
     screen = console()
@@ -92,6 +96,10 @@ def _print(study: Scaling) -> None:
     screen.print(
         f"{study.model.title} on {study.cluster.name}: {study.mode} scaling (the batch {per} stays)"
     )
+    details = study.ran[0].details
+    stack = details.plan.stack
+    chosen = choice_text(stack.name, details.chosen_by, bound=stack.bound)
+    screen.print(chosen, soft_wrap=True)
     columns = ("n", "batch", "step ms", "samples/s", "ideal", "times", "effic.",
                "exposed", "bubble", "J/sample")  # fmt: skip
     table = plain_table({"strategy": "left", **dict.fromkeys(columns, "right")})

@@ -19,22 +19,39 @@ if TYPE_CHECKING:
 
 
 def show_(
-    name: str, *, batch: Whole = 1, json: Annotated[bool, Parameter(negative="")] = False
+    name: str,
+    other: str | None = None,
+    *,
+    batch: Whole = 1,
+    json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Show one model, machine or energy table.
+    """Show one model, machine, software stack or energy table, or what tells two apart.
 
     Parameters
     ----------
     name
         A name from ``ridgeline list``, or a YAML file.
+    other
+        Another of the same kind: only what differs is shown.
     batch
         Samples that a model's layer table is for.
     json
         Print it as JSON.
     """
     kind = kind_of(name)
-    if kind == "models":
+    if other is not None:
+        from ridgeline.cli.differences import show_differences
+
+        if (found := kind_of(other)) != kind:
+            raise ConfigError(
+                f"{name} is one of the {kind}, {other} one of the {found}: only things of one kind"
+                " are compared"
+            )
+        show_differences(kind, name, other, json=json)
+    elif kind == "models":
         _show_model(name, batch, json)
+    elif kind == "software":
+        _show_software(name, json)
     else:
         _show_machine(kind, name, json)
 
@@ -62,6 +79,7 @@ def kind_of(name: str) -> str:
         "node": "nodes",
         "cluster": "clusters",
         "energy-table": "energy",
+        "software": "software",
     }
     if "family" in data:
         return "models"
@@ -140,7 +158,7 @@ def _show_machine(kind: str, name: str, json: bool) -> None:
     table = plain_table(
         {"field": "left", "value": "left", "basis": "left", "source": "left"},
     )
-    for path, value, basis, source in _rows(document.data, ""):
+    for path, value, basis, source in field_rows(document.data, ""):
         table.add_row(path, value, basis, source)
     screen = console()
     screen.print(
@@ -151,6 +169,43 @@ def _show_machine(kind: str, name: str, json: bool) -> None:
         _print_peaks(name, screen)
     for short, citation in document.data.get("sources", {}).items():
         screen.print(f"[{short}] {citation}", soft_wrap=True, markup=False)
+
+
+def _show_software(name: str, json: bool) -> None:
+    from ridgeline.report.html.software import supports_text
+    from ridgeline.report.tables import plain_table
+    from ridgeline.software.described import setting_rows
+    from ridgeline.software.load import load_software
+
+    stack = load_software(name)
+    rows = list(setting_rows(stack))
+    if json:
+        known = stack.model_dump(
+            mode="json",
+            include={"name", "description", "family", "year", "base", "bound", "supports"},
+        )
+        keys = ("value", "stack", "source", "basis", "note")
+        settings = {row.path: {key: getattr(row, key) for key in keys} for row in rows}
+        print_json({**known, "settings": settings, "sources": dict(stack.sources)})
+        return
+    screen = console()
+    base = f", starts from {stack.base}" if stack.base else ""
+    since = f" of {stack.year}" if stack.year else ""
+    screen.print(f"{stack.name}: {stack.description}", soft_wrap=True, markup=False)
+    screen.print(f"family {stack.family}{since}{base}; {supports_text(stack)}", soft_wrap=True)
+    table = plain_table(
+        {"setting": "left", "value": "left", "said by": "left", "basis": "left", "source": "left"}
+    )
+    for row in rows:
+        table.add_row(row.path, row.text, row.stack, row.basis, row.source)
+    screen.print(table, markup=False)
+    for row in rows:
+        if row.note:
+            screen.print(f"{row.path}: {row.note}", soft_wrap=True, markup=False)
+    used = {row.source for row in rows}
+    for short, citation in stack.sources.items():
+        if short in used:
+            screen.print(f"[{short}] {citation}", soft_wrap=True, markup=False)
 
 
 def _print_peaks(name: str, screen: Console) -> None:
@@ -168,7 +223,7 @@ def _print_peaks(name: str, screen: Console) -> None:
         screen.print(f"not modelled: {remark}", soft_wrap=True)
 
 
-def _rows(value: Any, path: str) -> list[tuple[str, str, str, str]]:
+def field_rows(value: Any, path: str) -> list[tuple[str, str, str, str]]:
     """Flatten a description to rows of path, value, basis and source."""
     if isinstance(value, dict):
         if "value" in value:
@@ -181,9 +236,9 @@ def _rows(value: Any, path: str) -> list[tuple[str, str, str, str]]:
                 )
             ]
         parts = ((f"{path}.{k}" if path else k, v) for k, v in value.items() if k != "sources")
-        return [row for at, item in parts for row in _rows(item, at)]
+        return [row for at, item in parts for row in field_rows(item, at)]
     if isinstance(value, list):
         if all(not isinstance(item, dict) for item in value):
             return [(path, ", ".join(str(item) for item in value), "", "")]
-        return [row for i, item in enumerate(value) for row in _rows(item, f"{path}.{i}")]
+        return [row for i, item in enumerate(value) for row in field_rows(item, f"{path}.{i}")]
     return [(path, str(value), "", "")]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.software import OPTION, Software, one_stack
 from ridgeline.cli.whole import Whole
 from ridgeline.errors import ConfigError, RidgelineError
 
@@ -26,6 +27,7 @@ def trace_(
     plan: str = "",
     batch: Whole | None = None,
     precision: str | None = None,
+    software: Software = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Read a trace and say what is in it, or write one.
@@ -56,10 +58,12 @@ def trace_(
 
     if action == "export" and output is None:
         raise ConfigError("export needs a file to write", field="--output")
+    if cluster is None and software is not None:
+        raise ConfigError("a program runs a step, which is exported with a cluster", field=OPTION)
     if cluster is not None:
         if action == "import":
             raise RidgelineError("import takes one file; a cluster is for the export of a step")
-        execution = _step(source, cluster, plan, batch, precision)
+        execution = _step(source, cluster, plan, batch, precision, one_stack(software))
         _write_execution(execution, Path(output or ""))
         _print(_said(execution), json=json)
         return
@@ -73,13 +77,19 @@ def trace_(
 
 
 def _step(
-    source: str, cluster: str, plan: str, batch: int | None, precision: str | None
+    source: str,
+    cluster: str,
+    plan: str,
+    batch: int | None,
+    precision: str | None,
+    software: str,
 ) -> Execution:
     from ridgeline.report.as_execution import as_execution
     from ridgeline.study.point import Point
 
     more = {"global_batch": batch, "precision": precision}
-    return as_execution(Point.parse(source, cluster, plan, more, {}).simulate(fold=False))
+    point = Point.parse(source, cluster, plan, more, {}, software)
+    return as_execution(point.simulate(fold=False))
 
 
 def _write_model(model: Model, output: str, batch: int | None, precision: str | None) -> None:

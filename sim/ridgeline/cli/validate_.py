@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ridgeline.cli.output import console, print_json
+from ridgeline.cli.output import console, print_json, print_value
 from ridgeline.cli.whole import Finite, Whole
+from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
     from ridgeline.study.validate import Validation
@@ -22,7 +23,10 @@ def validate_(
     suite: str | None = None,
     *,
     data: str | None = None,
+    only: str | None = None,
+    quantity: Literal["predicted", "measured", "error"] | None = None,
     rows: Annotated[bool, Parameter(negative="")] = False,
+    commands: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
     plot: str | None = None,
     live: Annotated[bool, Parameter(negative="")] = False,
@@ -40,9 +44,16 @@ def validate_(
     suite
         Which measurements; without it, all suites that ship.
     data
-        A CSV file of your own with the suite's columns.
+        A CSV file of your own: normalised rows (``ridgeline import-rows``), or a table in the words
+        of its source, which is imported first.
+    only
+        The id of one row, or "line N": predict no other.
+    quantity
+        Of that row: print one number alone, to its last digit: predicted, measured or error.
     rows
         Print every row.
+    commands
+        Print the command that repeats every row's prediction.
     json
         Print the answer as JSON.
     plot
@@ -62,13 +73,16 @@ def validate_(
     processes
         Processes that the rows are shared between; without it, one for each core.
     """
-    from ridgeline.errors import RidgelineError
     from ridgeline.study.validate import SUITES, validate, validate_suites
 
     if processes is not None and live:
         raise RidgelineError("--processes shares rows: leave out --live, which measures alone")
     if processes is not None and processes < 1:
         raise RidgelineError(f"--processes must be at least 1, found {processes}")
+    if quantity is not None and only is None:
+        raise RidgelineError("--quantity is of one row: say which by --only")
+    if only is not None and (suite is None or live):
+        raise RidgelineError(f"say which suite the row is of (one of: {', '.join(SUITES)})")
     if live:
         if suite is not None or data is not None:
             raise RidgelineError("--live measures its own rows: leave out the suite and --data")
@@ -83,7 +97,10 @@ def validate_(
     elif suite is None:
         made = validate_suites(list(SUITES), processes or os.cpu_count() or 1)
     else:
-        made = [validate(suite, data, processes or os.cpu_count() or 1)]
+        made = [validate(suite, data, processes or os.cpu_count() or 1, only)]
+        if quantity is not None:
+            _print_quantity(made[0], quantity, json=json)
+            return
     if plot is not None:
         from ridgeline.report.figures.result import save
         from ridgeline.study.validate.residuals import residuals
@@ -97,9 +114,20 @@ def validate_(
     for one in made:
         if rows:
             _print_rows(one)
+        if commands:
+            _print_commands(one)
         _print_skipped(one)
     if plot is not None:
         console().print(f"wrote {plot}", markup=False, soft_wrap=True)
+
+
+def _print_quantity(made: Validation, quantity: str, *, json: bool) -> None:
+    """Print one number of the only row."""
+    if made.skipped:
+        raise RidgelineError(f"{made.skipped[0].id} is skipped: {made.skipped[0].reason}")
+    (outcome,) = made.outcomes
+    value = getattr(outcome, quantity)
+    print_value(quantity, value, json=json)
 
 
 def _live(
@@ -180,6 +208,12 @@ def _print_rows(one: Validation) -> None:
             f"{outcome.error:+.1%}",
         )
     console().print(table, markup=False)
+
+
+def _print_commands(one: Validation) -> None:
+    for outcome in one.outcomes:
+        words = f"# {outcome.id}\n{outcome.command}"
+        console().print(words, markup=False, soft_wrap=True)
 
 
 def _print_skipped(one: Validation) -> None:

@@ -32,3 +32,20 @@ Whole = Annotated[int, Parameter(converter=_whole)]
 Count = Annotated[int, Parameter(converter=_whole, validator=Bounds(gte=1))]
 Positive = Annotated[float, Parameter(converter=_finite, validator=Bounds(gt=0))]
 Finite = Annotated[float, Parameter(converter=_finite)]
+
+
+def pair(text: str) -> tuple[int, int]:
+    """Read two whole numbers, down and across, or one for both: ``5x20``, ``3``.
+
+    Raises
+    ------
+    ConfigError
+        If the text is something else.
+    """
+    from ridgeline.errors import ConfigError
+
+    first, x, second = text.replace("_", "").lower().partition("x")
+    try:
+        return int(first), int(second if x else first)
+    except ValueError as error:
+        raise ConfigError(f"expected a whole number, or two as 5x20, found {text!r}") from error

@@ -147,6 +147,12 @@ def _extents(n: int, most: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
                 yield (first, *rest)
 
 
+SPEED_STD = 0.015
+"""Standard deviation of the speed of equal devices where a cluster states none: 8 % between the
+ends of the whiskers of a box plot, 5.4 standard deviations (P. Sinha et al., "Not All GPUs Are
+Created Equal", SC22, arXiv:2208.11035)."""
+
+
 class Storage(Strict):
     """Where the data set comes from."""
 
@@ -167,6 +173,12 @@ class Cluster(Described):
     link_types: dict[str, LinkType] = Field(default_factory=dict)
     fabric: Fabric | None = None
     storage: Storage | None = None
+    device_speed_std: Sourced[Annotated[float, Field(ge=0, le=0.5)]] | None = None
+    """Standard deviation of the speed of its devices, over their mean: a step waits for the slowest
+    of all that it uses. None: `SPEED_STD`, what was measured of others."""
+    software: tuple[str, ...] = Field(default=(), strict=False)
+    """Software stacks that it is usually run with, the first that can run a model counts; () as its
+    node, or the device, says."""
 
     nodes: Node = Field(exclude=True)
     """The description of the nodes; put here by the loader."""
@@ -195,6 +207,11 @@ class Cluster(Described):
     def device(self) -> Device:
         """The device that the cluster is made of."""
         return self.nodes.devices
+
+    @property
+    def speed_std(self) -> float:
+        """Standard deviation of the speed of its devices, over their mean."""
+        return SPEED_STD if self.device_speed_std is None else self.device_speed_std.value
 
     @property
     def max_devices(self) -> int:

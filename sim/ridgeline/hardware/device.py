@@ -227,6 +227,8 @@ class Device(Described):
 
     kind: Literal["device"]
     vendor: str = ""
+    software: tuple[str, ...] = Field(default=(), strict=False)
+    """Software stacks that it is usually run with: the first that can run a model counts."""
     year: int = Field(ge=1940, le=2100)
     process_node: Sourced[units.Metres] | None = None
     area: Sourced[units.SquareMetres] | None = None

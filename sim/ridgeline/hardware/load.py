@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from ridgeline import catalog
 from ridgeline.config import Document, overridden, read_yaml, validate
@@ -29,6 +29,8 @@ Schema = TypeVar("Schema", bound=BaseModel)
 _KIND_OF = {"devices": "device", "nodes": "node", "energy": "energy-table"}
 _MOST_TABLES = 32
 _INLINE = re.compile(r"[A-Z]\w*\(.+\)")  # Ring(16, 50 GB/s, 500 ns)
+_OF_CLUSTERS = frozenset({"device_speed_std", "software"})
+"""Fields of a cluster that one node or device may have replaced, too."""
 _INHERITING = frozenset({"device", "node"})
 
 
@@ -205,7 +207,8 @@ def _lone_node(device: Device) -> Node:
 
 def _single(node: Node, overrides: Overrides, *parts: str) -> Cluster:
     replaceable = (*parts[1:], "energy_table")  # the machine itself is named by the caller
-    for path in overrides:
+    own = {path: value for path, value in overrides.items() if path in _OF_CLUSTERS}
+    for path in overrides.keys() - own.keys():
         head = path.split(".")[0]
         if head not in (*parts, "energy_table") or (path == head and head not in replaceable):
             raise ConfigError(
@@ -213,13 +216,11 @@ def _single(node: Node, overrides: Overrides, *parts: str) -> Cluster:
                 f"(paths begin with {', '.join(f'{part}.' for part in (*parts, 'energy_table'))})",
                 field=path,
             )
-    try:
-        return Cluster(
-            kind="cluster", name=node.name, node=node.name, nodes=node, sources=node.sources,
-            description=node.description,
-        )  # fmt: skip
-    except ValidationError as error:  # pragma: no cover - a valid node is a valid cluster
-        raise ConfigError(str(error)) from error
+    data = {
+        "kind": "cluster", "name": node.name, "node": node.name, "nodes": node,
+        "sources": node.sources, "description": node.description, **own,
+    }  # fmt: skip
+    return validate(Document(f"cluster {node.name}", data, {}, tuple(own)), Cluster)
 
 
 def _name_in(document: Document, field: str) -> str:
@@ -267,4 +268,4 @@ def _under(overrides: Overrides, head: str) -> dict[str, Any]:
 
 
 def _prefixed(overrides: Overrides, *heads: str) -> dict[str, Any]:
-    return {k: v for k, v in overrides.items() if k.startswith(heads)}
+    return {k: v for k, v in overrides.items() if k.split(".")[0] in heads}

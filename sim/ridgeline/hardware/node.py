@@ -140,6 +140,8 @@ class Node(Described):
     link_types: dict[str, LinkType] = Field(default_factory=dict)
     components: tuple[Component, ...] = Field(default=(), strict=False)
     links: tuple[Link, ...] = Field(default=(), strict=False)
+    software: tuple[str, ...] = Field(default=(), strict=False)
+    """Software stacks that it is usually run with: the first that can run a model counts."""
     devices_forward: bool = False
     """Devices pass on messages of others, as on a wafer or a board without switches."""
 

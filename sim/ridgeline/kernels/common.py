@@ -40,7 +40,17 @@ class Common:
         self._vector = f"{fastest}.{VECTOR_FORMAT}" if fastest else ""
         # Without measured kernels the price of streaming is the same at any bandwidth.
         levels = tuple(device.memory), tuple(self.achievable.items())
-        self._known = {} if device.kernels else _streamed(self.launch_s, *levels, self._vector)
+        rounds = self._processors
+        self._known = (
+            {} if device.kernels else _streamed(self.launch_s, *levels, self._vector, rounds)
+        )
+
+    @property
+    def _processors(self) -> int:
+        """Processors that thread blocks are shared by; 0 where there are no such."""
+        if not any(engine.kind == "vector" for engine in self.device.engines.values()):
+            return 0
+        return next(iter(self.device.memory.values())).instances.value
 
     def streaming(self, kind: Alike) -> OpCost:
         """Price what moves so many bytes through all of the memory."""
@@ -79,9 +89,9 @@ class Common:
         Where they are fewer than the processors, and where the last round of a launch does not have
         one for each.
         """
-        if not any(engine.kind == "vector" for engine in self.device.engines.values()):
+        processors = self._processors
+        if not processors:
             return cost
-        processors = next(iter(self.device.memory.values())).instances.value
         slower = max(1.0, processors / blocks) if blocks else 1.0
         if launched:
             slower *= math.ceil(launched / processors) * processors / launched
@@ -108,7 +118,11 @@ class Common:
 
 @lru_cache(maxsize=8)
 def _streamed(
-    launch_s: float, levels: tuple[str, ...], shares: tuple[tuple[str, float], ...], vector: str
+    launch_s: float,
+    levels: tuple[str, ...],
+    shares: tuple[tuple[str, float], ...],
+    vector: str,
+    processors: int,
 ) -> dict[tuple[object, ...], OpCost]:
     """Return what is known of streaming on devices that have these in common."""
     return {}

@@ -1,8 +1,8 @@
 """Products that are cut by rows and done piece by piece, each by a kernel of its own.
 
 So they are where tensor-parallel ranks hide what they send behind products
-(`ridgeline.parallel.rewrites.pieces`): a piece has fewer tiles than the product, so that its last
-wave leaves more processors idle, and reads all of the weights.
+(`ridgeline.parallel.passes.decompose_gemm`): a piece has fewer tiles than the product, so that its
+last wave leaves more processors idle, and reads all of the weights.
 """
 
 from __future__ import annotations

@@ -360,16 +360,20 @@ def _resolve(
     return topology, tuple(range(topology.n_devices)) if group is None else group
 
 
+def bus_bandwidth(op: str, n_ranks: int, size_bytes: float, time_s: float) -> float:
+    """Return what the links sustain per rank, in bytes/s, as nccl-tests defines it."""
+    passes, less = _BUS_PASSES[op]
+    return size_bytes / time_s * (passes * n_ranks - less) / n_ranks
+
+
 def _result(
     schedule: Schedule, topology: Topology, time_s: float | None = None
 ) -> CollectiveResult:
     time_s = closed_form_time_s(schedule, topology) if time_s is None else time_s
     algbw = busbw = None
     if time_s > 0:
-        n = schedule.n_ranks
         algbw = schedule.size_bytes / time_s
-        passes, less = _BUS_PASSES[schedule.op]
-        busbw = algbw * (passes * n - less) / n
+        busbw = bus_bandwidth(schedule.op, schedule.n_ranks, schedule.size_bytes, time_s)
     wire = schedule.bytes_on_wire()
     return CollectiveResult(
         op=schedule.op,

@@ -26,29 +26,18 @@ from ridgeline.kernels import OpCost
 from ridgeline.kernels.cost import peak_rates
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.division.divide import Divided, Division, divide
+from ridgeline.parallel.division.divide import ShardedGraph, ShardingSpec, divide
 from ridgeline.parallel.division.shard import COLLECTIVES
+from ridgeline.parallel.memory.communicators import with_communicators
+from ridgeline.parallel.pass_manager import run_passes
+from ridgeline.parallel.passes.optimizer_kernels import ISSUED
 from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.mixtures import mixture_degree
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.replicas import counts_of
+from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
 from ridgeline.parallel.prices import OpenRows, Prices
-from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
-from ridgeline.parallel.rewrites.data_gradients import with_data_gradients
-from ridgeline.parallel.rewrites.early_gathers import with_early_gathers
-from ridgeline.parallel.rewrites.folded_norms import with_folded_norms
-from ridgeline.parallel.rewrites.fused_norms import with_fused_norms
-from ridgeline.parallel.rewrites.layout import (
-    copied_formats,
-    with_blocks,
-    with_copies,
-    with_heads,
-    with_kernels,
-)
-from ridgeline.parallel.rewrites.pieces import with_pieces
-from ridgeline.parallel.rewrites.primitives import as_primitives
-from ridgeline.parallel.rewrites.row_sums import with_atomic_sums
-from ridgeline.parallel.rewrites.unfused import with_routing_apart
+from ridgeline.parallel.recomputing.recompute import with_recompute
 from ridgeline.parallel.sending.alike import are_alike
 from ridgeline.parallel.sending.spread import waited
 from ridgeline.parallel.sending.wires import PROBE_BYTES, Talk, Wires
@@ -58,9 +47,7 @@ from ridgeline.parallel.steps.draft import Draft, Subject, draft_of
 from ridgeline.parallel.steps.endless import is_endless
 from ridgeline.parallel.steps.host import Host
 from ridgeline.parallel.steps.step import Step
-from ridgeline.parallel.steps.sums import with_gradients, with_summing_products
 from ridgeline.parallel.steps.team import COLLECTIVE
-from ridgeline.parallel.steps.updates import ISSUED, in_launches, op_by_op
 from ridgeline.parallel.steps.writer import Writer
 from ridgeline.workload.graph import Graph, Op, Same
 
@@ -140,6 +127,8 @@ def lower(
     ----------
     graph
         Training graph of one micro-batch.
+    plan
+        As it is run (`plans.resolved`); a plan alone is run by a program without costs.
     fold
         Simulate one of each class of equivalent ranks (True), or every rank. Where ranks are few
         and not wired alike, every rank is simulated in either case.
@@ -149,49 +138,55 @@ def lower(
     ConfigError
         If the graph can not be divided or cut as the plan says.
     """
-    plan = plan.model_copy(update={"issue": plan.issue * cluster.nodes.host.issue.value})
-    builder, idle_s = ProgramBuilder(), 0.0 if plan.issue_ahead else plan.issue
+    plan = with_communicators(resolved(plan), topology)
+    launch_s = plan.stack.host.launch_time * cluster.nodes.host.issue.value
+    builder, idle_s = ProgramBuilder(), 0.0 if plan.stack.host.async_launch else launch_s
     prices = Prices(cluster.device, waited(plan), idle_s)
     prices.add_to(builder)
     fold = fold and not plan.replicas  # each replica has messages of its own
     mixture = mixture_degree(graph, plan)
     far, mesh = prices.accounts[cluster.device.far_memory], Mesh.of(plan, mixture)
     wires = Wires(builder, topology, far, merge=fold)
-    division = Division(
-        plan.expert,
-        plan.context,
-        plan.tensor,
-        plan.sequence > 1,
-        *moving(plan, cluster, wires, mesh),
-        plan.layers,
-        plan.context_mode == "ring",
-        plan.grid,
-        plan.statistics == "shared",
-        plan.imbalance,
-        mixture,
-        plan.tensor_grid,
-        plan.dispatch == "nodes",
-        0 < plan.expert_tensor < plan.tensor,
+    division = ShardingSpec(
+        expert=plan.expert,
+        context=plan.context,
+        tensor=plan.tensor,
+        sequence=plan.sequence > 1,
+        **moving(plan, cluster, wires, mesh)._asdict(),
+        layers=plan.layers,
+        ring=plan.cp_comm_type == "ring",
+        grid=plan.grid,
+        shared_statistics=plan.stack.kernels.sync_batch_norm,
+        imbalance=plan.expert_load_factor,
+        mixture=mixture,
+        two=plan.tensor_grid,
+        once=plan.stack.moe.dispatch == "node-limited",
+        folded=0 < plan.expert_tensor_parallel < plan.tensor,
     )
     offloads = plan.offload != "none"
     short = is_short(len(graph.ops), plan)
-    if fold and short and not are_alike(wires, mesh, wraps=plan.chunks > 1, offloads=offloads):
+    if (
+        fold
+        and short
+        and not are_alike(wires, mesh, wraps=plan.virtual_stages > 1, offloads=offloads)
+    ):
         fold, wires = False, Wires(builder, topology, far, merge=False)
-    copied = copied_formats(cluster.device) if plan.layout == "channels-first" else frozenset()
-    sharded, local = _local(Same(graph), division, plan.recompute, copied)
-    local = _programmed(local, plan)
+    sharded, local = _local(Same(graph), division, plan.recompute)
+    local = run_passes(local, plan.stack, cluster.device)
     costs = prices.costs(local)
-    n_parts = plan.pipeline * plan.chunks
+    n_parts = plan.pipeline * plan.virtual_stages
     rates = peak_rates(cluster.device)
     times = [cost.spans(rates).time_s for cost in costs] if n_parts > 1 else []
     shares = _shares(plan, wires, mesh) if plan.replicas else None
-    cut = _cut(Same(local), tuple(times), n_parts, plan.cut, shares)
+    cut = _cut(Same(local), tuple(times), n_parts, plan.stage_balance, shares)
     _check_ties(graph.name, plan, cut)
 
     def write() -> Draft:
-        return _written(builder, wires, mesh, plan, cut, sharded, cluster.device, fold=fold)
+        return _written(
+            builder, wires, mesh, plan, cut, sharded, cluster.device, launch_s, fold=fold
+        )
 
-    draft = draft_of(Subject(local, cut, topology, plan, fold, prices.kept), write)
+    draft = draft_of(Subject(local, cut, topology, plan, launch_s, fold, prices.kept), write)
     program, of_rows = prices.fill(draft.program, draft.rows)
     return Lowered(
         program=program,
@@ -205,38 +200,6 @@ def lower(
         whole=sharded.whole,
         unlike=draft.unlike,
     )
-
-
-def _programmed(local: Graph, plan: Plan) -> Graph:
-    """Return the graph of a device as the programs of a plan's framework run it."""
-    if plan.overlap_tensor:
-        local = with_early_gathers(Same(local))
-    if plan.data_gradients:
-        local = with_data_gradients(Same(local))
-    if plan.workspace is not None or plan.library is not None:
-        local = with_kernels(Same(local), plan.workspace, plan.library)
-    local = with_gradients(local, plan.gradients)
-    if plan.adding == "products":
-        local = with_summing_products(Same(local))
-    if plan.norms == "by-channel":
-        local = with_blocks(Same(local))
-    elif plan.norms == "fused":
-        local = with_folded_norms(Same(with_fused_norms(Same(local))))
-    if plan.heads == "copied":
-        local = with_heads(Same(local))
-    if plan.functions == "routed":
-        local = with_routing_apart(Same(local))
-    elif plan.functions != "fused":
-        local = as_primitives(Same(local), plan.functions)
-    if plan.overlap_tensor == "pieces":
-        local = with_pieces(Same(local))
-    if plan.row_sums == "atomic":
-        local = with_atomic_sums(Same(local))
-    if plan.updates == "chunks":
-        return in_launches(Same(local))
-    if plan.updates != "together":
-        return op_by_op(Same(local), of_graph=plan.updates == "graph")
-    return local
 
 
 def _check_ties(name: str, plan: Plan, cut: Partition) -> None:
@@ -271,21 +234,22 @@ def _written(
     builder: ProgramBuilder,
     wires: Wires,
     mesh: Mesh,
-    plan: Plan,
+    plan: ResolvedPlan,
     cut: Partition,
-    sharded: Divided,
+    sharded: ShardedGraph,
     device: Device,
+    launch_s: float,
     *,
     fold: bool,
 ) -> Draft:
     """Write a step; nothing of the device but what its caches keep may matter here."""
-    ahead = plan.issue and plan.issue_ahead
-    updating = 1.0 if plan.updates == "graph" else ISSUED
-    apart = plan.expert_products == "apart"
-    host = Host(builder, plan.issue, plan.pipeline > 1, updating, apart) if ahead else None
+    updating = 1.0 if plan.stack.optimizer.impl == "graph" else ISSUED
+    apart = not plan.stack.moe.grouped_gemm
+    ahead = launch_s and plan.stack.host.async_launch
+    host = Host(builder, launch_s, plan.pipeline > 1, updating, apart) if ahead else None
     rows = OpenRows(builder, device)
     step = Step(
-        plan, Writer(builder, rows, wires, mesh, _blocking(plan), host), cut, sharded, fold=fold
+        plan, Writer(builder, rows, wires, mesh, blocking(plan), host), cut, sharded, fold=fold
     )
     step.write()
     return Draft(
@@ -299,9 +263,10 @@ def _written(
     )
 
 
-def _blocking(plan: Plan) -> frozenset[tuple[str, str]]:
+def blocking(plan: ResolvedPlan) -> frozenset[tuple[str, str]]:
     """Return dimensions and kinds of the collectives that no op runs beside."""
-    beside = {"data": plan.overlap, "beyond": plan.overlap, "tensor": plan.overlap_tensor}
+    overlap = plan.stack.overlap
+    beside = {"data": overlap.gradients, "beyond": overlap.gradients, "tensor": overlap.tensor}
     return frozenset(
         (dimension, kind)
         for dimension, how in beside.items()
@@ -311,12 +276,10 @@ def _blocking(plan: Plan) -> frozenset[tuple[str, str]]:
 
 
 @lru_cache(maxsize=8)
-def _local(
-    key: Same, division: Division, recompute: Mode, copied: frozenset[str]
-) -> tuple[Divided, Graph]:
+def _local(key: Same, division: ShardingSpec, recompute: str) -> tuple[ShardedGraph, Graph]:
     """Divide a graph, and let it recompute; the same graph is divided once."""
     found = divide(key.graph, division)
-    return found, with_copies(with_recompute(found.graph, recompute), copied)
+    return found, with_recompute(found.graph, recompute)
 
 
 @lru_cache(maxsize=8)

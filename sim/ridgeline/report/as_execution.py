@@ -17,6 +17,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.parallel.lower import COLLECTIVE
 from ridgeline.parallel.steps.host import ISSUE
 from ridgeline.report.result import Result
+from ridgeline.report.summary import software_text
 from ridgeline.workload.execution import COLLECTIVES, FORMATS, Execution, TaskKind
 
 MAX_TASKS = 50_000_000
@@ -41,7 +42,7 @@ def as_execution(result: Result) -> Execution:
     if any(talk.op in {"send-recv", "halo"} for talk in lowered.talks.values()):
         raise RidgelineError(
             "a trace has no collective in which every rank sends to the next, as ring attention"
-            " does; use context_mode=gather"
+            " does; use cp_comm_type=all-gather"
         )
     return _Writer(result).write()
 
@@ -93,7 +94,10 @@ class _Writer:
             group_names=tuple(f"group{number}" for number in range(len(members))),
             stream_names=tuple(self.streams),
             label_names=self.program.label_names,
-            notes=(f"a step simulated by ridgeline {self.result.manifest['ridgeline']}",),
+            notes=(
+                f"a step simulated by ridgeline {self.result.manifest['ridgeline']}",
+                software_text(self.result),
+            ),
             **whole,
         )
 

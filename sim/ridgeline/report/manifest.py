@@ -17,6 +17,7 @@ from ridgeline.network.topology import Topology
 from ridgeline.parallel.division.experts import dropped_share
 from ridgeline.parallel.lower import Lowered
 from ridgeline.report.result import Details
+from ridgeline.software.stack import GROUPS
 from ridgeline.version import __version__
 from ridgeline.workload.execution import Execution
 from ridgeline.workload.formats import find
@@ -74,12 +75,13 @@ def manifest(details: Details) -> dict[str, Any]:
             "energy_scopes": sorted({entry.scope for entry in device.prices.entries.values()}),
         },
         "plan": {
-            **plan.model_dump(mode="json"),
+            **plan.strategy,
             "devices": plan.devices,
             "rank_batch": plan.rank_batch,
             "micro_batch_size": plan.micro_batch_size,
             "micro_batches": plan.micro_batches,
         },
+        "software": software_manifest(details),
         "mapper": "fast",
         "flop_definition": FLOP_DEFINITION,
         "energy_scope": "devices in use and the links between them; host and cooling left out",
@@ -88,7 +90,7 @@ def manifest(details: Details) -> dict[str, Any]:
             what
             for what in NOT_MODELLED
             if (device.power_limit is None or what != _CLOCKS)
-            and not (plan.contention and what == _CONTENTION)
+            and not (plan.stack.overlap.contention and what == _CONTENTION)
             and not (feed is not None and what == _INPUT)
         ]
         + list(device.unpriced),
@@ -100,17 +102,40 @@ def manifest(details: Details) -> dict[str, Any]:
             **({"slowest_stands_for_all": True} if lowered.unlike else {}),
         },
         "not_divided": lowered.whole,
-        **({"dropped_choices": dropped_share(graph, plan.imbalance)} if plan.imbalance > 1 else {}),
+        **(
+            {"dropped_choices": dropped_share(graph, plan.expert_load_factor)}
+            if plan.expert_load_factor > 1
+            else {}
+        ),
         "trust": trust(device, lowered),
         "notes": [
             *graph.notes,
             *narrow_notes(lowered, plan.precision),
             *zeros_notes(lowered),
             *source_notes(details),
+            *plan.notes,
         ],
         **({} if feed is None else {"input": feed.manifest()}),
     }
     return {**content, "hash": digest(content)}
+
+
+def software_manifest(details: Details) -> dict[str, Any]:
+    """Return the stack of a step, its settings, and what it decided of the plan."""
+    plan = details.plan
+    stack = plan.stack
+    return {
+        "name": stack.name,
+        "chosen_by": details.chosen_by,
+        "bound": stack.bound,
+        "settings": {group: getattr(stack, group).model_dump(mode="json") for group in GROUPS},
+        "overrides": dict(stack.overrides),
+        "decided": dict(plan.decided),
+        "notes": list(plan.notes),
+        "device_speed_std": plan.device_speed_std,
+        "sequence_length_std": plan.sequence_length_std,
+        "expert_load_factor": plan.expert_load_factor,
+    }
 
 
 def narrow_notes(lowered: Lowered, precision: str | None) -> list[str]:

@@ -16,7 +16,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.report.result import Result
 from ridgeline.workload.dataset import DataSet
+from ridgeline.workload.model import Model
 
+_PIXELS = 224 * 224
 STORAGE, DECODING = "storage bandwidth", "decoding on the host"
 
 
@@ -30,12 +32,15 @@ class Pipeline:
         Time to read and to decode the samples of one step, each alone.
     read_bytes
         Read from disks for one step.
+    trained_s
+        Time of the step of the devices by themselves.
     """
 
     dataset: DataSet
     storage_s: float
     decoding_s: float
     read_bytes: float
+    trained_s: float = 0.0
 
     @property
     def limit(self) -> str:
@@ -58,7 +63,13 @@ class Pipeline:
 
 
 def pipeline(
-    dataset: DataSet, cluster: Cluster, devices: int, batch: int, tokens_per_sample: int
+    dataset: DataSet,
+    cluster: Cluster,
+    devices: int,
+    batch: int,
+    tokens_per_sample: int,
+    preparing: float = 1.0,
+    workers: int = 0,
 ) -> Pipeline:
     """Time the input of one step.
 
@@ -66,6 +77,10 @@ def pipeline(
     ----------
     batch
         Samples of the step over all devices.
+    preparing
+        What a core does with a sample, over decoding it.
+    workers
+        Processes that prepare for one device, at most; 0: as many as there are cores.
 
     Raises
     ------
@@ -96,22 +111,31 @@ def pipeline(
             " cluster.node.host.clock or name no data set"
         )
     cycles = host.cores.value * host.clock.value * nodes
+    busy = min(host.cores.value, workers * min(devices, node.count) or host.cores.value)
+    each = preparing * dataset.decoding.value * host.cores.value / busy
     size = units * dataset.stored.value
-    return Pipeline(dataset, size / read, units * dataset.decoding.value / cycles, size)
+    return Pipeline(dataset, size / read, units * each / cycles, size)
 
 
 def with_input(result: Result, dataset: DataSet) -> Result:
     """Return the result of a step that waits for its input where that is slower."""
     details = result.details
     plan, cluster = details.plan, details.cluster
+    settings = plan.stack.input
     feed = pipeline(
-        dataset, cluster, plan.devices, plan.global_batch, details.graph.tokens_per_sample
+        dataset,
+        cluster,
+        plan.devices,
+        plan.global_batch,
+        details.graph.tokens_per_sample,
+        settings.preparing + settings.pixels * _images(details.model),
+        settings.workers,
     )
     exposed = feed.exposed_s(result.step_time_s)
     step_time_s = result.step_time_s + exposed
     slower = result.step_time_s / step_time_s
     parts = {name: seconds for name, seconds in result.time_s.items() if name != "total"}
-    parts["input"] = exposed
+    parts["input"] += exposed
     limits = dict(result.limits_s)
     if exposed:
         limits[feed.limit] = exposed
@@ -131,5 +155,11 @@ def with_input(result: Result, dataset: DataSet) -> Result:
         traffic_bytes={**result.traffic_bytes, "storage": feed.read_bytes},
         bound=next(iter(ordered)),
         limits_s=ordered,
-        details=replace(details, feed=feed),
+        details=replace(details, feed=replace(feed, trained_s=result.step_time_s)),
     )
+
+
+def _images(model: Model) -> float:
+    """Return how many images of 224 x 224 pixels a sample is as large as; 0 of what is none."""
+    image = getattr(model.network, "image", None)
+    return 0.0 if image is None else image.height * image.width / _PIXELS

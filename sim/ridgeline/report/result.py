@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.lower import Lowered
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.resolved import ResolvedPlan
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import Model
 
@@ -33,10 +33,12 @@ class Details:
     model: Model
     graph: Graph
     cluster: Cluster
-    plan: Plan
+    plan: ResolvedPlan
     lowered: Lowered
     timeline: Timeline
     feed: Pipeline | None = None
+    chosen_by: str = "you"
+    """Who chose the software stack (`plans.stack_choice`)."""
 
 
 @dataclass(frozen=True)

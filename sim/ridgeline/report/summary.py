@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from ridgeline.parallel.plans.stack_choice import choice_text
 from ridgeline.report.tables import plain_table, print_beside
 from ridgeline.units import show
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ridgeline.report.execution import ExecutionResult
     from ridgeline.report.result import Result
 
+_IN_HEADING = frozenset({"global_batch", "precision"})
 _NEGLIGIBLE = 1e-9  # rounding, not a part
 _TIME = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _ENERGY = {"J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "nJ": 1e-9}
@@ -30,6 +32,22 @@ def summary_text(result: Result) -> str:
     stream = io.StringIO()
     print_summary(result, Console(file=stream, width=100, highlight=False))
     return stream.getvalue()
+
+
+def software_text(result: Result) -> str:
+    """Say which software stack runs the step, and who chose it."""
+    software = result.manifest["software"]
+    return choice_text(software["name"], software["chosen_by"], bound=software["bound"])
+
+
+def plan_text(result: Result) -> str:
+    """Return the plan as it was run, with the fields that the stack decided."""
+    plan, software = result.details.plan, result.manifest["software"]
+    values = {**plan.chosen, **{name: plan.strategy[name] for name in software["decided"]}}
+    own = ",".join(f"{k}={v}" for k, v in values.items() if k not in _IN_HEADING)
+    decided = ", ".join(f"{name}={plan.strategy[name]}" for name in software["decided"])
+    by = f" ({decided} by {software['name']})" if decided else ""
+    return f"plan as run: {own or 'data=1'}{by}"
 
 
 def _of_one(plan: Mapping[str, Any]) -> str:
@@ -52,6 +70,8 @@ def print_summary(result: Result, screen: Console) -> None:
         f"batch {plan['global_batch']} ({_of_one(plan)})",
         soft_wrap=True,
     )
+    screen.print(software_text(result), soft_wrap=True)
+    screen.print(plan_text(result), soft_wrap=True)
     head = plain_table({"": "left", " ": "right"}, headings=False)
     for name, value in headline(result):
         head.add_row(name, value)
@@ -228,6 +248,8 @@ def remarks(result: Result) -> list[str]:
     """Say what a reader of this result must be told beside the numbers."""
     found = [str(note) for note in result.manifest["notes"]]
     changed = {**result.manifest["model"]["overrides"], **result.manifest["cluster"]["overrides"]}
+    replaced = result.manifest["software"]["overrides"]
+    changed |= {f"software.{path}": value for path, value in replaced.items()}
     if changed:
         found.append("changed: " + ", ".join(f"{path}={value}" for path, value in changed.items()))
     if result.mfu > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ridgeline.config import read_text
@@ -48,3 +49,13 @@ def read_csv(path: str | Path, limit: int) -> list[tuple[int, dict[str, str]]]:
     except csv.Error as error:
         raise ConfigError(f"not a CSV file: {error}", file=file, line=reader.line_num) from error
     return rows
+
+
+def write_csv(path: str | Path, rows: Iterable[Mapping[str, str]]) -> None:
+    """Write rows under all columns that any of them has; what a row has none of is empty."""
+    table = list(rows)
+    columns = list(dict.fromkeys(name for row in table for name in row))
+    with Path(path).open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table)

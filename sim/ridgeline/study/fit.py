@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.resolved import ResolvedPlan
 from ridgeline.report.result import Result
 from ridgeline.report.summary import binary_size
 from ridgeline.simulation import simulate
@@ -126,7 +126,7 @@ class _Trial:
 
     model: Model
     cluster: Cluster
-    plan: Plan
+    plan: ResolvedPlan
     known: dict[tuple[tuple[str, str | int], ...], Remedy | None] = field(default_factory=dict)
 
     def advice(self) -> Advice:
@@ -207,7 +207,7 @@ class _Trial:
     def _shardings(self) -> list[Changes]:
         if self.plan.data == 1:
             return []
-        return [{"sharding": stage} for stage in range(self.plan.sharding + 1, 4)]
+        return [{"zero_stage": stage} for stage in range(self.plan.zero_stage + 1, 4)]
 
     def _offloads(self) -> list[Changes]:
         return [{"offload": "all"}] if self.plan.offload != "all" else []
@@ -243,15 +243,15 @@ class _Trial:
         return self.known[key]
 
     def _simulated(self, changes: dict[str, str | int]) -> Remedy:
-        now = self.plan.model_dump()
+        now = {name: getattr(self.plan, name) for name in ResolvedPlan.model_fields}
         changes.setdefault("micro_batch", self.plan.micro_batch_size)
         if self.plan.sequence > 1 and "tensor" in changes:
             changes["sequence"] = changes["tensor"]
         if self.plan.tensor_grid is not None and "tensor" in changes:
             rows = self.plan.tensor_rows
             changes["tensor"] = f"{rows}x{int(changes['tensor']) // rows}"
-        plan = Plan(**{**now, **changes})
-        unsaid = Plan(**{**now, **changes, "micro_batch": self.plan.micro_batch})
+        plan = ResolvedPlan(**{**now, **changes})
+        unsaid = ResolvedPlan(**{**now, **changes, "micro_batch": self.plan.micro_batch})
         if unsaid.micro_batch_size == plan.micro_batch_size:
             del changes["micro_batch"]
         result = simulate(self.model, self.cluster, plan)

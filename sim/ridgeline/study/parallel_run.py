@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -133,6 +134,7 @@ def workers(processes: int) -> Iterator[ProcessPoolExecutor]:
 def _start_worker(parent: int, over: c_byte) -> None:
     """Leave Ctrl-C to the parent, and end when it is over there, or with it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.simplefilter("ignore", FutureWarning)  # the parent has told of renamed fields
     gc.set_threshold(_GARBAGE)  # next to nothing of a point is in circles
 
     def watch() -> None:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from ridgeline import catalog
 from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.stack_choice import BOUND, StackChoice, choose_stack
 from ridgeline.parallel.plans.text import make_plan, plan_fields
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
+from ridgeline.software.load import load_software
 from ridgeline.workload.model import Model, load_model
 from ridgeline.workload.numerics import find
 
-ROOTS = ("model", "cluster", "plan")
+ROOTS = ("model", "cluster", "plan", "software")
 
 
 class Replaceable:
@@ -67,16 +71,17 @@ class Point(Replaceable):
 
     Attributes
     ----------
-    model, cluster
-        Names in the catalogue, or paths.
+    model, cluster, software
+        Names in the catalogue, or paths. Without a name of software it is the usual one of the
+        machine or the network (`plans.stack_choice`).
     plan
         Fields of the plan.
     overrides
         Dotted path -> new value. Paths begin with ``model.``, ``cluster.`` (``cluster.node.…``,
-        ``cluster.device.…``, ``cluster.device.energy_table.…``) or ``plan.``.
+        ``cluster.device.…``, ``cluster.device.energy_table.…``), ``plan.`` or ``software.``.
     """
 
-    NAMES = ("model", "cluster")
+    NAMES = ("model", "cluster", "software")
     HEADS = ROOTS
     REQUIRED = ("plan.global_batch",)
 
@@ -84,6 +89,7 @@ class Point(Replaceable):
     cluster: str
     plan: Mapping[str, Any]
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    software: str = ""
 
     @classmethod
     def parse(
@@ -93,19 +99,44 @@ class Point(Replaceable):
         plan: str,
         more: Mapping[str, Any],
         overrides: Mapping[str, Any],
+        software: str = "",
     ) -> Point:
         """Make a point of the words of a command line; `more` holds plan fields or None."""
-        return cls(model, cluster, plan_fields(plan, more), overrides)
+        return cls(model, cluster, plan_fields(plan, more), overrides, software)
 
-    def simulate(self, dataset: str | None = None, *, fold: bool = True) -> Result:
+    def simulate(
+        self,
+        dataset: str | None = None,
+        *,
+        fold: bool = True,
+        most_micro_batches: int | None = None,
+    ) -> Result:
         """Load everything and simulate it, fed from a data set if one is named."""
-        return simulate(
-            self.load("model"), self.load("cluster"), self.load("plan"), dataset=dataset, fold=fold
+        model, cluster = self.load("model"), self.load("cluster")
+        plan = self.load("plan")
+        choice = self.choice(model, cluster, plan)
+        result = simulate(
+            model,
+            cluster,
+            plan,
+            software=choice.stack,
+            dataset=dataset,
+            fold=fold,
+            most_micro_batches=most_micro_batches,
         )
+        return replace(result, details=replace(result.details, chosen_by=choice.chosen_by))
+
+    def choice(self, model: Model, cluster: Cluster, plan: Plan) -> StackChoice:
+        """Return the software stack of the step, with its settings replaced, and who chose it."""
+        stack, by = choose_stack(self.software or None, model, cluster, plan)
+        replaced = self.replaced("software")
+        return StackChoice(stack.with_settings(replaced) if replaced else stack, by)
 
     def load(self, root: str) -> Any:
-        """Load the model, the cluster or the plan, with its fields replaced."""
+        """Load the model, the cluster, the plan or the named software, with its fields replaced."""
         replaced = self.replaced(root)
+        if root == "software":
+            return load_software(self.software or BOUND, replaced)
         if root == "model":
             return shared_model(
                 self.model, json.dumps(replaced, sort_keys=True), _state(self.model)
@@ -126,13 +157,15 @@ class Point(Replaceable):
         device = result.manifest["device"]
         return {
             **result.to_row(),
+            "software": result.manifest["software"]["name"],
             "devices": result.manifest["plan"]["devices"],
             **{name: device[name] for name in ("area_mm2", "tdp_w", "price_usd")},
         }
 
     def content(self) -> list[Any]:
         """Return all that tells this point from others, as plain values."""
-        return [self.model, self.cluster, dict(self.plan), dict(self.overrides)]
+        named = [self.software] if self.software else []
+        return [self.model, self.cluster, dict(self.plan), dict(self.overrides), *named]
 
 
 @lru_cache(maxsize=16)

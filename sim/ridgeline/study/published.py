@@ -10,8 +10,11 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from ridgeline.hardware.load import load_device
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.programmed import programmed
 from ridgeline.report.result import Result
-from ridgeline.workload.model import load_model
+from ridgeline.simulation import simulate
+from ridgeline.workload.model import Model, load_model
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +32,8 @@ class Measurement:
     precision: str
     samples_per_s: float
     framework: str
+    software: str
+    """Name of the stack that the program is; "": none that ships."""
     data: str
     system: str
     source: str
@@ -36,9 +41,13 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Residual:
-    """A prediction beside a measurement; `error` is predicted over measured, less one."""
+    """A prediction beside a measurement; `error` is predicted over measured, less one.
+
+    `software` is the stack that it is predicted under.
+    """
 
     measurement: Measurement
+    software: str
     predicted_samples_per_s: float
 
     @property
@@ -61,6 +70,7 @@ def measurements() -> tuple[Measurement, ...]:
             row["precision"],
             float(row["samples_per_s"]),
             row["framework"],
+            row["software"],
             row["data"],
             row["system"],
             row["source"],
@@ -73,17 +83,38 @@ def residuals(result: Result) -> Iterator[Residual]:
     """Compare a result with every measurement of the same model, devices, batch and precision.
 
     Only shipped models and devices, as they are, are compared, under plans that frameworks ran: no
-    accumulation, overlapped reduction, the model's own optimizer.
+    accumulation, the model's own optimizer. Each is predicted under the software that it was
+    measured with; where that does not ship, under that of the result.
     """
     plan = result.manifest["plan"]
-    usual = plan["micro_batches"] == 1 and plan["overlap"] and plan["optimizer"] is None
+    usual = plan["micro_batches"] == 1 and plan["optimizer"] is None
+    rates: dict[str, float] = {"": result.samples_per_s}
+    if not result.details.plan.stack.overrides:
+        rates[result.details.plan.stack.name] = result.samples_per_s
     conditions = (plan["devices"], plan["rank_batch"], plan["precision"])
     for row in measurements():
         if usual and conditions == (row.devices, row.batch_per_device, row.precision):
             model, device = result.details.model, result.details.cluster.device
-            same_names = (model.name, device.name) == (row.model, row.device)  # spares the loading
-            if same_names and (model, device) == (load_model(row.model), load_device(row.device)):
-                yield Residual(row, result.samples_per_s)
+            if (model.name, device.name) != (row.model, row.device):  # spares the loading
+                continue
+            shipped = load_model(row.model)
+            kernels = result.details.plan.stack.kernels
+            if (model, device) == (
+                programmed(shipped, kernels, device.year),
+                load_device(row.device),
+            ):
+                if row.software not in rates:
+                    rates[row.software] = _under(row.software, shipped, result)
+                under = row.software or result.details.plan.stack.name
+                yield Residual(row, under, rates[row.software])
+
+
+def _under(software: str, model: Model, result: Result) -> float:
+    """Return the rate of a step under another stack, which decides of the plan what it would."""
+    details = result.details
+    decided = dict(details.plan.decided)
+    fields = {k: v for k, v in details.plan.chosen.items() if k not in decided or k == "precision"}
+    return simulate(model, details.cluster, Plan(**fields), software=software).samples_per_s
 
 
 def print_residuals(result: Result, screen: Console) -> None:
@@ -98,6 +129,7 @@ def print_residuals(result: Result, screen: Console) -> None:
     rows = plain_table(
         {
             "predicted against published": "left",
+            "software": "left",
             f"measured {unit}/s": "right",
             f"predicted {unit}/s": "right",
             "residual": "right",
@@ -107,6 +139,7 @@ def print_residuals(result: Result, screen: Console) -> None:
         row = residual.measurement
         rows.add_row(
             f"{row.framework}, {row.data} data [{number}]",
+            residual.software if row.software else f"{residual.software} (its own does not ship)",
             f"{row.samples_per_s:,.0f}",
             f"{residual.predicted_samples_per_s:,.0f}",
             f"{residual.error:+.1%}",

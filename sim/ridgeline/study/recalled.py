@@ -14,16 +14,22 @@ def without_step(result: Result) -> Result:
     return replace(result, details=Recalled(result.details))
 
 
+_MADE_AGAIN = frozenset({"graph", "lowered", "timeline"})
+
+
 class Recalled(Details):
     """Details whose graph, program and timeline are made again when they are first asked for."""
 
     def __init__(self, known: Details) -> None:
-        vars(self).update(model=known.model, cluster=known.cluster, plan=known.plan)
+        vars(self).update(
+            model=known.model, cluster=known.cluster, plan=known.plan, chosen_by=known.chosen_by
+        )
 
     def __getattr__(self, name: str) -> Any:
         """Simulate the step again."""
-        if name not in {"graph", "lowered", "timeline"}:
+        if name not in _MADE_AGAIN:
             raise AttributeError(name)
         known = vars(self)
-        known.update(vars(simulate(known["model"], known["cluster"], known["plan"]).details))
+        again = simulate(known["model"], known["cluster"], known["plan"]).details
+        known.update({part: getattr(again, part) for part in _MADE_AGAIN})
         return known[name]

@@ -20,6 +20,7 @@ from ridgeline.parallel.steps.team import COLLECTIVE
 from ridgeline.report.manifest import digest
 from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate
+from ridgeline.software.stack import Stack
 from ridgeline.study.ceilings import UNCONTENDED, Ceilings, ceilings
 from ridgeline.study.levels import Level, network_levels
 from ridgeline.study.planner.search import Searcher, found_by, searcher
@@ -209,6 +210,8 @@ class Scaling:
             "cluster": self.cluster.name,
             "scaling": self.mode,
             "precision": self.ran[0].details.plan.precision,
+            "software": self.ran[0].details.plan.stack.name,
+            "software_chosen_by": self.ran[0].details.chosen_by,
             "ridgeline": self.ran[0].manifest["ridgeline"],
             "hash": digest([result.manifest["hash"] for result in self.ran]),
             "points": [point.to_dict() for point in self.points],
@@ -229,7 +232,7 @@ class Scaling:
 def scaling(
     model: Model | str, cluster: Cluster | str, devices: Sequence[int], *,
     strategies: Sequence[str] = STRATEGIES, batch: int, mode: Mode = "strong",
-    precision: str | None = None, limit: int = 8,
+    precision: str | None = None, limit: int = 8, software: Stack | str | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Scaling:  # fmt: skip
     """Scale a step over devices.
@@ -240,6 +243,8 @@ def scaling(
         Samples of one step: over all devices ("strong"), or for each of them ("weak").
     limit
         Plans that are played for each point.
+    software
+        The program that runs the steps, as in `simulate`.
 
     Raises
     ------
@@ -263,7 +268,7 @@ def scaling(
         try:
             like = searcher(
                 model, cluster, n, size,
-                precision=precision, like=like, spatial=SPATIAL in strategies,
+                precision=precision, like=like, spatial=SPATIAL in strategies, software=software,
             )  # fmt: skip
             one: Searcher | str = like
         except RidgelineError as error:
@@ -296,9 +301,13 @@ def _point(
             reason = (
                 f"no plan divides the network and a batch of {batch} over {devices} devices by"
                 f" {strategy} alone"
+                if strategy == "hybrid" or one.runs.able(strategy)
+                else f"the software {found.software} has no {strategy} parallelism"
             )
             return ScalingPoint(strategy, devices, batch, None, reason)
-        result = simulate(one.model, one.cluster, found.best.plan)
+        stack = one.runs.stack
+        result = simulate(one.model, one.cluster, found.best.plan, software=stack)
+        result = replace(result, details=replace(result.details, chosen_by=found.chosen_by))
     except RidgelineError as error:
         return ScalingPoint(strategy, devices, batch, None, str(error))
     return ScalingPoint(strategy, devices, batch, result, gap=found.gap)

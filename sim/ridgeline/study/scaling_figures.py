@@ -132,6 +132,7 @@ def _heading(saved: Saved) -> tuple[str, str]:
     return (
         f"{saved['title']} on {saved['cluster']}: {kind}",
         f"simulated, not measured: {saved['model']} on {saved['cluster']}, {kind}, batch"
-        f" {first['batch']} on {first['devices']}, {saved['precision']}; ridgeline"
+        f" {first['batch']} on {first['devices']}, {saved['precision']},"
+        f" software {saved['software']}; ridgeline"
         f" {saved['ridgeline']}, manifests {saved['hash']}",
     )

@@ -104,6 +104,8 @@ class Study(Strict):
     """Name or path; may be left out if it is varied."""
     cluster: str = ""
     """Name or path; may be left out if it is varied."""
+    software: str = ""
+    """Software stack, by name or path; without it, the usual one of the machine or the network."""
     plan: dict[str, Scalar] = Field(default_factory=dict)
     """Fields of the plan."""
     collective: dict[str, Scalar] = Field(default_factory=dict)
@@ -111,7 +113,8 @@ class Study(Strict):
     set: dict[str, Any] = Field(default_factory=dict)
     """Dotted path -> value, for all points."""
     vary: dict[str, Values] = Field(default_factory=dict)
-    """``model``, ``cluster`` or a dotted path -> values; the grid is every combination."""
+    """``model``, ``cluster``, ``software`` or a dotted path -> values; every combination is in the
+    grid."""
     zip: list[Annotated[dict[str, Values], Field(min_length=1)]] = Field(default_factory=list)
     """Groups of fields that go through their values together."""
     sample: Sample | None = None
@@ -142,7 +145,7 @@ class Study(Strict):
         paths = (*self.fields, *self.set)
         if self.collective or any(path.startswith("collective.") for path in paths):
             return CollectivePoint(self.cluster, self.collective, self.set)
-        return Point(self.model, self.cluster, self.plan, self.set)
+        return Point(self.model, self.cluster, self.plan, self.set, self.software)
 
     @property
     def grid_size(self) -> int:
@@ -240,11 +243,11 @@ def load_study(path: str | Path) -> Study:
     _check_axes(document, study, point)
     for name in study.set:
         _check_field(document, ("set", name), name, point)
-    for name in ("model", "plan"):
+    for name in ("model", "plan", "software"):
         if name not in point.HEADS and getattr(study, name):
             raise document.error(f"a study of collectives has no {name}", (name,))
     for name in point.NAMES:
-        if not getattr(study, name) and name not in study.fields:
+        if name != "software" and not getattr(study, name) and name not in study.fields:
             raise document.error(f"the field {name!r} is missing, and is not varied either")
     if study.grid_size > MAX_POINTS:
         place = "vary" if study.vary else "zip" if study.zip else "sample"

@@ -14,7 +14,8 @@ _MOST_VALUES = 8
 def study_html(study: Study) -> str:
     """Return a study as an HTML fragment: number of points, fields, conditions and columns."""
     most = "at most " if study.where else ""
-    given = {"model": study.model, "cluster": study.cluster, **study.fixed}
+    named = {name: getattr(study, name) for name in ("model", "cluster", "software")}
+    given = {**named, **study.fixed}
     stays = [(name, str(value)) for name, value in given.items() if value != ""]
     asked = [
         *(("left out unless", text) for text in study.where),

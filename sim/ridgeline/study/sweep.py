@@ -82,7 +82,7 @@ class Sweep:
         """Yield the row of every point, in the order of the study: varied values, then results."""
         judge = Judge.of(self.study)
         for key, values, _ in self.keyed():
-            yield judge.judged({**values, **store[key]})
+            yield judge.judged({**values, **store[key], **values})
 
 
 def prepare(path: str | Path) -> Sweep:
@@ -122,7 +122,7 @@ def run_sweep(study: Study, progress: Callable[[], None] = lambda: None) -> list
     for key, values, point in sweep.keyed():
         if key not in known:
             known[key] = dict(run_jobs([(key, point)]))[key]
-        rows.append(judge.judged({**values, **known[key]}))
+        rows.append(judge.judged({**values, **known[key], **values}))
         progress()
     return rows
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from ridgeline.errors import RidgelineError
+from ridgeline.study.import_rows import imported
+from ridgeline.study.import_rows.machines import machine_of
 from ridgeline.study.validate import collectives
-from ridgeline.study.validate.machines import machine_of
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row, read_rows
 
@@ -27,7 +28,8 @@ ROW = Row(
 
 
 def one(**values: str) -> Outcome | Skipped:
-    return next(iter(collectives.predict([replace(ROW, values={**ROW.values, **values})])))
+    rows = imported("collectives", [replace(ROW, values={**ROW.values, **values})])
+    return next(iter(collectives.predict(rows)))
 
 
 def configuration(**values: str) -> str:

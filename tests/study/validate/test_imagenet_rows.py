@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from row_tables import made
 
-from ridgeline.study.validate.imagenet import _device, _grouped, _precision
-from ridgeline.study.validate.machines import machine_of
+from ridgeline.study.import_rows.imagenet import Told, _device, _grouped, _precision, told
+from ridgeline.study.import_rows.machines import machine_of
 
 IMAGENET = (
     "id,model,accelerator,n_accel,nodes,interconnect,batch,epochs,precision,time_s,images_per_s,"
@@ -54,8 +54,8 @@ def test_runs_are_of_their_program_and_their_machine(tmp_path: Path) -> None:
     rows += "b,Osawa 2019 (K-FAC)" + text.format("", 1, "", "fp32")
     rows += "c,Mikami 2018" + text.format("(ABCI)", 2, 256, "fp16 mixed")
     found = made(tmp_path, "imagenet", columns, rows)
-    batches = [o.configuration.split(", ")[1] for o in found.outcomes]
-    assert batches == ["batch 256", "batch 256"]
+    assert all("global_batch=256," in o.configuration for o in found.outcomes)
+    assert len(found.outcomes) == 2
     assert [row.reason for row in found.skipped] == ["no description of the optimizer K-FAC"]
     assert machine_of("v100-sxm2-16gb", 8, 2, "V100 (ABCI) 2x EDR")[0] == "abci-edr"
 
@@ -71,6 +71,14 @@ def test_what_is_known_of_a_run_changes_its_time(tmp_path: Path) -> None:
     assert tree.predicted > 2 * fast.predicted
     images = 1_281_167
     assert unvalidated.predicted / fast.predicted == pytest.approx(images / (images + 50_000 / 3))
+
+
+def test_what_sources_say_of_whole_runs() -> None:
+    assert told("Das 2016").grouped == "fc*"
+    assert not told("Akiba 2017 (PFN)").overlap
+    assert "fp16" in told("Jia 2018 (Tencent)").formats
+    assert told("Ying 2018") == told("") == Told()
+    assert told("Das 2016").source
 
 
 def test_a_network_for_small_images_is_not_trained_on_photographs(tmp_path: Path) -> None:
@@ -126,7 +134,7 @@ def test_a_row_of_nothing_but_an_efficiency_is_predicted_as_one(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("told", "device", "precision"),
+    ("formats", "device", "precision"),
     [
         ("fp32 (fp16 comm)", "p100-sxm2", "fp32"),
         ("mixed (fp16 storage/comm; P40 has no fast fp16)", "p40", "fp16-mixed"),
@@ -137,9 +145,9 @@ def test_a_row_of_nothing_but_an_efficiency_is_predicted_as_one(tmp_path: Path) 
     ],
 )
 def test_mixed_precision_is_what_the_device_multiplies_fast_in(
-    told: str, device: str, precision: str
+    formats: str, device: str, precision: str
 ) -> None:
-    assert _precision(told, device) == precision
+    assert _precision(formats, device) == precision
 
 
 @pytest.mark.parametrize(

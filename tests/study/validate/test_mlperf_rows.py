@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from row_tables import made
 
-from ridgeline.errors import RidgelineError
-from ridgeline.study.validate import (
-    mlperf,
-)
-from ridgeline.study.validate.machines import grown, machine_of
-from ridgeline.study.validate.rows import Row
-from ridgeline.study.validate.workloads import (
+from ridgeline.hardware.load import load_cluster
+from ridgeline.study.import_rows import mlperf
+from ridgeline.study.import_rows.machines import machine_of
+from ridgeline.study.import_rows.runs import (
+    SUBMISSION,
+    Job,
+    Step,
+    grown,
     run_of,
-    run_step,
+    step_of,
     submitted,
-    training,
     usual_precision,
     workload,
 )
+from ridgeline.study.validate.rows import Row
 
 
 def test_submissions_of_mlperf_leave_out_padding_and_multiply_in_narrow_formats() -> None:
-    padded, _ = submitted("bert", "v0.7")
-    unpadded, _ = submitted("bert", "v4.0")
-    assert (dict(padded.fields)["sequence"], dict(unpadded.fields)["sequence"]) == (512, 256)
+    padded, unpadded = (submitted("bert", round_) for round_ in ("v0.7", "v4.0"))
+    assert (padded.fields["sequence"], unpadded.fields["sequence"]) == (512, 256)
     assert padded.formats == unpadded.formats == ("fp8", "fp16", "bf16")
-    adapters, options = submitted("llama2_70b_lora", "v4.0")
-    assert (adapters.formats, dict(options)["adding"]) == (("fp8", "bf16"), "products")
-    assert submitted("gpt3", "v4.0")[1]
+    adapters = submitted("llama2_70b_lora", "v4.0")
+    assert adapters.formats == ("fp8", "bf16")
+    assert adapters.software["gradients.accumulation_fusion"]
+    assert submitted("gpt3", "v4.0").options
     assert submitted("ssd", "v4.0") == submitted("retinanet", "v4.0") != submitted("ssd", "v1.0")
     assert workload("resnet").formats == ("bf16", "fp16")
 
@@ -88,7 +87,8 @@ def test_slices_of_tpus_that_are_named_by_their_cores_have_half_as_many_chips(
     )
     first, second = made(tmp_path, "mlperf", MLPERF, rows).outcomes
     assert first.predicted == second.predicted
-    assert "16 x tpu-v3" in first.configuration
+    assert "data=16," in first.configuration
+    assert "tpu-v3" in first.configuration
 
 
 def test_epochs_of_dlrm_are_counted_from_one(tmp_path: Path) -> None:
@@ -105,22 +105,6 @@ def test_epochs_of_dlrm_are_counted_from_one(tmp_path: Path) -> None:
     assert found["two"] == pytest.approx(2 * found["one"])
 
 
-def test_options_of_a_run_reach_its_plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    given: list[object] = []
-
-    def step(*args: object, options: object = (), **fields: object) -> None:
-        given.append(options)
-        raise RidgelineError("not simulated")
-
-    monkeypatch.setattr("ridgeline.study.validate.mlperf.run_step", step)
-    row = "a,v4.0,x,closed,llama31_8b,H100,8,1,8,,3072,,s\n"
-    made(tmp_path, "mlperf", MLPERF, row)
-    (options,) = given
-    assert dict(options) == {  # type: ignore[call-overload]
-        "adding": "products", "sharding": 1, "bucket": "160 MB", "bucket_per_rank": "4 MB"
-    }  # fmt: skip
-
-
 def test_padding_of_bert_is_left_out_from_the_second_round_on(tmp_path: Path) -> None:
     rows = "".join(
         f"{round_},{round_},x,closed,bert,A100-SXM-80GB,8,1000,448,,3000000,,s\n"
@@ -130,21 +114,24 @@ def test_padding_of_bert_is_left_out_from_the_second_round_on(tmp_path: Path) ->
     assert second.predicted < 0.7 * first.predicted
 
 
-def test_a_submission_runs_with_all_that_is_said_of_its_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[object] = []
-
-    def ask(*_: object, options: object = (), **__: object) -> None:
-        asked.append(options)
-        raise RidgelineError("asked")
-
-    monkeypatch.setattr(mlperf, "run_step", ask)
-    rows = "a,v4.0,x,closed,resnet,H100,8,800,3200,35,,,s\n"
-    rows += "b,v5.1,x,closed,llama31_8b,B200,8,800,8,,100000,,s\n"
-    made(tmp_path, "mlperf", MLPERF, rows)
-    assert asked == [(("norms", "fused"),), run_of("llama31_8b").options]
-    assert dict(run_of("llama31_8b").options)["sharding"] == 1
+def test_a_submission_runs_with_all_that_is_said_of_its_plan() -> None:
+    cells = dict(zip(MLPERF.strip().split(","), [""] * 99, strict=False))
+    of = {"round": "v5.1", "division": "closed", "n_accel": "8", "time_to_train_s_olympic": "800"}
+    photographs = {"benchmark": "resnet", "accelerator": "H100", "epochs_last_median": "35"}
+    tokens = {"benchmark": "llama31_8b", "accelerator": "B200", "samples_last_median": "100000"}
+    first, second = (
+        mlperf.normal(Row("a.csv", 2, {**cells, **of, **more, "global_batch_size": "800"}))
+        for more in (photographs, tokens)
+    )
+    assert first["overrides"] == "kernels.norm=fused;overlap.contention=false"
+    assert second["overrides"].split(";") == [
+        "gradients.accumulation_fusion=true",
+        "gradients.bucket=160000000.0",
+        "gradients.bucket_per_rank=4000000.0",
+        "overlap.contention=false",
+    ]
+    assert "zero_stage=1" in second["plan"]
+    assert (first["software"], second["software"]) == (SUBMISSION, SUBMISSION)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +165,7 @@ def test_amounts_that_a_row_leaves_out_are_those_of_reference_runs(tmp_path: Pat
 
 def test_devices_for_which_no_share_of_the_batch_is_left_validate() -> None:
     volumes, photographs = workload("unet3d"), workload("resnet")
+    training = mlperf._training
     assert training(volumes, 72, 56) == 56
     assert training(volumes, 768, 84) == 672  # eight share a volume
     assert training(volumes, 512, 32) == 512
@@ -190,23 +178,23 @@ def test_gradient_accumulation_says_how_many_share_a_sample(
 ) -> None:
     tried: list[int] = []
 
-    def step(_: object, degrees: Mapping[str, int], **__: object) -> SimpleNamespace:
-        tried.append(degrees["tensor"])
-        return SimpleNamespace(fits=False)
+    def fits(step: Step) -> bool:
+        tried.append(step.plan.get("tensor", 1))
+        return False
 
-    monkeypatch.setattr("ridgeline.study.validate.workloads._step", step)
+    monkeypatch.setattr(Step, "fits", fits)
     adapters = run_of("llama2_70b_lora").work
     for accumulated, told, degrees in (
-        (1, True, [1]),
-        (2, True, [2]),
-        (8, True, [4]),  # the others share positions
-        (1, False, [1, 2, 4]),  # the first that fits
+        (1, True, []),
+        (2, True, []),
+        (8, True, []),  # the others share positions
+        (1, False, [1, 2]),  # the first that fits
     ):
         tried.clear()
-        run_step.__wrapped__(
-            adapters, "h200-sxm", 8, 8, "fp8-mixed", accumulated=accumulated, told=told
-        )
+        job = Job("h200-sxm", 8, 8, "fp8-mixed", accumulated=accumulated, told=told)
+        step = step_of(adapters, job, SUBMISSION, {})
         assert tried == degrees
+        assert step.plan.get("tensor", 1) == (min(accumulated, 4) if told else 4)
 
 
 def test_products_have_four_bits_from_the_round_on_in_which_they_were_allowed() -> None:
@@ -220,24 +208,24 @@ def test_products_have_four_bits_from_the_round_on_in_which_they_were_allowed() 
 def test_gpt3_on_tpus_is_run_as_by_maxtext() -> None:
     """In int8, weights shared; all is formed again where what products make has no room."""
     run = run_of("gpt3").on("tpu-v5p")
-    assert (run.work.formats, dict(run.work.plan)) == (("int8",), {"tensor": 8})
+    assert (run.work.formats, run.work.plan) == (("int8",), {"tensor": 8})
     assert usual_precision("tpu-v5p", mixed=True, formats=run.work.formats) == "int8-mixed"
-    small = replace(run.work, fields=(*run.work.fields, ("layers", 2)))
+    small = {**run.work.fields, "layers": 2}
     held = {}
     for sequence in (2048, 32768):
-        work = replace(small, fields=(*small.fields, ("sequence", sequence)))
-        step = run_step(work, "tpu-v5p", 16, 128, "int8-mixed", options=run.options)
-        held[sequence] = step.details.plan
-    assert [plan.recompute for plan in held.values()] == ["projections", "full"]
-    assert {plan.micro_batch for plan in held.values()} == {64}  # weights are gathered once
-    assert run_of("gpt3").on("h100-sxm5-80gb").work.tight == ()
+        work = replace(run.work, fields={**small, "sequence": sequence})
+        job = Job("tpu-v5p", 16, 128, "int8-mixed")
+        held[sequence] = step_of(work, job, SUBMISSION, {}).plan
+    assert [plan["recompute"] for plan in held.values()] == ["projections", "full"]
+    assert {plan["micro_batch"] for plan in held.values()} == {64}  # weights are gathered once
+    assert run_of("gpt3").on("h100-sxm5-80gb").work.tight == {}
 
 
 def test_programs_of_other_makers_have_formats_and_plans_of_their_own() -> None:
     bert = run_of("bert")
     assert bert.on("gaudi2").work.formats == ("bf16", "fp16")
     assert bert.on("tpu-v4").unpadded is None
-    assert dict(bert.on("tpu-v4").options)["sharding"] == 1
+    assert bert.on("tpu-v4").work.options["zero_stage"] == 1
     assert bert.on("h100-sxm5-80gb") is bert
 
 
@@ -247,8 +235,8 @@ def test_large_batches_of_translation_count_tokens(tmp_path: Path) -> None:
         "sentences,v0.7,x,closed,transformer,tpu-v4,64,100,3712,3,,,s\n"
     )
     outcomes = {o.id: o for o in made(tmp_path, "mlperf", MLPERF, rows).outcomes}
-    assert "batch 3680" in outcomes["tokens"].configuration
-    assert "batch 3712" in outcomes["sentences"].configuration
+    assert "global_batch=3680," in outcomes["tokens"].configuration
+    assert "global_batch=3712," in outcomes["sentences"].configuration
 
 
 def test_machines_are_as_large_as_a_run() -> None:
@@ -258,9 +246,12 @@ def test_machines_are_as_large_as_a_run() -> None:
     assert machine_of("gaudi", 8, 2)[0] == "hls-1h-roce"
     assert machine_of("mi325x", 16, 2)[0] == "mi300x-roce"
     assert machine_of("h200-nvl", 8, 1)[0] == "h200-nvl-8gpu"
-    within, beyond = (grown("dgx1-v100-edr", {}, devices) for devices in (992, 2048))
+    within, beyond = (
+        load_cluster("dgx1-v100-edr", grown("dgx1-v100-edr", {}, devices))
+        for devices in (992, 2048)
+    )
     assert within.fabric is not None
     assert beyond.fabric is not None
     assert (within.fabric.levels, beyond.fabric.levels) == (2, 3)
     assert beyond.max_nodes == 256
-    assert grown("tpu-v4-pod", {}, 5000).max_nodes == 4096  # optical switches have so many ports
+    assert grown("tpu-v4-pod", {}, 5000) == {}  # optical switches have so many ports

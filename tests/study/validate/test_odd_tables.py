@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
-from ridgeline.study.validate import shipped, steps, validate
+from ridgeline.study.validate import Outcome, find_suite, shipped, validate
+from ridgeline.study.validate.rows import read_rows
 
 ODD = ["", "N/A", "1,024", "256 GB", "-1", "0", "nan", "0.5", "images/sec", "1e30", "1e-320", "²"]
 CHEAP = ["gemm", "conv", "rnn", "collectives", "convergence", "pipeline"]
@@ -100,33 +101,15 @@ def test_tables_of_vtrain_are_read(tmp_path: Path) -> None:
     assert [(s.line, s.unreadable) for s in made.skipped] == [(3, "time_ns")]
 
 
-def test_steps_that_accumulate_long_are_simulated_in_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with shipped("single-device").open(encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file)
-    place = {name: header.index(name) for name in ("model", "n_accel", "grad_accum")}
-    long = next(
-        row
-        for row in rows
-        if row[place["model"]] == "ELECTRA"
-        and row[place["n_accel"]] == "1"
-        and float(row[place["grad_accum"]] or 0) > 8
+def test_steps_that_accumulate_long_are_simulated_in_part() -> None:
+    rows = read_rows(shipped("single-device"))
+    long = [row for row in rows if row.text("source_model") == "ELECTRA"]
+    (row, *_) = (
+        one for one in long if one.text("most_micro_batches") and "data" not in one.text("plan")
     )
-    path = tmp_path / "rows.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([header, long])
-    seen: list[int] = []
-    whole = steps.simulated
-
-    def simulated(wanted: steps.Configuration) -> object:
-        seen.append(wanted.micro_batches)
-        return whole(wanted)
-
-    monkeypatch.setattr(steps, "simulated", simulated)
-    made = validate("single-device", path).outcomes[0]
+    (made,) = find_suite("single-device").predict([row])
+    assert isinstance(made, Outcome)
     assert made.p05 is not None
     assert made.p95 is not None
     assert made.p05 < made.predicted < made.p95
-    assert seen
-    assert max(seen) <= 8
+    assert "--most-micro-batches 8" in made.command

@@ -17,6 +17,8 @@ from row_tables import made
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.report.uncertainty.distributions import model_error
+from ridgeline.study.import_rows.imagenet import _cable_gbit_s, _device
+from ridgeline.study.import_rows.runs import rounds, usual_precision, workload
 from ridgeline.study.validate import (
     SUITES,
     find_suite,
@@ -26,13 +28,7 @@ from ridgeline.study.validate import (
 )
 from ridgeline.study.validate.convergence import Point, critical_batch
 from ridgeline.study.validate.energy import of_node
-from ridgeline.study.validate.imagenet import _cable_gbit_s, _device
 from ridgeline.study.validate.rows import read_rows
-from ridgeline.study.validate.workloads import (
-    rounds,
-    usual_precision,
-    workload,
-)
 
 POWER = "id,kind,workload,accelerator,n_accel,batch,config,power_W,power_basis,source\n"
 CONVERGENCE = "id,kind,task,batch_size,target,metric,mean,unit,source\n"
@@ -76,8 +72,8 @@ def test_what_is_no_power_of_a_step_is_skipped(tmp_path: Path) -> None:
 
 
 def test_a_network_is_found_by_the_name_of_a_table() -> None:
-    assert str(workload("llama2_70b_lora")) == "llama2-70b-lora"
-    assert str(workload("resnet")) == "resnet50"
+    assert workload("llama2_70b_lora").model == "llama2-70b-lora"
+    assert workload("resnet").model == "resnet50"
     with pytest.raises(RidgelineError, match="no description"):
         workload("colour-net")
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from ridgeline.cli import execute
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.study.validate import SUITES, Outcome, Validation, shipped, steps, validate
+from ridgeline.study.import_rows import steps
+from ridgeline.study.validate import SUITES, Outcome, Validation, shipped, validate
 from ridgeline.study.validate.rows import read_rows
 from ridgeline.study.validate.statistics import spearman, summarise, weighted_quantile
 
@@ -174,13 +175,11 @@ def test_own_rows_need_a_suite(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_accumulated_batches_are_added_up(tmp_path: Path) -> None:
-    header = ",".join([*steps.COLUMNS, "grad_accum"]) + "\n"
+    header = ",".join([*steps.READS, "grad_accum"]) + "\n"
     row = "s,PyTorch,ResNet-50,,V100,2,32,fp32,700,images/s,here,4\n"
     (read,) = read_rows(table(tmp_path, row, header))
-    wanted = steps.configuration(read)
-    assert (wanted.batch, wanted.micro_batches, wanted.devices) == (128, 4, 2)
-    plan = steps.simulated(wanted).details.plan
-    assert (plan.global_batch, plan.micro_batch, plan.micro_batches) == (256, 32, 4)
+    wanted = steps.step_of(read).plan
+    assert (wanted["global_batch"], wanted["micro_batch"], wanted["data"]) == (256, 32, 2)
 
 
 @pytest.mark.parametrize(

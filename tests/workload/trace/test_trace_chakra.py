@@ -16,6 +16,7 @@ import ridgeline as rl
 from ridgeline.workload.execution import COLLECTIVES, FORMATS, Execution, TaskKind
 from ridgeline.workload.trace import chakra, chakra_files, chakra_writer
 from ridgeline.workload.trace import chakra_wire as wire
+from stacked import stacked
 from trace_files import HEAD, node
 
 NAN = float("nan")
@@ -258,9 +259,15 @@ def test_names_that_differ_in_a_few_letters_are_told_apart():
 PLANS = [
     {"data": 4, "micro_batch": 2},
     {"tensor": 2, "data": 2, "pipeline": 2, "micro_batch": 1, "sequence": 2},
-    {"pipeline": 2, "chunks": 3, "schedule": "interleaved", "micro_batch": 1},
-    {"data": 4, "sharding": 3},
-    {"context": 2, "pipeline": 2, "micro_batch": 2, "schedule": "zero-bubble", "issue": 1e-5},
+    {"pipeline": 2, "virtual_stages": 3, "schedule": "interleaved", "micro_batch": 1},
+    {"data": 4, "zero_stage": 3},
+    {
+        "context": 2,
+        "pipeline": 2,
+        "micro_batch": 2,
+        "schedule": "zero-bubble",
+        "host__launch_time": 1e-5,
+    },
     {"data": 2, "offload": "all", "recompute": "full"},
 ]
 
@@ -270,7 +277,7 @@ def test_a_simulated_step_replays_to_the_same_time(tmp_path, fields):
     from ridgeline.report.as_execution import as_execution
 
     model = rl.load_model("gpt2", {"layers": 6, "sequence": 64})
-    plan = rl.Plan(global_batch=8, precision="fp16-mixed", **fields)
+    plan = stacked(global_batch=8, precision="fp16-mixed", **fields)
     result = rl.simulate(model, "dgx-a100", plan, fold=False)
     execution = as_execution(result)
     again = chakra.load(_write(execution, tmp_path))

@@ -48,7 +48,8 @@ class BySamples:
         Weights whose gradients are summed at the end of the step on all levels beyond; None: this
         is the outermost level.
     positions
-        They divide the positions of samples (`Plan.expert_tensor`); all others are as without.
+        They divide the positions of samples (`Plan.expert_tensor_parallel`); all others are as
+        without.
     """
 
     layer: Callable[[str], bool]

@@ -15,8 +15,8 @@ from ridgeline.parallel.plans.mixtures import routed_layers
 from ridgeline.workload.graph import Graph, Role
 
 
-@dataclass(frozen=True, slots=True)
-class Division:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardingSpec:
     """What of a plan says how ops are divided: degrees, rules for layers.
 
     Attributes
@@ -40,9 +40,9 @@ class Division:
     two
         Tensor-parallel devices in rows and columns; None: in one dimension.
     once
-        Tokens are sent once to each node that has one of their experts (`Plan.dispatch`).
+        Tokens are sent once to each node that has one of their experts (`MoeSettings.dispatch`).
     folded
-        The devices of "tensor" share the positions of mixtures (`Plan.expert_tensor`).
+        The devices of "tensor" share the positions of mixtures (`Plan.expert_tensor_parallel`).
     """
 
     expert: int = 1
@@ -63,7 +63,7 @@ class Division:
 
 
 @dataclass(frozen=True, slots=True)
-class Divided:
+class ShardedGraph:
     """What one device does.
 
     Attributes
@@ -90,7 +90,7 @@ class Divided:
     own_rows: dict[str, str] = field(default_factory=dict)
 
 
-def divide(graph: Graph, division: Division) -> Divided:
+def divide(graph: Graph, division: ShardingSpec) -> ShardedGraph:
     """Divide a training graph.
 
     Raises
@@ -122,10 +122,10 @@ def divide(graph: Graph, division: Division) -> Divided:
     whole = most(shared.whole, found.whole)
     own_rows = shared.apart | dict.fromkeys(found.apart, "data.grid")
     apart = dict.fromkeys(found.apart if routed else (), 0)
-    return Divided(found.graph, found.divided, whole, apart, own_rows)
+    return ShardedGraph(found.graph, found.divided, whole, apart, own_rows)
 
 
-def _by_layers(graph: Graph, division: Division, shared: Shared) -> Divided:
+def _by_layers(graph: Graph, division: ShardingSpec, shared: Shared) -> ShardedGraph:
     """Divide level by level, the outermost first, so that inner ones know who sums gradients."""
     degrees = LayerDegrees(parse_rules(division.layers), division.tensor)
     degrees.check((op.layer for op in graph.ops), graph.name)
@@ -154,7 +154,7 @@ def _by_layers(graph: Graph, division: Division, shared: Shared) -> Divided:
         divided |= found.divided
         whole = most(whole, found.whole)
         apart |= dict.fromkeys(found.apart, level)
-    return Divided(graph, divided, whole, apart, shared.apart)
+    return ShardedGraph(graph, divided, whole, apart, shared.apart)
 
 
 def roots(graph: Graph) -> dict[str, str]:

@@ -63,17 +63,18 @@ def _check_imbalance(graph: Graph, imbalance: float) -> None:
     mixtures = [op for op in graph.ops if op.kind == "dispatch" and op.pass_ is Pass.FORWARD]
     if not mixtures:
         raise ConfigError(
-            f"imbalance={imbalance:g} is of experts, and {graph.name} has none; allowed: 1",
-            field="plan.imbalance",
+            f"expert_load_factor={imbalance:g} is of experts, and {graph.name} has none;"
+            " allowed: 1",
+            field="model.expert_load_factor",
         )
     for op in mixtures:
         experts, choices, _ = _load(op, graph)
         if imbalance > experts / choices:
             raise ConfigError(
-                f"imbalance={imbalance:g}: an expert of {op.layer!r} has all tokens at"
+                f"expert_load_factor={imbalance:g}: an expert of {op.layer!r} has all tokens at"
                 f" {experts / choices:g} times the mean ({choices} of {experts} experts for each);"
                 f" allowed: 1 to {experts / choices:g}",
-                field="plan.imbalance",
+                field="model.expert_load_factor",
             )
 
 

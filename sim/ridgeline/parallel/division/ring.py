@@ -77,10 +77,10 @@ class _Rings:
         gathered = [name for name in op.inputs if name in self.gathers]
         if op.kind in _UNFUSED and gathered:
             raise ConfigError(
-                f"context_mode=ring needs fused attention, and {op.layer!r} of {self.graph.name} is"
+                f"cp_comm_type=ring needs fused attention, and {op.layer!r} of {self.graph.name} is"
                 f" done by separate ops ({op.kind}); allowed: gather, or a model whose attention"
                 " has kernel: flash",
-                field="plan.context_mode",
+                field="plan.cp_comm_type",
             )
         return op.kind == FLASH.name and bool(gathered)
 
@@ -88,9 +88,9 @@ class _Rings:
         assert isinstance(op.loops, Gemm)
         if op.causal and op.loops.n % (2 * self.degree):
             raise ConfigError(
-                f"context_mode=ring shares a causal mask in {2 * self.degree} parts (a zig-zag), "
+                f"cp_comm_type=ring shares a causal mask in {2 * self.degree} parts (a zig-zag), "
                 f"which do not divide the {op.loops.n} positions of {op.layer!r}; allowed: gather",
-                field="plan.context_mode",
+                field="plan.cp_comm_type",
             )
         return self._forward(op) if op.pass_ is Pass.FORWARD else self._backward(op)
 
@@ -179,9 +179,9 @@ class _Rings:
         alone = [name for name in op.inputs[1:3] if name not in self.gathers]
         if alone:
             raise ConfigError(
-                f"context_mode=ring needs keys and values of the same positions, and every device "
+                f"cp_comm_type=ring needs keys and values of the same positions, and every device "
                 f"has {alone[0]!r} whole; allowed: gather",
-                field="plan.context_mode",
+                field="plan.cp_comm_type",
             )
         return [self.gathers[name].inputs[0] for name in op.inputs[1:3]]
 
@@ -190,9 +190,9 @@ class _Rings:
         scatter = self.scatters.get(gradient)
         if scatter is None or len(self.readers[gradient]) != 1:
             raise ConfigError(
-                f"context_mode=ring needs keys and values that only {op.layer!r} reads; allowed: "
+                f"cp_comm_type=ring needs keys and values that only {op.layer!r} reads; allowed: "
                 "gather",
-                field="plan.context_mode",
+                field="plan.cp_comm_type",
             )
         self.gone.add(scatter.name)
         return scatter.outputs[0]

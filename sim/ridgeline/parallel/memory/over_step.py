@@ -19,6 +19,7 @@ from ridgeline.parallel.recomputing.offload import Policy, copied_bytes, with_of
 from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
 from ridgeline.parallel.steps.sums import copied, lasting, with_gradients
 from ridgeline.parallel.steps.zero import with_sharding
+from ridgeline.software.stack import Stack
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.liveness import MEMORY_KINDS, MemoryPlan, lifetimes, memory_entries
 from ridgeline.workload.model import Model, load_model
@@ -26,6 +27,9 @@ from ridgeline.workload.model import Model, load_model
 if TYPE_CHECKING:
     from ridgeline.hardware.device import Device
     from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.programmed import programmed
+from ridgeline.parallel.plans.resolved import resolved
+from ridgeline.parallel.plans.stack_choice import choose_stack
 
 _DISTRIBUTED = ("tensor", "context", "pipeline", "expert")
 _LARGEST = 10
@@ -127,6 +131,7 @@ def memory(
     budget_bytes: float | None = None,
     convolutions: Device | None = None,
     library: Library | None = None,
+    software: Stack | str | None = None,
 ) -> Memory:
     """Return what one device holds during a step of a plan.
 
@@ -153,10 +158,12 @@ def memory(
     RidgelineError
         If the plan divides the model over devices, or something in it is unknown.
     """
+    model = load_model(model) if isinstance(model, str) else model
+    plan = resolved(plan, choose_stack(software, model).stack, None, model)
     wide = plan.widest()
     divided = [f"{name}={getattr(wide, name)}" for name in _DISTRIBUTED if getattr(wide, name) > 1]
-    if plan.sharding and plan.spatial != "1":
-        divided.append(f"spatial={plan.spatial} with sharding={plan.sharding}")
+    if plan.zero_stage and plan.spatial != "1":
+        divided.append(f"spatial={plan.spatial} with zero_stage={plan.zero_stage}")
     if divided:
         raise RidgelineError(
             f"memory: {', '.join(divided)} divides the model over devices; simulate the plan on a "
@@ -166,31 +173,29 @@ def memory(
         raise RidgelineError(
             f"memory: library {library!r} belongs to convolutions: name the device that they run on"
         )
-    if isinstance(model, str):
-        model = load_model(model)
-    graph = training_graph_of(model, plan)
-    shared = plan.statistics == "shared"
+    graph = training_graph_of(programmed(model, plan.stack.kernels), plan)
+    shared = plan.stack.kernels.sync_batch_norm
     graph = with_shared_images(graph, *plan.grid, shared_statistics=shared).graph
     graph = with_recompute(graph, recompute or plan.recompute, budget_bytes=budget_bytes)
     graph = with_offload(graph, offload or plan.offload)
-    graph = with_gradients(graph, plan.gradients)
+    graph = with_gradients(graph, plan.stack.gradients.main_grads)
     graph = with_sharding(
-        graph, plan.sharding, plan.sharding_ranks or plan.data, plan.bucket_bytes,
-        regather=plan.regather, copies=plan.gather_copies,
+        graph, plan.zero_stage, plan.hybrid_shard_size or plan.data, plan.bucket_bytes,
+        regather=plan.stack.zero.reshard_after_forward, copies=plan.stack.zero.gather_copies,
     )  # fmt: skip
-    copies = copied(graph, plan.gradients)
+    copies = copied(graph, plan.stack.gradients.main_grads)
     entries = memory_entries(
         graph,
         gradients_persist=plan.micro_batches > 1 or bool(copies.beside),
         **copies._asdict(),
     )
     held = _held_bytes(entries)
-    beyond, less = round(plan.reserved), 0
-    if plan.allocator == "caching":
+    beyond, less = round(plan.stack.memory.runtime), 0
+    if plan.stack.memory.allocator == "caching":
         life = life_of(
             entries,
             {0: range(len(graph.ops))},
-            lasting=lasting(plan.gradients),
+            lasting=lasting(plan.stack.gradients.main_grads),
             begun=copies.begun(graph),
         )
         lost = lost_bytes([life], *np.zeros((3, 1), np.int64))
@@ -246,7 +251,7 @@ def model_states(graph: Graph, sharding: int = 0, ranks: int = 1) -> Mapping[str
         If there is no such stage.
     """
     if sharding not in range(4) or ranks < 1:
-        raise RidgelineError(f"sharding={sharding} over {ranks} ranks; stages are 0 to 3")
+        raise RidgelineError(f"zero_stage={sharding} over {ranks} ranks; stages are 0 to 3")
     copied = {
         op.inputs[0]: op.outputs[0]
         for op in graph.ops

@@ -17,10 +17,6 @@ DIMENSIONS = ("tensor", "context", "data", "pipeline")
 """Dimensions of the plan that devices are numbered by, the innermost first, by default."""
 
 
-ALTERNATING = ("1f1b", "interleaved")
-"""Schedules whose steady slots are forward and backward passes in turn."""
-
-
 def check(plan: Plan) -> None:
     """Settle the fields that follow from others; a ValueError says which contradict each other."""
     if plan.replicas:
@@ -28,63 +24,25 @@ def check(plan: Plan) -> None:
     _check_batch(plan)
     if plan.layers:
         _check_layers(plan)
-    elif not plan.expert_tensor and plan.data % plan.expert:
+    elif not plan.expert_tensor_parallel and plan.data % plan.expert:
         raise ValueError(
             f"expert={plan.expert} must divide data={plan.data}, whose ranks share the experts"
         )
-    if plan.dispatch != "choices" and plan.imbalance > 1:
-        raise ValueError(
-            f"imbalance={plan.imbalance:g} is of rows for each expert: it needs dispatch=choices"
-        )
-    if plan.overlap_expert:
-        _check_side_by_side(plan)
-    if plan.reduction and plan.sharding:
-        raise ValueError(
-            f"reduction={plan.reduction} is for gradients that are reduced whole: it needs"
-            f" sharding=0, not {plan.sharding}"
-        )
-    if plan.sharding_ranks:
-        _check_sharding_ranks(plan)
+    if plan.hybrid_shard_size:
+        _check_hybrid_sharding(plan)
     if plan.sequence == 0:
         _settle(plan, sequence=plan.tensor)
     if plan.sequence not in {1, plan.tensor}:
         raise ValueError(
             f"sequence={plan.sequence} must be 1 (off) or the degree of tensor, {plan.tensor}"
         )
-    if plan.expert_tensor:
+    if plan.expert_tensor_parallel:
         _check_folded(plan)
     _check_order(plan)
     if plan.spatial != "1":
         _check_without(plan, ("context", "replicas"), f"spatial={plan.spatial}")
     _check_grid(plan)
     _check_schedule(plan)
-    _check_buffers(plan)
-
-
-def _check_side_by_side(plan: Plan) -> None:
-    if plan.expert == 1:
-        raise ValueError(
-            "overlap_expert is for rows that ranks send to the experts of others: it needs expert"
-            " of at least 2"
-        )
-    if plan.schedule not in ALTERNATING:
-        raise ValueError(
-            f"overlap_expert needs a schedule that alternates forward and backward passes, found"
-            f" schedule={plan.schedule}; allowed: {', '.join(ALTERNATING)}"
-        )
-
-
-def _check_buffers(plan: Plan) -> None:
-    if not plan.buffers:
-        return
-    _check_without(plan, ("chunks", "replicas"), f"buffers={plan.buffers}")
-    count = SCHEDULES[plan.schedule].in_flight
-    most = count(0, plan.pipeline, plan.micro_batches, 1)
-    if plan.pipeline > 1 and plan.buffers < most:
-        raise ValueError(
-            f"buffers={plan.buffers}: the first stage has {most} micro-batches under way; allowed:"
-            " 0, or at least as many"
-        )
 
 
 def _settle(plan: Plan, **fields: object) -> None:
@@ -129,7 +87,7 @@ def _check_replicas(plan: Plan) -> None:
             f" replicas; allowed: {', '.join(SCHEDULES_WITH_REPLICAS)}"
         )
     unlike = f"stages that have different numbers of replicas ({plan.replicas})"
-    _check_without(plan, ("expert", "sharding", "layers"), unlike)
+    _check_without(plan, ("expert", "zero_stage", "layers"), unlike)
     if not plan.order.endswith("-pipeline"):
         raise ValueError(
             f"order {plan.order!r}: stages with different numbers of replicas are numbered one"
@@ -153,31 +111,33 @@ def _check_layers(plan: Plan) -> None:
     _settle(plan, layers=settled(parse_rules(plan.layers), plan.data, plan.tensor))
 
 
-def _check_sharding_ranks(plan: Plan) -> None:
-    ranks = plan.sharding_ranks
+def _check_hybrid_sharding(plan: Plan) -> None:
+    ranks = plan.hybrid_shard_size
     if plan.data % ranks:
-        raise ValueError(f"sharding_ranks={ranks} must divide data={plan.data}")
+        raise ValueError(f"hybrid_shard_size={ranks} must divide data={plan.data}")
     if ranks == plan.data:
-        _settle(plan, sharding_ranks=0)
+        _settle(plan, hybrid_shard_size=0)
         return
-    if plan.sharding < 2:
-        raise ValueError(f"sharding_ranks={ranks} needs sharding=2 or 3, found {plan.sharding}")
-    others = ("expert", "expert_tensor", "layers", "replicas", "spatial")
-    _check_without(plan, others, f"sharding_ranks={ranks}")
+    if plan.zero_stage < 2:
+        raise ValueError(
+            f"hybrid_shard_size={ranks} needs zero_stage=2 or 3, found {plan.zero_stage}"
+        )
+    others = ("expert", "expert_tensor_parallel", "layers", "replicas", "spatial")
+    _check_without(plan, others, f"hybrid_shard_size={ranks}")
 
 
 def _check_folded(plan: Plan) -> None:
     """Check which devices share the features of experts, and which the experts."""
-    features = plan.expert_tensor
-    _check_without(plan, ("layers", "replicas", "spatial"), f"expert_tensor={features}")
+    features = plan.expert_tensor_parallel
+    _check_without(plan, ("layers", "replicas", "spatial"), f"expert_tensor_parallel={features}")
     if features not in {1, plan.tensor}:
         raise ValueError(
-            f"expert_tensor={features} must be 1 or the degree of tensor, {plan.tensor}"
+            f"expert_tensor_parallel={features} must be 1 or the degree of tensor, {plan.tensor}"
         )
     if features < plan.tensor and plan.sequence == 1:
         raise ValueError(
-            f"expert_tensor={features} lets the devices of tensor={plan.tensor} share positions in"
-            " a mixture: it needs sequence=on"
+            f"expert_tensor_parallel={features} lets the devices of tensor={plan.tensor} share"
+            " positions in a mixture: it needs sequence=on"
         )
     span, within = features * plan.expert, 1
     for size in (plan.tensor, plan.context, plan.data):
@@ -185,7 +145,7 @@ def _check_folded(plan: Plan) -> None:
             return
         within *= size
     raise ValueError(
-        f"expert={plan.expert} x expert_tensor={features} must be {span} neighbours among"
+        f"expert={plan.expert} x expert_tensor_parallel={features} must be {span} neighbours among"
         f" tensor={plan.tensor} x context={plan.context} x data={plan.data}: a divisor of the"
         " first, or of further ones times all before"
     )
@@ -221,16 +181,19 @@ def _check_without(plan: Plan, names: tuple[str, ...], what: str) -> None:
 
 def _check_schedule(plan: Plan) -> None:
     how = SCHEDULES[plan.schedule]
-    if how.turns and plan.chunks == 1:
-        _settle(plan, chunks=2)
-    if how.interleaves and (plan.pipeline < 2 or plan.chunks < 2):
+    if how.turns and plan.virtual_stages == 1:
+        _settle(plan, virtual_stages=2)
+    if how.interleaves and (plan.pipeline < 2 or plan.virtual_stages < 2):
         raise ValueError(
-            f"schedule={plan.schedule} needs pipeline of at least 2 and chunks of at least 2,"
-            f" found pipeline={plan.pipeline}, chunks={plan.chunks}"
+            f"schedule={plan.schedule} needs pipeline of at least 2 and virtual_stages of at least"
+            f" 2, found pipeline={plan.pipeline}, virtual_stages={plan.virtual_stages}"
         )
-    if plan.chunks > 1 and not how.interleaves:
-        raise ValueError(f"chunks={plan.chunks} needs schedule=interleaved, found {plan.schedule}")
+    if plan.virtual_stages > 1 and not how.interleaves:
+        raise ValueError(
+            f"virtual_stages={plan.virtual_stages} needs schedule=interleaved, found"
+            f" {plan.schedule}"
+        )
     try:
-        how.check(plan.pipeline, plan.micro_batches, plan.chunks)
+        how.check(plan.pipeline, plan.micro_batches, plan.virtual_stages)
     except RidgelineError as error:
         raise ValueError(str(error)) from error

@@ -89,7 +89,7 @@ class Mesh:
             plan says.
         """
         order = tuple(plan.order.split("-"))
-        features = mixture or plan.expert_tensor or plan.tensor
+        features = mixture or plan.expert_tensor_parallel or plan.tensor
         span = features * plan.expert  # neighbours that hold the experts once
         unlike = plan.layers or features < plan.tensor
         inside = levels(plan.layers, plan.tensor, features, span) if unlike else ()
@@ -111,10 +111,10 @@ class Mesh:
             ranks, axis = _counted([shape[name] for name in order]), order.index("pipeline")
             stages = np.split(ranks, plan.pipeline, axis)
         further = max(1, span // plan.tensor)
-        along_context = math.gcd(further, plan.context) if plan.expert_tensor else 1
+        along_context = math.gcd(further, plan.context) if plan.expert_tensor_parallel else 1
         return cls(
             order, tuple(stages), further // along_context, along_context, between, inside,
-            plan.grid, plan.tensor_grid, plan.sharding_ranks,
+            plan.grid, plan.tensor_grid, plan.hybrid_shard_size,
         )  # fmt: skip
 
     def replica(self, stage: int, number: int | None = None) -> Ranks:

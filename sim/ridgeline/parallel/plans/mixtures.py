@@ -4,7 +4,7 @@ Ranks that share experts are neighbours, as groups that share features are. Wher
 the features of each expert, the next e such groups hold the experts once, whatever other layers do
 with these devices: attention in groups of T' > T, for example, as in Megatron-Core's MoE parallel
 folding (D. Liu et al., 2025, arXiv:2504.14960), whose expert tensor parallelism divides positions
-instead of samples where T < T' (`Plan.expert_tensor`).
+instead of samples where T < T' (`Plan.expert_tensor_parallel`).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def mixture_degree(graph: Graph, plan: Plan) -> int:
         If the layers of a mixture are divided differently, the ranks that share experts do not fit
         in with the degrees of other layers, or have too few samples.
     """
-    if plan.expert_tensor:
+    if plan.expert_tensor_parallel:
         if not routed_layers(graph):
             raise ConfigError(
-                f"expert_tensor={plan.expert_tensor} is of experts, and {graph.name} has none that"
-                " rows of tokens are dispatched to; allowed: 0",
-                field="plan.expert_tensor",
+                f"expert_tensor_parallel={plan.expert_tensor_parallel} is of experts, and"
+                f" {graph.name} has none that rows of tokens are dispatched to; allowed: 0",
+                field="plan.expert_tensor_parallel",
             )
-        return plan.expert_tensor
+        return plan.expert_tensor_parallel
     if not plan.layers or plan.expert == 1:
         return plan.tensor
     degrees = LayerDegrees(parse_rules(plan.layers), plan.tensor)

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator
 
 from ridgeline.config import read_yaml
 from ridgeline.errors import ConfigError, nearest
+from ridgeline.parallel.plans.moved_fields import MOVED
 from ridgeline.parallel.plans.plan import SWITCH, Plan
 
 _SUGGESTED_BATCH = 32
@@ -53,7 +54,7 @@ def _file_fields(path: str) -> Iterator[tuple[str, Any]]:
         raise document.error("expected fields of a plan, such as data: 8")
     fields = ("batch", *Plan.model_fields)
     for name, value in document.data.items():
-        if name not in fields:
+        if name not in fields and name not in MOVED:
             near = nearest(str(name), fields)
             raise document.error(f"unknown field{near} (allowed: {', '.join(fields)})", (name,))
         yield name, value
@@ -69,12 +70,12 @@ def make_plan(values: Mapping[str, Any]) -> Plan:
     """
     fields = Plan.model_fields
     for name in values:
-        if name not in fields:
+        if name not in fields and name not in MOVED:
             raise ConfigError(
                 f"unknown field {name!r}{nearest(name, fields)} (allowed: {', '.join(fields)})",
                 field="plan",
             )
-    typed = {name: _typed(name, value) for name, value in values.items()}
+    typed = {n: v if n in MOVED else _typed(n, v) for n, v in values.items()}
     if "global_batch" not in values:
         raise ConfigError(
             "the batch size is missing: give --batch, the samples of one step over all devices "

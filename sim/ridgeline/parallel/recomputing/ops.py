@@ -24,17 +24,24 @@ class Repeat:
 
 
 def recompute_blocks(
-    graph: Graph, blocks: Iterable[Block], *, kept: frozenset[str] = frozenset()
+    graph: Graph,
+    blocks: Iterable[Block],
+    *,
+    kept: frozenset[str] = frozenset(),
+    outputs: bool = False,
+    more: bool = False,
 ) -> Graph:
     """Return the graph in which each block forms again what the backward pass reads of its inside.
 
-    What is read of a block by forward ops outside of it is kept, and so are the tensors `kept`.
+    What is read of a block by forward ops outside of it is kept, unless `outputs` are formed again,
+    too, and so are the tensors `kept`. With `more`, the graph may recompute something else already.
     """
-    if any(op.pass_ is Pass.RECOMPUTE for op in graph.ops):
+    if not more and any(op.pass_ is Pass.RECOMPUTE for op in graph.ops):
         raise RidgelineError(f"{graph.name}: this graph recomputes already")
     first_read = first_reads(graph)
     before: dict[int, list[Repeat]] = {}
-    for block, inside in zip(blocks := tuple(blocks), insides(graph, blocks), strict=True):
+    within = (made_by if outputs else insides)(graph, blocks := tuple(blocks))
+    for block, inside in zip(blocks, within, strict=True):
         repeat = needed(graph, block, inside - kept, first_read.keys())
         if repeat.ops:
             at = min(first_read[name] for name in repeat.tensors if name in first_read)
@@ -42,18 +49,24 @@ def recompute_blocks(
     return replay(graph, before)
 
 
+def made_by(graph: Graph, blocks: Sequence[Block]) -> list[frozenset[str]]:
+    """For every block, the activations that its ops make in the forward pass."""
+    return [
+        frozenset(
+            name
+            for i in block
+            for name in graph.ops[i].outputs
+            if graph.tensors[name].role is Role.ACTIVATION and name != graph.loss
+        )
+        for block in blocks
+    ]
+
+
 def insides(graph: Graph, blocks: Sequence[Block]) -> list[frozenset[str]]:
     """For every block, the activations that only its own ops read in the forward pass."""
     home = {i: number for number, block in enumerate(blocks) for i in block}
-    inside: list[set[str]] = [set() for _ in blocks]
-    made = {
-        name: number
-        for i, number in home.items()
-        for name in graph.ops[i].outputs
-        if graph.tensors[name].role is Role.ACTIVATION and name != graph.loss
-    }
-    for name, number in made.items():
-        inside[number].add(name)
+    inside = [set(names) for names in made_by(graph, blocks)]
+    made = {name: number for number, names in enumerate(inside) for name in names}
     for i, op in enumerate(graph.ops):
         if op.pass_ is Pass.FORWARD:
             for name in op.inputs:

@@ -20,6 +20,12 @@ from ridgeline.parallel.recomputing.blocks import (
     fused_results,
     product_results,
 )
+from ridgeline.parallel.recomputing.modules import (
+    JOINED,
+    MODULES,
+    parse_modules,
+    recompute_modules,
+)
 from ridgeline.parallel.recomputing.ops import recompute_blocks
 from ridgeline.workload.graph import Graph
 
@@ -37,9 +43,26 @@ Mode = Literal[
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
+def modules_of(mode: str) -> tuple[str, ...]:
+    """Return the modules that a mode names which is none of `MODES`.
+
+    Raises
+    ------
+    RidgelineError
+        If it names none.
+    """
+    try:
+        return parse_modules(mode)
+    except ValueError as error:
+        raise RidgelineError(
+            f"recompute: unknown mode {mode!r}{nearest(mode, MODES)} (allowed:"
+            f" {', '.join(MODES)}, or modules: {JOINED.join(MODULES[:2])}...)"
+        ) from error
+
+
 def with_recompute(
     graph: Graph,
-    mode: Mode,
+    mode: str,
     *,
     budget_bytes: float | None = None,
     slots: int | None = None,
@@ -65,6 +88,7 @@ def with_recompute(
                   deep nets with sublinear memory cost, 2016, arXiv:1604.06174
     optimal       the least work with at most so many checkpoints, some ops several times: revolve
     budget        the least work with which the step fits into some bytes
+    moe_act+...   modules of every layer, joined by + (see `modules`)
     ============  ==================================================================================
 
     Parameters
@@ -87,25 +111,14 @@ def with_recompute(
         already.
     """
     if mode not in MODES:
-        raise RidgelineError(
-            f"recompute: unknown mode {mode!r}{nearest(mode, MODES)} (allowed: {', '.join(MODES)})"
-        )
+        return recompute_modules(graph, modules_of(mode))
     for name, value, of in (("budget_bytes", budget_bytes, "budget"), ("slots", slots, "optimal")):
         if value is not None and mode != of:
             raise RidgelineError(f"recompute: {name} belongs to mode {of!r}, not {mode!r}")
     if mode == "none":
         return graph
-    if mode in {"full", "selective"}:
-        blocks = forward_blocks(graph) if mode == "full" else attention_cores(graph)
-        changed = recompute_blocks(graph, blocks)
-        # Inputs of blocks that are wider than what the blocks keep: nothing is won by it.
-        return graph if changed.activation_bytes > graph.activation_bytes else changed
-    if mode in {"alternate", "products", "projections"}:
-        blocks = forward_blocks(graph)
-        kept = (every_other if mode == "alternate" else product_results)(graph, blocks)
-        if mode != "projections":
-            kept |= fused_results(graph)
-        return recompute_blocks(graph, blocks, kept=kept)
+    if mode in {"full", "selective", "alternate", "products", "projections"}:
+        return _by_blocks(graph, mode)
     from ridgeline.parallel.recomputing import chain
 
     if mode == "sqrt":
@@ -115,3 +128,17 @@ def with_recompute(
     if budget_bytes is None:
         raise RidgelineError("recompute: mode 'budget' needs budget_bytes")
     return chain.within_budget(graph, budget_bytes, time_s)
+
+
+def _by_blocks(graph: Graph, mode: str) -> Graph:
+    """Let blocks of a network be done again, less the results of theirs that a mode keeps."""
+    if mode in {"full", "selective"}:
+        blocks = forward_blocks(graph) if mode == "full" else attention_cores(graph)
+        changed = recompute_blocks(graph, blocks)
+        # Inputs of blocks that are wider than what the blocks keep: nothing is won by it.
+        return graph if changed.activation_bytes > graph.activation_bytes else changed
+    blocks = forward_blocks(graph)
+    kept = (every_other if mode == "alternate" else product_results)(graph, blocks)
+    if mode != "projections":
+        kept |= fused_results(graph)
+    return recompute_blocks(graph, blocks, kept=kept)

@@ -9,8 +9,8 @@ import numpy as np
 from ridgeline.engine.blocks import NOTHING, Block, port
 from ridgeline.engine.builder import Phase
 from ridgeline.engine.program import Ints
-from ridgeline.parallel.division.divide import Divided
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.division.divide import ShardedGraph
+from ridgeline.parallel.plans.resolved import ResolvedPlan
 from ridgeline.parallel.sending.wires import Talk
 from ridgeline.parallel.stages.partition import Receipt
 from ridgeline.parallel.stages.schedules import SCHEDULES
@@ -31,7 +31,9 @@ class Messages:
         Whether what a stage waits for was sent in the period before.
     """
 
-    def __init__(self, plan: Plan, writer: Writer, sharded: Divided, *, endless: bool) -> None:
+    def __init__(
+        self, plan: ResolvedPlan, writer: Writer, sharded: ShardedGraph, *, endless: bool
+    ) -> None:
         self.plan, self.sharded, self.endless = plan, sharded, endless
         self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
 
@@ -129,7 +131,7 @@ class Messages:
         """Tensors that the ranks of a stage have alike: each sends a part, which is gathered."""
         if self.plan.tensor == 1:
             return frozenset()
-        pieces = self.plan.pieces
+        pieces = self.plan.stack.pipeline.p2p_scatter_gather
         names = (
             name
             for receipt in receipts

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.resolved import ResolvedPlan
 
 
 def slowest(devices: int, deviation: float) -> float:
@@ -31,12 +31,12 @@ def slowest(devices: int, deviation: float) -> float:
     return 1.0 + deviation * NormalDist().inv_cdf((devices - 0.375) / (devices + 0.25))
 
 
-def waited(plan: Plan) -> float:
+def waited(plan: ResolvedPlan) -> float:
     """Return the time of a device's work that a step waits for, over that of a typical device.
 
     Chips differ for good, replicas' samples anew in each micro-batch; what a replica has too much
     in one it may have too little in the next. Both are independent, so that variances add up.
     """
-    chips = slowest(plan.devices, plan.spread)
-    samples = slowest(plan.data, plan.unequal / math.sqrt(plan.micro_batches))
+    chips = slowest(plan.devices, plan.device_speed_std)
+    samples = slowest(plan.data, plan.sequence_length_std / math.sqrt(plan.micro_batches))
     return 1.0 + math.hypot(chips - 1.0, samples - 1.0)

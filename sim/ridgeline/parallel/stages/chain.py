@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.recomputing.blocks import (
@@ -114,7 +115,13 @@ def _unit_of(
 
 
 def layers(graph: Graph, found: Sequence[Unit], *, ends: bool) -> list[tuple[int, ...]]:
-    """Join units to the repeated layers of a network (`recomputing.blocks`): ops of each, in order.
+    """Join units to the repeated layers of a network (`layer_starts`): ops of each, in order."""
+    starts = [*layer_starts(graph, found, ends=ends), len(found)]
+    return [tuple(i for unit in found[a:b] for i in unit.ops) for a, b in pairwise(starts)]
+
+
+def layer_starts(graph: Graph, found: Sequence[Unit], *, ends: bool) -> list[int]:
+    """Return the first unit of each repeated layer of a network (`recomputing.blocks`).
 
     What is no layer goes with the one before it, and what comes before all with the first; with
     `ends`, what comes before and after all layers is as another layer at either end.
@@ -123,13 +130,12 @@ def layers(graph: Graph, found: Sequence[Unit], *, ends: bool) -> list[tuple[int
     numbers = [max((layer_of[i] for i in u.ops if i in layer_of), default=None) for u in found]
     inside = [k for k, number in enumerate(numbers) if number is not None]
     if not inside:
-        return [unit.ops for unit in found]
-    joined: list[list[int]] = [[]]
+        return list(range(len(found)))
+    starts = [0]
     at = numbers[inside[0]] if not ends else None
-    for k, (unit, number) in enumerate(zip(found, numbers, strict=True)):
+    for k, number in enumerate(numbers):
         behind = ends and k == inside[-1] + 1
-        if joined[-1] and (behind or number not in {None, at}):
-            joined.append([])
+        if k and (behind or number not in {None, at}):
+            starts.append(k)
         at = at if number is None else number
-        joined[-1] += unit.ops
-    return [tuple(part) for part in joined]
+    return starts

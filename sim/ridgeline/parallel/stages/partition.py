@@ -111,7 +111,7 @@ def partition(
     time_s
         Of every op.
     cut
-        Where (`Plan.cut`).
+        Where (`Plan.stage_balance`).
     shares
         Of stages with different numbers of replicas.
 

@@ -6,11 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.resolved import ResolvedPlan
 from ridgeline.workload import optimizers
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Graph, Op, Pass, Role
+
+_ADDED = 3  # passes over gradients that add them to those of the batch before
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Moved:
         How many, one after the other, each of which the host issues.
     chunked_bytes
         That kernels for many tensors read and write besides, in launches of chunks
-        (`parallel.steps.updates`).
+        (`parallel.passes.optimizer_kernels`).
     """
 
     size_bytes: float = 0.0
@@ -90,7 +92,7 @@ class Moved:
     chunked_bytes: float = 0.0
 
 
-def moved(plan: Plan, graph: Graph, buckets: Mapping[str, tuple[Bucket, ...]]) -> Moved:
+def moved(plan: ResolvedPlan, graph: Graph, buckets: Mapping[str, tuple[Bucket, ...]]) -> Moved:
     """Return what copies gradients into their buckets and back, and streams them at a step's end.
 
     Each copy reads every byte once and writes it once, in the format that it is to have; each
@@ -99,7 +101,7 @@ def moved(plan: Plan, graph: Graph, buckets: Mapping[str, tuple[Bucket, ...]]) -
     passes are one kernel.
     """
     (size_bytes, own_bytes), kernels = passed_bytes(plan, graph), 0
-    chunked = plan.updates == "chunks"
+    chunked = plan.stack.optimizer.impl == "fused"
     size_bytes += 0.0 if chunked else own_bytes
     if _copies(plan):
         copied = [bucket for along in buckets.values() for bucket in along]
@@ -108,15 +110,18 @@ def moved(plan: Plan, graph: Graph, buckets: Mapping[str, tuple[Bucket, ...]]) -
     return Moved(size_bytes, max(kernels, 1), own_bytes if chunked else 0.0)
 
 
-def passed_bytes(plan: Plan, graph: Graph) -> tuple[float, float]:
+def passed_bytes(plan: ResolvedPlan, graph: Graph) -> tuple[float, float]:
     """Return what the framework's passes over gradients read or write before the updates.
 
     Over all that a rank holds, which are what its updates begin with (of shared gradients, ZeRO 2
     and 3, its part), and over those that it updates weights with: of shared states its part.
     To scale gradients back reads and writes them once. The two are returned apart.
     """
-    passes = plan.gradient_passes + (2 if plan.checks else 0)
-    if not passes and not plan.update_passes:
+    optimizer = plan.stack.optimizer
+    gradients = plan.stack.gradients
+    added = round(_ADDED * (1.0 - 1.0 / max(gradients.update_interval, 1)))
+    passes = gradients.sweeps + added + (2 if optimizer.loss_scale_check else 0)
+    if not passes and not optimizer.clip_sweeps:
         return 0.0, 0.0
     updates = [op for op in graph.ops if op.pass_ is Pass.UPDATE]
     given = {n for op in updates for n in op.inputs}.difference(
@@ -125,7 +130,7 @@ def passed_bytes(plan: Plan, graph: Graph) -> tuple[float, float]:
     tensors = [graph.tensors[name] for name in given]
     held = sum(t.bytes for t in tensors if t.role is Role.WEIGHT_GRADIENT)
     mine = sum(map(partial(_updating_bytes, graph), updates))
-    return float(passes * held), float(plan.update_passes * mine)
+    return float(passes * held), float(optimizer.clip_sweeps * mine)
 
 
 def _updating_bytes(graph: Graph, op: Op) -> float:
@@ -137,16 +142,20 @@ def _updating_bytes(graph: Graph, op: Op) -> float:
     return gradient.bytes * float(op.input_passes[1]) / rule.gradient_passes
 
 
-def held_bytes(plan: Plan, buckets: Mapping[str, tuple[Bucket, ...]]) -> int:
+def held_bytes(plan: ResolvedPlan, buckets: Mapping[str, tuple[Bucket, ...]]) -> int:
     """Return the memory of buckets that are copied into: all of them, or Horovod's one buffer."""
     if not _copies(plan):
         return 0
-    return min(_bytes(buckets), round(plan.bucket_bytes)) if plan.cycle else _bytes(buckets)
+    return (
+        min(_bytes(buckets), round(plan.bucket_bytes))
+        if plan.stack.gradients.fusion_cycle_time
+        else _bytes(buckets)
+    )
 
 
-def _copies(plan: Plan) -> bool:
+def _copies(plan: ResolvedPlan) -> bool:
     """Whether gradients are copied to be sent, if only into another format."""
-    return plan.bucket_copies or bool(plan.reduction)
+    return plan.stack.gradients.bucket_copies or bool(plan.stack.gradients.reduce_dtype)
 
 
 def _bytes(buckets: Mapping[str, tuple[Bucket, ...]]) -> int:

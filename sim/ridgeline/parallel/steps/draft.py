@@ -16,7 +16,7 @@ from ridgeline.engine.program import Program
 from ridgeline.kernels.alike import Alike
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.resolved import ResolvedPlan
 from ridgeline.parallel.sending.wires import Talk
 from ridgeline.parallel.stages.partition import Partition
 from ridgeline.workload.graph import Graph
@@ -52,6 +52,8 @@ class Subject:
 
     Attributes
     ----------
+    launch_s
+        Time of this machine's host to launch an op.
     kept
         What it takes from the device: its resources and accounts, but for their numbers.
     """
@@ -59,7 +61,8 @@ class Subject:
     graph: Graph
     cut: Partition
     topology: Topology
-    plan: Plan
+    plan: ResolvedPlan
+    launch_s: float
     fold: bool
     kept: tuple[object, ...]
 
@@ -72,7 +75,8 @@ class Subject:
             and self.graph is other.graph
             and self.cut is other.cut
             and self.topology is other.topology
-            and (self.plan, self.fold, self.kept) == (other.plan, other.fold, other.kept)
+            and (self.plan, self.launch_s, self.fold, self.kept)
+            == (other.plan, other.launch_s, other.fold, other.kept)
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ridgeline.engine.builder import Phase
 from ridgeline.engine.program import Ints
 from ridgeline.network.schedule import Schedule
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.resolved import ResolvedPlan
 from ridgeline.parallel.sending.wires import Talk
 from ridgeline.parallel.stages.partition import Partition, Tie
 from ridgeline.parallel.stages.schedules import SCHEDULES
@@ -83,7 +83,7 @@ class Ends:
         Of these collectives, in the order in which they are issued.
     """
 
-    def __init__(self, plan: Plan, writer: Writer, cut: Partition) -> None:
+    def __init__(self, plan: ResolvedPlan, writer: Writer, cut: Partition) -> None:
         self.plan, self.writer, self.cut = plan, writer, cut
         self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
         self.schedules: list[Schedule] = []
@@ -93,7 +93,7 @@ class Ends:
         listed = _List(played, number)
         for stage in range(self.plan.pipeline):
             teams = [k for k, copies in enumerate(played) if copies.team.stage == stage]
-            for chunk in reversed(range(self.plan.chunks)):
+            for chunk in reversed(range(self.plan.virtual_stages)):
                 self._reduce(listed, teams, chunk)
         for tie in self.cut.ties:
             write = self._tie_unlike if self.plan.replicas else self._tie
@@ -109,7 +109,7 @@ class Ends:
 
     def _reduce(self, listed: _List, teams: Sequence[int], chunk: int) -> None:
         """Reduce the gradients of one part over its replicas; say what each team waits for."""
-        op = "reduce-scatter" if self.plan.sharding else "all-reduce"
+        op = "reduce-scatter" if self.plan.zero_stage else "all-reduce"
         listed.waits.update({(k, chunk): [] for k in teams})
         one = listed.played[teams[0]]
         buckets = one.chunks[chunk].buckets
@@ -129,7 +129,7 @@ class Ends:
                     self.wires.talks[row, label] = talk
                     ready = [self._ready(listed.played[k], chunk, r, bucket) for k, r in members]
                     many = max(1, one.team.multiplicity * len(members) // groups.shape[1])
-                    if self.plan.cycle and bucket is buckets[along][-1]:
+                    if self.plan.stack.gradients.fusion_cycle_time and bucket is buckets[along][-1]:
                         ready = self._noticed(listed, members, ready)
                     deps = tuple(dict.fromkeys([*ready, *previous]))
                     previous = [listed.add(End(label, row, listed.streams(members), deps, many))]
@@ -141,7 +141,7 @@ class Ends:
 
         Those before are waited for beside the backward pass, or while others are reduced.
         """
-        row = self.builder.add_cost([Phase(self.plan.cycle / 2)])
+        row = self.builder.add_cost([Phase(self.plan.stack.gradients.fusion_cycle_time / 2)])
         self.wires.dimension_of_row[row] = "data"
         teams = [(listed.played[k].team, r) for k, r in members]
         streams = tuple(team.stream("coordinator", r) for team, r in teams)
@@ -155,7 +155,7 @@ class Ends:
 
     def _ready(self, copies: Copies, chunk: int, r: int, bucket: Bucket) -> int:
         """Return the task that completes a bucket, of the micro-batch whose turn is last."""
-        if self.plan.overlap is not True:
+        if self.plan.stack.overlap.gradients is not True:
             return copies.last(r, (BACKWARD, WEIGHTS), chunk)
         made = copies.task(bucket.tensors[-1], chunk, r)  # the last to be made
         made = made[copies.team.share(self.plan.micro_batches)]
@@ -218,8 +218,8 @@ class Ends:
         """Return the cost row, and the bytes that are added up, 0 where one stage has all."""
         if groups.shape[1] == 1:
             return self.builder.add_cost([Phase()]), 0.0
-        sharing = (self.plan.sharding_ranks or self.plan.data) * self.plan.context
-        shares = sharing if self.plan.sharding else 1
+        sharing = (self.plan.hybrid_shard_size or self.plan.data) * self.plan.context
+        shares = sharing if self.plan.zero_stage else 1
         size = tie.size_bytes / shares
         row, schedule = self.wires.collective("all-reduce", groups, which, size, "pipeline")
         self.schedules.append(schedule)

@@ -14,13 +14,14 @@ import numpy as np
 
 from ridgeline.engine.blocks import NOTHING, lengths
 from ridgeline.engine.program import Ints
-from ridgeline.parallel.division.divide import Divided, roots
+from ridgeline.parallel.division.divide import ShardedGraph, roots
 from ridgeline.parallel.division.experts import expert_weights
 from ridgeline.parallel.division.labels import base
 from ridgeline.parallel.memory.allocator import life_of, lost_bytes
+from ridgeline.parallel.passes.optimizer_kernels import TOGETHER
 from ridgeline.parallel.plans.mesh import FAR, NEAR
-from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.replicas import counts_of, in_flight, replica_orders
+from ridgeline.parallel.plans.resolved import ResolvedPlan
 from ridgeline.parallel.recomputing.offload import with_offload
 from ridgeline.parallel.sending.alike import slowest
 from ridgeline.parallel.sending.messages import Messages
@@ -41,7 +42,6 @@ from ridgeline.parallel.steps.phases import as_played, phases_of, sends
 from ridgeline.parallel.steps.repeated import Look, again, look_of
 from ridgeline.parallel.steps.sums import copied, lasting
 from ridgeline.parallel.steps.team import Piece, Team
-from ridgeline.parallel.steps.updates import TOGETHER
 from ridgeline.parallel.steps.writer import Writer
 from ridgeline.parallel.steps.zero import with_sharding
 from ridgeline.workload.autodiff import weight_gradients
@@ -63,7 +63,13 @@ class Step:
     """
 
     def __init__(
-        self, plan: Plan, writer: Writer, cut: Partition, sharded: Divided, *, fold: bool
+        self,
+        plan: ResolvedPlan,
+        writer: Writer,
+        cut: Partition,
+        sharded: ShardedGraph,
+        *,
+        fold: bool,
     ) -> None:
         self.plan, self.writer, self.cut, self.sharded = plan, writer, cut, sharded
         self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
@@ -123,7 +129,7 @@ class Step:
         played: list[Copies] = []
         number = self.builder.n_tasks
         for k, team in enumerate(self.teams):
-            chunks = [self._blocks(team, chunk) for chunk in range(self.plan.chunks)]
+            chunks = [self._blocks(team, chunk) for chunk in range(self.plan.virtual_stages)]
             played.append(self._arrange(k, chunks, slots, number))
             self._hold(played[-1])
             sizes = lengths([piece.block for piece in played[-1].pieces])
@@ -149,7 +155,7 @@ class Step:
         if self.counts:
             return slot_arrays(replica_orders(plan.schedule, self.counts, plan.micro_batches))
         name = plan.schedule if plan.pipeline > 1 or plan.schedule == "gpipe" else "1f1b"
-        return SCHEDULES[name].arrays(plan.pipeline, plan.micro_batches, plan.chunks)
+        return SCHEDULES[name].arrays(plan.pipeline, plan.micro_batches, plan.virtual_stages)
 
     # Blocks
 
@@ -188,7 +194,7 @@ class Step:
         if self.splits:
             graph = as_played(Same(graph), sent)
         persist = plan.micro_batches > team.replicas and not self.rounds
-        copies = copied(graph, plan.gradients)
+        copies = copied(graph, plan.stack.gradients.main_grads)
         memory = memory_entries(
             graph,
             gradients_persist=persist or bool(copies.beside),
@@ -196,7 +202,7 @@ class Step:
             **copies._asdict(),
         )
         phases = phases_of(graph, self.splits, sent)
-        buckets = self._buckets(team.stage, graph, holders) if plan.sharding < 2 else {}
+        buckets = self._buckets(team.stage, graph, holders) if plan.zero_stage < 2 else {}
         ties = [tie for tie in self.cut.ties if number in tie.gradients]
         n_waits = len(ties) * len(team) + sum(
             len(list(team.of_groups(self.writer.groups(team, along)))) for along in buckets
@@ -207,7 +213,7 @@ class Step:
         pieces: dict[tuple[int, bool], Piece] = {}
         for phase, ops in phases.items():
             begun = once if phase == FORWARD else []
-            waits = more_waits(phase, len(team)) if plan.overlap_expert else 0
+            waits = more_waits(phase, len(team)) if plan.overlaps_experts else 0
             differs = begun or phase in {BACKWARD, WEIGHTS}
             for later in (False, True) if differs and persist else (False,):
                 came = [receipt.tensors for receipt in receipts.get(phase, ())]
@@ -221,11 +227,12 @@ class Step:
                     waits=n_waits if phase == END else waits,
                     accumulated=gradients if later else (),
                     fine=self.fine,
-                    together=phase == BEGIN or (phase == END and plan.updates in TOGETHER),
+                    together=phase == BEGIN
+                    or (phase == END and plan.stack.optimizer.impl in TOGETHER),
                     moves=at_end if phase == END else Moved(),
-                    checked=plan.checks and phase == END,
+                    checked=plan.stack.optimizer.loss_scale_check and phase == END,
                 )
-                if plan.overlap_expert:
+                if plan.overlaps_experts:
                     in_pace(pieces[phase, later].block)
         held = Counter(memory.initial)
         # what the slots that are carried over, and the end of the step behind them, give back
@@ -238,12 +245,17 @@ class Step:
             depth = in_flight(self.counts or (1,) * plan.pipeline, team.stage)
             held.update(under_way(plan.schedule, depth, graph, forward))
         left = left_by(forward)
-        life = life_of(memory, phases, lasting=lasting(plan.gradients), begun=copies.begun(graph))
+        life = life_of(
+            memory,
+            phases,
+            lasting=lasting(plan.stack.gradients.main_grads),
+            begun=copies.begun(graph),
+        )
         return Blocks(part, pieces, receipts, once, buckets, n_waits, held, left, life)
 
     def _kept(self, number: int) -> frozenset[str]:
         """Tensors that a part of the model keeps: what it sends to others in the forward pass."""
-        if not self.plan.keep_outputs:
+        if self.plan.stack.pipeline.deallocate_outputs:
             return frozenset()
         return self._sent(number, forward=True)
 
@@ -282,11 +294,12 @@ class Step:
         """Let the ranks that hold the same weights share them, as the plan says."""
         for along, weights in holders.items():
             others = frozenset().union(*holders.values()) - weights
-            near, far = (NEAR, FAR) if self.plan.sharding_ranks else (along, "")
+            near, far = (NEAR, FAR) if self.plan.hybrid_shard_size else (along, "")
+            zero = self.plan.stack.zero
             graph = with_sharding(
-                graph, self.plan.sharding, self._replicas(stage, near), self.plan.bucket_bytes,
-                dimension=near, without=others, regather=self.plan.regather, beyond=far,
-                copies=self.plan.gather_copies,
+                graph, self.plan.zero_stage, self._replicas(stage, near), self.plan.bucket_bytes,
+                dimension=near, without=others, beyond=far, copies=zero.gather_copies,
+                regather=zero.reshard_after_forward,
             )  # fmt: skip
         return graph
 
@@ -305,23 +318,23 @@ class Step:
             others = tied.union(g for g, other in along_of.items() if other != along)
             if self._replicas(stage, along) > 1:
                 found[along] = gradient_buckets(
-                    graph, self.plan.bucket_bytes, others, self.plan.reduction
+                    graph, self.plan.bucket_bytes, others, self.plan.stack.gradients.reduce_dtype
                 )
         return {along: buckets for along, buckets in found.items() if buckets}
 
     def _hold(self, copies: Copies) -> None:
         """Say what the ranks of a team hold from the beginning, of all chunks together."""
         team, chunks, lost = copies.team, copies.chunks, 0
-        if self.plan.allocator == "caching":
+        if self.plan.stack.memory.allocator == "caching":
             lives = [blocks.life for blocks in chunks]
-            room = self.writer.rows.device.capacity_bytes - self.plan.reserved
+            room = self.writer.rows.device.capacity_bytes - self.plan.stack.memory.runtime
             lost = lost_bytes(lives, copies.phase, copies.chunk, copies.micro_batch, room)
         spare = self._spare_buffers(team.stage)
         for kind in MEMORY_KINDS:
             size = sum(b.held.get(kind, 0) + spare * b.left.get(kind, 0) for b in chunks)
             if kind == "workspace":
                 held = sum(held_bytes(self.plan, blocks.buckets) for blocks in chunks)
-                size += held + round(self.plan.reserved) + max(lost, 0)
+                size += held + round(self.plan.stack.memory.runtime) + max(lost, 0)
             elif kind == "gradients":  # sums of them that are given back make room for others
                 size += min(lost, 0)
             for rank in team.ranks:
@@ -330,10 +343,10 @@ class Step:
     def _spare_buffers(self, stage: int) -> int:
         """Return how many buffers of a stage no micro-batch of its own is ever in."""
         plan = self.plan
-        if not plan.buffers or stage == plan.pipeline - 1:
+        if not plan.pipeline_buffers or stage == plan.pipeline - 1:
             return 0
         used = SCHEDULES[plan.schedule].in_flight(stage, plan.pipeline, plan.micro_batches, 1)
-        return plan.buffers - used
+        return plan.pipeline_buffers - used
 
     # Copies
 
@@ -358,7 +371,7 @@ class Step:
         last = np.where(tail >= 0, first[:, np.newaxis] + tail, NOTHING)
         last = np.maximum.accumulate(last)
         copies.ports[1:, : len(team)] = last[:-1]
-        if self.plan.overlap_expert:
+        if self.plan.overlaps_experts:
             side_by_side(copies, last)
         for c, blocks in enumerate(chunks):
             self._connect_beginning(copies, c, blocks)
@@ -368,7 +381,7 @@ class Step:
         """Return phase, chunk and micro-batch of what a team does, with beginnings and ends."""
         at = slice(int(slots.stage_ptr[k]), int(slots.stage_ptr[k + 1]))
         slot = np.stack((slots.phase[at], slots.chunk[at], slots.micro_batch[at])).astype(np.int64)
-        once = np.arange(self.plan.chunks)
+        once = np.arange(self.plan.virtual_stages)
         begin, end = (np.stack((np.full(len(once), p), once, 0 * once)) for p in (BEGIN, END))
         each = len(PHASES) - 1  # forward and backward
         parts = np.split(slot, range(each, slot.shape[1], each), axis=1) if self.rounds else [slot]

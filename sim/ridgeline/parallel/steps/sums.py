@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import NamedTuple
 
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Op, Pass, Same
+from ridgeline.workload.graph import Graph, Op, Pass
 
 _READ_AND_WRITTEN = (2,)
 _COLLECTED, _FLAT = ".collected", ".flat"
@@ -65,8 +64,8 @@ def narrow_gradients(graph: Graph) -> frozenset[str]:
 def with_gradients(graph: Graph, how: str) -> Graph:
     """Sum gradients as a plan says (`Plan.gradients`)."""
     if how == "narrow":
-        return with_narrow_gradients(Same(graph))
-    return with_flat_gradients(Same(graph)) if how == "flat" else graph
+        return with_narrow_gradients(graph)
+    return with_flat_gradients(graph) if how == "flat" else graph
 
 
 def lasting(how: str) -> bool:
@@ -74,14 +73,12 @@ def lasting(how: str) -> bool:
     return how in {"wide", "both"}
 
 
-@lru_cache(maxsize=16)
-def with_narrow_gradients(same: Same) -> Graph:
+def with_narrow_gradients(graph: Graph) -> Graph:
     """Let updates begin with casting gradients, which have the format of the passes until then.
 
     All are cast before the first weight is updated, as clipping needs the norm of all. What the
     backward pass goes on to add to, as to the gradient of a shared weight, stays wide.
     """
-    graph = same.graph
     narrow = narrow_gradients(graph)
     late = [op for op in graph.ops if casts(op) and op.inputs[0] in narrow]
     rest = [op for op in graph.ops if not (casts(op) and op.inputs[0] in narrow)]
@@ -90,15 +87,14 @@ def with_narrow_gradients(same: Same) -> Graph:
     return replace(graph, ops=(*rest[:first], *casting, *rest[first:]))
 
 
-@lru_cache(maxsize=16)
-def with_flat_gradients(same: Same) -> Graph:
+def with_flat_gradients(graph: Graph) -> Graph:
     """Copy narrow gradients twice before they are cast.
 
     DeepSpeed's ZeRO collects the reduced gradients of a rank's part in one buffer, flattens what
     lies there into another, and casts that (runtime/zero/stage_1_and_2.py: copy_grads_in_partition
     and step): `copied` says how long each is there.
     """
-    graph = with_narrow_gradients(same)
+    graph = with_narrow_gradients(graph)
     casting = [op for op in graph.ops if op.pass_ is Pass.UPDATE and casts(op)]
     if not casting:
         return graph
@@ -162,39 +158,41 @@ def copied(graph: Graph, how: str) -> Copied:
     collected = frozenset(name for name in made if name.endswith(_COLLECTED))
     flat = frozenset(name for name in made if name.endswith(_FLAT))
     ops = [i for i in casting if graph.ops[i].outputs[0] in collected]
+    buffers = collected, flat, frozenset(made) - collected - flat
+    if not ops:  # products add to the sums themselves
+        return Copied(collected, buffers)
     reduced = [graph.tensors[graph.ops[i].inputs[0]] for i in ops]
     width = max(tensor.bytes // tensor.elements for tensor in reduced)
     bucket = width * min(_BUCKET, sum(tensor.elements for tensor in reduced))
-    return Copied(
-        collected,
-        (collected, flat, frozenset(made) - collected - flat),
-        ((min(ops), max(ops), bucket),),
-    )
+    return Copied(collected, buffers, ((min(ops), max(ops), bucket),))
 
 
-@lru_cache(maxsize=16)
-def with_summing_products(same: Same) -> Graph:
-    """Let products of weight gradients make them in the format of the sum, and add to it."""
-    graph = same.graph
+def with_summing_products(graph: Graph) -> Graph:
+    """Let products of weight gradients make them in the format of the sum, and add to it.
+
+    Where the update begins with a cast, the sum has the format of the passes, and stays so.
+    """
     read = Counter(name for op in graph.ops for name in op.inputs)
     products = {
         op.outputs[0]: op
         for op in graph.ops
         if op.pass_ is Pass.WEIGHT_GRADIENT and op.loops is not None and len(op.outputs) == 1
     }
-    instead = {
+    cast = {
         id(products[op.inputs[0]]): op
         for op in graph.ops
         if casts(op) and op.inputs[0] in products and read[op.inputs[0]] == 1
     }
-    gone = {id(cast) for cast in instead.values()}
-    ops = [
-        replace(op, outputs=instead[id(op)].outputs, output_passes=_READ_AND_WRITTEN)
-        if id(op) in instead
-        else op
-        for op in graph.ops
-        if id(op) not in gone
-    ]
+    gone = {id(op) for op in cast.values() if op.pass_ is Pass.WEIGHT_GRADIENT}
+    ops = []
+    for op in graph.ops:
+        if id(op) in gone:
+            continue
+        if (after := cast.get(id(op))) is None:
+            ops.append(op)
+            continue
+        outputs = after.outputs if id(after) in gone else op.outputs
+        ops.append(replace(op, outputs=outputs, output_passes=_READ_AND_WRITTEN))
     held = {name for op in ops for name in (*op.inputs, *op.outputs)}
     tensors = {name: tensor for name, tensor in graph.tensors.items() if name in held}
     return replace(graph, ops=tuple(ops), tensors=tensors)

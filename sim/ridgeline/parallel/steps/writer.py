@@ -15,6 +15,7 @@ from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.parallel.division.labels import GRID
 from ridgeline.parallel.division.ring import HOP
 from ridgeline.parallel.division.shard import COLLECTIVES
+from ridgeline.parallel.passes.optimizer_kernels import CHUNKS, ISSUED
 from ridgeline.parallel.plans.layers import kind_of
 from ridgeline.parallel.plans.mesh import Mesh, Ranks
 from ridgeline.parallel.prices import OpenRows
@@ -33,12 +34,12 @@ from ridgeline.parallel.steps.team import (
     TeamBlock,
     stream_of,
 )
-from ridgeline.parallel.steps.updates import CHUNKS, ISSUED
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.liveness import MemoryEntry, MemoryPlan
 from ridgeline.workload.ops.shape import LAYOUT
 
-_SILENT = COLLECTIVES | COPIES | {LAYOUT.name}  # ops that the host does not issue
+SILENT = COLLECTIVES | COPIES | {LAYOUT.name}
+"""Kinds of ops that the host does not issue."""
 _NOTHING = Moved()
 
 
@@ -224,7 +225,7 @@ class Writer:
         streams = [team.stream(HOST, r) for r in ranks]
         issuing = Issuing(self.host, block, streams, team.multiplicity, after)
         if graph:
-            issuing.begin(graph, [i for i in ops if graph.ops[i].kind not in _SILENT])
+            issuing.begin(graph, [i for i in ops if graph.ops[i].kind not in SILENT])
         return issuing
 
     def _compute(

@@ -78,7 +78,10 @@ def network(result: Result, by: Literal["op", "layer"] = "op") -> Load:
         parts = [mark(t.op.name, t.cost, device, t.step_s / result.step_time_s) for t in longest]
     marks = () if whole is None else (whole,)
     plan, given = details.plan, result.manifest
-    stamp = f"{name} with batch {plan.global_batch} in {plan.precision}, manifest {given['hash']}"
+    stamp = (
+        f"{name} with batch {plan.global_batch} in {plan.precision}, software"
+        f" {plan.stack.name}, manifest {given['hash']}"
+    )
     return Load(name, marks, tuple(part for part in parts if part is not None), f"{by}s", stamp)
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ridgeline.engine.program import Floats
 from ridgeline.parallel.lower import COLLECTIVE
+from ridgeline.parallel.steps.host import ISSUE
 from ridgeline.report.account import critical_rank, union
 from ridgeline.report.figures.style import (
     COLOURS,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ridgeline.engine.timeline import Timeline
     from ridgeline.report.result import Result
 
+_LABELS = {ISSUE: "launches of the host"}
 _SIZES = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
 _FAR = 4.0  # a capacity of more peaks than this is written, not drawn
 _BAR = 0.64  # of a row's height
@@ -53,12 +55,14 @@ def timeline(result: Result, ax: Axes) -> str:
     for row, stream in enumerate(streams):
         shown |= _draw_stream(ax, played, stream, row)
     handles = [
-        Patch(facecolor=COLOURS[kind], label=words(kind)) for kind in COLOURS if kind in shown
+        Patch(facecolor=COLOURS[kind], label=_LABELS.get(kind, words(kind)))
+        for kind in COLOURS
+        if kind in shown
     ]
     exposed = exposed_communication(played, rank)
     if len(exposed):
         for row, stream in enumerate(streams):
-            talk = _intersection(_collectives(played, stream), exposed)
+            talk = _intersection(_spans(played, stream, collectives=True), exposed)
             hatched = {"facecolor": "none", "edgecolor": PAPER, "hatch": "//////", "linewidth": 0}
             _boxes(ax, played, talk, row, **hatched, gid="exposed")
         handles.append(
@@ -97,18 +101,23 @@ def exposed_communication(played: Timeline, rank: int) -> Floats:
     """Return the [n, 2] intervals in which a rank communicates and computes nothing."""
     streams = np.flatnonzero(played.program.stream_rank == rank).tolist()
     work, talk = (
-        np.concatenate([_collectives(played, stream, wanted) for stream in streams])
+        np.concatenate([_spans(played, stream, collectives=wanted) for stream in streams])
         for wanted in (False, True)
     )
     return _difference(union(talk[:, 0], talk[:, 1]), union(work[:, 0], work[:, 1]))
 
 
-def _collectives(played: Timeline, stream: int, wanted: bool = True) -> Floats:
-    """Return the [n, 2] intervals of a stream's collectives, or those of its other tasks."""
+def _spans(played: Timeline, stream: int, *, collectives: bool) -> Floats:
+    """Return the [n, 2] intervals of a stream's collectives, or those of its ops."""
     program = played.program
-    collective = np.array([name == COLLECTIVE for name in program.kind_names])
+    wanted = np.array(
+        [
+            (name == COLLECTIVE) if collectives else name not in {COLLECTIVE, ISSUE}
+            for name in program.kind_names
+        ]
+    )
     tasks = played.tasks_of(stream)
-    chosen = tasks[collective[program.kind[tasks]] == wanted]
+    chosen = tasks[wanted[program.kind[tasks]]]
     return np.stack((played.start_s[chosen], played.end_s[chosen]), axis=1)
 
 

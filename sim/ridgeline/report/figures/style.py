@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ridgeline.parallel.lower import COLLECTIVE
+from ridgeline.parallel.steps.host import ISSUE
 from ridgeline.report.figures.themes import chosen
 from ridgeline.workload.graph import Pass
 
@@ -45,6 +46,7 @@ COLOURS: Mapping[str, str] = MappingProxyType(
         Pass.WEIGHT_GRADIENT.value: _GREEN,
         Pass.UPDATE.value: _PURPLE,
         COLLECTIVE: _VERMILION,
+        ISSUE: _GREY,
         # what lies in memory
         "weights": _BLUE,
         "gradients": _GREEN,
@@ -210,14 +212,16 @@ def time_axis(largest_s: float) -> tuple[str, float]:
 def stamp_text(result: Result) -> str:
     """Say what a figure shows, from which inputs, and that it was simulated."""
     plan, given = result.details.plan, result.manifest
-    fields = plan.model_dump(exclude_defaults=True, exclude={"precision"})
+    fields = {name: value for name, value in plan.chosen.items() if name != "precision"}
     shown = ", ".join(f"{name}={value}" for name, value in fields.items())
     changed = {**given["model"]["overrides"], **given["cluster"]["overrides"]}
+    software = given["software"]["name"] + (" (changed)" if given["software"]["overrides"] else "")
     machine = f"{given['cluster']['name']}" + (f" with {len(changed)} changes" if changed else "")
     misfit = "" if result.fits else "DOES NOT FIT INTO MEMORY; "
     return (
         f"{misfit}simulated, not measured: {given['model']['name']} on {machine}, "
-        f"{shown}, {plan.precision}; ridgeline {given['ridgeline']}, manifest {given['hash']}"
+        f"{shown}, {plan.precision}, software {software}; ridgeline {given['ridgeline']},"
+        f" manifest {given['hash']}"
     )
 
 

@@ -11,7 +11,7 @@ from ridgeline.report.account import limiting
 from ridgeline.report.figures.style import COLOURS, DUST, percent, stamp_text, words
 from ridgeline.report.ledger import STATIC
 from ridgeline.report.ops import op_times
-from ridgeline.report.summary import headline, trust_text
+from ridgeline.report.summary import headline, plan_text, software_text, trust_text
 from ridgeline.units import show
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def result_html(result: Result) -> str:
     return box(
         FRAME,
         heading(f"{given['model']['name']} on {plan['devices']} x {given['device']['name']}", 15),
+        escape(software_text(result)),
+        box("", escape(plan_text(result))),
         table(headline(result)),
         heading(f"time of a step: {show(result.step_time_s, 's')}"),
         _stacked_bar(result.time_s, "s"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.resolved import ResolvedPlan
 from ridgeline.report.figures.style import COLOURS
 from ridgeline.report.html.result import FINE, FRAME, box, heading, table
 from ridgeline.report.html.svg import block, drawing, text
@@ -60,17 +61,27 @@ def model_html(model: Model) -> str:
 
 def plan_html(plan: Plan) -> str:
     """Return a plan as an HTML fragment: who works on what, and the fields that were chosen."""
-    chosen = plan.model_dump(exclude_defaults=True)
+    title = f"plan for {counted(plan.devices, 'device')}"
+    chosen, decided, notes = plan.model_dump(exclude_defaults=True), {}, ""
+    if isinstance(plan, ResolvedPlan):
+        title += f", run by {plan.stack}"
+        chosen, decided, notes = plan.chosen, dict(plan.decided), "; ".join(plan.notes)
     batch = (
         f"{counted(plan.global_batch, 'sample')} = {counted(plan.data, 'replica')} x "
         f"{counted(plan.micro_batches, 'micro-batch')} x {plan.micro_batch_size}"
     )
     return box(
         FRAME,
-        heading(f"plan for {counted(plan.devices, 'device')}", 15),
+        heading(title, 15),
         escape(batch),
         _grid(plan),
-        table([(name, str(value)) for name, value in chosen.items()]),
+        table(
+            [
+                (name, str(value), f"by {decided[name]}" if name in decided else "")
+                for name, value in chosen.items()
+            ]
+        ),
+        box(FINE, escape(notes)),
     )
 
 

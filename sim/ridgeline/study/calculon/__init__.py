@@ -15,6 +15,7 @@ from typing import Any
 from ridgeline.config import Document, load, read_yaml, validate
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.load import load_cluster
+from ridgeline.parallel.plans.stack_choice import BOUND
 from ridgeline.parallel.plans.text import make_plan
 from ridgeline.report.files import make_folder, write_text
 from ridgeline.report.result import Result
@@ -26,8 +27,14 @@ from ridgeline.study.calculon.machine import (
     node_fields,
 )
 from ridgeline.study.calculon.schema import Application, Execution, System
-from ridgeline.study.calculon.workload import model_fields, plan_fields, workload_remarks
+from ridgeline.study.calculon.workload import (
+    model_fields,
+    plan_fields,
+    software_settings,
+    workload_remarks,
+)
 from ridgeline.study.point import Point
+from ridgeline.study.reproduce.programs import UNFUSED
 
 LIKE = "selene-a100"
 
@@ -44,6 +51,8 @@ class Imported:
         Name of the file of the model.
     plan
         Fields of the plan.
+    settings
+        Of the software stack, by path.
     remarks
         What is read otherwise than Calculon means it, or not used, each with the field's name.
     """
@@ -51,6 +60,7 @@ class Imported:
     files: dict[str, dict[str, Any]]
     model: str
     plan: dict[str, Any]
+    settings: dict[str, Any]
     remarks: tuple[str, ...]
 
     @property
@@ -72,21 +82,35 @@ class Imported:
             written.append(home / name)
         return written
 
-    def command(self, folder: str | Path) -> str:
+    def overrides(self, software: str = "") -> dict[str, Any]:
+        """Return the settings that are replaced of a stack; of none that is named, of `ideal`."""
+        settings = {**({} if software else UNFUSED), **self.settings}
+        return {f"software.{path}": value for path, value in settings.items()}
+
+    def command(self, folder: str | Path, software: str = "") -> str:
         """Return the command that simulates what `write` wrote."""
         home, plan = Path(folder), make_plan(self.plan)
         fields = str(plan.model_copy(update={"global_batch": 1})).removeprefix("global_batch=1,")
+        sets = " ".join(
+            f"--set {path}={str(value).lower()}" for path, value in self.overrides(software).items()
+        )
         return (
             f"ridgeline run {home / self.model} {home / self.machine} --plan {fields}"
-            f" --batch {plan.global_batch}"
+            f" --batch {plan.global_batch} --software {software or BOUND} {sets}"
         )
 
-    def simulate(self) -> Result:
-        """Simulate the step."""
+    def simulate(self, software: str = "") -> Result:
+        """Simulate the step under a stack, by default `ideal` with attention op by op."""
         with TemporaryDirectory(prefix="ridgeline-") as folder:
             self.write(folder)
             home = Path(folder)
-            return Point(str(home / self.model), str(home / self.machine), self.plan).simulate()
+            return Point(
+                str(home / self.model),
+                str(home / self.machine),
+                self.plan,
+                self.overrides(software),
+                software or BOUND,
+            ).simulate()
 
 
 def read_calculon(
@@ -134,6 +158,7 @@ def read_calculon(
         },
         model=model,
         plan=plan,
+        settings=software_settings(exe),
         remarks=(
             *workload_remarks(exe, sys),
             *machine_remarks(sys),

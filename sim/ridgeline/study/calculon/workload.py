@@ -56,13 +56,19 @@ def plan_fields(execution: Execution) -> Fields:
         "precision": PRECISIONS[execution.datatype],
         "recompute": _RECOMPUTE[execution.activation_recompute],
         "schedule": "interleaved" if interleaved else "1f1b",
-        "chunks": execution.pipeline_interleaving,
+        "virtual_stages": execution.pipeline_interleaving,
         "offload": "all" if execution.activations_offload else "none",
-        "sharding": int(execution.optimizer_sharding),
+        "zero_stage": int(execution.optimizer_sharding),
         "sequence": 0 if execution.tensor_par_comm_type == "rs_ag" else 1,  # 0: as tensor
-        "overlap": execution.data_par_overlap,
-        "overlap_tensor": execution.tensor_par_overlap != "none",
         "order": _order(execution),
+    }
+
+
+def software_settings(execution: Execution) -> Fields:
+    """Return what an execution says of the software stack, by the path of the setting."""
+    return {
+        "overlap.gradients": execution.data_par_overlap,
+        "overlap.tensor": execution.tensor_par_overlap != "none",
     }
 
 
@@ -98,8 +104,8 @@ def workload_remarks(execution: Execution, system: System) -> Iterator[str]:
         yield "in_network_reduction: not read; switches that reduce are a property of the fabric"
     if execution.tensor_par_overlap != "none":
         yield (
-            f"tensor_par_overlap: {execution.tensor_par_overlap} is read as overlap_tensor: whole"
-            " ops run beside collectives, not pieces of one op"
+            f"tensor_par_overlap: {execution.tensor_par_overlap} is read as"
+            " software.overlap.tensor: whole ops run beside collectives, not pieces of one op"
         )
     if execution.tensor_par_comm_type == "rs_ag" and execution.activation_recompute != "full":
         yield (

@@ -29,6 +29,7 @@ from ridgeline.study.calibrate import Options, calibrate, document, machine
 from ridgeline.study.calibrate.backend import Backend, check_backend, open_backend
 from ridgeline.study.calibrate.clock import measure
 from ridgeline.study.calibrate.fit import fit
+from ridgeline.study.reproduce.programs import program
 from ridgeline.study.validate import Validation
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.stated import stated_step
@@ -183,9 +184,13 @@ def _foretold(step: _Step, result: Result) -> str:
     return f"{step.name}, batch {step.batch}: {result.step_time_s * 1e3:.3f} ms predicted"
 
 
-def _predict(step: _Step, cluster: Cluster, plan: Plan | None = None) -> Result:
+def _predict(
+    step: _Step, cluster: Cluster, plan: Plan | None = None, *, overlap: bool = True
+) -> Result:
+    """Simulate a step, of which the host is no part: it is the device that was calibrated."""
     plan = plan or Plan(global_batch=step.batch, precision="fp32")
-    return simulate(step.model, cluster, plan)
+    stack = program(None).with_settings({"overlap.gradients": overlap})
+    return simulate(step.model, cluster, plan, software=stack)
 
 
 class _Took(NamedTuple):
@@ -320,11 +325,9 @@ def _train_pairs(
         model = trace(case.build(), case.inputs(4), loss="cross-entropy",
                       optimizer=case.optimizer, name=case.name)  # fmt: skip
         for batch in _PAIR_CASES.get(case.name, ()):
-            plan = Plan(
-                global_batch=pair.RANKS * batch, data=pair.RANKS, precision="fp32", overlap=spare
-            )
+            plan = Plan(global_batch=pair.RANKS * batch, data=pair.RANKS, precision="fp32")
             step = _Step(f"{case.name}, two processes", plan.global_batch, model, _never)
-            result = _predict(step, cluster, plan)
+            result = _predict(step, cluster, plan, overlap=spare)
             said(_foretold(step, result))
             fewest, most = _PAIR_SAMPLES
             samples = int(min(max(_PAIR_S / result.step_time_s, fewest), most))

@@ -100,10 +100,11 @@ class Between:
         """Whether one rank of every stage is simulated for all, as `lower` decides it."""
         if self.devices > FEW:
             return True
-        mesh, wraps = Mesh.of(plan), plan.chunks > 1
+        mesh, wraps = Mesh.of(plan), plan.virtual_stages > 1
         known = (
             *(mesh.order, mesh.stages[0].shape, len(mesh.stages), wraps),
-            *(mesh.expert, mesh.expert_context, mesh.grid, mesh.tensor_grid),
+            *(mesh.expert, mesh.expert_context, mesh.expert_levels, mesh.grid, mesh.tensor_grid),
+            *(mesh.levels, mesh.sharing),
         )
         if known not in self._alike:
             self._alike[known] = are_alike(self.wires, mesh, wraps=wraps)

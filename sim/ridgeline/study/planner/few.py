@@ -17,7 +17,8 @@ from functools import lru_cache
 import numpy as np
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.stages.chain import Unit, units
+from ridgeline.parallel.stages.chain import Unit, layer_starts, units
+from ridgeline.parallel.stages.partition import Cut
 from ridgeline.study.planner.group import Floats
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.model import Model
@@ -44,6 +45,22 @@ class Told:
     at: int = 0
     per_layer: int = 0
     more: int = 0
+
+    def starts(self, cut: Cut) -> Floats:
+        """Return [units] 1 for every unit that a layer begins with (`chain.layer_starts`)."""
+        found = np.zeros(len(self.parts))
+        found[layer_starts(self.graph, self.parts, ends=cut == "ends")] = 1.0
+        return found
+
+    def tells_cuts(self, cut: Cut) -> bool:
+        """Whether layers begin where they do in the whole: one in each that is repeated."""
+        if not self.more or cut == "even":
+            return True
+        begins = self.starts(cut)
+        layer, before = (
+            begins[a : a + self.per_layer] for a in (self.at, self.at - self.per_layer)
+        )
+        return bool(layer.sum() == 1.0 and (layer == before).all())
 
     def whole(self, per_unit: Floats) -> Floats:
         """Return [U, ...] of the model, of what is known of the units here."""
@@ -122,9 +139,11 @@ def few_layers(model: Model, precision: str) -> Few:
 
 
 @lru_cache(maxsize=16)
-def n_units(model: Model, precision: str) -> int:
+def n_units(model: Model, precision: str, cut: Cut) -> int:
     """Return into how many parts a pipeline can cut a model."""
-    return len(units(model.training(1, precision)))
+    graph = model.training(1, precision)
+    found = units(graph)
+    return len(found if cut == "even" else layer_starts(graph, found, ends=cut == "ends"))
 
 
 def _with(model: Model, layers: int) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +15,10 @@ from ridgeline.units import show
 Objective = Literal["time", "energy", "cost"]
 
 
+def _text(fields: Mapping[str, Any]) -> str:
+    return ",".join(f"{name}={value}" for name, value in fields.items())
+
+
 @dataclass(frozen=True)
 class Replay:
     """A plan that the engine has played.
@@ -22,6 +27,8 @@ class Replay:
     ----------
     bound_s
         What its step takes at least, by the screen.
+    said
+        The fields of the plan that its stack has to be told.
     """
 
     plan: Plan
@@ -31,11 +38,21 @@ class Replay:
     fits: bool
     bound_s: float
     objective: float
+    said: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return _text(self.said)
+
+    @property
+    def shown(self) -> str:
+        """The plan in words of the command line, less what all plans of a search share."""
+        shared = ("global_batch", "precision")
+        return _text({n: v for n, v in self.said.items() if n not in shared}) or "data=1"
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""
         return {
-            "plan": str(self.plan),
+            "plan": str(self),
             "devices": self.plan.devices,
             "step_time_s": self.step_time_s,
             "samples_per_s": self.plan.global_batch / self.step_time_s,
@@ -68,10 +85,7 @@ class Needs:
     offloaded: Replay | None = None
 
     def __str__(self) -> str:
-        fields = self.least.plan.model_dump(
-            exclude_defaults=True, exclude={"global_batch", "precision"}
-        )
-        plan = ",".join(f"{name}={value}" for name, value in fields.items()) or "data=1"
+        plan = self.least.shown
         text = (
             f"{plan} needs {show(float(self.least.memory_bytes), 'B', 4)} of"
             f" {show(self.capacity_bytes, 'B', 4)} a device; "
@@ -92,6 +106,10 @@ class Found:
 
     Attributes
     ----------
+    software, chosen_by
+        The stack that runs the plans, and who chose it (`plans.stack_choice.StackChoice`).
+    notes
+        What the stack leaves out of the search, and what it decides of every plan.
     replays
         All plans that were played and fit, the best first.
     n_plans, n_dropped
@@ -109,6 +127,9 @@ class Found:
 
     model: str
     cluster: str
+    software: str
+    chosen_by: str
+    notes: tuple[str, ...]
     devices: int
     objective: Objective
     replays: tuple[Replay, ...]
@@ -158,6 +179,9 @@ class Found:
         return {
             "model": self.model,
             "cluster": self.cluster,
+            "software": self.software,
+            "software_chosen_by": self.chosen_by,
+            "notes": list(self.notes),
             "devices": self.devices,
             "objective": self.objective,
             "best": self.best.to_dict(),

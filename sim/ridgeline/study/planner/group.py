@@ -14,6 +14,7 @@ from ridgeline.study.planner.played import Played
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 FORWARD, BACKWARD, WEIGHT_GRADIENT, ACCUMULATE, ENERGY = range(5)
 """Columns of `Group.work`."""
 
@@ -44,6 +45,10 @@ class Group:
         [U, 2] seconds of what is done once a step, before all else and after it.
     crossing
         What units read of others.
+    issued_s
+        [U] seconds in which the host launches the ops of a micro-batch.
+    starts
+        [U] 1 where a layer begins, if stages have equally many layers; None: equal times.
     around
         [3, U, 3] forward, backward, backward without gradients of weights: seconds of the ops, of
         it and of units behind it, before its first one that waits for another unit; seconds of the
@@ -60,13 +65,19 @@ class Group:
     played: tuple[Played, ...]
     once_s: Floats
     crossing: Crossing
+    issued_s: Floats
+    starts: Floats | None = None
     _cuts: dict[int, Ints] = field(default_factory=dict)
 
     def cut(self, stages: int) -> Ints:
         """Return [stages + 1] the first unit of every stage, and the number of units."""
         if stages not in self._cuts:
-            parts = balance(self.balanced.tolist(), stages)
-            self._cuts[stages] = np.array([p.first for p in parts] + [parts[-1].stop], np.int64)
+            if self.starts is None:
+                parts, of = balance(self.balanced.tolist(), stages), np.arange(len(self.work) + 1)
+            else:
+                of = np.append(np.flatnonzero(self.starts), len(self.work))
+                parts = balance([1.0] * (len(of) - 1), stages)
+            self._cuts[stages] = of[[p.first for p in parts] + [parts[-1].stop]].astype(np.int64)
         return self._cuts[stages]
 
     def by_stage(self, stages: int) -> tuple[Floats, Floats]:

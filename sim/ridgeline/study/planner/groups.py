@@ -1,8 +1,9 @@
 """What the parts of a network cost: per unit that a pipeline does not cut, for one kind of plan.
 
 Plans with the same micro-batch, tensor and sequence degree and recomputation have the same ops;
-they are divided and priced once, by the same functions as the lowering. A network of many equal
-layers is priced by a few of them, where that gives the FLOPs and the bytes of the whole exactly.
+they are divided, rewritten and priced once, by the same functions as the lowering. A network of
+many equal layers is priced by a few of them, where that gives the FLOPs and the bytes of the whole
+exactly.
 """
 
 from __future__ import annotations
@@ -13,22 +14,23 @@ import numpy as np
 
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.errors import RidgelineError
-from ridgeline.hardware.cluster import Cluster
 from ridgeline.kernels.cost import OpCost, op_energy_j
 from ridgeline.network.topology import Topology, from_cluster
-from ridgeline.parallel.division.divide import Divided, Division, divide
+from ridgeline.parallel.division.divide import ShardedGraph, ShardingSpec, divide
 from ridgeline.parallel.division.experts import expert_weights, with_experts
 from ridgeline.parallel.division.ring import HOP
 from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.parallel.lower import Moving, moving
+from ridgeline.parallel.plans.layers import kind_of
 from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.prices import FEW_GRAPHS, Prices
 from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
 from ridgeline.parallel.sending.wires import Wires
 from ridgeline.parallel.stages.places import places
-from ridgeline.parallel.steps.sums import casts, sum_bytes
+from ridgeline.parallel.steps.sums import adds, casts, sum_bytes
 from ridgeline.parallel.steps.team import Sent
+from ridgeline.parallel.steps.writer import SILENT
 from ridgeline.study.planner.between import Between
 from ridgeline.study.planner.crossing import crossing
 from ridgeline.study.planner.few import Few, Told, few_layers
@@ -45,10 +47,11 @@ from ridgeline.study.planner.group import (
 from ridgeline.study.planner.held import KEPT, held_by_unit
 from ridgeline.study.planner.limits import Limits
 from ridgeline.study.planner.links import links
-from ridgeline.study.planner.made import Key, Made, Ops
+from ridgeline.study.planner.made import Key, Like, Made, Ops
 from ridgeline.study.planner.played import Taken, Unlike, done_once, is_once, played
+from ridgeline.study.planner.running import Running
 from ridgeline.study.planner.screen import totals_of_more
-from ridgeline.study.planner.waiting import exchanges, waits
+from ridgeline.study.planner.waiting import waits
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.model import Model
@@ -59,29 +62,30 @@ class Groups:
 
     Parameters
     ----------
+    runs
+        How the stack runs them.
     like
         Groups of the same model and cluster on another number of devices: what both have in common
         is not made again.
     """
 
-    def __init__(
-        self, model: Model, cluster: Cluster, devices: int, precision: str | None,
-        like: Groups | None = None,
-    ) -> None:  # fmt: skip
-        self.model, self.cluster, self.devices = model, cluster, devices
-        self.precision = precision or model.network.precision
-        self.topology: Topology = from_cluster(cluster, devices)
+    def __init__(self, runs: Running, precision: str, like: Groups | None = None) -> None:
+        self.runs, self.model = runs, runs.written
+        self.cluster, self.devices, self.precision = runs.cluster, runs.devices, precision
+        self.topology: Topology = from_cluster(self.cluster, self.devices)
         if like is None:
-            self.made = Made(few_layers(model, self.precision), Prices(cluster.device))
+            self.made = Made(few_layers(self.model, self.precision))
         else:
             self.made = like.made
-        self.few, self.prices = self.made.few, self.made.prices
-        self.limits = Limits(model, self.few, self.precision, devices)
+        self.few = self.made.few
+        slow = (runs.slower, runs.idle_s)
+        self.prices = self.made.prices.setdefault(slow, Prices(self.cluster.device, *slow))
+        self.limits = Limits(self.model, self.few, self.precision, self.devices, runs.cut)
         builder = ProgramBuilder()
         self.prices.add_to(builder)
-        far = self.prices.accounts[cluster.device.far_memory]
+        far = self.prices.accounts[self.cluster.device.far_memory]
         self.wires = Wires(builder, self.topology, far, merge=True)
-        self.between = Between(self.wires, self.topology, devices)
+        self.between = Between(self.wires, self.topology, self.devices)
         self._groups: dict[Key, Group | None] = {}
         self._ops: dict[Key, Ops | None] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
@@ -110,7 +114,7 @@ class Groups:
 
             def made(model: Model) -> Graph:
                 graph = with_experts(model.training(micro_batch, self.precision), expert)
-                return with_recompute(graph, recompute)
+                return self.runs.rewritten(with_recompute(graph, recompute))
 
             told = self.few.told(made)
             held = _held(told, _homes(told), expert)[:, : KEPT + 1]
@@ -142,6 +146,7 @@ class Groups:
             ops = self._ops[key] = self._by_unit(told, key)
             self.made.ops[self._like(told, key)] = ops  # in the place of those of few layers
             return self._group_of(ops, key)
+        starts = whole(told.starts(self.runs.cut)) if self.runs.cut != "even" else None
         return Group(
             whole(ops.work),
             whole(held),
@@ -152,6 +157,8 @@ class Groups:
             events,
             whole(ops.once_s),
             crossing(told, taken, key.tensor),
+            whole(self._issued_s(told, ops.home)),
+            starts,
         )
 
     def least(self, key: Key) -> Floats | None:
@@ -172,6 +179,10 @@ class Groups:
             self.prices.look_up(told.graph for key in some if (told := self._told_of(key)))
             found += map(self.least, some)
         return found
+
+    def family(self, key: Key) -> Key:
+        """Return the group that has ops of this one and no others: it recomputes nothing."""
+        return key._replace(recompute="none") if self.runs.grows else key
 
     def least_again(self, key: Key) -> Floats | None:
         """Bound a group as `least`, by its ops without recomputation and those that it does again.
@@ -215,18 +226,23 @@ class Groups:
         def made(model: Model) -> Graph:
             sharded = self._shard(key, model)
             self.made.divided[key, self._of_group(key.tensor)] = sharded.divided
-            return with_recompute(sharded.graph, key.recompute)
+            return self.runs.rewritten(with_recompute(sharded.graph, key.recompute))
 
-        return few.told(made)
+        told = few.told(made)
+        return told if told.tells_cuts(self.runs.cut) else Few(self.model, ()).told(made)
 
-    def _shard(self, key: Key, model: Model) -> Divided:
+    def _shard(self, key: Key, model: Model) -> ShardedGraph:
         of_group, sharded = self._of_group(key.tensor), self.made.sharded
         known = (key._replace(recompute="none"), model, of_group)
         if known not in sharded:
             graph = model.training(key.micro_batch, self.precision)
-            division = Division(
-                key.expert, key.context, key.tensor, key.sequence, *of_group,
-                ring=key.ring, grid=key.images, two=key.grid,
+            division = ShardingSpec(
+                expert=key.expert, context=key.context, tensor=key.tensor, sequence=key.sequence,
+                **of_group._asdict(), ring=key.ring, grid=key.images, two=key.grid,
+                shared_statistics=self.runs.stack.kernels.sync_batch_norm,
+                imbalance=self.runs.load,
+                once=self.runs.stack.moe.dispatch == "node-limited",
+                folded=0 < self.runs.folds(key) < key.tensor,
             )  # fmt: skip
             sharded[known] = divide(graph, division)
         return sharded[known]
@@ -254,11 +270,11 @@ class Groups:
             ops[known] = self._by_unit(told, key)
         return ops[known]
 
-    def _like(self, told: Told, key: Key) -> tuple[Key, Moving, tuple[float, ...]]:
+    def _like(self, told: Told, key: Key) -> Like:
         """Return all that the costs of a group follow from."""
         collectives = (op for op in told.graph.ops if op.kind in COLLECTIVES and op.kind != HOP)
         sent = [self._group_s(op, key) for op in collectives]
-        return key, self._of_group(key.tensor), tuple(sent)
+        return key, self._of_group(key.tensor), self.prices.slower, tuple(sent)
 
     def _by_unit(self, told: Told, key: Key) -> Ops:
         graph, parts = told.graph, told.parts
@@ -274,7 +290,16 @@ class Groups:
         for i, op in enumerate(graph.ops):
             if self._repeats(op, graph):
                 per_op[i] = self._work(op, graph, key, gradients, costs[i], alone_s[i])
-        sent = {i: self._group_s(op, key) for i, op in enumerate(graph.ops) if exchanges(op)}
+        beside = {i: op for i, op in enumerate(graph.ops) if self.runs.is_beside(op)}
+        kinds = {kind_of(Sent.of(op).dimension) for op in beside.values()}
+        several = len(kinds) > 1  # which need not wait for each other
+        paired = key.expert > 1 and self.runs.pairs_passes
+        sent = {
+            i: 0.0
+            if paired or (several and kind_of(Sent.of(op).dimension) == "tensor")
+            else self._group_s(op, key)
+            for i, op in beside.items()
+        }
         passes = np.maximum(alone_s, per_op[:, :ACCUMULATE].sum(axis=1))
         both = waits(graph, home, passes, np.maximum(per_op[:, ACCUMULATE], 0.0), sent)
         per_op[:, [FORWARD, BACKWARD]] += both
@@ -288,6 +313,14 @@ class Groups:
         by_unit: Floats = np.stack(columns, axis=1).astype(np.float64)
         added_s: Floats = per_op[:, ACCUMULATE].astype(np.float64)
         return Ops(told, home, seconds, added_s, by_unit, balanced, waited, once_s)
+
+    def _issued_s(self, told: Told, home: Ints) -> Floats:
+        """Return [units] seconds in which the host launches ops of a micro-batch ahead of them."""
+        count = np.zeros(len(told.parts))
+        for op, unit in zip(told.graph.ops, home.tolist(), strict=True):
+            if self._repeats(op, told.graph) and op.kind not in SILENT:
+                count[unit] += op.kernels
+        return count * self.runs.issue_s
 
     def _repeats(self, op: Op, graph: Graph) -> bool:
         """Whether an op is done for every micro-batch.
@@ -310,10 +343,11 @@ class Groups:
         work = [0.0] * 5
         time_s = alone_s
         if op.kind in COLLECTIVES:
-            time_s = 0.0 if exchanges(op) or op.kind == HOP else self._group_s(op, key)
+            beside = self.runs.is_beside(op) or op.kind == HOP
+            time_s = 0.0 if beside else self._group_s(op, key)
         else:
             work[ENERGY] = self._energy_j(cost)
-            kept = [name for name in op.outputs if name in gradients]
+            kept = [name for name in op.outputs if name in gradients and not adds(op)]
             if kept:
                 more = self.prices.streaming(sum_bytes(op, graph, kept))
                 instead_s = time_s if casts(op) else 0.0
@@ -331,6 +365,8 @@ class Groups:
     def _group_s(self, op: Op, key: Key) -> float:
         """Return the least seconds of a collective between ranks that share an op, or samples."""
         sent, (high, wide) = Sent.of(op), key.images
+        if sent.dimension == "expert" and self.runs.folds(key):
+            return 0.0  # they lie across dimensions
         rows = key.grid.rows if key.grid else 1
         members, apart = {
             "expert": (key.expert, key.tensor * high * wide),

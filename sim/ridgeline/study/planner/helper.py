@@ -59,6 +59,7 @@ class Helper:
         import multiprocessing
 
         self.own = frozenset(list(families)[1::2])
+        self._family = opener.one.groups.family
         self.is_free, self._lost = True, False
         fork = multiprocessing.get_context("fork")
         self._line, there = fork.Pipe()
@@ -72,7 +73,7 @@ class Helper:
 
     def owns(self, key: Key) -> bool:
         """Whether it opens what belongs to a group."""
-        return family(key) in self.own
+        return self._family(key) in self.own
 
     def begin(self, task: str, *given: object) -> None:
         """Let it do something; the answer is fetched later, if there is one."""
@@ -104,11 +105,6 @@ class Helper:
         self._line.close()
 
 
-def family(key: Key) -> Key:
-    """Return the group that has the same ops as this one, but recomputes nothing."""
-    return key._replace(recompute="none")
-
-
 def play(one: Searcher, plan: Plan, bound_s: float) -> Replay | None:
     """Play a plan; None where the engine cannot play its schedule for this cut."""
     try:
@@ -125,7 +121,7 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other one, which ends this
     gc.disable()  # next to nothing of a search is in circles
     one = opener.one
-    opener.own = lambda key: family(key) in own
+    opener.own = lambda key: one.groups.family(key) in own
 
     def opened(*entries: Entry) -> dict[Entry, Opened]:
         found = {entry: opener.opened(entry) for entry in entries}

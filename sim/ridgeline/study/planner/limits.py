@@ -13,6 +13,7 @@ from ridgeline.parallel.division.shard import shard
 from ridgeline.parallel.division.spatial import with_shared_images
 from ridgeline.parallel.recomputing.blocks import attention_cores
 from ridgeline.parallel.recomputing.recompute import Mode
+from ridgeline.parallel.stages.partition import Cut
 from ridgeline.study.planner.few import Few, n_units
 from ridgeline.study.planner.space import GRID_MODES, divisors
 from ridgeline.workload.graph import Graph, Pass
@@ -27,6 +28,7 @@ class Limits:
     few: Few
     precision: str
     devices: int
+    cut: Cut = "even"
 
     @cached_property
     def graph(self) -> Graph:
@@ -36,7 +38,7 @@ class Limits:
     @property
     def max_stages(self) -> int:
         """Parts that a pipeline can cut the model into."""
-        return n_units(self.model, self.precision)
+        return n_units(self.model, self.precision, self.cut)
 
     @property
     def n_ops(self) -> int:

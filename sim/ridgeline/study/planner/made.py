@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ridgeline.parallel.division.divide import Divided
+from ridgeline.parallel.division.divide import ShardedGraph
 from ridgeline.parallel.division.grid import Grid
 from ridgeline.parallel.lower import Moving
 from ridgeline.parallel.prices import Prices
@@ -27,6 +27,10 @@ class Key(NamedTuple):
     ring: bool = False
     grid: Grid | None = None
     images: tuple[int, int] = (1, 1)
+
+
+Like = tuple[Key, Moving, float, tuple[float, ...]]
+"""All that the costs of a group follow from."""
 
 
 class Ops(NamedTuple):
@@ -56,26 +60,26 @@ class Ops(NamedTuple):
 
 @dataclass
 class Made:
-    """What groups on any number of devices of a cluster share.
+    """What groups on any number of devices of a cluster share, under one stack.
 
     Attributes
     ----------
     few
         What tells of the model.
     prices
-        Of the device.
+        Of devices as slow as this, which wait so long before each op.
     sharded, told, divided, ops, groups
-        By key, and by what else they follow from: what it is to move a byte, and the times of
-        collectives inside a group.
+        By key, and by what else they follow from: what it is to move a byte, how slow a device is,
+        and the times of collectives inside a group.
     """
 
     few: Few
-    prices: Prices
-    sharded: dict[tuple[Key, Model, Moving], Divided] = field(default_factory=dict)
+    prices: dict[tuple[float, float], Prices] = field(default_factory=dict)
+    sharded: dict[tuple[Key, Model, Moving], ShardedGraph] = field(default_factory=dict)
     told: dict[tuple[Key, Moving], Told | None] = field(default_factory=dict)
     divided: dict[tuple[Key, Moving], frozenset[str]] = field(default_factory=dict)
-    ops: dict[tuple[Key, Moving, tuple[float, ...]], Ops] = field(default_factory=dict)
-    groups: dict[tuple[Key, Moving, tuple[float, ...]], Group] = field(default_factory=dict)
+    ops: dict[Like, Ops] = field(default_factory=dict)
+    groups: dict[Like, Group] = field(default_factory=dict)
     held: dict[tuple[int, Mode, int], Floats] = field(default_factory=dict)
     energies: dict[int, float] = field(default_factory=dict)  # by identity; `prices` keeps these
     times: dict[int, float] = field(default_factory=dict)  # likewise

@@ -153,7 +153,7 @@ class Opener:
         """Price a group and list its plans; at first, only what it does again."""
         key, groups = self.keys[entry.number], self.one.groups
         at = np.flatnonzero(self.which == entry.number)
-        if entry.known == LEAST and key.recompute != "none":
+        if entry.known == LEAST and groups.family(key) != key:
             again = groups.least_again(key)
             if again is None:
                 return Opened([])

@@ -18,7 +18,7 @@ import numpy as np
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.study.planner.found import Found, Replay
 from ridgeline.study.planner.group import Floats, Ints
-from ridgeline.study.planner.helper import MANY, Helper, can_fork, family, play
+from ridgeline.study.planner.helper import MANY, Helper, can_fork, play
 from ridgeline.study.planner.made import Key
 from ridgeline.study.planner.opener import ALL, LEAST, Entry, Opened, Opener
 from ridgeline.study.planner.screen import HELD, TOTALS
@@ -76,6 +76,7 @@ class Queue:
         of_time = len(TOTALS) - HELD
         least[:, :of_time] = np.inf
         open_ = np.unique(which[may]).tolist()
+        family = one.groups.family
         of_family = self._least(list(dict.fromkeys(family(keys[g]) for g in open_)))
         for g in open_:
             known = of_family[family(keys[g])]
@@ -149,6 +150,9 @@ class Queue:
         return Found(
             model=one.model.name,
             cluster=one.cluster.name,
+            software=one.runs.stack.name,
+            chosen_by=one.runs.chosen_by,
+            notes=one.runs.notes(),
             devices=one.devices,
             objective=one.objective,
             replays=tuple(fitting),

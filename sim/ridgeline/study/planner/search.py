@@ -10,25 +10,25 @@ from functools import cached_property
 
 import numpy as np
 
-from ridgeline.errors import ConfigError
+from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.lower import is_short, lower
+from ridgeline.parallel.lower import is_short
 from ridgeline.parallel.plans.plan import MOST_SAMPLES, Plan
+from ridgeline.parallel.plans.resolved import ALTERNATING
+from ridgeline.parallel.plans.stack_choice import choose_stack
 from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.report.account import energy_account, memory_account
+from ridgeline.simulation import play_step
+from ridgeline.software.stack import Stack
 from ridgeline.study.planner.found import Found, Objective, Replay
-from ridgeline.study.planner.group import Floats, Group, Ints
+from ridgeline.study.planner.group import Bools, Floats, Group, Ints
 from ridgeline.study.planner.groups import Groups
 from ridgeline.study.planner.made import Key
 from ridgeline.study.planner.needs import needs_of
 from ridgeline.study.planner.queue import Queue
-from ridgeline.study.planner.screen import (
-    ROUNDING,
-    TOTALS,
-    Bound,
-    screen,
-)
+from ridgeline.study.planner.running import Running, running
+from ridgeline.study.planner.screen import ROUNDING, TOTALS, Bound, screen, totals
 from ridgeline.study.planner.space import (
     RECOMPUTE_NAMES,
     SCHEDULE_NAMES,
@@ -50,14 +50,27 @@ LONG = 16384
 class Searcher:
     """One search; see `search`."""
 
-    model: Model
-    cluster: Cluster
-    devices: int
+    runs: Running
     objective: Objective
     space: Space
     groups: Groups
-    cuts: dict[tuple[Key, int, int, int], Staged] = field(default_factory=dict)
+    cuts: dict[tuple[Key, int, int, int, bool], Staged] = field(default_factory=dict)
     messages: dict[tuple[int, bool], Messages] = field(default_factory=dict)
+
+    @property
+    def model(self) -> Model:
+        """The model as it is described."""
+        return self.runs.model
+
+    @property
+    def cluster(self) -> Cluster:
+        """Where it is trained."""
+        return self.runs.cluster
+
+    @property
+    def devices(self) -> int:
+        """How many devices plans use."""
+        return self.runs.devices
 
     def on(self, devices: int) -> Searcher:
         """Return the same search on another number of devices."""
@@ -67,6 +80,7 @@ class Searcher:
             context=bool((self.space.context > 1).any()) or None, like=self,
             grids=bool((self.space.tensor_rows > 1).any()),
             spatial=bool((self.space.spatial > 1).any()),
+            software=self.runs.stack,
         )  # fmt: skip
 
     def only(self, dimension: str) -> Searcher:
@@ -77,20 +91,19 @@ class Searcher:
         return replace(self, space=self.space.only(dimension))
 
     def replay(self, plan: Plan, bound_s: float = 0.0) -> Replay:
-        """Play one plan on the engine."""
-        precision = plan.precision or self.model.network.precision
-        plan = plan.model_copy(update={"precision": precision})
-        graph = self.model.training(plan.micro_batch_size, precision)
-        lowered = lower(graph, plan, self.cluster, self.groups.topology)
-        from ridgeline.engine.executor import run
-
-        timeline = run(lowered.program)
-        step_s = timeline.makespan_s
-        energy = energy_account(timeline, self.cluster.device.idle_power.value, plan.devices)
-        memory = memory_account(timeline)["total"]
+        """Play one plan on the engine, as `simulate` does it under the same stack."""
+        groups = self.groups
+        if plan.precision is None:
+            plan = plan.model_copy(update={"precision": groups.precision})
+        stack = self.runs.stack
+        step = play_step(self.model, self.cluster, plan, stack, topology=groups.topology)
+        step_s = step.timeline.makespan_s
+        energy = energy_account(step.timeline, self.cluster.device.idle_power.value, plan.devices)
+        memory = memory_account(step.timeline)["total"]
         fits = memory <= self.cluster.device.capacity_bytes
         value = self._value(step_s, energy["total"])
-        return Replay(plan, step_s, energy["total"], memory, fits, bound_s, value)
+        said = self.runs.said(plan)
+        return Replay(plan, step_s, energy["total"], memory, fits, bound_s, value, said)
 
     def _value(self, time_s: float, energy_j: float) -> float:
         if self.objective == "energy":
@@ -139,7 +152,27 @@ class Searcher:
         unique, of = np.unique(np.concatenate((all_, apart)), axis=0, return_inverse=True)
         each = [self.groups.between.crossing_byte_s(*row) for row in unique.tolist()]
         least: Floats = np.array(each)[of.ravel()].reshape(2, -1).min(axis=0)
+        least[self.folded | self.in_slices] = 0.0
         return least
+
+    @cached_property
+    def folded(self) -> Bools:
+        """[P] whether ranks that share experts lie across dimensions by the stack's default."""
+        s = self.space
+        if self.runs.stack.plan.expert_tensor_parallel is None:
+            return np.zeros(len(s), np.bool_)
+        return np.array([self.runs.folds(self.key(i)) > 0 for i in range(len(s))], np.bool_)
+
+    @cached_property
+    def in_slices(self) -> Bools:
+        """[P] whether weights may be shared within parts of the replicas."""
+        return self.runs.shares_in_slices & (self.space.sharding >= 2)
+
+    @cached_property
+    def holders(self) -> Ints:
+        """[P] ranks that hold the same of some weights, at most; `Space.holders` if none fold."""
+        s = self.space
+        return np.where(self.folded, s.holders * s.tensor, s.holders)
 
     def screened(self, at: Ints, which: Ints, known: Floats) -> Floats:
         """Bound plans by the compiled closed form: [P, 3].
@@ -155,10 +188,13 @@ class Searcher:
         """
         s = self.space
         out = np.empty((len(at), 3))
+        if not self.runs.keeps_sums:
+            known = known.copy()
+            known[:, [TOTALS.index("gradient"), TOTALS.index("expert_gradient")]] = 0.0
         names = [SCHEDULES[name] for name in SCHEDULE_NAMES]
         drains = np.array([not (one.splits_backward or one.interleaves) for one in names])
         screen(
-            which, known, s.micro_batches[at], s.pipeline[at], s.holders[at], s.expert[at],
+            which, known, s.micro_batches[at], s.pipeline[at], self.holders[at], s.expert[at],
             s.sharding[at], drains[s.schedule[at]], self.spread[at], self.byte_s[at], out,
         )  # fmt: skip
         out[:, :2] *= 1 - ROUNDING
@@ -178,9 +214,11 @@ class Searcher:
 
         The latter is left out where weights of one plan are summed along several dimensions.
         """
+        if not (self._knows_cut(i) and self._knows_order(i)):
+            time_s, energy_j, _ = self._coarse(group, i)
+            return Bound(time_s, energy_j, self.memory_bytes(group, i))
         cut, shares, m = self._cut(group, i), self._shares(i), int(self.space.micro_batches[i])
-        alike = self.space.spatial[i] == self.space.tensor_rows[i] == 1
-        if not (wired and alike):
+        if not (wired and self._knows_sums(i)):
             return cut.bound(m, shares, None)
         plan, between = self.space.plan(i), self.groups.between
 
@@ -193,23 +231,59 @@ class Searcher:
         return cut.bound(m, shares, time_of, alone=alone)
 
     def memory_bytes(self, group: Group, i: int) -> float:
-        """Return the least bytes of the fullest rank of a plan, its stages known."""
-        m = int(self.space.micro_batches[i])
-        return self._cut(group, i).memory_bytes(m, self._shares(i))
+        """Return the least bytes of the fullest rank of a plan, its stages known.
+
+        Infinite where it cannot be cut so.
+        """
+        if not self._knows_cut(i):
+            return self._coarse(group, i)[2]
+        try:
+            cut = self._cut(group, i)
+        except RidgelineError:  # of these ops there are fewer layers than stages
+            return float("inf")
+        return cut.memory_bytes(int(self.space.micro_batches[i]), self._shares(i))
+
+    def _coarse(self, group: Group, i: int) -> tuple[float, float, float]:
+        """Return the screen's bounds of one plan."""
+        time_s, energy_j, held = self.screened(
+            np.array([i]), np.array([0]), totals(group)[None, :]
+        )[0].tolist()
+        return time_s, energy_j, held
+
+    def _knows_cut(self, i: int) -> bool:
+        return self.runs.knows_cuts or bool(self.space.pipeline[i] == 1)
+
+    def _knows_order(self, i: int) -> bool:
+        """Whether the blocks of a stage are played one after the other."""
+        alternates = SCHEDULE_NAMES[int(self.space.schedule[i])] in ALTERNATING
+        return not (self.runs.pairs_passes and self.space.expert[i] > 1 and alternates)
+
+    def _knows_sums(self, i: int) -> bool:
+        """Whether it is known what moves between replicas."""
+        s = self.space
+        alike = s.spatial[i] == s.tensor_rows[i] == 1
+        return bool(alike and self.runs.knows_sums and not (self.folded[i] or self.in_slices[i]))
 
     def _shares(self, i: int) -> Shares:
-        s = self.space
-        return Shares(int(s.holders[i]), int(s.expert[i]), int(s.sharding[i]))
+        s, stack = self.space, self.runs.stack
+        return Shares(
+            int(self.holders[i]), int(s.expert[i]), int(s.sharding[i]),
+            bucket=self.runs.bucket_bytes(int(s.data[i])),
+            again=stack.zero.reshard_after_forward == "all",
+            beside=stack.overlap.gradients is True,
+            keeps=self.runs.keeps_sums,
+        )  # fmt: skip
 
     def _cut(self, group: Group, i: int) -> Staged:
         key, s = self.key(i), self.space
-        cut = (key, int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]))
+        unlike = bool(self.folded[i] or self.in_slices[i])
+        cut = (key, int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]), unlike)
         if cut not in self.cuts:
-            plan = s.plan(i)
+            plan = self.runs.resolved(s.plan(i)) if unlike else s.plan(i)
             between = self.groups.between
             known = self.messages.setdefault((plan.pipeline, between.folds(plan)), {})
             sends = PlanSends(self.groups, plan, key, known)
-            self.cuts[cut] = staged(group, plan.schedule, plan.pipeline, plan.chunks, sends)
+            self.cuts[cut] = staged(group, plan.schedule, plan.pipeline, plan.virtual_stages, sends)
         return self.cuts[cut]
 
 
@@ -232,6 +306,10 @@ class PlanSends:
             found = self.groups.between.message(ranks, source, target, self.plan)
             self.known[source, target] = found
         return self.known[source, target]
+
+    def in_parts(self, *, back: bool) -> bool:
+        """Whether the ranks of an op send in parts what they have alike."""
+        return self.groups.runs.in_parts(back=back)
 
     def gather_s(self, size_bytes: float) -> float:
         """Return in which time the ranks of an op gather what they got in parts."""
@@ -270,18 +348,21 @@ def searcher(
     model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
     objective: Objective = "time", precision: str | None = None, context: bool | None = None,
     like: Searcher | None = None, grids: bool = False, spatial: bool = False,
+    software: Stack | str | None = None,
 ) -> Searcher:  # fmt: skip
     """Prepare a search: list the plans; `context`, `grids` and `spatial` as in `search`.
 
     Parameters
     ----------
     like
-        A search of the same model in the same precision on the same cluster, whose prices count.
+        A search of the same model in the same precision on the same cluster under the same stack,
+        whose prices count.
 
     Raises
     ------
     RidgelineError
-        If the cluster has too few devices, or no price for the objective cost.
+        If the cluster has too few devices, or no price for the objective cost, or if the stack
+        cannot run the model there.
     """
     model = load_model(model) if isinstance(model, str) else model
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
@@ -296,23 +377,31 @@ def searcher(
         )
     if objective == "cost":
         price_of(cluster)
-    groups = Groups(model, cluster, devices, precision, like.groups if like else None)
+    choice = choose_stack(software, model, cluster)
+    runs, precision = running(choice, model, cluster, devices, precision)
+    groups = Groups(runs, precision, like.groups if like else None)
     if context is None:
         context = model.network.tokens_per_sample >= LONG
+    limits, able = groups.limits, runs.able
+    tensors = divisors(devices) if able("tensor") else [1]
     space = enumerate_plans(
         devices,
         global_batch,
-        tensors=[t for t in divisors(devices) if groups.limits.divides(t)],
-        max_stages=groups.limits.max_stages,
+        tensors=[t for t in tensors if limits.divides(t)],
+        max_stages=limits.max_stages if able("pipeline") else 1,
         sequences=model.network.tokens_per_sample > 0,
-        experts=groups.limits.expert_degrees(),
-        contexts=groups.limits.contexts() if context else [(1, 0)],
-        recomputations=groups.limits.recomputations(),
-        grids=groups.limits.grids() if grids else (),
-        images=groups.limits.images() if spatial else [(1, 1)],
+        experts=limits.expert_degrees() if able("expert") else [1],
+        contexts=limits.contexts() if context and able("context") else [(1, 0)],
+        recomputations=limits.recomputations(),
+        grids=limits.grids() if grids and able("tensor") else (),
+        images=limits.images() if spatial and able("spatial") else [(1, 1)],
         precision=groups.precision,
     )
-    return Searcher(model, cluster, devices, objective, space, groups)
+    if not able("data"):
+        space = space.where(space.data == 1)
+    if not runs.knows_sums:  # which no sharded state goes with
+        space = space.where(space.sharding == 0)
+    return Searcher(runs, objective, space, groups)
 
 
 def search(
@@ -321,6 +410,7 @@ def search(
     progress: Callable[[str], None] = lambda text: None,
     alone: str | None = None, advise: bool = True, context: bool | None = None,
     processes: int | None = None, grids: bool = False, spatial: bool = False,
+    software: Stack | str | None = None,
 ) -> Found:  # fmt: skip
     """Find the plan of the least step time, energy or cost on exactly so many devices.
 
@@ -341,6 +431,9 @@ def search(
     grids, spatial
         Whether tensor-parallel devices may stand in rows and columns, and whether devices may share
         the rows and columns of images. What their replicas send is not in the bounds.
+    software
+        The program that runs the plans, as in `simulate`. Only plans that it supports are listed;
+        fields that are not searched are as it has them.
 
     Raises
     ------
@@ -351,6 +444,7 @@ def search(
     one = searcher(
         model, cluster, devices, global_batch,
         objective=objective, precision=precision, context=context, grids=grids, spatial=spatial,
+        software=software,
     )  # fmt: skip
     one_alone = one if alone is None else one.only(alone)
     found = found_by(one_alone, limit, progress, began=began, processes=processes)

@@ -104,7 +104,10 @@ class Space:
             for name in ("data", "tensor", "pipeline", "context", "expert", "spatial")
             if name != dimension
         ]
-        kept = np.logical_and.reduce(others)
+        return self.where(np.logical_and.reduce(others))
+
+    def where(self, kept: npt.NDArray[np.bool_]) -> Space:
+        """Return some of the plans."""
         arrays = {f.name: getattr(self, f.name) for f in fields(self)}
         parts: dict[str, Any] = {
             name: array[kept] for name, array in arrays.items() if isinstance(array, np.ndarray)
@@ -125,11 +128,11 @@ class Space:
             spatial=f"{high}x{wide}",
             pipeline=int(self.pipeline[i]),
             micro_batch=int(self.micro_batch[i]),
-            chunks=int(self.chunks[i]),
+            virtual_stages=int(self.chunks[i]),
             context=int(self.context[i]),
-            context_mode="ring" if self.ring[i] else "gather",
+            cp_comm_type="ring" if self.ring[i] else "all-gather",
             expert=int(self.expert[i]),
-            sharding=int(self.sharding[i]),
+            zero_stage=int(self.sharding[i]),
             sequence=tensor if self.sequence[i] else 1,
             schedule=SCHEDULE_NAMES[int(self.schedule[i])],
             recompute=RECOMPUTE_NAMES[int(self.recompute[i])],

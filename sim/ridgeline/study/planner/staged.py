@@ -46,6 +46,8 @@ class Staged:
         What messages between stages take.
     energy_j
         Of one micro-batch on one rank of every stage, together.
+    issued_s
+        In which the host launches the ops of one micro-batch, on the stage that has most.
     held
         As `Group`, but by stage: [chunks, stages, 14].
     beside
@@ -59,6 +61,7 @@ class Staged:
     chunks: int
     sends: Sends
     energy_j: float
+    issued_s: float
     held: Floats
     beside: Floats
 
@@ -77,6 +80,7 @@ class Staged:
         least = self.time.step_s(micro_batches, shares, time_of)
         if alone and self.stages > 1:
             least = max(least, micro_batches * self.time.crowded_s)
+        least = max(least, micro_batches * self.issued_s)
         energy = self.energy_j * micro_batches
         memory = self.memory_bytes(micro_batches, shares)
         return Bound(least * (1 - ROUNDING), energy * (1 - ROUNDING), memory)
@@ -84,7 +88,7 @@ class Staged:
     def memory_bytes(self, m: int, shares: Shares) -> float:
         """Return the least bytes of the fullest rank."""
         held = self.held.sum(axis=0)
-        data, expert, sharding = shares
+        data, expert, sharding = shares.data, shares.expert, shares.sharding
         more = expert - 1  # ranks share experts with that many fewer
 
         def share(whole: Floats, of_experts: int, least: int) -> Floats:
@@ -102,7 +106,7 @@ class Staged:
         ):  # each stage is as many gradients of weights late as there are before it
             late = np.minimum(np.arange(self.stages), m - each[0])
             fullest = fullest + late * held[:, LATE]
-        if m > 1:
+        if m > 1 and shares.keeps:
             fullest = fullest + gradients
         # what the updates read is there when the last backward pass has ended
         return float(np.maximum(fullest, states + gradients).max())
@@ -112,6 +116,7 @@ def staged(group: Group, name: str, stages: int, chunks: int, sends: Sends) -> S
     """Cut a group of plans."""
     n = stages * chunks
     work, held = group.by_stage(n)
+    issued = np.add.reduceat(group.issued_s, group.cut(n)[:-1])
     return Staged(
         group=group,
         name=name,
@@ -119,6 +124,7 @@ def staged(group: Group, name: str, stages: int, chunks: int, sends: Sends) -> S
         chunks=chunks,
         sends=sends,
         energy_j=float(work[:, ENERGY].sum()),
+        issued_s=float(issued.reshape(chunks, stages).sum(axis=0).max()),
         held=held.reshape(chunks, stages, -1),
         beside=np.zeros((3, stages)) if splits(name, stages) else _beside(group, stages, n),
     )

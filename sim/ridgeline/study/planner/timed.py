@@ -10,7 +10,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.stages.schedules import SCHEDULES, SlotArrays
 from ridgeline.study.planner.group import Floats, Group, Ints
 from ridgeline.study.planner.passing import (
@@ -26,11 +25,9 @@ from ridgeline.study.planner.passing import (
 from ridgeline.study.planner.played import FORWARD, LATE, MADE, READ, SHORT, WHOLE
 from ridgeline.study.planner.recurrence import played_s
 
-_BUCKET = float(Plan.model_fields["bucket"].default)
-
 
 class Shares(NamedTuple):
-    """Which ranks share what.
+    """Which ranks share what, and how it moves between them.
 
     Attributes
     ----------
@@ -40,11 +37,23 @@ class Shares(NamedTuple):
         How many of them share experts.
     sharding
         As in `Plan`.
+    bucket
+        Bytes that close a bucket.
+    again
+        Whether sharded weights are gathered again for the backward pass.
+    beside
+        Whether gradients are summed beside it; else behind it.
+    keeps
+        Whether their sums over micro-batches take room beside activations.
     """
 
     data: int
     expert: int
     sharding: int
+    bucket: float = 0.0
+    again: bool = True
+    beside: bool = True
+    keeps: bool = True
 
 
 class Sends(Protocol):
@@ -52,6 +61,9 @@ class Sends(Protocol):
 
     def message(self, source: int, target: int) -> tuple[float, float]:
         """Return latency and seconds a byte of a message from one stage to another."""
+
+    def in_parts(self, *, back: bool) -> bool:
+        """Whether the ranks of an op send in parts what they have alike."""
 
     def gather_s(self, size_bytes: float) -> float:
         """Return in which time the ranks of an op gather what they got in parts."""
@@ -190,10 +202,13 @@ class Timed:
         wanted = np.array([True, beyond or shares.expert == 1])
 
         def moved(direction: int, kind: int, op: str) -> _Moved:
-            return self._moved(direction, kind, wanted, lambda *of: time_of(op, *of))
+            bucket = shares.bucket
+            return self._moved(direction, kind, wanted, bucket, lambda *of: time_of(op, *of))
 
         sharding, ends = shares.sharding, LATE if self.splits else backward
         sums = moved(ends, MADE, "reduce-scatter" if sharding else "all-reduce")
+        if not shares.beside and sharding < 2:
+            sums = self._behind(ends, sums)
         on = self._rows(FORWARD)
         first = later = on
         if sharding:
@@ -206,20 +221,21 @@ class Timed:
             late = [self._rows(LATE, later=k > 0) for k in range(3)]
             (late if self.splits else back)[2] = self._rows(ends, later=last, sums=sums)
             return [forward, back, late]
-        again = moved(backward, READ, "all-gather") if sharding == 3 else None
+        gathers = sharding == 3 and shares.again
+        again = moved(backward, READ, "all-gather") if gathers else None
         none = None if self.splits else sums
         each = self._rows(backward, gathers=AHEAD if again else NOTHING, read=again, sums=none)
         return [forward, [each] * 3, [self._rows(LATE, sums=sums if self.splits else None)] * 3]
 
     def _moved(
-        self, direction: int, kind: int, wanted: npt.NDArray[np.bool_],
+        self, direction: int, kind: int, wanted: npt.NDArray[np.bool_], least: float,
         time_of: Callable[[str, float], float],
     ) -> _Moved:  # fmt: skip
         """Put weights that are read, or gradients that are made, into buckets."""
         p = self.group.played[direction]
         (after, ends), total = np.empty((2, len(p.kind)), np.int64), np.empty(len(p.kind))
         first = bucketed(
-            kind, wanted, p.kind, p.unit, p.value, p.shared, p.tied, self.part, _BUCKET,
+            kind, wanted, p.kind, p.unit, p.value, p.shared, p.tied, self.part, least,
             after, total, ends,
         )  # fmt: skip
         some, seconds = np.flatnonzero(total), np.zeros(len(total))
@@ -227,6 +243,16 @@ class Timed:
         for e, own, size in zip(some.tolist(), beyond.tolist(), total[some].tolist(), strict=True):
             seconds[e] = time_of("beyond" if own else "data", size)
         return _Moved(first, after, ends, seconds)
+
+    def _behind(self, direction: int, sums: _Moved) -> _Moved:
+        """Sum the gradients of a part when the last of them is made."""
+        p, seconds = self.group.played[direction], np.zeros(len(sums.seconds))
+        made = np.flatnonzero(p.kind == MADE)
+        of = self.part[p.unit[made]]
+        last = np.full(self.stages * self.chunks, -1)
+        np.maximum.at(last, of, made)
+        np.add.at(seconds, last[of], sums.seconds[made])
+        return sums._replace(seconds=seconds)
 
     def _rows(
         self, direction: int, *, later: bool = False, gathers: int = NOTHING,
@@ -281,9 +307,10 @@ def timed(group: Group, name: str, stages: int, chunks: int, sends: Sends) -> Ti
         for k in np.flatnonzero(of[direction] >= 0).tolist():
             source, target = int(of[direction, k]) % stages, k % stages
             alike, own = size[k]
-            if alike:
+            whole = not sends.in_parts(back=bool(back))
+            if alike and not whole:
                 gather_s[back, k] = sends.gather_s(alike)
             if source != target:
                 late_s, byte_s = sends.message(source, target)
-                sent_s[back, k] = late_s + byte_s * (own + alike / group.tensor)
+                sent_s[back, k] = late_s + byte_s * (own + alike / (1 if whole else group.tensor))
     return Timed(group, name, stages, chunks, part, first, of, marks, sent_s, gather_s, sends)

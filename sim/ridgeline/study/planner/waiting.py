@@ -7,23 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.division.ring import HOP
 from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.study.planner.played import is_once
 from ridgeline.workload.graph import Graph, Op, Pass
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-_BESIDE = frozenset({"expert", "context", "spatial.rows", "spatial.columns"})
-
-
-def exchanges(op: Op) -> bool:
-    """Whether an op sends between ranks that share samples or experts; ops may run beside it.
-
-    What goes round in a ring block by block is no such op: how long it is waited for is left out.
-    """
-    between = dict(op.attrs).get("dimension") if op.kind in COLLECTIVES else None
-    return between in _BESIDE and op.kind != HOP
 
 
 def waits(
@@ -46,7 +35,7 @@ def waits(
         [ops] seconds of every op, or collective that no op runs beside, and of adding its gradients
         to those of earlier micro-batches.
     sent
-        Seconds of every all-to-all, by place.
+        Seconds of every collective that ops may run beside, by place; 0: not counted.
     """
     found = np.zeros((len(graph.ops), 2))
     for column, forward in enumerate((True, False) if sent else ()):
@@ -60,12 +49,15 @@ def waits(
                 continue
             op = graph.ops[i]
             source = max((maker[name] for name in op.inputs if name in maker), default=i)
-            reader = _first_reader(graph, played[at + 1 :], op)
+            reader = _first_reader(graph, played[at + 1 :], op, sent)
             if reader is None or not home[source] == home[i] == home[reader]:
                 continue
             own_s = 0.0 if source in sent else float(time_s[source])
             beside_s = until[reader] - until[source] - own_s
             at_once = _is_again(graph.ops[source]) and not _is_again(graph.ops[reader])
+            between = (graph.ops[k] for k in played if source < k < reader)
+            if at_once and not all(_is_again(one) or one.kind in COLLECTIVES for one in between):
+                continue  # what is made between them would be made as late
             found[source if at_once else reader, column] += max(0.0, sent[i] - float(beside_s))
     return found
 
@@ -82,12 +74,12 @@ def _is_again(op: Op) -> bool:
     return op.pass_ is Pass.RECOMPUTE
 
 
-def _first_reader(graph: Graph, later: list[int], sent: Op) -> int | None:
+def _first_reader(graph: Graph, later: list[int], of: Op, sent: Mapping[int, float]) -> int | None:
     """Return the first op that has to wait for what an all-to-all brings."""
-    brought = set(sent.outputs)
+    brought = set(of.outputs)
     for i in later:
         op = graph.ops[i]
-        if op.pass_ is Pass.WEIGHT_GRADIENT or exchanges(op):
+        if op.pass_ is Pass.WEIGHT_GRADIENT or i in sent:
             continue
         if not brought.isdisjoint(op.inputs):
             return i

@@ -1,7 +1,7 @@
 """Published results computed anew: one module each, with the published figures beside it as data.
 
-A reproduction is a module with a function ``reproduce() -> Reproduction``; the table below names
-it. Nothing of the published figures is in the code.
+A reproduction is a module with a function ``reproduce() -> Reproduction``, or, of training steps,
+``reproduce(software)``; the table below names it. Nothing of the published figures is in the code.
 """
 
 from __future__ import annotations
@@ -37,20 +37,35 @@ REPRODUCTIONS = {
 __all__ = ["REPRODUCTIONS", "Fit", "Reproduction", "Row", "reproduce"]
 
 
+OF_STEPS = frozenset({"calculon", "das", "goyal", "gpipe", "lee"})
+"""Those that simulate training steps, whose `reproduce` takes the name of a software stack."""
+
+
 @cache
-def reproduce(name: str) -> Reproduction:
+def reproduce(name: str, software: str | None = None) -> Reproduction:
     """Compute one published result anew, once in a process.
+
+    Parameters
+    ----------
+    software
+        Stack of its training steps, by name or path; None: as `programs.program`.
 
     Raises
     ------
     RidgelineError
-        If there is no reproduction of this name.
+        If there is no reproduction of this name, or it simulates no training step under a stack.
     """
     if name not in REPRODUCTIONS:
         raise RidgelineError(
             f"there is no reproduction {name!r}{nearest(name, REPRODUCTIONS)} "
             f"(there are: {', '.join(REPRODUCTIONS)})"
         )
-    made = import_module(f"{__name__}.{name.replace('-', '_')}").reproduce()
+    module = import_module(f"{__name__}.{name.replace('-', '_')}")
+    if software is not None and name not in OF_STEPS:
+        raise RidgelineError(
+            f"the reproduction {name!r} has no training step to choose a stack for (these have:"
+            f" {', '.join(sorted(OF_STEPS))})"
+        )
+    made = module.reproduce(software) if name in OF_STEPS else module.reproduce()
     assert isinstance(made, Reproduction)
     return made

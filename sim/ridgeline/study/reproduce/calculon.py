@@ -14,6 +14,7 @@ from importlib import resources
 
 from ridgeline.report.result import Result
 from ridgeline.study.reproduce.decoder_steps import decoder, step, step_plan
+from ridgeline.study.reproduce.programs import software_note
 from ridgeline.study.reproduce.table import Reproduction, Row
 from ridgeline.workload.families.decoder import Decoder
 from ridgeline.workload.graph import Role
@@ -30,7 +31,7 @@ _SHARDED = ", the rest divided by the data-parallel ranks"
 _GB = 1e9
 
 
-def reproduce() -> Reproduction:
+def reproduce(software: str | None = None) -> Reproduction:
     """Simulate every plan."""
     return Reproduction(
         name="calculon",
@@ -40,9 +41,10 @@ def reproduce() -> Reproduction:
             "systems and large language models', SC 2023; its systems a100_80g, a100_80e, "
             "h100_80g_nvl8; measured: V. Korthikanti et al., 2022, arXiv:2205.05198, Table 5"
         ),
-        rows=tuple(row for line in lines() for row in compare(line)),
+        rows=tuple(row for line in lines() for row in compare(line, software)),
         fits=(),
         notes=(
+            software_note(software),
             "Ours are selene-a100 and superpod-h100, calibrated with microbenchmarks alone; "
             "Calculon's systems were tuned to the measured rows.",
             "Calculon counts the blocks alone. Here embedding and classifier are on the first and "
@@ -61,10 +63,10 @@ def lines() -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def compare(line: Mapping[str, str]) -> Iterator[Row]:
+def compare(line: Mapping[str, str], software: str | None = None) -> Iterator[Row]:
     """Set one prediction beside ours; memory only of A100s, since that of H100s is the same."""
     cluster = _CLUSTERS[line["system"]]
-    result = step(line, cluster)
+    result = step(line, cluster, software)
     devices = step_plan(line).devices
     group = f"{line['model']}, {line['mode']}, {devices} devices, {line['system']}"
     yield _row(group, "step time, Calculon's", "s", float(line["step_s"]), result.step_time_s)
@@ -147,7 +149,7 @@ def _formula(line: Mapping[str, str]) -> float:
         each = (34 + scores) / t
     else:
         each = 10 + (24 + scores) / t
-    p, m = plan.pipeline, plan.chunks
+    p, m = plan.pipeline, plan.virtual_stages
     held = min(p, plan.micro_batches) * (1 + (p - 1) / (p * m) if m > 1 else 1)
     return float(s * plan.micro_batch_size * h * each * network.layers / p * held)
 
@@ -156,7 +158,7 @@ def _parameters(line: Mapping[str, str], optimizer: float) -> tuple[float, float
     """Return 10⁹ parameters of the fullest rank, and of its blocks alone."""
     plan = step_plan(line)
     in_blocks = _in_blocks(line["model"])
-    own = optimizer / _STATES * (plan.data if plan.sharding else 1)
+    own = optimizer / _STATES * (plan.data if plan.zero_stage else 1)
     return own, in_blocks / (plan.tensor * plan.pipeline) / _GB
 
 

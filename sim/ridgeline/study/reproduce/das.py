@@ -14,6 +14,7 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.network.collectives import collective
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.simulation import simulate
+from ridgeline.study.reproduce.programs import program, software_note
 from ridgeline.study.reproduce.table import Reproduction, Row, printed
 from ridgeline.workload.graph import Conv
 from ridgeline.workload.model import load_model
@@ -37,7 +38,7 @@ _IFM = 4096
 _FP32 = 4
 
 
-def reproduce() -> Reproduction:
+def reproduce(software: str | None = None) -> Reproduction:
     """Compute the balances, the best groups and the speed-ups."""
     return Reproduction(
         name="das",
@@ -46,14 +47,15 @@ def reproduce() -> Reproduction:
             "D. Das et al., 'Distributed Deep Learning Using Synchronous Stochastic Gradient "
             "Descent', 2016, arXiv:1602.06709"
         ),
-        rows=(*_balances(), *_model_parallel(), *_groups(), *_speed_ups()),
+        rows=(*_balances(), *_model_parallel(), *_groups(), *_speed_ups(software)),
         fits=(),
         notes=(
+            software_note(software),
             "No constant is fitted. A node reaches the share of its peak that MKL's products reach "
             "on another Intel machine (0.699, DeepBench on a Xeon Phi 7250); the fabric is that of "
             "its data sheet.",
             "Gradients are scattered, every node updates its part, weights are gathered "
-            "(the paper's part-reduce and part-broadcast; sharding=1).",
+            "(the paper's part-reduce and part-broadcast; zero_stage=1).",
             "OverFeat-FAST is not explained by data parallelism: its classifier has 89 % of 146 M "
             "weights, which the paper shares in groups of nodes. With its fully connected layers "
             "in as many groups as the formula says, it is. VGG-A so divided is faster on 128 nodes "
@@ -155,32 +157,34 @@ def nodes() -> Cluster:
     return load_cluster(CLUSTER)
 
 
-def one_node_s(model: str, batch: int) -> float:
+def one_node_s(model: str, batch: int, software: str | None = None) -> float:
     """Time of a step on one node."""
-    return simulate(load_model(model), nodes(), Plan(global_batch=batch)).step_time_s
+    plan = Plan(global_batch=batch)
+    return simulate(load_model(model), nodes(), plan, software=program(software)).step_time_s
 
 
-def _speed_ups() -> Iterator[Row]:
+def _speed_ups(software: str | None) -> Iterator[Row]:
+    stack = program(software)
     for model, title, count, batch, published, tolerance in _SPEED_UPS:
-        plan = Plan(global_batch=batch, data=count, sharding=1)
-        many = simulate(load_model(model), nodes(), plan).step_time_s
+        plan = Plan(global_batch=batch, data=count, zero_stage=1)
+        many = simulate(load_model(model), nodes(), plan, software=stack).step_time_s
         yield printed(
             "speed-up on Aries, strong scaling",
             f"{title}, {count} nodes, batch {batch}",
             published,
-            one_node_s(model, batch) / many,
+            one_node_s(model, batch, software) / many,
             tolerance=tolerance,
             note="" if tolerance else "data parallelism only",
         )
     for model, title, count, batch, published, tolerance in _IN_GROUPS:
         groups = best_groups(count, batch, _IFM)
-        plan = Plan(global_batch=batch, data=count, sharding=1, layers=f"fc*:data={groups}")
-        many = simulate(load_model(model), nodes(), plan).step_time_s
+        plan = Plan(global_batch=batch, data=count, zero_stage=1, layers=f"fc*:data={groups}")
+        many = simulate(load_model(model), nodes(), plan, software=stack).step_time_s
         yield printed(
             "speed-up on Aries, fully connected layers in groups",
             f"{title}, {count} nodes, {groups} groups, batch {batch}",
             published,
-            one_node_s(model, batch) / many,
+            one_node_s(model, batch, software) / many,
             tolerance=tolerance,
             note="layer-wise plan",
         )
@@ -188,6 +192,6 @@ def _speed_ups() -> Iterator[Row]:
         "speed-up on Aries, strong scaling",
         "images/s of one node, VGG-A",
         _NODE_RATE,
-        256 / one_node_s("vgg-a", 256),
+        256 / one_node_s("vgg-a", 256, software),
         note="recalled",
     )

@@ -10,6 +10,7 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
+from ridgeline.study.reproduce.programs import program
 from ridgeline.workload.model import Model, load_model
 
 _RECOMPUTE = {"full": "full", "attn_only": "selective", "none": "none"}
@@ -37,16 +38,17 @@ def step_plan(line: Mapping[str, str]) -> Plan:
         data=int(line["data"]),
         tensor=int(line["tensor"]),
         pipeline=int(line["pipeline"]),
-        chunks=chunks,
+        virtual_stages=chunks,
         schedule="interleaved" if chunks > 1 else "1f1b",
         micro_batch=int(line["micro_batch"]),
         recompute=_RECOMPUTE[line["recompute"]],
         sequence=int(line["tensor"]) if line["sequence"] == "on" else 1,
-        sharding=int(line.get("sharded") == "true"),
+        zero_stage=int(line.get("sharded") == "true"),
         precision="fp16-mixed",
     )
 
 
-def step(line: Mapping[str, str], cluster: str) -> Result:
+def step(line: Mapping[str, str], cluster: str, software: str | None = None) -> Result:
     """Simulate the step of a line."""
-    return simulate(decoder(line["model"]), machine(cluster), step_plan(line))
+    stack = program(software)
+    return simulate(decoder(line["model"]), machine(cluster), step_plan(line), software=stack)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.simulation import simulate
+from ridgeline.study.reproduce.programs import program, software_note
 from ridgeline.study.reproduce.table import Reproduction, Row, printed
 from ridgeline.workload.model import Model, load_model
 
@@ -27,7 +28,7 @@ _NODE = "pcie3-8gpu"
 _PRECISION = {"tpu-v2": "bf16-mixed", "p100-pcie": "fp32"}
 
 
-def reproduce() -> Reproduction:
+def reproduce(software: str | None = None) -> Reproduction:
     """Compute both tables."""
     return Reproduction(
         name="gpipe",
@@ -36,9 +37,10 @@ def reproduce() -> Reproduction:
             "Y. Huang et al., 'GPipe: Efficient Training of Giant Neural Networks using Pipeline "
             "Parallelism', NeurIPS 2019, arXiv:1811.06965, tables 2 and 3"
         ),
-        rows=(*_formula(), *_table_2(), *_table_3()),
+        rows=(*_formula(), *_table_2(software), *_table_3(software)),
         fits=(),
         notes=(
+            software_note(software),
             "The row of 32 micro-batches is that of the bubble, (K - 1) / (M + K - 1). The row of "
             "4 is not explained: 4.8 with eight stages is more than the 2.9 that the bubble "
             "leaves, so the base, two stages and one micro-batch, must have been slower than its "
@@ -70,25 +72,25 @@ def _formula() -> Iterator[Row]:
             )
 
 
-def _table_2() -> Iterator[Row]:
-    base = step_s("tpu-v2", 2, 1)
+def _table_2(software: str | None) -> Iterator[Row]:
+    base = step_s("tpu-v2", 2, 1, software)
     for stages, published in zip(_STAGES, _TABLE_2[_EXPLAINED], strict=True):
         yield printed(
             f"table 2, {_EXPLAINED} micro-batches, simulated on TPU v2",
             f"{stages} stages",
             published,
-            base / step_s("tpu-v2", stages, _EXPLAINED),
+            base / step_s("tpu-v2", stages, _EXPLAINED, software),
         )
 
 
-def _table_3() -> Iterator[Row]:
-    base = step_s("p100-pcie", 2, _EXPLAINED)
+def _table_3(software: str | None) -> Iterator[Row]:
+    base = step_s("p100-pcie", 2, _EXPLAINED, software)
     for stages, published in zip(_STAGES[1:], _TABLE_3[1:], strict=True):
         yield printed(
             "table 3, 32 micro-batches, simulated on P100 with PCIe",
             f"{stages} stages over two",
             published,
-            base / step_s("p100-pcie", stages, _EXPLAINED),
+            base / step_s("p100-pcie", stages, _EXPLAINED, software),
             _TOLERANCE,
         )
 
@@ -99,7 +101,7 @@ def _transformer() -> Model:
 
 
 @lru_cache(maxsize=32)
-def step_s(device: str, stages: int, micro_batches: int) -> float:
+def step_s(device: str, stages: int, micro_batches: int, software: str | None = None) -> float:
     """Simulate a step."""
     plan = Plan(
         global_batch=_BATCH,
@@ -110,4 +112,4 @@ def step_s(device: str, stages: int, micro_batches: int) -> float:
         precision=_PRECISION[device],
     )
     cluster = load_cluster(_NODE, {"device": device})
-    return simulate(_transformer(), cluster, plan).step_time_s
+    return simulate(_transformer(), cluster, plan, software=program(software)).step_time_s

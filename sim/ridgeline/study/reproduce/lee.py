@@ -13,6 +13,7 @@ from ridgeline.kernels.single import gemm
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.das import nodes, one_node_s
+from ridgeline.study.reproduce.programs import program, software_note
 from ridgeline.study.reproduce.table import Reproduction, Row
 from ridgeline.workload.graph import Conv, Gemm, Pass
 from ridgeline.workload.model import Model, load_model
@@ -24,15 +25,19 @@ _FP32 = 4
 _MOMENTUM_PASSES = 5  # weight, gradient and momentum are read, weight and momentum written
 
 
-def reproduce() -> Reproduction:
+def reproduce(software: str | None = None) -> Reproduction:
     """Compute the two speed-ups, and what summing all gradients would give."""
     rows = []
     for batch, published in _PUBLISHED:
-        one = one_node_s("vgg-a", batch)
+        one = one_node_s("vgg-a", batch, software)
         for scheme, step_s, tolerance in (
-            ("classifier's weight gradients from gathered inputs", gathered_s(batch), _TOLERANCE),
-            ("all gradients summed, update on every node", _summed_s(batch, 0), None),
-            ("all gradients summed, update in parts", _summed_s(batch, 1), None),
+            (
+                "classifier's weight gradients from gathered inputs",
+                gathered_s(batch, software),
+                _TOLERANCE,
+            ),
+            ("all gradients summed, update on every node", _summed_s(batch, 0, software), None),
+            ("all gradients summed, update in parts", _summed_s(batch, 1, software), None),
         ):
             rows.append(
                 Row(
@@ -56,6 +61,7 @@ def reproduce() -> Reproduction:
         rows=tuple(rows),
         fits=(),
         notes=(
+            software_note(software),
             "No constant is fitted; the nodes are those of `reproduce das` (cori-haswell-aries). "
             "The abstract does not say which nodes these were: assumed.",
             "That inputs and errors are gathered, and the classifier's weight gradients computed "
@@ -66,15 +72,16 @@ def reproduce() -> Reproduction:
     )
 
 
-def _summed_s(batch: int, sharding: int) -> float:
-    plan = Plan(global_batch=batch, data=_NODES, sharding=sharding)
-    return simulate(load_model("vgg-a"), nodes(), plan).step_time_s
+def _summed_s(batch: int, sharding: int, software: str | None) -> float:
+    plan = Plan(global_batch=batch, data=_NODES, zero_stage=sharding)
+    return simulate(load_model("vgg-a"), nodes(), plan, software=program(software)).step_time_s
 
 
-def gathered_s(batch: int) -> float:
+def gathered_s(batch: int, software: str | None = None) -> float:
     """Time of a step whose classifier sums no gradients."""
     plan = Plan(global_batch=batch, data=_NODES)
-    return simulate(_convolutions(), nodes(), plan).step_time_s + _classifier_s(batch)
+    step = simulate(_convolutions(), nodes(), plan, software=program(software))
+    return step.step_time_s + _classifier_s(batch)
 
 
 def _convolutions() -> Model:

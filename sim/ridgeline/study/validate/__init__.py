@@ -1,11 +1,10 @@
 """Predictions against measurements: every row becomes a simulation of its own configuration.
 
-A suite is a module with ``COLUMNS``, the columns that it reads, and a function
-``predict(rows) -> Iterator[Outcome | Skipped]``; the table below names it. One that reads tables of
-several forms has ``translated(row)``, which gives a row of any of them these columns. A row that
-cannot be simulated is skipped with its reason, never dropped. Where a suite ships with
-measurements, they are the file of its name in ``data/``; any other file with these columns is taken
-as well.
+A suite is a module with ``COLUMNS``, the columns of its normalised rows, and a function
+``predict(rows) -> Iterator[Outcome | Skipped]``; the table below names it. A table with other
+columns is imported first (`study.import_rows`). A row that cannot be simulated is skipped with its
+reason, never dropped. The measurements that ship for a suite are the file ``SHIPPED`` in ``data/``,
+normalised by ``benchmarks/import/normalise.py``.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ SUITES = {
 }
 _LONGEST = ("multi-device", "llm", "single-device", "memory")
 """These begin first, so that no process waits for one that began last."""
-_TOGETHER = frozenset({"multi-device"})
-"""Suites whose rows are compared with others of their table: one process reads all of it."""
+_SHARED = ("model", "model_fields", "plan")
+"""Columns by which rows are sorted, so that those of one network stand beside each other."""
 _PART = 32
 """Rows that a process predicts at a time. Neighbours share networks and plans, which are kept."""
 
@@ -127,13 +126,17 @@ def find_suite(name: str) -> Any:
     return import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
-def validate(suite: str, data: str | Path | None = None, processes: int = 1) -> Validation:
+def validate(
+    suite: str, data: str | Path | None = None, processes: int = 1, only: str | None = None
+) -> Validation:
     """Predict every measurement of a suite.
 
     Parameters
     ----------
     data
         A CSV file with the suite's columns; by default the measurements that ship.
+    only
+        The id of one row, or "line N": no other is predicted.
     processes
         How many share the rows. The answer does not depend on it.
 
@@ -146,7 +149,12 @@ def validate(suite: str, data: str | Path | None = None, processes: int = 1) -> 
         If there is no such suite, no row of the file belongs to it, or a process was killed.
     """
     path = shipped(suite) if data is None else Path(data)
-    (made,) = _predicted({suite: _read(suite, path)}, processes).values()
+    rows = _read(suite, path)
+    if only is not None:
+        rows = [row for row in rows if row.id == only]
+        if not rows:
+            raise RidgelineError(f"{path}: no row is called {only!r}")
+    (made,) = _predicted({suite: rows}, processes).values()
     return _validation(suite, path, made)
 
 
@@ -208,13 +216,16 @@ def _later(name: str) -> int:
 
 def _parts(name: str, tables: Mapping[str, Sequence[Row]]) -> list[Sequence[Row]]:
     rows = tables[name]
-    if name in _TOGETHER:
-        return [rows]
     return [rows[first : first + _PART] for first in range(0, len(rows), _PART)]
 
 
 def _predict(suite: str, rows: Sequence[Row]) -> list[Outcome | Skipped]:
     return list(find_suite(suite).predict(rows))
+
+
+def _is_normal(module: Any, rows: Sequence[Row]) -> bool:
+    """Tell whether rows have the columns of a suite; others go through the importer."""
+    return not rows or all(name in rows[0].values for name in module.COLUMNS)
 
 
 def shipped(suite: str) -> Path:
@@ -224,17 +235,13 @@ def shipped(suite: str) -> Path:
 
 
 def _read(suite: str, path: Path) -> list[Row]:
-    """Read a table, whose first row must have the suite's columns."""
-    module, rows = find_suite(suite), read_rows(path)
-    if rows:
-        translated = getattr(module, "translated", lambda row: row)
-        columns = translated(rows[0]).values
-        missing = [name for name in module.COLUMNS if name not in columns]
-        if missing:
-            raise ConfigError(
-                f"the column {missing[0]!r} is missing{nearest(missing[0], columns)} "
-                f"(the suite reads: {', '.join(module.COLUMNS)})",
-                file=str(path),
-                line=1,
-            )
-    return rows
+    """Read a table, whose columns are those of the suite, or of one that its importer reads.
+
+    Rows of one network stand beside each other, for the caches.
+    """
+    rows = read_rows(path)
+    if not _is_normal(find_suite(suite), rows):
+        from ridgeline.study.import_rows import import_table
+
+        rows = import_table(suite, path)
+    return sorted(rows, key=lambda row: [row.text(name) for name in _SHARED])

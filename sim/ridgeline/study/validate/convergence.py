@@ -26,19 +26,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row, read_rows
 from ridgeline.study.validate.stated import stated
-from ridgeline.study.validate.workloads import renamed
 
-COLUMNS = ("kind", "task", "batch_size", "target", "metric", "mean", "unit", "source")
+COLUMNS = ("kind", "benchmark", "batch", "target", "counted", "measured", "source")
 SHIPPED = "convergence.csv"
-_UNITS = {
-    "epochs": "epochs",
-    "last logged epoch_num": "epochs",
-    "sequences": "samples",
-    "samples": "samples",
-    "last logged samples_count": "samples",
-    "tokens": "tokens",
-}
-_TO_TARGET = ("to_converge", "epochs_to_target", "epochs_or_samples_to_target")
 _REFERENCE = "MLPerf RCP"
 _ANOTHER_UNIT = 8.0  # times off the median of a task, a logged number counts something else
 
@@ -89,13 +79,13 @@ def critical_batch(points: Sequence[Point]) -> tuple[float, float]:
     return float(offset), float(slope)
 
 
-def reference_amount(task: str, batch: int, unit: str) -> float | None:
+def reference_amount(benchmark: str, batch: int, unit: str) -> float | None:
     """Return how much MLPerf's reference runs needed at a batch, by the law above, or None."""
     points = [
         point
         for (name, _, counted), known in _data().items()
         for point in known
-        if (name, counted, point.kind) == (task, unit, _REFERENCE)
+        if (name, counted, point.kind) == (benchmark, unit, _REFERENCE)
     ]
     if not points:
         return None
@@ -108,50 +98,43 @@ def is_another_unit(amount: float, typical: float) -> bool:
     return not 1 / _ANOTHER_UNIT < amount / typical < _ANOTHER_UNIT
 
 
-def _one(row: Row) -> Outcome | Skipped:
-    key = _key(row)
-    point = _point(row)
+def _one(row: Row) -> Outcome:
+    row.check()
+    key, point = _key(row), _point(row)
     points = _data().get(key, ())
     if points and not _near(point, points):
         raise RidgelineError("its number is not of the unit of other rows of the task")
     known = [p for p in points if p.kind != point.kind or p.batch != point.batch]
     amount_0, slope = critical_batch(known)
     predicted = amount_0 + slope * point.batch
-    task, target, unit = key
+    benchmark, target, unit = key
     batches = len({p.batch for p in known})
     return Outcome(
         file=row.file,
         line=row.line,
         id=row.id,
-        group=f"{task} {row.text('kind')}",
-        sweep=f"{task} {target} {row.text('kind')}",
-        configuration=f"{task} to {target}, batch {point.batch}, from {batches} other batches",
+        group=f"{benchmark} {row.text('kind')}",
+        sweep=f"{benchmark} {target} {row.text('kind')}",
+        configuration=f"{benchmark} to {target}, batch {point.batch}, from {batches} other batches",
         quantity=unit,
         predicted=predicted,
         measured=point.amount,
         source=row.text("source"),
         trivial={"as at other batches": float(np.mean([p.amount for p in known]))},
+        command=row.command("convergence"),
         **stated("convergence", predicted),
     )
 
 
 def _point(row: Row) -> Point:
-    if not row.text("metric").startswith(_TO_TARGET):
-        raise RidgelineError(f"not an amount of training to a target: {row.text('metric')}")
-    if "outlier" in row.values.get("note", ""):
-        raise RidgelineError("its source calls it an error")
-    batch, amount = row.whole("batch_size"), row.number("mean")
-    if not batch or not amount or amount <= 0:
-        raise RidgelineError("the batch is not given, or the target was not reached")
+    batch, amount = row.whole("batch"), row.number("measured")
+    if not batch or not amount:
+        raise RidgelineError("the batch or the amount is not given")
     return Point(row.text("kind"), batch, amount)
 
 
 def _key(row: Row) -> tuple[str, str, str]:
-    unit = _UNITS.get(row.text("unit"))
-    if unit is None:
-        raise RidgelineError(f"the unit {row.text('unit') or '(none)'} is not one of training")
-    task = renamed(row.text("task"), row.text("rounds").split(";")[0])
-    return task, row.text("target"), unit
+    return row.text("benchmark"), row.text("target"), row.text("counted")
 
 
 @cache
@@ -160,11 +143,8 @@ def _data() -> Mapping[tuple[str, str, str], tuple[Point, ...]]:
     path = Path(str(resources.files("ridgeline.study.validate").joinpath("data", SHIPPED)))
     found: dict[tuple[str, str, str], list[Point]] = {}
     for row in read_rows(path):
-        try:
-            key, point = _key(row), _point(row)
-        except RidgelineError:
-            continue  # what is no amount of training is listed when the file is validated
-        found.setdefault(key, []).append(point)
+        if not row.text("skip"):
+            found.setdefault(_key(row), []).append(_point(row))
     return {key: tuple(p for p in points if _near(p, points)) for key, points in found.items()}
 
 

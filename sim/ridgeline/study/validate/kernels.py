@@ -1,84 +1,92 @@
-"""What the suites of single kernels share: the device of a row, its format, trivial predictors."""
+"""Single kernels on one device: what a row says of one, and the command that prices it alone.
+
+``asked`` is the format that a program names, ``format`` that of the kernels which a device's
+libraries choose for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 
+from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.converted import roof_of
-from ridgeline.study.validate.names import find_name
-from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
+from ridgeline.kernels.single import OpResult, conv, gemm
+from ridgeline.kernels.single_recurrent import CELLS, LayerResult, rnn
+from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import kernel_spread, stated
-from ridgeline.workload.formats import AS
+from ridgeline.workload.graph import Conv
 
-COLUMNS = ("kind", "device", "precision", "pass_", "time_ms", "source")
-FORMATS = {
-    "fp16in_fp32acc": "fp16",
-    "pseudo_fp16(fp16 storage,fp32 math)": "fp16-as-fp32",
-}
-"""Number formats by what DeepBench calls them, where that is another name."""
-
-SUITES_OF_ONE_KIND = frozenset({"gemm", "conv"})
+COLUMNS = ("op", "machine", "asked", "format", "pass", "measured", "source")
+IMAGES = ("batch", "C", "H", "W", "Kout", "R", "S", "stride_h", "stride_w", "pad_h", "pad_w")
+LAYER = ("batch", "hidden", "timesteps")
+SHIPPED, FOREIGN = "kernels.csv", "kernels"
 _SCALE, _LAUNCH_S = 1.58, 5e-6  # of the scaled roofline: a fit to DeepBench's matrix products
 
-Predictor = Callable[[Row, Device, str], tuple[float, str, float, float]]
-"""Predicted time in seconds, configuration, FLOP, bytes of operands and result once."""
+
+def predict_kernels(rows: Iterable[Row], ops: Collection[str]) -> Iterator[Outcome | Skipped]:
+    """Predict the rows of these ops; others belong to other suites."""
+    return predict_each(rows, lambda row: _one(row) if row.text("op") in ops else None)
 
 
-def predict_kernels(
-    rows: Iterable[Row], kinds: frozenset[str], predictor: Predictor
-) -> Iterator[Outcome | Skipped]:
-    """Predict the rows of these kinds; rows of other kinds belong to other suites."""
-
-    def one(row: Row) -> Outcome | Skipped | None:
-        return _kernel(row, predictor) if row.text("kind") in kinds else None
-
-    return predict_each(rows, one)
-
-
-def _kernel(row: Row, predictor: Predictor) -> Outcome | Skipped:
-    measured_ms = row.number("time_ms")
-    if measured_ms is None or measured_ms <= 0:
-        return skip(row, "no measured time")
-    name = find_name("devices", row.text("device"))
-    if name is None:
-        return skip(row, f"no description of the device {row.text('device')}")
-    precision = row.text("precision")
-    device = _device(name)
-    told = FORMATS.get(precision, precision)
-    format_ = format_on(device, told)
-    predicted_s, configuration, flops, moved = predictor(row, device, format_)
-    bound_s = roofline_s(device, format_, flops, moved)
-    suite = row.text("kind") if row.text("kind") in SUITES_OF_ONE_KIND else "rnn"
+def _one(row: Row) -> Outcome:
+    row.check()
+    op, name, format_, pass_ = (row.text(column) for column in ("op", "machine", "format", "pass"))
+    device, measured = _device(name), row.number("measured")
+    if measured is None or measured <= 0:
+        raise RidgelineError("no measured time")
+    result, words = _priced(row, device, op, format_, pass_)
+    bound_s = roofline_s(device, format_, result.flops, result.compulsory_bytes)
+    spread = kernel_spread(device, op, row.text("asked"))
     return Outcome(
         file=row.file,
         line=row.line,
         id=row.id,
-        group=f"{name} {format_} {row.text('kind')} {row.text('pass_')}",
-        sweep=f"{name} {format_} {row.text('kind')} {row.text('pass_')}",
-        configuration=f"{configuration} {format_}, {row.text('pass_')}, {name}",
+        group=f"{name} {format_} {op} {pass_}",
+        sweep=f"{name} {format_} {op} {pass_}",
+        configuration=f"{result.op} {format_}, {pass_}, {name}",
         quantity="time_s",
-        predicted=predicted_s,
-        measured=measured_ms * 1e-3,
+        predicted=result.time_s,
+        measured=measured,
         source=row.text("source"),
         trivial={
             "roofline": bound_s,
             "scaled roofline": _SCALE * bound_s + _LAUNCH_S,
         },
-        **stated(suite, predicted_s, kernel_spread(device, row.text("kind"), told)),
+        command=f"ridgeline {words} --device {name} --format {format_} --quantity time_s",
+        **stated("rnn" if op in CELLS else op, result.time_s, spread),
     )
 
 
+def _priced(
+    row: Row, device: Device, op: str, format_: str, pass_: str
+) -> tuple[OpResult | LayerResult, str]:
+    """Price a kernel; also return the words of the command that does so."""
+    if op == "gemm":
+        m, n, k = _sizes(row, ("M", "N", "K"))
+        return gemm(m, n, k, device, format=format_), f"gemm {m} {n} {k}"
+    if op == "conv":
+        n, c, h, w, c_out, r, s, down, across, above, beside = _sizes(row, IMAGES)
+        loops = Conv(n, c, h, w, c_out, r, s, stride=(down, across), padding=(above, beside))
+        words = f"conv {n} {c} {h} {w} {c_out} {r}x{s} --stride {down}x{across}"
+        words += f" --padding {above}x{beside} --pass {pass_}"
+        return conv(loops, device, pass_=pass_, format=format_), words
+    batch, hidden, steps = _sizes(row, LAYER)
+    words = f"rnn {batch} {hidden} {steps} --cell {op} --pass {pass_}"
+    return rnn(batch, hidden, steps, device, cell=op, pass_=pass_, format=format_), words
+
+
+def _sizes(row: Row, columns: Collection[str]) -> list[int]:
+    found = [size for name in columns if (size := row.whole(name)) is not None]
+    if len(found) < len(columns):
+        raise RidgelineError(f"not all of {', '.join(columns)} are given")
+    return found
+
+
 _device = cache(load_device)
-
-
-def format_on(device: Device, format_: str) -> str:
-    """Return a format, or the one that a device's libraries convert so: they choose the kernels."""
-    stored, as_, multiplied = format_.partition(AS)
-    return stored if as_ and device.converted.get(stored) == multiplied else format_
 
 
 def roofline_s(device: Device, format_: str, flops: float, moved: float) -> float:

@@ -35,6 +35,8 @@ class Outcome:
     verdict
         Whether a step is predicted to fit into memory where it did, and not to where it did not;
         None: that was not measured.
+    command
+        The line of a shell that prints the prediction.
     """
 
     file: str
@@ -53,6 +55,7 @@ class Outcome:
     points: bool = False
     aside: bool = False
     verdict: bool | None = None
+    command: str = ""
 
     @property
     def error(self) -> float:

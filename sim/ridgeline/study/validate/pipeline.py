@@ -1,25 +1,19 @@
 """Bubbles of pipelines, given how long the passes of one stage take.
 
-A row names schedule, stages (``partitions``), micro-batches and the bubble rate, the idle share of
-the step of the slowest stage. The times of a stage are in the row's own columns ``forward_ms``,
-``backward_ms`` (gradients of activations), ``weight_ms`` and ``message_ms``; where it has none, in
-the table of kernels beside the file (``gemm_kernels.csv``, kind ``pipeline_stage``) or in the one
-that ships, by network and number of micro-batches. Every slot of the schedule and every message is
-a task that the engine plays.
+A row names schedule, stages, micro-batches and the bubble rate, the idle share of the step of the
+slowest stage, and the times of a stage: ``forward_ms``, ``backward_ms`` (gradients of activations),
+``weight_ms`` and ``message_ms``. Every slot of the schedule and every message is a task that the
+engine plays.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib import resources
-from pathlib import Path
 
 from ridgeline.engine.builder import Phase, ProgramBuilder
 from ridgeline.engine.executor import run
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import RidgelineError, nearest
 from ridgeline.parallel.stages.schedules import (
     SCHEDULES,
     Orders,
@@ -28,27 +22,14 @@ from ridgeline.parallel.stages.schedules import (
     zero_bubble_h2,
 )
 from ridgeline.parallel.stages.schedules.player import Times
-from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
+from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
 
-COLUMNS = ("model", "schedule", "partitions", "micro_batches", "quantity", "value", "source")
+_TIMES = ("forward_ms", "backward_ms", "weight_ms", "message_ms")
+COLUMNS = ("model", "schedule", "stages", "micro_batches", *_TIMES, "measured", "source")
 SHIPPED = "pipelines.csv"
-_NAMES = {
-    "1F1B": "1f1b",
-    "1F1B-I": "interleaved",
-    "GPipe": "gpipe",
-    "ZB-H1": "zero-bubble",
-    "ZB-1p": "zero-bubble",  # in the memory of 1F1B its search finds nothing better than H1
-    "ZB-H2": "zero-bubble-h2",
-    "ZB-2p": zero_bubble_2p.NAME,
-    "ZB-V": "zero-bubble-v",
-}
 _SCHEDULES = {**SCHEDULES, zero_bubble_h2.SCHEDULE.name: zero_bubble_h2.SCHEDULE}
-_PASSES = {"fwd": "F", "bwd_input": "B", "bwd_weight": "W", "p2p": "message"}
-_COLUMNS = {"forward_ms": "F", "backward_ms": "B", "weight_ms": "W", "message_ms": "message"}
-_SIZES = ("heads", "seq", "hidden")
-_BESIDE = "gemm_kernels.csv"
 
 
 @dataclass(frozen=True)
@@ -82,19 +63,13 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     return predict_each(rows, _one)
 
 
-def _one(row: Row) -> Outcome | Skipped:
-    if row.text("quantity") != "bubble_rate":
-        return skip(row, f"{row.text('quantity')} needs more than the times of the stages")
-    stages, micro_batches = row.whole("partitions"), row.whole("micro_batches")
-    measured = row.number("value")
+def _one(row: Row) -> Outcome:
+    row.check()
+    stages, micro_batches = row.whole("stages"), row.whole("micro_batches")
+    measured, name = row.number("measured"), row.text("schedule")
     if not stages or not micro_batches or measured is None:
-        return skip(row, "stages, micro-batches or the rate are not given")
-    name = _NAMES.get(row.text("schedule"))
-    if name is None:
-        return skip(row, f"no schedule is called {row.text('schedule')}")
-    stage = _stage(row, stages, micro_batches)
-    if stage is None:
-        return skip(row, "the times of a stage are not known")
+        raise RidgelineError("stages, micro-batches or the rate are not given")
+    stage = _stage(row)
     predicted = bubble_rate(name, stages, micro_batches, stage)
     return Outcome(
         file=row.file,
@@ -109,6 +84,7 @@ def _one(row: Row) -> Outcome | Skipped:
         source=row.text("source"),
         trivial={"(K - 1) / (M + K - 1)": (stages - 1) / (micro_batches + stages - 1)},
         points=True,
+        command=row.command("pipeline"),
         **stated("pipeline", predicted),
     )
 
@@ -165,6 +141,8 @@ def _orders(name: str, stages: int, micro_batches: int, stage: Stage) -> tuple[O
             raise RidgelineError("what gradients of weights need of the activations is not known")
         times = Times(stage.forward_s, stage.backward_s, stage.weight_s, stage.message_s)
         return zero_bubble_2p.order(stages, micro_batches, times, stage.weight_share), 1
+    if name not in _SCHEDULES:
+        raise RidgelineError(f"no schedule is called {name}{nearest(name, _SCHEDULES)}")
     schedule = _SCHEDULES[name]
     chunks = 1 + schedule.turns
     if schedule.interleaves and not schedule.turns:
@@ -193,58 +171,13 @@ def _before(
     return (k if turns else 0, "B", i, chunk + 1) if chunk < chunks - 1 else (k, "F", i, chunk)
 
 
-def _stage(row: Row, stages: int, micro_batches: int) -> Stage | None:
-    own = {ours: row.number(name) for name, ours in _COLUMNS.items() if name in row.values}
-    layers = (row.whole("layers") if "layers" in row.values else None) or 0
-    if None not in own.values() and len(own) == len(_COLUMNS):
-        return _made({k: v for k, v in own.items() if v is not None}, layers, _share(row))
-    beside = Path(row.file).with_name(_BESIDE)
-    shipped = Path(str(resources.files(__package__).joinpath("data", "stages.csv")))
-    for path in (beside, shipped):
-        if path.exists():
-            found = _profiles(path).get((row.text("model"), stages, micro_batches))
-            if found is not None:
-                return found
-    return None
-
-
-def _share(row: Row) -> float | None:
-    """Return what W needs of a transformer's activations, of its sizes in columns."""
-    sizes = [row.number(name) if name in row.values else None for name in _SIZES]
-    heads, positions, hidden = sizes
-    if heads is None or positions is None or not hidden:
-        return None
-    return zero_bubble_2p.weight_share(heads, positions, hidden)
-
-
-def _made(ms: Mapping[str, float], layers: int, share: float | None) -> Stage:
-    forward_s, backward_s, weight_s, message_s = (ms[k] / 1e3 for k in ("F", "B", "W", "message"))
-    return Stage(forward_s, backward_s, weight_s, message_s, layers, share)
-
-
-@lru_cache(maxsize=8)
-def _profiles(path: Path) -> dict[tuple[str, int, int], Stage]:
-    """Read the profiles of a table of kernels, by network, stages and micro-batches."""
-    found: dict[tuple[str, int, int], dict[str, float]] = {}
-    depth: dict[tuple[str, int, int], int] = {}
-    share: dict[tuple[str, int, int], float] = {}
-    for row in read_rows(path):
-        if row.values.get("kind") != "pipeline_stage":
-            continue
-        names = ("p", "m", "a", "s", "h")
-        numbers = {name: re.search(rf"\b{name}=(\d+)", row.text("note")) for name in names}
-        layers = re.search(r"(\d+) layers", row.text("note"))
-        time_ms, kind = row.number("time_ms"), _PASSES.get(row.text("pass_"))
-        if not numbers["p"] or not numbers["m"] or time_ms is None or kind is None:
-            continue
-        key = (row.text("app"), int(numbers["p"][1]), int(numbers["m"][1]))
-        found.setdefault(key, {})[kind] = time_ms
-        # Embedding and classifier stand for a layer each (the paper's balance).
-        depth[key] = (int(layers[1]) + 2) // key[1] if layers else 0
-        sizes = [float(of[1]) for name in "ash" if (of := numbers[name])]
-        if len(sizes) == 3:
-            share[key] = zero_bubble_2p.weight_share(*sizes)
-    whole = set(_COLUMNS.values())
-    return {
-        key: _made(ms, depth[key], share.get(key)) for key, ms in found.items() if whole <= set(ms)
-    }
+def _stage(row: Row) -> Stage:
+    """Read the times of a stage, and of how many layers it is."""
+    times_s = [time_ms / 1e3 for name in _TIMES if (time_ms := row.number(name)) is not None]
+    if len(times_s) < len(_TIMES):
+        raise RidgelineError("the times of a stage are not known")
+    forward_s, backward_s, weight_s, message_s = times_s
+    layers, share = (
+        row.number(name) if name in row.values else None for name in ("layers", "weight_share")
+    )
+    return Stage(forward_s, backward_s, weight_s, message_s, int(layers or 0), share)

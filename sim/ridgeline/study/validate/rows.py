@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ridgeline.errors import ConfigError
+from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.csv_file import read_csv
 
+SHIPPED = Path(__file__).with_name("data")
+"""Folder of the tables that ship."""
 MAX_BYTES = 64 * 2**20
 
 
@@ -25,6 +28,27 @@ class Row:
     def id(self) -> str:
         """The row's own name, or its line."""
         return self.values.get("id") or f"line {self.line}"
+
+    def check(self) -> None:
+        """Refuse a row that says why it cannot be simulated.
+
+        Raises
+        ------
+        RidgelineError
+            For its own reason (``skip``); as ConfigError where a field of it could not be read.
+        """
+        if field := self.text("unreadable"):
+            reason = self.text("skip").removeprefix(f"{field}: ")
+            raise ConfigError(reason, file=self.file, line=self.line, field=field)
+        if why := self.text("skip"):
+            raise RidgelineError(why)
+
+    def command(self, suite: str) -> str:
+        """Return the line of a shell that prints the row's prediction of a suite by itself."""
+        words = ["ridgeline", "validate", suite, "--only", self.id]
+        if SHIPPED not in Path(self.file).parents:
+            words += ["--data", self.file]
+        return shlex.join([*words, "--quantity", "predicted"])
 
     def text(self, name: str) -> str:
         """Return a field without the spaces around it."""

@@ -50,6 +50,48 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
 """Name of a family -> module and class."""
 
 
+NETWORK_KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        "arcface": "cnn",
+        "amoebanet": "cnn",
+        "bert": "transformer",
+        "decoder": "decoder",
+        "deep-speech": "speech",
+        "diffusion-transformer": "diffusion",
+        "diffusion-u-net": "diffusion",
+        "dlrm": "recommender",
+        "efficientdet": "cnn",
+        "efficientnet": "cnn",
+        "electra": "transformer",
+        "encoder-decoder": "transformer",
+        "fcn": "cnn",
+        "flux": "diffusion",
+        "gnmt": "rnn",
+        "jasper": "speech",
+        "mask-rcnn": "cnn",
+        "ncf": "recommender",
+        "recurrent-lm": "rnn",
+        "resnet": "cnn",
+        "retinanet": "cnn",
+        "sequential": "cnn",
+        "ssd": "cnn",
+        "swin": "transformer",
+        "transducer": "speech",
+        "transformer-xl": "transformer",
+        "u-net": "cnn",
+        "v-net": "cnn",
+        "vision-transformer": "transformer",
+        "wide-and-deep": "recommender",
+    }
+)
+"""Kind of the networks of a family, by which software stacks say what they run; others: "other"."""
+
+
+def network_kind(network: Network) -> str:
+    """Return the kind of a network: decoder, transformer, cnn, rnn, recommender, ..."""
+    return NETWORK_KINDS.get(network.family, "other")
+
+
 def family_schema(name: str) -> type[Network]:
     """Import the schema of a family in `FAMILIES`."""
     module, _, schema = FAMILIES[name].partition(".")
@@ -57,4 +99,4 @@ def family_schema(name: str) -> type[Network]:
     return found
 
 
-__all__ = ["FAMILIES", "Network", "family_schema"]
+__all__ = ["FAMILIES", "NETWORK_KINDS", "Network", "family_schema", "network_kind"]

@@ -103,6 +103,13 @@ class Network(Strict, abc.ABC):
     separate_loss: bool | Literal["log-softmax"] = False
     """Which steps of a cross entropy are kernels of their own: none, all (Megatron-LM), or
     log-softmax and the loss of its result (PyTorch); see `ops.cross_entropy`."""
+    sequence_length_std: Annotated[float, Field(ge=0, le=1, strict=False)] = 0.0
+    """Standard deviation of the work of a micro-batch, over its mean, where samples differ in
+    length: replicas wait for the one that has the most."""
+    expert_load_factor: Annotated[float, Field(ge=1, le=1024, strict=False)] = 1.0
+    """Tokens of the fullest expert of a mixture, over the mean of all experts."""
+    software: tuple[str, ...] = Field(default=(), strict=False)
+    """Software stacks that it is usually trained with; the machine's count first."""
     dataset: str = ""
     """The data set that it is usually trained on, a name in ``models/datasets/``."""
     published: Published = Published()

@@ -126,4 +126,4 @@ COMBINE = register(
 IN_ORDER = register(OpKind("in-order", None))
 """Rows of experts that are put in order, which is written after autodiff."""
 SCATTER_ADD = register(OpKind("scatter-add", None))
-"""Sums of rows by atomic additions (`parallel.rewrites.row_sums`), written after autodiff."""
+"""Sums of rows by atomic additions, written after autodiff (`passes.atomic_scatter_add`)."""

@@ -1,0 +1,54 @@
+"""The tables that ship with ``ridgeline validate``, normalised from raw rows.
+
+    python benchmarks/import/normalise.py [TABLE ...]
+
+reads ``raw/TABLE.csv``, rows in their sources' words, and writes the table of that name that ships
+with ``ridgeline validate``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ridgeline.study.csv_file import write_csv
+from ridgeline.study.import_rows import imported
+from ridgeline.study.validate import shipped
+from ridgeline.study.validate.rows import Row, read_rows
+
+HERE = Path(__file__).parent
+SUITES = {
+    "steps": "multi-device",
+    "llm": "llm",
+    "memory": "memory",
+    "kernels": "gemm",
+    "collectives": "collectives",
+    "power": "energy",
+    "imagenet": "imagenet",
+    "mlperf": "mlperf",
+    "pipelines": "pipeline",
+    "convergence": "convergence",
+}
+"""Tables, and a suite that reads each."""
+
+
+def normalised(table: str) -> list[Row]:
+    """Return all rows of a table, in the source's words and by catalogue names."""
+    return list(imported(SUITES[table], read_rows(HERE / "raw" / f"{table}.csv")))
+
+
+def write(table: str, path: Path) -> None:
+    """Write a table of normalised rows."""
+    write_csv(path, [row.values for row in normalised(table)])
+
+
+def main() -> None:
+    """Normalise the tables that are named, or all."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(SUITES))
+    for table in parser.parse_args().tables or SUITES:
+        write(table, shipped(SUITES[table]))
+
+
+if __name__ == "__main__":
+    main()

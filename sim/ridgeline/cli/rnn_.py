@@ -1,0 +1,66 @@
+"""``ridgeline rnn``: one pass over one recurrent layer on one device."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from ridgeline.cli.output import console, print_json, print_quantity
+from ridgeline.cli.whole import Whole
+
+
+def rnn_(
+    batch: Whole,
+    hidden: Whole,
+    steps: Whole,
+    *,
+    device: str,
+    cell: str = "lstm",
+    pass_: Annotated[str, Parameter(name="--pass")] = "forward",
+    format: str = "fp32",
+    quantity: str | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Price one pass over a recurrent layer on one device, without its input products.
+
+    Parameters
+    ----------
+    batch
+        Sequences.
+    hidden
+        Features of the state.
+    steps
+        Positions of a sequence.
+    device
+        Name or file of a device.
+    cell
+        lstm, gru, rnn-tanh or rnn-relu.
+    pass_
+        forward, input-gradient, weight-gradient, or backward for both gradients.
+    format
+        Number format of the products.
+    quantity
+        Print one number alone: time_s, or another field of the JSON.
+    json
+        Print the answer as JSON.
+    """
+    from ridgeline.kernels.single_recurrent import rnn
+    from ridgeline.report.tables import plain_table
+    from ridgeline.units import show
+
+    result = rnn(batch, hidden, steps, device, cell=cell, pass_=pass_, format=format)
+    if quantity is not None:
+        print_quantity(result, quantity, json=json)
+        return
+    if json:
+        print_json(result.to_dict())
+        return
+    screen = console()
+    screen.print(f"{result.op}, {pass_}, on {result.device}, {result.format}")
+    rows = plain_table({"": "left", " ": "right"}, headings=False)
+    rows.add_row("time", show(result.time_s, "s", 4))
+    rows.add_row("work", show(float(result.flops), "FLOP", 4))
+    rows.add_row("rate", show(result.flops / result.time_s, "FLOP/s", 4))
+    rows.add_row("compulsory", show(result.compulsory_bytes, "B", 4))
+    screen.print(rows)

@@ -1,0 +1,156 @@
+"""Loader of software stacks by name or path: bases, overrides, and the source of every value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ridgeline import catalog
+from ridgeline.config import Document, read_yaml, validate
+from ridgeline.errors import ConfigError
+from ridgeline.software.stack import GROUPS, Provenance, Stack, setting_paths, unknown_setting
+
+_KIND = "software"
+_MOST_BASES = 8
+_INHERITED = frozenset({*GROUPS, "supports", "family", "sources"})
+"""Fields that a stack takes over from its base; name, description, year and bound are its own."""
+_BY_USER = Provenance(source="override by the user", basis="assumed")
+
+
+def load_software(name: str | Path, overrides: Mapping[str, Any] | None = None) -> Stack:
+    """Load a software stack by catalogue name or path.
+
+    Parameters
+    ----------
+    overrides
+        New values by dotted path: ``{"gradients.bucket": "40 MB"}``.
+
+    Raises
+    ------
+    ConfigError
+        With file, line and field of the first mistake.
+    """
+    document = _read(str(name))
+    stack = _made(document)
+    return replaced(stack, overrides) if overrides else stack
+
+
+def replaced(stack: Stack, values: Mapping[str, Any]) -> Stack:
+    """Return a stack with settings replaced, by dotted path.
+
+    Raises
+    ------
+    ConfigError
+        If a path names no setting, or a value is not allowed.
+    """
+    data = stack.model_dump(exclude={"provenance", "overrides"})
+    known = set(setting_paths())
+    for path, value in values.items():
+        if path not in known:
+            raise ConfigError(
+                f"a software stack has no setting {path!r}{unknown_setting(path)}",
+                field=f"software.{path}",
+            )
+        group, _, field = path.partition(".")
+        data[group] = {**data[group], field: value}
+    document = Document(f"software {stack.name}", data, {}, tuple(values))
+    found = validate(document, Stack)
+    sources = {**stack.provenance, **dict.fromkeys(values, _BY_USER)}
+    said = {**stack.overrides, **values}
+    return found.model_copy(update={"provenance": sources, "overrides": said})
+
+
+def _read(name: str) -> Document:
+    document = read_yaml(catalog.find(_KIND, name))
+    if not isinstance(document.data, dict):
+        raise document.error("expected a mapping of fields")
+    found = document.data.get("kind")
+    if found != _KIND:
+        said = "the field 'kind' is missing" if found is None else f"found {found!r}"
+        raise document.error(f"expected kind: {_KIND}; {said}", ("kind",))
+    return document
+
+
+def _made(document: Document) -> Stack:
+    """Check a document, its bases first, so that a mistake is reported in the file that has it."""
+    data, provenance = _with_bases(document, 0)
+    return validate(replace(document, data=data), Stack).model_copy(
+        update={"provenance": provenance}
+    )
+
+
+def _with_bases(document: Document, steps: int) -> tuple[dict[str, Any], dict[str, Provenance]]:
+    """Return the plain values of a stack with those of its bases, and where each comes from."""
+    own, provenance = _parted(document)
+    name = own.get("base", "")
+    if not name:
+        return own, provenance
+    if steps == _MOST_BASES:
+        raise document.error(
+            f"more than {_MOST_BASES} stacks start from each other: is there a circle?", ("base",)
+        )
+    if not isinstance(name, str):
+        raise document.error("the field 'base' must name a software stack", ("base",))
+    base = _base(document, name)
+    data, of_base = _with_bases(base, steps + 1)
+    validate(replace(base, data=data), Stack)
+    inherited = {
+        path: source if source.of else source.model_copy(update={"of": str(data["name"])})
+        for path, source in of_base.items()
+        if path not in provenance
+    }
+    merged = {field: data[field] for field in _INHERITED if field in data}
+    for field, value in own.items():
+        both = isinstance(value, dict) and isinstance(merged.get(field), dict)
+        merged[field] = {**merged[field], **value} if both else value
+    return merged, {**inherited, **provenance}
+
+
+def _base(document: Document, name: str) -> Document:
+    """Open the stack that another starts from; a relative path counts from that file."""
+    if name not in catalog.names(_KIND) and catalog.is_path(name):
+        name = str(Path(document.file).parent / name)
+    try:
+        return _read(name)
+    except ConfigError as error:
+        if error.file is not None:
+            raise
+        raise document.error(error.message, ("base",)) from error
+
+
+def _parted(document: Document) -> tuple[dict[str, Any], dict[str, Provenance]]:
+    """Part values ``{value: ..., source: ...}`` of the groups into plain values and sources."""
+    data, provenance = dict(document.data), {}
+    for group in GROUPS:
+        fields = data.get(group)
+        if not isinstance(fields, dict):
+            continue
+        plain = {}
+        for field, value in fields.items():
+            if isinstance(value, dict):
+                plain[field] = _value(document, (group, field), value)
+                said = {key: text for key, text in value.items() if key != "value"}
+                provenance[f"{group}.{field}"] = _provenance(document, (group, field), said)
+            else:
+                plain[field] = value
+        data[group] = plain
+    return data, provenance
+
+
+def _value(document: Document, place: tuple[str, str], value: Mapping[str, Any]) -> Any:
+    if "value" not in value:
+        raise document.error("expected a value, or {value: ..., source: ...}", place)
+    return value["value"]
+
+
+def _provenance(document: Document, place: tuple[str, str], said: Mapping[str, Any]) -> Provenance:
+    for key, text in said.items():
+        if key not in {"source", "note", "basis"} or not isinstance(text, str):
+            raise document.error(
+                f"beside a value stand source, basis and note, which are text; found {key!r}", place
+            )
+    if "source" not in said:
+        raise document.error("a value with notes needs its source", place)
+    return Provenance(**said)

@@ -1,0 +1,1 @@
+"""Readers of launch files; every module here registers one (`registry.reader`)."""

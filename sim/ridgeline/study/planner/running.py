@@ -1,0 +1,247 @@
+"""How a software stack runs the plans of a search: what bounds have to know of it.
+
+Bounds are of the ops as the stack's passes leave them, cut where the stack cuts, on devices as slow
+as the slowest is expected to be. What a stack does beside that, either costs time and memory, so
+that a bound without it stays one, or saves some of it, which a bound must not count:
+
+- collectives that ops run beside are waited for only as long as nothing runs beside them;
+- where passes of two micro-batches go on side by side, no order of blocks and no wait is known;
+- weights that stay gathered are not gathered again;
+- buckets have the stack's size;
+- where weights are shared within parts of the replicas, summed in a narrower format, or where ranks
+  that share experts lie across dimensions, nothing is known of what replicas send;
+- sums of gradients that an allocator makes room with do not count beside activations;
+- where replicas have unlike work, stages are cut by times that differ from plan to plan, so that
+  only sums over stages are known.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.parallel.division.ring import HOP
+from ridgeline.parallel.division.shard import COLLECTIVES
+from ridgeline.parallel.lower import blocking
+from ridgeline.parallel.pass_manager import run_passes
+from ridgeline.parallel.plans.layers import kind_of
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.programmed import programmed
+from ridgeline.parallel.plans.resolved import ResolvedPlan, devices_of_slice, resolved
+from ridgeline.parallel.plans.stack_choice import StackChoice, check_stack
+from ridgeline.parallel.sending.spread import slowest
+from ridgeline.parallel.stages.partition import Cut
+from ridgeline.software.stack import Stack
+from ridgeline.study.planner.made import Key
+from ridgeline.workload.graph import Graph, Op
+from ridgeline.workload.model import Model
+
+_BESIDE = frozenset({"expert", "context", "spatial", "tensor"})
+
+
+@dataclass(frozen=True)
+class Running:
+    """How a stack runs plans of a model on so many devices of a cluster.
+
+    Attributes
+    ----------
+    chosen_by
+        As in `StackChoice`.
+    model
+        As it is described; `written` is as the stack writes it.
+    """
+
+    stack: Stack
+    chosen_by: str
+    model: Model
+    cluster: Cluster
+    devices: int
+
+    @cached_property
+    def written(self) -> Model:
+        """The model as the stack writes it."""
+        return programmed(self.model, self.stack.kernels, self.cluster.device.year)
+
+    @cached_property
+    def _any(self) -> ResolvedPlan:
+        """Some plan on the devices: what a stack says of all plans."""
+        plan = Plan(global_batch=self.devices, data=self.devices, zero_stage=0, recompute="none")
+        return self.resolved(plan)
+
+    def resolved(self, plan: Plan) -> ResolvedPlan:
+        """Return a plan as the stack runs it."""
+        return resolved(plan, self.stack, self.cluster, self.model)
+
+    @property
+    def slower(self) -> float:
+        """Time of the device's work that a step waits for, over that of a typical device.
+
+        As `sending.spread.waited` of samples of equal length.
+        """
+        return 1.0 + math.hypot(slowest(self.devices, self._any.device_speed_std) - 1.0, 0.0)
+
+    @property
+    def idle_s(self) -> float:
+        """What the device waits for before each op."""
+        return 0.0 if self.stack.host.async_launch else self._launch_s
+
+    @property
+    def issue_s(self) -> float:
+        """What the host takes to launch an op ahead of the device; 0: it launches none so."""
+        return self._launch_s if self.stack.host.async_launch else 0.0
+
+    @property
+    def _launch_s(self) -> float:
+        return self.stack.host.launch_time * self.cluster.nodes.host.issue.value
+
+    @property
+    def load(self) -> float:
+        """Tokens of the fullest expert over the mean."""
+        return self._any.expert_load_factor
+
+    @property
+    def cut(self) -> Cut:
+        """Where a pipeline is cut."""
+        return self.stack.plan.stage_balance or "even"
+
+    @property
+    def knows_cuts(self) -> bool:
+        """Whether stages are cut by times that are the same for all plans with the same ops."""
+        return self.cut != "even" or not self._any.sequence_length_std
+
+    def rewritten(self, graph: Graph) -> Graph:
+        """Return the graph of a device as the stack's passes leave it."""
+        return run_passes(graph, self.stack, self.cluster.device)
+
+    @property
+    def grows(self) -> bool:
+        """Whether ops that are done again leave the others of a graph as they are.
+
+        Passes that join ops, or cut them, go by who reads what they make.
+        """
+        return self.stack.kernels.norm != "fused" and self.stack.overlap.tensor != "pieces"
+
+    @cached_property
+    def _blocking(self) -> frozenset[tuple[str, str]]:
+        return blocking(self._any)
+
+    def is_beside(self, op: Op) -> bool:
+        """Whether ops may run beside a collective between ranks that share samples or experts.
+
+        What goes round in a ring block by block is none: how long it is waited for is left out.
+        """
+        if op.kind not in COLLECTIVES or op.kind == HOP:
+            return False
+        kind = kind_of(str(dict(op.attrs).get("dimension")))
+        return kind in _BESIDE and (kind, op.kind) not in self._blocking
+
+    def folds(self, key: Key) -> int:
+        """Return how many devices share the features of an expert by the stack's default.
+
+        As `plans.resolved` fills the field: where a plan does not go with it, it is left out.
+        """
+        features = self.stack.plan.expert_tensor_parallel or 0
+        if not features or key.expert == 1 or key.grid is not None or key.images != (1, 1):
+            return 0
+        if features not in {1, key.tensor} or (features < key.tensor and not key.sequence):
+            return 0
+        span, within = features * key.expert, key.tensor * key.context
+        fits = any(
+            span % below == 0 and above % span == 0
+            for below, above in ((1, key.tensor), (key.tensor, within))
+        )
+        return features if fits or span % within == 0 else 0
+
+    @property
+    def pairs_passes(self) -> bool:
+        """Whether passes of two micro-batches with shared experts go on side by side."""
+        return self.stack.overlap.moe_a2a
+
+    @cached_property
+    def shares_in_slices(self) -> bool:
+        """Whether weights may be shared within parts of the replicas."""
+        slices = self.stack.plan.hybrid_shard_size is not None
+        return slices and devices_of_slice(self.cluster, self.devices) > 0
+
+    @property
+    def knows_sums(self) -> bool:
+        """Whether gradients are sent in the format that they are added up in."""
+        return not self.stack.gradients.reduce_dtype
+
+    def bucket_bytes(self, data: int) -> float:
+        """Return the least size of a bucket between so many replicas."""
+        gradients = self.stack.gradients
+        return max(gradients.bucket, gradients.bucket_per_rank * data)
+
+    def in_parts(self, *, back: bool) -> bool:
+        """Whether tensor-parallel ranks send messages between stages in parts."""
+        pieces = self.stack.pipeline.p2p_scatter_gather
+        return pieces == "both" or (pieces == "forward" and not back)
+
+    @property
+    def keeps_sums(self) -> bool:
+        """Whether sums of gradients are there while activations are."""
+        return self.stack.memory.allocator != "caching"
+
+    def able(self, dimension: str) -> bool:
+        """Whether the stack has a dimension of plans."""
+        can = self.stack.supports.plan
+        return not can or dimension in can
+
+    def check(self, precision: str) -> None:
+        """Refuse a stack that cannot run the model, the machine or the precision.
+
+        Raises
+        ------
+        RidgelineError
+            With the reason.
+        """
+        plan = Plan(global_batch=1, precision=precision)
+        check_stack(self.stack, self.model, self.cluster, plan)
+
+    def said(self, plan: Plan) -> dict[str, Any]:
+        """Return the fields of a plan that the stack has to be told; it fills the others alike."""
+        whole = self.resolved(plan)
+        fields = plan.model_dump(exclude_defaults=True)
+        try:
+            short = self.resolved(Plan(**fields))
+        except RidgelineError:
+            return plan.model_dump()
+        more = [f for f in Plan.model_fields if getattr(short, f) != getattr(whole, f)]
+        return {**fields, **{name: getattr(whole, name) for name in more}}
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what of a search follows from the stack."""
+        found = []
+        if can := self.stack.supports.plan:
+            found.append(f"{self.stack.name} has no parallelism but {', '.join(can)}")
+        if given := _given(self.stack):
+            found.append(f"{self.stack.name} decides {given} of every plan")
+        return tuple(found)
+
+
+def _given(stack: Stack) -> str:
+    """Return defaults of a stack that a search does not enumerate."""
+    names = ("stage_balance", "hybrid_shard_size", "expert_tensor_parallel")
+    values = {name: getattr(stack.plan, name) for name in names}
+    return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)
+
+
+def running(
+    choice: StackChoice, model: Model, cluster: Cluster, devices: int, precision: str | None
+) -> tuple[Running, str]:
+    """Return how a stack runs plans of a search, and in which precision.
+
+    Raises
+    ------
+    RidgelineError
+        If the stack cannot run the model on the machine in this precision.
+    """
+    one = Running(choice.stack, choice.chosen_by, model, cluster, devices)
+    precision = precision or choice.stack.plan.precision or model.network.precision
+    one.check(precision)
+    return one, precision

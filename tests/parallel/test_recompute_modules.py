@@ -1,0 +1,114 @@
+"""Recomputation by modules: the gradients stay, activations shrink by what is formed again."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from test_recompute import SGD, assert_same_gradients, assert_well_formed
+
+import ridgeline as rl
+from oracles.graph_zoo import tiny
+from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.parallel.division.divide import ShardingSpec, divide
+from ridgeline.parallel.recomputing.modules import MODULES, parse_modules
+from ridgeline.parallel.recomputing.recompute import with_recompute
+from ridgeline.workload import load_model
+from ridgeline.workload.graph import Graph, Pass
+
+LATENT = {
+    "layers": 3, "sequence": 32, "hidden": 64, "vocabulary": 128, "latent_attention.heads": 4,
+    "latent_attention.rank": 16, "latent_attention.query_rank": 24,
+    "latent_attention.plain_size": 8, "latent_attention.rotary_size": 4,
+    "latent_attention.value_size": 8, "mixture.experts": 4, "mixture.top_k": 2,
+    "mixture.width": 16, "mixture.first_dense": 1, "mixture.shared_width": 16,
+    "feed_forward.width": 96,
+}  # fmt: skip
+PAIRS = [(name,) for name in MODULES] + list(itertools.combinations(MODULES, 2)) + [MODULES]
+
+
+def latent(kernel: str = "separate") -> Graph:
+    fields: dict[str, Any] = {**LATENT, "latent_attention.kernel": kernel}
+    return load_model("deepseek-v3", fields).training(2, "fp16-mixed", SGD)
+
+
+@pytest.mark.parametrize("names", PAIRS, ids="+".join)
+def test_gradients_stay_as_they_are(names: tuple[str, ...]) -> None:
+    graph = latent()
+    changed = with_recompute(graph, "+".join(names))
+    assert_well_formed(graph, changed)
+    assert_same_gradients(graph, changed)
+    assert changed.activation_bytes < graph.activation_bytes
+    assert any(op.pass_ is Pass.RECOMPUTE for op in changed.ops)
+
+
+@pytest.mark.parametrize("mode", ["layernorm", "mlp", "layernorm+mlp", "core_attn+layernorm+mlp"])
+def test_networks_without_experts_have_modules_too(mode: str) -> None:
+    graph = tiny("gpt").training(2, "fp16-mixed", SGD)
+    changed = with_recompute(graph, mode)
+    assert_well_formed(graph, changed)
+    assert_same_gradients(graph, changed)
+
+
+@pytest.mark.parametrize("tensor", [2, 4])
+def test_a_device_forms_its_own_part_again(tensor: int) -> None:
+    graph = divide(latent("flash"), ShardingSpec(tensor=tensor, sequence=True)).graph
+    changed = with_recompute(graph, "mla_up_proj+moe_act")
+    assert_well_formed(graph, changed)
+    assert changed.activation_bytes < graph.activation_bytes
+
+
+def test_more_modules_keep_no_more() -> None:
+    graph = latent("flash")
+    sizes = {
+        names: with_recompute(graph, "+".join(names)).activation_bytes
+        for n in range(1, 4)
+        for names in itertools.combinations(("mla_up_proj", "moe_act", "layernorm", "mlp"), n)
+    }
+    for few, many in itertools.product(sizes, sizes):
+        if set(few) < set(many):
+            assert sizes[many] < sizes[few] < graph.activation_bytes
+
+
+def test_latent_up_projections_are_what_is_saved() -> None:
+    """Queries, keys and values of all heads, before and after rotation; the latents are kept."""
+    graph = load_model(
+        "deepseek-v3", {"layers": 4, "latent_attention.kernel": "flash"}
+    ).training(1, "bf16-mixed")  # fmt: skip
+    saved = graph.activation_bytes - with_recompute(graph, "mla_up_proj").activation_bytes
+    heads, positions = 128, 4096
+    keys_and_values = heads * (192 + 192 + 128) * positions * 2  # joined q, joined k, v
+    assert keys_and_values <= saved / 4 <= 1.2 * keys_and_values
+
+
+def test_plans_name_modules_in_any_order() -> None:
+    plan = rl.Plan(global_batch=8, recompute="moe_act+mla_up_proj")
+    assert plan == rl.Plan(global_batch=8, recompute="mla_up_proj+moe_act")
+    assert parse_modules(plan.recompute) == ("moe_act", "mla_up_proj")
+    with pytest.raises(ConfigError, match="mean 'moe_act'"):
+        rl.Plan(global_batch=8, recompute="moe_acts")
+    with pytest.raises(ConfigError, match="gpt2 has no mla_up_proj"):
+        rl.simulate("gpt2", "v100-sxm2-16gb", rl.Plan(global_batch=8, recompute="mla_up_proj"))
+    with pytest.raises(RidgelineError, match="unknown mode 'ful'"):
+        with_recompute(latent(), "ful")
+
+
+def test_a_recipe_fits_where_its_authors_ran_it() -> None:
+    """DeepSeek-V3 on 256 GB200 in bf16 recomputes the up-projections, without which it is too big.
+
+    Megatron-Bridge, scripts/performance/configs/deepseek.
+    """
+    plan = {
+        "data": 64, "pipeline": 4, "virtual_stages": 4, "schedule": "interleaved", "expert": 64,
+        "micro_batch": 1, "global_batch": 1024, "precision": "bf16-mixed", "zero_stage": 1,
+        "stage_balance": "layers",
+    }  # fmt: skip
+    fits = [
+        rl.simulate(
+            "deepseek-v3", "gb200-nvl64-ndr", rl.Plan(**plan, recompute=mode),  # type: ignore[arg-type]
+            software="megatron-bridge",
+        ).fits
+        for mode in ("none", "mla_up_proj")
+    ]  # fmt: skip
+    assert fits == [False, True]
