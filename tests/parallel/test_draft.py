@@ -20,6 +20,7 @@ from ridgeline.simulation import simulate
 from ridgeline.study.parallel_run import row_of
 from ridgeline.study.point import Point, shared_model
 from ridgeline.workload.model import load_model
+from stacked import PLAIN
 
 ARRAY, MEMORY = "cluster.device.engines.mxu.array", "cluster.device.memory"
 ARRAYS = st.fixed_dictionaries(
@@ -114,6 +115,7 @@ def test_every_task_takes_what_its_op_costs_alone(
         load_model("lenet5"),
         load_cluster(cluster),
         Plan(global_batch=16, precision=precision, **plan),  # type: ignore[arg-type]
+        software=PLAIN,
     )
     lowered, timeline = result.details.lowered, result.details.timeline
     device, program = result.details.cluster.device, timeline.program

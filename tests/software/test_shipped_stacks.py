@@ -23,8 +23,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "software.md").read_text("utf-8")
 EXAMPLE = ROOT / "docs" / "examples" / "my-stack.yaml"
 
-load_software = cache(load)
-
 
 @cache
 def vendors() -> set[str]:

@@ -100,7 +100,7 @@ def test_every_prediction_of_calculon_adds_up() -> None:
 
 
 def test_korthikantis_22_b_is_within_a_tenth() -> None:
-    chosen = [line for line in megatron.lines() if line.text("model") == "GPT 22B"]
+    chosen = [line for line in megatron.lines() if line.text("source_model") == "GPT 22B"]
     assert len(chosen) == 2
     assert promised(list(megatron.rows(chosen))) == [True, True]
     assert len(megatron.lines()) >= 16

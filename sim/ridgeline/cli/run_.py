@@ -115,7 +115,7 @@ def run_(
         model, cluster, point = dry.point.model, dry.point.cluster, dry.point
     elif devices is not None or explain:
         raise RidgelineError("--devices and --explain are of a launch file: they need --from FILE")
-    elif not model or not cluster:
+    elif model is None or cluster is None:
         raise RidgelineError(
             "run needs a model and a cluster (ridgeline run resnet50 dgx1-v100 --batch 2048), or"
             " a launch file and a cluster (ridgeline run superpod-h100 --from train.sh)"

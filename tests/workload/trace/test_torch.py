@@ -10,9 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import ridgeline as rl
 from ridgeline.errors import RidgelineError
+from ridgeline.parallel.plans.programmed import programmed
 from ridgeline.parallel.stages.partition import partition
 from ridgeline.workload import Pass, Role
 from ridgeline.workload.trace.network import TraceWarning
+from stacked import PLAIN
 from workload.trace import torch_networks, torch_oddities
 
 
@@ -55,8 +57,8 @@ def test_a_module_agrees_with_the_zoo(name, precision):
 def test_a_traced_step_takes_as_long_as_that_of_the_zoo():
     plan = rl.Plan(data=8, global_batch=512, precision="fp16-mixed")
     traced = rl.trace(on_meta(torch_networks.ResNet50), images(2))
-    ours = rl.simulate(traced, "dgx1-v100", plan)
-    zoo = rl.simulate("resnet50", "dgx1-v100", plan)
+    ours = rl.simulate(traced, "dgx1-v100", plan, software=PLAIN)
+    zoo = rl.simulate("resnet50", "dgx1-v100", plan, software=PLAIN)
     assert ours.step_time_s == pytest.approx(zoo.step_time_s, rel=0.02)
     # the shortcut is computed after the branch here, before it in the zoo
     assert ours.memory_bytes["total"] == pytest.approx(zoo.memory_bytes["total"], rel=0.05)
@@ -66,14 +68,15 @@ def test_a_traced_step_takes_as_long_as_that_of_the_zoo():
 @pytest.mark.parametrize(
     "degrees",
     [{"tensor": 2, "data": 4}, {"tensor": 4, "sequence": 4}, {"pipeline": 2, "micro_batch": 1},
-     {"data": 8, "sharding": 3}, {"data": 8, "recompute": "full"}],
+     {"data": 8, "zero_stage": 3}, {"data": 8, "recompute": "full"}],
     ids=str,
 )  # fmt: skip
 def test_every_plan_costs_what_it_costs_the_zoo(degrees):
     plan = rl.Plan(global_batch=16, precision="bf16-mixed", **degrees)
     traced = rl.trace(on_meta(lambda: torch_networks.Gpt2(layers=2)), ids(2, 1024))
-    ours = rl.simulate(traced, "dgx-a100", plan)
-    zoo = rl.simulate(rl.load_model("gpt2", {"layers": 2}), "dgx-a100", plan)
+    ours = rl.simulate(traced, "dgx-a100", plan, software=PLAIN)
+    layers = {"layers": 2}
+    zoo = rl.simulate(rl.load_model("gpt2", layers), "dgx-a100", plan, software=PLAIN)
     assert ours.step_time_s == pytest.approx(zoo.step_time_s, rel=0.02)
     assert ours.memory_bytes["total"] == pytest.approx(zoo.memory_bytes["total"], rel=0.03)
 
@@ -327,3 +330,13 @@ def test_flash_attention_stores_no_scores():
     )
     assert flash.flops(Pass.FORWARD) == separate.flops(Pass.FORWARD)
     assert flash.activation_bytes < separate.activation_bytes
+
+
+@pytest.mark.parametrize(("asked", "stack", "stores_scores"), [
+    (None, "pytorch-amp-2021", True), (None, "ideal", False),
+    ("separate", "ideal", True), ("flash", "pytorch-amp-2021", False),
+])  # fmt: skip
+def test_software_computes_attention_unless_the_trace_says_how(asked, stack, stores_scores):
+    traced = rl.trace(torch_oddities.VisionTransformer(), images(2, 64), attention=asked)
+    graph = programmed(traced, rl.load_software(stack).kernels, 2020).training(2)
+    assert any(op.kind == "softmax" for op in graph.ops) == stores_scores

@@ -15,7 +15,7 @@ from ridgeline.workload.families.base import Network
 from ridgeline.workload.model import Model
 
 _FUSED = frozenset({"flash", "flash-1"})
-_KERNELS = frozenset({"attention.kernel", "latent_attention.kernel", "kernel"})
+_KERNELS = frozenset({"attention", "attention.kernel", "latent_attention.kernel", "kernel"})
 _LOSS = {"fused": False, "separate": True, "log-softmax": "log-softmax"}
 
 
@@ -29,6 +29,8 @@ def programmed(model: Model, kernels: KernelSettings, year: int | None = None) -
     """Return a network as a program runs it on devices of a year."""
     network, said = model.network, model.overrides
     changes: dict[str, object] = {}
+    if network.recorded:
+        return model
     kernel = attention_of(kernels, year)
     if kernel is not None and not _KERNELS & said.keys():
         changes |= _attention(network, kernel)
@@ -52,6 +54,8 @@ def _attention(network: Network, kernel: AttentionKernel) -> dict[str, object]:
             latent = name == "latent_attention"
             of_part = ("flash" if kernel in _FUSED else "separate") if latent else kernel
             changes[name] = part.model_copy(update={"kernel": of_part})
+    if isinstance(getattr(network, "attention", None), str):  # of a trace: two kernels are known
+        changes["attention"] = "flash" if kernel in _FUSED else "separate"
     if isinstance(getattr(network, "kernel", None), str) and kernel == "eager":
         changes["kernel"] = kernel
     return changes

@@ -107,10 +107,21 @@ def resolved(
             f"{stack.name} overlaps all-to-alls of experts, which schedule={plan.schedule} does not"
             f" do; those that do: {', '.join(ALTERNATING)}"
         )
+    if network is not None and network.recorded and _rewrites_networks(stack):
+        notes.append(
+            "the network is a record of ops: its attention, loss and tables are as recorded, not as"
+            f" {stack.name} computes them"
+        )
     decided = tuple((name, stack.name) for name in filled)
     return ResolvedPlan(
         **{**_own(plan), **filled}, **noise, stack=stack, decided=decided, notes=tuple(notes)
     )
+
+
+def _rewrites_networks(stack: Stack) -> bool:
+    """Tell whether a stack says how a network's own layers are computed (`programmed`)."""
+    kernels = stack.kernels
+    return (kernels.attention, kernels.cross_entropy, kernels.embedding_tables) != (None,) * 3
 
 
 def _below(root: str, moved: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,8 +34,9 @@ def imported(suite: str, rows: Iterable[Row]) -> Iterator[Row]:
     normal = module.of_table(table) if hasattr(module, "of_table") else module.normal
     translated = getattr(module, "translated", lambda row: row)
     for row in table:
-        words = translated(row)
+        words = row
         try:
+            words = translated(row)
             made = normal(words)
         except RidgelineError as error:
             made = refused(row, error)

@@ -158,9 +158,8 @@ def step_of(row: Row) -> Step:
     if unequal := rule("unequal", facts):
         deviation = float(unequal["deviation"])
         padded = unequal["batches"] == "padded"
-        step.fields["sequence_length_std"] = (
-            longest(batch, deviation) if padded else of_two_languages(model, deviation)
-        )
+        spread = longest(batch, deviation) if padded else of_two_languages(model, deviation)
+        step.fields["sequence_length_std"] = float(f"{spread:.6g}")
         step.infer("sequence_length_std", "how its program makes batches")
     if devices > 1:
         _set_input(step, row, facts)

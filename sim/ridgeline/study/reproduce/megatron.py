@@ -74,7 +74,7 @@ def _row(line: Line, group: str, outcome: Outcome) -> Row:
     kept = line.text("recompute").partition(",")[0].partition(" ")[0]
     return Row(
         group=group,
-        quantity=f"{line.text('model')}: {degrees}, {kept} recomputation",
+        quantity=f"{line.text('source_model')}: {degrees}, {kept} recomputation",
         unit="s",
         published=(outcome.measured, outcome.measured),
         predicted=outcome.predicted,
@@ -89,7 +89,8 @@ def _is_unsaid(line: Line) -> bool:
 
 
 def _with_two(line: Line) -> Line:
-    return Line(line.file, line.line, {**line.values, "micro_batch": "2"})
+    plan = f"{line.text('plan')},micro_batch=2"
+    return Line(line.file, line.line, {**line.values, "micro_batch": "2", "plan": plan})
 
 
 def _table(line: Line) -> str:

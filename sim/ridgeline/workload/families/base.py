@@ -81,6 +81,8 @@ class Network(Strict, abc.ABC):
     """The fields that all families share."""
 
     sample: ClassVar[str] = "samples"
+    recorded: ClassVar[bool] = False
+    """Whether its ops are those of a record: no software writes them in another way."""
 
     family: str
     """The family, which decides the other fields."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import PrivateAttr
 
@@ -86,6 +86,8 @@ class Section:
 
 class Recorded(Network):
     """A network of which the ops are known, and not the rule by which they were made."""
+
+    recorded: ClassVar[bool] = True
 
     family: Literal["recorded"] = "recorded"
     digest: str

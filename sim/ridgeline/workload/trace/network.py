@@ -41,15 +41,15 @@ class Traced(Network):
     _trace: Symbolic = PrivateAttr()
 
     @classmethod
-    def of(cls, trace: Symbolic, title: str, citation: str, optimizer: str, attention: Attention,
-           tokens: int) -> Self:  # fmt: skip
+    def of(cls, trace: Symbolic, title: str, citation: str, optimizer: str,
+           attention: Attention | None, tokens: int) -> Self:  # fmt: skip
         """Make the network of a trace."""
         network = cls(
             title=title,
             citation=citation,
             optimizer=optimizer,
             fingerprint=trace.fingerprint,
-            attention=attention,
+            attention=attention or "separate",
             tokens=tokens,
         )
         network._trace = trace
@@ -81,9 +81,11 @@ def traced_model(
     *,
     optimizer: str,
     strict: bool,
-    attention: Attention,
+    attention: Attention | None,
 ) -> Model:
     """Make a model of traces at several batch sizes, or at one.
+
+    Where `attention` is None, the software that runs the model decides how it is computed.
 
     Raises
     ------
@@ -95,7 +97,8 @@ def traced_model(
         raise RidgelineError(f"{name}: the loss depends on no trained parameter")
     symbolic = merge(simple)
     tokens = _tokens(simple[0])
-    model = Model(name, Traced.of(symbolic, name, citation, optimizer, attention, tokens))
+    network = Traced.of(symbolic, name, citation, optimizer, attention, tokens)
+    model = Model(name, network, {} if attention is None else {"attention": attention})
     notes = [*_about_batch(symbolic, name), *_unknown(model, symbolic, name, strict)]
     for note in notes:
         warnings.warn(note, TraceWarning, stacklevel=3)

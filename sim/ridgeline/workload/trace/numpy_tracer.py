@@ -77,7 +77,7 @@ def trace_numpy(
         f"traced from the NumPy function {called!r}",
         optimizer=optimizer,
         strict=strict,
-        attention="separate",
+        attention=None,
     )
 
 

@@ -22,7 +22,7 @@ from ridgeline.workload.trace.protobuf import slim
 _OPTIONS = {
     "loss": "cross-entropy",
     "optimizer": "adamw",
-    "attention": "separate",
+    "attention": None,
     "strict": False,
 }
 _LOSSES = ("cross-entropy", "mse", "bce", "smooth-l1")
@@ -37,7 +37,8 @@ def load_onnx(path: Path, options: Mapping[str, Any]) -> Model:
     Parameters
     ----------
     options
-        "loss" (cross-entropy, mse, bce, smooth-l1), "optimizer", "attention" (separate, flash),
+        "loss" (cross-entropy, mse, bce, smooth-l1), "optimizer", "attention" (separate, flash;
+        by default as the software does that runs the model),
         "strict", and "dims.NAME" for every symbolic size besides the batch.
 
     Raises
@@ -99,6 +100,8 @@ def _read_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
             )
     if chosen["loss"] not in _LOSSES:
         raise ConfigError(f"unknown loss {chosen['loss']!r} (known: {', '.join(_LOSSES)})")
+    if chosen["attention"] not in {"separate", "flash", None}:
+        raise ConfigError(f"unknown attention {chosen['attention']!r} (known: separate, flash)")
     optimizers.find(str(chosen["optimizer"]))
     return chosen, dims
 

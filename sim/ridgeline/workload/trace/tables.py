@@ -12,7 +12,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import PrivateAttr
 
@@ -37,6 +37,8 @@ _CONV = ("w", "h", "c", "n", "r", "s")
 
 class LayerTable(Network):
     """A chain of the layers of a table."""
+
+    recorded: ClassVar[bool] = True
 
     family: Literal["layer-table"] = "layer-table"
     layers: int

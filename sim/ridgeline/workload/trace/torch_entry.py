@@ -16,7 +16,7 @@ def trace(
     optimizer: str = "adamw",
     batch_dim: int | Sequence[int | None] = 0,
     name: str | None = None,
-    attention: Literal["separate", "flash"] = "separate",
+    attention: Literal["separate", "flash"] | None = None,
     strict: bool = False,
     mask_share: float = 0.5,
     **keyword_inputs: Any,
@@ -48,8 +48,8 @@ def trace(
     name
         Of the model; by default the module's class.
     attention
-        Kernel of `scaled_dot_product_attention`: "separate" ops that store the scores, as in the
-        shipped models, or one "flash" op, which does not.
+        Kernel of `scaled_dot_product_attention`: "separate" ops that store the scores, or one
+        "flash" op, which does not; None: as the software does that runs the model.
     strict
         Refuse operations that are not known, rather than price them by the bytes that they move.
 
@@ -72,7 +72,7 @@ def trace(
             "tracing a module needs PyTorch: pip install 'ridgeline[trace]' (torch 2.13.0, CPU"
             " build, is enough)"
         ) from error
-    if attention not in {"separate", "flash"}:
+    if attention not in {"separate", "flash", None}:
         raise RidgelineError(f"unknown attention {attention!r} (known: separate, flash)")
     if not 0 <= mask_share <= 1:
         raise RidgelineError(f"mask_share is {mask_share!r}; allowed: 0 to 1")

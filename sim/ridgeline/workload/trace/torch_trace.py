@@ -112,7 +112,13 @@ class Example:
         return names
 
     def model(
-        self, loss: Any, name: str | None, *, optimizer: str, attention: Attention, strict: bool
+        self,
+        loss: Any,
+        name: str | None,
+        *,
+        optimizer: str,
+        attention: Attention | None,
+        strict: bool,
     ) -> Model:
         """Trace and make a model; parameters as in `torch_entry.trace`."""
         optimizers.find(optimizer)
