@@ -24,8 +24,8 @@ MISFIT_STATUS = 3
 
 
 def run_(
-    model: str = "",
-    cluster: str = "",
+    model: str | None = None,
+    cluster: str | None = None,
     *,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
     devices: Count | None = None,
@@ -108,7 +108,7 @@ def run_(
         from ridgeline.cli.launch import read_dry_run
 
         dry = read_dry_run(
-            from_, (model, cluster), set_, devices=devices,
+            from_, (model or "", cluster or ""), set_, devices=devices,
             software="" if software in {None, ALL} else str(software),
             plan=plan_fields(plan, _strategy(layers, batch, precision)),
         )  # fmt: skip

@@ -43,7 +43,7 @@ def _scalar(value: Any) -> str:
     if isinstance(value, float):
         text = repr(value)
         return text if "." in text or "e" not in text else text.replace("e", ".0e")
-    return str(value)
+    return str(value) or '""'
 
 
 def plan_text(fields: Mapping[str, Any]) -> str:
