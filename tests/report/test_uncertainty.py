@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from ridgeline import catalog
 from ridgeline.hardware import load_device
+from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report import uncertainty as module
 from ridgeline.report.result import Result
-from ridgeline.report.uncertainty import class_key, distributions, kind_of, sample, uncertainty
+from ridgeline.report.summary import headline
+from ridgeline.report.uncertainty import class_key, distributions, ground, sample, uncertainty
 from ridgeline.report.uncertainty.distributions import (
     ModelError,
     model_error,
@@ -24,7 +26,25 @@ from ridgeline.report.uncertainty.distributions import (
     scatter,
     spread,
 )
+from ridgeline.report.uncertainty.ground import ground_of, kind_of, step_errors
+from ridgeline.simulation import simulate
+from ridgeline.software.load import load_software
 from ridgeline.study.validate import SUITES
+
+
+PROGRAM = "pytorch-amp-2021"
+
+
+@pytest.fixture(scope="module", name="result")
+def eight_devices() -> Result:
+    plan = Plan(global_batch=64, data=8, precision="fp32")
+    return simulate("alexnet", "dgx1-v100", plan, software=PROGRAM)
+
+
+@pytest.fixture(scope="module", name="single")
+def one_device() -> Result:
+    plan = Plan(global_batch=64, precision="fp16-mixed")
+    return simulate("resnet18", "dgx1-v100", plan, software=PROGRAM)
 
 
 def with_spreads(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
@@ -33,6 +53,10 @@ def with_spreads(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     monkeypatch.setattr(module, "spread", lambda *args: factor * spread(*args))
     monkeypatch.setattr(module, "scatter", lambda *args: factor * scatter(*args))
     monkeypatch.setattr(module, "model_error", lambda _: None)
+    exact = next(iter(step_errors().values()))
+    error = replace(exact.error, median=0.0, low=0.0, high=0.0)
+    known = ground.Ground(replace(exact, error=error), "none")
+    monkeypatch.setattr(module, "ground_of", lambda _: known)
 
 
 def test_equal_results_have_equal_ranges_and_the_json_has_them(result: Result) -> None:
@@ -85,12 +109,65 @@ def test_wider_spreads_make_wider_ranges(single: Result, monkeypatch: pytest.Mon
 
 
 def test_a_network_of_several_devices_is_another_kind(result: Result, single: Result) -> None:
-    assert kind_of(result) == "several-devices"
-    assert kind_of(single) == "single-device"
+    assert kind_of(result.details) == "several-devices"
+    assert kind_of(single.details) == "single-device"
+
+
+def test_a_range_rests_on_the_family_of_the_software(single: Result) -> None:
+    step = ground_of(single.details).step
+    assert step is not None
+    assert (step.kind, step.family, step.vendor) == ("single-device", "pytorch", "nvidia")
+    trust = single.manifest["trust"]["uncertainty"]
+    assert f"{step.n} measured steps of pytorch software on nvidia devices" in trust
+    widths = {}
+    for name in ("pytorch-amp-2021", "ngc-tensorflow"):
+        other = simulate(
+            "resnet50", "dgx1-v100", Plan(global_batch=64, precision="fp16-mixed"), software=name
+        )
+        assert other.uncertainty is not None
+        stated = other.uncertainty["step_time_s"]
+        widths[name] = stated["p95"] / stated["p05"]
+    assert widths["pytorch-amp-2021"] != widths["ngc-tensorflow"]
+
+
+def test_a_bound_and_what_nobody_measured_state_no_range(toy: Result) -> None:
+    assert toy.uncertainty is None
+    assert "is a bound" in toy.manifest["trust"]["uncertainty"]
+    assert json.loads(toy.to_json())["uncertainty"] is None
+    assert ("", "no range is stated") in headline(toy)
+    own = load_software("megatron-core").model_copy(update={"name": "mine", "family": "other"})
+    plan = Plan(global_batch=8, precision="bf16-mixed")
+    for software, machine, why in (
+        (own, "dgx-a100", "no measured language model step of mine software on nvidia devices"),
+        ("pytorch", "mi250x-gcd", "of pytorch software on amd devices"),
+    ):
+        found = simulate("gpt2", machine, plan, software=software)
+        assert found.uncertainty is None
+        assert why in found.manifest["trust"]["uncertainty"]
+
+
+def test_more_devices_than_were_ever_measured_state_no_range(single: Result) -> None:
+    details = single.details
+    many = details.plan.model_copy(update={"data": 4096, "global_batch": 4096})
+    found = ground_of(replace(details, plan=many))
+    assert found.step is None
+    assert "4,096 devices; the most of a measured step of pytorch software" in found.text
+
+
+def test_every_family_that_is_known_was_measured() -> None:
+    families = {ground.family_of(load_software(name)) for name in catalog.names("software")}
+    for (kind, family, _), step in step_errors().items():
+        assert kind in {"llm", "single-device", "several-devices"}
+        assert family in families
+        assert 0 < step.n <= step.error.n
+        assert step.pooled or step.n == step.error.n
+        assert min(step.error.low, step.error.high) >= 0
+        assert step.most_devices >= (2 if kind == "several-devices" else 1)
+        assert 1 <= step.devices <= step.n
 
 
 def test_every_suite_states_a_range() -> None:
-    for kind in (*SUITES, "several-devices", "node-power"):
+    for kind in (*(set(SUITES) - {"llm", "single-device"}), "node-power"):
         error = model_error(kind)
         assert error is not None, kind
         assert error.n > 5

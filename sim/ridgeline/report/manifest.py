@@ -17,6 +17,7 @@ from ridgeline.network.topology import Topology
 from ridgeline.parallel.division.experts import dropped_share
 from ridgeline.parallel.lower import Lowered
 from ridgeline.report.result import Details
+from ridgeline.report.uncertainty.ground import ground_of
 from ridgeline.software.stack import GROUPS
 from ridgeline.version import __version__
 from ridgeline.workload.execution import Execution
@@ -107,7 +108,7 @@ def manifest(details: Details) -> dict[str, Any]:
             if plan.expert_load_factor > 1
             else {}
         ),
-        "trust": trust(device, lowered),
+        "trust": trust(details),
         "notes": [
             *graph.notes,
             *narrow_notes(lowered, plan.precision),
@@ -191,8 +192,9 @@ def zeros_notes(lowered: Lowered) -> list[str]:
     ]
 
 
-def trust(device: Device, lowered: Lowered) -> dict[str, Any]:
+def trust(details: Details) -> dict[str, Any]:
     """Say how far the numbers can be trusted: calibration, assumed and unsourced values."""
+    device, lowered = details.cluster.device, details.lowered
     flops = {True: 0.0, False: 0.0}
     for i, of_op in lowered.graph.contractions:
         flops[lowered.op_costs[i].calibrated] += of_op
@@ -202,7 +204,7 @@ def trust(device: Device, lowered: Lowered) -> dict[str, Any]:
         "calibrated_flop_share": flops[True] / done if done else 1.0,
         "assumed_values": sorted(p for p, v in basis.items() if v.basis == "assumed"),
         "unsourced_values": sorted(p for p, v in basis.items() if v.source == NOT_STATED),
-        "uncertainty": "5 to 95 %: the machine's parameters, the model's error on measured steps",
+        "uncertainty": ground_of(details).text,
     }
 
 

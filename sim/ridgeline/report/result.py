@@ -74,8 +74,12 @@ class Result:
         return manifest(self.details)
 
     @cached_property
-    def uncertainty(self) -> Mapping[str, Mapping[str, float]]:
-        """5 and 95 % of ``step_time_s`` and ``energy_j``, found when first asked for."""
+    def uncertainty(self) -> Mapping[str, Mapping[str, float]] | None:
+        """5 and 95 % of ``step_time_s`` and ``energy_j``, found when first asked for.
+
+        None of a bound, and of steps unlike all that were compared with measurements;
+        ``manifest["trust"]["uncertainty"]`` says what the range rests on, or why there is none.
+        """
         from ridgeline.report.uncertainty import uncertainty
 
         return uncertainty(self)

@@ -101,13 +101,13 @@ def headline(result: Result) -> list[tuple[str, str]]:
     tokens = [("", f"{result.tokens_per_s:,.0f} tokens/s")] if result.tokens_per_s else []
     return [
         ("step time", show(result.step_time_s, "s", 5)),
-        ("", _range(result.uncertainty["step_time_s"], "s")),
+        ("", _range(result, "step_time_s", "s")),
         ("throughput", f"{_rate(result.samples_per_s)} {sample}/s"),
         *tokens,
         ("useful work", show(float(result.flops_per_step), "FLOP", 4)),
         ("MFU (share of dense peak)", f"{result.mfu:.1%}"),
         ("energy a step, all devices", show(energy_j, "J", 4)),
-        ("", _range(result.uncertainty["energy_j"], "J")),
+        *([("", _range(result, "energy_j", "J"))] if result.uncertainty else []),
         (f"energy {_one(sample)}", show(energy_j / plan["global_batch"], "J")),
         ("mean power a device", f"{power_w / plan['devices']:,.0f} W"),
         *_of_a_node(result),
@@ -122,8 +122,11 @@ def _one(samples: str) -> str:
     return f"{'an' if samples[0] in 'aeiou' else 'a'} {samples.removesuffix('s')}"
 
 
-def _range(interval: Mapping[str, float], unit: Literal["s", "J"]) -> str:
-    """Say between which figures the truth is expected in nine of ten cases."""
+def _range(result: Result, quantity: str, unit: Literal["s", "J"]) -> str:
+    """Say between which figures the truth is expected in nine of ten cases, if that is known."""
+    if result.uncertainty is None:
+        return "no range is stated"
+    interval = result.uncertainty[quantity]
     return f"90 % between {show(interval['p05'], unit, 3)} and {show(interval['p95'], unit, 3)}"
 
 
@@ -239,6 +242,7 @@ def _basis(result: Result) -> str:
         words.append(f"{many} {verb.format(device['name'])} no source")
     if trust["assumed_values"]:
         words.append(f"assumed: {', '.join(trust['assumed_values'])}")
+    words.append(f"range: {trust['uncertainty']}")
     words.append(f"energy: {device['energy_table']} ({', '.join(device['energy_scopes'])})")
     words.append(f"not modelled: {', '.join(result.manifest['not_modelled'])}")
     return "; ".join(words)

@@ -29,6 +29,7 @@ from ridgeline.report.uncertainty.distributions import (
     scatter,
     spread,
 )
+from ridgeline.report.uncertainty.ground import ground_of
 from ridgeline.workload.graph import Op
 
 if TYPE_CHECKING:
@@ -39,35 +40,30 @@ SAMPLES, FEW_SAMPLES = 64, 16
 _MANY_TASKS = 200_000  # of which fewer samples are replayed
 _STRATA = 512  # draws of the model's error, which costs nothing
 _STATED = (0.05, 0.95)
-_LANGUAGE = frozenset({"decoder"})
 
 
-def uncertainty(result: Result, seed: int = SEED) -> dict[str, dict[str, float]]:
+def uncertainty(result: Result, seed: int = SEED) -> dict[str, dict[str, float]] | None:
     """Return 5 and 95 % of step time and energy.
 
     Returns
     -------
-    dict
-        ``{"step_time_s": {"p05", "p95"}, "energy_j": {"p05", "p95"}}``
+    dict or None
+        ``{"step_time_s": {"p05", "p95"}, "energy_j": {"p05", "p95"}}``; None where no measured
+        steps tell (`ground.ground_of` says why).
     """
+    step = ground_of(result.details).step
+    if step is None:
+        return None
     samples = sample(result, seed)
-    kind = model_error(kind_of(result))
     power = model_error("energy")
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
-    slower = np.exp(_stratified(kind, rng))
+    slower = np.exp(_stratified(step.error, rng))
     hungrier = slower * np.exp(_stratified(power, rng))
     times = _STRATA // len(samples.step_time_s)
     return {
         "step_time_s": _interval(np.tile(samples.step_time_s, times) * slower),
         "energy_j": _interval(np.tile(samples.energy_j, times) * hungrier),
     }
-
-
-def kind_of(result: Result) -> str:
-    """Return the kind of measurements that the model's error is known from."""
-    if result.details.model.network.family in _LANGUAGE:
-        return "llm"
-    return "single-device" if result.details.plan.devices == 1 else "several-devices"
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ def stated(kind: str, predicted: float, spread_: float = 0.0) -> Stated:
 
 def stated_step(result: Result, scale: float | None = None) -> Stated:
     """State the range of a step time, or of `scale` over it: a throughput."""
+    if result.uncertainty is None:
+        return {"p05": None, "p95": None}
     low, high = (result.uncertainty["step_time_s"][end] for end in ("p05", "p95"))
     return {"p05": low, "p95": high} if scale is None else {"p05": scale / high, "p95": scale / low}
 
