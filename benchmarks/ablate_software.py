@@ -15,7 +15,9 @@ place where most of those that it touches are predicted better with it.
 from __future__ import annotations
 
 import argparse
+import math
 import random
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,10 +28,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ridgeline import catalog
+from ridgeline.errors import RidgelineError
 from ridgeline.software.described import setting_rows, value_of
 from ridgeline.software.load import load_software
 from ridgeline.software.stack import Stack, setting_paths
+from ridgeline.study.relative import EFFICIENCY
 from ridgeline.study.validate import find_suite, shipped
+from ridgeline.study.validate.normal import NormalRow
 from ridgeline.study.validate.outcome import Outcome
 from ridgeline.study.validate.rows import Row, read_rows
 from ridgeline.study.validate.statistics import weighted_quantile
@@ -70,6 +75,9 @@ def drawn_rows(suite: str, most: int) -> Iterator[Drawn]:
     """Yield at most so many rows of each group that a suite can predict."""
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in read_rows(shipped(suite)):
+        of_several = row.text("quantity") == EFFICIENCY
+        if suite in {"single-device", "multi-device"} and of_several != (suite == "multi-device"):
+            continue
         if row.text("software") and not row.text("skip"):
             groups[row.text("group") or row.text("source_model") + row.text("source")].append(row)
     for name, rows in sorted(groups.items()):
@@ -86,9 +94,9 @@ def defaults() -> dict[str, object]:
 
 def effect_of(drawn: Drawn) -> Effect | None:
     """Predict a row as it is, and with each setting at its default."""
-    row = drawn.row
-    base = _outcome(drawn.suite, row)
-    if base is None:
+    suite, row = drawn
+    error = _error(suite, row)
+    if error is None:
         return None
     said = dict(assignments(row.text("overrides")))
     stack = load_software(row.text("software")).with_settings(said)
@@ -98,17 +106,27 @@ def effect_of(drawn: Drawn) -> Effect | None:
             continue
         off = {path: default, **{other: defaults()[other] for other in TOGETHER.get(path, ())}}
         changed = {**row.values, "overrides": written({**said, **off})}
-        outcome = _outcome(drawn.suite, Row(row.file, row.line, changed))
-        if outcome is not None:
-            without[path] = abs(outcome.error)
-    source = (row.text("source") or row.text("ref") or row.text("suite")).split("@")[0]
-    device = row.text("accelerator") or row.text("machine")
-    return Effect(drawn.suite, base.group, device, source, abs(base.error), without)
+        found = _error(suite, Row(row.file, row.line, changed))
+        if found is not None:
+            without[path] = found
+    source = row.text("source").split("@")[0].split()[0]
+    return Effect(suite, row.text("group"), NormalRow.of(row).device, source, error, without)
 
 
-def _outcome(suite: str, row: Row) -> Outcome | None:
-    made = [o for o in find_suite(suite).predict([row]) if isinstance(o, Outcome) and not o.aside]
-    return made[0] if made and np.isfinite(made[0].error) else None
+def _error(suite: str, row: Row) -> float | None:
+    """Return how far a prediction is off: a share, or points of an efficiency."""
+    try:
+        if suite == "mlperf":  # of whole runs
+            made = [o for o in find_suite(suite).predict([row]) if isinstance(o, Outcome)]
+            error = made[0].error if made else math.nan
+        else:
+            step = NormalRow.of(row)
+            predicted = step.predict()
+            points = step.quantity in {EFFICIENCY, "fits"}
+            error = predicted - step.measured if points else predicted / step.measured - 1
+    except RidgelineError:
+        return None
+    return abs(error) if math.isfinite(error) else None
 
 
 def median(effects: Sequence[Effect], setting: str | None = None) -> float:
@@ -175,8 +193,12 @@ def main() -> None:
     parser.add_argument("--suites", nargs="+", default=SUITES, choices=SUITES)
     asked = parser.parse_args()
     rows = [one for suite in asked.suites for one in drawn_rows(suite, asked.rows)]
-    with Pool(asked.processes) as pool:
-        effects = [e for e in pool.imap_unordered(effect_of, rows, chunksize=4) if e is not None]
+    effects = []
+    with Pool(asked.processes, maxtasksperchild=40) as pool:
+        for count, effect in enumerate(pool.imap_unordered(effect_of, rows), start=1):
+            effects += [] if effect is None else [effect]
+            if count % 20 == 0:
+                print(f"{count} of {len(rows)} rows", file=sys.stderr, flush=True)
     effects.sort(key=lambda one: (one.suite, one.group, one.device, one.error))
     print("\n".join(table(effects, asked.suites)))
 
