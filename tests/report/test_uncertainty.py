@@ -31,7 +31,6 @@ from ridgeline.simulation import simulate
 from ridgeline.software.load import load_software
 from ridgeline.study.validate import SUITES
 
-
 PROGRAM = "pytorch-amp-2021"
 
 

@@ -132,7 +132,7 @@ def test_every_weight_gets_one_gradient_and_one_update(case):
         assert gradient.role is Role.WEIGHT_GRADIENT
         states = [graph.tensors[name] for name in op.inputs[2:]]
         assert [t.shape for t in states] == list(optimizer.state_shapes(weight.shape).values())
-        kept = weight.format if forward.precision == "flex16+5" else "fp32"
+        kept = PRECISIONS[forward.precision].master
         assert all((t.format, t.role) == (kept, Role.STATE) for t in states)
         assert op.outputs == (weight.name, *op.inputs[2:])
         assert op.vector_flops == optimizer.flops_per_weight * gradient.elements

@@ -59,6 +59,10 @@ same with 4 bits and a scale for every 16 numbers beside that of the tensor's ow
 and is not counted, and every layer is narrow. The exchange of magnitudes among ranks is not
 modelled.
 
+**bf16-true, fp16-true** have weights, gradients and optimizer state in 16 bits, without fp32 copies
+and without a scale of the loss (Lightning, `precision="bf16-true"`; torchtitan,
+`training.dtype="bfloat16"`).
+
 **flex16+5** keeps weights, activations, gradients and optimizer state in 16 bits with one 5-bit
 exponent a tensor, without fp32 copies (Köster et al., arXiv:1711.02213); the hardware tracks the
 largest magnitudes. Statistics and the loss are fp32 here.
@@ -145,6 +149,8 @@ PRECISIONS: Mapping[str, Numerics] = MappingProxyType(
             Numerics("fp8-dynamic", "bf16", narrow=Narrow("fp8-e4m3", "fp8-e5m2", reads=2)),
             Numerics("nvfp4-mixed", "bf16", narrow=Narrow("nvfp4", "nvfp4", reads=2)),
             Numerics("int8-mixed", "bf16", narrow=Narrow("int8", "int8", reads=2)),
+            Numerics("bf16-true", "bf16", master="bf16"),
+            Numerics("fp16-true", "fp16", master="fp16"),
             Numerics("flex16+5", "flex16+5", master="flex16+5"),
         )
     }

@@ -25,7 +25,7 @@ def test_a_recipe_does_not_say_where_it_runs() -> None:
     job = read_launch(FILE)
     assert (job.framework, job.model, job.devices) == ("alignment_handbook", "qwen2.5-7b", None)
     expected = {
-        "precision": "bf16-mixed", "optimizer": "adamw", "recompute": "full", "micro_batch": 2,
+        "precision": "bf16-true", "optimizer": "adamw", "recompute": "full", "micro_batch": 2,
     }  # fmt: skip
     assert dict(job.plan) == expected
     assert job.software_settings["kernels.cross_entropy"] == "fused"

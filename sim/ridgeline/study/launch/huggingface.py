@@ -123,11 +123,11 @@ def engine(draft: Draft, path: str, where: str) -> deepspeed.Batch:
 
 
 def narrow_weights(draft: Draft) -> None:
-    """Say that weights and optimizer state of 16 bits count 32 here."""
-    draft.note(
-        "trained weights, their gradients and optimizer state are all in 16 bits there; here the"
-        " update keeps 32 bits of each, so memory is an upper bound"
-    )
+    """Have weights, gradients and optimizer state in the 16 bits of products, without copies."""
+    compute, _, kind = draft.plan["precision"].partition("-")
+    if kind == "mixed" and compute in {"bf16", "fp16"}:
+        draft.plan["precision"] = f"{compute}-true"
+        draft.note("weights, gradients and optimizer state are all in 16 bits")
 
 
 def refuse_preferences(draft: Draft) -> None:

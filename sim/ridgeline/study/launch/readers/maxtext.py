@@ -13,7 +13,7 @@ from typing import Any
 
 from ridgeline.config import Document, parse_yaml, read_yaml
 from ridgeline.errors import ConfigError
-from ridgeline.study.launch import batch, shape, tables
+from ridgeline.study.launch import batch, huggingface, shape, tables
 from ridgeline.study.launch.job import Draft, LaunchJob
 from ridgeline.study.launch.launching import choices, chosen, launches
 from ridgeline.study.launch.registry import reader
@@ -376,8 +376,11 @@ def _precision(draft: Draft) -> None:
         draft.plan["precision"] = _PRECISIONS[narrow]
         if narrow == "fp8_full":
             draft.note("fixed scales of FP8 are counted as those of steps before")
-    for name in ("weight_dtype", "grad_dtype", "mu_dtype"):
-        if tables.word(draft, name, "formats, {}") == "bfloat16":
+    if tables.word(draft, "weight_dtype", "plan.precision, weights {}") == "bfloat16":
+        huggingface.narrow_weights(draft)
+    for name in ("grad_dtype", "mu_dtype"):
+        narrow = tables.word(draft, name, "formats, {}") == "bfloat16"
+        if narrow and not draft.plan["precision"].endswith("-true"):
             draft.note(f"{name}=bfloat16: it counts 32 bits here; memory is an upper bound")
 
 

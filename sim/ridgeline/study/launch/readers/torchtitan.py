@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ridgeline.study.launch import batch, shape, tables
+from ridgeline.study.launch import batch, huggingface, shape, tables
 from ridgeline.study.launch.job import Draft, LaunchJob
 from ridgeline.study.launch.registry import reader
 from ridgeline.study.launch.sources import Source, leaves
@@ -169,10 +169,7 @@ def _precision(draft: Draft) -> None:
     draft.ignore("training.mixed_precision_reduce", became="software.gradients in float32")
     draft.plan["precision"] = "fp32" if parameters == "float32" else "bf16-mixed"
     if tables.word(draft, "training.dtype", "weights in {}") == "bfloat16":
-        draft.note(
-            "weights, gradients and optimizer state are all in 16 bits there; here the update keeps"
-            " 32 bits of each, so memory is an upper bound"
-        )
+        huggingface.narrow_weights(draft)
     of_narrow = ("float8.*", "mx.*", "quantize.*")
     if not narrow:
         tables.ignore_patterns(draft, {"no effect, no converter is on": list(of_narrow)})
