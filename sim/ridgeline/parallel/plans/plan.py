@@ -111,7 +111,8 @@ class Plan(Strict):
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
     """fp32, tf32, fp16-mixed, bf16-mixed, fp16-autocast, bf16-autocast, fp8-mixed, fp8-dynamic,
-    nvfp4-mixed, int8-mixed, flex16+5, or X-as-Y (stored as X, multiplied as Y); None: the
+    nvfp4-mixed, int8-mixed, bf16-true, fp16-true, flex16+5, or X-as-Y (stored as X, multiplied as
+    Y); None: the
     model's."""
     optimizer: str | None = None
     """None: the model's own."""
