@@ -105,3 +105,13 @@ def test_a_recipe_that_begins_with_the_common_one_has_its_defaults(tmp_path: Pat
     assert (job.model, job.model_fields) == ("qwen3-8b", {"sequence": 2048})
     assert (job.plan["global_batch"], job.plan["micro_batch"]) == (32, 2)
     assert any("as all recipes of Megatron-Bridge begin" in note for note in job.notes)
+
+
+def test_recipes_of_the_library_sum_gradients_wide_those_of_performance_do_not() -> None:
+    """`bf16_mixed` of the library has grad_reduce_in_fp32; performance recipes switch it off."""
+    library = DATA / "megatron_bridge.sh"
+    wide = read_launch(library, set_={"launch": "1"}).software_settings["gradients.main_grads"]
+    assert wide == "wide"
+    set_ = {"launch": "1", "grad_reduce_in_fp32": "false"}
+    job = read_launch(library, set_=set_)
+    assert job.software_settings["gradients.main_grads"] == "narrow"

@@ -159,7 +159,7 @@ def step_of(row: Row) -> Step:
         deviation = float(unequal["deviation"])
         padded = unequal["batches"] == "padded"
         spread = longest(batch, deviation) if padded else of_two_languages(model, deviation)
-        step.fields["sequence_length_std"] = float(f"{spread:.6g}")
+        step.fields["sequence_length_std"] = float(f"{spread:.12g}")
         step.infer("sequence_length_std", "how its program makes batches")
     if devices > 1:
         _set_input(step, row, facts)

@@ -49,7 +49,7 @@ def software(args: Arguments, stack: str) -> None:
         raise args.error("gradients are to be summed in fp32, and in bf16", "grad_reduce_in_bf16")
     if narrow:
         s["gradients.main_grads"] = "narrow"
-    elif wide:
+    elif wide or "grad_reduce_in_fp32" in args:
         s["gradients.main_grads"] = "wide"
     bucket = args.integer("ddp_bucket_size", "gradients.bucket")
     if bucket:

@@ -379,8 +379,8 @@ def _precision(draft: Draft) -> None:
     if tables.word(draft, "weight_dtype", "plan.precision, weights {}") == "bfloat16":
         huggingface.narrow_weights(draft)
     for name in ("grad_dtype", "mu_dtype"):
-        narrow = tables.word(draft, name, "formats, {}") == "bfloat16"
-        if narrow and not draft.plan["precision"].endswith("-true"):
+        halved = tables.word(draft, name, "formats, {}") == "bfloat16"
+        if halved and not draft.plan["precision"].endswith("-true"):
             draft.note(f"{name}=bfloat16: it counts 32 bits here; memory is an upper bound")
 
 

@@ -429,6 +429,9 @@ def _finished(args: Arguments, parts: Mapping[str, str], recipe: recipes.Recipe 
     draft = args.draft
     model = _model(args, parts, recipe)
     _machine(args, parts)
+    if "grad_reduce_in_fp32" not in args and not _OF_PERFORMANCE.search(draft.source.text):
+        wide = "ddp.grad_reduce_in_fp32, as the library's recipes begin (bf16_mixed)"
+        args.say("grad_reduce_in_fp32", wide, True, 0)
     args.given()
     _needed(args, parts, recipe, model)
     _defaults(args)
@@ -447,6 +450,10 @@ def _finished(args: Arguments, parts: Mapping[str, str], recipe: recipes.Recipe 
         said.became = said.became or found_in(path, args.tables)
 
 
+_OF_PERFORMANCE = re.compile(
+    r"_benchmark_common|WorkloadBaseConfig|perf_matrix|scripts/performance|perf_recipes"
+)
+"""What files of Megatron-Bridge's performance recipes name, which sum gradients in bf16."""
 _NEEDED = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "global_batch_size",
            "micro_batch_size")  # fmt: skip
 
