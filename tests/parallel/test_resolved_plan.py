@@ -105,3 +105,17 @@ def test_a_stack_that_cannot_run_a_step_says_why() -> None:
     able = {stack.name for stack in able_stacks(MODEL, CLUSTER, plan)}
     assert {"megatron-core", "ideal"} <= able
     assert "pytorch-amp-2021" not in able
+
+
+@pytest.mark.parametrize(
+    ("cluster", "plan", "noted"),
+    [
+        ("gb200-nvl72-ndr", {"data": 288, "expert": 32, "global_batch": 288}, True),
+        ("gb200-nvl72-ndr", {"data": 144, "expert": 8, "global_batch": 144}, False),
+        ("gb200-nvl64-ndr", {"data": 128, "expert": 32, "global_batch": 128}, False),
+        ("gb200-nvl72-ndr", {"data": 64, "expert": 32, "global_batch": 64}, False),
+    ],
+)
+def test_groups_of_experts_that_cross_nodes_are_noted(cluster, plan, noted):
+    run = resolved(rl.Plan(**plan), NEUTRAL, rl.load_cluster(cluster), None)
+    assert any("cross nodes" in note for note in run.notes) == noted

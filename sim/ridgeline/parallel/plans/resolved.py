@@ -7,7 +7,7 @@ since a step is known by its plan as it was run, not as it was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -112,10 +112,27 @@ def resolved(
             "the network is a record of ops: its attention, loss and tables are as recorded, not as"
             f" {stack.name} computes them"
         )
+    notes += _split_groups(Plan(**{**_own(plan), **filled}), cluster)
     decided = tuple((name, stack.name) for name in filled)
     return ResolvedPlan(
         **{**_own(plan), **filled}, **noise, stack=stack, decided=decided, notes=tuple(notes)
     )
+
+
+def _split_groups(plan: Plan, cluster: Cluster | None) -> Iterator[str]:
+    """Tell of ranks that exchange tokens of experts in part over the slower network.
+
+    Ranks are numbered device by device: where a node does not hold whole groups, some are split.
+    """
+    beside = plan.expert_tensor_parallel or plan.tensor
+    group = plan.expert * beside * (1 if plan.expert_tensor_parallel else plan.context)
+    held = 0 if cluster is None else cluster.nodes.count
+    if plan.expert > 1 and group < held < plan.devices and held % group:
+        yield (
+            f"nodes of {held} devices hold no whole number of groups of {group} ranks that"
+            f" exchange tokens of experts: some cross nodes, which none would on"
+            f" {held // group} x {group} = {held - held % group} devices of each"
+        )
 
 
 def _rewrites_networks(stack: Stack) -> bool:
