@@ -54,3 +54,28 @@ def test_refusals(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as error:
         read_launch(changed(tmp_path, old, new))
     assert error.value.line
+
+
+def test_an_experiment_that_maxtext_runs(tmp_path: Path) -> None:
+    path = tmp_path / "experiment.yaml"
+    path.write_text(
+        "modules:\n"
+        "  pre_trainer:\n"
+        "    framework: ${FRAMEWORK:maxtext}\n"
+        "    config: pre_trainer.yaml\n"
+        "    model: llama3.1_8B.yaml\n"
+        "    overrides:\n"
+        "      per_device_batch_size: ${BATCH:4}\n"
+        "      max_target_length: 8192\n"
+        "      ici_fsdp_parallelism: 8\n"
+        "      remat_policy: full\n",
+        encoding="utf-8",
+    )
+    job = read_launch(path, set_={"devices": "8"})
+    assert (job.framework, job.model, job.software) == ("primus", "llama3-8b", "maxtext-gpu")
+    assert job.model_fields["sequence"] == 8192
+    plan = {name: job.plan[name] for name in ("data", "zero_stage", "micro_batch", "recompute")}
+    assert plan == {"data": 8, "zero_stage": 3, "micro_batch": 4, "recompute": "full"}
+    path.write_text(path.read_text("utf-8").replace("maxtext", "torchtitan"), encoding="utf-8")
+    with pytest.raises(ConfigError, match="an experiment of torchtitan"):
+        read_launch(path)

@@ -1,4 +1,4 @@
-"""Primus: YAML experiments that train a model by Megatron-LM on AMD's devices."""
+"""Primus: YAML experiments that train a model by Megatron-LM, or MaxText, on AMD's devices."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ridgeline.study.launch import shape
 from ridgeline.study.launch.interpolation import resolved
 from ridgeline.study.launch.job import Draft, LaunchJob
 from ridgeline.study.launch.megatron import Arguments, finish, network, plan, software
+from ridgeline.study.launch.readers import maxtext
 from ridgeline.study.launch.registry import reader
 from ridgeline.study.launch.sources import Source, leaves
 
@@ -52,9 +53,12 @@ def read(source: Source) -> LaunchJob:
         value = resolved(document.data, (*at, key), settings.get(key))
         draft.say(key, value, document.where((*at, key))[0])
     framework = draft.text("framework", "software") or ""
+    if framework == "maxtext":
+        return _by_maxtext(draft, at, settings)
     if framework != "megatron":
         raise draft.error(
-            f"an experiment of {framework}: only those of Megatron-LM are read", "framework"
+            f"an experiment of {framework}: only those of Megatron-LM and MaxText are read",
+            "framework",
         )
     args = Arguments(draft, tables=("primus", "megatron"), uneven_stages=True)
     _take(args, source, at, settings)
@@ -72,6 +76,24 @@ def read(source: Source) -> LaunchJob:
     draft.note(f"defaults of Primus: {', '.join(added)}" if added else "")
     draft.notes = [note for note in draft.notes if note]
     return draft.job()
+
+
+def _by_maxtext(draft: Draft, at: tuple[str, ...], settings: dict[str, Any]) -> LaunchJob:
+    """Read an experiment that MaxText runs, whose settings have their own names."""
+    document = draft.source.yaml
+    draft.ignore("config", became="defaults of Primus")
+    name = (draft.text("model", "model={}") or "").removesuffix(".yaml")
+    for location, raw in leaves(settings.get("overrides") or {}):
+        where = (*at, "overrides", *location)
+        value = resolved(document.data, where, raw)
+        draft.say(".".join(map(str, location)), value, document.where(where)[0])
+    for key, value in {"model_name": name, "hardware": "gpu"}.items():
+        if key not in draft:
+            draft.say(key, value, document.where((*at, "model"))[0])
+    for key, value in draft.source.set_.items():
+        if key != "devices":
+            draft.say(key, value)
+    return maxtext.fill(draft)
 
 
 def _take(args: Arguments, source: Source, at: tuple[str, ...], settings: dict[str, Any]) -> None:
