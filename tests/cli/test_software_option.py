@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -244,3 +245,51 @@ def test_a_result_is_repeated_under_its_stack(
     saved["manifest"]["software"]["settings"]["optimizer"]["clip_sweeps"] = 7
     with pytest.raises(RidgelineError, match=r"\(optimizer.clip_sweeps differ\)"):
         repeat(saved)
+
+
+def test_a_sweep_under_another_stack_and_under_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "kind: study\nname: few\nmodel: lenet5\ncluster: dgx1-v100\n"
+        "plan: {precision: fp32}\nvary:\n  plan.global_batch: [16, 32]\n",
+        encoding="utf-8",
+    )
+
+    def rows(*more: str) -> list[dict[str, Any]]:
+        assert execute(["sweep", str(study), "--json", *more]) == 0
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+        return found
+
+    usual, bound = rows(), rows("--software", "ideal")
+    assert [row["software"] for row in bound] == ["ideal"] * 2
+    assert all(b["step_time_s"] < u["step_time_s"] for u, b in zip(usual, bound, strict=True))
+    every = rows("--software", "all")
+    assert [row for row in every if row["software"] == "ideal"] == bound
+    assert len({row["software"] for row in every}) == len(every) / 2 > 10
+    study.write_text(study.read_text("utf-8") + "  software: [ideal, pytorch]\n", encoding="utf-8")
+    assert execute(["sweep", str(study), "--software", "ideal"]) == 2
+    assert "varies the software itself" in capsys.readouterr().err
+    assert execute(["sweep", "docs/examples/topologies.yaml", "--software", "ideal"]) == 2
+    assert "collectives" in capsys.readouterr().err
+
+
+def test_rows_predicted_under_another_stack(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["validate", "single-device", "--only", "mt-461", "--software", "ideal"]
+    assert execute([*words, "--quantity", "predicted"]) == 0
+    rate = float(capsys.readouterr().out)
+    assert execute([*words, "--commands"]) == 0
+    command = capsys.readouterr().out.splitlines()[-1]
+    assert "--software ideal" in command
+    assert "software.kernels" not in command
+    _, *again = shlex.split(command)
+    assert execute(again) == 0
+    assert float(capsys.readouterr().out) == rate
+    for wrong, said in (
+        (["validate", "gemm", "--software", "ideal"], "leave out --software"),
+        (["validate", "--software", "ideal"], "one suite"),
+        (["validate", "llm", "--software", "nonsuch"], "nonsuch"),
+    ):
+        assert execute(wrong) == 2
+        assert said in capsys.readouterr().err

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from ridgeline.cli import INTERRUPTED_STATUS
 from ridgeline.cli.output import brief, console, headings, print_json, rounded
+from ridgeline.cli.software import SoftwareOrAll
 from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def sweep_(
     resume: Annotated[bool, Parameter(negative="")] = False,
     restart: Annotated[bool, Parameter(negative="")] = False,
     cluster_address: str | None = None,
+    software: SoftwareOrAll = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Simulate every point of a study file.
@@ -72,6 +74,8 @@ def sweep_(
         Forget what an interrupted sweep has done.
     cluster_address
         Address of a Dask scheduler, whose workers simulate the points.
+    software
+        A stack in place of the study's own; all: each that can run the steps.
     json
         Print the rows as JSON.
     """
@@ -87,7 +91,7 @@ def sweep_(
     if output is not None:
         writer_for(Path(output))
         check_writable(output)
-    sweep = prepare(study)
+    sweep = prepare(study, software or "")
     if processes is None:
         processes = max(1, min(os.cpu_count() or 1, sweep.size // _WORTH_A_PROCESS))
     with tempfile.TemporaryDirectory() as folder:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json, print_value
+from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Finite, Whole
 from ridgeline.errors import RidgelineError
 
@@ -36,6 +37,7 @@ def validate_(
     seconds: Finite = 30.0,
     quick: Annotated[bool, Parameter(negative="")] = False,
     processes: Whole | None = None,
+    software: Software = None,
 ) -> None:
     """Predict measurements, and say how far the predictions are off.
 
@@ -72,6 +74,8 @@ def validate_(
         With --live: few shapes, and one batch of each network.
     processes
         Processes that the rows are shared between; without it, one for each core.
+    software
+        Predict every row of a suite under this stack, in place of its own and its settings.
     """
     from ridgeline.study.validate import SUITES, validate, validate_suites
 
@@ -81,6 +85,8 @@ def validate_(
         raise RidgelineError(f"--processes must be at least 1, found {processes}")
     if quantity is not None and only is None:
         raise RidgelineError("--quantity is of one row: say which by --only")
+    if software is not None and (suite is None or live):
+        raise RidgelineError("--software is for the rows of one suite: say which")
     if only is not None and (suite is None or live):
         raise RidgelineError(f"say which suite the row is of (one of: {', '.join(SUITES)})")
     if live:
@@ -97,7 +103,8 @@ def validate_(
     elif suite is None:
         made = validate_suites(list(SUITES), processes or os.cpu_count() or 1)
     else:
-        made = [validate(suite, data, processes or os.cpu_count() or 1, only)]
+        stack = one_stack(software)
+        made = [validate(suite, data, processes or os.cpu_count() or 1, only, stack)]
         if quantity is not None:
             _print_quantity(made[0], quantity, json=json)
             return

@@ -12,10 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ridgeline import config
+from ridgeline import catalog, config
 from ridgeline.errors import ConfigError
+from ridgeline.parallel.plans.stack_choice import able_stacks
 from ridgeline.report.files import replacing
-from ridgeline.study.collective_point import AnyPoint, shared_network
+from ridgeline.software.load import load_software
+from ridgeline.study.collective_point import AnyPoint, CollectivePoint, shared_network
 from ridgeline.study.csv_file import read_csv
 from ridgeline.study.parallel_run import Row, run_jobs
 from ridgeline.study.point import shared_model
@@ -85,8 +87,13 @@ class Sweep:
             yield judge.judged({**values, **store[key], **values})
 
 
-def prepare(path: str | Path) -> Sweep:
+def prepare(path: str | Path, software: str = "") -> Sweep:
     """Read a study file and check every value in it against the files that it is to go into.
+
+    Parameters
+    ----------
+    software
+        A stack in place of the study's own, or "all": every one that can run its steps.
 
     Raises
     ------
@@ -97,6 +104,7 @@ def prepare(path: str | Path) -> Sweep:
         shared.cache_clear()  # every file that a key depends on is to be read now
     with config.recording() as files:
         study = load_study(path)
+        study = under(study, software) if software else study
         study_text = str(path)
         check_values(path, study)
     if study.columns or study.require:
@@ -104,6 +112,28 @@ def prepare(path: str | Path) -> Sweep:
     files.pop(study_text, None)  # a point's key holds all that the study says of it
     contents = sorted(set(files.values()))
     return Sweep(study, hashlib.sha256(json.dumps(contents).encode()).hexdigest()[:16])
+
+
+def under(study: Study, software: str) -> Study:
+    """Return a study under a stack, or under all stacks that can run its first step.
+
+    Raises
+    ------
+    ConfigError
+        If the study itself varies the software, or is of collectives.
+    """
+    if isinstance(study.base, CollectivePoint):
+        raise ConfigError("this study is of collectives: no program runs them", field="--software")
+    if any(path == "software" for path in study.fields):
+        raise ConfigError("the study varies the software itself", field="--software")
+    if software != "all":
+        name = str(Path(software).resolve()) if catalog.is_path(software) else software
+        load_software(name)
+        return study.model_copy(update={"software": name})
+    _, first = next(study.points())
+    step = [first.load(root) for root in ("model", "cluster", "plan")]
+    names = [stack.name for stack in able_stacks(*step)]
+    return study.model_copy(update={"vary": {"software": names, **study.vary}})
 
 
 def run_sweep(study: Study, progress: Callable[[], None] = lambda: None) -> list[Row]:

@@ -127,7 +127,11 @@ def find_suite(name: str) -> Any:
 
 
 def validate(
-    suite: str, data: str | Path | None = None, processes: int = 1, only: str | None = None
+    suite: str,
+    data: str | Path | None = None,
+    processes: int = 1,
+    only: str | None = None,
+    software: str = "",
 ) -> Validation:
     """Predict every measurement of a suite.
 
@@ -139,6 +143,8 @@ def validate(
         The id of one row, or "line N": no other is predicted.
     processes
         How many share the rows. The answer does not depend on it.
+    software
+        A stack that every row is predicted under, in place of its own and its settings.
 
     Raises
     ------
@@ -154,6 +160,7 @@ def validate(
         rows = [row for row in rows if row.id == only]
         if not rows:
             raise RidgelineError(f"{path}: no row is called {only!r}")
+    rows = [_under(row, software) for row in rows] if software else rows
     (made,) = _predicted({suite: rows}, processes).values()
     return _validation(suite, path, made)
 
@@ -232,6 +239,23 @@ def shipped(suite: str) -> Path:
     """Path of the measurements that ship for a suite."""
     module = find_suite(suite)
     return Path(str(resources.files(__name__).joinpath("data", module.SHIPPED)))
+
+
+def _under(row: Row, software: str) -> Row:
+    """Return a row as another program would have run it.
+
+    Raises
+    ------
+    RidgelineError
+        If no program runs what the row measured.
+    """
+    if "software" not in row.values:
+        raise RidgelineError("no software runs what this suite measures: leave out --software")
+    from ridgeline.software.load import load_software
+
+    load_software(software)
+    other = {"software": software, "overrides": "", "under": software}
+    return Row(row.file, row.line, {**row.values, **other})
 
 
 def _read(suite: str, path: Path) -> list[Row]:

@@ -48,6 +48,8 @@ class Row:
         words = ["ridgeline", "validate", suite, "--only", self.id]
         if SHIPPED not in Path(self.file).parents:
             words += ["--data", self.file]
+        if software := self.text("under"):
+            words += ["--software", software]
         return shlex.join([*words, "--quantity", "predicted"])
 
     def text(self, name: str) -> str:
