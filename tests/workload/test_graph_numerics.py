@@ -20,11 +20,14 @@ def formats(graph, role):
     return {t.format for t in graph.tensors.values() if t.role is role}
 
 
+WITHOUT_COPIES = {"flex16+5": "flex16+5", "bf16-true": "bf16", "fp16-true": "fp16"}
+
+
 @pytest.mark.parametrize("precision", ALL)
-def test_weights_statistics_states_and_loss_are_fp32_but_for_flexpoint(precision):
+def test_weights_and_states_are_fp32_but_where_no_copy_is_kept(precision):
     graph = load_model("resnet18").training(2, precision)
     assert graph.precision == precision
-    master = "flex16+5" if precision == "flex16+5" else "fp32"
+    master = WITHOUT_COPIES.get(precision, "fp32")
     assert formats(graph, Role.BUFFER) == {"fp32"}
     for role in (Role.WEIGHT, Role.STATE):
         assert formats(graph, role) == {master}
@@ -40,6 +43,8 @@ def test_weights_statistics_states_and_loss_are_fp32_but_for_flexpoint(precision
         ("tf32", "tf32"),
         ("fp16-mixed", "fp16"),
         ("bf16-mixed", "bf16"),
+        ("bf16-true", "bf16"),
+        ("fp16-true", "fp16"),
         ("flex16+5", "flex16+5"),
     ],
 )
@@ -50,7 +55,7 @@ def test_contractions_multiply_in_the_format_of_their_first_input(precision, com
         assert {graph.tensors[op.inputs[0]].format for op in contractions} == {compute}
         touched = [graph.tensors[x] for op in contractions for x in (*op.inputs, *op.outputs)]
         sizes = {t.bytes // t.elements for t in touched}
-        assert sizes == {2 if "mixed" in precision or precision == "flex16+5" else 4}
+        assert sizes == {2 if "mixed" in precision or precision in WITHOUT_COPIES else 4}
 
 
 @pytest.mark.parametrize("precision", ["fp16-mixed", "bf16-mixed"])
