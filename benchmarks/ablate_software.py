@@ -8,8 +8,8 @@ default: as they are, and with that setting at the default. It prints a table fo
 devices and sources it helps. Of every group of rows at most ``--rows`` are predicted, drawn with a
 fixed seed; each group weighs the same, as in ``ridgeline validate``.
 
-No setting is fitted to rows, so that a device or source is always "left out": a setting earns its
-place where most of those that it touches are predicted better with it.
+Nothing is estimated anew without a device or source: a setting earns its place where it lowers the
+error of most of those that it touches, and where a source describes it.
 """
 
 from __future__ import annotations

@@ -198,6 +198,7 @@ MISTAKES = [
     (("run", "dgx1-v100", "mlp", "--batch", "8"), "'dgx1-v100', which is a node"),
     (("run", "mlp", "resnet50", "--batch", "8"), "'resnet50', which is a model"),
     (("run", "", "dgx1-v100", "--batch", "8"), "no model is called ''"),
+    (("import-rows", "docs/examples/measured.csv", "--suite", "lm"), "did you mean 'llm'"),
     (("run", "m" * 400, "dgx1-v100", "--batch", "8"), "no model is called 'mmm"),
     (("run", "mlp", "m" * 400, "--batch", "8"), "no cluster, node or device is called 'mmm"),
     (("run", "mlp", "Ring(4, 1 GB/s, 1 us)", "--batch", "8"), "has no devices"),

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+import ridgeline as rl
 from ridgeline import catalog
 from ridgeline.cli import execute
+from ridgeline.hardware import load_device
 
 STEP = ("run", "resnet18-cifar", "dgx1-v100", "--plan", "data=8", "--batch", "64")
 DECODER = ("run", "gpt2", "dgx-h100", "--plan", "data=4,tensor=2", "--batch", "16")
@@ -293,3 +295,14 @@ def test_rows_predicted_under_another_stack(capsys: pytest.CaptureFixture[str]) 
     ):
         assert execute(wrong) == 2
         assert said in capsys.readouterr().err
+
+
+def test_memory_knows_what_attention_runs_on_an_older_device() -> None:
+    plan = rl.Plan(global_batch=2, precision="fp16-mixed")
+    peaks = {
+        name: rl.memory(
+            "gpt2", plan, software="megatron-core", convolutions=load_device(name)
+        ).peak["activations"]
+        for name in ("v100-sxm2-16gb", "a100-sxm4-80gb")
+    }
+    assert peaks["v100-sxm2-16gb"] > 1.5 * peaks["a100-sxm4-80gb"]  # scores are stored

@@ -40,10 +40,12 @@ def one_stack(software: str | None) -> str:
     Raises
     ------
     ConfigError
-        If all are asked for, which only ``ridgeline run`` compares.
+        If all are asked for, which only ``ridgeline run`` and ``sweep`` take.
     """
     if software == ALL:
-        raise ConfigError("all compares a step under every stack: ridgeline run does", field=OPTION)
+        raise ConfigError(
+            "all compares a step under every stack: ridgeline run does, and sweep", field=OPTION
+        )
     return software or ""
 
 

@@ -104,9 +104,9 @@ def prepare(path: str | Path, software: str = "") -> Sweep:
         shared.cache_clear()  # every file that a key depends on is to be read now
     with config.recording() as files:
         study = load_study(path)
-        study = under(study, software) if software else study
         study_text = str(path)
         check_values(path, study)
+        study = under(study, software) if software else study
     if study.columns or study.require:
         check_columns(path, study)
     files.pop(study_text, None)  # a point's key holds all that the study says of it
@@ -130,7 +130,7 @@ def under(study: Study, software: str) -> Study:
         name = str(Path(software).resolve()) if catalog.is_path(software) else software
         load_software(name)
         return study.model_copy(update={"software": name})
-    _, first = next(study.points())
+    _, first = next(study.points())  # `check_values` has seen that there is one
     step = [first.load(root) for root in ("model", "cluster", "plan")]
     names = [stack.name for stack in able_stacks(*step)]
     return study.model_copy(update={"vary": {"software": names, **study.vary}})

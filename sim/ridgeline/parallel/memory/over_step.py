@@ -15,6 +15,9 @@ from ridgeline.kernels.convolution_algorithms import Library, workspace_bytes
 from ridgeline.parallel.division.spatial import with_shared_images
 from ridgeline.parallel.memory.allocator import life_of, lost_bytes
 from ridgeline.parallel.memory.at_once import AtOnce, at_once
+from ridgeline.parallel.plans.programmed import programmed
+from ridgeline.parallel.plans.resolved import resolved
+from ridgeline.parallel.plans.stack_choice import choose_stack
 from ridgeline.parallel.recomputing.offload import Policy, copied_bytes, with_offload
 from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
 from ridgeline.parallel.steps.sums import copied, lasting, with_gradients
@@ -27,9 +30,6 @@ from ridgeline.workload.model import Model, load_model
 if TYPE_CHECKING:
     from ridgeline.hardware.device import Device
     from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.programmed import programmed
-from ridgeline.parallel.plans.resolved import resolved
-from ridgeline.parallel.plans.stack_choice import choose_stack
 
 _DISTRIBUTED = ("tensor", "context", "pipeline", "expert")
 _LARGEST = 10
@@ -173,7 +173,8 @@ def memory(
         raise RidgelineError(
             f"memory: library {library!r} belongs to convolutions: name the device that they run on"
         )
-    graph = training_graph_of(programmed(model, plan.stack.kernels), plan)
+    year = None if convolutions is None else convolutions.year
+    graph = training_graph_of(programmed(model, plan.stack.kernels, year), plan)
     shared = plan.stack.kernels.sync_batch_norm
     graph = with_shared_images(graph, *plan.grid, shared_statistics=shared).graph
     graph = with_recompute(graph, recompute or plan.recompute, budget_bytes=budget_bytes)

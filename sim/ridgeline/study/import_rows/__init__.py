@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
-from ridgeline.study.validate import SUITES
+from ridgeline.study.validate import SUITES, find_suite
 from ridgeline.study.validate.rows import Row, read_rows
 
 _MODULES = {
@@ -24,7 +24,14 @@ _MODULES = {
 
 
 def importer_of(suite: str) -> Any:
-    """Import the module that reads a suite's tables."""
+    """Import the module that reads a suite's tables.
+
+    Raises
+    ------
+    RidgelineError
+        If there is no such suite.
+    """
+    find_suite(suite)
     return import_module(f"{__name__}.{_MODULES.get(suite, suite.replace('-', '_'))}")
 
 
