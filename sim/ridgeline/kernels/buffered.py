@@ -8,9 +8,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ridgeline.hardware.device import Device
+from ridgeline.kernels.array_ends import mapped_registers, mapped_shares
+from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
@@ -19,6 +22,7 @@ from ridgeline.kernels.mapping.machine import Machine
 from ridgeline.kernels.mapping.mapped import Mapped, Nearer, dataflow_of, mapping_of
 from ridgeline.kernels.mapping.mapper import map_contractions
 from ridgeline.kernels.mapping.nest import nest_of
+from ridgeline.kernels.systolic.device import by_dataflow
 from ridgeline.kernels.traffic import Search
 from ridgeline.workload.graph import Op
 
@@ -52,8 +56,11 @@ def in_buffers(
     contractions = [(op.loops, op.priced_as) for op, _ in jobs if op.loops is not None]
     all_found = map_contractions(contractions, machine, *search)
     result_width, far_byte_s = machine.widths[2], machine.byte_s
+    derived = by_dataflow(device.engines[engine]) and any(
+        level.kind == "registers" for level in device.memory.values()
+    )
     done = []
-    for (_, operands), found in zip(jobs, all_found, strict=True):
+    for (op, operands), found in zip(jobs, all_found, strict=True):
         rest = float(operands.rest_bytes)
         levels = moved_by(found, machine, rest)
         stream_s = found.compute_s
@@ -66,9 +73,34 @@ def in_buffers(
                 found.compute_s * peak, True, waiting_s, levels[near], levels[far],
                 {name: levels[name] for name in nearer} if nearer else {},
                 waiting_s, (found, machine),
+                latency_parts=_parts(found, machine, besides * far_byte_s, stream_s),
+                engine_shares=partial(mapped_shares, found, machine, op.loops, op.priced_as),
+                registers=mapped_registers(found, machine, operands.gemm) if derived else None,
             )
         )  # fmt: skip
     return done
+
+
+def _parts(found: Mapped, machine: Machine, besides_s: float, stream_s: float) -> LatencyParts:
+    """Name the parts of a mapping's time but the arithmetic.
+
+    Parameters
+    ----------
+    besides_s, stream_s
+        Of what is no operand, at the farthest level; of the slowest of the engine and all levels.
+    """
+    far_s = found.steady_stall_s + besides_s
+    parts_s = found.first_load_s + found.last_store_s + far_s + found.nearer_stall_s
+    stalls = ((machine.far, far_s),)
+    if machine.nearer:
+        behind = machine.near if len(machine.nearer) == 1 else "nearer levels"
+        stalls = (*stalls, (behind, max(found.nearer_stall_s, 0.0)))
+    return LatencyParts(
+        fill_s=found.first_load_s,
+        drain_s=found.last_store_s,
+        stall_s=stalls,
+        streamed_s=min(stream_s - found.compute_s, parts_s),
+    )
 
 
 def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:

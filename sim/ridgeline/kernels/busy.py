@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ridgeline.hardware.device import Device
+from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, LatencyParts, LazyShares, TileChoice
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.traffic import Operands, Search
 from ridgeline.workload.graph import Op
@@ -45,6 +46,14 @@ class Busy:
     copying_s
         Time in `peak_flops` in which operands are moved and no arithmetic is done: what memory
         takes beyond that, arithmetic does not hide. None: it hides all that it can.
+    latency_parts
+        What `latency_s` consists of.
+    engine_shares
+        Shares of the time in `peak_flops` in which the engine does not multiply.
+    tile
+        The output tile of processors that share them.
+    registers
+        Bytes of registers that operands pass inside an array; None: `Engine.instruction` decides.
     """
 
     peak_flops: float
@@ -57,6 +66,10 @@ class Busy:
     mapped: tuple[Mapped, MappedMachine] | None = None
     mapping: str = ""
     copying_s: float | None = None
+    latency_parts: LatencyParts = LatencyParts()
+    engine_shares: LazyShares = BUSY_THROUGHOUT
+    tile: TileChoice | None = None
+    registers: Moved | None = None
 
 
 class Job(NamedTuple):

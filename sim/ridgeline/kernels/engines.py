@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.grid import BroadcastGrid
+from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, EngineShares, LatencyParts
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
 from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
 from ridgeline.kernels.busy import Busy, EngineModel, Job
@@ -21,7 +22,7 @@ from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.processors import in_waves
 from ridgeline.kernels.shares import achievable_share, achievable_shares, share_of
-from ridgeline.kernels.systolic.device import arrays_of
+from ridgeline.kernels.systolic.device import arrays_of, by_dataflow
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.traffic import FAST, Operands, Search, accumulator_of
 from ridgeline.workload.formats import bytes_of
@@ -46,9 +47,14 @@ def on_cores(
                 latency_s=0.0,
                 near=Moved(terms.a_bytes, terms.b_bytes, terms.c_bytes),
                 copying_s=copying_s,
+                engine_shares=_copying(terms.flops / share, copying_s * peak),
             )
         )
     return done
+
+
+def _copying(multiplied: float, copied: float) -> EngineShares:
+    return EngineShares(copy=copied / (multiplied + copied)) if copied else BUSY_THROUGHOUT
 
 
 def on_arrays(
@@ -88,7 +94,10 @@ def _in_cycles(
 
     if (mapped := in_buffers(jobs, device, engine, format_, search)) is not None:
         return mapped
+    from ridgeline.kernels.array_ends import partition_registers, shares_of
+
     arrays, sum_bytes = arrays_of(array, accumulate), bytes_of(accumulate)
+    widths, derived = (bytes_of(format_), sum_bytes), by_dataflow(device.engines[engine])
     done = []
     for _, operands in jobs:
         gemm = operands.gemm
@@ -101,7 +110,12 @@ def _in_cycles(
             float(operands.rest_bytes),
             float(partial_sums * sum_bytes),
         )
-        done.append(Busy(float(best.cycles * array.flops_per_cycle), True, 0.0, near))
+        busy = Busy(float(best.cycles * array.flops_per_cycle), True, 0.0, near)
+        busy.engine_shares = shares_of(best)
+        if derived:
+            sizes = (gemm.batch, gemm.m, gemm.n, gemm.k)
+            busy.registers = partition_registers(best, sizes, arrays, widths)
+        done.append(busy)
     return done
 
 
@@ -126,11 +140,13 @@ def _on_grid(job: Job, device: Device, engine: str, format_: str, search: Search
     gemm = operands.gemm
     ring = ring_of(grid, format_)
     best = grid_gemm(gemm.m, gemm.n, gemm.k, ring, grid.fma_latency.value)
+    shares = EngineShares(best.fill_cycles / best.cycles, best.drain_cycles / best.cycles)
     from ridgeline.kernels.buffered import in_buffers  # as above
 
     cycle_s = grid.flops_per_cycle / device.engines[engine].rates[format_].value
     mac_s = best.cycles * cycle_s / (gemm.m * gemm.n * gemm.k)
     if (mapped := in_buffers([job], device, engine, format_, search, mac_s)) is not None:
+        mapped[0].engine_shares = shares
         return mapped[0]
     partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
     return Busy(
@@ -143,6 +159,7 @@ def _on_grid(job: Job, device: Device, engine: str, format_: str, search: Search
             float(operands.rest_bytes),
             float(partial_sums * bytes_of(accumulate)),
         ),
+        engine_shares=shares,
     )
 
 
@@ -195,6 +212,11 @@ def on_elements(
         ),
         far=_bytes(memory, finished, size),
         mapping=found.layout.shown(nest),
+        engine_shares=EngineShares(
+            fill=counts.fill_cycles / counts.cycles,
+            drain=counts.drain_cycles / counts.cycles,
+            stall=(array.buffer, counts.wait_cycles / counts.cycles),
+        ),
     )
 
 
@@ -241,12 +263,14 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
     )
     plan = best_plan(gemm, sizes, tiles)
     steps = gemm.batch if op.sequential else 1  # products that wait for each other
+    barriers_s = plan.sync_s + (steps - 1) * tiles.sync_s
     return Busy(
         peak_flops=plan.compute_s * rate,
         calibrated=row is not None and row.fraction.basis == "measured",
         latency_s=plan.exchange_s + plan.sync_s + (steps - 1) * tiles.sync_s,
         near=operands.through(gemm.m, gemm.n),
         far=operands.through(gemm.m, gemm.n),
+        latency_parts=LatencyParts(exchange_s=plan.exchange_s, barrier_s=barriers_s),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ridgeline.hardware.device import Device, Engine
+from ridgeline.kernels.breakdown import LatencyParts, TileChoice
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.convolution_algorithms import UNFOLDING
 from ridgeline.kernels.filtering import variants
@@ -68,7 +69,7 @@ def in_waves(
         fill = 1.0
         if device.engines[engine].kind == "tensor-core" and isinstance(op.loops, Conv):
             fill = padding(op.loops)
-        tiles, least_sum = _menu(op, device.engines[engine])
+        tiles, least_sum, said = _menu(op, device.engines[engine])
         steps = _steps(op, operands)
         a, b = operands.a_bytes / steps, operands.b_bytes  # each product reads all of the weights
         for variant in variants(op, operands, *found):
@@ -82,9 +83,9 @@ def in_waves(
                 step = replace(step, batch=step.batch // steps)
             far_bytes = operands.far.total + variant.more_bytes - variant.before_bytes
             kernels.append(Kernel(step, a, b, far_bytes / far_rate / steps, machine))
-            tried.append((op, operands, variant))
+            tried.append((op, operands, variant, fill, said))
     done: dict[int, tuple[float, Busy]] = {}
-    for (op, operands, variant), kernel, best in zip(
+    for (op, operands, variant, fill, said), kernel, best in zip(
         tried, kernels, best_blockings(kernels), strict=True
     ):
         steps, row = _steps(op, operands), variant.row
@@ -94,13 +95,23 @@ def in_waves(
         )
         latency_s = steps * (best.latency_s + more_s) + (steps - 1) * launch_s
         latency_s += variant.before_bytes / far_rate
-        arithmetic_s = steps * best.arithmetic_s
+        arithmetic_s, rounds_s = steps * best.arithmetic_s, steps * best.rounds_s
         busy = Busy(
             peak_flops=arithmetic_s * peak,
             calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
             latency_s=latency_s,
             near=near._replace(b=steps * near.b) if steps > 1 else near,
             far=operands.far._replace(partial=variant.more_bytes) if variant.more_bytes else None,
+            latency_parts=LatencyParts(
+                launch_s=steps * (best.launch_s + more_s) + (steps - 1) * launch_s,
+                fill_s=rounds_s / 2,
+                copy_s=variant.before_bytes / far_rate,
+                drain_s=rounds_s / 2,
+            ),
+            tile=TileChoice(
+                kernel.gemm, best.rows, best.columns, best.split, processors, best.filled,
+                variant.share, fill, "kernels of these tiles alone" if variant.tiles else said,
+            ),
         )
         time_s = latency_s + max(arithmetic_s, near.total / near_rate, steps * kernel.floor_s)
         if id(operands) not in done or time_s < done[id(operands)][0]:
@@ -113,6 +124,7 @@ class _Menu(NamedTuple):
 
     tiles: tuple[tuple[int, int], ...] = TILES
     least_sum: int = LEAST_SUM
+    said: str = "the default menu (no `tiles` stated)"
 
 
 def _menu(op: Op, engine: Engine) -> _Menu:
@@ -122,14 +134,16 @@ def _menu(op: Op, engine: Engine) -> _Menu:
     may tell. What is unfolded was multiplied by the one of its time.
     """
     if isinstance(op.loops, Conv):
-        return _Menu()
+        return _Menu(said="the default menu of convolutions")
     early = dict(op.attrs).get("library") in UNFOLDING
-    tiles, least_sum = (EARLY_TILES, EARLY_LEAST_SUM) if early else _Menu()
+    tiles, least_sum, said = _Menu()
+    if early:
+        tiles, least_sum, said = EARLY_TILES, EARLY_LEAST_SUM, "the menu of an early library"
     if engine.tiles is not None:
-        tiles = engine.tiles.value
+        tiles, said = engine.tiles.value, "the device's `tiles`"
     if engine.least_sum is not None and not op.sequential:
         least_sum = engine.least_sum.value
-    return _Menu(tiles, least_sum)
+    return _Menu(tiles, least_sum, said)
 
 
 def _steps(op: Op, operands: Operands) -> int:

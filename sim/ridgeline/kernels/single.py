@@ -9,9 +9,11 @@ from typing import Any, Literal
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
+from ridgeline.kernels.breakdown import LatencyParts, time_breakdown
 from ridgeline.kernels.cost import OpCost, engine_rate, op_energy_j, price_of_place
 from ridgeline.kernels.mapping.given import Given, load_mapping
 from ridgeline.kernels.pricing import price
+from ridgeline.kernels.systolic.device import by_dataflow
 from ridgeline.kernels.traffic import Search
 from ridgeline.workload import formats
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
@@ -38,7 +40,13 @@ class OpResult:
     time_s
         Latency plus the slowest of arithmetic and every memory level.
     parts_s
-        What each of them alone takes: "launch", "arithmetic", and every memory level.
+        What each of them alone takes: "launch", the engine's "arithmetic" with the array's own fill
+        and drain, and every memory level's "bandwidth"; and the other parts of the latency that
+        there are: "fill", "copy", "exchange", "barrier", "drain", and a level's "stall".
+    breakdown_s
+        The time in parts that do not overlap and sum to it (`breakdown.TimeBreakdown`): "launch",
+        "fill", "copy", "arithmetic", "stall" by memory level, "exchange", "barrier", "drain", and
+        their "total".
     utilisation
         Issued FLOPs over what the engine does at its dense peak in that time.
     traffic_bytes
@@ -57,6 +65,9 @@ class OpResult:
         What a reader must be told beside the numbers.
     mapping
         Which loops run where, where the engine's model lays them out.
+    tile
+        Of a product whose output tiles are shared by processors: the tile, where its menu comes
+        from, and what tile and wave quantisation leave of the peak.
     mapped
         Of a mapping that was searched for: its loops, cycles and seconds with the stalls apart,
         bytes over every border by operand, compulsory bytes and the lower bound of any mapping.
@@ -73,6 +84,7 @@ class OpResult:
     worked_flops: float
     time_s: float
     parts_s: Mapping[str, float]
+    breakdown_s: Mapping[str, Any]
     bound: str
     utilisation: float
     traffic_bytes: Mapping[str, float]
@@ -83,6 +95,7 @@ class OpResult:
     calibrated: bool
     notes: tuple[str, ...]
     mapping: str
+    tile: Mapping[str, Any] | None
     mapped: Mapping[str, Any] | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -223,11 +236,7 @@ def _single(
     cost = price(op, Graph(op.name, 1, format_, tensors, (op,), "C"), machine, given, search)
     engine = next(iter(cost.engine_work))
     time_s = cost.time_s(machine)
-    parts = {
-        "launch": cost.latency_s,
-        f"{engine} arithmetic": cost.compute_s(machine),
-        **{f"{level} bandwidth": t for level, t in cost.memory_s(machine).items()},
-    }
+    parts = _each_alone(cost, machine, engine)
     stored = dict(zip(op.inputs, cost.stored, strict=True))
     energy_j = op_energy_j(cost, machine)
     mapped = _report(op, cost, machine, engine.rpartition(".")[0], search)
@@ -246,6 +255,7 @@ def _single(
         worked_flops=cost.flops[engine],
         time_s=time_s,
         parts_s=parts,
+        breakdown_s=time_breakdown(cost, machine).to_dict(),
         bound=max(parts, key=lambda part: parts[part]),
         utilisation=op.matrix_flops * cost.issued / (engine_rate(machine, engine) * time_s),
         traffic_bytes=cost.traffic_bytes,
@@ -257,10 +267,51 @@ def _single(
         },
         area_mm2=None if machine.area is None else machine.area.value * 1e6,
         calibrated=cost.calibrated,
-        notes=(*cost.notes, *machine.unpriced, *_above_design_power(energy_j, time_s, machine)),
+        notes=(
+            *cost.notes,
+            *(() if cost.tile is None else (str(cost.tile),)),
+            *_registers(machine, engine.rpartition(".")[0]),
+            *machine.unpriced,
+            *_above_design_power(energy_j, time_s, machine),
+        ),
         mapping=cost.mapping if mapped is None else mapped["text"],
+        tile=None if cost.tile is None else cost.tile.to_dict(),
         mapped=mapped,
     )
+
+
+def _each_alone(cost: OpCost, device: Device, engine: str) -> dict[str, float]:
+    """Return what launch, arithmetic, every memory level and the parts of the latency take."""
+    stated = cost.latency_parts or LatencyParts(cost.latency_s)
+    others = {
+        "fill": stated.fill_s,
+        "copy": stated.copy_s,
+        "exchange": stated.exchange_s,
+        "barrier": stated.barrier_s,
+        "drain": stated.drain_s,
+        **{f"{level} stall": time_s for level, time_s in stated.stall_s},
+    }
+    return {
+        "launch": stated.launch_s,
+        f"{engine} arithmetic": cost.compute_s(device),
+        **{f"{level} bandwidth": t for level, t in cost.memory_s(device).items()},
+        **{name: time_s for name, time_s in others.items() if time_s > 0},
+    }
+
+
+def _registers(device: Device, engine: str) -> tuple[str, ...]:
+    """Say where the traffic of registers comes from, if the device has any."""
+    if all(level.kind != "registers" for level in device.memory.values()):
+        return ()
+    described = device.engines[engine]
+    if by_dataflow(described):
+        return (
+            "register traffic: derived from the array's dataflow, a hop a cycle (no `instruction` "
+            "stated)",
+        )
+    shape = described.instruction
+    stated = "stated" if "instruction" in described.model_fields_set else "not stated, taken as"
+    return (f"register traffic: `instruction` {stated} {shape.m}x{shape.n}x{shape.k}",)
 
 
 def _above_design_power(

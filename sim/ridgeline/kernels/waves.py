@@ -96,6 +96,10 @@ class Blocking:
         Ends of all rounds, and the second kernel of a split.
     partial_bytes
         Partial sums of a split, written and read.
+    filled
+        Share of a processor's rate with the accumulators that are in flight.
+    rounds_s, launch_s
+        Of the latency, the ends of all rounds and the second kernel.
     """
 
     rows: int
@@ -104,6 +108,9 @@ class Blocking:
     arithmetic_s: float
     latency_s: float
     partial_bytes: float
+    filled: float = 1.0
+    rounds_s: float = 0.0
+    launch_s: float = 0.0
 
 
 class Job(NamedTuple):
@@ -179,12 +186,16 @@ def _best(jobs: Sequence[Job], tiles: tuple[tuple[int, int], ...]) -> list[Block
     is_split = split > 1
     partial = np.where(is_split, 2.0 * _PARTIAL_BYTES * split * batch * m * n, 0.0)
     near = (a * across + b * down + partial) / near_rate
-    latency = np.ceil(waves / _RESIDENT) * round_latency + is_split * launch
+    rounds = np.ceil(waves / _RESIDENT) * round_latency
+    latency = rounds + is_split * launch
     time = latency + np.maximum(np.maximum(arithmetic, near), floor)
     time[is_split & (k < least * split)] = np.inf
     best = np.argmin(time, axis=1)
     each = np.arange(len(jobs))
-    chosen = (arithmetic[each, best], latency[each, best], partial[each, best])
+    chosen = (
+        arithmetic[each, best], latency[each, best], partial[each, best], filled[each, best],
+        rounds[each, best], (is_split * launch)[each, best],
+    )  # fmt: skip
     return [
         Blocking(int(rows[at]), int(columns[at]), int(split[at]), *found)
         for at, *found in zip(best.tolist(), *(values.tolist() for values in chosen), strict=True)
