@@ -30,9 +30,7 @@ def shares_of(found: Partition) -> EngineShares:
     )
 
 
-def mapped_shares(
-    found: Mapped, machine: Machine, loops: Gemm | Conv, pass_: Pass
-) -> EngineShares:
+def mapped_shares(found: Mapped, machine: Machine, loops: Gemm | Conv, pass_: Pass) -> EngineShares:
     """Return the ends of a product whose tiles come through buffers."""
     way = _way(found, machine)
     if way is None or found.compute_s <= 0:

@@ -60,6 +60,20 @@ class LatencyParts(NamedTuple):
     stall_s: tuple[tuple[str, float], ...] = ()
     streamed_s: float = 0.0
 
+    @property
+    def largest(self) -> str:
+        """Name the largest part, as what limits an op."""
+        named = {
+            "launch latency": self.launch_s,
+            "fill": self.fill_s,
+            "copy": self.copy_s,
+            "exchange": self.exchange_s,
+            "barrier": self.barrier_s,
+            "drain": self.drain_s,
+            **{f"{level} stall": time_s for level, time_s in self.stall_s},
+        }
+        return max(named, key=named.__getitem__)
+
     def times(self, count: float) -> LatencyParts:
         """Return the parts of so many equal ops, one after the other."""
         stalls = tuple((level, count * time_s) for level, time_s in self.stall_s)
@@ -301,5 +315,3 @@ def time_breakdown(cost: OpCost, device: Device) -> TimeBreakdown:
         drain_s=drain_s + shares.drain * engine_s,
         stall_s={level: time_s for level, time_s in stalls.items() if time_s > 0},
     )
-
-

@@ -109,8 +109,15 @@ def in_waves(
                 drain_s=rounds_s / 2,
             ),
             tile=TileChoice(
-                kernel.gemm, best.rows, best.columns, best.split, processors, best.filled,
-                variant.share, fill, "kernels of these tiles alone" if variant.tiles else said,
+                kernel.gemm,
+                best.rows,
+                best.columns,
+                best.split,
+                processors,
+                best.filled,
+                variant.share,
+                fill,
+                "kernels of these tiles alone" if variant.tiles else said,
             ),
         )
         time_s = latency_s + max(arithmetic_s, near.total / near_rate, steps * kernel.floor_s)
