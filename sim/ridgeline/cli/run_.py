@@ -179,9 +179,7 @@ def run_(
     elif json:
         _print_json(result, dry, ops)
     else:
-        _print_result(result, dry, written, ledger, explain=explain)
-        if ops is not None:
-            _print_ops(result, ops)
+        _print_result(result, dry, written, ledger, ops, explain=explain)
     return MISFIT_STATUS if require_fit and not result.fits else 0
 
 
@@ -204,7 +202,9 @@ def _print_ops(result: Result, most: int) -> None:
     table = plain_table({**headings, "limited by": "left", "parts of its time": "left"})
     for row in longest_ops(result, most):
         total_s = row.parts.total_s
-        parts = ", ".join(f"{name} {s / total_s:.0%}" for name, s in row.parts.parts() if s >= 0.005 * total_s)
+        parts = ", ".join(
+            f"{name} {s / total_s:.0%}" for name, s in row.parts.parts() if s >= 0.005 * total_s
+        )
         time = show(row.step_s, "s", 4)
         table.add_row(row.op, row.pass_, time, f"{row.share:.1%}", row.limited_by, parts)
     console().print(table)
@@ -224,7 +224,13 @@ def _print_json(result: Result, dry: DryRun | None, ops: int | None) -> None:
 
 
 def _print_result(
-    result: Result, dry: DryRun | None, written: Sequence[str], ledger: str | None, *, explain: bool
+    result: Result,
+    dry: DryRun | None,
+    written: Sequence[str],
+    ledger: str | None,
+    ops: int | None,
+    *,
+    explain: bool,
 ) -> None:
     from ridgeline.report.summary import print_ledger, print_summary
     from ridgeline.study.published import print_residuals
@@ -240,6 +246,8 @@ def _print_result(
 
         print_advice(what_would_fit(result), screen)
     print_residuals(result, screen)
+    if ops is not None:
+        _print_ops(result, ops)
     if ledger is not None:
         print_ledger(result, screen)
         screen.print(f"wrote {ledger}", soft_wrap=True)

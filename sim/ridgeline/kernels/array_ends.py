@@ -12,10 +12,14 @@ import math
 
 from ridgeline.kernels.breakdown import ARRAY, BUSY_THROUGHOUT, EngineShares
 from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.mapping.axes import axes_of, dims_of
+from ridgeline.kernels.mapping.choices import TIMES
 from ridgeline.kernels.mapping.machine import Machine, engine_of
 from ridgeline.kernels.mapping.mapped import Mapped
+from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.systolic.closed_form import Schedule, folds, layout, spans
 from ridgeline.kernels.systolic.partition import Arrays, Partition, reduction_cycles
+from ridgeline.kernels.tile_schedule import tile_seconds, touched_words
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 
@@ -30,24 +34,38 @@ def shares_of(found: Partition) -> EngineShares:
     )
 
 
-def mapped_shares(found: Mapped, machine: Machine, loops: Gemm | Conv, pass_: Pass) -> EngineShares:
-    """Return the ends of a product whose tiles come through buffers."""
-    way = _way(found, machine)
-    if way is None or found.compute_s <= 0:
+def mapped_shares(
+    found: Mapped,
+    machine: Machine,
+    loops: Gemm | Conv,
+    pass_: Pass,
+    inside: EngineShares = BUSY_THROUGHOUT,
+) -> EngineShares:
+    """Return the ends of a product whose tiles come through buffers, and waits for the nearest one.
+
+    Parameters
+    ----------
+    inside
+        Of an engine that is no systolic array: shares of its cycles.
+    """
+    if found.compute_s <= 0:
         return BUSY_THROUGHOUT
+    nearest = machine.nearer[-1].name if machine.nearer else machine.near
+    waiting = _waiting_share(found, machine, loops, pass_)
+    way, cycles = way_of(found, machine), 1 - waiting
+    if way is None:
+        fill, drain = cycles * inside.fill, cycles * inside.drain
+        return EngineShares(fill=fill, drain=drain, stall=(nearest, waiting))
     how, division = way
     arrays = machine.arrays
     assert arrays is not None
-    sizes = _axes(found, machine, loops, pass_)
+    sizes = tile_axes(found, loops, pass_)
     first, last = [tiles[0][0] for tiles in sizes], [tiles[-1][0] for tiles in sizes]
 
     def spent_on(spans_: list[int]) -> tuple[int, int]:
         batch, m, n, k = (folds(size, parts) for size, parts in zip(spans_, division, strict=True))
         spent = spans(m, n, k, batch, arrays.rows, arrays.columns, how, max)
         return spent.preload, spent.drain
-
-    def share(cycles: int) -> float:
-        return cycles * machine.cycle_s / found.compute_s
 
     reduction = 0
     if division[3] > 1 and arrays.network is not None:
@@ -58,10 +76,45 @@ def mapped_shares(found: Mapped, machine: Machine, loops: Gemm | Conv, pass_: Pa
             parts = folds(tile[3][0], k)
             once = reduction_cycles(batch * m * n, parts, arrays.network) if parts > 1 else 0
             reduction += once * math.prod(count for _, count in tile)
-    shares = share(spent_on(first)[0]), share(spent_on(last)[1]), share(reduction)
-    most = max(1.0, sum(shares))  # the last tile may be computed in another way
-    fill, drain, exchange = (one / most for one in shares)
-    return EngineShares(fill=fill, drain=drain, exchange=exchange)
+    counted = spent_on(first)[0], spent_on(last)[1], reduction
+    shares = [n * machine.cycle_s / found.compute_s for n in counted]
+    most = sum(shares) / cycles if sum(shares) > cycles else 1.0  # others may go other ways
+    fill, drain, exchange = (share / most for share in shares)
+    return EngineShares(fill=fill, drain=drain, exchange=exchange, stall=(nearest, waiting))
+
+
+def _waiting_share(found: Mapped, machine: Machine, loops: Gemm | Conv, pass_: Pass) -> float:
+    """Share of the tiles' time in which the engine waits for the nearest level.
+
+    Of tiles of equal sizes one in the middle counts for all: those at the edge have padding.
+    """
+    if machine.near_byte_s == 0.0:
+        return 0.0
+    nest, groups = nest_of(loops, pass_), dims_of(loops, pass_)
+    times = axes_of(loops, pass_, 1)[0][:, TIMES].tolist()
+    widths = (*machine.widths[:2], machine.widths[3])
+    cuts = {
+        dim: _lengths(found, nest.size[dim], axis, at)
+        for axis, dims in enumerate(groups)
+        for at, dim in enumerate(dims)
+    }
+    total_s, waiting_s = [], []
+    for lengths in itertools.product(*(cut.items() for cut in cuts.values())):
+        tile = {dim: (0, size) for dim, size in nest.size.items()}
+        for dim, (length, _) in zip(cuts, lengths, strict=True):
+            begin = (nest.size[dim] - length) // 2
+            tile[dim] = begin, begin + length
+        sizes = [
+            times[axis] * math.prod(tile[dim][1] - tile[dim][0] for dim in dims)
+            for axis, dims in enumerate(groups)
+        ]
+        words = [touched_words(operand.axes, tile) for operand in nest.operands]
+        moved = [n * width for n, width in zip(words, widths, strict=True)]
+        count = math.prod(number for _, number in lengths)
+        each = tile_seconds(sizes, moved, count == 1 == math.prod(map(len, cuts.values())), machine)
+        total_s.append(count * each.total_s)
+        waiting_s.append(count * (each.total_s - each.cycles_s))
+    return math.fsum(waiting_s) / math.fsum(total_s)
 
 
 def register_bytes(
@@ -72,7 +125,7 @@ def register_bytes(
 
     Every multiply-accumulate reads both operands and its sum and writes the sum. What moves is
     written into a register of every cell that it passes and read there: `hop_col` registers to the
-    right and `hop_row` down. What stays in the cells comes, or leaves, through those above or below.
+    right and `hop_row` down. What stays in the cells comes, or leaves, through those of its column.
 
     Parameters
     ----------
@@ -116,7 +169,7 @@ def partition_registers(
 
 def mapped_registers(found: Mapped, machine: Machine, gemm: Gemm) -> Moved | None:
     """Bytes in the registers of the arrays that a mapping runs on; None without arrays."""
-    way = _way(found, machine)
+    way = way_of(found, machine)
     if way is None:
         return None
     how, division = way
@@ -139,43 +192,43 @@ def _mean_hops(height: int, rows: int) -> float:
     return (whole * rows * (rows + 1) + rest * (rest + 1)) / 2 / height
 
 
-def _way(found: Mapped, machine: Machine) -> tuple[Schedule, tuple[int, ...]] | None:
+def way_of(found: Mapped, machine: Machine) -> tuple[Schedule, tuple[int, int, int, int]] | None:
     """Return schedule and division of the first tile."""
     if machine.arrays is None or found.way < 0:
         return None
     divisions = engine_of(machine).divisions
     way, division = divmod(found.way, len(divisions))
-    return machine.arrays.schedules[way], tuple(divisions[division].tolist())
+    batch, m, n, k = divisions[division].tolist()
+    return machine.arrays.schedules[way], (batch, m, n, k)
 
 
-def _axes(
-    found: Mapped, machine: Machine, loops: Gemm | Conv, pass_: Pass
-) -> list[list[tuple[int, int]]]:
+def tile_axes(found: Mapped, loops: Gemm | Conv, pass_: Pass) -> list[list[tuple[int, int]]]:
     """Lengths of an array's tiles along batch, m, n and k, each with how many there are.
 
     Filters count to the axis that they go with, as in `mapping.axes`.
     """
-    from ridgeline.kernels.mapping.axes import axes_of, dims_of
-    from ridgeline.kernels.mapping.choices import TIMES
-    from ridgeline.kernels.mapping.nest import nest_of
-
     size = nest_of(loops, pass_).size
     times = axes_of(loops, pass_, 1)[0][:, TIMES].tolist()
-    all_extents = (found.extents, *(level.extents for level in found.nearer))
     axes = []
     for axis, dims in enumerate(dims_of(loops, pass_)):
         pieces = [(1, 1)]
         for at, dim in enumerate(dims):
-            cut = {size[dim]: 1}
-            for extents in all_extents:
-                inner: dict[int, int] = {}
-                for length, count in cut.items():
-                    for part, number in _pieces(length, extents[axis][at]):
-                        inner[part] = inner.get(part, 0) + count * number
-                cut = inner
+            cut = _lengths(found, size[dim], axis, at)
             pieces = [(p * q, c * d) for p, c in pieces for q, d in cut.items()]
         axes.append([(length * times[axis], count) for length, count in pieces])
     return axes
+
+
+def _lengths(found: Mapped, size: int, axis: int, at: int) -> dict[int, int]:
+    """Lengths of the nearest level's tiles along a dimension, with how many there are."""
+    cut = {size: 1}
+    for extents in (found.extents, *(level.extents for level in found.nearer)):
+        inner: dict[int, int] = {}
+        for length, count in cut.items():
+            for part, number in _pieces(length, extents[axis][at]):
+                inner[part] = inner.get(part, 0) + count * number
+        cut = inner
+    return cut
 
 
 def _pieces(length: int, tile: int) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Where the time of one op goes: launch, fill, arithmetic, copies, stalls, exchange, barrier, drain.
+"""Where the time of one op goes: launch, fill, arithmetic, stalls, exchange, barrier, drain.
 
 Each engine model states its own parts (`LatencyParts`, `EngineShares`); nothing here is what is
 left over. An op takes
@@ -116,7 +116,7 @@ class EngineShares(NamedTuple):
     stall: tuple[str, float] = (ARRAY, 0.0)
 
 
-BUSY_THROUGHOUT = EngineShares()
+BUSY_THROUGHOUT, NO_PARTS = EngineShares(), LatencyParts()
 LazyShares = EngineShares | Callable[[], EngineShares]
 """Those of a mapping take longer to count than steps have time for."""
 

@@ -317,8 +317,8 @@ def _block_ends(rows: int, k: int, block: int, side: int, fma_latency: int) -> t
     """
     fill = drain = 0
     for _, row_blocks in _pieces(rows, block):
-        for kc, sum_blocks in _pieces(k, block):
-            kc = math.ceil(kc / side) * side
+        for length, sum_blocks in _pieces(k, block):
+            kc = math.ceil(length / side) * side
             fill += row_blocks * sum_blocks * (kc**2 // side + kc)
             drain += row_blocks * sum_blocks * (fma_latency + 2 * side + 3)
     return fill, drain

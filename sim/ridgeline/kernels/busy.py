@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ridgeline.hardware.device import Device
-from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, LatencyParts, LazyShares, TileChoice
+from ridgeline.kernels.breakdown import (
+    BUSY_THROUGHOUT,
+    NO_PARTS,
+    LatencyParts,
+    LazyShares,
+    TileChoice,
+)
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.traffic import Operands, Search
 from ridgeline.workload.graph import Op
@@ -66,7 +72,7 @@ class Busy:
     mapped: tuple[Mapped, MappedMachine] | None = None
     mapping: str = ""
     copying_s: float | None = None
-    latency_parts: LatencyParts = LatencyParts()
+    latency_parts: LatencyParts = NO_PARTS
     engine_shares: LazyShares = BUSY_THROUGHOUT
     tile: TileChoice | None = None
     registers: Moved | None = None

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.grid import BroadcastGrid
@@ -26,7 +28,11 @@ from ridgeline.kernels.systolic.device import arrays_of, by_dataflow
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.traffic import FAST, Operands, Search, accumulator_of
 from ridgeline.workload.formats import bytes_of
-from ridgeline.workload.graph import Op, Pass
+from ridgeline.workload.graph import Gemm, Op, Pass
+
+if TYPE_CHECKING:
+    from ridgeline.kernels.spatial.nest import Nest
+    from ridgeline.kernels.spatial.search import Found
 
 
 def on_cores(
@@ -146,7 +152,13 @@ def _on_grid(job: Job, device: Device, engine: str, format_: str, search: Search
     cycle_s = grid.flops_per_cycle / device.engines[engine].rates[format_].value
     mac_s = best.cycles * cycle_s / (gemm.m * gemm.n * gemm.k)
     if (mapped := in_buffers([job], device, engine, format_, search, mac_s)) is not None:
-        mapped[0].engine_shares = shares
+        from ridgeline.kernels.array_ends import mapped_shares
+
+        assert mapped[0].mapped is not None
+        assert job.op.loops is not None
+        mapped[0].engine_shares = partial(
+            mapped_shares, *mapped[0].mapped, job.op.loops, job.op.priced_as, shares
+        )
         return mapped[0]
     partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
     return Busy(
@@ -181,26 +193,9 @@ def on_elements(
     given
         A mapping file, which settles the layout or a part of it.
     """
-    # Imported when a device has such an engine: it brings numba.
-    from ridgeline.kernels.spatial.machine import elements_of
-    from ridgeline.kernels.spatial.nest import nest_of
-    from ridgeline.kernels.spatial.search import best_layout, given_layout
-
     array, size = device.engines[engine].spatial, bytes_of(format_)
     assert array is not None
-    assert op.loops is not None
-    nest = nest_of(op.loops if op.pass_ is Pass.FORWARD else operands.gemm)
-    far, registers = device.memory[device.far_memory], next(iter(device.memory))
-    assert far.bandwidth is not None
-    elements = elements_of(
-        array,
-        device.memory[array.buffer].capacity.value / size,
-        far.bandwidth.value * far.achievable.value / (size * array.clock.value),
-    )
-    if given is None:
-        found = best_layout(nest, elements)
-    else:
-        found = given_layout(nest, elements, given, [device.far_memory, array.buffer, registers])
+    nest, found = layout_on(op, operands.gemm, device, engine, format_, given)
     counts, memory = found.counts, found.memory_words
     finished = nest.words("y")
     return Busy(
@@ -218,6 +213,32 @@ def on_elements(
             stall=(array.buffer, counts.wait_cycles / counts.cycles),
         ),
     )
+
+
+def layout_on(
+    op: Op, gemm: Gemm, device: Device, engine: str, format_: str, given: Given | None = None
+) -> tuple[Nest, Found]:
+    """Return the nest of an op, and the fastest layout of it on the engine's spatial array."""
+    # Imported when a device has such an engine: it brings numba.
+    from ridgeline.kernels.spatial.machine import elements_of
+    from ridgeline.kernels.spatial.nest import nest_of
+    from ridgeline.kernels.spatial.search import best_layout, given_layout
+
+    array, size = device.engines[engine].spatial, bytes_of(format_)
+    assert array is not None
+    assert op.loops is not None
+    nest = nest_of(op.loops if op.pass_ is Pass.FORWARD else gemm)
+    far, registers = device.memory[device.far_memory], next(iter(device.memory))
+    assert far.bandwidth is not None
+    elements = elements_of(
+        array,
+        device.memory[array.buffer].capacity.value / size,
+        far.bandwidth.value * far.achievable.value / (size * array.clock.value),
+    )
+    if given is None:
+        return nest, best_layout(nest, elements)
+    levels = [device.far_memory, array.buffer, registers]
+    return nest, given_layout(nest, elements, given, levels)
 
 
 def _bytes(words: tuple[int, int, int, int], finished: int, size: float) -> Moved:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from ridgeline.hardware.array import Dataflow
 from ridgeline.hardware.device import Device
-from ridgeline.kernels.broadcast_grid import grid_gemm
 from ridgeline.kernels.breakdown import ARRAY, EngineShares
+from ridgeline.kernels.broadcast_grid import grid_gemm
 from ridgeline.kernels.busy import Busy
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.engines import on_elements, ring_of

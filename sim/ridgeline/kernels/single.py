@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
@@ -21,6 +21,15 @@ from ridgeline.workload.sparsity import Sparsity, parse
 
 _SIZE_LIMIT = 2**40
 _DEFAULT_BITS = 16  # networks are trained in no fewer bits unless one says so
+
+
+class PricedOp(NamedTuple):
+    """An op with its price on a device, and the mapping file that it was priced with."""
+
+    op: Op
+    cost: OpCost
+    device: Device
+    given: Given | None
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,10 @@ class OpResult:
     mapped
         Of a mapping that was searched for: its loops, cycles and seconds with the stalls apart,
         bytes over every border by operand, compulsory bytes and the lower bound of any mapping.
+    request
+        What was asked for: with it `repeat` prices the op again.
+    priced
+        The op, its price and the device, for figures; not among the plain values.
     """
 
     op: str
@@ -97,10 +110,14 @@ class OpResult:
     mapping: str
     tile: Mapping[str, Any] | None
     mapped: Mapping[str, Any] | None
+    request: Mapping[str, Any] = field(default_factory=dict)
+    priced: PricedOp | None = field(default=None, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain values."""
-        return asdict(self)
+        return {
+            name: v for name, v in asdict(replace(self, priced=None)).items() if name != "priced"
+        }
 
 
 def gemm(
@@ -152,7 +169,9 @@ def gemm(
     zeros = parse(sparsity, density, sparsity_kind, block)
     op = Op(f"gemm {m}x{n}x{k}", "gemm", Pass.FORWARD, "", ("A", "B"), ("C",), loops=loops)
     sparse = "A" if _of_activations(zeros) else "B"
-    return _single(op, shapes, device, format, zeros, sparse, mapping, objective)
+    result = _single(op, shapes, device, format, zeros, sparse, mapping, objective)
+    sizes = {"op": "gemm", "m": m, "n": n, "k": k, "batch": batch}
+    return _asked(result, sizes, device, zeros, mapping, objective)
 
 
 def conv(
@@ -209,7 +228,57 @@ def conv(
     op = Op(f"{name}, {pass_}", "conv2d", Pass(pass_), "", names[:2], names[2:], loops=loops)
     zeros = parse(sparsity, density, sparsity_kind, block)
     sparse = "images" if _of_activations(zeros) else "weights"
-    return _single(op, shapes, device, format, zeros, sparse, mapping, objective)
+    result = _single(op, shapes, device, format, zeros, sparse, mapping, objective)
+    sizes = {"op": "conv", **asdict(loops), "pass": pass_}
+    return _asked(result, sizes, device, zeros, mapping, objective)
+
+
+def _asked(
+    result: OpResult,
+    sizes: Mapping[str, Any],
+    device: str | Device,
+    zeros: Sparsity | None,
+    mapping: str | Given | None,
+    objective: str,
+) -> OpResult:
+    """Add what was asked for, as plain values; a device that is no name by its own."""
+    request = {
+        **sizes,
+        "device": device if isinstance(device, str) else device.name,
+        "format": result.format,
+        "sparsity": None if zeros is None else str(zeros),
+        "mapping": mapping if mapping is None or isinstance(mapping, str) else str(mapping),
+        "objective": objective,
+    }
+    return replace(result, request=request)
+
+
+def repeat(request: Mapping[str, Any], device: str | Device | None = None) -> OpResult:
+    """Price an op again from the request in its result.
+
+    Parameters
+    ----------
+    request
+        `OpResult.request`, or what JSON made of it.
+    device
+        Instead of the one that is named there.
+
+    Raises
+    ------
+    RidgelineError
+        If something is missing, or cannot be priced any more.
+    """
+    told = dict(request)
+    try:
+        kind, where = told.pop("op"), told.pop("device")
+        how = {name: told.pop(name) for name in ("format", "sparsity", "mapping", "objective")}
+        if kind == "gemm":
+            return gemm(device=where if device is None else device, **told, **how)
+        pass_ = told.pop("pass")
+        loops = Conv(**{n: tuple(v) if isinstance(v, list) else v for n, v in told.items()})
+        return conv(loops, where if device is None else device, pass_=pass_, **how)
+    except (KeyError, TypeError) as error:
+        raise RidgelineError(f"this is no request of ridgeline gemm or conv: {error}") from error
 
 
 def _of_activations(zeros: Sparsity | None) -> bool:
@@ -236,7 +305,14 @@ def _single(
     cost = price(op, Graph(op.name, 1, format_, tensors, (op,), "C"), machine, given, search)
     engine = next(iter(cost.engine_work))
     time_s = cost.time_s(machine)
-    parts = _each_alone(cost, machine, engine)
+    parts, spent = _each_alone(cost, machine, engine), time_breakdown(cost, machine)
+    limits = {  # what an engine waits for within its own time is no arithmetic
+        **parts,
+        **{f"{level} stall": waited_s for level, waited_s in spent.stall_s.items()},
+        f"{engine} arithmetic": spent.arithmetic_s,
+        "fill": spent.fill_s,
+        "drain": spent.drain_s,
+    }
     stored = dict(zip(op.inputs, cost.stored, strict=True))
     energy_j = op_energy_j(cost, machine)
     mapped = _report(op, cost, machine, engine.rpartition(".")[0], search)
@@ -255,8 +331,8 @@ def _single(
         worked_flops=cost.flops[engine],
         time_s=time_s,
         parts_s=parts,
-        breakdown_s=time_breakdown(cost, machine).to_dict(),
-        bound=max(parts, key=lambda part: parts[part]),
+        breakdown_s=spent.to_dict(),
+        bound=max(limits, key=lambda part: limits[part]),
         utilisation=op.matrix_flops * cost.issued / (engine_rate(machine, engine) * time_s),
         traffic_bytes=cost.traffic_bytes,
         compulsory_bytes=compulsory,
@@ -277,6 +353,7 @@ def _single(
         mapping=cost.mapping if mapped is None else mapped["text"],
         tile=None if cost.tile is None else cost.tile.to_dict(),
         mapped=mapped,
+        priced=PricedOp(op, cost, machine, given),
     )
 
 

@@ -30,8 +30,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ridgeline.hardware.device import Device
-from ridgeline.kernels.convolution_algorithms import UNFOLDING
 from ridgeline.kernels.breakdown import LatencyParts
+from ridgeline.kernels.convolution_algorithms import UNFOLDING
 from ridgeline.kernels.cost import Moved, OpCost
 from ridgeline.kernels.traffic import cache_bytes
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role

@@ -39,8 +39,9 @@ class TimeAccount:
         The parts of ``time_s`` in a result, and their total.
     limits_s
         The same wall clock by what limited each op: an engine's arithmetic, a memory level's
-        bandwidth, launch latency or another part of an op's latency (fill, drain, exchange, barrier,
-        copy, a level's stall), the clock under a power limit; exposed communication and bubble.
+        bandwidth, launch latency or another part of an op's latency (fill, drain, exchange,
+        barrier, copy, a level's stall), the clock under a power limit; exposed communication and
+        bubble.
     """
 
     parts_s: dict[str, float]
