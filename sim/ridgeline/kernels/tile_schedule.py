@@ -264,6 +264,7 @@ def touched_words(axes: tuple[Axis, ...], tile: _Ranges) -> int:
 def _played(tiles: list[_Durations], machine: Machine) -> TileSchedule:
     """Play the recurrence of `mapping.stalls`, and keep when everything happens."""
     n, buffers = len(tiles), 2 if machine.double else 1
+    shared = machine.shared_port or not machine.double  # a single buffer is loaded, or stored
     loaded, done, stored = [0.0] * n, [0.0] * n, [0.0] * n
     begun = [0.0] * n
     into = out = 0.0
@@ -275,9 +276,9 @@ def _played(tiles: list[_Durations], machine: Machine) -> TileSchedule:
                 into = loaded[loads] = max(into, asked) + tiles[loads].load_s
                 loads += 1
                 continue
-            free = into if machine.shared_port else out
+            free = into if shared else out
             out = stored[stores] = max(free, done[stores]) + tiles[stores].store_s
-            into = out if machine.shared_port else into
+            into = out if shared else into
             stores += 1
         if i < n:
             begun[i] = max(loaded[i], done[i - 1] if i else 0.0)
