@@ -27,7 +27,7 @@ from ridgeline.report.figures.op import array_utilisation, draw_op, op_gantt
 from ridgeline.workload.graph import Conv
 
 # Without shares that programs were measured to reach: the arrays' cycles are all of the time.
-SHARES = {"achievable": []}
+SHARES: dict[str, Any] = {"achievable": []}
 LATENT = {**SHARES, "memory.hbm.latency": "200 ns"}
 TPU = load_device("tpu-v2", LATENT)
 

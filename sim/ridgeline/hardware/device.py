@@ -68,7 +68,8 @@ class Engine(Strict):
     accumulate: str = "fp32"
     """Number format of the accumulator."""
     instruction: InstructionShape = InstructionShape()
-    """Operand reuse of one instruction; decides the register traffic."""
+    """Operand reuse of one instruction; decides the register traffic. Of a systolic engine with an
+    `array` that states none, the traffic follows from the array's dataflow."""
     energy: dict[str, str]
     """Entry of the energy table per number format."""
     tiles: Sourced[Tiles] | None = None

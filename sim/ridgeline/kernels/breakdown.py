@@ -76,16 +76,29 @@ class LatencyParts(NamedTuple):
 
     def times(self, count: float) -> LatencyParts:
         """Return the parts of so many equal ops, one after the other."""
-        stalls = tuple((level, count * time_s) for level, time_s in self.stall_s)
-        *seconds, _, streamed_s = self
-        return LatencyParts(*(count * s for s in seconds), stalls, count * streamed_s)  # type: ignore[operator]
+        return LatencyParts(
+            launch_s=count * self.launch_s,
+            fill_s=count * self.fill_s,
+            copy_s=count * self.copy_s,
+            exchange_s=count * self.exchange_s,
+            barrier_s=count * self.barrier_s,
+            drain_s=count * self.drain_s,
+            stall_s=tuple((level, count * time_s) for level, time_s in self.stall_s),
+            streamed_s=count * self.streamed_s,
+        )
 
     def plus(self, more: LatencyParts) -> LatencyParts:
         """Return the parts of an op and of something before or after it."""
-        *mine, stalls, streamed_s = self
-        *others, more_stalls, more_streamed_s = more
-        seconds = (a + b for a, b in zip(mine, others, strict=True))  # type: ignore[operator]
-        return LatencyParts(*seconds, (*stalls, *more_stalls), streamed_s + more_streamed_s)  # type: ignore[misc]
+        return LatencyParts(
+            launch_s=self.launch_s + more.launch_s,
+            fill_s=self.fill_s + more.fill_s,
+            copy_s=self.copy_s + more.copy_s,
+            exchange_s=self.exchange_s + more.exchange_s,
+            barrier_s=self.barrier_s + more.barrier_s,
+            drain_s=self.drain_s + more.drain_s,
+            stall_s=(*self.stall_s, *more.stall_s),
+            streamed_s=self.streamed_s + more.streamed_s,
+        )
 
     def with_stall(self, level: str, time_s: float) -> LatencyParts:
         """Return the parts with one more stall."""
@@ -202,7 +215,8 @@ class TileChoice(NamedTuple):
         """Say what limits the arithmetic, and by how much."""
         split = f", sums in {self.split} parts" if self.split > 1 else ""
         quantised = self.tile_share * self.wave_share
-        more = [f"tiles {self.tile_share:.0%}", f"{self.waves} waves {self.wave_share:.0%}"]
+        waves = "1 wave" if self.waves == 1 else f"{self.waves} waves"
+        more = [f"tiles {self.tile_share:.0%}", f"{waves} {self.wave_share:.0%}"]
         if self.filled < 1:
             more.append(f"accumulators in flight {self.filled:.0%}")
         if self.padded > 1:

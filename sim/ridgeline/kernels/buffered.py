@@ -61,6 +61,7 @@ def in_buffers(
     )
     done = []
     for (op, operands), found in zip(jobs, all_found, strict=True):
+        assert op.loops is not None
         rest = float(operands.rest_bytes)
         levels = moved_by(found, machine, rest)
         stream_s = found.compute_s
@@ -91,7 +92,7 @@ def _parts(found: Mapped, machine: Machine, besides_s: float, stream_s: float) -
     """
     far_s = found.steady_stall_s + besides_s
     parts_s = found.first_load_s + found.last_store_s + far_s + found.nearer_stall_s
-    stalls = ((machine.far, far_s),)
+    stalls: tuple[tuple[str, float], ...] = ((machine.far, far_s),)
     if machine.nearer:
         behind = machine.near if len(machine.nearer) == 1 else "nearer levels"
         stalls = (*stalls, (behind, max(found.nearer_stall_s, 0.0)))

@@ -55,7 +55,8 @@ class CellUse:
 
     def utilisation(self, time_s: float) -> NDArray[np.float64]:
         """Share of the cycles of a time in which each cell multiplies; mean over the arrays."""
-        return self.macs * (self.cycle_s / (time_s * self.arrays))
+        share = self.cycle_s / (time_s * self.arrays)  # of one multiply-accumulate
+        return self.macs.astype(np.float64) * share
 
 
 def systolic_cells(

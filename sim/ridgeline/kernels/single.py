@@ -275,7 +275,8 @@ def repeat(request: Mapping[str, Any], device: str | Device | None = None) -> Op
         if kind == "gemm":
             return gemm(device=where if device is None else device, **told, **how)
         pass_ = told.pop("pass")
-        loops = Conv(**{n: tuple(v) if isinstance(v, list) else v for n, v in told.items()})
+        sizes: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in told.items()}
+        loops = Conv(**sizes)
         return conv(loops, where if device is None else device, pass_=pass_, **how)
     except (KeyError, TypeError) as error:
         raise RidgelineError(f"this is no request of ridgeline gemm or conv: {error}") from error

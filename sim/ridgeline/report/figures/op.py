@@ -220,7 +220,7 @@ def array_utilisation(result: OpResult, ax: Axes | None = None) -> Axes:
     return sheet((0.5 + height_in + 1.2, 0.6, 0.5, 1.2), draw, _stamp(result), ax)
 
 
-def _as_percent(share: float, _: int) -> str:
+def _as_percent(share: float, _: float) -> str:
     return f"{share:.0%}"
 
 
