@@ -102,27 +102,21 @@ def in_waves(
             latency_s=latency_s,
             near=near._replace(b=steps * near.b) if steps > 1 else near,
             far=operands.far._replace(partial=variant.more_bytes) if variant.more_bytes else None,
-            latency_parts=LatencyParts(
-                launch_s=steps * (best.launch_s + more_s) + (steps - 1) * launch_s,
-                fill_s=rounds_s / 2,
-                copy_s=variant.before_bytes / far_rate,
-                drain_s=rounds_s / 2,
-            ),
-            tile=TileChoice(
-                kernel.gemm,
-                best.rows,
-                best.columns,
-                best.split,
-                processors,
-                best.filled,
-                variant.share,
-                fill,
-                "kernels of these tiles alone" if variant.tiles else said,
-            ),
         )
         time_s = latency_s + max(arithmetic_s, near.total / near_rate, steps * kernel.floor_s)
         if id(operands) not in done or time_s < done[id(operands)][0]:
             done[id(operands)] = time_s, busy
+            busy.latency_parts = LatencyParts(
+                launch_s=steps * (best.launch_s + more_s) + (steps - 1) * launch_s,
+                fill_s=rounds_s / 2,
+                copy_s=variant.before_bytes / far_rate,
+                drain_s=rounds_s / 2,
+            )
+            menu = "kernels of these tiles alone" if variant.tiles else said
+            busy.tile = TileChoice(
+                kernel.gemm, best.rows, best.columns, best.split, processors, best.filled,
+                variant.share, fill, menu,
+            )  # fmt: skip
     return [done[id(operands)][1] for _, operands in jobs]
 
 
