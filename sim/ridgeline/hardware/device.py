@@ -141,6 +141,12 @@ class MemoryLevel(Strict):
     """Whether what goes out takes turns with what comes in; the bandwidth is that of one port."""
     partitions: dict[Literal["a", "b", "c"], Sourced[units.Bytes]] = Field(default_factory=dict)
     """Room of single operands: a and b are multiplied, c is the result. The others share."""
+    holds: tuple[Literal["a", "b", "c"], ...] = Field(
+        default=("a", "b", "c"), strict=False, min_length=1
+    )
+    """Operands of a product that the level can hold: a buffer of inputs (a), a queue of weights
+    (b), accumulators (c). Levels listed one after the other that hold different ones lie side by
+    side."""
     keeps: bool = False
     """Whether what an op has touched is still there for the ops after it, until as much else has
     been touched as the level holds: the caches of a processor. The last level always keeps."""

@@ -63,34 +63,33 @@ def on_arrays(
     """
     if device.engines[engine].array is None:
         return in_waves(jobs, device, engine, format_)
-    done = _in_cycles(jobs, device, engine, format_, search)
     rows = achievable_shares([op for op, _ in jobs], device, engine, format_)
+    shares = [share_of(op, row) for (op, _), row in zip(jobs, rows, strict=True)]
+    done = _in_cycles(jobs, device, engine, format_, search, shares)
     return [
         busy
         if row is None
-        else replace(
-            busy,
-            peak_flops=busy.peak_flops / share_of(op, row),
-            calibrated=row.fraction.basis in {"measured", "derived"},
-        )
-        for (op, _), busy, row in zip(jobs, done, rows, strict=True)
+        else replace(busy, calibrated=row.fraction.basis in {"measured", "derived"})
+        for busy, row in zip(done, rows, strict=True)
     ]
 
 
 def _in_cycles(
-    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search
-) -> list[Busy]:
+    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search,
+    shares: Sequence[float],
+) -> list[Busy]:  # fmt: skip
     array = device.engines[engine].array
     assert array is not None
     accumulate = accumulator_of(device.engines[engine], format_)
     # Imported when a device has such an engine: it brings numba.
     from ridgeline.kernels.buffered import in_buffers
 
-    if (mapped := in_buffers(jobs, device, engine, format_, search)) is not None:
+    mapped = in_buffers(jobs, device, engine, format_, search, shares=shares)
+    if mapped is not None:
         return mapped
     arrays, sum_bytes = arrays_of(array, accumulate), bytes_of(accumulate)
     done = []
-    for _, operands in jobs:
+    for (_, operands), share in zip(jobs, shares, strict=True):
         gemm = operands.gemm
         best = best_partition(gemm.m, gemm.n, gemm.k, gemm.batch, arrays)
         # Partial sums are written and read back.
@@ -101,7 +100,7 @@ def _in_cycles(
             float(operands.rest_bytes),
             float(partial_sums * sum_bytes),
         )
-        done.append(Busy(float(best.cycles * array.flops_per_cycle), True, 0.0, near))
+        done.append(Busy(best.cycles * array.flops_per_cycle / share, True, 0.0, near))
     return done
 
 

@@ -115,10 +115,10 @@ def streamed_bytes(op: Op, graph: Graph) -> int:
 
 
 class Search(NamedTuple):
-    """How a mapping is searched for: among few tilings or many, for time or for energy."""
+    """How a mapping is searched for: among few tilings or many, and what is to be least."""
 
     mapper: Literal["fast", "optimal"] = "fast"
-    objective: Literal["time", "energy"] = "time"
+    objective: Literal["time", "energy", "edp"] = "time"
 
 
 FAST = Search()

@@ -19,7 +19,7 @@ from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
 from ridgeline.kernels.mapping.choices import FEW, MANY, tile_extents
 from ridgeline.kernels.mapping.machine import Machine, problem
 from ridgeline.kernels.mapping.mapped import Mapped, mapping_of
-from ridgeline.kernels.mapping.mapper import map_contraction
+from ridgeline.kernels.mapping.mapper import Base, Objective, goal_of, map_contraction
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.search import ORDERS, best
 from ridgeline.kernels.mapping.space import listed
@@ -185,17 +185,21 @@ def test_an_empty_last_store_waits_for_nothing() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(contraction=contractions, machine=machines(), energy=st.booleans(), dense=st.booleans())
+@given(
+    contraction=contractions, machine=machines(),
+    objective=st.sampled_from(["time", "energy", "edp"]), dense=st.booleans(),
+)  # fmt: skip
 def test_pruning_loses_nothing(
-    contraction: Contraction, machine: Machine, energy: bool, dense: bool
+    contraction: Contraction, machine: Machine, objective: Objective, dense: bool
 ) -> None:
     """With and without bounds the search ends at the same combination, ties included."""
-    check_pruning(problem(*contraction, machine), energy, dense)
+    check_pruning(problem(*contraction, machine), objective, dense)
 
 
-def check_pruning(given_: tuple, energy: bool, dense: bool) -> None:
-    pruned = best(*given_, MANY if dense else FEW, energy, ORDERS, True)
-    full = best(*given_, MANY if dense else FEW, energy, ORDERS, False)
+def check_pruning(given_: tuple, objective: Objective, dense: bool) -> None:
+    goal = goal_of(objective, Base(3.0, 5.0))
+    pruned = best(*given_, MANY if dense else FEW, goal, ORDERS, True)
+    full = best(*given_, MANY if dense else FEW, goal, ORDERS, False)
     np.testing.assert_array_equal(pruned[2], full[2])
     np.testing.assert_array_equal(pruned[0], full[0])
     assert pruned[3] <= full[3]
@@ -211,7 +215,7 @@ def check_pruning(given_: tuple, energy: bool, dense: bool) -> None:
 def test_pruning_loses_nothing_of_larger_products(m: int, n: int, k: int, capacity: float) -> None:
     """Tiles that are left over may be computed in another way than whole ones."""
     machine = big._replace(capacities=(math.inf, math.inf, math.inf, capacity))
-    check_pruning(problem(Gemm(m, n, k), Pass.FORWARD, machine), energy=False, dense=True)
+    check_pruning(problem(Gemm(m, n, k), Pass.FORWARD, machine), "time", dense=True)
 
 
 sizes = st.integers(1, 3000)

@@ -13,6 +13,8 @@ from ridgeline.kernels.mapping.nested import Solution
 from ridgeline.kernels.mapping.pipeline import (
     BORDER_FIELDS,
     COMPUTE,
+    CYCLES,
+    ENERGY,
     ENGINE,
     FIRST_LOAD,
     FOUND_FIELDS,
@@ -26,6 +28,7 @@ from ridgeline.kernels.mapping.pipeline import (
     RESULTS,
     STORED,
     TIME,
+    TRAFFIC,
     WAY,
 )
 from ridgeline.kernels.mapping.search import EXACT
@@ -68,6 +71,12 @@ class Mapped(NamedTuple):
     nearer
         Nearer levels, from far to near: how they hold the first tile of the level behind (others
         may be held in other ways), and all words that cross their borders.
+    cycles_s
+        Part of compute_s in which the arrays do not wait for the port that they read from.
+    energy_j, traffic_bytes
+        Of moving data and of idling meanwhile; behind the farthest buffers.
+    used
+        Number of the way in which the machine is used, see `mapper.ways_of`.
     """
 
     time_s: float
@@ -85,6 +94,10 @@ class Mapped(NamedTuple):
     played: int
     nearer_stall_s: float = 0.0
     nearer: tuple[Nearer, ...] = ()
+    cycles_s: float = 0.0
+    energy_j: float = 0.0
+    traffic_bytes: float = 0.0
+    used: int = 0
 
 
 def mapped_of(solution: Solution, played: int) -> Mapped:
@@ -124,6 +137,9 @@ def mapped_from(
         _way(found[WAY]),
         played,
         found[COMPUTE] - found[ENGINE],
+        cycles_s=found[CYCLES],
+        energy_j=found[ENERGY],
+        traffic_bytes=found[TRAFFIC],
     )
 
 

@@ -31,6 +31,7 @@ from ridgeline.kernels.mapping.choices import (
     WHOLE_NEW,
     tilings,
 )
+from ridgeline.kernels.mapping.compute import FAR
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.pipeline import HAS, A, B, C, K, Level, M, N, Shape
 
@@ -167,8 +168,22 @@ def _inner(operand: int, i: int, factors: Floats) -> float:
 @kernel_part
 def _room(size: float, changes: bool, level: Level, operand: int) -> float:
     """Bytes that the buffers of an operand take, two if it changes; inf if they do not fit."""
+    if level.ports.of[operand] == FAR:
+        return 0.0
     room = size * 2.0 if changes and level.double else size
     return room if room <= level.capacity[operand] else np.inf
+
+
+@kernel_part
+def _fits(room_a: float, room_b: float, room_c: float, level: Level) -> bool:
+    """Tell whether operands that share a buffer fit into it together."""
+    fits = True
+    for port in range(FAR):
+        room = room_a if level.ports.of[A] == port else 0.0
+        room += room_b if level.ports.of[B] == port else 0.0
+        room += room_c if level.ports.of[C] == port else 0.0
+        fits = fits and room <= level.capacity[3 + port]
+    return fits
 
 
 @kernel_call
@@ -183,6 +198,11 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
     names, ends_s, moved = room.names, room.ends_s, room.moved
     turning, between = room.turning, room.between
     width_a, width_b, width_c, width_sum = shape.width
+    # What passes the buffers by costs nothing here: the bytes are then those that move at least.
+    width_a = 0.0 if level.ports.of[A] == FAR else width_a
+    width_b = 0.0 if level.ports.of[B] == FAR else width_b
+    if level.ports.of[C] == FAR:
+        width_c = width_sum = 0.0
     count = 0
     for b in range(starts[0], starts[1]):
         for m in range(starts[1], starts[2]):
@@ -194,7 +214,7 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
                     _size(C, LARGEST + C, of_c, factors, shape) * width_sum,
                     many or many_m or many_n, level, C,
                 )  # fmt: skip
-                if room_c > level.capacity[3]:
+                if not _fits(0.0, 0.0, room_c, level):
                     continue
                 name = ((b - starts[0]) << bits[M] | m - starts[1]) << bits[N] | n - starts[2]
                 name <<= bits[K]
@@ -211,14 +231,15 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
                 inner_b_n, inner_c_n = _inner(B, n, factors), _inner(C, n, factors)
                 for k in range(starts[3], starts[4]):
                     of_a, of_b, many_k = (b, m, k), (b, n, k), table[k, TILES] > 1
-                    total = room_c + _room(
+                    room_a = _room(
                         _size(A, LARGEST + A, of_a, factors, shape) * width_a,
                         many or many_m or many_k, level, A,
-                    ) + _room(
+                    )  # fmt: skip
+                    room_b = _room(
                         _size(B, LARGEST + B, of_b, factors, shape) * width_b,
                         many or many_n or many_k, level, B,
                     )  # fmt: skip
-                    if total > level.capacity[3]:
+                    if not _fits(room_a, room_b, room_c, level):
                         continue
                     first = _size(A, END + A, of_a, factors, shape) * width_a
                     first += _size(B, END + B, of_b, factors, shape) * width_b
