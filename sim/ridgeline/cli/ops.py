@@ -85,8 +85,8 @@ def _print_mapped(mapped: Mapping[str, Any]) -> None:
     for level in mapped["loops"]["levels"]:
         loops.add_row(level["level"], _loops(level["temporal"]))
     for place in ("rows", "columns"):
-        if mapped["loops"][place]:
-            loops.add_row(place, _loops(mapped["loops"][place]))
+        if mapped["first_tile"][place]:
+            loops.add_row(place, _loops(mapped["first_tile"][place]))
     if mapped["dataflow"] is not None:
         parts = ", ".join(f"{axis} in {n}" for axis, n in mapped["parts"].items() if n > 1)
         loops.add_row("arrays", mapped["dataflow"] + (f"; {parts}" if parts else ""))

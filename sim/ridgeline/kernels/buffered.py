@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from ridgeline.kernels.mapping.device import machine_of
 from ridgeline.kernels.mapping.machine import Machine
 from ridgeline.kernels.mapping.mapped import Mapped, Nearer, dataflow_of, mapping_of
 from ridgeline.kernels.mapping.mapper import Base, map_contractions, ways_of
+from ridgeline.kernels.mapping.mapping import Mapping
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.traffic import Search
 from ridgeline.workload.graph import Op
@@ -165,6 +167,19 @@ def _both(one: Moved, other: Moved) -> Moved:
     )
 
 
+def as_file(mapping: Mapping) -> str:
+    """Write a mapping as a file for ``--mapping``, which costs what the mapping does."""
+    lines = ["kind: mapping", "levels:"]
+    for level in mapping.levels:
+        loops = ", ".join(f"{dim}={factor}" for dim, factor in level.temporal)
+        lines += [f"  - level: {level.name}", f"    loops: [{loops}]"]
+        lines.append(f"    keeps: [{', '.join(level.keeps)}]")
+    for axis, loops_ in (("rows", mapping.rows), ("columns", mapping.columns)):
+        if loops_:
+            lines.append(f"{axis}: [{', '.join(f'{dim}={factor}' for dim, factor in loops_)}]")
+    return "\n".join(lines) + "\n"
+
+
 def over_borders(found: Mapped, machine: Machine) -> dict[str, dict[str, float]]:
     """Bytes of each operand over every border between memory levels, and to the engine."""
     a_width, b_width, result_width, partial_width = machine.widths
@@ -230,6 +245,10 @@ def report(
     nest = nest_of(op.loops, op.priced_as)
     mapping = mapping_of(found, op.loops, op.priced_as, machine)
     ways = dataflow_of(found, machine)
+    # Where arrays have several dataflows each tile takes its fastest: no axis is settled for all.
+    settled = mapping
+    if machine.arrays is not None and len({how.dataflow for how in machine.arrays.schedules}) > 1:
+        settled = replace(mapping, rows=(), columns=())
     seconds = {"compute": found.cycles_s, "near port": found.compute_s - found.cycles_s}
     if machine.nearer:
         seconds["nearer levels"] = found.nearer_stall_s
@@ -241,7 +260,9 @@ def report(
     return {
         "mapper": search.mapper,
         "objective": search.objective,
-        "loops": mapping.to_dict(),
+        "loops": settled.to_dict(),
+        "first_tile": {axis: mapping.to_dict()[axis] for axis in ("rows", "columns")},
+        "file": as_file(settled),
         "text": str(mapping),
         "dataflow": None if ways is None else ways[0],
         "parts": None if ways is None else dict(zip("bmnk", ways[1], strict=True)),

@@ -130,7 +130,7 @@ def _best_ways(
         for i, mapped in enumerate(search(jobs, way, mapper, objective, best)):
             one = best[i]
             if math.isfinite(mapped.time_s) and (
-                one is None or _precedes(mapped, one, goal_of(objective, jobs[i].base))
+                one is None or precedes(mapped, one, goal_of(objective, jobs[i].base))
             ):
                 best[i] = mapped._replace(used=number)
     done = [mapped for mapped in best if mapped is not None]
@@ -148,7 +148,7 @@ def _worth(mapped: Mapped, goal: Goal) -> float:
     return float(key_of(mapped.time_s, mapped.energy_j, goal))
 
 
-def _precedes(one: Mapped, other: Mapped, goal: Goal) -> bool:
+def precedes(one: Mapped, other: Mapped, goal: Goal) -> bool:
     """Tell whether one mapping is better: by the goal, time, energy, traffic, but for rounding."""
     for a, b in (
         (_worth(one, goal), _worth(other, goal)), (one.time_s, other.time_s),
