@@ -20,7 +20,7 @@ from ridgeline.kernels.mapping.device import machine_of
 from ridgeline.kernels.mapping.machine import Machine
 from ridgeline.kernels.mapping.mapped import Mapped, Nearer, dataflow_of, mapping_of
 from ridgeline.kernels.mapping.mapper import Base, map_contractions, ways_of
-from ridgeline.kernels.mapping.mapping import Mapping
+from ridgeline.kernels.mapping.mapping import Loop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.traffic import Search
 from ridgeline.workload.graph import Op
@@ -248,7 +248,10 @@ def report(
     # Where arrays have several dataflows each tile takes its fastest: no axis is settled for all.
     settled = mapping
     if machine.arrays is not None and len({how.dataflow for how in machine.arrays.schedules}) > 1:
-        settled = replace(mapping, rows=(), columns=())
+        tile, (*farther, last) = mapping.tile(len(mapping.levels) - 1, nest), mapping.levels
+        loops = tuple(Loop(dim, tile[dim]) for dim in nest.dims if tile[dim] > 1)
+        levels = (*farther, replace(last, temporal=loops))
+        settled = replace(mapping, levels=levels, rows=(), columns=())
     seconds = {"compute": found.cycles_s, "near port": found.compute_s - found.cycles_s}
     if machine.nearer:
         seconds["nearer levels"] = found.nearer_stall_s
