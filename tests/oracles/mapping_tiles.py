@@ -63,7 +63,7 @@ def tiles(within: Ranges, extents: Extents, order: tuple[tuple[str, ...], ...]) 
 
 def cycles_of(
     arrays: Arrays, sizes: tuple[int, int, int, int], moved: tuple[float, float, float],
-    last: bool, machine: Machine, beside: tuple[float, float, float],
+    last: bool, machine: Machine, beside: tuple[float, float, float], transfers_s: float,
 ) -> tuple[float, float]:  # fmt: skip
     """Seconds of a tile in the fastest way, with and without what else passes the ports.
 
@@ -90,8 +90,9 @@ def cycles_of(
             )
             found.append(
                 (
-                    with_ports(cycles * machine.cycle_s, near, beside, machine), sum(near),
-                    with_ports(cycles * machine.cycle_s, near, (0.0, 0.0, 0.0), machine),
+                    with_ports(cycles * machine.cycle_s, near, beside, transfers_s, machine),
+                    sum(near),
+                    with_ports(cycles * machine.cycle_s, near, (0.0, 0.0, 0.0), 0.0, machine),
                 )
             )  # fmt: skip
     phase_s, _, alone_s = min(found)
@@ -100,7 +101,7 @@ def cycles_of(
 
 def with_ports(
     cycles_s: float, near: tuple[float, float, float], beside: tuple[float, float, float],
-    machine: Machine,
+    transfers_s: float, machine: Machine,
 ) -> float:  # fmt: skip
     """Seconds of the arrays and of each buffer's port, one operand after the other."""
     if machine.split is None:
@@ -109,8 +110,9 @@ def with_ports(
     for port in range(4):
         mine = [i for i in range(3) if machine.split.of[i] == port]
         bytes_ = sum(near[i] + (0.0 if port == 3 else beside[i]) for i in mine)
-        transfers_s = sum(beside) * machine.byte_s if port == 3 else 0.0
-        waits.append(bytes_ * machine.split.byte_s[port] + (transfers_s if mine else 0.0))
+        waits.append(
+            bytes_ * machine.split.byte_s[port] + (transfers_s if port == 3 and mine else 0.0)
+        )
     return max(waits)
 
 
@@ -198,18 +200,21 @@ def play(
         store.append(stored * machine.byte_s + (machine.latency_s if stored else 0.0))
     alone = list(compute)
     for i, (tile_sizes, moved, last) in enumerate(each if inside is None else []):
-        beside = (0.0, 0.0, 0.0)
+        beside, transfers_s = (0.0, 0.0, 0.0), 0.0
         if machine.double:  # the next tile is loaded, the one before is stored
             after_ = moves[i + 1][0] if i + 1 < len(moves) else [0.0] * 3
             before_ = moves[i - 1][1] if i else [0.0] * 3
             beside = tuple(x + y for x, y in zip(after_, before_, strict=True))
+            transfers_s = (load[i + 1] if i + 1 < len(load) else 0.0) + (store[i - 1] if i else 0.0)
         if machine.arrays is None:
             mac_s = math.prod(tile_sizes) * machine.mac_s
             near = (moved[0], moved[1], 2 * moved[2])
-            compute.append(with_ports(mac_s, near, beside, machine))
-            alone.append(with_ports(mac_s, near, (0.0, 0.0, 0.0), machine))
+            compute.append(with_ports(mac_s, near, beside, transfers_s, machine))
+            alone.append(with_ports(mac_s, near, (0.0, 0.0, 0.0), 0.0, machine))
         else:
-            seconds = cycles_of(machine.arrays, tile_sizes, moved, last, machine, beside)
+            seconds = cycles_of(
+                machine.arrays, tile_sizes, moved, last, machine, beside, transfers_s
+            )
             compute.append(seconds[0])
             alone.append(seconds[1])
     buffers = 2 if machine.double else 1

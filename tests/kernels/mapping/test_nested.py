@@ -45,7 +45,7 @@ def buffers(draw: st.DrawFn) -> Buffer:
 @st.composite
 def deep_machines(draw: st.DrawFn, most: int = 2) -> Machine:
     nearer = draw(st.lists(buffers(), min_size=1, max_size=most))
-    return draw(machines())._replace(nearer=tuple(nearer), near_byte_s=0.0)
+    return draw(machines())._replace(nearer=tuple(nearer), near_byte_s=0.0, split=None)
 
 
 class Parts:

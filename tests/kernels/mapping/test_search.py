@@ -17,7 +17,8 @@ from ridgeline.hardware.array import Dataflow
 from ridgeline.kernels.mapping.axes import dims_of
 from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
 from ridgeline.kernels.mapping.choices import FEW, MANY, tile_extents
-from ridgeline.kernels.mapping.machine import Machine, problem
+from ridgeline.kernels.mapping.compute import FAR
+from ridgeline.kernels.mapping.machine import Machine, Split, problem
 from ridgeline.kernels.mapping.mapped import Mapped, mapping_of
 from ridgeline.kernels.mapping.mapper import Base, Objective, goal_of, map_contraction
 from ridgeline.kernels.mapping.nest import nest_of
@@ -51,19 +52,27 @@ def arrays(draw: st.DrawFn) -> Arrays:
 @st.composite
 def machines(draw: st.DrawFn, **fixed: object) -> Machine:
     capacity = float(draw(st.integers(200, 2000)))
+    near_byte_s = draw(st.sampled_from([0.0, 0.125]))
+    past = draw(st.sampled_from(["", "", "a", "b", "c", "ab", "bc"]))
+    far_byte_s = draw(st.sampled_from([0.03125, 0.25, 2.0]))
+    a, b, c = (FAR if operand in past else 0 for operand in "abc")
+    split = Split(
+        (a, b, c), (near_byte_s, 0.0, 0.0, far_byte_s), (capacity, math.inf, math.inf),
+        (1.0, 1.0, 1.0), tuple("far" if operand in past else "near" for operand in "abc"),  # type: ignore[arg-type]
+    )  # fmt: skip
     return Machine(
         arrays=draw(st.one_of(st.none(), arrays())),
         cycle_s=1.0,
         mac_s=0.25,
-        near_byte_s=draw(st.sampled_from([0.0, 0.125])),
+        near_byte_s=near_byte_s,
         capacities=(math.inf, math.inf, math.inf, capacity),
         double=draw(st.sampled_from([True, True, False])),
         shared_port=True,
-        byte_s=draw(st.sampled_from([0.03125, 0.25, 2.0])),
+        byte_s=max(far_byte_s, near_byte_s),
         latency_s=float(draw(st.integers(0, 3))),
         far_byte_j=8.0, near_byte_j=1.0, idle_w=0.5,
         widths=draw(st.sampled_from([(2.0, 2.0, 2.0, 4.0), (1.0, 1.0, 1.0, 1.0)])),
-        far="far", near="near",
+        far="far", near="near", split=split if past else None,
     )  # fmt: skip
 
 
@@ -102,8 +111,11 @@ def test_what_the_search_finds_is_what_is_played(
     assert played.room <= machine.capacities[3]
     # The same words by the loop-nest analysis of the mapping that is printed.
     moved = traffic(nest_of(*contraction), mapping_of(found, *contraction, machine))
-    assert [x.loads for x in moved] == list(found.loads)
-    assert (moved[2].stores, moved[2].final) == (found.stores, found.results)
+    words = {"a": found.loads[0], "b": found.loads[1], "c": found.loads[2]}
+    for one in moved:
+        assert one.loads == words[one.operand]
+        if one.operand == "c":
+            assert (one.stores, one.final) == (found.stores, found.results)
 
 
 @settings(max_examples=25, deadline=None)

@@ -259,7 +259,8 @@ def _best_way(
                 one, two = one + price[3] * max(phase_s, busy_s[FAR]), phase_s
             else:
                 one, two = phase_s, near[0] + near[1] + near[2]
-            if one < first or (one == first and two < then):
+            tied = one == first and two == then and alone_s < found[SECONDS]
+            if one < first or (one == first and two < then) or tied:
                 first, then = one, two
                 found[SECONDS], found[CYCLES_S], found[PHASE_S] = alone_s, cycles_s, phase_s
                 found[PASSES], found[PASSES + 1], found[PASSES + 2] = a_passes, b_passes, c_passes

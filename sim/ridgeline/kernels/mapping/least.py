@@ -27,7 +27,7 @@ from ridgeline.kernels.mapping.pipeline import (
     Shape,
     key_of,
 )
-from ridgeline.kernels.mapping.space import ALL, LARGEST, NEW_OF_C, Bounded, Space
+from ridgeline.kernels.mapping.space import ALL, LARGEST, NEW_OF_C, PASSING, Bounded, Space
 
 # What computing takes: of all tiles, then of those that are followed by a turn of m, n or k if that
 # is the innermost loop.
@@ -45,7 +45,14 @@ def bound_of(i: int, fitting: Bounded, computing: Floats, level: Level, goal: Go
         [COMPUTING_FIELDS], seconds; 0 for those before turns where they are not known.
     """
     port_s = fitting.moved[i] * level.byte_s
-    if not level.double:
+    if fitting.between[i] == PASSING:  # the arrays read those bytes while they compute
+        if level.double:
+            share = 1.0 if level.shared_port else 0.5
+            bound = max(fitting.ends_s[i] + computing[OF_ALL], share * port_s)
+        else:
+            kept_s = (fitting.moved[i] - fitting.turning[i]) * level.byte_s
+            bound = max(computing[OF_ALL] + kept_s, port_s)
+    elif not level.double:
         bound = computing[OF_ALL] + port_s
     else:
         share = 1.0 if level.shared_port else 0.5

@@ -17,6 +17,7 @@ from ridgeline.kernels.mapping.compute import (
     systolic_engine,
 )
 from ridgeline.kernels.mapping.footprint import Ints
+from ridgeline.kernels.mapping.mapping import OPERANDS
 from ridgeline.kernels.mapping.pipeline import Level, Shape
 from ridgeline.kernels.systolic.partition import Arrays
 from ridgeline.workload.graph import Conv, Gemm, Pass
@@ -171,8 +172,8 @@ def _level(buffer: Buffer, split: Split, behind_j: tuple[float, ...], idle_w: fl
         buffer.byte_s, buffer.latency_s,
         Ports(np.array(split.of), np.array(split.byte_s), any(split.byte_s)),
         np.array(behind_j), np.array(split.byte_j), idle_w,
-        min((behind_j[i] + split.byte_j[i] for i in kept), default=0.0),
-        split.byte_s[split.of[kept[0]]] if kept and together else 0.0,
+        min(behind_j[i] + (split.byte_j[i] if i in kept else 0.0) for i in range(3)),
+        split.byte_s[split.of[kept[0]]] if len(kept) == len(OPERANDS) and together else 0.0,
     )  # fmt: skip
 
 

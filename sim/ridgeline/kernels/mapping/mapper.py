@@ -159,18 +159,28 @@ def precedes(one: Mapped, other: Mapped, goal: Goal) -> bool:
     return False
 
 
+def _cutoff(known: Mapped | None, goal: Goal) -> float:
+    """Return what a better mapping is not above, where one is known."""
+    return math.inf if known is None else _worth(known, goal) * (1 + EXACT)
+
+
 def _single(
     jobs: tuple[Job, ...], machine: Machine, mapper: Mapper, objective: Objective,
     best: Sequence[Mapped | None],
 ) -> list[Mapped]:  # fmt: skip
     """Search on one level of buffers, for all contractions in one go where their goal is one."""
-    together = (jobs,) if objective != "edp" else tuple((job,) for job in jobs)
+    together = (
+        [range(len(jobs))] if objective != "edp" else [range(i, i + 1) for i in range(len(jobs))]
+    )
     done: list[Mapped] = []
-    for some in together:
+    for places in together:
+        some = [jobs[i] for i in places]
+        goal = goal_of(objective, some[0].base)
+        cutoffs = [_cutoff(best[i], goal) for i in places]
         contractions = tuple((job.loops, job.pass_) for job in some)
         extents, orders, found, played = best_of_each(
             _listing(contractions, granule_of(machine), DENSITY[mapper]), np.array(machine.widths),
-            level_of(machine), engine_of(machine), goal_of(objective, some[0].base), ORDERS,
+            level_of(machine), engine_of(machine), goal, ORDERS, np.array(cutoffs),
         )  # fmt: skip
         rows = zip(found.tolist(), extents.tolist(), orders.tolist(), played.tolist(), strict=True)
         done += [mapped_from(*row) for row in rows]
@@ -193,8 +203,7 @@ def _nested(
         goal = goal_of(objective, job.base)
         axes, shape, _, engine = problem(job.loops, job.pass_, machine)
         search = Search(levels_of(machine), engine, NESTED[mapper], goal)
-        cutoff = np.inf if known is None else _worth(known, goal) * (1 + EXACT)
-        solution = search.solve(axes, shape, cutoff=cutoff)
+        solution = search.solve(axes, shape, cutoff=_cutoff(known, goal))
         solved.append(mapped_of(solution, search.played))
     return solved
 
