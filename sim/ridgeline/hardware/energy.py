@@ -15,6 +15,7 @@ from ridgeline import units
 from ridgeline.config import Strict
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.sourced import NOT_STATED, Basis, Described, Sourced
+from ridgeline.unit_proposals import energy_unit_proposal
 
 Unit = Literal["J/FLOP", "J/B", "J/B/m"]
 _RELATIVE: dict[str, str] = {"J/FLOP": "FLOP/FLOP", "J/B": "FLOP/B", "J/B/m": "FLOP/B/m"}
@@ -33,6 +34,8 @@ def stated(energy: str, unit: Unit) -> float | None:
     """
     if energy[:1] not in _NUMBERS:
         return None
+    if (bare := energy_unit_proposal(energy, unit)) is not None:
+        raise ConfigError(bare)
     joules = units.parse(energy, unit)
     if joules < 0:
         raise ConfigError(f"{energy!r} must be at least 0")
