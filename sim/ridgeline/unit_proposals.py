@@ -84,7 +84,9 @@ _BARE = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
 _DOLLARS = re.compile(r"\s*\$\s*([\d_.,]+)\s*")
 
 
-def proposal(raw: object, unit: str, location: Location, beside: Mapping[str, Any]) -> str | None:
+def proposal(  # noqa: PLR0911
+    raw: object, unit: str, location: Location, beside: Mapping[str, Any]
+) -> str | None:
     """Say what was found in place of a quantity, and what to write; None if that is not clear.
 
     Parameters
@@ -165,7 +167,9 @@ def _meant(unit: str) -> str | None:
     return f"{parts[0]}/{parts[1]}" if all(parts) else None
 
 
-def _typical(unit: str, names: list[str], beside: Mapping[str, Any]) -> _Typical:
+def _typical(  # noqa: PLR0911
+    unit: str, names: list[str], beside: Mapping[str, Any]
+) -> _Typical:
     """Choose the range of a field by its name and what stands around it."""
     field, above = names[-1] if names else "", set(names[:-1])
     if unit == "B":

@@ -57,8 +57,11 @@ class EnergyEntry(Strict):
     voltage: str = ""
     """Supply voltage, where the source states it."""
     source: str = NOT_STATED
+    """A key of the file's ``sources``, or a citation in words."""
     basis: Basis = NOT_STATED
+    """How the value was obtained."""
     note: str = ""
+    """What a reader must know: scope, conversion, conditions."""
 
     @field_validator("value")
     @classmethod
@@ -79,11 +82,13 @@ class EnergyTable(Described):
     """Prices by entry name."""
 
     kind: Literal["energy-table"]
+    """What the file describes: always ``energy-table``."""
     process_node: units.Metres | None = None
     """Feature size that the table is for; None: its entries are of several."""
     reference: Sourced[units.JoulesPerFlop] | None = None
     """Energy of a FLOP that relative prices are multiples of; None: they have no joules."""
     entries: dict[str, EnergyEntry]
+    """By names of your own, which devices, nodes and clusters refer to."""
 
     def price_j(self, entry: str, unit: Unit) -> float:
         """Joules per FLOP, per byte or per byte and metre of an entry, or of a quantity as it is.
