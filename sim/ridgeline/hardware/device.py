@@ -131,8 +131,8 @@ class MemoryLevel(Strict):
     """A level of the memory hierarchy."""
 
     kind: Literal["registers", "sram", "dram"]
-    """registers: beside the arithmetic; sram: on chip; dram: off chip. What a device states none of
-    is named as not modelled."""
+    """registers: beside the arithmetic; sram: on chip; dram: off chip. The energy of a kind that
+    a device has no level of is named as not modelled."""
     capacity: Sourced[units.Bytes]
     """Of all instances together."""
     instances: Sourced[int] = Sourced[int](value=1, source=DEFAULT, basis="assumed")

@@ -1,0 +1,47 @@
+"""``ridgeline new``: a description to start from."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def new_(
+    what: str,
+    *,
+    kind: str,
+    name: str | None = None,
+    output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
+) -> None:
+    """Write a description that runs as it stands, with a comment on every field.
+
+    Its numbers are of the size that such devices have and stand for no device: replace them, and
+    say in `sources` where yours come from. docs/devices.md lists all fields.
+
+    Parameters
+    ----------
+    what
+        device.
+    kind
+        Of a device: systolic, spatial, gpu, bsp, grid, cpu or wafer.
+    name
+        Name of the new device; by default that of the file, else my-KIND.
+    output
+        File to write, which must not be there yet, instead of standard output.
+    """
+    from pathlib import Path
+
+    from ridgeline.errors import ConfigError, nearest
+    from ridgeline.hardware.templates import device_template
+    from ridgeline.report.files import write_text
+
+    if what != "device":
+        raise ConfigError(f"cannot begin {what!r}{nearest(what, ['device'])} (known: device)")
+    if output is None:
+        sys.stdout.write(device_template(kind, name))
+        return
+    if Path(output).exists():
+        raise ConfigError("is there already; give another name", file=output)
+    write_text(output, device_template(kind, name or Path(output).stem))
