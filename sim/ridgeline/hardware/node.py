@@ -132,7 +132,8 @@ class Node(Described):
     device: str
     """Name of a device, or a path."""
     base: str | None = None
-    """The node whose description this one started from (`hardware.inherit`)."""
+    """Name or path of the node whose description this one starts from: mappings are merged field by
+    field, everything else is replaced, and ``null`` removes a field."""
     count: int = Field(ge=1, le=1024)
     """Devices in the node."""
     year: int | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import sys
 import types
 from collections.abc import Iterator
@@ -253,6 +254,25 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
+def _named(schema: dict[str, Any]) -> dict[str, Any]:
+    """Give the definitions of sourced values short names, in place of their whole types."""
+    names: dict[str, str] = {}
+    for name, made in schema.get("$defs", {}).items():
+        if "Sourced" in name:
+            bare = made["anyOf"][0]
+            unit = bare.get("x-unit")
+            plain = unit.replace("/", "_per_") if unit else bare.get("type", "value")
+            names[name] = f"Sourced_{plain}"
+            while list(names.values()).count(names[name]) > 1:
+                names[name] += "_"
+    text = json.dumps(schema)
+    for name in sorted(names, key=len, reverse=True):
+        text = text.replace(json.dumps(name), json.dumps(names[name]))
+        text = text.replace(f'#/$defs/{name}"', f'#/$defs/{names[name]}"')
+    named: dict[str, Any] = json.loads(text)
+    return named
+
+
 class _Generator(GenerateJsonSchema):
     """JSON Schema with the texts under the fields, and bare values where a source may stand."""
 
@@ -282,7 +302,7 @@ def json_schema(model: Model) -> dict[str, Any]:
 
     A file that starts from a ``base`` needs no field: what is missing comes from there.
     """
-    made = model.model_json_schema(schema_generator=_Generator)
+    made = _named(model.model_json_schema(schema_generator=_Generator))
     definitions = made.pop("$defs", {})
     complete = {key: value for key, value in made.items() if key != "title"}
     whole: dict[str, Any] = {
