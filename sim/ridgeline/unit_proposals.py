@@ -62,11 +62,11 @@ _BY_DIMENSION = {
     "USD": _Typical(("USD",), 0.0, math.inf),
 }
 _CAPACITIES = {
-    "registers": _Typical(("KiB", "MiB", "B"), 64, 128 * _MI),
-    "sram": _Typical(("MiB", "KiB", "B"), 64, 300 * _MI),
+    "registers": _Typical(("KiB", "MiB", "GiB"), 4 * _KI, 128 * _MI),
+    "sram": _Typical(("MiB", "KiB", "GiB"), 4 * _KI, 300 * _MI),
     "dram": _BY_DIMENSION["B"],
 }
-_OF_TILE = _Typical(("KiB", "MiB", "B"), 16, 64 * _MI)
+_OF_TILE = _Typical(("KiB", "MiB"), 4 * _KI, 64 * _MI)
 _MESSAGE = _Typical(("MB", "kB", "GB"), 1e3, 1e12)
 _NEAR_LATENCY = _Typical(("ns", "us"), 1e-10, 1e-5)
 _LEVEL_BANDWIDTH = _Typical(("GB/s", "TB/s"), 1e10, 1e14)

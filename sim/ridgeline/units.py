@@ -156,7 +156,7 @@ class Dimensioned:
         """Describe the field in JSON Schema: text with a unit."""
         return {
             "type": "string",
-            "pattern": r"^\s*[+]?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*\S.*$",
+            "pattern": r"^\s*[+]?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*[A-Za-zµμ].*$",
             "x-unit": self.unit,
         }
 

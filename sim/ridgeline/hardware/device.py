@@ -273,8 +273,8 @@ class Device(Described):
     achievable: tuple[Achievable, ...] = Field(default=(), strict=False)
     """First match counts; an op without a match is priced at the peak, and the result says so."""
     base: str | None = None
-    """Name or path of the device whose description this one starts from: mappings are merged field by
-    field, everything else is replaced, and ``null`` removes a field."""
+    """Name or path of the device whose description this one starts from: mappings are merged field
+    by field, everything else is replaced, and ``null`` removes a field."""
     kernels: tuple[Kernel, ...] = Field(default=(), strict=False)
     """Of ops outside contractions; first match counts, others are priced by launch latency, vector
     rate and the bandwidth of memory."""
