@@ -174,7 +174,9 @@ def test_a_field_of_any_dimension_has_a_proposal_of_it(
     assert units.dimension_of(found or "") == units.dimension_of(unit)
 
 
-@pytest.mark.parametrize("raw", [None, True, [1], {}, "fast", "", float("nan"), "3 parsecs"])
+@pytest.mark.parametrize(
+    "raw", [None, True, [1], {}, "fast", "", float("nan"), "3 parsecs", "1e-300 s"]
+)
 def test_what_is_no_number_has_no_proposal(raw: object) -> None:
     assert proposal(raw, "s", ("launch_latency",), {}) is None
 

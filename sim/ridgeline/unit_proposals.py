@@ -127,6 +127,8 @@ def proposal(  # noqa: PLR0911
         if meant is None or units.dimension_of(meant) != units.dimension_of(unit):
             return None
         return f"found {raw!r} with an unknown unit; write {f'{value} {meant}'!r} {note}"
+    if other == units.dimension_of(unit):
+        return None  # something else is wrong with it
     better = _converted(value, found, unit)
     known = next((word for u, (word, _) in _NOUNS.items() if units.dimension_of(u) == other), None)
     was = f", {_a(known)} where {_a(due)} is due" if known else f" where {_a(due)} is due"

@@ -64,6 +64,9 @@ _PREFIXES: dict[str, Decimal] = {
 }
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S.*?)?\s*")
 _FACTOR = re.compile(r"([A-Za-zµμ]+)\^?(-?\d+)?")
+_JSON_PATTERN = (
+    r"^\s*[+]?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*[A-Za-zµμ].*$"  # in ECMA-262
+)
 _MAX_LENGTH = 80
 _LEAST, _MOST = 1e-40, 1e40
 """Of any quantity in SI units: what is beyond is a slip, and products of these stay finite."""
@@ -156,7 +159,7 @@ class Dimensioned:
         """Describe the field in JSON Schema: text with a unit."""
         return {
             "type": "string",
-            "pattern": r"^\s*[+]?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*[A-Za-zµμ].*$",
+            "pattern": _JSON_PATTERN,
             "x-unit": self.unit,
         }
 

@@ -133,7 +133,7 @@ VERBS = {
     ),
     "new": Verb(
         "Write the description of a device to start from, with a comment on every field.",
-        "ridgeline new device --kind systolic --output my-accelerator.yaml",
+        "ridgeline new device --kind systolic --name my-accelerator",
     ),
     "doctor": Verb("Check the installation.", "ridgeline doctor"),
 }

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.output import print_json
+
 
 def new_(
     what: str,
@@ -14,6 +16,7 @@ def new_(
     kind: str,
     name: str | None = None,
     output: Annotated[str | None, Parameter(name=["--output", "-o"])] = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Write a description that runs as it stands, with a comment on every field.
 
@@ -30,18 +33,26 @@ def new_(
         Name of the new device; by default that of the file, else my-KIND.
     output
         File to write, which must not be there yet, instead of standard output.
+    json
+        Print the description as JSON, without comments.
     """
     from pathlib import Path
 
+    from ridgeline.config import parse_yaml
     from ridgeline.errors import ConfigError, nearest
     from ridgeline.hardware.templates import device_template
     from ridgeline.report.files import write_text
 
     if what != "device":
         raise ConfigError(f"cannot begin {what!r}{nearest(what, ['device'])} (known: device)")
-    if output is None:
-        sys.stdout.write(device_template(kind, name))
-        return
-    if Path(output).exists():
+    if output is not None and Path(output).exists():
         raise ConfigError("is there already; give another name", file=output)
-    write_text(output, device_template(kind, name or Path(output).stem))
+    if name is None and output is not None:
+        name = Path(output).stem
+    text = device_template(kind, name)
+    if output is not None:
+        write_text(output, text)
+    if json:
+        print_json(parse_yaml(text, f"template {kind}").data)
+    elif output is None:
+        sys.stdout.write(text)

@@ -310,7 +310,7 @@ def json_schema(model: Model) -> dict[str, Any]:
         "title": f"ridgeline {model.__name__}",
     }
     if "base" in model.model_fields:
-        keys = {key: {} for key in complete["properties"]}
+        keys: dict[str, Any] = {key: {} for key in complete["properties"]}
         whole |= {
             "if": {"type": "object", "required": ["base"]},
             "then": {"type": "object", "properties": keys, "additionalProperties": False},
