@@ -193,6 +193,8 @@ def test_energies_are_proposed_for_entries(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=re.escape(f"write {wanted}")) as error:
             load_device(str(path))
         assert error.value.line is not None
+    with pytest.raises(ConfigError, match="valid string"):
+        load_energy_table("jouppi-7nm", {"entries.flop.fp32.voltage": 1})
     for entry, wanted in (("flop.fp32", "2 pJ/FLOP"), ("sram.l1", "2 pJ/bit")):
         with pytest.raises(ConfigError, match=re.escape(f"write '{wanted}'")):
             load_energy_table("jouppi-7nm", {f"entries.{entry}.value": 2})

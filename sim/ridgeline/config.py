@@ -237,7 +237,7 @@ def _explain(document: Document, schema: type[BaseModel], error: ValidationError
             reason = problem["ctx"]["error"]
             message = _unit_message(document.data, reason, location) or str(reason)
             location += getattr(reason, "location", ())
-        case "string_type" if "energy" in location[-2:] or "entries" in location:
+        case "string_type" if "energy" in location[-2:] or _is_price(location):
             message = energy_proposal(problem["input"], location) or said(problem)
         case _:
             message = said(problem)
@@ -245,6 +245,11 @@ def _explain(document: Document, schema: type[BaseModel], error: ValidationError
     if problem["type"] == "missing":
         location = location[:-1] if location and location[-1] == problem["loc"][-1] else location
     return document.error(message + more, location)
+
+
+def _is_price(location: Location) -> bool:
+    """Tell whether a value is that of an entry of an energy table."""
+    return "entries" in location and location[-1] == "value"
 
 
 def _unit_message(data: Any, reason: ValueError, location: Location) -> str | None:

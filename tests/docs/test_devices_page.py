@@ -13,6 +13,8 @@ import pytest
 
 from ridgeline.cli import execute
 from ridgeline.config import read_yaml
+from ridgeline.errors import ConfigError
+from ridgeline.hardware import load_device
 from ridgeline.hardware.load import description
 from ridgeline.hardware.schema import (
     SCHEMAS,
@@ -62,6 +64,20 @@ def test_texts_come_from_the_class_and_from_those_that_it_inherits() -> None:
     assert "prices" not in fields  # put there by the loader
     assert (fields["idle_power"].unit, fields["idle_power"].default) == ("W", "required")
     assert fields["memory"].mapped
+
+
+def test_the_errors_on_the_page_are_those_that_are_said(tmp_path: Path) -> None:
+    said = re.findall(r"^my-device\.yaml:\d+:\d+: (memory\.(\w+\.\w+): .*)$", TEXT, re.MULTILINE)
+    assert len(said) == 2
+    for message, field in said:
+        name, key = field.split(".")
+        wrong = {"latency": 10, "bandwidth": "900 GB"}[key]
+        level = {"kind": "sram", "capacity": "8 MiB", "energy": "sram.l2", key: wrong}
+        path = tmp_path / f"{key}.yaml"
+        path.write_text(json.dumps({"kind": "device", "base": "tpu-v2", "memory": {name: level}}))
+        with pytest.raises(ConfigError) as error:
+            load_device(str(path))
+        assert str(error.value).endswith(message)
 
 
 SHIPPED = sorted((ROOT / "hwconfigs").glob("*/*.yaml"))
