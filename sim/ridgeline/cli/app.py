@@ -131,6 +131,10 @@ VERBS = {
         "Show one model, machine or software stack, or what tells two apart.",
         "ridgeline show resnet50",
     ),
+    "new": Verb(
+        "Write the description of a device to start from, with a comment on every field.",
+        "ridgeline new device --kind systolic --name my-accelerator",
+    ),
     "doctor": Verb("Check the installation.", "ridgeline doctor"),
 }
 for _name, _verb in VERBS.items():

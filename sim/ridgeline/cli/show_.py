@@ -30,14 +30,18 @@ def show_(
     Parameters
     ----------
     name
-        A name from ``ridgeline list``, or a YAML file.
+        A name from ``ridgeline list``, or a YAML file; or device-schema, node-schema,
+        cluster-schema or energy-table-schema: all fields that such a file may have.
     other
         Another of the same kind: only what differs is shown.
     batch
         Samples that a model's layer table is for.
     json
-        Print it as JSON.
+        Print it as JSON; of a schema, the JSON Schema that editors check YAML files with.
     """
+    if name.endswith("-schema"):
+        _show_schema(name, json)
+        return
     kind = kind_of(name)
     if other is not None:
         from ridgeline.cli.differences import show_differences
@@ -206,6 +210,29 @@ def _show_software(name: str, json: bool) -> None:
     for short, citation in stack.sources.items():
         if short in used:
             screen.print(f"[{short}] {citation}", soft_wrap=True, markup=False)
+
+
+def _show_schema(name: str, json: bool) -> None:
+    from ridgeline.hardware.schema import SCHEMAS, json_schema, reachable_models, schema_fields
+    from ridgeline.report.tables import plain_table
+
+    if name not in SCHEMAS:
+        raise ConfigError(
+            f"no schema is called {name!r}{nearest(name, SCHEMAS)} (known: {', '.join(SCHEMAS)})"
+        )
+    if json:
+        print_json(json_schema(SCHEMAS[name]))
+        return
+    screen = console()
+    for model in reachable_models(SCHEMAS[name]):
+        table = plain_table(
+            {"field": "left", "value": "left", "unit": "left", "default": "left", "meaning": "left"}
+        )
+        for field in schema_fields(model):
+            cells = (field.type, field.unit, field.default, " ".join(field.text.split()))
+            table.add_row(field.name, *(cell.replace("`", "") for cell in cells))
+        screen.print(f"{model.__name__}: {(model.__doc__ or '').strip().splitlines()[0]}")
+        screen.print(table, markup=False)
 
 
 def _print_peaks(name: str, screen: Console) -> None:

@@ -37,9 +37,13 @@ class InstructionShape(Strict):
     """The matrix product D[m, n] = A[m, k] B[k, n] + C[m, n] that one instruction does."""
 
     m: int = Field(default=1, ge=1, le=4096)
+    """Rows of A and D."""
     n: int = Field(default=1, ge=1, le=4096)
+    """Columns of B and D."""
     k: int = Field(default=1, ge=1, le=4096)
+    """Columns of A, rows of B."""
     source: str = ""
+    """Where the shape is documented."""
 
 
 class Winograd(Strict):
@@ -50,6 +54,7 @@ class Winograd(Strict):
     fused: bool
     """Whether transformed tiles stay in the processors, or pass the farthest memory."""
     formats: tuple[str, ...] = Field(strict=False, min_length=1)
+    """Number formats that these kernels exist for."""
     source: str
     """Who says that the device's library has them."""
 
@@ -58,6 +63,8 @@ class Engine(Strict):
     """A compute engine: what work it does and how fast in each number format."""
 
     kind: Literal["tensor-core", "vector", "cores", "systolic", "broadcast-grid", "spatial", "bsp"]
+    """How time is counted: tensor-core and vector by tiles in waves over the processors; cores as
+    general-purpose cores; systolic, spatial, broadcast-grid by exact cycles; bsp by supersteps."""
     runs: tuple[Work, ...] = Field(strict=False, min_length=1)
     """"matrix" for contractions, "vector" for everything else."""
     rates: dict[str, Sourced[units.FlopPerSecond]] = Field(min_length=1)
@@ -124,6 +131,8 @@ class MemoryLevel(Strict):
     """A level of the memory hierarchy."""
 
     kind: Literal["registers", "sram", "dram"]
+    """registers: beside the arithmetic; sram: on chip; dram: off chip. The energy of a kind that
+    a device has no level of is named as not modelled."""
     capacity: Sourced[units.Bytes]
     """Of all instances together."""
     instances: Sourced[int] = Sourced[int](value=1, source=DEFAULT, basis="assumed")
@@ -133,6 +142,7 @@ class MemoryLevel(Strict):
     achievable: Sourced[float] = Sourced[float](value=1.0, source=DEFAULT, basis="assumed")
     """Share of the peak bandwidth that kernels reach."""
     latency: Sourced[units.Seconds] | None = None
+    """Of one access, which transfers that nothing hides wait for; without it they do not."""
     energy: str
     """Entry of the energy table."""
     buffers: Literal["single", "double"] = "double"
@@ -156,8 +166,11 @@ class OutputBlock(Strict):
     """Outputs of one image that a block of Winograd's kernels computes together."""
 
     rows: int = Field(ge=1)
+    """Rows of outputs."""
     columns: int = Field(ge=1)
+    """Columns of outputs."""
     source: str
+    """Who says that the kernels compute such blocks."""
 
 
 class Ramp(Strict):
@@ -177,7 +190,9 @@ class Achievable(Strict):
     """The share of an engine's peak that kernels of one class reach, from microbenchmarks."""
 
     engine: str
+    """Name of an engine of the device."""
     format: str
+    """Number format of the operands."""
     stored: str | None = None
     """Format in memory of what these kernels convert to `format`; None: those that read `format`,
     which stand for kernels that convert and have no rows."""
@@ -222,6 +237,7 @@ class AchievableFrom(Strict):
     """A device of the same generation or the nearest that was measured."""
 
     device: str
+    """Name of that device, or a path."""
     formats: dict[str, str] = Field(default_factory=dict)
     """Number formats here, by the format there whose shares they take over too."""
     scale: Sourced[Positive] = Sourced[Positive](value=1.0, source=DEFAULT, basis="assumed")
@@ -232,21 +248,30 @@ class Device(Described):
     """One accelerator."""
 
     kind: Literal["device"]
+    """What the file describes: always ``device``."""
     vendor: str = ""
+    """Who makes it; for people."""
     software: tuple[str, ...] = Field(default=(), strict=False)
     """Software stacks that it is usually run with: the first that can run a model counts."""
     year: int = Field(ge=1940, le=2100)
+    """Of its first delivery; model programs that changed over time run as in that year."""
     process_node: Sourced[units.Metres] | None = None
+    """Feature size of the silicon; decides how uncertain its energies are."""
     area: Sourced[units.SquareMetres] | None = None
+    """Of the die; gives peaks per mm2 and the power density."""
     tdp: Sourced[units.SomeWatts] | None = None
+    """Thermal design power; results say when a step would draw more, and the host's power is shared
+    out by it."""
     power_limit: Sourced[units.SomeWatts] | None = None
     """What the board may draw: an op that would draw more lowers the clock. None: none does."""
     idle_power: Sourced[units.Watts]
     """Drawn whenever the device is on: the static part of the energy."""
     price: Sourced[units.Dollars] | None = None
+    """Of one device; gives costs of machines."""
     energy_table: str
     """Name of an energy table, or a path."""
     engines: dict[str, Engine]
+    """By names of your own; an op runs on the fastest that does its kind of work and format."""
     memory: dict[str, MemoryLevel]
     """From the nearest to the farthest."""
     launch_latency: Sourced[units.Seconds]
@@ -254,7 +279,8 @@ class Device(Described):
     achievable: tuple[Achievable, ...] = Field(default=(), strict=False)
     """First match counts; an op without a match is priced at the peak, and the result says so."""
     base: str | None = None
-    """The device whose description this one started from (`hardware.inherit`)."""
+    """Name or path of the device whose description this one starts from: mappings are merged field
+    by field, everything else is replaced, and ``null`` removes a field."""
     kernels: tuple[Kernel, ...] = Field(default=(), strict=False)
     """Of ops outside contractions; first match counts, others are priced by launch latency, vector
     rate and the bandwidth of memory."""

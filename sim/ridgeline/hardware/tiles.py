@@ -13,7 +13,9 @@ class TileMachine(Strict):
     """Equal tiles that compute, wait for each other and exchange; see ``docs/spatial.md``."""
 
     tiles: Sourced[int]
+    """Processors, each with memory of its own."""
     clock: Sourced[units.Hertz]
+    """Cycles a second of every tile."""
     memory: Sourced[units.Bytes]
     """Of one tile."""
     reserved: Sourced[float] = Sourced[float](value=0.0, source=DEFAULT, basis="assumed")
