@@ -1,6 +1,6 @@
 """Fill the cells of the SRAM grid that no CACTI run covers, and say how well that works.
 
-    python benchmarks/fill_sram_grid.py            # fill hwconfigs/components/sram-cacti.csv
+    python benchmarks/fill_sram_grid.py            # fill hwconfigs/components/tables/sram-cacti.csv
     python benchmarks/fill_sram_grid.py --errors   # leave-out errors, as docs/components.md has them
 
 The grid holds seven quantities over cell, ports, banks, node, width and capacity. Letters in its
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-GRID = Path(__file__).parents[1] / "hwconfigs" / "components" / "sram-cacti.csv"
+GRID = Path(__file__).parents[1] / "hwconfigs" / "components" / "tables" / "sram-cacti.csv"
 QUANTITIES = {
     "read_pj": "r", "write_pj": "w", "access_ns": "a", "cycle_ns": "t",
     "leakage_mw": "l", "gate_leakage_mw": "g", "area_mm2": "m",

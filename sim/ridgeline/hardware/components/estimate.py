@@ -41,7 +41,7 @@ class ComponentEstimate:
     notes
         What was interpolated, extrapolated or assumed.
     sources
-        Citation by key, as the component's file has them.
+        Citations by key, as the component's file has them.
     """
 
     name: str
@@ -128,10 +128,11 @@ def component(name: str, **parameters: object) -> ComponentEstimate:
         missing.
     """
     given = {key: value for key, value in parameters.items() if value is not None}
-    described = validate(
-        Document(f"component {name}", {"name": name, **given}, {}), ComponentUse
-    )
-    return evaluate(described)
+    try:
+        use = validate(Document("", {"name": name, **given}, {}), ComponentUse)
+    except ConfigError as error:  # these parameters stand in no file
+        raise ConfigError(error.message, field=error.field) from error
+    return evaluate(use)
 
 
 def evaluate(use: ComponentUse, base: Path | None = None) -> ComponentEstimate:

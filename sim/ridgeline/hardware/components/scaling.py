@@ -65,7 +65,7 @@ class _BitCell(Strict):
 
 
 class NodeScaling(Described):
-    """The shipped tables, ``hwconfigs/components/node-scaling.yaml``."""
+    """The shipped tables, ``hwconfigs/components/tables/node-scaling.yaml``."""
 
     kind: Literal["node-scaling"]
     logic: _Logic
@@ -159,7 +159,8 @@ def delay_at(node_m: float, voltage: float) -> float:
 @cache
 def tables() -> NodeScaling:
     """Load the tables once."""
-    return load(catalog.find("components", "node-scaling"), NodeScaling)
+    folder = catalog.root() / catalog.FOLDERS["components"] / "tables"
+    return load(folder / "node-scaling.yaml", NodeScaling)
 
 
 def _logic(node_m: float, quantity: str) -> tuple[float, tuple[str, ...]]:
