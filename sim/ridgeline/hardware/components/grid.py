@@ -28,6 +28,7 @@ QUANTITIES = {
 }  # fmt: skip
 """Columns of a grid, and their letters in its column `computed`."""
 _WORDS = {"r": "read energy", "w": "write energy", "a": "latency", "l": "leakage", "m": "area"}
+_PER_BIT = frozenset({"area_mm2", "leakage_mw", "gate_leakage_mw"})
 _PLAIN = ("itrs-hp", "1RW", 1)
 _CLOSE = 1e-9
 
@@ -199,7 +200,10 @@ def _value(
     for position in range(1, len(series)):  # a product of ratios may fall where none of them does
         series[position] = max(series[position], series[position - 1])
     at = [math.log(c) for c in tables.capacities]
-    return _along(at, series, math.log(capacity))
+    x = math.log(capacity)
+    if x > at[-1] and column in _PER_BIT:  # twice the bits are at least twice the cells
+        return series[-1] + max(_along(at, series, x) - series[-1], x - at[-1])
+    return _along(at, series, x)
 
 
 def _sides(kind: Kind) -> list[Kind]:
