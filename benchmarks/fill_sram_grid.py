@@ -1,7 +1,7 @@
 """Fill the cells of the SRAM grid that no CACTI run covers, and say how well that works.
 
-    python benchmarks/fill_sram_grid.py            # fill hwconfigs/components/tables/sram-cacti.csv
-    python benchmarks/fill_sram_grid.py --errors   # leave-out errors, as docs/components.md has them
+    python benchmarks/fill_sram_grid.py            # fill components/tables/sram-cacti.csv
+    python benchmarks/fill_sram_grid.py --errors   # leave-out errors, as in docs/components.md
 
 The grid holds seven quantities over cell, ports, banks, node, width and capacity. Letters in its
 column `computed` name those that CACTI computed; all others are predicted from these by a Gaussian

@@ -421,8 +421,10 @@ class Device(Described):
 
     @property
     def peak_power_w(self) -> float:
-        """Upper estimate of the power on the die: idle power, every engine in its dearest format at
-        peak rate, and every level on the die at its peak bandwidth (one without any is left out).
+        """Upper estimate of the power on the die.
+
+        Idle power, every engine in its dearest format at its peak rate, and every level on the die
+        at its peak bandwidth; a level without a bandwidth is left out.
         """
         engines = (
             max(

@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "docs" / "examples" / "edge-systolic.yaml"
 
 
-def device(tmp_path: Path, change: Any = None, overrides: dict[str, Any] | None = None) -> rl.Device:
+def device(
+    tmp_path: Path, change: Any = None, overrides: dict[str, Any] | None = None
+) -> rl.Device:
     """Load the example with its data changed, or an override."""
     return rl.load_device(str(written(tmp_path, change)), overrides)
 

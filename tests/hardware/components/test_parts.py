@@ -50,7 +50,7 @@ def test_caterpillars_unit_is_in_the_band() -> None:
 
 
 def test_register_files_meet_their_two_points_and_a_third() -> None:
-    """ZigZag's 128 bytes take 0.095 pJ for 16 bits; not a fitting target, its node is not stated."""
+    """ZigZag's 128 bytes take 0.095 pJ for 16 bits; no fitting target: its node is not stated."""
     for capacity, picojoules, within in (
         ("256 B", 0.083, 1e-6), ("2 B", 0.021, 0.01), ("128 B", 0.095, 0.35),
     ):  # fmt: skip
@@ -69,7 +69,9 @@ def test_more_registers_never_cost_less(name: str, small: float, more: float) ->
 
 
 def test_a_queue_is_its_registers_and_pointers() -> None:
-    plain, queue = (rl.component(n, capacity="512 B", node="40 nm") for n in ("register-file", "fifo"))
+    plain, queue = (
+        rl.component(n, capacity="512 B", node="40 nm") for n in ("register-file", "fifo")
+    )
     bits = 8  # 256 entries of 16 bits
     assert queue.read_j - plain.read_j == pytest.approx(0.206682e-12 * bits / 32)
     assert queue.area_m2 - plain.area_m2 == pytest.approx(2 * 225e-12 * bits / 32)

@@ -66,7 +66,9 @@ def test_computed_points_come_back() -> None:
 def test_points_that_are_left_out_are_met(script: ModuleType) -> None:
     """Energy and area of a point from all others; docs/components.md has the whole table."""
     rows_, names, y = script.computed(script.read_grid())
-    found = {line[0]: line[2:] for line in script.summary(names, script.leave_one_out(rows_, names, y))}
+    found = {
+        line[0]: line[2:] for line in script.summary(names, script.leave_one_out(rows_, names, y))
+    }
     for name, most_median, most_p90, most_beyond in (
         ("read_pj", 0.04, 0.14, 0.07), ("write_pj", 0.03, 0.11, 0.035),
         ("area_mm2", 0.025, 0.08, 0.02), ("access_ns", 0.025, 0.075, 0.02),
@@ -123,7 +125,9 @@ def test_more_capacity_never_costs_less(
 
 
 def test_64_gib_costs_more_than_64_mib() -> None:
-    small, large = (ram(capacity=size, width="512 bit", node="22 nm") for size in ("64 MiB", "64 GiB"))
+    small, large = (
+        ram(capacity=size, width="512 bit", node="22 nm") for size in ("64 MiB", "64 GiB")
+    )
     for quantity in ("read_j", "write_j", "area_m2", "leakage_w", "latency_s"):
         assert getattr(large, quantity) > 2 * getattr(small, quantity)
     assert large.area_m2 >= 1023 * small.area_m2  # every bit takes its cell

@@ -166,6 +166,7 @@ def _variant(format_: str, fields: Mapping[str, Any], variants: Mapping[str, Any
 
 def _units(fields: Mapping[str, Any]) -> int | None:
     """Count the multiply-accumulate units of an engine, where its block tells."""
+    sides: tuple[Any, ...]
     try:
         if isinstance(array := fields.get("array"), dict):
             sides = (array["rows"], array["columns"], array.get("count", 1))

@@ -143,8 +143,6 @@ def evaluate(use: ComponentUse, base: Path | None = None) -> ComponentEstimate:
     return _evaluate(load_component(name), use)
 
 
-
-
 def _evaluate(found: Component, use: ComponentUse) -> ComponentEstimate:
     _refuse(found, use)
     if found.grid is not None:
@@ -189,8 +187,7 @@ def _of_grid(found: Component, use: ComponentUse) -> ComponentEstimate:
     kind = (use.cell or usual.cell, use.ports or usual.ports, use.banks or usual.banks)
     if width_bits > 8 * capacity:
         raise ConfigError(
-            f"an access of {width_bits:g} bits is wider than the capacity, "
-            f"{8 * capacity:g} bits"
+            f"an access of {width_bits:g} bits is wider than the capacity, {8 * capacity:g} bits"
         )
     figures = ram(
         grid, found.file, capacity, width_bits, kind, node, use.voltage,
@@ -328,7 +325,7 @@ def _per(point: VariantPoint) -> Literal["op", "B", "B/m"]:
             units.parse(point.energy.value, f"J/{unit}")
         except ConfigError:
             continue
-        return unit  # type: ignore[return-value]
+        return unit
     raise AssertionError(point.energy.value)
 
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from ridgeline.config import read_text
 from ridgeline.errors import ConfigError, nearest
-from ridgeline.hardware.components.schema import PointGrid
 from ridgeline.hardware.components.scaling import delay_at, node_factor, nominal_voltage
+from ridgeline.hardware.components.schema import PointGrid
 
 QUANTITIES = {
     "read_pj": "r", "write_pj": "w", "access_ns": "a", "cycle_ns": "t",
@@ -162,9 +162,7 @@ def read_tables(path: str) -> Tables:
                 logs.setdefault((kind, node, width, column), []).append((capacity, value))
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"is no row of a grid: {error}", file=path, line=line) from error
-    series = {
-        key: monotone([value for _, value in sorted(points)]) for key, points in logs.items()
-    }
+    series = {key: monotone([value for _, value in sorted(points)]) for key, points in logs.items()}
     kinds = {key[0] for key in logs}
     return Tables(
         widths=tuple(sorted({key[2] for key in logs})),
@@ -214,9 +212,7 @@ def _sides(kind: Kind) -> list[Kind]:
     return [k for k in (*sides, (plain_cell, plain_ports, banks)) if k != _PLAIN]
 
 
-def _series(
-    tables: Tables, kind: Kind, node_nm: float, width: float, column: str
-) -> list[float]:
+def _series(tables: Tables, kind: Kind, node_nm: float, width: float, column: str) -> list[float]:
     """Logarithms over the capacities, between the nodes and widths of the grid."""
     nodes, widths = tables.nodes[kind], tables.widths
     left, right, share = _between(nodes, node_nm)
