@@ -36,6 +36,17 @@ def test_arithmetic_is_as_published() -> None:
         assert found.read_j == pytest.approx(picojoules * 1e-12)
 
 
+@given(st.floats(3, 130))
+def test_wider_formats_never_cost_less(node: float) -> None:
+    for formats in (("int8", "int16", "int32"), ("bf16", "fp16", "fp32", "fp64"),
+                    ("bf16", "bf16-fp32"), ("fp16", "fp16-fp32")):  # fmt: skip
+        found = [rl.component("mac", variant=v, node=f"{node!r} nm") for v in formats]
+        energies = [one.read_j for one in found]
+        areas = [one.area_m2 for one in found if one.area_m2 is not None]
+        assert energies == sorted(energies)
+        assert areas == sorted(areas)
+
+
 def test_tpu_v4i_is_near() -> None:
     """An 8-bit MAC of TPU v4i takes 0.084 pJ at 7 nm (AccelForge after Jouppi 2021)."""
     found = rl.component("mac", variant="int8", node="7 nm")

@@ -274,7 +274,8 @@ def _of_variant(found: Component, use: ComponentUse) -> ComponentEstimate:
     row = found.variants[name]
     notes: list[str] = [row.note] if row.note else []
     used: list[Sourced[Any]] = []
-    per, energy_j = "op", None
+    per: Per = "op"
+    energy_j: float | None = None
     energies = [p for p in row.at if p.energy is not None]
     if energies:
         per = _per(energies[0])
@@ -301,7 +302,7 @@ def _of_variant(found: Component, use: ComponentUse) -> ComponentEstimate:
     return ComponentEstimate(
         name=found.name,
         variant=name,
-        per={"op": "op", "B": "B", "B/m": "B/m"}[per],  # type: ignore[arg-type]
+        per=per,
         read_j=None if energy_j is None else energy_j * scaled,
         write_j=None if energy_j is None else energy_j * scaled,
         area_m2=None if figures["area"] is None else figures["area"] * scaled,
