@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,13 @@ def test_a_sweep_over_capacity_shows_the_optimum(tmp_path: Path) -> None:
     assert list(dram) == sorted(dram, reverse=True)
     assert dram[0] > dram[-1]
     assert min(total) < min(total[0], total[-1])
+
+
+def test_a_device_of_components_can_be_pickled() -> None:
+    found = rl.load_device(str(EXAMPLE))
+    again = pickle.loads(pickle.dumps(found))
+    assert again == found
+    assert again.parts == found.parts
 
 
 def test_shipped_devices_have_no_components() -> None:
