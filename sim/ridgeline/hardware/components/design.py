@@ -8,19 +8,21 @@ none; area and idle power of the device, too. What the file states wins, always.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from ridgeline import units
+from ridgeline import catalog, units
 from ridgeline.config import Document
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.components.estimate import ComponentEstimate, evaluate, load_component
-from ridgeline.hardware.components.schema import ComponentUse
+from ridgeline.hardware.components.schema import Component, ComponentUse
 
+Open = Callable[[str], Component]
 FLOP_PER_MAC = 2
 SUMMED = "components"
 """Source of what is a sum over a device's components."""
@@ -70,6 +72,12 @@ def with_components(document: Document) -> tuple[Document, tuple[DesignPart, ...
     node = _quantity(data.get("process_node"), "m")
     parts: list[DesignPart] = []
     filled = dict(data)
+    base = Path(document.file).parent
+
+    @cache  # engines share one kind of unit, and every reading of a file costs time
+    def open_(name: str) -> Component:
+        return load_component(_from(base, name))
+
     for field, fill in (("memory", _level), ("engines", _engine)):
         described = data.get(field)
         if not isinstance(described, dict):
@@ -78,7 +86,7 @@ def with_components(document: Document) -> tuple[Document, tuple[DesignPart, ...
         for name, fields in described.items():
             if isinstance(fields, dict) and (use := _use(fields.get("component"))) is not None:
                 try:
-                    new[name], part = fill(fields, use, node, Path(document.file).parent)
+                    new[name], part = fill(fields, use, node, open_)
                 except ConfigError as error:
                     raise document.error(error.message, (field, name, "component")) from error
                 if part is not None:
@@ -91,7 +99,7 @@ def with_components(document: Document) -> tuple[Document, tuple[DesignPart, ...
 
 
 def _level(
-    fields: Mapping[str, Any], use: ComponentUse, node: float | None, base: Path
+    fields: Mapping[str, Any], use: ComponentUse, node: float | None, open_: Open
 ) -> tuple[dict[str, Any], DesignPart | None]:
     instances = _value(fields.get("instances", 1))
     capacity = _quantity(fields.get("capacity"), "B")
@@ -104,7 +112,7 @@ def _level(
             "count": instances,
         }
     )
-    estimate = evaluate(one, base)
+    estimate = evaluate(open_(use.name), one)
     if estimate.per == "B/m":
         raise ConfigError(f"the component {use.name!r} is priced per length: it is no memory")
     found: dict[str, Any] = {}
@@ -125,13 +133,13 @@ def _level(
 
 
 def _engine(
-    fields: Mapping[str, Any], use: ComponentUse, node: float | None, base: Path
+    fields: Mapping[str, Any], use: ComponentUse, node: float | None, open_: Open
 ) -> tuple[dict[str, Any], DesignPart | None]:
     rates = fields.get("rates")
     stated = fields.get("energy", {})
     if not isinstance(rates, dict) or not isinstance(stated, dict) or not rates:
         return dict(fields), None
-    component = load_component(_from(base, use.name))
+    component = open_(use.name)
     estimates = {}
     energies = dict(stated)
     for format_ in rates:
@@ -139,7 +147,7 @@ def _engine(
         if component.variants and variant not in component.variants and format_ in stated:
             continue
         one = use.model_copy(update={"node": use.node or node, "variant": variant, "count": None})
-        estimates[format_] = estimate = evaluate(one, base)
+        estimates[format_] = estimate = evaluate(component, one)
         if format_ not in stated:
             if estimate.per != "op" or estimate.read_j is None:
                 raise ConfigError(
@@ -235,8 +243,6 @@ def _use(raw: Any) -> ComponentUse | None:
 
 
 def _from(base: Path, name: str) -> str:
-    from ridgeline import catalog
-
     if name not in catalog.names("components") and catalog.is_path(name):
         return str(base / name)
     return name

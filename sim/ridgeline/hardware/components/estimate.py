@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from ridgeline import catalog, units
@@ -133,22 +132,17 @@ def component(name: str, **parameters: object) -> ComponentEstimate:
         use = validate(Document("", {"name": name, **given}, {}), ComponentUse)
     except ConfigError as error:  # these parameters stand in no file
         raise ConfigError(error.message, field=error.field) from error
-    return evaluate(use)
-
-
-def evaluate(use: ComponentUse, base: Path | None = None) -> ComponentEstimate:
-    """Evaluate a component as a device or a command names it; a path counts from `base`."""
-    name = use.name
-    if base is not None and name not in catalog.names("components") and catalog.is_path(name):
-        name = str(base / name)
-    return _evaluate(load_component(name), use)
+    return evaluate(load_component(name), use)
 
 
 _estimates: dict[tuple[int, ComponentUse], tuple[Component, ComponentEstimate]] = {}
 
 
-def _evaluate(found: Component, use: ComponentUse) -> ComponentEstimate:
-    """Evaluate, or return what the same parameters gave: points of a sweep share most parts."""
+def evaluate(found: Component, use: ComponentUse) -> ComponentEstimate:
+    """Evaluate a loaded component, or return what the same parameters gave before.
+
+    Points of a sweep share most parts. For errors see `component`.
+    """
     known = _estimates.get((id(found), use))
     if known is not None and known[0] is found:
         return known[1]
