@@ -28,13 +28,14 @@ if TYPE_CHECKING:
         load_energy_table,
         load_node,
     )
+    from ridgeline.hardware.components import ComponentEstimate, component, scale_node
     from ridgeline.kernels.single import conv, gemm
     from ridgeline.kernels.systolic.gemm import gemm_cycles
     from ridgeline.network.collectives import collective
     from ridgeline.parallel.memory.over_step import memory
     from ridgeline.parallel.plans.plan import Plan
     from ridgeline.report.result import Result
-    from ridgeline.shelves import clusters, devices, energy_tables, models, nodes
+    from ridgeline.shelves import clusters, components, devices, energy_tables, models, nodes
     from ridgeline.simulation import simulate
     from ridgeline.software import Stack, load_software
     from ridgeline.study.sweep import load_rows, load_study, run_sweep
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 # stays quick.
 _HOME = {
     "Cluster": "hardware",
+    "ComponentEstimate": "hardware.components",
     "ConfigError": "errors",
     "Device": "hardware",
     "EnergyTable": "hardware",
@@ -61,6 +63,8 @@ _HOME = {
     "Stack": "software",
     "clusters": "shelves",
     "collective": "network.collectives",
+    "component": "hardware.components",
+    "components": "shelves",
     "conv": "kernels.single",
     "devices": "shelves",
     "energy_tables": "shelves",
@@ -78,6 +82,7 @@ _HOME = {
     "models": "shelves",
     "nodes": "shelves",
     "run_sweep": "study.sweep",
+    "scale_node": "hardware.components",
     "simulate": "simulation",
     "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
@@ -85,6 +90,7 @@ _HOME = {
 
 __all__ = [
     "Cluster",
+    "ComponentEstimate",
     "ConfigError",
     "Device",
     "EnergyTable",
@@ -99,6 +105,8 @@ __all__ = [
     "__version__",
     "clusters",
     "collective",
+    "component",
+    "components",
     "conv",
     "devices",
     "energy_tables",
@@ -116,6 +124,7 @@ __all__ = [
     "models",
     "nodes",
     "run_sweep",
+    "scale_node",
     "simulate",
     "software",
     "trace",

@@ -299,7 +299,11 @@ if TYPE_CHECKING:
     SomeWatts = float
     JoulesPerByte = float
     JoulesPerFlop = float
+    JoulesPerOp = float
     SquareMetres = float
+    SquareMetresPerByte = float
+    WattsPerByte = float
+    WattsPerSquareMetre = float
     Metres = float
     Hertz = float
     Dollars = float
@@ -314,6 +318,10 @@ else:
     SomeWatts = _quantity("W", zero=False)
     JoulesPerByte = _quantity("J/B")
     JoulesPerFlop = _quantity("J/FLOP")
+    JoulesPerOp = _quantity("J/op")
+    SquareMetresPerByte = _quantity("m2/B")
+    WattsPerByte = _quantity("W/B")
+    WattsPerSquareMetre = _quantity("W/m2", zero=False)
     SquareMetres = _quantity("m2", zero=False)
     Metres = _quantity("m", zero=False)
     Hertz = _quantity("Hz", zero=False)

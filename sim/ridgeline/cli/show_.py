@@ -1,4 +1,4 @@
-"""``ridgeline show``: one model, machine or energy table."""
+"""``ridgeline show``: one model, machine, component or energy table."""
 
 from __future__ import annotations
 
@@ -23,9 +23,18 @@ def show_(
     other: str | None = None,
     *,
     batch: Whole = 1,
+    capacity: str | None = None,
+    width: str | None = None,
+    ports: str | None = None,
+    node: str | None = None,
+    variant: str | None = None,
+    cell: str | None = None,
+    banks: Whole | None = None,
+    voltage: str | None = None,
+    temperature: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Show one model, machine, software stack or energy table, or what tells two apart.
+    """Show one model, machine, component, software stack or energy table, or what tells two apart.
 
     Parameters
     ----------
@@ -36,6 +45,24 @@ def show_(
         Another of the same kind: only what differs is shown.
     batch
         Samples that a model's layer table is for.
+    capacity
+        Of a component: 1MiB. With it and the next ones, what the component takes is shown.
+    width
+        Of one access of a component: 256bit.
+    ports
+        Of a component: 1RW, 2RW, 1R1W, 4R2W.
+    node
+        Process node of a component: 22nm.
+    variant
+        Number format of a MAC, type of a memory or link.
+    cell
+        Transistors of a RAM: itrs-hp, itrs-lop, itrs-lstp.
+    banks
+        Banks of a RAM.
+    voltage
+        Supply of a component: 0.8V.
+    temperature
+        Of a RAM: 350K.
     json
         Print it as JSON; of a schema, the JSON Schema that editors check YAML files with.
     """
@@ -43,6 +70,13 @@ def show_(
         _show_schema(name, json)
         return
     kind = kind_of(name)
+    parameters: dict[str, object] = {
+        "capacity": capacity, "width": width, "ports": ports, "node": node, "variant": variant,
+        "cell": cell, "banks": banks, "voltage": voltage, "temperature": temperature,
+    }  # fmt: skip
+    given = {key: value for key, value in parameters.items() if value is not None}
+    if given and (kind != "components" or other is not None):
+        raise ConfigError(f"--{next(iter(given))} is of one component; {name} is one of the {kind}")
     if other is not None:
         from ridgeline.cli.differences import show_differences
 
@@ -52,6 +86,10 @@ def show_(
                 " are compared"
             )
         show_differences(kind, name, other, json=json)
+    elif kind == "components":
+        from ridgeline.cli.show_component import show_component
+
+        show_component(name, given, json=json)
     elif kind == "models":
         _show_model(name, batch, json)
     elif kind == "software":
@@ -84,6 +122,7 @@ def kind_of(name: str) -> str:
         "cluster": "clusters",
         "energy-table": "energy",
         "software": "software",
+        "component": "components",
     }
     if "family" in data:
         return "models"
@@ -246,6 +285,10 @@ def _print_peaks(name: str, screen: Console) -> None:
     density = power_density_w_mm2(device)
     if density is not None:
         screen.print(f"power density at design power: {density:.3g} W/mm2")
+    if device.parts:
+        from ridgeline.cli.show_component import print_parts
+
+        print_parts(device, screen)
     for remark in device.unpriced:
         screen.print(f"not modelled: {remark}", soft_wrap=True)
 

@@ -10,6 +10,8 @@ from ridgeline import units, views
 from ridgeline.config import FieldError, Strict
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import SystolicArray
+from ridgeline.hardware.components.design import SUMMED, DesignPart, part_notes
+from ridgeline.hardware.components.schema import ComponentUse
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.hardware.kernel import Kernel, Repack
@@ -76,8 +78,10 @@ class Engine(Strict):
     """Number format of the accumulator."""
     instruction: InstructionShape = InstructionShape()
     """Operand reuse of one instruction; decides the register traffic."""
-    energy: dict[str, str]
-    """Entry of the energy table per number format."""
+    energy: dict[str, str] = Field(default_factory=dict)
+    """Entry of the energy table per number format; a format without one needs a `component`."""
+    component: ComponentUse | None = None
+    """What its multiply-accumulate units are: they give energies that are not stated, and area."""
     tiles: Sourced[Tiles] | None = None
     """Rows and columns of the output tiles that the machine's library of matrix products has
     kernels for; by default those of a present library (`kernels.waves.TILES`)."""
@@ -142,9 +146,13 @@ class MemoryLevel(Strict):
     achievable: Sourced[float] = Sourced[float](value=1.0, source=DEFAULT, basis="assumed")
     """Share of the peak bandwidth that kernels reach."""
     latency: Sourced[units.Seconds] | None = None
-    """Of one access, which transfers that nothing hides wait for; without it they do not."""
-    energy: str
-    """Entry of the energy table."""
+    """Of one access, which transfers that nothing hides wait for; by default that of the
+    `component`; without either they do not."""
+    energy: str = ""
+    """Entry of the energy table, or joules per byte; by default those of the `component`."""
+    component: ComponentUse | None = None
+    """What each instance is built as: gives energy and latency that are not stated, and area and
+    leakage."""
     buffers: Literal["single", "double"] = "double"
     """Whether a tile of a mapping can come in while the one before is computed."""
     ports: Literal["shared", "separate"] = "shared"
@@ -265,7 +273,10 @@ class Device(Described):
     power_limit: Sourced[units.SomeWatts] | None = None
     """What the board may draw: an op that would draw more lowers the clock. None: none does."""
     idle_power: Sourced[units.Watts]
-    """Drawn whenever the device is on: the static part of the energy."""
+    """Drawn whenever the device is on: the static part of the energy. It may be left out where
+    components give their leakage, whose sum it then is."""
+    thermal_limit: Sourced[units.WattsPerSquareMetre] | None = None
+    """Power per area that cooling carries away; more is a warning on every result."""
     price: Sourced[units.Dollars] | None = None
     """Of one device; gives costs of machines."""
     energy_table: str
@@ -289,6 +300,8 @@ class Device(Described):
 
     prices: EnergyTable = Field(exclude=True)
     """The energy table itself; put here by the loader."""
+    parts: tuple[DesignPart, ...] = Field(default=(), exclude=True)
+    """What its components are evaluated to; put here by the loader."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Device:
@@ -314,6 +327,13 @@ class Device(Described):
                 self.far_memory,
             )
         for name, level in self.memory.items():
+            if not level.energy:
+                raise FieldError(
+                    "states neither energy nor a component that gives it, for example "
+                    "'energy: 1.5 pJ/bit' or 'component: sram'",
+                    "memory",
+                    name,
+                )
             self._priced(level.energy, "J/B", "memory", name, "energy")
             if not 0 < level.achievable.value <= 1:
                 raise FieldError(
@@ -328,7 +348,8 @@ class Device(Described):
             unpriced = sorted(set(engine.rates) - set(engine.energy))
             if unpriced:
                 raise FieldError(
-                    f"engine {name!r} has no energy entry for {', '.join(unpriced)}",
+                    f"engine {name!r} has no energy entry for {', '.join(unpriced)}, and no "
+                    "component that gives it",
                     *("engines", name, "energy"),
                 )
             for format_, other in engine.converted.items():
@@ -407,6 +428,55 @@ class Device(Described):
             for kind, what in _LEVELS.items()
             if kind not in described
         )
+
+    @property
+    def component_notes(self) -> tuple[str, ...]:
+        """What comes from components and is extrapolated there, and a thermal limit passed."""
+        idle_is_leakage = self.idle_power.source == SUMMED
+        notes = tuple(part_notes(self.parts, idle_is_leakage=idle_is_leakage))
+        if self.thermal_limit is None:
+            return notes
+        density = self.peak_power_density_w_m2
+        if density is None:
+            return (*notes, "the thermal limit is not checked: the area of the device is not known")
+        if density <= self.thermal_limit.value:
+            return notes
+        return (
+            *notes,
+            f"at its peak the device draws {density * 1e-6:.3g} W/mm2, above its thermal limit of "
+            f"{self.thermal_limit.value * 1e-6:.3g} W/mm2",
+        )
+
+    @property
+    def area_m2(self) -> float | None:
+        """Area as stated, else the sum of its components' areas; None: neither is known."""
+        return None if self.area is None else self.area.value
+
+    @property
+    def peak_power_w(self) -> float:
+        """Upper estimate of the power on the die.
+
+        Idle power, every engine in its dearest format at its peak rate, and every level on the die
+        at its peak bandwidth; a level without a bandwidth is left out.
+        """
+        engines = (
+            max(
+                rate.value * self.prices.price_j(engine.energy[format_], "J/FLOP")
+                for format_, rate in engine.rates.items()
+            )
+            for engine in self.engines.values()
+        )
+        levels = (
+            level.bandwidth.value * self.prices.price_j(level.energy, "J/B")
+            for level in self.memory.values()
+            if level.bandwidth is not None and level.kind != "dram"
+        )
+        return self.idle_power.value + sum(engines) + sum(levels)
+
+    @property
+    def peak_power_density_w_m2(self) -> float | None:
+        """`peak_power_w` over the area; None where the area is not known."""
+        return None if self.area is None else self.peak_power_w / self.area.value
 
     @property
     def capacity_bytes(self) -> float:

@@ -18,6 +18,7 @@ from ridgeline import catalog
 from ridgeline.config import Document, overridden, read_yaml, validate
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.components.design import with_components
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.follow import with_rates
@@ -137,7 +138,7 @@ def _beside(document: Document, name: str, field: str) -> Document:
 def _build(
     document: Document, schema: type[Schema], overrides: Overrides, **parts: object
 ) -> Schema:
-    document = overridden(document, overrides)
+    document = overridden(document, overrides) if overrides else document
     for name in parts:
         if name in document.data:
             raise document.error(f"unknown field {name!r}", (name,))
@@ -150,7 +151,11 @@ def _device(document: Document, overrides: Overrides) -> Device:
     own = with_rates(document, own)
     name = _name_in(document, "energy_table")
     prices = _table(_referred(document, "energy", name, "energy_table"), table)
-    return _build(document, Device, own, prices=prices)
+    document = overridden(document, own)
+    if "parts" in document.data:
+        raise document.error("unknown field 'parts'", ("parts",))
+    document, parts = with_components(document)
+    return _build(document, Device, {}, prices=prices, **({"parts": parts} if parts else {}))
 
 
 def _node(document: Document, overrides: Overrides) -> Node:

@@ -257,7 +257,12 @@ def _single(
         },
         area_mm2=None if machine.area is None else machine.area.value * 1e6,
         calibrated=cost.calibrated,
-        notes=(*cost.notes, *machine.unpriced, *_above_design_power(energy_j, time_s, machine)),
+        notes=(
+            *cost.notes,
+            *machine.unpriced,
+            *machine.component_notes,
+            *_above_design_power(energy_j, time_s, machine),
+        ),
         mapping=cost.mapping if mapped is None else mapped["text"],
         mapped=mapped,
     )

@@ -114,6 +114,7 @@ def manifest(details: Details) -> dict[str, Any]:
             *narrow_notes(lowered, plan.precision),
             *zeros_notes(lowered),
             *source_notes(details),
+            *device.component_notes,
             *plan.notes,
         ],
         **({} if feed is None else {"input": feed.manifest()}),
