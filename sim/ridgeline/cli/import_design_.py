@@ -41,14 +41,14 @@ def import_design_(
         return
     screen = console()
     if design.device is not None:
-        screen.print(str(design.device), soft_wrap=True, markup=False)
+        screen.print(str(design.device), soft_wrap=True, markup=False, emoji=False)
     for layer in design.layers:
         mapped = ", with a mapping" if layer.name in design.mappings else ""
         shown = " ".join(layer.arguments())
-        screen.print(f"{layer.name}: {shown}{mapped}", soft_wrap=True, markup=False)
+        screen.print(f"{layer.name}: {shown}{mapped}", soft_wrap=True, markup=False, emoji=False)
     for remark in design.remarks:
-        screen.print(str(remark), soft_wrap=True, markup=False)
+        screen.print(str(remark), soft_wrap=True, markup=False, emoji=False)
     for path in written:
-        screen.print(f"written: {path}", soft_wrap=True, markup=False)
+        screen.print(f"written: {path}", soft_wrap=True, markup=False, emoji=False)
     for command in commands:
-        screen.print(f"$ {command}", soft_wrap=True, markup=False)
+        screen.print(f"$ {command}", soft_wrap=True, markup=False, emoji=False)

@@ -39,13 +39,12 @@ MOST_FILES = 64
 _KEYS = {
     "mapper": "Timeloop's search", "mapspace": "Timeloop's search",
     "mapspace_constraints": "constraints of Timeloop's search",
-    "architecture_constraints": "constraints of Timeloop's search",
     "compound_components": "Accelergy's components", "sparse_optimizations": "Sparseloop's formats",
     "ERT": "Accelergy's energies", "ART": "Accelergy's areas", "renames": "names of AccelForge",
     "components": "Accelergy's components", "classes": "Accelergy's components",
 }  # fmt: skip
 _USED = frozenset({
-    "architecture", "problem", "mapping", "arch", "workload", "variables", "globals", "version",
+    "architecture", "architecture_constraints", "problem", "mapping", "arch", "workload", "variables", "globals", "version",
     "memories", "operational_array", "multiplier_array", "dataflows", "name",
 })  # fmt: skip
 
@@ -233,7 +232,7 @@ def _check(source: Source) -> None:
             "Stream's hardware of several cores on a network is no device; give the file of one core",
             ("cores",),
         )
-    if not {"architecture", "problem", "mapping", "arch", "workload", "memories"} & set(data):
+    if not {"architecture", "architecture_constraints", "problem", "mapping", "arch", "workload", "memories"} & set(data):
         raise source.error(
             "is neither hardware, workload nor mapping of Timeloop, AccelForge or ZigZag (fields: "
             f"{', '.join(list(data)[:8])})"
@@ -293,12 +292,16 @@ def _architecture(sources: Sequence[Source], layers: Sequence[Layer]) -> Archite
     for source in sources:
         if zigzag.is_mapping(source.document.data):
             links = zigzag.roles(source) | links
+    kept: dict[str, frozenset[Operand]] = {}
+    for source in sources:
+        if isinstance(source.document.data, dict):
+            kept |= timeloop.kept(source, roles)
     for source in sources:
         data = source.document.data
         if zigzag.is_hardware(data):
             found.append(zigzag.architecture(source, links))
         elif isinstance(data, dict) and "architecture" in data:
-            found.append(timeloop.architecture(source, roles))
+            found.append(timeloop.architecture(source, roles, kept))
         elif isinstance(data, dict) and "arch" in data:
             found.append(accelforge.architecture(source, bits))
         if len(found) > 1:

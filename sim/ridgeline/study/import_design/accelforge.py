@@ -85,12 +85,12 @@ class _Walk:
             title = str(fields.get("name", f"{name}.{i}"))
             if size > 1:
                 found.append((title, size))
-            for key in fields:
-                if key not in {"name", "fanout"}:
-                    self.source.remark(
-                        "left out", f"{key} of {title} is a constraint of AccelForge's mapper",
-                        (*here, i, key),
-                    )  # fmt: skip
+            if more := [key for key in fields if key not in {"name", "fanout"}]:
+                self.source.remark(
+                    "left out",
+                    f"{', '.join(more)} of {title}: constraints of AccelForge's mapper",
+                    (*here, i),
+                )
         return tuple(found)
 
     def _actions(

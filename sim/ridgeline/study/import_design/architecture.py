@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ridgeline.study.import_design.documents import Source
@@ -176,10 +176,11 @@ def target_of(architecture: Architecture) -> Target:
         raise source.error("the hardware has no storage that tensors could live in")
     far, *rest = architecture.storages
     if far.instances > 1:
-        raise source.error(
-            f"{far.name!r}, the farthest storage, has {far.instances} instances; a device has one "
-            "memory that tensors live in", far.at,
-        )  # fmt: skip
+        source.remark(
+            "changed",
+            f"the {far.instances} instances of {far.name!r}, the farthest storage, are one memory",
+            far.at,
+        )
     if missing := set(OPERANDS) - far.holds:
         source.remark(
             "changed",
@@ -187,6 +188,15 @@ def target_of(architecture: Architecture) -> Target:
             far.at,
         )
     element, shared = _split(rest, compute)
+    for i, storage in enumerate(element):
+        if math.isinf(storage.bits):
+            source.remark(
+                "assumed",
+                f"a word for each operand in {storage.name!r}: the file states no size",
+                storage.at,
+            )
+            size = float(storage.word_bits * len(storage.holds))
+            element[i] = replace(storage, bits=size)
     systolic = architecture.systolic or not element or _cells_only(element)
     if element and not shared and not systolic:
         first, *element = element
@@ -240,6 +250,17 @@ def _cells_only(element: list[Storage]) -> bool:
     return one and element[0].bits <= _FEW_WORDS * element[0].word_bits
 
 
+def _side_by_side(shared: list[Storage]) -> list[list[Storage]]:
+    """Group neighbours that hold different operands: they are side by side, not behind each other."""
+    groups: list[list[Storage]] = []
+    for storage in shared:
+        if groups and not any(storage.holds & other.holds for other in groups[-1]):
+            groups[-1].append(storage)
+        else:
+            groups.append([storage])
+    return groups
+
+
 def _largest(shared: list[Storage]) -> list[Storage]:
     """Return the largest storage of every operand."""
     kept: list[Storage] = []
@@ -275,7 +296,10 @@ def _axes(
         rows, columns, extra = tall, [axis for axis in axes if axis not in tall], []
     else:
         first = next((axis for axis in axes if axis in tall), None)
-        across = next((axis for axis in axes if axis != first), None)
+        if first is None and len(axes) > 1:
+            first = axes[-2]
+        flat = [axis for axis in axes if axis != first]
+        across = next(iter(flat if tall else flat[::-1]), None)
         rows = [first] if first is not None else []
         columns = [across] if across is not None else []
         extra = [axis for axis in axes if axis not in (first, across)]
@@ -305,8 +329,11 @@ def _axes(
         operand for operand in OPERANDS
         if not any(s.instances > 1 for s in shared if operand in s.holds)
     )  # fmt: skip
-    if kind == "spatial":
-        for group, title in ((shared, "buffer"), (element, "element")):
+    groups = [(shared, "buffer"), (element, "element")]
+    if kind == "systolic":
+        groups = [(group, "buffer") for group in _side_by_side(shared)]
+    if groups:
+        for group, title in groups:
             if len(group) > 1:
                 while title in set(names.values()):
                     title += "s"
@@ -314,10 +341,19 @@ def _axes(
                 source.remark(
                     "changed",
                     f"{', '.join(storage.name for storage in group)} are one level, {title!r}"
-                    + (", of their joint size" if group is shared else ""),
+                    + (", of their joint size" if group is not element else ""),
                     group[0].at,
                 )
     for storage in shared:
+        alone = list(names.values()).count(names[storage.name]) == 1
+        missing = [name for name in OPERANDS if name not in storage.holds]
+        if kind == "systolic" and alone and missing:
+            source.remark(
+                "changed",
+                f"{storage.name!r} does not hold {', '.join(missing)} (a, b are the operands, c is "
+                "the result); a memory level holds tiles of all",
+                storage.at,
+            )
         if storage.instances > 1:
             source.remark(
                 "changed",

@@ -58,7 +58,7 @@ class Maker:
             "kind": self.target.kind,
             "runs": ["matrix"],
             "rates": {format_: self._value(
-                f"{peak!r} FLOP/s", compute.at, "derived",
+                _written(peak, "FLOP/s"), compute.at, "derived",
                 f"{compute.instances} multiply-accumulates a cycle",
             )},
             "accumulate": sums,
@@ -116,7 +116,7 @@ class Maker:
                 "1 GHz", "the file counts in cycles; a cycle is a nanosecond here",
                 self.architecture.compute.at, "clock",
             )  # fmt: skip
-        return self._value(f"{hertz!r} Hz", (), "derived")
+        return self._value(_written(hertz, "Hz"), self.architecture.compute.at, "derived")
 
     def _chip(self) -> dict[str, Any]:
         """Process node, area and idle power."""
@@ -126,13 +126,13 @@ class Maker:
         areas = [part.area_m2 for part in parts]
         found: dict[str, Any] = {}
         if self.architecture.node_m:
-            found["process_node"] = self._value(f"{self.architecture.node_m!r} m", ())
+            found["process_node"] = self._value(_written(self.architecture.node_m, "m"), ())
         if None not in areas and sum(area or 0.0 for area in areas) > 0:
             area = sum((part.area_m2 or 0.0) * part.instances for part in parts)
-            found["area"] = self._value(f"{area!r} m2", (), "derived", "of all its parts")
+            found["area"] = self._value(_written(area, "m2"), (), "derived", "of all its parts")
         if None not in leaks:
             watts = sum((part.leak_w or 0.0) * part.instances for part in parts)
-            found["idle_power"] = self._value(f"{watts!r} W", (), "derived", "leakage of all parts")
+            found["idle_power"] = self._value(_written(watts, "W"), (), "derived", "leakage of all parts")
         else:
             found["idle_power"] = self._assumed(
                 "0 W", "the file states no leakage of all its parts", compute.at, "idle power"
@@ -264,18 +264,18 @@ class Maker:
         size = sum(storage.bits * storage.instances for storage in storages) / 8
         if math.isinf(size):
             made["capacity"] = self._assumed(
-                f"{FAR_BYTES if far else 2**40} B", "the file states no size, or an endless one",
+                _written(FAR_BYTES if far else 2**40, "B"), "the file states no size, or an endless one",
                 largest.at, f"capacity of {level!r}",
             )  # fmt: skip
         else:
-            made["capacity"] = self._value(f"{size!r} B", largest.at, "derived")
+            made["capacity"] = self._value(_written(size, "B"), largest.at, "derived")
         if largest.instances > 1:
             made["instances"] = self._value(largest.instances, largest.at, "derived")
         if not element:
             made |= self._bandwidth(level, largest, far)
         if largest.latency_cycles and not element:
             made["latency"] = self._value(
-                f"{largest.latency_cycles / self.clock_hz!r} s", largest.at, "derived"
+                _written(largest.latency_cycles / self.clock_hz, "s"), largest.at, "derived"
             )
         if len(storages) > 1 and any(s.read_j != largest.read_j for s in storages):
             self.source.remark(
@@ -286,7 +286,7 @@ class Maker:
         own = [s for s in storages if len(s.holds) == 1 and len(storages) > 1]
         if self.target.kind == "systolic" and own:
             made["partitions"] = {
-                next(iter(s.holds)): self._value(f"{s.bits * s.instances / 8!r} B", s.at) for s in own
+                next(iter(s.holds)): self._value(_written(s.bits * s.instances / 8, "B"), s.at) for s in own
             }
         return made
 
@@ -296,7 +296,7 @@ class Maker:
             if not far:
                 return {}
             return {"bandwidth": self._assumed(
-                f"{FAR_BYTES_S!r} B/s", "the file states none, so that its tool never waits for it",
+                _written(FAR_BYTES_S, "B/s"), "the file states none, so that its tool never waits for it",
                 storage.at, f"bandwidth of {level!r}",
             )}  # fmt: skip
         if len(set(rates)) == 2:
@@ -308,7 +308,7 @@ class Maker:
             )
         total = min(rates) * storage.instances / 8 * self.clock_hz
         return {
-            "bandwidth": self._value(f"{total!r} B/s", storage.at, "derived", "bits a cycle"),
+            "bandwidth": self._value(_written(total, "B/s"), storage.at, "derived", "bits a cycle"),
             "ports": "shared" if storage.shared else "separate",
         }
 
@@ -425,3 +425,8 @@ class Maker:
                 storage.at,
             )
         return found
+
+
+def _written(value: float, unit: str) -> str:
+    """Write a quantity, a whole one without a point."""
+    return f"{int(value) if value == int(value) and value < 2**53 else value!r} {unit}"

@@ -138,8 +138,11 @@ def mapping_document(
     levels: dict[str, dict[str, int]] = {level: {} for level in target.levels}
     inside: dict[str, int] = {}
     _check_space(target, mapping, layer, rows, columns)
+    document: list[dict[str, Any]] = []
     if mapping.order:
         document = _ordered(mapping, layer, target, levels)
+    elif mapping.lenient:  # loops in time are left to the search
+        pass
     else:
         _place(target, mapping, layer, levels)
         nearest = levels[target.levels[-1]]

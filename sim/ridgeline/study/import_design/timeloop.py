@@ -44,6 +44,11 @@ _READ = frozenset({
     "global_cycle_seconds", "cycle_seconds", "multiplier_width", "adder_width", "type", "latency",
 })  # fmt: skip
 """Attributes that are used, in lower case."""
+_NAMED: Mapping[Operand, re.Pattern[str]] = {
+    "a": re.compile(r"ifmap|input|iact", re.IGNORECASE),
+    "b": re.compile(r"weight|filter", re.IGNORECASE),
+    "c": re.compile(r"psum|ofmap|output|accum", re.IGNORECASE),
+}
 Roles = Mapping[str, Operand]
 
 
@@ -55,8 +60,10 @@ def is_architecture(data: Mapping[str, Any]) -> bool:
 class _Walk:
     """Storages and multipliers on the way from the outermost node to the innermost."""
 
-    def __init__(self, source: Source, roles: Roles) -> None:
-        self.source, self.roles = source, roles
+    def __init__(
+        self, source: Source, roles: Roles, kept: Mapping[str, frozenset[Operand]]
+    ) -> None:
+        self.source, self.roles, self.kept = source, roles, kept
         self.storages: list[Storage] = []
         self.computes: list[Compute] = []
         self.clock_hz: float | None = None
@@ -92,6 +99,8 @@ class _Walk:
         self.name = self.name or title
         attributes = self._attributes(node, at, inherited)
         self._technology(attributes, (*at, "attributes"))
+        if count > 1 and "meshX" not in attributes:
+            attributes |= self._row_of(node, at)
         own = _counted(axes, title, count, attributes, self.source, at)
         for position, part in enumerate(self.source.items(node.get("local"), (*at, "local"))):
             here = (*at, "local", position)
@@ -109,6 +118,16 @@ class _Walk:
             )  # fmt: skip
         for position, part in enumerate(parts[:1]):
             self.tree(part, (*at, "subtree", position), own, attributes)
+
+    def _row_of(self, node: Mapping[str, Any], at: Location) -> dict[str, Any]:
+        """Return how many stand in a row, which the parts of a node say."""
+        for i, part in enumerate(self.source.items(node.get("local"), (*at, "local"))):
+            place: Location = (*at, "local", i)
+            fields = self.source.mapping(part, place)
+            stated = self.source.mapping(fields.get("attributes"), (*place, "attributes"))
+            if "meshX" in stated:
+                return {"meshX": stated["meshX"]}
+        return {}
 
     def _container(
         self, node: dict[str, Any], at: Location, axes: tuple[Axis, ...], inherited: Mapping[str, Any]
@@ -191,11 +210,9 @@ class _Walk:
         word = node.get("class", "")
         made_of = str(word) if isinstance(word, str) else ""
         axes = _counted(axes, title, count, attributes, self.source, at)
-        for key in attributes:
-            if key.lower() not in _READ:
-                self.source.remark(
-                    "left out", f"{title}.{key} is not used", (*here, key)
-                )
+        unused = [key for key in attributes if key.lower() not in _READ]
+        if unused:
+            self.source.remark("left out", f"of {title!r}: {', '.join(unused)}", here)
         if _COMPUTES.search(made_of) and not re.search("ram|mem|buf|reg", made_of, re.IGNORECASE):
             self._compute(title, made_of, attributes, at, axes)
             return
@@ -277,6 +294,13 @@ class _Walk:
             if keep and "bypass" not in stated:
                 return frozenset(o for o in keep if o is not None)
             return frozenset(o for o in ("a", "b", "c") if o not in bypass)  # type: ignore[misc]
+        name = str(node.get("name", ""))
+        if name in self.kept:
+            return self.kept[name]
+        for operand, pattern in _NAMED.items():
+            if pattern.search(name.partition("[")[0]):
+                self.source.remark("changed", f"{name!r} holds what its name says", at)
+                return frozenset((operand,))
         return frozenset(("a", "b", "c"))
 
     def operand(self, name: str, at: Location) -> Operand | None:
@@ -322,8 +346,36 @@ def _counted(
     return (*axes, (f"{title}.X", count))
 
 
-def architecture(source: Source, roles: Roles) -> Architecture:
-    """Read an architecture.
+def kept(source: Source, roles: Roles) -> dict[str, frozenset[Operand]]:
+    """Return what storages hold by the constraints of an architecture, by the names of storages."""
+    found: dict[str, frozenset[Operand]] = {}
+    at: Location = ("architecture_constraints",)
+    data = source.mapping(source.document.data.get("architecture_constraints"), at)
+    here = (*at, "targets")
+    for i, raw in enumerate(source.items(data.get("targets"), here)):
+        fields = source.mapping(raw, (*here, i))
+        target, kind = str(fields.get("target", "")), fields.get("type")
+        if kind not in {"bypass", "datatype", "dataspace"}:
+            source.remark(
+                "left out", f"what mappings may have at {target!r} is a constraint of Timeloop's "
+                "mapper", (*here, i),
+            )  # fmt: skip
+            continue
+        keep, passing = (
+            {roles.get(str(name)) or _ROLES.get(str(name).lower()) for name in
+             source.items(fields.get(key), (*here, i, key))}
+            for key in ("keep", "bypass")
+        )  # fmt: skip
+        operands: tuple[Operand, ...] = ("a", "b", "c")
+        left = frozenset(o for o in operands if o not in passing and (o in keep or not keep))
+        found[target] = left or frozenset(operands)
+    return found
+
+
+def architecture(
+    source: Source, roles: Roles, kept: Mapping[str, frozenset[Operand]]
+) -> Architecture:
+    """Read an architecture; `kept` says what some of its storages hold.
 
     Raises
     ------
@@ -332,7 +384,7 @@ def architecture(source: Source, roles: Roles) -> Architecture:
     """
     at: Location = ("architecture",)
     data = source.mapping(source.document.data["architecture"], at)
-    walk = _Walk(source, roles)
+    walk = _Walk(source, roles, kept)
     if "nodes" in data:
         walk.nodes(source.items(data["nodes"], (*at, "nodes")), (*at, "nodes"), (), {})
     elif "subtree" in data or "local" in data:

@@ -186,8 +186,8 @@ def _ports(
         if least is not None and least != port["bandwidth_max"]:
             source.remark(
                 "left out",
-                "accesses narrower than bandwidth_max: every bit takes the same energy here",
-                (*here, i, "bandwidth_min"),
+                "accesses narrower than bandwidth_max (bandwidth_min): every bit takes the same energy",
+                here,
             )
     old = [source.stated(fields, (key,), at) for key in ("r_bw", "w_bw")]
     both = sum(rates["read_write"])
