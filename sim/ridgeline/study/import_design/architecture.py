@@ -331,7 +331,7 @@ def _axes(
     )  # fmt: skip
     groups = [(shared, "buffer"), (element, "element")]
     if kind == "systolic":
-        groups = [(group, "buffer") for group in _side_by_side(shared)]
+        groups = [*((group, "buffer") for group in _side_by_side(shared)), (element, "element")]
     if groups:
         for group, title in groups:
             if len(group) > 1:
