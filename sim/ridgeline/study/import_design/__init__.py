@@ -118,9 +118,7 @@ class Design:
         }  # fmt: skip
 
 
-def import_design(
-    paths: str | Path | Iterable[str | Path], *, energy_table: str = TABLE
-) -> Design:
+def import_design(paths: str | Path | Iterable[str | Path], *, energy_table: str = TABLE) -> Design:
     """Read files of Timeloop, AccelForge or ZigZag: hardware, workload, mapping, in any order.
 
     Parameters
@@ -170,9 +168,7 @@ def _design(sources: Sequence[Source], energy_table: str) -> Design:
         try:
             document, inside = mapping_document(mapping, layer, target)
         except NotAMappingError as error:
-            mapping.source.remark(
-                "left out", f"the mapping of {layer.name!r}: {error}", error.at
-            )
+            mapping.source.remark("left out", f"the mapping of {layer.name!r}: {error}", error.at)
             continue
         line, _ = mapping.source.document.where(mapping.at)
         document["description"] = f"read from {mapping.source.file}, line {line}"
@@ -232,7 +228,15 @@ def _check(source: Source) -> None:
             "Stream's hardware of several cores on a network is no device; give the file of one core",
             ("cores",),
         )
-    if not {"architecture", "architecture_constraints", "problem", "mapping", "arch", "workload", "memories"} & set(data):
+    if not {
+        "architecture",
+        "architecture_constraints",
+        "problem",
+        "mapping",
+        "arch",
+        "workload",
+        "memories",
+    } & set(data):
         raise source.error(
             "is neither hardware, workload nor mapping of Timeloop, AccelForge or ZigZag (fields: "
             f"{', '.join(list(data)[:8])})"
@@ -342,7 +346,9 @@ def _pairs(
     for mapping in known:
         if not any(used is mapping for used, _ in pairs):
             who = ", ".join(mapping.layers) or "every layer"
-            mapping.source.remark("left out", f"the mapping of {who} is that of no layer", mapping.at)
+            mapping.source.remark(
+                "left out", f"the mapping of {who} is that of no layer", mapping.at
+            )
     return pairs
 
 

@@ -37,7 +37,9 @@ from ridgeline.yaml_nodes import Location
 TOOL = "AccelForge"
 _ROLES: Mapping[str, Operand] = {"input": "a", "weight": "b", "output": "c"}
 _BOUND = re.compile(r"\s*0\s*<=\s*(\w+)\s*<\s*([\w*+/ ()]+?)\s*")
-_EINSUM = re.compile(r"\s*(\w+)\s*\[([^\]]*)\]\s*=\s*(\w+)\s*\[([^\]]*)\]\s*\*\s*(\w+)\s*\[([^\]]*)\]\s*")
+_EINSUM = re.compile(
+    r"\s*(\w+)\s*\[([^\]]*)\]\s*=\s*(\w+)\s*\[([^\]]*)\]\s*\*\s*(\w+)\s*\[([^\]]*)\]\s*"
+)
 _ACTIONS = ("read_actions", "write_actions", "compute_actions", "read_latency", "write_latency")
 _GROUPS = frozenset({"Hierarchical", "Array", "Fork", "Parallel"})
 
@@ -72,7 +74,9 @@ class _Walk:
                 case _:
                     axes = inside
                     self.source.remark(
-                        "left out", f"{name!r}: !{tag or 'no tag'} stores and computes nothing", here
+                        "left out",
+                        f"{name!r}: !{tag or 'no tag'} stores and computes nothing",
+                        here,
                     )
         return axes
 
@@ -106,7 +110,7 @@ class _Walk:
             bits = self.source.stated(fields, ("bits_per_action",), place)
             energy = self.source.stated(fields, ("energy",), place)
             latency = self.source.stated(fields, ("latency",), place)
-            rate = self.source.stated(fields, ("throughput",), place)
+            rate = self.source.stated(fields, ("throughput",), place, endless=True)
             seconds = latency[0] if latency and latency[0] else None
             if seconds is None and rate and rate[0] and math.isfinite(rate[0]):
                 seconds = 1 / rate[0]
@@ -138,7 +142,7 @@ class _Walk:
     ) -> None:
         actions = self._actions(node, at)
         total = self._total(node, at)
-        stated = self.source.stated(node, ("size",), at)
+        stated = self.source.stated(node, ("size",), at, endless=True)
         bits = stated[0] if stated and stated[0] else math.inf
         rates: dict[str, tuple[float | None, float]] = {}
         joules: dict[str, float | None] = {}
@@ -213,7 +217,9 @@ def architecture(source: Source, word_bits: Mapping[Operand, int]) -> Architectu
         raise source.error("the architecture has no !Compute", at)
     compute, seconds = walk.computes[-1]
     for other, _ in walk.computes[:-1]:
-        source.remark("left out", f"{other.name!r}: an engine has one kind of multipliers", other.at)
+        source.remark(
+            "left out", f"{other.name!r}: an engine has one kind of multipliers", other.at
+        )
     clock_hz = 1 / seconds if seconds and 1e-15 <= seconds <= 1 else None
     cycle_s = 1 / (clock_hz or 1e9)
     storages = []
@@ -235,7 +241,9 @@ def architecture(source: Source, word_bits: Mapping[Operand, int]) -> Architectu
     more = source.mapping(data.get("extra_attributes_for_all_component_models"), at)
     node = source.stated(more, ("tech_node",), (*at, "extra_attributes_for_all_component_models"))
     node_m = node[0] if node and 1e-10 <= node[0] <= 1e-3 else None
-    return Architecture(source.stem, TOOL, source, tuple(storages), compute, clock_hz, node_m=node_m)
+    return Architecture(
+        source.stem, TOOL, source, tuple(storages), compute, clock_hz, node_m=node_m
+    )
 
 
 def _variables(source: Source) -> None:
@@ -276,7 +284,9 @@ def einsums(source: Source) -> list[Einsum]:
                 source.items(fields.get("tensor_accesses"), (*here, "tensor_accesses"))
             )
         )
-        dims = dict.fromkeys(dim for access in accesses for index in access.axes for dim, _ in index)
+        dims = dict.fromkeys(
+            dim for access in accesses for index in access.axes for dim, _ in index
+        )
         sizes = _sizes(source, (data, fields), (at, here), ranks, list(dims))
         found.append(Einsum(name, sizes, accesses, source, here))
     return found
@@ -298,9 +308,7 @@ def _of_text(source: Source, text: str, at: Location) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _access(
-    source: Source, raw: Any, at: Location, ranks: dict[str, str], bits: Any
-) -> Access:
+def _access(source: Source, raw: Any, at: Location, ranks: dict[str, str], bits: Any) -> Access:
     fields = source.mapping(raw, at)
     name = source.word(fields.get("name"), (*at, "name"))
     projection = fields.get("projection")

@@ -224,19 +224,14 @@ def target_of(architecture: Architecture) -> Target:
     return target
 
 
-def _split(
-    storages: list[Storage], compute: Compute
-) -> tuple[list[Storage], list[Storage]]:
+def _split(storages: list[Storage], compute: Compute) -> tuple[list[Storage], list[Storage]]:
     """Tell storages of single elements from buffers; both stay in order."""
     element: list[Storage] = []
     shared: list[Storage] = []
     taken: frozenset[Operand] = frozenset()
     for storage in reversed(storages):
         alone = storage.instances == compute.instances > 1 or storage.kind == "registers"
-        if alone and not shared and not storage.holds & taken:
-            element.insert(0, storage)
-            taken |= storage.holds
-        elif alone and storage.kind == "registers" and not storage.holds & taken:
+        if (alone and not shared and not storage.holds & taken) or (alone and storage.kind == "registers" and not storage.holds & taken):
             element.insert(0, storage)
             taken |= storage.holds
         else:

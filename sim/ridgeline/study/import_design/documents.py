@@ -122,9 +122,7 @@ class Source:
             raise self.error(f"expected a word, found {short(value)}", at)
         return str(value)
 
-    def number(
-        self, value: Any, at: Location, more: Mapping[str, float] | None = None
-    ) -> float:
+    def number(self, value: Any, at: Location, more: Mapping[str, float] | None = None) -> float:
         """Return a number of at least 0, or infinity; arithmetic is computed.
 
         Raises
@@ -155,15 +153,22 @@ class Source:
         return int(found)
 
     def stated(
-        self, fields: Mapping[str, Any], names: tuple[str, ...], at: Location
-    ) -> tuple[float, Location] | None:
-        """Return the first of some fields that is a number; one that is not is left out."""
+        self, fields: Mapping[str, Any], names: tuple[str, ...], at: Location, *,
+        endless: bool = False,
+    ) -> tuple[float, Location] | None:  # fmt: skip
+        """Return the first of some fields that is a number; one that is not is left out.
+
+        Infinity is a number where `endless`.
+        """
         for name in names:
             if name not in fields or fields[name] is None:
                 continue
             place = (*at, name)
             try:
-                return self.number(fields[name], place), place
+                found = self.number(fields[name], place)
+                if math.isfinite(found) or endless:
+                    return found, place
+                self.remark("left out", f"{name} is endless", place)
             except ConfigError as error:
                 self.remark("left out", error.message, place)
         return None

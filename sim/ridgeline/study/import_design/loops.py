@@ -155,7 +155,7 @@ def layer_of(einsum: Einsum) -> Layer:
         and all(dim.lower() in _PIXELS for dim in pixels)
     ):  # fmt: skip
         letters = {dim: kind for kind, dims in kinds.items() for dim in dims}
-        sizes = {letter: 1 for letter in "bmnk"} | _products(letters, einsum.sizes)
+        sizes = dict.fromkeys("bmnk", 1) | _products(letters, einsum.sizes)
         loops: Gemm | Conv = Gemm(sizes["m"], sizes["n"], sizes["k"], sizes["b"])
     else:
         loops, letters = _conv(einsum, kinds, windows)
@@ -276,7 +276,7 @@ def _conv(
                 einsum.at,
             )
     padding += [0] * (2 - len(padding))
-    sizes = {letter: 1 for letter in "ngkcpqrs"} | _products(letters, einsum.sizes)
+    sizes = dict.fromkeys("ngkcpqrs", 1) | _products(letters, einsum.sizes)
     if max(*sizes.values(), *extents, *stride, *dilation) > LARGEST:
         raise NotALayerError("a size is more than 2**40")
     groups = sizes["g"]

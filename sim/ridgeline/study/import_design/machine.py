@@ -27,7 +27,10 @@ FAR_BYTES_S = 1e15
 YEAR = 2024
 _WIDEST = 2**30
 _OPERAND_BLOCKS: dict[Operand, str] = {"a": "images", "b": "filters", "c": "sums"}
-_FORMATS = {False: {8: "int8", 16: "int16"}, True: {8: "fp8-e4m3", 16: "fp16", 32: "fp32", 64: "fp64"}}
+_FORMATS = {
+    False: {8: "int8", 16: "int16"},
+    True: {8: "fp8-e4m3", 16: "fp16", 32: "fp32", 64: "fp64"},
+}
 _SUMS = {False: {8: "int8", 16: "int16", 32: "int32"}, True: {16: "fp16", 32: "fp32", 64: "fp64"}}
 _DEFAULT_BITS = 16
 
@@ -86,9 +89,7 @@ class Maker:
                 "launch latency",
             ),
         }  # fmt: skip
-        self.source.remark(
-            "assumed", f"the year of the device, {YEAR}: the file states none", ()
-        )
+        self.source.remark("assumed", f"the year of the device, {YEAR}: the file states none", ())
         energy = {
             "kind": "energy-table",
             "name": f"{self.name}-energy",
@@ -132,7 +133,9 @@ class Maker:
             found["area"] = self._value(_written(area, "m2"), (), "derived", "of all its parts")
         if None not in leaks:
             watts = sum((part.leak_w or 0.0) * part.instances for part in parts)
-            found["idle_power"] = self._value(_written(watts, "W"), (), "derived", "leakage of all parts")
+            found["idle_power"] = self._value(
+                _written(watts, "W"), (), "derived", "leakage of all parts"
+            )
         else:
             found["idle_power"] = self._assumed(
                 "0 W", "the file states no leakage of all its parts", compute.at, "idle power"
@@ -194,9 +197,7 @@ class Maker:
         return self._shipped("mac", table, entry, f"joules of a multiply-accumulate in {format_}",
                              compute.at)  # fmt: skip
 
-    def _shipped(
-        self, name: str, table: EnergyTable, entry: str, what: str, at: Location
-    ) -> str:
+    def _shipped(self, name: str, table: EnergyTable, entry: str, what: str, at: Location) -> str:
         """Take an entry of a shipped table, as an assumption."""
         found = table.entries[entry]
         self.entries[name] = {
@@ -286,7 +287,8 @@ class Maker:
         own = [s for s in storages if len(s.holds) == 1 and len(storages) > 1]
         if self.target.kind == "systolic" and own:
             made["partitions"] = {
-                next(iter(s.holds)): self._value(_written(s.bits * s.instances / 8, "B"), s.at) for s in own
+                next(iter(s.holds)): self._value(_written(s.bits * s.instances / 8, "B"), s.at)
+                for s in own
             }
         return made
 
@@ -364,17 +366,25 @@ class Maker:
                 )
             all_words = min(words * elements, _WIDEST)
             incoming, outgoing = (
-                self._width(rate, feeds, bits, all_words) for rate in (feeds.read_bits, feeds.write_bits)
+                self._width(rate, feeds, bits, all_words)
+                for rate in (feeds.read_bits, feeds.write_bits)
             )
             if operand == "c":
-                made[block] = {"words": held, "buffers": 2, "width_in": incoming, "width_out": outgoing}
+                made[block] = {
+                    "words": held,
+                    "buffers": 2,
+                    "width_in": incoming,
+                    "width_out": outgoing,
+                }
             else:
                 made[block] = {
                     "words": held, "buffers": 2, "width": incoming,
                     "multicast": operand in target.multicast,
                 }  # fmt: skip
         held_there = {operand for storage in target.shared for operand in storage.holds}
-        if passing := [_OPERAND_BLOCKS[operand] for operand in OPERANDS if operand not in held_there]:
+        if passing := [
+            _OPERAND_BLOCKS[operand] for operand in OPERANDS if operand not in held_there
+        ]:
             made["bypass"] = passing
         return made
 

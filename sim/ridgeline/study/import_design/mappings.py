@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ridgeline.errors import ConfigError
 from ridgeline.kernels.mapping.given import LevelSchema
 from ridgeline.kernels.spatial.nest import OF_GEMM, SUMMED, nest_of
 from ridgeline.study.import_design.architecture import Axis, Target
@@ -90,7 +89,9 @@ def oriented(target: Target, mappings: Sequence[tuple[ToolMapping, Layer]]) -> T
         return target
     turned = replace(target, rows=target.columns, columns=target.rows)
     able = [
-        all(fits is not None for fits in (_flow(one, mapping, layer) for mapping, layer in mappings))
+        all(
+            fits is not None for fits in (_flow(one, mapping, layer) for mapping, layer in mappings)
+        )
         for one in (target, turned)
     ]
     return turned if able == [False, True] else target
@@ -119,9 +120,7 @@ def dataflows(target: Target, mappings: Sequence[tuple[ToolMapping, Layer]]) -> 
     if found is None and "b" in held and "a" not in held:
         found = ["ws"]
     wanted = {_flow(target, mapping, layer) for mapping, layer in mappings} - {None}
-    return [
-        flow for flow in FLOWS if found is None or flow in found or flow in wanted
-    ]
+    return [flow for flow in FLOWS if found is None or flow in found or flow in wanted]
 
 
 def mapping_document(
@@ -149,18 +148,14 @@ def mapping_document(
         for letter, factor in side.items():
             nearest[letter] = nearest.get(letter, 1) * factor
         for letter, size in _sizes(layer).items():
-            covered = math.prod(
-                loops.get(letter, 1) for loops in (*levels.values(), rows, columns)
-            )
+            covered = math.prod(loops.get(letter, 1) for loops in (*levels.values(), rows, columns))
             if covered < size:
                 raise NotAMappingError(
                     f"its factors cover {covered} of {size} points of {letter} "
                     f"({', '.join(d for d, own in layer.letters.items() if own == letter)})",
                     mapping.at,
                 )
-        document = [
-            {"level": level, "loops": _written(loops)} for level, loops in levels.items()
-        ]
+        document = [{"level": level, "loops": _written(loops)} for level, loops in levels.items()]
         if target.kind == "spatial":
             inside = levels[target.levels[-1]]
     _bypasses(mapping, layer, target, document)
@@ -248,9 +243,7 @@ def _check_space(
     columns: dict[str, int],
 ) -> None:  # fmt: skip
     if target.kind == "spatial":
-        both = {
-            letter for letter in rows.keys() & columns.keys() if _own(layer, letter) in SUMMED
-        }
+        both = {letter for letter in rows.keys() & columns.keys() if _own(layer, letter) in SUMMED}
         if both:
             raise NotAMappingError(
                 f"{', '.join(sorted(both))} is a sum that is spread down and across the array; "

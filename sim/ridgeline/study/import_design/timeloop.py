@@ -88,7 +88,9 @@ class _Walk:
                     inner = self.source.items(node.get("nodes"), (*here, "nodes"))
                     self.nodes(inner, (*here, "nodes"), axes, inherited)
                 case _:
-                    self.source.remark("left out", f"!{tag} is not a kind of node that is read", here)
+                    self.source.remark(
+                        "left out", f"!{tag} is not a kind of node that is read", here
+                    )
 
     def tree(
         self, raw: Any, at: Location, axes: tuple[Axis, ...], inherited: Mapping[str, Any]
@@ -130,7 +132,11 @@ class _Walk:
         return {}
 
     def _container(
-        self, node: dict[str, Any], at: Location, axes: tuple[Axis, ...], inherited: Mapping[str, Any]
+        self,
+        node: dict[str, Any],
+        at: Location,
+        axes: tuple[Axis, ...],
+        inherited: Mapping[str, Any],
     ) -> tuple[Mapping[str, Any], tuple[Axis, ...]]:
         title, _ = self._named(node, at)
         self.name = self.name or title
@@ -140,7 +146,11 @@ class _Walk:
         return attributes, (*axes, *self._mesh(node, title, at))
 
     def _component(
-        self, node: dict[str, Any], at: Location, axes: tuple[Axis, ...], inherited: Mapping[str, Any]
+        self,
+        node: dict[str, Any],
+        at: Location,
+        axes: tuple[Axis, ...],
+        inherited: Mapping[str, Any],
     ) -> tuple[Axis, ...]:
         title, count = self._named(node, at)
         attributes = self._attributes(node, at, inherited)
@@ -177,12 +187,20 @@ class _Walk:
         self, node: Mapping[str, Any], at: Location, inherited: Mapping[str, Any]
     ) -> dict[str, Any]:
         own = self.source.mapping(node.get("attributes"), (*at, "attributes"))
-        kept = {key: inherited[key] for key in ("technology", "global_cycle_seconds") if key in inherited}
+        kept = {
+            key: inherited[key]
+            for key in ("technology", "global_cycle_seconds")
+            if key in inherited
+        }
         return kept | own
 
     def _technology(self, attributes: Mapping[str, Any], at: Location) -> None:
         technology = attributes.get("technology")
-        if self.node_m is None and isinstance(technology, str) and (found := _NODE.fullmatch(technology)):
+        if (
+            self.node_m is None
+            and isinstance(technology, str)
+            and (found := _NODE.fullmatch(technology))
+        ):
             self.node_m = round(float(found[1]) * 1e-9, 15) or None
         cycle = self.source.stated(attributes, ("global_cycle_seconds", "cycle_seconds"), at)
         if self.clock_hz is None and cycle and 1e-15 <= cycle[0] <= 1:
@@ -218,8 +236,10 @@ class _Walk:
             return
         if made_of == "dummy_storage":
             return
-        if made_of in {"storage", "network", "XY_NoC", "noc"} and "depth" not in attributes and (
-            "memory_depth" not in attributes and "entries" not in attributes and self.storages
+        if (
+            made_of in {"storage", "network", "XY_NoC", "noc"}
+            and "depth" not in attributes
+            and ("memory_depth" not in attributes and "entries" not in attributes and self.storages)
         ):
             self.source.remark("left out", f"{title!r} of class {made_of} stores nothing", at)
             return
@@ -246,11 +266,13 @@ class _Walk:
         at: Location, axes: tuple[Axis, ...],
     ) -> Storage:  # fmt: skip
         source, here = self.source, (*at, "attributes")
-        word = _bits(source, source.stated(attributes, ("datawidth", "word-bits", "word_bits"), here))
+        word = _bits(
+            source, source.stated(attributes, ("datawidth", "word-bits", "word_bits"), here)
+        )
         width = source.stated(attributes, ("width", "memory_width"), here)
-        depth = source.stated(attributes, ("depth", "memory_depth"), here)
-        entries = source.stated(attributes, ("entries",), here)
-        kilobytes = source.stated(attributes, ("sizeKB",), here)
+        depth = source.stated(attributes, ("depth", "memory_depth"), here, endless=True)
+        entries = source.stated(attributes, ("entries",), here, endless=True)
+        kilobytes = source.stated(attributes, ("sizeKB",), here, endless=True)
         blocks = source.stated(attributes, ("block-size", "block_size"), here)
         word = word or (_bits(source, width) if width and not blocks else None) or 16
         line = width[0] if width else word * (blocks[0] if blocks else 1)
@@ -399,7 +421,9 @@ def architecture(
         raise source.error("the architecture has no multipliers (a class with mac, alu, ...)", at)
     compute = walk.computes[-1]
     for other in walk.computes[:-1]:
-        source.remark("left out", f"{other.name!r}: an engine has one kind of multipliers", other.at)
+        source.remark(
+            "left out", f"{other.name!r}: an engine has one kind of multipliers", other.at
+        )
     names = [storage.name for storage in walk.storages]
     for storage in walk.storages:
         if names.count(storage.name) > 1:
@@ -416,7 +440,8 @@ def _first_version(walk: _Walk, data: Mapping[str, Any], at: Location) -> None:
     raw = source.items(data["storage"], (*at, "storage"))
     compute = source.mapping(data.get("arithmetic"), (*at, "arithmetic"))
     parts: list[tuple[Mapping[str, Any], Location]] = [
-        (source.mapping(part, (*at, "storage", i)), (*at, "storage", i)) for i, part in enumerate(raw)
+        (source.mapping(part, (*at, "storage", i)), (*at, "storage", i))
+        for i, part in enumerate(raw)
     ]
     for fields, here in reversed(parts):
         name = source.word(fields.get("name"), (*here, "name"))
@@ -463,7 +488,9 @@ def einsums(source: Source) -> list[Einsum]:
     here = (*at, "shape", "data_spaces" if "data_spaces" in shape else "data-spaces")
     instance = source.mapping(problem.get("instance", problem), (*at, "instance"))
     coefficients: dict[str, int] = {}
-    for i, raw in enumerate(source.items(shape.get("coefficients"), (*at, "shape", "coefficients"))):
+    for i, raw in enumerate(
+        source.items(shape.get("coefficients"), (*at, "shape", "coefficients"))
+    ):
         place: Location = (*at, "shape", "coefficients", i)
         fields = source.mapping(raw, place)
         name = source.word(fields.get("name"), (*place, "name"))
@@ -475,7 +502,7 @@ def einsums(source: Source) -> list[Einsum]:
         if dim not in instance:
             raise source.error(f"the instance has no size of {dim!r}", (*at, "instance"))
         sizes[dim] = source.whole(instance[dim], (*at, "instance", dim))
-    if "densities" in instance and instance["densities"]:
+    if instance.get("densities"):
         source.remark(
             "left out", "densities: give zeros with --sparsity", (*at, "instance", "densities")
         )
@@ -613,7 +640,9 @@ def _sides(
     if split is None:
         return [("", loop) for loop in loops]
     if isinstance(split, bool) or not isinstance(split, int) or split < 0:
-        raise source.error(f"the split must be a whole number, found {str(split)!r:.40}", (*at, "split"))
+        raise source.error(
+            f"the split must be a whole number, found {str(split)!r:.40}", (*at, "split")
+        )
     inward = list(reversed(loops))
     return [("X" if i < split else "Y", loop) for i, loop in enumerate(inward)]
 

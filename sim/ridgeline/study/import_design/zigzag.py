@@ -27,7 +27,9 @@ from ridgeline.study.import_design.mappings import Step, ToolMapping
 from ridgeline.yaml_nodes import Location
 
 TOOL = "ZigZag"
-_EQUATION = re.compile(r"\s*(\w+)((?:\[\w+\])+)\s*\+?=\s*(\w+)((?:\[\w*\])+)\s*([*+])\s*(\w+)((?:\[\w*\])+)\s*")
+_EQUATION = re.compile(
+    r"\s*(\w+)((?:\[\w+\])+)\s*\+?=\s*(\w+)((?:\[\w*\])+)\s*([*+])\s*(\w+)((?:\[\w*\])+)\s*"
+)
 _ROLES: Mapping[str, Operand] = {"I1": "a", "I2": "b", "O": "c"}
 _UNROLLED = re.compile(r"\s*([A-Za-z_]\w*)\s*,\s*(\d{1,9})\s*")
 
@@ -65,7 +67,9 @@ def architecture(source: Source, roles: Mapping[str, Operand]) -> Architecture:
     at: Location = (key,)
     if not raw:
         raise source.error("the hardware needs 'operational_array'")
-    names = [source.word(dim, (*at, "dimensions")) for dim in source.items(raw.get("dimensions"), at)]
+    names = [
+        source.word(dim, (*at, "dimensions")) for dim in source.items(raw.get("dimensions"), at)
+    ]
     sizes = source.items(raw.get("sizes"), at)
     if len(names) != len(sizes) or len(set(names)) < len(names):
         raise source.error("needs as many sizes as dimensions, each named once", at)
@@ -74,7 +78,9 @@ def architecture(source: Source, roles: Mapping[str, Operand]) -> Architecture:
         for i, (name, size) in enumerate(zip(names, sizes, strict=True))
     )
     if raw.get("is_imc"):
-        source.remark("left out", "memory that computes (imc) is read as multipliers", (*at, "is_imc"))
+        source.remark(
+            "left out", "memory that computes (imc) is read as multipliers", (*at, "is_imc")
+        )
     mac = source.stated(raw, ("unit_energy",), at)
     if "unit_area" in raw:
         source.remark("left out", "areas of ZigZag have no unit", (*at, "unit_area"))
@@ -83,9 +89,7 @@ def architecture(source: Source, roles: Mapping[str, Operand]) -> Architecture:
     if isinstance(precision, list) and precision:
         bits = max(source.whole(b, (*at, "input_precision", i)) for i, b in enumerate(precision))
     systolic = bool(source.items(raw.get("systolic_dimensions"), (*at, "systolic_dimensions")))
-    compute = Compute(
-        "multipliers", at, bits, axes=axes, mac_j=mac[0] * 1e-12 if mac else None
-    )
+    compute = Compute("multipliers", at, bits, axes=axes, mac_j=mac[0] * 1e-12 if mac else None)
     memories = source.mapping(data["memories"], ("memories",))
     storages = [
         _storage(source, name, source.mapping(fields, ("memories", name)), axes, roles)
@@ -130,9 +134,7 @@ def _storage(
     read, write, shared = _ports(source, fields, at)
     costs = [source.stated(fields, (key,), at) for key in ("r_cost", "w_cost")]
     if fields.get("auto_cost_extraction"):
-        source.remark(
-            "left out", f"costs of {name!r} from CACTI: the file does not state them", at
-        )
+        source.remark("left out", f"costs of {name!r} from CACTI: the file does not state them", at)
         costs = [None, None]
     joules = [
         None if cost is None or not rate else cost[0] * 1e-12 / rate
@@ -157,9 +159,7 @@ def _word(read: float | None, write: float | None, bits: float) -> int:
     return int(max(1, min([*rates, bits, 64])))
 
 
-def _operand(
-    source: Source, name: str, at: Location, roles: Mapping[str, Operand]
-) -> Operand:
+def _operand(source: Source, name: str, at: Location, roles: Mapping[str, Operand]) -> Operand:
     found = roles.get(name) or _ROLES.get(name)
     if found is None:
         raise source.error(f"operands are I1, I2 and O, found {name!r}", at)
@@ -261,7 +261,8 @@ def _layer(
 
     def access(name: str, axes: str, *, output: bool) -> Access:
         indices = tuple(
-            relations.get(dim.upper(), ((dim.upper(), 1),)) for dim in re.findall(r"\[(\w+)\]", axes)
+            relations.get(dim.upper(), ((dim.upper(), 1),))
+            for dim in re.findall(r"\[(\w+)\]", axes)
         )
         own = bits.get(name)
         wide = None if own is None else source.whole(own, (*at, "operand_precision", name))
