@@ -44,8 +44,9 @@ _KEYS = {
     "components": "Accelergy's components", "classes": "Accelergy's components",
 }  # fmt: skip
 _USED = frozenset({
-    "architecture", "architecture_constraints", "problem", "mapping", "arch", "workload", "variables", "globals", "version",
-    "memories", "operational_array", "multiplier_array", "dataflows", "name",
+    "architecture", "architecture_constraints", "problem", "mapping", "arch", "workload",
+    "variables", "globals", "version", "memories", "operational_array", "multiplier_array",
+    "dataflows", "name",
 })  # fmt: skip
 
 
@@ -225,7 +226,7 @@ def _check(source: Source) -> None:
         )
     if "cores" in data:
         raise source.error(
-            "Stream's hardware of several cores on a network is no device; give the file of one core",
+            "Stream's hardware of several cores on a network is no device; give one core's file",
             ("cores",),
         )
     if not {
@@ -341,8 +342,7 @@ def _pairs(
         of_name = [mapping for mapping in known if layer.name in mapping.layers]
         of_kind = [mapping for mapping in known if layer.kind and layer.kind in mapping.layers]
         of_all = [mapping for mapping in known if not mapping.layers]
-        for mapping in (*of_name, *of_kind, *of_all)[:1]:
-            pairs.append((mapping, layer))
+        pairs += [(mapping, layer) for mapping in (*of_name, *of_kind, *of_all)[:1]]
     for mapping in known:
         if not any(used is mapping for used, _ in pairs):
             who = ", ".join(mapping.layers) or "every layer"
@@ -367,8 +367,8 @@ def _table(layers: Sequence[Layer], sources: Sequence[Source]) -> str:
         if row is None:
             sources[0].remark(
                 "left out",
-                f"{layer.name!r} is not in layers.csv, which has no batches of products, groups and "
-                "dilation; its command is printed",
+                f"{layer.name!r} is not in layers.csv, which has no batches of products, groups "
+                "and dilation; its command is printed",
             )
             continue
         writer.writerow({"id": layer.name, **row})

@@ -271,9 +271,7 @@ def einsums(source: Source) -> list[Einsum]:
     found = []
     for i, raw in enumerate(source.items(data.get("einsums"), (*at, "einsums"))):
         here: Location = (*at, "einsums", i)
-        if isinstance(raw, str):
-            raw = {"name": f"einsum{i}", "einsum": raw}
-        fields = source.mapping(raw, here)
+        fields = {"einsum": raw} if isinstance(raw, str) else source.mapping(raw, here)
         if isinstance(fields.get("einsum"), str):
             fields = {"name": f"einsum{i}"} | fields | _of_text(source, fields["einsum"], here)
         name = source.word(fields.get("name"), (*here, "name"))
@@ -377,7 +375,8 @@ def mapping(source: Source, layers: Mapping[str, Mapping[str, int]]) -> list[Too
 
 
 def _nest(
-    source: Source, nodes: list[Any], at: Location, above: list[tuple[Location, Mapping[str, Any], str]],
+    source: Source, nodes: list[Any], at: Location,
+    above: list[tuple[Location, Mapping[str, Any], str]],
     layers: Mapping[str, Mapping[str, int]],
 ) -> list[ToolMapping]:  # fmt: skip
     path, found = list(above), []
@@ -398,8 +397,8 @@ def _nest(
                 )  # fmt: skip
             return found
         if tag in {"Nested", "Hierarchical"}:
-            inner = source.items(node.get("nodes"), (*here, "nodes"))
-            found += _nest(source, inner, (*here, "nodes"), path, layers)
+            below = source.items(node.get("nodes"), (*here, "nodes"))
+            found += _nest(source, below, (*here, "nodes"), path, layers)
             continue
         path.append((here, node, tag))
         if tag == "Compute":

@@ -143,10 +143,8 @@ class Target:
     @property
     def levels(self) -> list[str]:
         """Memory levels that loops may have, from far to near."""
-        return list(dict.fromkeys(
-            self.names[storage.name]
-            for storage in (self.far, *self.shared, *(self.element if self.kind == "spatial" else ()))
-        ))  # fmt: skip
+        inner = self.element if self.kind == "spatial" else ()
+        return list(dict.fromkeys(self.names[s.name] for s in (self.far, *self.shared, *inner)))
 
 
 def kind_of(words: Iterable[str], bits: float) -> Kind:
@@ -231,7 +229,8 @@ def _split(storages: list[Storage], compute: Compute) -> tuple[list[Storage], li
     taken: frozenset[Operand] = frozenset()
     for storage in reversed(storages):
         alone = storage.instances == compute.instances > 1 or storage.kind == "registers"
-        if (alone and not shared and not storage.holds & taken) or (alone and storage.kind == "registers" and not storage.holds & taken):
+        inside = not shared or storage.kind == "registers"
+        if alone and inside and not storage.holds & taken:
             element.insert(0, storage)
             taken |= storage.holds
         else:
@@ -246,7 +245,7 @@ def _cells_only(element: list[Storage]) -> bool:
 
 
 def _side_by_side(shared: list[Storage]) -> list[list[Storage]]:
-    """Group neighbours that hold different operands: they are side by side, not behind each other."""
+    """Group neighbours that hold different operands: none is behind the other."""
     groups: list[list[Storage]] = []
     for storage in shared:
         if groups and not any(storage.holds & other.holds for other in groups[-1]):
@@ -327,18 +326,19 @@ def _axes(
     groups = [(shared, "buffer"), (element, "element")]
     if kind == "systolic":
         groups = [*((group, "buffer") for group in _side_by_side(shared)), (element, "element")]
-    if groups:
-        for group, title in groups:
-            if len(group) > 1:
-                while title in set(names.values()):
-                    title += "s"
-                names |= dict.fromkeys((storage.name for storage in group), title)
-                source.remark(
-                    "changed",
-                    f"{', '.join(storage.name for storage in group)} are one level, {title!r}"
-                    + (", of their joint size" if group is not element else ""),
-                    group[0].at,
-                )
+    for group, wanted in groups:
+        if len(group) < 2:
+            continue
+        title = wanted
+        while title in names.values():
+            title += "s"
+        names |= dict.fromkeys((storage.name for storage in group), title)
+        source.remark(
+            "changed",
+            f"{', '.join(storage.name for storage in group)} are one level, {title!r}"
+            + (", of their joint size" if group is not element else ""),
+            group[0].at,
+        )
     for storage in shared:
         alone = list(names.values()).count(names[storage.name]) == 1
         missing = [name for name in OPERANDS if name not in storage.holds]

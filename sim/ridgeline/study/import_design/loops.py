@@ -183,10 +183,9 @@ def _parts(einsum: Einsum) -> tuple[Access, Access, Access]:
     if any(len(index) > 1 for index in results[0].axes):
         raise NotALayerError("the output is indexed with a sum of dimensions")
     first, second = inputs
-    if windowed:
-        a = windowed[0]
-    else:  # by the names of tensors, else the first
-        a = second if first.name.lower().startswith(_WEIGHTS) else first
+    # Without windows by the names of tensors, else the first.
+    likely = second if first.name.lower().startswith(_WEIGHTS) else first
+    a = windowed[0] if windowed else likely
     b = second if a is first else first
     for access in (a, b, results[0]):
         named = [dim for index in access.axes for dim, _ in index]

@@ -93,7 +93,7 @@ class Maker:
         energy = {
             "kind": "energy-table",
             "name": f"{self.name}-energy",
-            "description": f"What {architecture.name} states, and what {self.table.name} stands in for",
+            "description": f"What {architecture.name} states; {self.table.name} for the rest",
             "sources": device["sources"] | {
                 name: f"energy table {name} of ridgeline" for name in (self.table.name, INT16_TABLE)
             },
@@ -146,8 +146,8 @@ class Maker:
         """Name the number format of the multipliers, and the bits of an operand."""
         compute = self.architecture.compute
         layers = [layer.bits.get(operand) for layer in self.layers for operand in ("a", "b")]
-        stated = [bits for bits in layers if bits] or [compute.bits]
-        bits = max((found for found in stated if found), default=None)
+        stated = [found for found in layers if found]
+        bits = max(stated) if stated else compute.bits
         known = _FORMATS[compute.floating]
         if bits is None:
             self.source.remark(
@@ -206,8 +206,8 @@ class Maker:
         }  # fmt: skip
         self.source.remark(
             "assumed",
-            f"{what}: {found.value}, entry {entry} of the energy table {table.name}: the file states"
-            " none",
+            f"{what}: {found.value}, entry {entry} of the energy table {table.name}: the file "
+            "states none",
             at,
         )
         return name
@@ -265,7 +265,8 @@ class Maker:
         size = sum(storage.bits * storage.instances for storage in storages) / 8
         if math.isinf(size):
             made["capacity"] = self._assumed(
-                _written(FAR_BYTES if far else 2**40, "B"), "the file states no size, or an endless one",
+                _written(FAR_BYTES if far else 2**40, "B"),
+                "the file states no size, or an endless one",
                 largest.at, f"capacity of {level!r}",
             )  # fmt: skip
         else:
@@ -298,7 +299,8 @@ class Maker:
             if not far:
                 return {}
             return {"bandwidth": self._assumed(
-                _written(FAR_BYTES_S, "B/s"), "the file states none, so that its tool never waits for it",
+                _written(FAR_BYTES_S, "B/s"),
+                "the file states none, so that its tool never waits for it",
                 storage.at, f"bandwidth of {level!r}",
             )}  # fmt: skip
         if len(set(rates)) == 2:

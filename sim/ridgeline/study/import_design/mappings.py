@@ -21,7 +21,7 @@ Loop = tuple[str, int]
 _CLASS = {"n": "m", "p": "m", "q": "m", "k": "n", "c": "k", "r": "k", "s": "k", "g": "b"}
 """Of a convolution's loops: which part of a product they are."""
 FLOWS = {"os": ("m", "n"), "ws": ("k", "n"), "is": ("k", "m")}
-"""What lies along rows and columns of a systolic array; as `kernels.systolic.closed_form.layout`."""
+"""What lies down and across a systolic array, as `kernels.systolic.closed_form.layout` has it."""
 
 
 @dataclass(frozen=True)

@@ -315,7 +315,7 @@ class _Walk:
             )  # fmt: skip
             if keep and "bypass" not in stated:
                 return frozenset(o for o in keep if o is not None)
-            return frozenset(o for o in ("a", "b", "c") if o not in bypass)  # type: ignore[misc]
+            return frozenset(o for o in ("a", "b", "c") if o not in bypass)
         name = str(node.get("name", ""))
         if name in self.kept:
             return self.kept[name]
@@ -410,7 +410,8 @@ def architecture(
     if "nodes" in data:
         walk.nodes(source.items(data["nodes"], (*at, "nodes")), (*at, "nodes"), (), {})
     elif "subtree" in data or "local" in data:
-        top = {"name": "system", **{key: data[key] for key in ("subtree", "local") if key in data}}
+        top: dict[str, Any] = {"name": "system"}
+        top |= {key: data[key] for key in ("subtree", "local") if key in data}
         walk.tree(top, at, (), {})
         walk.name = "" if walk.name == "system" else walk.name
     elif isinstance(data.get("storage"), list):

@@ -145,7 +145,8 @@ def _storage(
     latency = source.stated(fields, ("latency",), at)
     return Storage(
         name=name, at=at, kind=kind_of((name, str(fields.get("mem_type", ""))), bits), bits=bits,
-        word_bits=_word(read, write, bits), axes=tuple(axis for axis in axes if axis[0] not in served),
+        word_bits=_word(read, write, bits),
+        axes=tuple(axis for axis in axes if axis[0] not in served),
         holds=operands, read_bits=read, write_bits=write, shared=shared,
         read_j=joules[0], write_j=joules[1],
         # A latency of a cycle is that of every register.
@@ -186,7 +187,7 @@ def _ports(
         if least is not None and least != port["bandwidth_max"]:
             source.remark(
                 "left out",
-                "accesses narrower than bandwidth_max (bandwidth_min): every bit takes the same energy",
+                "accesses narrower than bandwidth_max: every bit takes the same energy",
                 here,
             )
     old = [source.stated(fields, (key,), at) for key in ("r_bw", "w_bw")]
@@ -288,8 +289,9 @@ def _padding(
         ends = source.items(pair, here)
         if len(ends) != 2:
             raise source.error("padding is a pair: before and after", here)
-        before, after = (int(source.number(end, (*here, i))) if source.number(end, here) <= LARGEST else 0
-                         for i, end in enumerate(ends))  # fmt: skip
+        before, after = (
+            int(min(source.number(end, (*here, i)), LARGEST)) for i, end in enumerate(ends)
+        )
         for out, _ in relations.get(str(dim).upper(), ())[:1]:
             found[out] = before, after
     return found
@@ -312,12 +314,11 @@ def mappings(source: Source) -> list[ToolMapping]:
         spatial = []
         for axis, loops in source.mapping(fields.get("spatial_mapping"), here).items():
             for n, loop in enumerate(source.items(loops, (*here, axis))):
-                if isinstance(loop, list) and len(loop) == 2:
-                    loop = f"{loop[0]}, {loop[1]}"
-                read = _UNROLLED.fullmatch(str(loop))
+                text = ", ".join(map(str, loop)) if isinstance(loop, list) else str(loop)
+                read = _UNROLLED.fullmatch(text)
                 if read is None or int(read[2]) < 1:
                     raise source.error(
-                        f"cannot read {str(loop)!r:.40} as a loop with its factor, K, 32",
+                        f"cannot read {text!r:.40} as a loop with its factor, K, 32",
                         (*here, axis, n),
                     )
                 spatial.append((axis, (read[1].upper(), int(read[2]))))
