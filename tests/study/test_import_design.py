@@ -20,7 +20,13 @@ from ridgeline.kernels.spatial.nest import nest_of
 from ridgeline.kernels.spatial.search import Found, given_layout
 from ridgeline.study.import_design import Design
 from ridgeline.study.import_design.documents import Source
-from ridgeline.study.import_design.loops import Access, Einsum, NotALayerError, layer_of
+from ridgeline.study.import_design.loops import (
+    Access,
+    Einsum,
+    NotALayerError,
+    layer_of,
+    parse_index,
+)
 from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Conv, Gemm
 
@@ -63,9 +69,7 @@ def counted(design: Design) -> Found:
     assert device is not None
     (engine,) = device.engines.values()
     assert engine.spatial is not None
-    elements = elements_of(
-        engine.spatial, device.memory[engine.spatial.buffer].capacity.value, 1e6
-    )
+    elements = elements_of(engine.spatial, device.memory[engine.spatial.buffer].capacity.value, 1e6)
     levels = [device.far_memory, engine.spatial.buffer, next(iter(device.memory))]
     return given_layout(nest_of(layer.loops), elements, design.mappings[layer.name], levels)
 
@@ -182,9 +186,7 @@ def test_every_assumption_is_marked_in_the_files(tmp_path: Path) -> None:
         assert again.model_dump(exclude={"prices"}) == design.device.model_dump(exclude={"prices"})
 
 
-def test_commands_that_are_printed_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_that_are_printed_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for i, files in enumerate(([TIMELOOP], [ACCELFORGE], ZIGZAG)):
         out = tmp_path / str(i)
         assert execute(["import-design", *map(str, files), "--out", str(out), "--json"]) == 0
@@ -309,6 +311,8 @@ def test_products_of_many_dimensions_and_what_is_no_product() -> None:
     with pytest.raises(NotALayerError, match="in A alone"):
         layer(access("A", "mkz"), access("B", "kn"), access("C", "mn", output=True),
               m=2, k=2, n=2, z=2)  # fmt: skip
+    with pytest.raises(NotALayerError, match="steps of 0"):
+        parse_index("0*ox + fx")
     with pytest.raises(NotALayerError, match="1 inputs"):
         layer(access("A", "m"), access("C", "m", output=True), m=2)
 

@@ -127,7 +127,10 @@ def parse_index(text: str) -> Index:
         found = _TERM.fullmatch(part.strip())
         if found is None or (found[1] and found[3]):
             raise NotALayerError(f"the index {text!r} is not a sum of dimensions")
-        terms.append((found[2], int(found[1] or found[3] or 1)))
+        factor = int(found[1] or found[3] or 1)
+        if factor < 1:
+            raise NotALayerError(f"the index {text!r} moves in steps of 0")
+        terms.append((found[2], factor))
     return tuple(terms)
 
 
