@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ridgeline.shelves import clusters, components, devices, energy_tables, models, nodes
     from ridgeline.simulation import simulate
     from ridgeline.software import Stack, load_software
+    from ridgeline.study.import_design import import_design
     from ridgeline.study.sweep import load_rows, load_study, run_sweep
     from ridgeline.workload.execution import Execution
     from ridgeline.workload.files import load_model
@@ -70,6 +71,7 @@ _HOME = {
     "energy_tables": "shelves",
     "gemm": "kernels.single",
     "gemm_cycles": "kernels.systolic.gemm",
+    "import_design": "study.import_design",
     "load_cluster": "hardware",
     "load_device": "hardware",
     "load_energy_table": "hardware",
@@ -112,6 +114,7 @@ __all__ = [
     "energy_tables",
     "gemm",
     "gemm_cycles",
+    "import_design",
     "load_cluster",
     "load_device",
     "load_energy_table",

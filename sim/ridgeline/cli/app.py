@@ -124,6 +124,10 @@ VERBS = {
         "Measure this machine, and describe it as a device.",
         "ridgeline calibrate --quick --seconds 1 --out this-machine.yaml",
     ),
+    "import-design": Verb(
+        "Read hardware, workload and mapping of Timeloop, AccelForge or ZigZag.",
+        "ridgeline import-design docs/examples/designs/timeloop.yaml",
+    ),
     "list": Verb(
         "List the shipped models, machines and software stacks.", "ridgeline list devices"
     ),
