@@ -57,6 +57,11 @@ class EnergyEntry(Strict):
     basis: Basis = NOT_STATED
     note: str = ""
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether a 0 stands for a price that nobody has stated."""
+        return self.basis == NOT_STATED and float(self.value.split()[0]) == 0
+
     @field_validator("value")
     @classmethod
     def _readable(cls, raw: str) -> str:
