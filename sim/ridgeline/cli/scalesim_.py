@@ -90,7 +90,7 @@ def scalesim_(
 
 
 def _counted(reports: Iterable[LayerReport]) -> list[str]:
-    """Notes of layers, each once, with the layers that it is of."""
+    """Return the notes of layers, each once, with the layers that it is of."""
     first: dict[str, str] = {}
     found: Counter[str] = Counter()
     for report in reports:

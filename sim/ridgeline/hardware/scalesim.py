@@ -273,37 +273,38 @@ def device_fields(config: ScaleSimConfig, file: str) -> dict[str, Any]:
 def _notes(
     fields: _Fields, bandwidths: tuple[int, ...], ports: tuple[int, int, int] | None
 ) -> tuple[str, ...]:
-    found = []
-    if fields.flag("UseRamulatorTrace"):
-        found.append(
-            fields.note("UseRamulatorTrace", "not modelled: DRAM answers after one cycle; request"
-                        " buffers have no effect")
-        )  # fmt: skip
-    for key in ("IfmapCustomLayout", "FilterCustomLayout"):
-        if fields.flag(key):
-            found.append(fields.note(key, "not modelled: banks of the SRAM never conflict"))
-    energy = [key for key, (_, effect) in _KNOWN.items() if effect == "energy" and fields.has(key)]
-    for key in energy:
-        found.append(fields.note(key, "not modelled: it is for Accelergy; energy here is the"
-                                      " device's own table"))  # fmt: skip
-    if (fields.optional_number("MemoryBanks") or 1) > 1:
-        found.append(fields.note("MemoryBanks", "no effect: SCALE-Sim 3.0.0 does not read it"))
-    if fields.has("NonZeroElems"):
-        found.append(
-            fields.note("NonZeroElems", "no effect: N:M is a column of the topology in SCALE-Sim 3")
-        )
-    if fields.has("TopologyCsvLoc"):
-        found.append(fields.note("TopologyCsvLoc", "no effect: the topology is an argument here"))
+    """Say what is asked for and not modelled, and what has no effect."""
+    first = bandwidths[0] if bandwidths else 0
+    said = {
+        "UseRamulatorTrace": "not modelled: DRAM answers after one cycle, request buffers have no"
+        " effect",
+        "IfmapCustomLayout": "not modelled: banks of the SRAM never conflict",
+        "FilterCustomLayout": "not modelled: banks of the SRAM never conflict",
+        "MemoryBanks": "no effect: SCALE-Sim 3.0.0 does not read it",
+        "NonZeroElems": "no effect: N:M is a column of the topology in SCALE-Sim 3",
+        "TopologyCsvLoc": "no effect: the topology is an argument here",
+    }
+    switches = ("UseRamulatorTrace", "IfmapCustomLayout", "FilterCustomLayout")
+    silent = {key for key in switches if not fields.flag(key)}
+    if (fields.optional_number("MemoryBanks") or 1) == 1:
+        silent.add("MemoryBanks")
+    for key, effect in _KNOWN.values():
+        if effect == "energy":
+            said[key] = "not modelled: it is for Accelergy; energy is the device's own table here"
+    found = [
+        fields.note(key, text)
+        for key, text in said.items()
+        if key not in silent and fields.has(key)
+    ]
     if len(bandwidths) > 1:
-        found.append(
-            fields.note("Bandwidth", f"SCALE-Sim 3.0.0 uses the first alone, {bandwidths[0]}")
+        found.append(fields.note("Bandwidth", f"SCALE-Sim 3.0.0 uses the first alone, {first}"))
+    if ports is not None and ports[:2] != (first, first):
+        text = (
+            "SCALE-Sim 3.0.0 uses it for results alone; it reads ifmap and filter with"
+            f" IfmapSRAMBankBandwidth, {ports[0]}, and FilterSRAMBankBandwidth, {ports[1]} words a"
+            " cycle"
         )
-    if ports is not None and ports[:2] != (bandwidths[0],) * 2:
-        found.append(
-            fields.note("Bandwidth", "SCALE-Sim 3.0.0 uses it for results alone; it reads ifmap and"
-                        f" filter with IfmapSRAMBankBandwidth, {ports[0]}, and"
-                        f" FilterSRAMBankBandwidth, {ports[1]} words a cycle")
-        )  # fmt: skip
+        found.append(fields.note("Bandwidth", text))
     return tuple(found)
 
 

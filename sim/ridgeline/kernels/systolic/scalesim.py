@@ -150,6 +150,8 @@ def scalesim_gemm(
     row_folds, column_folds = folds(height, rows), folds(width, cols)
     compute = last_cycle(m, n, stored, rows, cols, dataflow)
     total = compute + stall_cycles
+    if total == 0:
+        raise ConfigError("SCALE-Sim itself stops: a layer of one cycle has 0 cycles, its divisor")
     cells = rows * cols
 
     r = np.array([rows] * 2 + [height - (row_folds - 1) * rows] * 2)

@@ -103,7 +103,7 @@ class MemoryReplay:
 
     @property
     def cycles_with_prefetch(self) -> int:
-        """ "Total Cycles (incl. prefetch)"."""
+        """Cycles from the first word that is fetched to the last that is written."""
         return self.ofmap.dram_stop - min(self.ifmap.dram_start, self.filter.dram_start)
 
 
@@ -142,8 +142,7 @@ def replay_memory(
     if max(m * kept, kept * n) > _MOST_WORDS:
         raise ConfigError(
             f"a product of {m} x {n} x {k} has more than {_MOST_WORDS} words in an operand, too many"
-            " to replay word by word; without compat='scalesim' its traffic is counted in closed"
-            " form"
+            " to replay word by word; without compat='scalesim' a layer may have any size"
         )
     stationary = {"os": None, "ws": "filter", "is": "ifmap"}[dataflow]
     size_rows, size_columns, steps = {

@@ -35,10 +35,8 @@ CALC_WORDS = 10
 
 
 @kernel
-def place_stream(
-    at: Ids, ids: Ids, steps: int, size: int, lanes: int, per_set: int
-) -> int:
-    """Number the words of a streamed operand in the order in which they are fetched.
+def place_stream(at: Ids, ids: Ids, steps: int, size: int, lanes: int, per_set: int) -> int:
+    """Place the words of a streamed operand in the order in which they are fetched.
 
     All folds stand below each other, steps x lanes each; words come by diagonals from the lower
     left to the upper right. `at` gets the set of each word; words with an id below 0 take no room.
@@ -62,7 +60,7 @@ def place_stream(
 
 @kernel
 def place_stationary(at: Ids, ids: Ids, height: int, size: int, lanes: int, per_set: int) -> int:
-    """Number the words of a stationary operand: strip by strip of `lanes` columns, row by row."""
+    """Place the words of a stationary operand: strip by strip of `lanes` columns, row by row."""
     count = 0
     for first in range(0, size, lanes):
         for row in range(height):
@@ -76,7 +74,7 @@ def place_stationary(at: Ids, ids: Ids, height: int, size: int, lanes: int, per_
 
 @kernel
 def by_address(at: Ids, ids: Ids, addresses: int) -> tuple[Ints, Ids]:
-    """Sets that hold each address, one list behind the other, and where the lists begin."""
+    """Return where the list of each address begins, and its sets, one list after the other."""
     begin = np.zeros(addresses + 1, np.int64)
     for flat in range(ids.size):
         if ids[flat] >= 0:
@@ -94,12 +92,12 @@ def by_address(at: Ids, ids: Ids, addresses: int) -> tuple[Ints, Ids]:
 
 @kernel_part
 def _hit(address: int, begin: Ints, sets: Ids, buffer: Ints) -> bool:
-    start, count, active = buffer[START], buffer[SETS], buffer[ACTIVE]
+    start, count, active = int(buffer[START]), int(buffer[SETS]), int(buffer[ACTIVE])
     if begin.size == 0:
-        away = sets[address] - start
+        away = int(sets[address]) - start
         return (away if away >= 0 else away + count) < active
     for position in range(begin[address], begin[address + 1]):
-        away = sets[position] - start
+        away = int(sets[position]) - start
         if (away if away >= 0 else away + count) < active:
             return True
     return False
@@ -155,11 +153,9 @@ def _drain(cycle: int, short: Ids, writer: Ints) -> int:
     writer[WRITES] += words
     writer[FREE] += words
     writer[NEXT] += rows
-    end = cycle + rows - 1
-    if writer[DRAM_FIRST] > cycle:
-        writer[DRAM_FIRST] = cycle
-    if writer[DRAM_LAST] < end:
-        writer[DRAM_LAST] = end
+    end = int(cycle + rows - 1)
+    writer[DRAM_FIRST] = min(writer[DRAM_FIRST], cycle)
+    writer[DRAM_LAST] = max(writer[DRAM_LAST], end)
     return end
 
 
@@ -170,6 +166,86 @@ def _close_line(short: Ids, writer: Ints) -> None:
         short[writer[LINE]] = writer[WIDTH] - writer[KEPT]
         writer[LINE] += 1
         writer[KEPT] = 0
+
+
+@kernel_part
+def _lanes(
+    shape: Ints, within: int, rows: int, row_fold: int, column_fold: int,
+    used_rows: int, used_columns: int,
+) -> tuple[int, int, int, int]:  # fmt: skip
+    """First lane and end of an operand's line, the place of lane 0, and the step between lanes."""
+    size = shape[SIZE]
+    if shape[STATIONARY]:
+        row = row_fold * rows + rows - 1 - within  # the last row of the array comes first
+        some = within < rows and row < shape[STEPS]
+        return 0, used_columns if some else 0, row * size + column_fold * shape[LANES], 1
+    lanes, fold = (used_columns, column_fold) if shape[BY_COLUMN] else (used_rows, row_fold)
+    away = within - shape[PREFIX]
+    low, high = max(0, away - shape[STEPS] + 1), min(lanes, away + 1)
+    return low, high, away * size + fold * shape[LANES], 1 - size
+
+
+@kernel_part
+def _serve_read(
+    calc: bool, cycle: int, line: tuple[int, int, int, int], ids: Ids, begin: Ints, sets: Ids,
+    buffer: Ints,
+) -> int:  # fmt: skip
+    """Cycles in which the SRAM serves a line; 0 if there is no word in it."""
+    low, high, base, step = line
+    late = 1
+    some = False
+    for lane in range(low, high):
+        address = base + lane * step
+        if ids.size:
+            address = ids[address]
+            if address < 0:
+                continue
+        some = True
+        if calc:
+            _read_calc(address, cycle, sets, buffer)
+        else:
+            late = _read_user(address, cycle, late, begin, sets, buffer)
+    return late if some else 0
+
+
+@kernel_part
+def _results(
+    output_stationary: bool, within: int, rows: int, steps: int, used_rows: int, used_columns: int
+) -> int:
+    """Words that leave the array in a line."""
+    if output_stationary:
+        away = within - (steps - 1)  # rows leave from the last of the array upwards
+        low = max(0, away - (rows - 1))
+        high = min(used_columns, away - (rows - used_rows) + 1)
+    else:
+        away = within - (2 * rows - 1)
+        low = max(0, away - steps + 1)
+        high = min(used_columns, away + 1)
+    return max(0, high - low)
+
+
+@kernel_part
+def _serve_writes(count: int, cycle: int, capacity: int, short: Ids, writer: Ints) -> int:
+    """Cycle in which the SRAM has taken the results of a line."""
+    for _ in range(count):
+        writer[KEPT] += 1
+        writer[FREE] -= 1
+        if writer[KEPT] == writer[WIDTH]:
+            _close_line(short, writer)
+        if cycle < writer[DRAINED]:
+            if writer[FREE] <= 0:
+                cycle = writer[DRAINED]
+        elif writer[FREE] < capacity - writer[DRAIN]:
+            _close_line(short, writer)
+            writer[DRAINED] = _drain(cycle, short, writer)
+    return cycle
+
+
+@kernel_part
+def _mark(marks: Ints, place: int, cycle: int) -> None:
+    if marks[2 * place] < 0:
+        marks[2 * place] = cycle
+    marks[2 * place + 1] = cycle
 
 
 @kernel
@@ -197,93 +273,42 @@ def replay(
     begins = (begin_a, begin_b)
     all_sets = (sets_a, sets_b)
     buffers = (buffer_a, buffer_b)
-    short = np.zeros(1024, np.int32)
+    short = np.zeros(1024 + 2 * columns, np.int32)
     stall = 0
     served = 0
-    line = 0
-    for column_fold in range(column_folds):
+    number = 0
+    for fold in range(column_folds * row_folds):
+        column_fold = fold // row_folds
+        row_fold = fold % row_folds
         used_columns = min(columns, size_columns - column_fold * columns)
-        for row_fold in range(row_folds):
-            used_rows = min(rows, size_rows - row_fold * rows)
-            for within in range(fold_lines):
-                cycle = line + stall
-                waits = 0
-                for operand in range(2):
-                    shape = shapes[operand]
-                    ids = all_ids[operand]
-                    begin = begins[operand]
-                    sets = all_sets[operand]
-                    buffer = buffers[operand]
-                    size = shape[SIZE]
-                    if shape[STATIONARY]:
-                        low = 0
-                        high = used_columns if within < rows else 0
-                        row = row_fold * rows + rows - 1 - within
-                        if row >= size_rows:
-                            high = 0
-                        base = row * size + column_fold * columns
-                        stride = 1
-                    else:
-                        lanes = used_columns if shape[BY_COLUMN] else used_rows
-                        fold = column_fold if shape[BY_COLUMN] else row_fold
-                        away = within - shape[PREFIX]
-                        low = max(0, away - shape[STEPS] + 1)
-                        high = min(lanes, away + 1)
-                        base = away * size + fold * shape[LANES]
-                        stride = 1 - size
-                    if high <= low:
-                        continue
-                    late = 1
-                    some = False
-                    if shape[COUNTED]:
-                        some = True
-                    else:
-                        for lane in range(low, high):
-                            address = base + lane * stride
-                            if ids.size:
-                                address = ids[address]
-                                if address < 0:
-                                    continue
-                            some = True
-                            if calc:
-                                _read_calc(address, cycle, sets, buffer)
-                            else:
-                                late = _read_user(address, cycle, late, begin, sets, buffer)
-                    if some:
-                        if marks[2 * operand] < 0:
-                            marks[2 * operand] = cycle + late
-                        marks[2 * operand + 1] = cycle + late
+        used_rows = min(rows, size_rows - row_fold * rows)
+        for within in range(fold_lines):
+            cycle = number + stall
+            waits = 0
+            for operand in range(2):
+                shape = shapes[operand]
+                line = _lanes(shape, within, rows, row_fold, column_fold, used_rows, used_columns)
+                if line[1] <= line[0]:
+                    continue
+                late = 1
+                if not shape[COUNTED]:
+                    late = _serve_read(
+                        calc, cycle, line, all_ids[operand], begins[operand], all_sets[operand],
+                        buffers[operand],
+                    )  # fmt: skip
+                if late != 0:
+                    _mark(marks, operand, cycle + late)
                     waits = max(waits, late - 1)
-                if output_stationary:
-                    away = within - (steps - 1)  # rows leave from the last of the array upwards
-                    low = max(0, away - (rows - 1))
-                    high = min(used_columns, away - (rows - used_rows) + 1)
-                else:
-                    away = within - (2 * rows - 1)
-                    low = max(0, away - steps + 1)
-                    high = min(used_columns, away + 1)
-                served = cycle
-                for _ in range(low, high):
-                    if writer[LINE] + 2 >= short.size:
-                        longer = np.zeros(2 * short.size, np.int32)
-                        longer[: short.size] = short
-                        short = longer
-                    writer[KEPT] += 1
-                    writer[FREE] -= 1
-                    if writer[KEPT] == writer[WIDTH]:
-                        _close_line(short, writer)
-                    if served < writer[DRAINED]:
-                        if writer[FREE] <= 0:
-                            served = writer[DRAINED]
-                    elif writer[FREE] < capacity - writer[DRAIN]:
-                        _close_line(short, writer)
-                        writer[DRAINED] = _drain(served, short, writer)
-                if high > low:
-                    if marks[4] < 0:
-                        marks[4] = served
-                    marks[5] = served
-                stall += max(waits, served - cycle)
-                line += 1
+            count = _results(output_stationary, within, rows, steps, used_rows, used_columns)
+            if writer[LINE] + 2 * count + 2 >= short.size:
+                longer = np.zeros(2 * short.size, np.int32)
+                longer[: short.size] = short
+                short = longer
+            served = _serve_writes(count, cycle, capacity, short, writer)
+            if count:
+                _mark(marks, 2, served)
+            stall += max(waits, served - cycle)
+            number += 1
     _close_line(short, writer)
     cycle = served
     while writer[NEXT] < writer[LINE]:

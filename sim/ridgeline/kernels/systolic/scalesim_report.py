@@ -158,7 +158,7 @@ def bandwidth_report(reports: Iterable[LayerReport]) -> str:
         if sparse:
             words.insert(2, report.filter_storage.metadata_words if report.filter_storage else 0)
         cells = [str(count / report.total_cycles) for count in words]
-        cells += [_known(one and one.dram_words_per_cycle) for one in _operands(report)]
+        cells += ["" if one is None else str(one.dram_words_per_cycle) for one in _operands(report)]
         lines.append(", ".join([str(number), *cells]) + ",")
     return "\n".join(lines) + "\n"
 
@@ -170,10 +170,11 @@ def detailed_access_report(reports: Iterable[LayerReport]) -> str:
         cells = [str(number)]
         counts = (report.sram_ifmap_reads, report.sram_filter_reads, report.sram_ofmap_writes)
         for one, count in zip(_operands(report), counts, strict=True):
-            cells += _span(one and (one.sram_start, one.sram_stop)) + [str(count)]
+            cells += ["", ""] if one is None else _span(one.sram_start, one.sram_stop)
+            cells.append(str(count))
         for one in _operands(report):
-            cells += _span(one and (one.dram_start, one.dram_stop))
-            cells.append(_known(one and one.dram_words))
+            cells += ["", "", ""] if one is None else _span(one.dram_start, one.dram_stop)
+            cells += [] if one is None else [str(one.dram_words)]
         lines.append(", ".join(cells) + ",")
     return "\n".join(lines) + "\n"
 
@@ -209,8 +210,8 @@ def _known(value: float | None) -> str:
     return "" if value is None else str(value)
 
 
-def _span(cycles: tuple[int, int] | None) -> list[str]:
-    return ["", ""] if cycles is None else [str(float(cycle)) for cycle in cycles]
+def _span(first: int, last: int) -> list[str]:
+    return [str(float(first)), str(float(last))]
 
 
 def _operands(report: LayerReport) -> tuple[OperandTraffic | None, ...]:
@@ -277,6 +278,9 @@ def _as_scalesim(config: ScaleSimConfig, layer: TopologyLayer) -> Iterator[Layer
         counted = count(replay.total_cycles - counted.compute_cycles)
         stall = replay.stall_cycles
         notes = _oddities(replay, counted, m * n, stall)
+    reads = counted.sram_ifmap_reads
+    if ratio is not None and config.row_wise_block is None and config.dataflow == "ws":
+        reads = float(reads)  # SCALE-Sim multiplies by M/N
     for copy in range(copies):
         yield LayerReport(
             layer=layer.name if copies == 1 else f"{layer.name}Channel_{copy}",
@@ -285,16 +289,14 @@ def _as_scalesim(config: ScaleSimConfig, layer: TopologyLayer) -> Iterator[Layer
             overall_util_pct=counted.overall_util_pct,
             mapping_eff_pct=counted.mapping_eff_pct,
             compute_util_pct=counted.compute_util_pct,
-            sram_ifmap_reads=counted.sram_ifmap_reads,
+            sram_ifmap_reads=reads,
             sram_filter_reads=counted.sram_filter_reads,
             sram_ofmap_writes=counted.sram_ofmap_writes,
             memory=replay,
             dram_words=(
                 None
                 if replay is None
-                else sum(
-                    one.dram_words for one in (replay.ifmap, replay.filter, replay.ofmap)
-                )
+                else sum(one.dram_words for one in (replay.ifmap, replay.filter, replay.ofmap))
             ),
             filter_storage=_storage(config, counted, n, k, ratio),
             notes=notes,
