@@ -162,7 +162,7 @@ def test_words_that_are_counted_are_those_that_are_looked_up(
 def test_what_scalesim_does_not_know_or_nobody_can_hold() -> None:
     with pytest.raises(ConfigError, match="SCALE-Sim knows no batch"):
         replay_memory(Gemm(4, 4, 4, 2), 4, 4, "ws", BufferSizes(1, 1, 1), None)
-    with pytest.raises(ConfigError, match="too many to replay word by word"):
+    with pytest.raises(ConfigError, match="too many to replay one by one"):
         replay_memory(Gemm(2**15, 4, 2**14), 4, 4, "ws", BufferSizes(1, 1, 1), None)
 
 

@@ -141,8 +141,8 @@ def replay_memory(
     kept = len(image.window_rows)
     if max(m * kept, kept * n) > _MOST_WORDS:
         raise ConfigError(
-            f"a product of {m} x {n} x {k} has more than {_MOST_WORDS} words in an operand, too many"
-            " to replay word by word; without compat='scalesim' a layer may have any size"
+            f"a product of {m} x {n} x {k} has an operand of more than {_MOST_WORDS} words, too"
+            " many to replay one by one; without compat='scalesim' a layer may have any size"
         )
     stationary = {"os": None, "ws": "filter", "is": "ifmap"}[dataflow]
     size_rows, size_columns, steps = {
