@@ -8,7 +8,7 @@ import pytest
 
 from ridgeline.cli import execute
 from ridgeline.errors import ConfigError
-from ridgeline.hardware.load import load_cluster, load_device
+from ridgeline.hardware.load import load_cluster, load_device, load_energy_table
 from ridgeline.hardware.scalesim import KEYS, read_config
 from ridgeline.kernels import single
 
@@ -51,6 +51,13 @@ def test_what_the_file_does_not_state_is_unknown_not_zero() -> None:
     assert not any("not stated" in line for line in priced.unpriced)
     result = single.gemm(64, 64, 64, priced)
     assert result.energy_j["total"] > result.energy_j["static"] > 0
+
+
+def test_the_table_of_unknown_prices_is_zeros_under_the_names_of_circuit_tables() -> None:
+    unknown, circuits = load_energy_table("not-stated"), load_energy_table("asic-16nm")
+    assert all(entry.is_unknown for entry in unknown.entries.values())
+    assert unknown.entries.keys() <= circuits.entries.keys()
+    assert not any(entry.is_unknown for entry in circuits.entries.values())
 
 
 def test_calc_mode_never_waits_for_long_and_less_bandwidth_takes_longer(tmp_path: Path) -> None:
@@ -106,7 +113,7 @@ def test_every_known_key_is_read_and_documented(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("OfmapSramSzkB:", "OfmapSramSizekB:", "cfg:9: OfmapSramSizekB: unknown key; did you mean"),
-        ("[layout]", "[layouts]", r"cfg:17: unknown section \[layouts\]; did you mean 'layout'"),
+        ("[layout]", "[layouts]", r"cfg:18: unknown section \[layouts\]; did you mean 'layout'"),
         ("OfmapSramSzkB:  64\n", "", "a device needs the fields OfmapSramSzkB"),
         ("SparsitySupport : false", "SparseRep : coo", "SparseRep: must be ellpack_block or csr"),
     ],
