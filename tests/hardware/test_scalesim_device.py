@@ -86,6 +86,11 @@ def test_a_configuration_stands_for_a_cluster_too() -> None:
     assert load_cluster(str(USER)).nodes.devices.name == "example-user"
 
 
+def test_the_device_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["show", str(USER)]) == 0
+    assert "not stated" in capsys.readouterr().out
+
+
 def test_notes_of_what_is_not_modelled(tmp_path: Path) -> None:
     file = changed(
         tmp_path,
