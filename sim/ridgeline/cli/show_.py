@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -12,6 +13,7 @@ from ridgeline.cli.output import console, print_json
 from ridgeline.cli.whole import Whole
 from ridgeline.config import read_yaml
 from ridgeline.errors import ConfigError, nearest
+from ridgeline.hardware.scalesim import SUFFIX as SCALESIM_SUFFIX
 from ridgeline.workload.files import is_trace
 
 if TYPE_CHECKING:
@@ -114,6 +116,8 @@ def kind_of(name: str) -> str:
     if not catalog.is_path(name):
         listed = [each for kind in catalog.FOLDERS for each in catalog.names(kind)]
         raise ConfigError(f"nothing is called {name!r}{nearest(name, listed)} (see ridgeline list)")
+    if Path(name).suffix == SCALESIM_SUFFIX:
+        return "devices"
     document = read_yaml(name)
     data = document.data if isinstance(document.data, dict) else {}
     kinds = {

@@ -16,7 +16,7 @@ from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.hardware.kernel import Kernel, Repack
 from ridgeline.hardware.skip import Skip
-from ridgeline.hardware.sourced import DEFAULT, Described, Positive, Share, Sourced
+from ridgeline.hardware.sourced import DEFAULT, NOT_STATED, Described, Positive, Share, Sourced
 from ridgeline.hardware.spatial import SpatialArray
 from ridgeline.hardware.tiles import TileMachine
 
@@ -298,6 +298,9 @@ class Device(Described):
     achievable_from: AchievableFrom | None = None
     """The device whose shares of the peak this one takes over, behind its own."""
 
+    notes: tuple[str, ...] = Field(default=(), strict=False)
+    """What was asked for where the description comes from, and is not modelled."""
+
     prices: EnergyTable = Field(exclude=True)
     """The energy table itself; put here by the loader."""
     parts: tuple[DesignPart, ...] = Field(default=(), exclude=True)
@@ -421,13 +424,30 @@ class Device(Described):
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """What the device's file leaves out, so that its energy is not 0 but unknown."""
+        """What the device's file leaves out, so that its energy is not 0 but unknown; its notes."""
         described = {level.kind for level in self.memory.values()}
-        return tuple(
+        left_out = tuple(
             f"energy of {what}: {self.name} describes none"
             for kind, what in _LEVELS.items()
             if kind not in described
         )
+        return left_out + self._not_stated + self.notes
+
+    @property
+    def _not_stated(self) -> tuple[str, ...]:
+        """Energies and power that the file says are not stated; a 0 stands in their place."""
+        used = {entry for engine in self.engines.values() for entry in engine.energy.values()}
+        used |= {level.energy for level in self.memory.values()}
+        entries = self.prices.entries
+        found = [
+            f"energy of {entry}"
+            for entry in sorted(used)
+            if entry in entries and entries[entry].is_unknown
+        ]
+        idle = self.idle_power
+        if idle.basis == NOT_STATED and idle.source != NOT_STATED and not idle.value:
+            found.append("idle power")
+        return tuple(f"{what}: not stated for {self.name}, counted as 0" for what in found)
 
     @property
     def component_notes(self) -> tuple[str, ...]:

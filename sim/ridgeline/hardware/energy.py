@@ -63,6 +63,11 @@ class EnergyEntry(Strict):
     note: str = ""
     """What a reader must know: scope, conversion, conditions."""
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether a 0 stands for a price that nobody has stated."""
+        return self.basis == NOT_STATED and float(self.value.split()[0]) == 0
+
     @field_validator("value")
     @classmethod
     def _readable(cls, raw: str) -> str:

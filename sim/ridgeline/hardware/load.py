@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from ridgeline import catalog
 from ridgeline.config import Document, overridden, read_yaml, validate
 from ridgeline.errors import ConfigError, nearest
+from ridgeline.hardware import scalesim
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.components.design import with_components
 from ridgeline.hardware.device import Device
@@ -32,6 +33,8 @@ _MOST_TABLES = 32
 _INLINE = re.compile(r"[A-Z]\w*\(.+\)")  # Ring(16, 50 GB/s, 500 ns)
 _OF_CLUSTERS = frozenset({"device_speed_std", "software"})
 """Fields of a cluster that one node or device may have replaced, too."""
+_MADE_OF_CONFIGURATIONS = frozenset({"devices", "clusters"})
+"""Where a file of SCALE-Sim may stand for the device that it describes."""
 _INHERITING = frozenset({"device", "node"})
 
 
@@ -43,6 +46,11 @@ def load_energy_table(name: str, overrides: Overrides | None = None) -> EnergyTa
 def load_device(name: str, overrides: Overrides | None = None) -> Device:
     """Load a device by catalogue name or path; `overrides` maps dotted paths to new values."""
     return _device(_document("devices", name), overrides or {})
+
+
+def device_of(document: Document, overrides: Overrides | None = None) -> Device:
+    """Make a device of a description that is not a file of ours, as `load_device` does."""
+    return _device(document, overrides or {})
 
 
 def load_node(name: str, overrides: Overrides | None = None) -> Node:
@@ -114,7 +122,10 @@ def _kind_of(name: str) -> str:
 
 
 def _document(kind: str, name: str, *, follow: bool = True) -> Document:
-    document = read_yaml(catalog.find(kind, name))
+    path = catalog.find(kind, name)
+    if path.suffix == scalesim.SUFFIX and kind in _MADE_OF_CONFIGURATIONS:
+        return scalesim.device_document(path)
+    document = read_yaml(path)
     if not isinstance(document.data, dict):
         raise document.error("expected a mapping of fields")
     found = document.data.get("kind")

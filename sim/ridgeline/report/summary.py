@@ -111,10 +111,14 @@ def headline(result: Result) -> list[tuple[str, str]]:
         (f"energy {_one(sample)}", show(energy_j / plan["global_batch"], "J")),
         ("mean power a device", f"{power_w / plan['devices']:,.0f} W"),
         *_of_a_node(result),
-        ("efficiency", f"{show(result.flops_per_step / energy_j, 'FLOP/s', 3)}/W"),
+        ("efficiency", _efficiency(result.flops_per_step, energy_j)),
         *_per_area(result, power_w),
         ("bound by", result.bound),
     ]
+
+
+def _efficiency(flops: float, energy_j: float) -> str:
+    return f"{show(flops / energy_j, 'FLOP/s', 3)}/W" if energy_j else "unknown"
 
 
 def _one(samples: str) -> str:
