@@ -249,6 +249,10 @@ class _Assembly:
             mapped=dense.mapped,
         )
         if op.vector_flops:  # a fused epilogue: bias, scaling
+            if not self.common.does_vector(op):
+                written = 2.0 * sum(graph.tensors[name].bytes for name in op.outputs)
+                cost = self.common.with_levels(cost)
+                return self.common.with_levels(self.common.add_in_host(cost, op, written))
             self.common.add_vector(cost, op)
         cost = self.common.with_levels(cost)
         return cost if dense.copying_s is None else _waiting(cost, dense.copying_s, self.common)
