@@ -301,7 +301,11 @@ def play_step(
     optimizer = None if run.optimizer is None else optimizers.find(run.optimizer)
     wide = run.widest()
     network = programmed(model, run.stack.kernels, cluster.device.year)
-    graph = network.training(wide.micro_batch_size, precision, optimizer)
+    graph = (
+        network.inference(wide.micro_batch_size, precision)
+        if wide.forward_only
+        else network.training(wide.micro_batch_size, precision, optimizer)
+    )
     topology = topology or shared_topology(cluster, run.devices)
     lowered = lower(graph, wide, cluster, topology, fold=fold)
     timeline = _executor(reference)(lowered.program)

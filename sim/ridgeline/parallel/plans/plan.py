@@ -116,6 +116,8 @@ class Plan(Strict):
     the device has where it has neither that nor fp32."""
     optimizer: str | None = None
     """None: the model's own."""
+    forward_only: bool = False
+    """Whether the step is a forward pass alone: inference on the global batch, without the loss."""
     schedule: Annotated[
         Literal[
             "1f1b",
