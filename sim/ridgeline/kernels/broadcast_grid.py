@@ -317,7 +317,9 @@ def ring_gemm(m: int, n: int, k: int, ring: Ring, *, gathered: bool = False) -> 
     )
 
 
-def unheld_share(resident_bytes: float, sample_bytes: float, other_bytes: float, ring: Ring) -> float:
+def unheld_share(
+    resident_bytes: float, sample_bytes: float, other_bytes: float, ring: Ring
+) -> float:
     """Share of what is resident that finds no room in the PEs' memories.
 
     Parameters

@@ -126,7 +126,7 @@ class Common:
         return self._vector_for(op) is not None
 
     def add_in_host(self, cost: OpCost, op: Op, moved_bytes: float) -> OpCost:
-        """Add a contraction's vector work in the host, after so many bytes have gone there and back.
+        """Add a contraction's vector work in the host: so many bytes go there and come back.
 
         Raises
         ------
@@ -167,7 +167,11 @@ class Common:
             cost,
             latency_s=kind.kernels * (self.launch_s + cost.latency_s),
             level_work={far: moved / share, **cost.level_work},
-            traffic_bytes={**dict.fromkeys(self.device.memory, 0.0), far: moved, **cost.traffic_bytes},
+            traffic_bytes={
+                **dict.fromkeys(self.device.memory, 0.0),
+                far: moved,
+                **cost.traffic_bytes,
+            },
         )
 
     def _vector_for(self, op: Op) -> _VectorUnit | None:
@@ -200,7 +204,7 @@ class _VectorUnit(NamedTuple):
 
 
 def _vector_engines(device: Device) -> list[_VectorUnit]:
-    """Return the engines that do vector work, the fastest first: in fp32, or the widest there is."""
+    """Return the engines of vector work, the fastest first: in fp32, or in the widest format."""
     able = {name: engine for name, engine in device.engines.items() if "vector" in engine.runs}
     with_own = {name for name, engine in able.items() if VECTOR_FORMAT in engine.rates}
     found: list[tuple[float, _VectorUnit]] = []

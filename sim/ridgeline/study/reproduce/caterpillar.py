@@ -157,7 +157,9 @@ def _products(widths: Sequence[int], how: Method, samples: int) -> Graph:
     def vectors(name: str, width: int, role: Role) -> str:
         return tensor(name, (samples, width), role)
 
-    def product(name: str, pass_: Pass, a: str, b: str, c: str, sizes: tuple[int, int, int]) -> None:
+    def product(
+        name: str, pass_: Pass, a: str, b: str, c: str, sizes: tuple[int, int, int]
+    ) -> None:
         m, n, k = sizes
         ops.append(Op(name, "gemm", pass_, name, (a, b), (c,), loops=Gemm(m=m, n=n, k=k)))
 
@@ -171,9 +173,7 @@ def _products(widths: Sequence[int], how: Method, samples: int) -> Graph:
         if how.backward == "direct-feedback":
             # A constant, which the paper gives no room among the weights.
             feedback = tensor(f"feedback{i}", (widths[-1], m), Role.ACTIVATION_GRADIENT)
-            product(
-                f"back{i}", Pass.INPUT_GRADIENT, error, feedback, dx, (samples, m, widths[-1])
-            )
+            product(f"back{i}", Pass.INPUT_GRADIENT, error, feedback, dx, (samples, m, widths[-1]))
         else:
             product(f"back{i}", Pass.INPUT_GRADIENT, dy, w, dx, (samples, m, n))
         product(f"update{i}", Pass.WEIGHT_GRADIENT, dy, x, w, (n, m, samples))
