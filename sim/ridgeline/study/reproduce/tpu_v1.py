@@ -37,8 +37,8 @@ def reproduce() -> Reproduction:
             "without unused cells, 7.5 TeraOps/s, and 3.7 are printed; CNN0's 78.2 % are 71.7, and "
             "86.0 are printed. No model can be near both.",
             "Weight shift is what the arithmetic takes beyond the rows that stream through tiles "
-            "of 256 x 256: our array loads the next tile behind the stream of the one before, so that "
-            "only what is longer than the stream counts. Non-matrix is all that is neither.",
+            "of 256 x 256: our array loads the next tile behind the stream of the one before, so "
+            "that only what is longer than the stream counts. Non-matrix is all that is neither.",
         ),
     )
 
