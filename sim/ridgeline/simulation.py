@@ -18,6 +18,7 @@ from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.lower import Lowered, lower
+from ridgeline.parallel.plans.default_precision import default_precision
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.programmed import programmed
 from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
@@ -147,7 +148,8 @@ def simulate(
         )
     stack, chosen_by = choose_stack(software, model, cluster, plan)
     run = resolved(plan, stack, cluster, model)
-    run = run.model_copy(update={"precision": run.precision or model.network.precision})
+    precision = run.precision or default_precision(model.network.precision, cluster.device)
+    run = run.model_copy(update={"precision": precision})
 
     def played(run: ResolvedPlan) -> Result:
         return _played(model, cluster, run, chosen_by, fold=fold, reference=reference)
@@ -293,13 +295,17 @@ def play_step(
         If the stack cannot run the plan, or the graph cannot be divided or cut so.
     """
     run = resolved(plan, stack, cluster, model)
-    precision = run.precision or model.network.precision
+    precision = run.precision or default_precision(model.network.precision, cluster.device)
     run = run.model_copy(update={"precision": precision})
     check_stack(run.stack, model, cluster, run)
     optimizer = None if run.optimizer is None else optimizers.find(run.optimizer)
     wide = run.widest()
     network = programmed(model, run.stack.kernels, cluster.device.year)
-    graph = network.training(wide.micro_batch_size, precision, optimizer)
+    graph = (
+        network.inference(wide.micro_batch_size, precision)
+        if wide.forward_only
+        else network.training(wide.micro_batch_size, precision, optimizer)
+    )
     topology = topology or shared_topology(cluster, run.devices)
     lowered = lower(graph, wide, cluster, topology, fold=fold)
     timeline = _executor(reference)(lowered.program)

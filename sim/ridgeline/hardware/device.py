@@ -14,6 +14,7 @@ from ridgeline.hardware.components.design import SUMMED, DesignPart, part_notes
 from ridgeline.hardware.components.schema import ComponentUse
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.grid import BroadcastGrid
+from ridgeline.hardware.host_processor import HOST, HOST_PLACES, HostProcessor
 from ridgeline.hardware.kernel import Kernel, Repack
 from ridgeline.hardware.skip import Skip
 from ridgeline.hardware.sourced import DEFAULT, NOT_STATED, Described, Positive, Share, Sourced
@@ -71,6 +72,12 @@ class Engine(Strict):
     """"matrix" for contractions, "vector" for everything else."""
     rates: dict[str, Sourced[units.FlopPerSecond]] = Field(min_length=1)
     """Dense peak rate of each number format."""
+    vector_rates: dict[str, Sourced[units.FlopPerSecond]] = Field(default_factory=dict)
+    """Rate of vector work by format, where it is not that of products: a lane that does a
+    multiply-add does one multiplication or one addition in the same cycle."""
+    ops: tuple[str, ...] = Field(default=(), strict=False)
+    """Of a unit of fixed function: the kinds of vector work that it does, in the forward pass
+    alone; by default all of it."""
     converted: dict[str, Sourced[str]] = Field(default_factory=dict)
     """Formats that libraries convert to another one before they multiply: in all kernels if the
     engine has no rate for the format, else in those without a row of it in `achievable`."""
@@ -116,6 +123,16 @@ class Engine(Strict):
                     else f"an engine of kind {kind} needs the field {field!r}",
                     field if is_there else "kind",
                 )
+        if self.vector_rates and not set(self.vector_rates) <= set(self.rates):
+            other = min(set(self.vector_rates) - set(self.rates))
+            raise FieldError(
+                f"{other!r} has no rate{nearest(other, self.rates)} (there are: "
+                f"{', '.join(self.rates)})",
+                *("vector_rates", other),
+            )
+        for field in ("vector_rates", "ops"):
+            if getattr(self, field) and "vector" not in self.runs:
+                raise FieldError("is of engines that run vector work", field)
         for field, units_ in (("array", "arrays"), ("grid", "cores"), ("spatial", "elements")):
             block: SystolicArray | BroadcastGrid | SpatialArray | None = getattr(self, field)
             if block is not None:
@@ -285,6 +302,8 @@ class Device(Described):
     """By names of your own; an op runs on the fastest that does its kind of work and format."""
     memory: dict[str, MemoryLevel]
     """From the nearest to the farthest."""
+    host: HostProcessor | None = None
+    """The processor that does the vector work that no engine does; None: there is none."""
     launch_latency: Sourced[units.Seconds]
     """Fixed time of each op: launch, ramp up and drain."""
     achievable: tuple[Achievable, ...] = Field(default=(), strict=False)
@@ -319,6 +338,7 @@ class Device(Described):
             )
         self._check_memory()
         self._check_engines()
+        self._check_host()
         self._check_achievable()
         return self
 
@@ -372,6 +392,25 @@ class Device(Described):
                 )
             for format_, entry in engine.energy.items():
                 self._priced(entry, "J/FLOP", "engines", name, "energy", format_)
+            if engine.bsp is not None and engine.bsp.exchange_energy is not None:
+                place = ("engines", name, "bsp", "exchange_energy")
+                self._priced(engine.bsp.exchange_energy, "J/B", *place)
+
+    def _check_host(self) -> None:
+        host = self.host
+        if host is None:
+            return
+        for name in HOST_PLACES:
+            for field, names in (("engines", self.engines), ("memory", self.memory)):
+                if name in names:
+                    raise FieldError(f"{name!r} is a part of the device's host", field, name)
+        unpriced = sorted(set(host.rates) - set(host.energy))
+        if unpriced:
+            raise FieldError(f"the host has no energy for {', '.join(unpriced)}", "host", "energy")
+        for format_, entry in host.energy.items():
+            self._priced(entry, "J/FLOP", "host", "energy", format_)
+        self._priced(host.memory_energy, "J/B", "host", "memory_energy")
+        self._priced(host.link.energy, "J/B", "host", "link", "energy")
 
     def _check_achievable(self) -> None:
         for position, row in enumerate(self.achievable):
@@ -426,12 +465,17 @@ class Device(Described):
     def unpriced(self) -> tuple[str, ...]:
         """What the device's file leaves out, so that its energy is not 0 but unknown; its notes."""
         described = {level.kind for level in self.memory.values()}
-        left_out = tuple(
+        missing = [
             f"energy of {what}: {self.name} describes none"
             for kind, what in _LEVELS.items()
             if kind not in described
-        )
-        return left_out + self._not_stated + self.notes
+        ]
+        if self.host is not None:
+            missing.append(f"idle power of the {HOST} ({self.host.name})")
+        tiles = (engine.bsp for engine in self.engines.values() if engine.bsp is not None)
+        if any(machine.exchange_energy is None for machine in tiles):
+            missing.append(f"energy of the exchange between tiles: {self.name} describes none")
+        return (*missing, *self._not_stated, *self.notes)
 
     @property
     def _not_stated(self) -> tuple[str, ...]:

@@ -22,6 +22,9 @@ class TileMachine(Strict):
     """Share of the memory that programs, stacks and exchange code take."""
     exchange: Sourced[units.BytesPerSecond]
     """That one tile receives with, while others receive too; a tile sends one copy to all."""
+    exchange_energy: str | None = None
+    """Of a byte that a tile receives: entry of the energy table, or a quantity such as
+    ``0.5 pJ/bit``; None: not known, so that its bytes are counted without a price."""
     sync: Sourced[units.Seconds]
     """From the last tile's arrival at a barrier to the first word of the exchange after it."""
 

@@ -45,6 +45,8 @@ class Busy:
     copying_s
         Time in `peak_flops` in which operands are moved and no arithmetic is done: what memory
         takes beyond that, arithmetic does not hide. None: it hides all that it can.
+    exchanged_bytes
+        That pass between the tiles of the engine.
     """
 
     peak_flops: float
@@ -57,6 +59,7 @@ class Busy:
     mapped: tuple[Mapped, MappedMachine] | None = None
     mapping: str = ""
     copying_s: float | None = None
+    exchanged_bytes: float = 0.0
 
 
 class Job(NamedTuple):

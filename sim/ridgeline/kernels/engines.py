@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.grid import BroadcastGrid
-from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
+from ridgeline.kernels.broadcast_grid import Ring, grid_gemm, ring_gemm, unheld_share
 from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
 from ridgeline.kernels.busy import Busy, EngineModel, Job
 from ridgeline.kernels.cores import besides_s, terms_of
@@ -115,7 +115,73 @@ def on_grid(
     jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
 ) -> list[Busy]:
     """Count cycles of the broadcast-grid cores, which leave nothing to measure either."""
-    return [_on_grid(job, device, engine, format_, search) for job in jobs]
+    done = []
+    for job in jobs:
+        ring = _on_ring(job, device, engine, format_)
+        if ring is None or job.operands.unheld is None:  # of one op alone, the faster
+            blocks = _on_grid(job, device, engine, format_, search)
+            rate = device.engines[engine].rates[format_].value
+            if ring is None or _alone_s(blocks, device, rate) < _alone_s(ring, device, rate):
+                ring = blocks
+        done.append(ring)
+    return done
+
+
+def _alone_s(busy: Busy, device: Device, rate: float) -> float:
+    """Time of a contraction on an engine: its arithmetic, or the farthest memory's traffic."""
+    far = device.memory[device.far_memory]
+    assert far.bandwidth is not None
+    moved = 0.0 if busy.far is None else busy.far.total
+    bandwidth = far.bandwidth.value * far.achievable.value
+    return busy.latency_s + max(busy.peak_flops / rate, moved / bandwidth)
+
+
+def _on_ring(job: Job, device: Device, engine: str, format_: str) -> Busy | None:
+    """Count cycles of cores on a ring that keep one operand; None where it does not pay.
+
+    The ring and the sums within columns come beside the arithmetic. What the PEs do not hold comes
+    from the memory behind them, under the arithmetic. Blocks of operands that all come from there
+    and go back (`_on_grid`) are faster where products are large.
+    """
+    grid, operands = device.engines[engine].grid, job.operands
+    assert grid is not None
+    if grid.spill_words_per_cycle is None:
+        return None
+    gemm, ring, size = operands.gemm, ring_of(grid, format_), bytes_of(format_)
+    gathered = job.op.pass_ is Pass.WEIGHT_GRADIENT
+    law = ring_gemm(gemm.m, gemm.n, gemm.k, ring, gathered=gathered)
+    one_sample = law.moving_words / min(gemm.m, gemm.n, gemm.k) * size
+    rest_samples = law.moving_words * size - one_sample
+    resident_bytes = law.resident_words * size
+    place = "abc".index(law.resident)
+    if operands.unheld is None:  # of one op alone, all is there that has room
+        spilled = unheld_share(resident_bytes, one_sample, rest_samples, ring)
+        shares = [0.0, 0.0, 0.0]
+        shares[place] = spilled
+    else:
+        shares, spilled = list(operands.unheld), operands.unheld[place]
+    if spilled == 1.0:
+        return None
+    cycle_s = grid.flops_per_cycle / device.engines[engine].rates[format_].value
+    sizes = operands.a_bytes, operands.b_bytes, operands.rest_bytes
+    far = Moved(*(share * moved for share, moved in zip(shares, sizes, strict=True)))
+    held = (1 - spilled) * gemm.batch * resident_bytes
+    local = Moved(
+        gemm.batch * law.local_words * size,
+        held if law.resident != "c" else 0.0,
+        held if law.resident == "c" else 0.0,
+    )
+    return Busy(
+        peak_flops=gemm.batch * law.compute_cycles * grid.flops_per_cycle,
+        calibrated=True,
+        latency_s=gemm.batch * (law.gather_cycles + law.reduction_cycles) * cycle_s,
+        near=local,
+        far=far,
+        mapping=(
+            f"{law.resident} stays in the memories of the processing elements"
+            + (f", all but {spilled:.0%}" if spilled else "")
+        ),
+    )
 
 
 def _on_grid(job: Job, device: Device, engine: str, format_: str, search: Search) -> Busy:
@@ -240,12 +306,20 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
     )
     plan = best_plan(gemm, sizes, tiles)
     steps = gemm.batch if op.sequential else 1  # products that wait for each other
+    # A tile's unit reads the blocks that the tile has received; results and sums are written.
+    share = plan.received_bytes / (operands.a_bytes + operands.b_bytes)
+    read = Moved(
+        max(share, 1.0) * operands.a_bytes,
+        max(share, 1.0) * operands.b_bytes,
+        float(operands.rest_bytes),
+    )
     return Busy(
         peak_flops=plan.compute_s * rate,
         calibrated=row is not None and row.fraction.basis == "measured",
         latency_s=plan.exchange_s + plan.sync_s + (steps - 1) * tiles.sync_s,
-        near=operands.through(gemm.m, gemm.n),
-        far=operands.through(gemm.m, gemm.n),
+        near=read,
+        far=read,
+        exchanged_bytes=plan.received_bytes,
     )
 
 

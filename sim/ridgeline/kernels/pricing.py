@@ -17,7 +17,7 @@ from ridgeline.kernels.clock import limited
 from ridgeline.kernels.common import Common
 from ridgeline.kernels.converted import Kernels, done_by, kernels_for
 from ridgeline.kernels.cores import latency_of
-from ridgeline.kernels.cost import Moved, OpCost
+from ridgeline.kernels.cost import EXCHANGE, Moved, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
@@ -248,7 +248,13 @@ class _Assembly:
             mapping=dense.mapping,
             mapped=dense.mapped,
         )
+        if dense.exchanged_bytes:
+            cost.traffic_bytes[EXCHANGE] = dense.exchanged_bytes
         if op.vector_flops:  # a fused epilogue: bias, scaling
+            if not self.common.does_vector(op):
+                written = 2.0 * sum(graph.tensors[name].bytes for name in op.outputs)
+                cost = self.common.with_levels(cost)
+                return self.common.with_levels(self.common.add_in_host(cost, op, written))
             self.common.add_vector(cost, op)
         cost = self.common.with_levels(cost)
         return cost if dense.copying_s is None else _waiting(cost, dense.copying_s, self.common)

@@ -9,16 +9,19 @@ the memory that was given back last, as heaps that keep lists of free blocks do.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from functools import lru_cache
 
 from ridgeline.hardware.device import Device
+from ridgeline.kernels.broadcast_grid import Ring, unheld_share
 from ridgeline.kernels.cost import Moved
-from ridgeline.workload.graph import Graph, Op, Same
+from ridgeline.workload.graph import Graph, Op, Role, Same
 from ridgeline.workload.liveness import STATIC_ROLES, lifetimes, storages
 
-Found = tuple[int, ...]
-"""Of the inputs and then the outputs of an op: how many keeping caches do not hold it."""
+Found = tuple[float, ...]
+"""Of the inputs and then the outputs of an op: how many keeping caches do not hold it. Less than 0:
+the processing elements themselves hold all but this share and one."""
 
 _STEPS = 2  # the first fills the caches
 
@@ -32,6 +35,8 @@ def keeping(device: Device) -> tuple[str, ...]:
 
 def residence(graph: Graph, device: Device) -> dict[int, Found]:
     """Return by the identity of every op where it finds its operands; empty without caches."""
+    if (ring := _ring_of(device)) is not None:
+        return _in_elements(Same(graph), ring)
     levels = keeping(device)
     if not levels:
         return {}
@@ -49,7 +54,7 @@ def passing(op: Op, graph: Graph, found: Found, level: int) -> Moved:
     reads = op.input_passes or (1,) * len(op.inputs)
     writes = op.output_passes or (1,) * len(op.outputs)
     sizes = [
-        float(passes * graph.tensors[name].bytes) if at >= level else 0.0
+        float(passes * graph.tensors[name].bytes) * min(1.0, max(0.0, at - level + 1.0))
         for name, passes, at in zip(
             (*op.inputs, *op.outputs), (*reads, *writes), found, strict=True
         )
@@ -57,6 +62,65 @@ def passing(op: Op, graph: Graph, found: Found, level: int) -> Moved:
     inputs = len(op.inputs)
     a, b = (sizes[i] if i < min(inputs, 2) else 0.0 for i in range(2))
     return Moved(a, b, sum(sizes[min(inputs, 2) :]))
+
+
+def unheld_of(found: Found | None) -> tuple[float, float, float] | None:
+    """Return the shares of a product's operands that the processing elements do not hold.
+
+    Of a, b and the rest. None where nothing is known of it: the engine has no memories that
+    tensors stay in.
+    """
+    if not found or min(found) >= 0:
+        return None
+    a, b, *rest = (at + 1.0 for at in found)
+    return a, b, max(rest)
+
+
+def keeps_anything(device: Device) -> tuple[tuple[str, float], ...]:
+    """Return what decides where ops find their operands: equal on devices where they do alike."""
+    if (ring := _ring_of(device)) is not None:
+        return ("elements", ring.elements * ring.local_bytes), ("cores", float(ring.cores))
+    return tuple((name, device.memory[name].capacity.value) for name in keeping(device))
+
+
+def _ring_of(device: Device) -> Ring | None:
+    """Return the cores whose elements keep what all ops need, if a device has them."""
+    for engine in device.engines.values():
+        grid = engine.grid
+        if grid is not None and grid.spill_words_per_cycle is not None:
+            return Ring(grid.cores.value, grid.side.value, grid.local_memory.value)
+    return None
+
+
+@lru_cache(maxsize=8)
+def _in_elements(same: Same, ring: Ring) -> dict[int, Found]:
+    """Share the elements' memories out: activations first, then weights (Li and Pedram, 2017).
+
+    The vectors of one sample are gathered on every core. Weights, their gradients and states have
+    what is left, and what they leave is for the vectors of the other samples, each on one core. All
+    of a kind share alike.
+    """
+    graph = same.graph
+    mine = [graph.tensors[root] for root in set(storages(graph).values())]
+    moving = math.fsum(t.bytes for t in mine if t.role in {Role.ACTIVATION, Role.INPUT})
+    standing = math.fsum(t.bytes for t in mine if t.role in _STANDING)
+    one, room = moving / graph.batch, ring.elements * ring.local_bytes
+    spilled = unheld_share(standing, one, 0.0, ring)
+    left = room - one * ring.cores - (1 - spilled) * standing
+    others = max(0.0, moving - one - max(0.0, left)) + max(0.0, one - room / ring.cores)
+    lost = others / moving if moving else 0.0
+    return {
+        id(op): tuple(
+            (spilled if graph.tensors[name].role in _STANDING else lost) - 1.0
+            for name in (*op.inputs, *op.outputs)
+        )
+        for op in graph.ops
+    }
+
+
+_STANDING = frozenset(
+    {Role.WEIGHT, Role.WEIGHT_COPY, Role.WEIGHT_GRADIENT, Role.STATE, Role.BUFFER}
+)
 
 
 @lru_cache(maxsize=8)

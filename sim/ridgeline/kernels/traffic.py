@@ -138,6 +138,9 @@ class Operands:
         Output elements that stay next to the engines, see `held_accumulators`.
     cache_bytes
         Of the last cache before the farthest memory.
+    unheld
+        Shares of a, b and the rest that the engine's own memories do not hold, where the whole
+        network decides it (`residence`); None: nothing is known of it.
     """
 
     gemm: Gemm
@@ -146,6 +149,7 @@ class Operands:
     rest_bytes: int
     held: int
     cache_bytes: float
+    unheld: tuple[float, float, float] | None = None
 
     @cached_property
     def far(self) -> Moved:

@@ -16,6 +16,7 @@ from ridgeline.hardware.sourced import NOT_STATED, sourced_values
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.division.experts import dropped_share
 from ridgeline.parallel.lower import Lowered
+from ridgeline.parallel.plans.default_precision import precision_notes
 from ridgeline.report.result import Details
 from ridgeline.report.uncertainty.ground import ground_of
 from ridgeline.software.stack import GROUPS
@@ -112,6 +113,7 @@ def manifest(details: Details) -> dict[str, Any]:
         "notes": [
             *graph.notes,
             *narrow_notes(lowered, plan.precision),
+            *precision_notes(plan.precision, device),
             *zeros_notes(lowered),
             *source_notes(details),
             *device.component_notes,

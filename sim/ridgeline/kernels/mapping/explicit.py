@@ -98,9 +98,10 @@ class Played:
         Raises
         ------
         Misfit
-            If a tile does not fit: which level, and which operand takes most of it.
+            If a tile does not fit: which level, and which operand takes most of it; or if there
+            are too many tiles.
         RidgelineError
-            If there are too many tiles, or filters of an input gradient are cut.
+            If filters of an input gradient are cut.
         """
         whole = np.array([[0, size] for size in self.nest.sizes], np.int64)
         return self._level(0, whole)
@@ -122,9 +123,9 @@ class Played:
         for place, step in reversed(steps):
             counts = -(-(high[:, place] - low[:, place]) // step)
             if counts.sum() > MOST_TILES:
-                raise RidgelineError(
-                    f"the mapping has more than {MOST_TILES:,} tiles in "
-                    f"{self.machine.levels[depth].name}"
+                name = self.machine.levels[depth].name
+                raise Misfit(
+                    f"it has more than {MOST_TILES:,} tiles in {name}, too many to list", math.inf
                 )
             low, high = np.repeat(low, counts, axis=0), np.repeat(high, counts, axis=0)
             number = np.arange(len(low)) - np.repeat(np.cumsum(counts) - counts, counts)
