@@ -237,26 +237,49 @@ def _again(sums: Ints) -> int:
     )
 
 
+@kernel_call
+def _transfers(
+    filters: bool, tile: Ints, parts: Ints, sizes: Ints, spread: float, width: int
+) -> float:
+    """Cycles in which all tiles of w, or of sums, cross a network of some width once."""
+    found = 0.0
+    for case in range(32):
+        words, often, bit = spread, 1.0, 1
+        for d in range(8):
+            if d == G or d == K or (d in (C, R, S) if filters else d in (N, P, Q)):
+                reach = min(tile[d] * parts[d], sizes[d])
+                whole = sizes[d] // reach
+                rest = sizes[d] - whole * reach
+                words *= rest if case & bit else reach
+                often *= (1.0 if rest > 0 else 0.0) if case & bit else whole
+                bit *= 2
+        if often > 0.0:
+            found += often * np.ceil(words / width)
+    return found
+
+
 @kernel_part
 def _cycles(
-    busy: float, x: float, w: float, out: float, back: float, x_times: float, w_times: float,
-    y_times: float, machine: Machine,
+    busy: float, x: float, w_cycles: float, y_cycles: float, x_times: float, w_times: float,
+    beside: float, machine: Machine,
 ) -> float:  # fmt: skip
     """Bound the cycles from below.
 
     Parameters
     ----------
-    x, w, out, back
+    x
         Words.
-    x_times, w_times, y_times
+    w_cycles, y_cycles
+        Of the networks.
+    x_times, w_times
         Exchanges at least.
+    beside
+        Cycles of x that no exchange of w hides, where w has a single buffer.
     """
     x_cycles = x / machine.x_words  # a window may slide without new words
-    w_cycles = max(w / machine.w_words, w_times)
-    y_cycles = max(out / machine.out_words, back / machine.in_words, y_times)
     waits = 0.0  # of the elements, for operands that nothing hides
     if not machine.w_double:
-        waits = max(waits, w_cycles + w_times * machine.setup)
+        waits = max(waits, w_cycles + beside + w_times * machine.setup)
     if not machine.x_double:
         waits = max(waits, x_cycles + x_times * machine.setup)
     # The last sums leave after the last multiplication.
@@ -346,8 +369,10 @@ def leaves_of(
                 x_times = float(trips[G]) * inner * summed
                 y_times = float(trips[G]) * inner * filters * again
                 cycles = _cycles(
-                    float(busy), x, w, out, out - y_all, x_times, w_times, y_times, machine
-                )
+                    float(busy), x, max(w / machine.w_words, w_times),
+                    max(out / machine.out_words, (out - y_all) / machine.in_words, y_times),
+                    x_times, w_times, 0.0, machine,
+                )  # fmt: skip
                 _rank(cycles, near, far, charges, one)
                 for i in range(3):
                     rank[i] = one[i] if first else min(rank[i], one[i])
@@ -477,7 +502,7 @@ def examine(
     ones, reach = np.ones(8, np.int64), np.ones(8, np.int64)
     near, far, chosen = np.zeros(4, np.int64), np.zeros(4, np.int64), np.zeros(2, np.int64)
     of, times = np.zeros(8, np.int64), np.zeros(8, np.int64)
-    codes = np.zeros(len(space.orders), np.int64)
+    codes, steps = np.zeros(len(space.orders), np.int64), np.zeros(len(space.orders))
     rank = np.zeros(3)
     y_all = sizes[N] * sizes[G] * sizes[K] * sizes[P] * sizes[Q]
     for leaf in order:
@@ -501,6 +526,13 @@ def examine(
             tile[d] = min(sizes[d], space.tiles[t, d] * space.parts[v, d])
         if _held(tile, sizes, axis, space, charges) > charges.buffer_words:
             continue
+        w_once = _transfers(True, space.tiles[t], space.parts[v], sizes, 1.0, machine.w_words)
+        if not machine.w_multicast:
+            spread = float(space.parts[v, N] * space.parts[v, P] * space.parts[v, Q])
+            w_once = _transfers(
+                True, space.tiles[t], space.parts[v], sizes, spread, machine.w_words
+            )
+        y_once = _transfers(False, space.tiles[t], space.parts[v], sizes, 1.0, machine.out_words)
         open_ = 0
         for o in range(len(space.orders)):
             code = 0
@@ -516,7 +548,10 @@ def examine(
                 continue
             best.played[1] += 1
             _near_words(space.orders[o], trips, high, wide, v, space, machine, near)
-            _bound(busy, trips, near, y_all, space, charges, machine, v, ranks[o])
+            steps[o] = _least(
+                busy, trips, near, y_all, machine, space, v, t, w_once, y_once, space.orders[o]
+            )
+            _bound(steps[o], near, y_all, space, charges, ranks[o])
             if _less(ranks[o], best.rank):
                 open_ += 1
             else:
@@ -541,8 +576,7 @@ def examine(
             if words < 0:
                 continue
             near_words = near[X] + near[W] + near[OUT] + near[IN]
-            cycles = _least(busy, trips, near, y_all, machine, space, v)
-            _rank(cycles, near_words, words, charges, rank)
+            _rank(steps[o], near_words, words, charges, rank)
             if not _less(rank, best.rank):
                 continue
             # Play it.
@@ -603,28 +637,56 @@ def _near_words(
 
 @kernel_call
 def _least(
-    busy: int, trips: Ints, near: Ints, y_all: int, machine: Machine, space: Space, v: int
-) -> float:
-    """Bound the cycles with an order of the loops."""
+    busy: int, trips: Ints, near: Ints, y_all: int, machine: Machine, space: Space, v: int, t: int,
+    w_once: float, y_once: float, order: Ints,
+) -> float:  # fmt: skip
+    """Bound the cycles with an order of the loops.
+
+    Parameters
+    ----------
+    w_once, y_once
+        Cycles of the networks for each tile once.
+    """
     sizes = space.sizes
     w_all = sizes[G] * sizes[K] * sizes[C] * sizes[R] * sizes[S]
+    w_tile = 1.0
+    for d in (G, K, C, R, S):
+        w_tile *= min(sizes[d], space.tiles[t, d] * space.parts[v, d])
     if not machine.w_multicast:
-        w_all *= space.parts[v, N] * space.parts[v, P] * space.parts[v, Q]
-    w_times = trips[G] * trips[K] * trips[C] * trips[R] * trips[S] * (near[W] / w_all)
-    y_times = trips[N] * trips[G] * trips[K] * trips[P] * trips[Q] * (near[OUT] / y_all)
+        spread = space.parts[v, N] * space.parts[v, P] * space.parts[v, Q]
+        w_all *= spread
+        w_tile *= spread
+    w_again, y_again = near[W] // w_all, near[OUT] // y_all
+    w_times = float(trips[G] * trips[K] * trips[C] * trips[R] * trips[S] * w_again)
     x_times = float(trips[N] * trips[G] * trips[C] * trips[P] * trips[Q] * trips[R] * trips[S])
+    # Where x moves on with w alone, what it takes beyond w is not hidden either.
+    together, w_inside, x_inside, x_again = True, False, False, 1
+    for place in range(len(order) - 1, -1, -1):
+        d = order[place]
+        if trips[d] > 1:
+            if d in (N, P, Q):
+                together = together and w_inside
+            else:
+                w_inside = True
+            if d == K:
+                x_again = trips[K] if x_inside else 1
+            else:
+                x_inside = True
+    x_times *= x_again
+    beside = 0.0
+    if together:
+        w_most = np.ceil(w_tile / machine.w_words)
+        beside = max(0.0, near[X] / machine.x_words - x_times * w_most)
     return _cycles(
-        float(busy), float(near[X]), float(near[W]), float(near[OUT]), float(near[IN]), x_times,
-        np.floor(w_times), np.floor(y_times), machine,
+        float(busy), float(near[X]), w_once * w_again,
+        max(y_once * y_again, near[IN] / machine.in_words), x_times, w_times, beside, machine,
     )  # fmt: skip
 
 
-@kernel_call
+@kernel_part
 def _bound(
-    busy: int, trips: Ints, near: Ints, y_all: int, space: Space, charges: Charges,
-    machine: Machine, v: int, rank: Floats,
-) -> None:  # fmt: skip
-    cycles = _least(busy, trips, near, y_all, machine, space, v)
+    cycles: float, near: Ints, y_all: int, space: Space, charges: Charges, rank: Floats
+) -> None:
     sizes = space.sizes
     far = 0.0
     if not charges.x_held:

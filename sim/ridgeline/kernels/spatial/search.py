@@ -235,7 +235,7 @@ class _Search:
         for step in _STEPS:
             highest = min(bottom * step, float(best.rank[0]))
             longest = highest if by_time else math.inf
-            self._round(lowest, highest, longest, best)
+            self._round(float(lowest), float(highest), float(longest), best)
             lowest = highest
             if highest >= best.rank[0]:
                 break
@@ -292,8 +292,8 @@ class _Search:
         ]
         prices = elements.prices
         self.charges = branch.Charges(
-            prices.near_cycles, 1.0 / elements.memory_width, prices.least_cycles,
-            prices.near_j, prices.far_j, prices.idle_j,
+            float(prices.near_cycles), 1.0 / elements.memory_width, float(prices.least_cycles),
+            float(prices.near_j), float(prices.far_j), float(prices.idle_j),
             ("time", "energy", "edp").index(prices.objective),
             elements.buffer_words, "x" in elements.held, "w" in elements.held,
             "y" in elements.held,
