@@ -261,7 +261,7 @@ def _transfers(
 @kernel_part
 def _cycles(
     busy: float, x: float, w_cycles: float, y_cycles: float, x_times: float, w_times: float,
-    beside: float, machine: Machine,
+    y_times: float, hops: int, beside: float, machine: Machine,
 ) -> float:  # fmt: skip
     """Bound the cycles from below.
 
@@ -271,7 +271,7 @@ def _cycles(
         Words.
     w_cycles, y_cycles
         Of the networks.
-    x_times, w_times
+    x_times, w_times, y_times
         Exchanges at least.
     beside
         Cycles of x that no exchange of w hides, where w has a single buffer.
@@ -282,8 +282,12 @@ def _cycles(
         waits = max(waits, w_cycles + beside + w_times * machine.setup)
     if not machine.x_double:
         waits = max(waits, x_cycles + x_times * machine.setup)
+    # A tile of sums begins when the last one, or the last but one, has hopped and left.
+    chain = busy + y_times * hops * machine.hop + y_cycles
+    if machine.y_double:
+        chain /= 2
     # The last sums leave after the last multiplication.
-    return max(busy + waits + 1.0, x_cycles + 1.0, w_cycles + 1.0, y_cycles)
+    return max(busy + waits + 1.0, max(x_cycles, w_cycles) + 1.0, max(y_cycles, chain))
 
 
 @kernel
@@ -371,7 +375,7 @@ def leaves_of(
                 cycles = _cycles(
                     float(busy), x, max(w / machine.w_words, w_times),
                     max(out / machine.out_words, (out - y_all) / machine.in_words, y_times),
-                    x_times, w_times, 0.0, machine,
+                    x_times, w_times, y_times, space.hops[v], 0.0, machine,
                 )  # fmt: skip
                 _rank(cycles, near, far, charges, one)
                 for i in range(3):
@@ -659,6 +663,7 @@ def _least(
     w_again, y_again = near[W] // w_all, near[OUT] // y_all
     w_times = float(trips[G] * trips[K] * trips[C] * trips[R] * trips[S] * w_again)
     x_times = float(trips[N] * trips[G] * trips[C] * trips[P] * trips[Q] * trips[R] * trips[S])
+    y_times = float(trips[N] * trips[G] * trips[K] * trips[P] * trips[Q] * y_again)
     # Where x moves on with w alone, what it takes beyond w is not hidden either.
     together, w_inside, x_inside, x_again = True, False, False, 1
     for place in range(len(order) - 1, -1, -1):
@@ -679,7 +684,8 @@ def _least(
         beside = max(0.0, near[X] / machine.x_words - x_times * w_most)
     return _cycles(
         float(busy), float(near[X]), w_once * w_again,
-        max(y_once * y_again, near[IN] / machine.in_words), x_times, w_times, beside, machine,
+        max(y_once * y_again, near[IN] / machine.in_words), x_times, w_times, y_times,
+        space.hops[v], beside, machine,
     )  # fmt: skip
 
 
