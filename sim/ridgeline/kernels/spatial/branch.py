@@ -61,6 +61,7 @@ class Charges(NamedTuple):
     near_j: float
     far_j: float
     idle_j: float
+    fixed_j: float
     objective: int
     buffer_words: int
     x_held: bool
@@ -137,7 +138,8 @@ def _rank(cycles: float, near: float, far: float, charges: Charges, rank: Floats
     time = max(
         cycles, near * charges.near_cycles, far * charges.far_cycles, charges.least_cycles
     )
-    energy = near * charges.near_j + far * charges.far_j + time * charges.idle_j
+    energy = near * charges.near_j + far * charges.far_j
+    energy = energy + time * charges.idle_j + charges.fixed_j
     if charges.objective == TIME:
         rank[0], rank[1] = time, energy
     elif charges.objective == ENERGY:

@@ -28,6 +28,8 @@ class Prices(NamedTuple):
         Joules of a word between buffer and array, and of one from or to the memory behind it.
     idle_j
         Joules of the whole device in a cycle.
+    fixed_j
+        Joules that the op takes whatever its layout is.
     objective
         What is looked for. Ties go to less time, then to less energy, then to fewer words.
     """
@@ -37,6 +39,7 @@ class Prices(NamedTuple):
     near_j: float = 0.0
     far_j: float = 0.0
     idle_j: float = 0.0
+    fixed_j: float = 0.0
     objective: Objective = "time"
 
 

@@ -134,7 +134,8 @@ def evaluate(nest: Nest, elements: Elements, layout: Layout) -> Found:
         far_words / elements.memory_width,
         prices.least_cycles,
     )
-    energy_j = near_words * prices.near_j + far_words * prices.far_j + time * prices.idle_j
+    energy_j = near_words * prices.near_j + far_words * prices.far_j
+    energy_j = energy_j + time * prices.idle_j + prices.fixed_j
     rank = {
         "time": (time, energy_j),
         "energy": (energy_j, time),
@@ -294,6 +295,7 @@ class _Search:
         self.charges = branch.Charges(
             float(prices.near_cycles), 1.0 / elements.memory_width, float(prices.least_cycles),
             float(prices.near_j), float(prices.far_j), float(prices.idle_j),
+            float(prices.fixed_j),
             ("time", "energy", "edp").index(prices.objective),
             elements.buffer_words, "x" in elements.held, "w" in elements.held,
             "y" in elements.held,
@@ -332,7 +334,7 @@ class _Search:
             nest.macs / used, words * prices.near_cycles, words / elements.memory_width,
             prices.least_cycles,
         )  # fmt: skip
-        energy_j = words * (prices.near_j + prices.far_j) + time * prices.idle_j
+        energy_j = words * (prices.near_j + prices.far_j) + time * prices.idle_j + prices.fixed_j
         return {"time": time, "energy": energy_j, "edp": time * energy_j}[prices.objective]
 
     def _space(self, longest: float) -> branch.Space:
