@@ -42,7 +42,7 @@ NAMED = {
     # ISCA 2016, Section V). Free elements take other channels and filters.
     "row-stationary": Dataflow("ckn", "rckpn", "pkn", "s", "q"),
     "weight-stationary": Dataflow("", "crs", "k", innermost="npq"),
-    "output-stationary": Dataflow("", "pqn", "kpqn", innermost="crs"),
+    "output-stationary": Dataflow("", "pqn", "kpqn", innermost="crs", along_axis=3),
     "input-stationary": Dataflow("", "crs", "npq", innermost="k"),
 }
 ANY = Dataflow("nkcpqrs", "nkcpqrs", "nkcpqrs", along_axis=2, coarse=True)
