@@ -230,9 +230,7 @@ def spatial_pair(rng: random.Random) -> tuple[str, float, float, float] | None:
     after = searched(nest, more)
     if after is None:
         return field, found.time_cycles, math.inf, 0.0
-    least = max(
-        nest.macs / (less.rows * less.columns), sum(found.memory_words) / less.memory_width
-    )
+    least = max(nest.macs / (less.rows * less.columns), sum(found.memory_words) / less.memory_width)
     return f"spatial {field}", found.time_cycles, after.time_cycles / scale, least
 
 

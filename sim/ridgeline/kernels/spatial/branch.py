@@ -135,9 +135,7 @@ class Best(NamedTuple):
 
 @kernel_part
 def _rank(cycles: float, near: float, far: float, charges: Charges, rank: Floats) -> None:
-    time = max(
-        cycles, near * charges.near_cycles, far * charges.far_cycles, charges.least_cycles
-    )
+    time = max(cycles, near * charges.near_cycles, far * charges.far_cycles, charges.least_cycles)
     energy = near * charges.near_j + far * charges.far_j
     energy = energy + time * charges.idle_j + charges.fixed_j
     if charges.objective == TIME:
@@ -576,9 +574,7 @@ def examine(
             _near_words(loops_of, trips, high, wide, v, space, machine, near)
             for d in range(8):
                 tile[d] = min(sizes[d], space.tiles[t, d] * space.parts[v, d])
-            words = _split(
-                space, loops_of, trips, near, tile, outside, far, charges, axis, chosen
-            )
+            words = _split(space, loops_of, trips, near, tile, outside, far, charges, axis, chosen)
             if words < 0:
                 continue
             near_words = near[X] + near[W] + near[OUT] + near[IN]

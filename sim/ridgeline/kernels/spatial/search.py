@@ -243,6 +243,7 @@ class _Search:
         self.played += int(best.played[0])
         if best.chosen[0] < 0:
             return None, True
+        self.rank = tuple(best.rank.tolist())
         return evaluate(self.nest, self.elements, self._layout(best.chosen)), True
 
     def _lay_down(self) -> None:
@@ -496,5 +497,3 @@ def _buffered(
 
 def _fits(nest: Nest, elements: Elements, tile: dict[str, int], d: str, trips: int) -> bool:
     return elements.buffered(nest, {**tile, d: tile[d] * trips}) <= elements.buffer_words
-
-

@@ -121,9 +121,7 @@ def window_sums(axis: int, element: Ints, parts: Ints, at: Axis, found: Ints) ->
 
 
 @kernel_part
-def words_of(
-    order: Ints, trips: Ints, height: Ints, width: Ints, sizes: Ints, found: Ints
-) -> None:
+def words_of(order: Ints, trips: Ints, height: Ints, width: Ints, sizes: Ints, found: Ints) -> None:
     """Count the words of x, w, sums out and sums in, with multicast.
 
     Parameters
