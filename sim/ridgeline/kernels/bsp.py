@@ -21,7 +21,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.graph import Gemm

@@ -220,12 +220,12 @@ def test_a_settled_factor_and_order_are_kept() -> None:
 @pytest.mark.parametrize(
     ("change", "constraints", "message"),
     [
-        ({"buffer_words": 2}, FREE, r"the smallest tile needs 3 words of 2 in the buffer \(images 1"),
+        ({"buffer_words": 2}, FREE, r"needs 3 words of 2 in the buffer \(images 1"),
         (
             {}, Constraints(settled=(("element", "k", 4), ("element", "c", 2))),
             "filters need 8 words of 4 in each element",
         ),
-        ({}, Constraints(settled=(("rows", "k", 4),)), "the rows have 2 elements, and 4 are needed"),
+        ({}, Constraints(settled=(("rows", "k", 4),)), "rows have 2 elements, and 4 are needed"),
         (
             {}, Constraints(settled=(("columns", "c", 2),)),
             "columns add up no sums, so that k cannot be spread along them",

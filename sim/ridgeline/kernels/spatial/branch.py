@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline._jit import kernel, kernel_call, kernel_part
+from ridgeline._jit import kernel, kernel_call, kernel_inside, kernel_part
 from ridgeline.kernels.spatial.clock import (
     C,
     G,
@@ -41,9 +41,9 @@ from ridgeline.kernels.spatial.words import (
     T_FIRST,
     TO_AGAIN,
     TO_FIRST,
+    Axis,
     W,
     X,
-    Axis,
     window_sums,
     words_of,
 )
@@ -225,16 +225,12 @@ def _count_far(axis: int, found: Ints, tile: Ints, at: Axis) -> None:
 
 @kernel_part
 def _first(sums: Ints) -> int:
-    return int(
-        min(min(sums[ALL], sums[O_FIRST]), min(sums[T_FIRST], sums[OT_FIRST], sums[TO_FIRST]))
-    )
+    return int(min(sums[ALL], sums[O_FIRST], sums[T_FIRST], sums[OT_FIRST], sums[TO_FIRST]))
 
 
 @kernel_part
 def _again(sums: Ints) -> int:
-    return int(
-        min(min(sums[ALL], sums[O_AGAIN]), min(sums[T_AGAIN], sums[OT_AGAIN], sums[TO_AGAIN]))
-    )
+    return int(min(sums[ALL], sums[O_AGAIN], sums[T_AGAIN], sums[OT_AGAIN], sums[TO_AGAIN]))
 
 
 @kernel_call
@@ -246,7 +242,7 @@ def _transfers(
     for case in range(32):
         words, often, bit = spread, 1.0, 1
         for d in range(8):
-            if d == G or d == K or (d in (C, R, S) if filters else d in (N, P, Q)):
+            if d in (G, K) or (d in (C, R, S) if filters else d in (N, P, Q)):
                 reach = min(tile[d] * parts[d], sizes[d])
                 whole = sizes[d] // reach
                 rest = sizes[d] - whole * reach
@@ -287,7 +283,78 @@ def _cycles(
     if machine.y_double:
         chain /= 2
     # The last sums leave after the last multiplication.
-    return max(busy + waits + 1.0, max(x_cycles, w_cycles) + 1.0, max(y_cycles, chain))
+    return max(busy + waits + 1.0, x_cycles + 1.0, w_cycles + 1.0, y_cycles, chain)
+
+
+@kernel_call
+def _leaf_rank(
+    space: Space, charges: Charges, machine: Machine, axis: Axis, t: int, v: int, busy: int,
+    x_least: float, trips: Ints, one: Floats, rank: Floats,
+) -> None:  # fmt: skip
+    """Bound the rank of a leaf, whatever the order of its loops is.
+
+    Parameters
+    ----------
+    busy
+        Cycles of its multiplications.
+    x_least
+        Words of images from memory at least.
+    trips, one, rank
+        Room for loops over tiles and a rank; the bound.
+    """
+    sizes = space.sizes
+    x_all = float(sizes[N] * sizes[G] * sizes[C])
+    w_all = float(sizes[G] * sizes[K] * sizes[C] * sizes[R] * sizes[S])
+    y_all = float(sizes[N] * sizes[G] * sizes[K] * sizes[P] * sizes[Q])
+    at, of = space.tile_at[t], space.parts_at[v]
+    high = space.height[at[P], of[P], at[R], of[R]]
+    wide = space.width[at[Q], of[Q], at[S], of[S]]
+    _count_sums(0, high, space.tiles[t], space.parts[v], axis)
+    _count_sums(1, wide, space.tiles[t], space.parts[v], axis)
+    for d in range(8):
+        trips[d] = -(-sizes[d] // (space.tiles[t, d] * space.parts[v, d]))
+    x_once = x_all * min(_first(high) * wide[ALL], high[ALL] * _first(wide))
+    x_more = x_all * min(_again(high) * wide[ALL], high[ALL] * _again(wide))
+    x_spread, w_spread = 1.0, 1.0
+    if not machine.x_multicast:
+        x_spread = float(space.parts[v, K])
+    if not machine.w_multicast:
+        w_spread = float(space.parts[v, N] * space.parts[v, P] * space.parts[v, Q])
+    inner = float(trips[N] * trips[P] * trips[Q])
+    summed = float(trips[C] * trips[R] * trips[S])
+    filters = float(trips[K])
+    first = True
+    for case in range(4):
+        # Which loop is innermost: over filters, images or pixels, sums, or there is none.
+        if case == 0 and filters == 1.0:
+            continue
+        if case == 1 and inner == 1.0:
+            continue
+        if case == 2 and summed == 1.0:
+            continue
+        if case == 3 and filters * inner * summed > 1.0:
+            continue
+        x = x_once if case in (0, 3) else x_once + (filters - 1.0) * x_more
+        w = w_all if case in (1, 3) else w_all * inner
+        again = 1.0 if case in (2, 3) else summed
+        out = y_all * again
+        x, w = x * x_spread, w * w_spread
+        near = x + w + out + out - y_all
+        far = x_least if charges.x_held else x
+        far += w_all if charges.w_held else w
+        far += y_all if charges.y_held else out + out - y_all
+        w_times = filters * summed * trips[G] * (1.0 if case in (1, 3) else inner)
+        x_times = float(trips[G]) * inner * summed
+        y_times = float(trips[G]) * inner * filters * again
+        cycles = _cycles(
+            float(busy), x, max(w / machine.w_words, w_times),
+            max(out / machine.out_words, (out - y_all) / machine.in_words, y_times),
+            x_times, w_times, y_times, space.hops[v], 0.0, machine,
+        )  # fmt: skip
+        _rank(cycles, near, far, charges, one)
+        for i in range(3):
+            rank[i] = one[i] if first else min(rank[i], one[i])
+        first = False
 
 
 @kernel
@@ -310,8 +377,6 @@ def leaves_of(
     """
     sizes = space.sizes
     x_all = float(sizes[N] * sizes[G] * sizes[C])
-    w_all = float(sizes[G] * sizes[K] * sizes[C] * sizes[R] * sizes[S])
-    y_all = float(sizes[N] * sizes[G] * sizes[K] * sizes[P] * sizes[Q])
     high, wide = space.far_height[sizes[P], sizes[R]], space.far_width[sizes[Q], sizes[S]]
     _count_far(0, high, sizes, axis)
     _count_far(1, wide, sizes, axis)
@@ -332,55 +397,7 @@ def leaves_of(
             if count == len(found.tile):
                 resume[0], resume[1] = v, t
                 return count
-            at, of = space.tile_at[t], space.parts_at[v]
-            high = space.height[at[P], of[P], at[R], of[R]]
-            wide = space.width[at[Q], of[Q], at[S], of[S]]
-            _count_sums(0, high, space.tiles[t], space.parts[v], axis)
-            _count_sums(1, wide, space.tiles[t], space.parts[v], axis)
-            for d in range(8):
-                trips[d] = -(-sizes[d] // (space.tiles[t, d] * space.parts[v, d]))
-            x_once = x_all * min(_first(high) * wide[ALL], high[ALL] * _first(wide))
-            x_more = x_all * min(_again(high) * wide[ALL], high[ALL] * _again(wide))
-            x_spread, w_spread = 1.0, 1.0
-            if not machine.x_multicast:
-                x_spread = float(space.parts[v, K])
-            if not machine.w_multicast:
-                w_spread = float(space.parts[v, N] * space.parts[v, P] * space.parts[v, Q])
-            inner = float(trips[N] * trips[P] * trips[Q])
-            summed = float(trips[C] * trips[R] * trips[S])
-            filters = float(trips[K])
-            first = True
-            for case in range(4):
-                # Which loop is innermost: over filters, images or pixels, sums, or there is none.
-                if case == 0 and filters == 1.0:
-                    continue
-                if case == 1 and inner == 1.0:
-                    continue
-                if case == 2 and summed == 1.0:
-                    continue
-                if case == 3 and filters * inner * summed > 1.0:
-                    continue
-                x = x_once if case in (0, 3) else x_once + (filters - 1.0) * x_more
-                w = w_all if case in (1, 3) else w_all * inner
-                again = 1.0 if case in (2, 3) else summed
-                out = y_all * again
-                x, w = x * x_spread, w * w_spread
-                near = x + w + out + out - y_all
-                far = x_least if charges.x_held else x
-                far += w_all if charges.w_held else w
-                far += y_all if charges.y_held else out + out - y_all
-                w_times = filters * summed * trips[G] * (1.0 if case in (1, 3) else inner)
-                x_times = float(trips[G]) * inner * summed
-                y_times = float(trips[G]) * inner * filters * again
-                cycles = _cycles(
-                    float(busy), x, max(w / machine.w_words, w_times),
-                    max(out / machine.out_words, (out - y_all) / machine.in_words, y_times),
-                    x_times, w_times, y_times, space.hops[v], 0.0, machine,
-                )  # fmt: skip
-                _rank(cycles, near, far, charges, one)
-                for i in range(3):
-                    rank[i] = one[i] if first else min(rank[i], one[i])
-                first = False
+            _leaf_rank(space, charges, machine, axis, t, v, busy, x_least, trips, one, rank)
             if rank[0] > lowest and rank[0] <= highest and _less(rank, best.rank):
                 found.rank[count] = rank
                 found.tile[count], found.spread[count] = t, v
@@ -486,6 +503,86 @@ def _split(
     return int(fewest)
 
 
+@kernel_inside
+def _played(
+    space: Space, machine: Machine, room: Scratch, window: Ints, ones: Ints, order: Ints,
+    trips: Ints, t: int, v: int, of: Ints, times: Ints, reach: Ints,
+) -> int:  # fmt: skip
+    """Play the steps of a layout and return its cycles."""
+    sizes, n = space.sizes, 0
+    for place in range(len(order)):
+        d = order[place]
+        if trips[d] > 1:
+            of[n], times[n], reach[n] = d, trips[d], space.tiles[t, d] * space.parts[v, d]
+            n += 1
+    x, w, y, everywhere = 1, 1, 1, 1
+    for d in range(8):
+        everywhere *= space.parts[v, d]
+        whole = min(sizes[d], space.tiles[t, d] * space.parts[v, d])
+        if d != K:
+            x *= whole
+        if d not in (N, P, Q):
+            w *= whole
+        if d not in (C, R, S):
+            y *= whole
+    if not machine.x_multicast:
+        x *= everywhere
+    if not machine.w_multicast:
+        w *= everywhere
+    # No transfer takes longer.
+    longest = max(
+        -(-x // machine.x_words), -(-w // machine.w_words), -(-y // machine.in_words),
+        -(-y // machine.out_words),
+    )  # fmt: skip
+    work = Work(
+        sizes, space.tiles[t], space.parts[v], ones, window, of[:n], times[:n], reach[:n],
+        space.hops[v],
+    )  # fmt: skip
+    room.state[:] = 0
+    room.counted[:] = 0
+    room.again[0] = False
+    return int(play(work, machine, room, 1 + longest + machine.setup, True))
+
+
+@kernel_call
+def _bound_orders(
+    space: Space, charges: Charges, machine: Machine, best: Best, t: int, v: int, busy: int,
+    trips: Ints, high: Ints, wide: Ints, near: Ints, codes: Ints, steps: Floats, ranks: Floats,
+) -> int:  # fmt: skip
+    """Bound the rank and the cycles of each order; return how many may be better than the best."""
+    sizes, loops = space.sizes, space.orders.shape[1]
+    y_all = sizes[N] * sizes[G] * sizes[K] * sizes[P] * sizes[Q]
+    w_once = _transfers(True, space.tiles[t], space.parts[v], sizes, 1.0, machine.w_words)
+    if not machine.w_multicast:
+        spread = float(space.parts[v, N] * space.parts[v, P] * space.parts[v, Q])
+        w_once = _transfers(True, space.tiles[t], space.parts[v], sizes, spread, machine.w_words)
+    y_once = _transfers(False, space.tiles[t], space.parts[v], sizes, 1.0, machine.out_words)
+    open_ = 0
+    for o in range(len(space.orders)):
+        code = 0
+        for place in range(loops):
+            if trips[space.orders[o, place]] > 1:
+                code = code * 9 + space.orders[o, place] + 1
+        ranks[o, 0] = np.inf
+        known = False
+        for other in range(o):
+            known = known or codes[other] == code
+        codes[o] = code
+        if known:
+            continue
+        best.played[1] += 1
+        _near_words(space.orders[o], trips, high, wide, v, space, machine, near)
+        steps[o] = _least(
+            busy, trips, near, y_all, machine, space, v, t, w_once, y_once, space.orders[o]
+        )
+        _bound(steps[o], near, y_all, space, charges, ranks[o])
+        if _less(ranks[o], best.rank):
+            open_ += 1
+        else:
+            ranks[o, 0] = np.inf
+    return open_
+
+
 @kernel
 def examine(
     space: Space, charges: Charges, machine: Machine, axis: Axis, room: Scratch, window: Ints,
@@ -501,14 +598,12 @@ def examine(
         [orders, 3], room.
     """
     sizes = space.sizes
-    loops = space.orders.shape[1]
     trips, tile, outside = np.ones(8, np.int64), np.ones(8, np.int64), np.ones(8, np.int64)
     ones, reach = np.ones(8, np.int64), np.ones(8, np.int64)
     near, far, chosen = np.zeros(4, np.int64), np.zeros(4, np.int64), np.zeros(2, np.int64)
     of, times = np.zeros(8, np.int64), np.zeros(8, np.int64)
     codes, steps = np.zeros(len(space.orders), np.int64), np.zeros(len(space.orders))
     rank = np.zeros(3)
-    y_all = sizes[N] * sizes[G] * sizes[K] * sizes[P] * sizes[Q]
     for leaf in order:
         t, v = leaves.tile[leaf], leaves.spread[leaf]
         rank[:] = leaves.rank[leaf]
@@ -522,46 +617,16 @@ def examine(
         _count_sums(0, high, space.tiles[t], space.parts[v], axis)
         _count_sums(1, wide, space.tiles[t], space.parts[v], axis)
         busy = 1
-        everywhere = 1
         for d in range(8):
             busy *= space.busy[d, space.tile_at[t, d], space.parts_at[v, d]]
             trips[d] = -(-sizes[d] // (space.tiles[t, d] * space.parts[v, d]))
-            everywhere *= space.parts[v, d]
             tile[d] = min(sizes[d], space.tiles[t, d] * space.parts[v, d])
         if _held(tile, sizes, axis, space, charges) > charges.buffer_words:
             continue
-        w_once = _transfers(True, space.tiles[t], space.parts[v], sizes, 1.0, machine.w_words)
-        if not machine.w_multicast:
-            spread = float(space.parts[v, N] * space.parts[v, P] * space.parts[v, Q])
-            w_once = _transfers(
-                True, space.tiles[t], space.parts[v], sizes, spread, machine.w_words
-            )
-        y_once = _transfers(False, space.tiles[t], space.parts[v], sizes, 1.0, machine.out_words)
-        open_ = 0
-        for o in range(len(space.orders)):
-            code = 0
-            for place in range(loops):
-                if trips[space.orders[o, place]] > 1:
-                    code = code * 9 + space.orders[o, place] + 1
-            ranks[o, 0] = np.inf
-            known = False
-            for other in range(o):
-                known = known or codes[other] == code
-            codes[o] = code
-            if known:
-                continue
-            best.played[1] += 1
-            _near_words(space.orders[o], trips, high, wide, v, space, machine, near)
-            steps[o] = _least(
-                busy, trips, near, y_all, machine, space, v, t, w_once, y_once, space.orders[o]
-            )
-            _bound(steps[o], near, y_all, space, charges, ranks[o])
-            if _less(ranks[o], best.rank):
-                open_ += 1
-            else:
-                ranks[o, 0] = np.inf
-        while open_ > 0:
-            open_ -= 1
+        open_ = _bound_orders(
+            space, charges, machine, best, t, v, busy, trips, high, wide, near, codes, steps, ranks
+        )
+        for _ in range(open_):
             o = 0
             for other in range(1, len(space.orders)):
                 if _less(ranks[other], ranks[o]):
@@ -570,55 +635,23 @@ def examine(
                 break
             rank[:] = ranks[o]
             ranks[o, 0] = np.inf
-            loops_of = space.orders[o]
-            _near_words(loops_of, trips, high, wide, v, space, machine, near)
+            _near_words(space.orders[o], trips, high, wide, v, space, machine, near)
             for d in range(8):
                 tile[d] = min(sizes[d], space.tiles[t, d] * space.parts[v, d])
-            words = _split(space, loops_of, trips, near, tile, outside, far, charges, axis, chosen)
+            words = _split(
+                space, space.orders[o], trips, near, tile, outside, far, charges, axis, chosen
+            )
             if words < 0:
                 continue
             near_words = near[X] + near[W] + near[OUT] + near[IN]
             _rank(steps[o], near_words, words, charges, rank)
             if not _less(rank, best.rank):
                 continue
-            # Play it.
-            n = 0
-            for place in range(loops):
-                d = loops_of[place]
-                if trips[d] > 1:
-                    of[n], times[n] = d, trips[d]
-                    reach[n] = space.tiles[t, d] * space.parts[v, d]
-                    n += 1
-            longest = 1
-            x, w, y = 1, 1, 1
-            for d in range(8):
-                whole = min(sizes[d], space.tiles[t, d] * space.parts[v, d])
-                if d != K:
-                    x *= whole
-                if d not in (N, P, Q):
-                    w *= whole
-                if d not in (C, R, S):
-                    y *= whole
-            if not machine.x_multicast:
-                x *= everywhere
-            if not machine.w_multicast:
-                w *= everywhere
-            longest += max(
-                max(-(-x // machine.x_words), -(-w // machine.w_words)),
-                max(-(-y // machine.in_words), -(-y // machine.out_words)),
+            cycles = _played(
+                space, machine, room, window, ones, space.orders[o], trips, t, v, of, times, reach
             )
-            work = Work(
-                sizes, space.tiles[t], space.parts[v], ones, window, of[:n], times[:n], reach[:n],
-                space.hops[v],
-            )  # fmt: skip
-            room.state[:] = 0
-            room.counted[:] = 0
-            room.again[0] = False
             best.played[0] += 1
-            _rank(
-                float(play(work, machine, room, longest + machine.setup, True)),
-                near_words, words, charges, rank,
-            )  # fmt: skip
+            _rank(float(cycles), near_words, words, charges, rank)
             if _less(rank, best.rank):
                 best.rank[:] = rank
                 best.chosen[0], best.chosen[1], best.chosen[2] = t, v, o

@@ -11,9 +11,9 @@ import numpy as np
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.spatial import branch
-from ridgeline.kernels.spatial.clock import Machine
+from ridgeline.kernels.spatial.clock import Machine, scratch_of
 from ridgeline.kernels.spatial.constraints import FREE, Constraints, settled_by
-from ridgeline.kernels.spatial.count import Counts, count, scratch_of, work_of
+from ridgeline.kernels.spatial.count import Counts, count, work_of
 from ridgeline.kernels.spatial.dataflows import DATAFLOWS, Dataflow
 from ridgeline.kernels.spatial.machine import OPERANDS, Elements
 from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, Layout, Loop, Nest
@@ -220,7 +220,7 @@ class _Search:
         self.orders = orders_of(nest, flow, constraints)
 
     def best(self, known: Found | None) -> tuple[Found | None, bool]:
-        """Return the best layout, None if none is better than a known one; whether all were seen."""
+        """Return the best layout, or None: a known one is not worse; whether all were seen."""
         if not (self.tiles and self.rows and self.columns):
             return None, True
         self._lay_down()
@@ -247,7 +247,7 @@ class _Search:
         return evaluate(self.nest, self.elements, self._layout(best.chosen)), True
 
     def _lay_down(self) -> None:
-        """Number the factors of each loop, and make room for what is counted of them."""
+        """Give the factors of each loop their numbers, and make room for what is counted."""
         nest, elements = self.nest, self.elements
         self.sizes = np.array(nest.sizes, np.int64)
         self.row_parts, self.column_parts = as_rows(self.rows), as_rows(self.columns)
@@ -302,7 +302,6 @@ class _Search:
             "y" in elements.held,
         )  # fmt: skip
         whole = work_of(nest, Layout(dict(zip(LOOPS, nest.sizes, strict=True)), {}, {}, ()))
-        loops = tuple(Loop(d, 2) for d in LOOPS)
         room = scratch_of(whole)
         deep = room._replace(
             turn=np.zeros(8, np.int64), trip=np.zeros(8, np.int64),
@@ -310,7 +309,6 @@ class _Search:
             saved_count=np.zeros((8, room.counted.size), np.int64),
             saved_again=np.zeros(8, np.bool_), marks=np.zeros(2 * room.marks.size, np.int64),
         )  # fmt: skip
-        assert len(loops) == len(LOOPS)
         self.room = deep
         self.window = whole.window
         own_room = deep._replace(

@@ -152,7 +152,7 @@ def orders_of(nest: Nest, flow: Dataflow, constraints: Constraints) -> list[list
 
 
 def as_rows(factors: list[dict[str, int]]) -> Ints:
-    """[listed, 8], factors in the order of the nest's loops."""
+    """Return factors as [listed, 8], in the order of the nest's loops."""
     return np.array(
         [[listed.get(d, 1) for d in LOOPS] for listed in factors], np.int64
     ).reshape(-1, len(LOOPS))  # fmt: skip

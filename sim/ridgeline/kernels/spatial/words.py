@@ -135,9 +135,9 @@ def words_of(order: Ints, trips: Ints, height: Ints, width: Ints, sizes: Ints, f
     found
         [4], the words.
     """
-    x_inside, w_inside, y_inside = False, False, False
+    w_inside, y_inside = False, False
     w_times, y_times = 1, 1
-    filters, first, second, slid, over = -1, -1, -1, 0, False
+    filters, first, slid, over = -1, -1, 0, False
     for place in range(len(order) - 1, -1, -1):
         d = order[place]
         t = trips[d]
@@ -152,24 +152,20 @@ def words_of(order: Ints, trips: Ints, height: Ints, width: Ints, sizes: Ints, f
             else:
                 if slid == 0:
                     first = d
-                else:
-                    second = d
                 slid += 1
         if d in (N, P, Q):
             if w_inside:
                 w_times *= t
-            x_inside, y_inside = True, True
+            y_inside = True
         elif d in (C, R, S):
             if y_inside:
                 y_times *= t
-            x_inside, w_inside = True, True
+            w_inside = True
         elif d == K:
             w_inside, y_inside = True, True
         else:
-            x_inside, w_inside, y_inside = True, True, True
-    sums, other = height, width
-    if first in (Q, S):
-        sums, other = width, height
+            w_inside, y_inside = True, True
+    sums, other = (width, height) if first in (Q, S) else (height, width)
     often = trips[K] if filters == AGAIN else 1
     once = sums[ALL]
     if slid == 1:
