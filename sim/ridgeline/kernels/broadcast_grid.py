@@ -362,7 +362,8 @@ def grid_gemm(m: int, n: int, k: int, ring: Ring, fma_latency: int) -> GridGemm:
     """Divide C[m, n] = A[m, k] B[k, n] among cores by columns or by rows, whichever is faster.
 
     A core keeps square blocks of A, one in use and one on its way (the Linear Algebra Core's
-    double buffer), of the size that is fastest among those of which two fit into its PEs.
+    double buffer), of the size that is fastest among those of which two fit into its PEs. For a
+    small product it may use fewer rows and columns of PEs, whose buses are done sooner.
 
     Raises
     ------
@@ -370,19 +371,27 @@ def grid_gemm(m: int, n: int, k: int, ring: Ring, fma_latency: int) -> GridGemm:
         If the memories are too small for two blocks of side x side.
     """
     _at_least_one(m=m, n=n, k=k, cores=ring.cores, side=ring.side)
-    held = ring.side**2 * int(ring.local_bytes // ring.word_bytes) // 2
-    largest = min(math.isqrt(held), math.ceil(max(m, k) / ring.side) * ring.side)
-    if largest < ring.side:
+    words = int(ring.local_bytes // ring.word_bytes)
+    if ring.side**2 * words // 2 < ring.side**2:
         raise RidgelineError(
             f"the memories of {ring.side} x {ring.side} PEs, {ring.local_bytes:g} B each, are too "
-            f"small for two blocks of A"
+            f"small for two blocks of A: these need {2 * ring.word_bytes:g} B in each"
         )
     shares = ((m, math.ceil(n / ring.cores)), (math.ceil(m / ring.cores), n))
-    cycles, inverse = min(
-        (_blocked_cycles(rows, columns, k, block, ring.side, fma_latency), -block)
-        for block in range(ring.side, largest + 1, ring.side)
-        for rows, columns in shares
-    )
+    best: tuple[int, int] | None = None
+    for side in range(ring.side, 0, -1):
+        least = min(math.ceil(rows * columns * k / side**2) for rows, columns in shares)
+        if best is not None and least >= best[0]:
+            break
+        largest = min(math.isqrt(side**2 * words // 2), math.ceil(max(m, k) / side) * side)
+        found = min(
+            (_blocked_cycles(rows, columns, k, block, side, fma_latency), -block)
+            for block in range(side, largest + 1, side)
+            for rows, columns in shares
+        )
+        best = found if best is None else min(best, found)
+    assert best is not None
+    cycles, inverse = best
     block = -inverse
     return GridGemm(cycles, block, math.ceil(m / block), math.ceil(k / block))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.grid import BroadcastGrid
@@ -17,7 +18,7 @@ from ridgeline.kernels.broadcast_grid import Ring, grid_gemm, ring_gemm, unheld_
 from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
 from ridgeline.kernels.busy import Busy, EngineModel, Job
 from ridgeline.kernels.cores import besides_s, terms_of
-from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.cost import Moved, price_of_place
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.processors import in_waves
 from ridgeline.kernels.shares import achievable_share, achievable_shares, share_of
@@ -26,6 +27,9 @@ from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.traffic import FAST, Operands, Search, accumulator_of
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Op, Pass
+
+if TYPE_CHECKING:
+    from ridgeline.kernels.spatial.machine import Prices
 
 
 def on_cores(
@@ -218,8 +222,9 @@ def on_elements(
     engine: str,
     format_: str,
     given: Given | None = None,
+    search: Search = FAST,
 ) -> Busy:
-    """Count cycles of the fastest layout on the engine's spatial array.
+    """Count cycles of the best layout on the engine's spatial array: what this returns is its rank.
 
     The forward pass of a convolution is laid out as its eight loops. Its gradients are matrix
     products here: their windows are not shared.
@@ -228,6 +233,8 @@ def on_elements(
     ----------
     given
         A mapping file, which settles the layout or a part of it.
+    search
+        What is looked for.
     """
     # Imported when a device has such an engine: it brings numba.
     from ridgeline.kernels.spatial.machine import elements_of
@@ -238,12 +245,14 @@ def on_elements(
     assert array is not None
     assert op.loops is not None
     nest = nest_of(op.loops if op.pass_ is Pass.FORWARD else operands.gemm)
-    far, registers = device.memory[device.far_memory], next(iter(device.memory))
-    assert far.bandwidth is not None
+    registers, flops_per_cycle = next(iter(device.memory)), array.flops_per_cycle
+    cycle_s = flops_per_cycle / device.engines[engine].rates[format_].value
+    prices, memory_width = _of_words(op, device, engine, format_, cycle_s)
     elements = elements_of(
         array,
         device.memory[array.buffer].capacity.value / size,
-        far.bandwidth.value * far.achievable.value / (size * array.clock.value),
+        memory_width,
+        prices._replace(objective=search.objective),
     )
     if given is None:
         found = best_layout(nest, elements)
@@ -252,7 +261,7 @@ def on_elements(
     counts, memory = found.counts, found.memory_words
     finished = nest.words("y")
     return Busy(
-        peak_flops=float(counts.cycles * array.flops_per_cycle),
+        peak_flops=float(counts.cycles * flops_per_cycle),
         calibrated=True,
         latency_s=0.0,
         near=_bytes(
@@ -261,6 +270,36 @@ def on_elements(
         far=_bytes(memory, finished, size),
         mapping=found.layout.shown(nest),
     )
+
+
+def _of_words(
+    op: Op, device: Device, engine: str, format_: str, cycle_s: float
+) -> tuple[Prices, float]:
+    """Return what the op's report charges for words, and words a cycle of the farthest memory."""
+    from ridgeline.kernels.spatial.machine import Prices
+
+    described, size, far = device.engines[engine], bytes_of(format_), device.far_memory
+    shape, accumulate = described.instruction, bytes_of(accumulator_of(described, format_))
+    operand_words = (shape.m + shape.n) * shape.k
+    instruction = operand_words * size + 2 * shape.m * shape.n * accumulate
+    in_registers = op.matrix_flops / (2 * shape.m * shape.n * shape.k) * instruction
+    near_cycles = near_j = far_j = memory_width = least_cycles = 0.0
+    fixed_j = op.matrix_flops * price_of_place(device, f"{engine}.{format_}").price_j
+    for name, level in device.memory.items():
+        price_j = price_of_place(device, name).price_j
+        byte_cycles = 0.0
+        if level.bandwidth is not None:
+            byte_cycles = 1 / (level.bandwidth.value * level.achievable.value * cycle_s)
+        if name == far:
+            far_j, memory_width = size * price_j, 1 / (size * byte_cycles)
+        elif level.kind == "registers":
+            fixed_j += in_registers * price_j
+            least_cycles = max(least_cycles, in_registers * byte_cycles)
+        else:  # each level between registers and the farthest passes what the array exchanges
+            near_j += size * price_j
+            near_cycles = max(near_cycles, size * byte_cycles)
+    idle_j = device.idle_power.value * cycle_s
+    return Prices(near_cycles, least_cycles, near_j, far_j, idle_j, fixed_j), memory_width
 
 
 def _bytes(words: tuple[int, int, int, int], finished: int, size: float) -> Moved:
@@ -273,7 +312,7 @@ def _bytes(words: tuple[int, int, int, int], finished: int, size: float) -> Move
 def _on_elements(
     jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
 ) -> list[Busy]:
-    return [on_elements(*job, device, engine, format_) for job in jobs]
+    return [on_elements(*job, device, engine, format_, None, search) for job in jobs]
 
 
 def on_tiles(
@@ -291,6 +330,12 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
     shape, rate = described.instruction, described.rates[format_].value
     row = achievable_share(op, device, engine, format_)
     share = 1.0 if row is None else row.fraction.value
+    through = operands.through(gemm.m, gemm.n)
+    least_s = max(
+        through.total / (level.bandwidth.value * level.achievable.value)
+        for level in device.memory.values()
+        if level.bandwidth is not None and level.kind != "registers"
+    )
     tiles = Tiles(
         number=machine.tiles.value,
         room_bytes=int(machine.memory.value * (1 - machine.reserved.value)),
@@ -298,6 +343,7 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
         granule=(shape.m, shape.n, shape.k),
         byte_s=1 / machine.exchange.value,
         sync_s=machine.sync.value,
+        least_s=least_s,
     )
     # The words of an image that several windows share are sent once to each tile.
     a, b = gemm.batch * gemm.m * gemm.k, gemm.batch * gemm.k * gemm.n
@@ -317,9 +363,14 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
         peak_flops=plan.compute_s * rate,
         calibrated=row is not None and row.fraction.basis == "measured",
         latency_s=plan.exchange_s + plan.sync_s + (steps - 1) * tiles.sync_s,
+<<<<<<< HEAD
         near=read,
         far=read,
         exchanged_bytes=plan.received_bytes,
+=======
+        near=through,
+        far=through,
+>>>>>>> spatial-search
     )
 
 
