@@ -44,7 +44,10 @@ class Tiles(NamedTuple):
     sync_s
         l, of a barrier.
     least_s
-        In which the operands pass the memories, under the arithmetic.
+        In which the operands pass the memories once, under the arithmetic.
+    memory_byte_s, rest_s
+        Seconds for one byte that tiles have received and read, all together; and of what is read or
+        written besides.
     """
 
     number: int
@@ -54,6 +57,12 @@ class Tiles(NamedTuple):
     byte_s: float
     sync_s: float
     least_s: float = 0.0
+    memory_byte_s: float = 0.0
+    rest_s: float = 0.0
+
+    def memory_s(self, received: Any) -> Any:
+        """Seconds in which operands pass the memories; `received` bytes by all tiles."""
+        return np.maximum(self.least_s, received * self.memory_byte_s + self.rest_s)
 
 
 class Sizes(NamedTuple):
@@ -117,16 +126,19 @@ class _Counts(NamedTuple):
         Of all supersteps.
     received, held
         Bytes that one tile receives, and that its memory holds at most.
+    parts
+        Tiles in use.
     """
 
     supersteps: Any
     compute_s: Any
     received: Any
     held: Any
+    parts: Any
 
     def time_s(self, tiles: Tiles) -> Any:
         """Of all supersteps: w + h g + l."""
-        busy_s = np.maximum(self.compute_s, tiles.least_s)
+        busy_s = np.maximum(self.compute_s, tiles.memory_s(self.received * self.parts))
         return busy_s + self.received * tiles.byte_s + self.supersteps * tiles.sync_s
 
 
@@ -145,7 +157,7 @@ def planned(
         sync_s=int(counts.supersteps) * tiles.sync_s,
         received_bytes=float(counts.received) * math.prod(parts),
         tile_bytes=float(counts.held),
-        least_s=tiles.least_s,
+        least_s=float(tiles.memory_s(float(counts.received) * math.prod(parts))),
     )
 
 
@@ -171,6 +183,7 @@ def _counted(
     others = rounds * (k_parts - 1) * mine
     held = sub_m * sub_k * sizes.a + sub_k * sub_n * sizes.b + sub_m * sub_n * sizes.sum
     return _Counts(
+        parts=parts[0] * parts[1] * parts[2] * parts[3],
         supersteps=rounds * (k_turns + is_cut),
         compute_s=compute + others / (tiles.flop_per_s / _MATRIX_TO_ADD),
         received=a_bytes + b_bytes + others * sizes.sum,

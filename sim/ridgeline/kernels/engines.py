@@ -330,9 +330,8 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
     shape, rate = described.instruction, described.rates[format_].value
     row = achievable_share(op, device, engine, format_)
     share = 1.0 if row is None else row.fraction.value
-    through = operands.through(gemm.m, gemm.n)
-    least_s = max(
-        through.total / (level.bandwidth.value * level.achievable.value)
+    byte_s = max(
+        1.0 / (level.bandwidth.value * level.achievable.value)
         for level in device.memory.values()
         if level.bandwidth is not None and level.kind != "registers"
     )
@@ -343,7 +342,9 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
         granule=(shape.m, shape.n, shape.k),
         byte_s=1 / machine.exchange.value,
         sync_s=machine.sync.value,
-        least_s=least_s,
+        least_s=(operands.a_bytes + operands.b_bytes + operands.rest_bytes) * byte_s,
+        memory_byte_s=byte_s,
+        rest_s=operands.rest_bytes * byte_s,
     )
     # The words of an image that several windows share are sent once to each tile.
     a, b = gemm.batch * gemm.m * gemm.k, gemm.batch * gemm.k * gemm.n
@@ -363,14 +364,9 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
         peak_flops=plan.compute_s * rate,
         calibrated=row is not None and row.fraction.basis == "measured",
         latency_s=plan.exchange_s + plan.sync_s + (steps - 1) * tiles.sync_s,
-<<<<<<< HEAD
         near=read,
         far=read,
         exchanged_bytes=plan.received_bytes,
-=======
-        near=through,
-        far=through,
->>>>>>> spatial-search
     )
 
 

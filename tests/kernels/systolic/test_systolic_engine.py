@@ -67,7 +67,7 @@ def machine(folder: Path, **changes: Any) -> Device:
 def test_a_measured_share_of_the_cycles_takes_as_much_longer(
     folder: Path, sizes: tuple[int, int, int], share: float, op: str
 ) -> None:
-    """Of products alone, where the row is of products; a mapping with fewer cycles may be chosen."""
+    """Of products alone, where the row is of them; a mapping with fewer cycles may be chosen."""
     row = {"engine": "matrix", "format": "fp16", "op": op, "fraction": share}
     sourced = {**row, "fraction": {"value": share, "source": "toy", "basis": "measured"}}
     graph = graph_of(Gemm(*sizes), format_="fp16")
