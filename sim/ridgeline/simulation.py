@@ -26,6 +26,7 @@ from ridgeline.report.account import (
     energy_account,
     memory_account,
     time_account,
+    kept_account,
     traffic_account,
 )
 from ridgeline.report.result import Details, Result
@@ -243,6 +244,7 @@ def _played(
         energy_j=energy_account(timeline, device.idle_power.value, run.devices),
         memory_bytes={**memory, "capacity": int(device.capacity_bytes)},
         traffic_bytes=traffic_account(timeline),
+        kept_bytes=kept_account(lowered, timeline),
         bound=next(iter(time.limits_s)),
         limits_s=time.limits_s,
         fits=memory["total"] <= device.capacity_bytes,

@@ -141,9 +141,14 @@ class MemoryLevel(Strict):
     """Whether what goes out takes turns with what comes in; the bandwidth is that of one port."""
     partitions: dict[Literal["a", "b", "c"], Sourced[units.Bytes]] = Field(default_factory=dict)
     """Room of single operands: a and b are multiplied, c is the result. The others share."""
-    keeps: bool = False
+    keeps: bool | None = None
     """Whether what an op has touched is still there for the ops after it, until as much else has
-    been touched as the level holds: the caches of a processor. The last level always keeps."""
+    been touched as the level holds. The last level always keeps. None: a level that all processors
+    share keeps on a device without measured shares of its peak (`Device.achievable`); where there
+    are some, those hold what its caches did (`kernels.residence`)."""
+    kept_share: Sourced[Share] | None = None
+    """Share of the capacity that tensors stay in between ops. None: all of a cache, and half of a
+    buffer before arrays, whose tiles take the other half (`kernels.residence`)."""
 
 
 class OutputBlock(Strict):

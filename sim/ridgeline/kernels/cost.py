@@ -37,6 +37,15 @@ class Moved(NamedTuple):
         """Bytes of all operands."""
         return math.fsum(self)
 
+    def less(self, other: Moved) -> Moved:
+        """Return the bytes without others, none of them below zero."""
+        if other is NOTHING:
+            return self
+        return Moved(*(max(size - less, 0.0) for size, less in zip(self, other, strict=True)))
+
+
+NOTHING = Moved(0.0, 0.0, 0.0)
+
 
 @dataclass(slots=True)  # frozen, it would take three times as long to make, for every op and device
 class OpCost:
@@ -71,6 +80,9 @@ class OpCost:
         Which loops run where, where the engine's model lays them out.
     mapped
         The mapping that a search has found, and the machine that it was found for.
+    kept_bytes
+        Memory level -> bytes of operands that it has kept from other ops, so that they pass no
+        level behind it (`residence`).
     """
 
     latency_s: float
@@ -87,6 +99,7 @@ class OpCost:
     calibrated: bool = True
     mapping: str = ""
     mapped: tuple[Mapped, Machine] | None = None
+    kept_bytes: Mapping[str, float] = field(default_factory=dict)
 
     def times(self, count: int) -> OpCost:
         """Return the price of so many equal ops, one after the other."""
@@ -103,6 +116,7 @@ class OpCost:
             traffic_bytes=all_of(self.traffic_bytes),
             moved={n: Moved(*(count * size for size in by)) for n, by in self.moved.items()},
             waiting_s=count * self.waiting_s,
+            kept_bytes=all_of(dict(self.kept_bytes)),
         )
 
     def compute_s(self, device: Device) -> float:

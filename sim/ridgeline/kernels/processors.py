@@ -100,7 +100,7 @@ def in_waves(
             calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
             latency_s=latency_s,
             near=near._replace(b=steps * near.b) if steps > 1 else near,
-            far=operands.far._replace(partial=variant.more_bytes) if variant.more_bytes else None,
+            far=operands.alone._replace(partial=variant.more_bytes) if variant.more_bytes else None,
         )
         time_s = latency_s + max(arithmetic_s, near.total / near_rate, steps * kernel.floor_s)
         if id(operands) not in done or time_s < done[id(operands)][0]:

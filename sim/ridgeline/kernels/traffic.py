@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from ridgeline.hardware.device import Device, Engine, MemoryLevel
-from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.cost import NOTHING, Moved
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass
 
@@ -138,6 +138,9 @@ class Operands:
         Output elements that stay next to the engines, see `held_accumulators`.
     cache_bytes
         Of the last cache before the farthest memory.
+    kept
+        Bytes that do not pass the farthest memory, since a level before it has kept them from other
+        ops (`residence`).
     """
 
     gemm: Gemm
@@ -146,10 +149,16 @@ class Operands:
     rest_bytes: int
     held: int
     cache_bytes: float
+    kept: Moved = NOTHING
 
     @cached_property
     def far(self) -> Moved:
         """Bytes that pass the farthest memory level."""
+        return self.alone.less(self.kept)
+
+    @cached_property
+    def alone(self) -> Moved:
+        """Bytes that pass the farthest memory level where no level keeps what others touched."""
         gemm, a, b = self.gemm, self.a_bytes, self.b_bytes
         tile = output_tile(gemm.m, gemm.n, self.held)
         a_trips, b_trips = cached_trips(
