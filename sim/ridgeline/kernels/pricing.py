@@ -26,6 +26,7 @@ from ridgeline.kernels.shares import achievable_share, engines_with_kernels, key
 from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.traffic import (
     FAST,
+    WAVES,
     Operands,
     Search,
     accumulator_of,
@@ -176,8 +177,12 @@ def _on_engine(
     engine = device.engines[name]
     held = held_accumulators(device, accumulator_of(engine, format_))
     cache, levels = cache_bytes(device), len(keeping(device))
+    grouped = engine.kind in WAVES and not device.achievable
     jobs = [
-        Job(kind.op, replace(kind.operands(held, cache), kept=_kept(kind, levels)))
+        Job(
+            kind.op,
+            replace(kind.operands(held, cache), kept=_kept(kind, levels), grouped=grouped),
+        )
         for kind in kinds
         if kind.op is not None
     ]

@@ -22,6 +22,7 @@ from itertools import accumulate
 
 from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.traffic import is_private
 from ridgeline.workload.graph import Graph, Op, Role, Same
 from ridgeline.workload.liveness import STATIC_ROLES, lifetimes, storages
 
@@ -56,8 +57,7 @@ def _keeps(level: MemoryLevel, device: Device) -> bool:
         return level.keeps
     if device.achievable or level.kind != "sram" or level.partitions:
         return False
-    processors = next(iter(device.memory.values())).instances.value
-    return _is_tiled(device) or not 1 < processors <= level.instances.value
+    return not is_private(level, device)
 
 
 def _is_tiled(device: Device) -> bool:
