@@ -24,9 +24,9 @@ from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
 from ridgeline.parallel.plans.stack_choice import check_stack, choose_stack
 from ridgeline.report.account import (
     energy_account,
+    kept_account,
     memory_account,
     time_account,
-    kept_account,
     traffic_account,
 )
 from ridgeline.report.result import Details, Result

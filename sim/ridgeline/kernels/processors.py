@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ridgeline.hardware.device import Device, Engine, MemoryLevel
+from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.convolution_algorithms import UNFOLDING
 from ridgeline.kernels.filtering import variants
@@ -65,8 +65,8 @@ def in_waves(
         for name, level in near_levels(device).items()
         if not device.achievable and is_private(level, device)
     }
-    near = [level for name, level in near_levels(device).items() if name not in inner]
-    near_rate, inner_rate = _slowest(near), _slowest(inner.values())
+    common = [level for name, level in near_levels(device).items() if name not in inner]
+    near_rate, inner_rate = _slowest(common), _slowest(inner.values())
     shape = device.engines[engine].instruction
     warp = warp_of(shape.m, shape.n)
     processors = next(iter(device.memory.values())).instances.value

@@ -124,9 +124,7 @@ def passing(op: Op, graph: Graph, found: Found, level: int) -> Moved:
 
 
 @lru_cache(maxsize=8)
-def _residence(
-    same: Same, capacities: tuple[float, ...], is_host: bool = True
-) -> dict[int, Found]:
+def _residence(same: Same, capacities: tuple[float, ...], is_host: bool = True) -> dict[int, Found]:
     """Play the touches of two steps; the same graph is played once."""
     memory = _Memory(same.graph, is_host)
     for _ in range(_STEPS_ON_HOST if is_host else _STEPS):

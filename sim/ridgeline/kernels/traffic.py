@@ -121,9 +121,7 @@ def cached_trips(
     )
     orders = [by_rows, by_columns]
     if grouped:
-        orders += [
-            (trips, 1) for trips in _groups(across, b_panel, a_panel, b_bytes, cache_bytes)
-        ]
+        orders += [(trips, 1) for trips in _groups(across, b_panel, a_panel, b_bytes, cache_bytes)]
         orders += [(1, trips) for trips in _groups(down, a_panel, b_panel, a_bytes, cache_bytes)]
     return min(orders, key=lambda trips: trips[0] * a_bytes + trips[1] * b_bytes)
 

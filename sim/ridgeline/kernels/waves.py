@@ -13,8 +13,8 @@ of a library's menu the fastest is taken.
 sqrt(min(1, accumulators / 128**2)), at most two tiles at a time. The form, the square root and the
 two tiles are one fit to DeepBench's matrix products on V100 (FP32, FP16) and P100 (FP32), 480 rows;
 they are the same for all devices that were measured. On one that was not, tiles are those that its
-processors have room for, and as many are resident at a time (`menu`). Every round of tiles begins with operands and ends with results
-that nothing hides: twice the latency of the farthest memory.
+processors have room for, and as many are resident at a time (`menu`). Every round of tiles begins
+with operands and ends with results that nothing hides: twice the latency of the farthest memory.
 """
 
 from __future__ import annotations
@@ -276,9 +276,23 @@ def _best(jobs: Sequence[Job], kernels: _Kernels) -> list[Blocking]:
         ],
         np.float64,
     )  # fmt: skip
-    m, n, k, batch, a, b, floor, processors, rate, near_rate, round_latency, launch, least, inner_rate, rest = (
-        column[:, np.newaxis] for column in table.T
-    )
+    (
+        m,
+        n,
+        k,
+        batch,
+        a,
+        b,
+        floor,
+        processors,
+        rate,
+        near_rate,
+        round_latency,
+        launch,
+        least,
+        inner_rate,
+        rest,
+    ) = (column[:, np.newaxis] for column in table.T)
     down, across = np.ceil(m / rows), np.ceil(n / columns)
     waves = np.ceil(batch * down * across * split / processors)
     flops = waves * 2 * rows * columns * np.ceil(k / split)
@@ -289,7 +303,10 @@ def _best(jobs: Sequence[Job], kernels: _Kernels) -> list[Blocking]:
     partial = np.where(is_split, 2.0 * _PARTIAL_BYTES * split * batch * m * n, 0.0)
     near = (a * across + b * down + partial + rest) / near_rate
     if np.isfinite(inner_rate).any():
-        a_times, b_times = 1 + np.ceil(columns / kernels.warp[1]), 1 + np.ceil(rows / kernels.warp[0])
+        a_times, b_times = (
+            1 + np.ceil(columns / kernels.warp[1]),
+            1 + np.ceil(rows / kernels.warp[0]),
+        )
         inner = a * across * a_times + b * down * b_times + partial + rest
         near = np.maximum(near, inner / inner_rate)
     latency = np.ceil(waves / at_once) * round_latency + is_split * launch

@@ -48,8 +48,9 @@ class Result:
     ``time_s`` splits the wall clock of the critical rank, ``energy_j`` counts all devices in use
     for one step, ``memory_bytes`` is the fullest rank at its fullest moment. The parts of each sum
     to its ``total``; ``memory_bytes["capacity"]`` stands apart. ``kept_bytes`` are those that
-    memory levels kept from op to op, so that no level behind them passed them. `limits_s` splits the same time by
-    what limited each op. ``tokens_per_s`` is None for a model without tokens. SI units.
+    memory levels kept from op to op, so that no level behind them passed them. `limits_s` splits
+    the same time by what limited each op. ``tokens_per_s`` is None for a model without tokens. SI
+    units.
     """
 
     step_time_s: float
