@@ -65,7 +65,8 @@ class OpCost:
     traffic_bytes
         Memory level -> bytes moved.
     moved
-        Of a contraction, the same by operand, where the engine's model tells them apart.
+        The same by operand, where the engine's model of a contraction tells them apart, or a level
+        has kept some of them.
     useful, issued
         Shares of a contraction's mathematical FLOPs that meet no zero, and that take time.
     stored

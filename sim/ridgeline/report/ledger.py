@@ -233,7 +233,7 @@ def _operands(
         yield _WHOLE, "", units
     elif place in cost.moved:
         moved = cost.moved[place]
-        for name, size in zip(op.inputs[:2], (moved.a, moved.b), strict=True):
+        for name, size in zip(op.inputs[:2], (moved.a, moved.b), strict=False):
             yield graph.tensors[name].role.value, name, size
         yield from _tensors(op, graph, moved.rest, first_input=2)
         if moved.partial:
