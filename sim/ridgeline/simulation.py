@@ -25,6 +25,7 @@ from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
 from ridgeline.parallel.plans.stack_choice import check_stack, choose_stack
 from ridgeline.report.account import (
     energy_account,
+    kept_account,
     memory_account,
     time_account,
     traffic_account,
@@ -245,6 +246,7 @@ def _played(
         energy_j=energy_account(timeline, device.idle_power.value, run.devices),
         memory_bytes={**memory, "capacity": int(device.capacity_bytes)},
         traffic_bytes=traffic_account(timeline),
+        kept_bytes=kept_account(lowered, timeline),
         bound=next(iter(time.limits_s)),
         limits_s=time.limits_s,
         fits=memory["total"] <= device.capacity_bytes,

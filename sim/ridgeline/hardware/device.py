@@ -182,9 +182,14 @@ class MemoryLevel(Strict):
     """Operands of a product that the level can hold: a buffer of inputs (a), a queue of weights
     (b), accumulators (c). Levels listed one after the other that hold different ones lie side by
     side."""
-    keeps: bool = False
+    keeps: bool | None = None
     """Whether what an op has touched is still there for the ops after it, until as much else has
-    been touched as the level holds: the caches of a processor. The last level always keeps."""
+    been touched as the level holds. The last level always keeps. None: a level that all processors
+    share keeps on a device without measured shares of its peak (`Device.achievable`); where there
+    are some, those hold what its caches did (`kernels.residence`)."""
+    kept_share: Sourced[Share] | None = None
+    """Share of the capacity that tensors stay in between ops. None: all of a cache, and half of a
+    buffer before arrays, whose tiles take the other half (`kernels.residence`)."""
 
 
 class OutputBlock(Strict):

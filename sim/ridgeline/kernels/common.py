@@ -12,8 +12,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Work
 from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
 from ridgeline.kernels.alike import Alike
-from ridgeline.kernels.cost import OpCost, peak_rates
-from ridgeline.kernels.residence import keeping, passing
+from ridgeline.kernels.cost import Moved, OpCost, peak_rates
+from ridgeline.kernels.residence import keeping, passing, stayed
 from ridgeline.kernels.streams import kernel_of
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Op, Pass
@@ -67,13 +67,17 @@ class Common:
 
     def _streaming(self, kind: Alike) -> OpCost:
         op, device = kind.op, self.device
-        traffic = dict.fromkeys(device.memory, kind.streamed_bytes)
+        traffic, kept = dict.fromkeys(device.memory, kind.streamed_bytes), {}
+        moved: dict[str, Moved] = {}
         if kind.found is not None and op is not None and kind.graph is not None:
-            for level, name in enumerate((*keeping(device), device.far_memory)):
-                traffic[name] = passing(op, kind.graph, kind.found, level).total
+            levels = keeping(device)
+            for level, name in enumerate((*levels, device.far_memory)):
+                moved[name] = passing(op, kind.graph, kind.found, level)
+                traffic[name] = moved[name].total
+            kept = stayed(op, kind.graph, kind.found, levels)
         row = None if op is None else kernel_of(op, device)
         latency_s = kind.kernels * (self.launch_s if row is None else row.latency.value)
-        cost = OpCost(latency_s=latency_s, traffic_bytes=traffic)
+        cost = OpCost(latency_s, traffic_bytes=traffic, moved=moved, kept_bytes=kept)
         if op is not None and op.vector_flops and self._vector_for(op) is None and self._on_host:
             return self._in_host(kind, op)
         if op is not None and (op.vector_flops or row is not None):

@@ -38,6 +38,15 @@ class Moved(NamedTuple):
         """Bytes of all operands."""
         return math.fsum(self)
 
+    def less(self, other: Moved) -> Moved:
+        """Return the bytes without others, none of them below zero."""
+        if other is NOTHING:
+            return self
+        return Moved(*(max(size - less, 0.0) for size, less in zip(self, other, strict=True)))
+
+
+NOTHING = Moved(0.0, 0.0, 0.0)
+
 
 @dataclass(slots=True)  # frozen, it would take three times as long to make, for every op and device
 class OpCost:
@@ -57,7 +66,8 @@ class OpCost:
     traffic_bytes
         Memory level -> bytes moved.
     moved
-        Of a contraction, the same by operand, where the engine's model tells them apart.
+        The same by operand, where the engine's model of a contraction tells them apart, or a level
+        has kept some of them.
     useful, issued
         Shares of a contraction's mathematical FLOPs that meet no zero, and that take time.
     stored
@@ -72,6 +82,9 @@ class OpCost:
         Which loops run where, where the engine's model lays them out.
     mapped
         The mapping that a search has found, and the machine that it was found for.
+    kept_bytes
+        Memory level -> bytes of operands that it has kept from other ops, so that they pass no
+        level behind it (`residence`).
     """
 
     latency_s: float
@@ -88,6 +101,7 @@ class OpCost:
     calibrated: bool = True
     mapping: str = ""
     mapped: tuple[Mapped, Machine] | None = None
+    kept_bytes: Mapping[str, float] = field(default_factory=dict)
 
     def times(self, count: int) -> OpCost:
         """Return the price of so many equal ops, one after the other."""
@@ -104,6 +118,7 @@ class OpCost:
             traffic_bytes=all_of(self.traffic_bytes),
             moved={n: Moved(*(count * size for size in by)) for n, by in self.moved.items()},
             waiting_s=count * self.waiting_s,
+            kept_bytes=all_of(dict(self.kept_bytes)),
         )
 
     def compute_s(self, device: Device) -> float:

@@ -14,7 +14,7 @@ from ridgeline.kernels import OpCost
 from ridgeline.kernels.alike import Alike, alike, moving
 from ridgeline.kernels.cost import peak_rates, places, price_of_place
 from ridgeline.kernels.pricing import price_all
-from ridgeline.kernels.residence import keeps_anything, residence
+from ridgeline.kernels.residence import residence, residence_key
 from ridgeline.kernels.streams import check_kernels
 from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.workload.graph import Graph, Op, Pass, Same
@@ -203,8 +203,8 @@ def _line(device: Device, place: str) -> Account:
     return Account(component, place, unit, price_j)
 
 
-def _kept(device: Device) -> tuple[tuple[str, float], ...]:
-    return keeps_anything(device)
+def _kept(device: Device) -> tuple[tuple[tuple[str, float], ...], bool]:
+    return residence_key(device)
 
 
 def _kinds(ops: Sequence[Op], graph: Graph, device: Device) -> list[Alike]:

@@ -35,10 +35,11 @@ FLOP_DEFINITION = (
 _INPUT = "input pipeline"
 _CONTENTION = "slow-down of compute by overlapping communication"
 _CLOCKS = "clocks under power limits"
+_NEARER = "capacity of caches nearer than the last"
 NOT_MODELLED = (
     _INPUT,
     "accuracy",
-    "capacity of caches nearer than the last",
+    _NEARER,
     _CONTENTION,
     _CLOCKS,
 )
@@ -92,6 +93,7 @@ def manifest(details: Details) -> dict[str, Any]:
             what
             for what in NOT_MODELLED
             if (device.power_limit is None or what != _CLOCKS)
+            and (device.achievable or what != _NEARER)
             and not (plan.stack.overlap.contention and what == _CONTENTION)
             and not (feed is not None and what == _INPUT)
         ]

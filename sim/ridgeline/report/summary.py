@@ -89,8 +89,19 @@ def print_summary(result: Result, screen: Console) -> None:
         _shares("peak memory of a device by kind", memory, _MEMORY),
     )
     screen.print(path_text(result), soft_wrap=True)
+    if result.kept_bytes:
+        screen.print(kept_text(result), soft_wrap=True)
     print_fit(result, screen)
     screen.print(trust_text(result), soft_wrap=True)
+
+
+def kept_text(result: Result) -> str:
+    """Say how many bytes each memory level kept from op to op, so that none behind passed them."""
+    far = result.details.cluster.device.far_memory
+    passed, kept = result.traffic_bytes.get(far, 0.0), math.fsum(result.kept_bytes.values())
+    levels = ", ".join(f"{name} {show(size, 'B', 4)}" for name, size in result.kept_bytes.items())
+    share = kept / (kept + passed)
+    return f"kept on chip between ops: {levels} a step; {share:.1%} of what {far} would pass"
 
 
 def headline(result: Result) -> list[tuple[str, str]]:
