@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from ridgeline.hardware import load_device
+from ridgeline.hardware.scalesim import read_config
 from ridgeline.kernels.systolic import gemm_cycles, scalesim_product
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.systolic.registers import register_level_product
+from ridgeline.kernels.systolic.scalesim_files import read_topology
+from ridgeline.kernels.systolic.scalesim_report import layer_reports, report_files
 from ridgeline.workload.graph import Conv
 
 RUNS = Path(__file__).parents[1] / "tests" / "data" / "scalesim_3_0_0.csv"
@@ -64,10 +70,57 @@ def recorded() -> list[tuple[tuple[int, int, int], int, int, str, int, float]]:
     return found
 
 
+THEIRS = """
+import contextlib, io, json, sys, time
+from scalesim.scale_sim import scalesim
+config, topology, layout, folder = sys.argv[1:]
+start = time.process_time()
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    run = scalesim(save_disk_space=True, verbose=False, config=config, topology=topology,
+                   layout=layout, input_type_gemm=True)
+    run.run_scale(top_path=folder)
+print(json.dumps(time.process_time() - start))
+"""
+MODES = ("CALC", "USER")
+
+
+def against_scalesim(python: str) -> None:
+    """Replay products in both modes, and run SCALE-Sim itself on them with that interpreter."""
+    example = Path(__file__).parents[1] / "docs" / "examples" / "scalesim" / "user.cfg"
+    for mode in MODES:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            config, topology = folder / "array.cfg", folder / "layers.csv"
+            text = example.read_text().replace(": USER", f": {mode}")
+            config.write_text(text)
+            topology.write_text("Layer, M, N, K,\nsquare, 256, 128, 256,\nvit, 196, 64, 1176,\n")
+            (folder / "layout.csv").write_text("none,\n")
+            paths = [str(path) for path in (config, topology, folder / "layout.csv", folder)]
+            run = subprocess.run(
+                [python, "-c", THEIRS, *paths], capture_output=True, text=True, check=True
+            )
+            described, layers = read_config(config), read_topology(topology)
+
+            def ours() -> dict[str, str]:
+                return report_files(described, layer_reports(described, layers, "scalesim"))  # noqa: B023
+
+            theirs = folder / described.run_name
+            for file, content in ours().items():  # and compile
+                same = [line.strip() for line in (theirs / file).read_text().splitlines()]
+                assert same == [line.strip() for line in content.splitlines()], file
+            theirs_s, ours_s = json.loads(run.stdout), cpu_s(ours)
+            print(
+                f"SCALE-Sim's reports of 2 products, {mode} mode: SCALE-Sim {theirs_s:.2f} CPU s,"
+                f" here {ours_s:.4f} CPU s, {theirs_s / ours_s:.0f} times less; the same reports"
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=1_000_000)
-    count = parser.parse_args().layers
+    parser.add_argument("--scalesim", help="an interpreter with SCALE-Sim 3.0.0, to run it, too")
+    arguments = parser.parse_args()
+    count = arguments.layers
     m, n, k = np.random.default_rng(0).integers(1, 5000, (3, count))
     print(f"{'':44}{'evaluations / CPU s':>20}")
     for dataflow in ("os", "ws", "is"):
@@ -109,6 +162,8 @@ def main() -> None:
         f"  SCALE-Sim 3.0.0   {theirs_s:12.1f} CPU s (longest {max(run[-1] for run in runs):.1f})\n"
         f'  compat="scalesim" {ours_s:12.6f} CPU s, one by one: {theirs_s / ours_s:.1e} times less'
     )
+    if arguments.scalesim:
+        against_scalesim(arguments.scalesim)
 
 
 if __name__ == "__main__":

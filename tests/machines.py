@@ -38,7 +38,7 @@ engines:
     energy: {fp32: flop.fp32}
 memory:
   registers: {kind: registers, capacity: 16 MiB, instances: 64, energy: registers}
-  l2: {kind: sram, capacity: 8 MiB, bandwidth: 4 TB/s, energy: sram}
+  l2: {kind: sram, capacity: 8 MiB, bandwidth: 4 TB/s, energy: sram, keeps: false}
   hbm: {kind: dram, capacity: 16 GiB, bandwidth: 1 TB/s, energy: dram}
 """
 

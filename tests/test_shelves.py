@@ -16,6 +16,7 @@ SHELVES = {
     "nodes": rl.nodes,
     "clusters": rl.clusters,
     "energy": rl.energy_tables,
+    "components": rl.components,
 }
 
 

@@ -28,15 +28,17 @@ if TYPE_CHECKING:
         load_energy_table,
         load_node,
     )
+    from ridgeline.hardware.components import ComponentEstimate, component, scale_node
     from ridgeline.kernels.single import conv, gemm
     from ridgeline.kernels.systolic.gemm import gemm_cycles
     from ridgeline.network.collectives import collective
     from ridgeline.parallel.memory.over_step import memory
     from ridgeline.parallel.plans.plan import Plan
     from ridgeline.report.result import Result
-    from ridgeline.shelves import clusters, devices, energy_tables, models, nodes
+    from ridgeline.shelves import clusters, components, devices, energy_tables, models, nodes
     from ridgeline.simulation import simulate
     from ridgeline.software import Stack, load_software
+    from ridgeline.study.import_design import import_design
     from ridgeline.study.sweep import load_rows, load_study, run_sweep
     from ridgeline.workload.execution import Execution
     from ridgeline.workload.files import load_model
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 # stays quick.
 _HOME = {
     "Cluster": "hardware",
+    "ComponentEstimate": "hardware.components",
     "ConfigError": "errors",
     "Device": "hardware",
     "EnergyTable": "hardware",
@@ -61,11 +64,14 @@ _HOME = {
     "Stack": "software",
     "clusters": "shelves",
     "collective": "network.collectives",
+    "component": "hardware.components",
+    "components": "shelves",
     "conv": "kernels.single",
     "devices": "shelves",
     "energy_tables": "shelves",
     "gemm": "kernels.single",
     "gemm_cycles": "kernels.systolic.gemm",
+    "import_design": "study.import_design",
     "load_cluster": "hardware",
     "load_device": "hardware",
     "load_energy_table": "hardware",
@@ -78,6 +84,7 @@ _HOME = {
     "models": "shelves",
     "nodes": "shelves",
     "run_sweep": "study.sweep",
+    "scale_node": "hardware.components",
     "simulate": "simulation",
     "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
@@ -85,6 +92,7 @@ _HOME = {
 
 __all__ = [
     "Cluster",
+    "ComponentEstimate",
     "ConfigError",
     "Device",
     "EnergyTable",
@@ -99,11 +107,14 @@ __all__ = [
     "__version__",
     "clusters",
     "collective",
+    "component",
+    "components",
     "conv",
     "devices",
     "energy_tables",
     "gemm",
     "gemm_cycles",
+    "import_design",
     "load_cluster",
     "load_device",
     "load_energy_table",
@@ -116,6 +127,7 @@ __all__ = [
     "models",
     "nodes",
     "run_sweep",
+    "scale_node",
     "simulate",
     "software",
     "trace",

@@ -14,6 +14,7 @@ FOLDERS = {
     "nodes": "hwconfigs/nodes",
     "clusters": "hwconfigs/clusters",
     "energy": "hwconfigs/energy",
+    "components": "hwconfigs/components",
     "software": "hwconfigs/software",
 }
 _SUFFIX = ".yaml"

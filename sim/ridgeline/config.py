@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ridgeline.errors import ConfigError, nearest, said, short
+from ridgeline.unit_proposals import energy_proposal, proposal
+from ridgeline.units import QuantityError
 from ridgeline.yaml_nodes import Location, NodeReader, refuse_depth
 
 MAX_BYTES = 4 * 2**20
@@ -233,14 +235,31 @@ def _explain(document: Document, schema: type[BaseModel], error: ValidationError
             message = f"the field {problem['loc'][-1]!r} is missing"
         case "value_error":
             reason = problem["ctx"]["error"]
-            message = str(reason)
+            message = _unit_message(document.data, reason, location) or str(reason)
             location += getattr(reason, "location", ())
+        case "string_type" if "energy" in location[-2:] or _is_price(location):
+            message = energy_proposal(problem["input"], location) or said(problem)
         case _:
             message = said(problem)
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     if problem["type"] == "missing":
         location = location[:-1] if location and location[-1] == problem["loc"][-1] else location
     return document.error(message + more, location)
+
+
+def _is_price(location: Location) -> bool:
+    """Tell whether a value is that of an entry of an energy table."""
+    return "entries" in location and location[-1] == "value"
+
+
+def _unit_message(data: Any, reason: ValueError, location: Location) -> str | None:
+    """Say which unit suits the field, of a mistake in a quantity."""
+    if not isinstance(reason, QuantityError):
+        return None
+    place = location[:-1] if location and location[-1] == "value" else location
+    for part in place[:-1]:
+        data = data[part]
+    return proposal(reason.raw, reason.unit, location, data if isinstance(data, dict) else {})
 
 
 def _in_document(data: Any, loc: Location) -> Location:

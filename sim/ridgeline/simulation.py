@@ -18,12 +18,14 @@ from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.lower import Lowered, lower
+from ridgeline.parallel.plans.default_precision import default_precision
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.programmed import programmed
 from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
 from ridgeline.parallel.plans.stack_choice import check_stack, choose_stack
 from ridgeline.report.account import (
     energy_account,
+    kept_account,
     memory_account,
     time_account,
     traffic_account,
@@ -147,7 +149,8 @@ def simulate(
         )
     stack, chosen_by = choose_stack(software, model, cluster, plan)
     run = resolved(plan, stack, cluster, model)
-    run = run.model_copy(update={"precision": run.precision or model.network.precision})
+    precision = run.precision or default_precision(model.network.precision, cluster.device)
+    run = run.model_copy(update={"precision": precision})
 
     def played(run: ResolvedPlan) -> Result:
         return _played(model, cluster, run, chosen_by, fold=fold, reference=reference)
@@ -243,6 +246,7 @@ def _played(
         energy_j=energy_account(timeline, device.idle_power.value, run.devices),
         memory_bytes={**memory, "capacity": int(device.capacity_bytes)},
         traffic_bytes=traffic_account(timeline),
+        kept_bytes=kept_account(lowered, timeline),
         bound=next(iter(time.limits_s)),
         limits_s=time.limits_s,
         fits=memory["total"] <= device.capacity_bytes,
@@ -293,13 +297,17 @@ def play_step(
         If the stack cannot run the plan, or the graph cannot be divided or cut so.
     """
     run = resolved(plan, stack, cluster, model)
-    precision = run.precision or model.network.precision
+    precision = run.precision or default_precision(model.network.precision, cluster.device)
     run = run.model_copy(update={"precision": precision})
     check_stack(run.stack, model, cluster, run)
     optimizer = None if run.optimizer is None else optimizers.find(run.optimizer)
     wide = run.widest()
     network = programmed(model, run.stack.kernels, cluster.device.year)
-    graph = network.training(wide.micro_batch_size, precision, optimizer)
+    graph = (
+        network.inference(wide.micro_batch_size, precision)
+        if wide.forward_only
+        else network.training(wide.micro_batch_size, precision, optimizer)
+    )
     topology = topology or shared_topology(cluster, run.devices)
     lowered = lower(graph, wide, cluster, topology, fold=fold)
     timeline = _executor(reference)(lowered.program)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,6 +64,9 @@ _PREFIXES: dict[str, Decimal] = {
 }
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S.*?)?\s*")
 _FACTOR = re.compile(r"([A-Za-zµμ]+)\^?(-?\d+)?")
+_JSON_PATTERN = (
+    r"^\s*[+]?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*[A-Za-zµμ].*$"  # in ECMA-262
+)
 _MAX_LENGTH = 80
 _LEAST, _MOST = 1e-40, 1e40
 """Of any quantity in SI units: what is beyond is a slip, and products of these stay finite."""
@@ -87,6 +91,12 @@ def _symbol(text: str) -> tuple[dict[str, int], Decimal]:
 
 def _meant(text: str) -> str:
     """Return "; did you mean 'GB/s'?" for GBps or gb/s, or an empty string."""
+    unit = meant(text)
+    return f"; did you mean {unit!r}?" if unit else ""
+
+
+def meant(text: str) -> str | None:
+    """Return the unit that GBps or gb/s is a misspelling of, if any."""
     names = [p + s for s in _SYMBOLS if s not in _NO_PREFIX for p in reversed(_PREFIXES)]
     for ending, tail in (("", ""), ("ps", "/s"), ("s", "/s")):
         stem = text.lower().removesuffix(ending)
@@ -94,8 +104,8 @@ def _meant(text: str) -> str:
             found = [name for name in names if name.lower() == stem]
             typed = text[: len(stem)]
             if found:
-                return f"; did you mean '{typed if typed in found else found[0]}{tail}'?"
-    return ""
+                return f"{typed if typed in found else found[0]}{tail}"
+    return None
 
 
 @lru_cache(maxsize=1024)
@@ -115,6 +125,51 @@ def _unit(text: str) -> tuple[Dimension, Decimal]:
             for base, exponent in dimension.items():
                 total[base] = total.get(base, 0) + exponent * power
     return tuple(sorted((b, e) for b, e in total.items() if e)), scale
+
+
+def dimension_of(unit: str) -> Dimension | None:
+    """Return the dimension of a unit, or None if the unit cannot be read."""
+    try:
+        return _unit(unit)[0]
+    except ConfigError:
+        return None
+
+
+def scale_of(unit: str) -> float:
+    """Return how many SI units a unit is: 1e9 of ``GB/s``."""
+    return float(_unit(unit)[1])
+
+
+def split(text: str) -> tuple[str, str | None]:
+    """Part a quantity into its number and its unit, both as written; no unit is None."""
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
+    return (match[1], match[2]) if match else (text, None)
+
+
+@dataclass(frozen=True)
+class Dimensioned:
+    """Stands in the annotation of a field that takes a quantity: what its unit may be."""
+
+    unit: str
+    """Of the dimension, in SI units."""
+    zero: bool = True
+    """Whether 0 is allowed."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        """Describe the field in JSON Schema: text with a unit."""
+        return {
+            "type": "string",
+            "pattern": _JSON_PATTERN,
+            "x-unit": self.unit,
+        }
+
+
+class QuantityError(ValueError):
+    """A field that takes a quantity has something else; `config` adds what to write instead."""
+
+    def __init__(self, message: str, raw: object, unit: str) -> None:
+        super().__init__(message)
+        self.raw, self.unit = raw, unit
 
 
 def parse(text: object, unit: str) -> float:
@@ -218,7 +273,7 @@ def _quantity(unit: str, *, zero: bool = True, most: float = math.inf) -> Any:
         try:
             value = parse(raw, unit)
         except ConfigError as error:
-            raise ValueError(error.message) from error
+            raise QuantityError(error.message, raw, unit) from error
         if value < 0 or (value == 0 and not zero) or value == float("inf"):
             raise ValueError(f"{raw!r} must be {'at least' if zero else 'more than'} 0 and finite")
         if value > most:
@@ -229,6 +284,7 @@ def _quantity(unit: str, *, zero: bool = True, most: float = math.inf) -> Any:
         float,
         BeforeValidator(read, json_schema_input_type=str),
         PlainSerializer(lambda value: f"{value!r} {unit}", return_type=str),
+        Dimensioned(unit, zero),
     ]
 
 
@@ -243,7 +299,11 @@ if TYPE_CHECKING:
     SomeWatts = float
     JoulesPerByte = float
     JoulesPerFlop = float
+    JoulesPerOp = float
     SquareMetres = float
+    SquareMetresPerByte = float
+    WattsPerByte = float
+    WattsPerSquareMetre = float
     Metres = float
     Hertz = float
     Dollars = float
@@ -258,6 +318,10 @@ else:
     SomeWatts = _quantity("W", zero=False)
     JoulesPerByte = _quantity("J/B")
     JoulesPerFlop = _quantity("J/FLOP")
+    JoulesPerOp = _quantity("J/op")
+    SquareMetresPerByte = _quantity("m2/B")
+    WattsPerByte = _quantity("W/B")
+    WattsPerSquareMetre = _quantity("W/m2", zero=False)
     SquareMetres = _quantity("m2", zero=False)
     Metres = _quantity("m", zero=False)
     Hertz = _quantity("Hz", zero=False)

@@ -231,7 +231,10 @@ BOMB = "a0: &a0 [x, x]\n" + "".join(
 FILES = {
     "misspelt": (DEVICE.replace("idle_power", "idle_pwoer"), "unknown field 'idle_pwoer'"),
     "wrong unit": (DEVICE.replace("10 W", "10 V"), "idle_power"),
-    "wrong dimension": (DEVICE.replace("10 W", "10 GB"), "'10 GB' is not in W"),
+    "wrong dimension": (
+        DEVICE.replace("10 W", "10 GB"),
+        "found '10 GB', a size where a power is due",
+    ),
     "truncated": (DEVICE[:-40], ""),
     "bomb": (BOMB, "more than"),
     "not yaml": ("kind: device\n  name: x: y\n", "not YAML"),

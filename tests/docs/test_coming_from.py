@@ -18,7 +18,10 @@ from ridgeline.study.sweep import load_study, plain_rows
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 QUESTION = "from-a-question-to-a-figure.md"
-PAGES = ("from-scalesim.md", "from-astrasim.md", "from-calculon.md", QUESTION, "sweeps.md")
+PAGES = (
+    "from-scalesim.md", "from-astrasim.md", "from-calculon.md", "from-timeloop.md", QUESTION,
+    "sweeps.md",
+)  # fmt: skip
 MEMORY, ARRAYS = "cluster.device.memory.hbm", "cluster.device.engines.mxu.array"
 sys.path.insert(0, str(ROOT / "notebooks"))
 import run as runner  # noqa: E402

@@ -116,8 +116,8 @@ def test_energy_of_links_belongs_to_the_node() -> None:
     [
         (CLUSTER, "device.memory.hmb.bandwidth", "1 GB/s", "did you mean 'hbm'"),
         (CLUSTER, "device.memory.hbm.bandwith", "1 GB/s", "did you mean 'bandwidth'"),
-        (CLUSTER, "device.memory.hbm.bandwidth", "1 GB", "another dimension"),
-        (CLUSTER, "device.memory.hbm.bandwidth", 900, "no unit"),
+        (CLUSTER, "device.memory.hbm.bandwidth", "1 GB", "write '1 GB/s'"),
+        (CLUSTER, "device.memory.hbm.bandwidth", 900, "write '900 GB/s'"),
         (CLUSTER, "device.memory.hbm.bandwidth", "0 GB/s", "more than 0"),
         (CLUSTER, "device.memory.hbm.achievable", 1.2, "at most 1"),
         (CLUSTER, "device.memory.hbm.instances", 0, "at least 1"),

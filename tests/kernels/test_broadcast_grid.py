@@ -22,10 +22,12 @@ from ridgeline.kernels.broadcast_grid import (
     method,
     reduction_cycles,
     ring_cycles,
+    ring_gemm,
     sample_cost,
     spilled_share,
 )
 from ridgeline.kernels.single import gemm
+from ridgeline.study.reproduce import caterpillar
 
 Array = np.ndarray
 
@@ -238,3 +240,50 @@ def test_mistakes_are_refused() -> None:
 def test_a_grid_must_be_what_its_engine_says(path: str, value: object, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_device("caterpillar-a", {path: value})
+
+
+@pytest.mark.parametrize("network", ["N1", "N2", "N3"])
+@pytest.mark.parametrize("name", ["SGD", "BGD50", "CP", "DFA8", "DFA50"])
+def test_prices_of_ops_add_up_to_the_law_of_a_sample(network: str, name: str) -> None:
+    """`sample_cost` is the closed form of Li and Pedram; `run` and `reproduce` price op by op."""
+    setup = caterpillar.published()["networks"][network]
+    priced, device = caterpillar._cost(network, name)
+    grid = device.engines["cores"].grid
+    assert grid is not None
+    assert grid.spill_words_per_cycle is not None
+    ring = Ring(
+        grid.cores.value, grid.side.value, grid.local_memory.value,
+        grid.spill_words_per_cycle.value, 2,
+    )  # fmt: skip
+    law = sample_cost(setup["widths"], method(name), ring)
+    assert priced.utilisation == pytest.approx(law.utilisation, abs=0.0015)
+    assert priced.local_per_mac == pytest.approx(law.local_per_mac, rel=0.002)
+    assert priced.spilled_per_mac == pytest.approx(law.spilled_per_mac, rel=0.02, abs=1e-12)
+
+
+@given(st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 3000))
+def test_one_operand_stays_and_the_ring_comes_beside(m: int, n: int, k: int) -> None:
+    ring = Ring(32, 4, 16384)
+    law = ring_gemm(m, n, k, ring)
+    assert law.compute_cycles == m * n * k / ring.elements
+    assert law.cycles >= law.compute_cycles
+    assert law.resident_words == max(m, n) * k
+    assert ring_gemm(n, m, k, ring).cycles == law.cycles
+    assert ring_gemm(m, n, k, ring, gathered=True).cycles == law.compute_cycles
+
+
+def test_a_vector_times_a_matrix_in_the_ordinary_price() -> None:
+    forward = gemm(1, 500, 500, "caterpillar-a")
+    cycles = 250_000 / 512 + 500 * (31 / 32) / 4 + 500 / 4  # products, ring, sums in columns
+    assert forward.time_s == pytest.approx(cycles * 1e-9)
+    assert forward.utilisation == pytest.approx(0.665, abs=0.001)
+    assert forward.traffic_bytes["scratchpad"] == 0
+    assert forward.traffic_bytes["local"] == 2 * 2 * 250_000  # a weight and a word for each product
+
+
+def test_what_finds_no_room_comes_from_the_scratchpads() -> None:
+    whole = gemm(1, 2000, 2000, "caterpillar-a")
+    spilled = gemm(1, 3000, 3000, "caterpillar-a")
+    assert whole.traffic_bytes["scratchpad"] == 0
+    room = 512 * 16384 - 6000 * 2 * 32
+    assert spilled.traffic_bytes["scratchpad"] == pytest.approx(2 * 3000**2 - room)

@@ -15,7 +15,7 @@ from machines import write_machine
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price
 from ridgeline.kernels.residence import keeping, passing, residence
-from ridgeline.workload.graph import Graph
+from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.liveness import STATIC_ROLES, lifetimes, storages
 from ridgeline.workload.model import load_model
 
@@ -34,12 +34,12 @@ def mlp(batch: int, widths: list[int], optimizer: str = "sgd") -> Graph:
 
 
 def slow(graph: Graph, capacity: float) -> list[tuple[int, ...]]:
-    """Play two steps over a list of blocks, the last touched at the end."""
+    """Play three steps over a list of blocks, the last touched at the end; inputs are new."""
     storage, spans = storages(graph), lifetimes(graph)
     blocks: list[list[object]] = []  # [owner or None, bytes]
     freed: list[list[object]] = []
     found: list[tuple[int, ...]] = []
-    for _ in range(2):
+    for _ in range(3):
         found = []
         for i, op in enumerate(graph.ops):
             here = []
@@ -66,7 +66,7 @@ def slow(graph: Graph, capacity: float) -> list[tuple[int, ...]]:
                 if missing == 0 and places:
                     depth = size + sum(b[1] for b in blocks[min(places) + 1 :])
                 blocks.append([root, size])
-                here.append(int(depth > capacity))
+                here.append(int(depth > capacity or graph.tensors[root].role is Role.INPUT))
             for root, (_, last) in spans.items():
                 if last == i and graph.tensors[root].role not in STATIC_ROLES:
                     for block in blocks:
@@ -75,6 +75,16 @@ def slow(graph: Graph, capacity: float) -> list[tuple[int, ...]]:
                             freed.append(block)
             found.append(tuple(here))
     return found
+
+
+def compulsory(graph: Graph) -> float:
+    """Bytes of the mini-batch, which comes from outside."""
+    read = {name for op in graph.ops for name in op.inputs}
+    return sum(t.bytes for t in graph.tensors.values() if t.role is Role.INPUT and t.name in read)
+
+
+def far_bytes(graph: Graph, found: dict[int, tuple[int, ...]]) -> float:
+    return sum(passing(op, graph, found[id(op)], 1).total for op in graph.ops)
 
 
 @settings(max_examples=40, deadline=None)
@@ -100,9 +110,9 @@ def test_a_larger_cache_holds_what_a_smaller_one_does(batch: int, widths: list[i
     for smaller, larger in itertools.pairwise(sizes):
         for op in graph.ops:
             assert all(a >= b for a, b in zip(smaller[id(op)], larger[id(op)], strict=True))
-    everything = sizes[-1]  # holds the whole step: nothing passes the memory behind it
-    for op in graph.ops:
-        assert passing(op, graph, everything[id(op)], 1).total == 0
+    everything = sizes[-1]
+    # holds the whole step: the mini-batch alone passes the memory behind it
+    assert far_bytes(graph, everything) == compulsory(graph)
 
 
 def test_a_step_that_fits_moves_nothing_in_the_far_memory() -> None:
@@ -114,11 +124,14 @@ def test_a_step_that_fits_moves_nothing_in_the_far_memory() -> None:
     found = residence(graph, large)
     assert keeping(none) == ()
     assert residence(graph, none) == {}
+    kept_bytes = 0.0
     for op in graph.ops:
         kept, streamed = price(op, graph, large, found=found[id(op)]), price(op, graph, none)
-        assert kept.traffic_bytes["hbm"] == 0
+        assert kept.traffic_bytes["hbm"] == passing(op, graph, found[id(op)], 1).total
+        kept_bytes += kept.traffic_bytes["hbm"]
         assert streamed.traffic_bytes["hbm"] >= passing(op, graph, found[id(op)], 0).total
         assert kept.time_s(large) <= streamed.time_s(none)
+    assert kept_bytes == compulsory(graph)
 
 
 @settings(max_examples=25, deadline=None)
@@ -136,17 +149,26 @@ def test_bytes_of_the_far_memory_are_between_none_and_all(batch: int, kib: int) 
 def test_a_mini_batch_of_no_step_before_is_far() -> None:
     graph = mlp(4, [8])
     found = residence(graph, device("1 KiB"))
-    assert pytest.approx(1) == max(max(f, default=0) for f in found.values())
+    first = found[id(graph.ops[0])]
+    assert first[0] == 1
+    large = residence(graph, device("64 MiB"))
+    assert large[id(graph.ops[0])][0] == 1
 
 
 def test_a_simulated_step_stays_in_its_cache() -> None:
     plan, model = rl.Plan(global_batch=16, precision="fp32"), load_model("mlp")
     path = str(Path(MACHINE.name) / "device.yaml")
-    overrides = {"device.memory.l2.capacity": "64 MiB"}
+    overrides = {"device.memory.l2.capacity": "64 MiB", "device.memory.l2.keeps": False}
     streamed = rl.simulate(model, rl.load_cluster(path, overrides), plan)
     kept = rl.simulate(
         model, rl.load_cluster(path, {**overrides, "device.memory.l2.keeps": True}), plan
     )
-    assert kept.traffic_bytes["hbm"] == 0 < streamed.traffic_bytes["hbm"]
+    graph = kept.details.graph
+    assert kept.traffic_bytes["hbm"] == compulsory(graph) < streamed.traffic_bytes["hbm"]
+    assert kept.kept_bytes["l2"] > 0
+    assert streamed.kept_bytes == {}
+    rows = [entry for entry in kept.ledger() if entry.unit == "B kept"]
+    assert sum(entry.amount for entry in rows) == pytest.approx(kept.kept_bytes["l2"], rel=1e-12)
+    assert "kept on chip between ops: l2" in kept.summary()
     assert kept.step_time_s < streamed.step_time_s
     assert kept.flops_per_step == streamed.flops_per_step

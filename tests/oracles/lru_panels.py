@@ -6,13 +6,34 @@ from collections import OrderedDict
 
 
 def misses(
-    down: int, across: int, chunks: int, a_chunk: int, b_chunk: int, cache: int, by_rows: bool
+    down: int,
+    across: int,
+    chunks: int,
+    a_chunk: int,
+    b_chunk: int,
+    cache: int,
+    by_rows: bool,
+    group: int | None = None,
 ) -> tuple[int, int]:
-    """Bytes of A and of B that miss, for tiles in rows or in columns; chunks cut panels along k."""
+    """Bytes of A and of B that miss, for tiles in rows or in columns; chunks cut panels along k.
+
+    Rows go through a group of columns before the next group begins, columns through one of rows.
+    """
     held: OrderedDict[tuple[str, int, int], int] = OrderedDict()
     missed = {"a": 0, "b": 0}
-    rows = [(i, j) for i in range(down) for j in range(across)]
-    columns = [(i, j) for j in range(across) for i in range(down)]
+    step = group or max(down, across)
+    rows = [
+        (i, j)
+        for first in range(0, across, step)
+        for i in range(down)
+        for j in range(first, min(first + step, across))
+    ]
+    columns = [
+        (i, j)
+        for first in range(0, down, step)
+        for j in range(across)
+        for i in range(first, min(first + step, down))
+    ]
     for i, j in rows if by_rows else columns:
         for k in range(chunks):
             for name, panel, size in (("a", i, a_chunk), ("b", j, b_chunk)):

@@ -7,6 +7,7 @@ before; how long it is computed is counted by the systolic closed forms, one div
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -62,9 +63,12 @@ def tiles(within: Ranges, extents: Extents, order: tuple[tuple[str, ...], ...]) 
 
 def cycles_of(
     arrays: Arrays, sizes: tuple[int, int, int, int], moved: tuple[float, float, float],
-    last: bool, machine: Machine,
-) -> float:  # fmt: skip
-    """Seconds of a tile in the fastest way; `sizes` along batch, m, n, k."""
+    last: bool, machine: Machine, beside: tuple[float, float, float], transfers_s: float,
+) -> tuple[float, float]:  # fmt: skip
+    """Seconds of a tile in the fastest way, with and without what else passes the ports.
+
+    `sizes` are along batch, m, n, k; `beside` are bytes of a, b and c that pass meanwhile.
+    """
     found = []
     for how in arrays.schedules:
         for parts in divisions(arrays.number, arrays.network is not None):
@@ -80,12 +84,41 @@ def cycles_of(
             height, width, _ = layout(how.dataflow, m, n, k)
             enter = passes(how.dataflow, folds(height, arrays.rows), folds(width, arrays.columns))
             near = (
-                moved[0] * enter[0] * (1 if arrays.multicast else used[2])
-                + moved[1] * enter[1] * (1 if arrays.multicast else used[1])
-                + 2 * moved[2] * enter[2] * used[3]
+                moved[0] * enter[0] * (1 if arrays.multicast else used[2]),
+                moved[1] * enter[1] * (1 if arrays.multicast else used[1]),
+                2 * moved[2] * enter[2] * used[3],
             )
-            found.append(max(cycles * machine.cycle_s, near * machine.near_byte_s))
-    return min(found)
+            found.append(
+                (
+                    with_ports(cycles * machine.cycle_s, near, beside, transfers_s, machine),
+                    sum(near),
+                    with_ports(cycles * machine.cycle_s, near, (0.0, 0.0, 0.0), 0.0, machine),
+                )
+            )  # fmt: skip
+    phase_s, _, alone_s = min(found)
+    return phase_s, alone_s
+
+
+def with_ports(
+    cycles_s: float, near: tuple[float, float, float], beside: tuple[float, float, float],
+    transfers_s: float, machine: Machine,
+) -> float:  # fmt: skip
+    """Seconds of the arrays and of each buffer's port, one operand after the other."""
+    if machine.split is None:
+        return max(cycles_s, (sum(near) + sum(beside)) * machine.near_byte_s)
+    waits = [cycles_s]
+    for port in range(4):
+        mine = [i for i in range(3) if machine.split.of[i] == port]
+        bytes_ = sum(near[i] + (0.0 if port == 3 else beside[i]) for i in mine)
+        waits.append(
+            bytes_ * machine.split.byte_s[port] + (transfers_s if port == 3 and mine else 0.0)
+        )
+    return max(waits)
+
+
+def kept(machine: Machine, operand: int) -> bool:
+    """Whether the buffers hold the operand."""
+    return machine.split is None or machine.split.of[operand] != 3
 
 
 def play(
@@ -103,6 +136,8 @@ def play(
     before: dict[str, tuple] = {}
     touched = set(within.touched)
     load, compute, store = [], [], []
+    moves: list[list[list[float]]] = []  # of each tile: bytes of a, b, c loaded, then stored
+    each: list[tuple] = []  # and what the arrays are asked to do
     words = [0, 0, 0, 0]
     biggest = dict.fromkeys("abc", 0.0)
     places: dict[str, set] = {name: set() for name in "abc"}
@@ -111,7 +146,7 @@ def play(
     last_of_k = {dim: within.tile[dim][1] for dim in groups[3]}
     traffic, results = 0.0, 0
     for i, tile in enumerate(all_tiles):
-        loaded = 0.0
+        loads, stores = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
         sets = {operand.name: elements(operand, tile) for operand in nest.operands}
         for number, operand in enumerate(nest.operands):
             name = operand.name
@@ -124,10 +159,10 @@ def play(
                 fresh = sets["c"] - touched
                 again = len(sets["c"]) - len(fresh)
                 words[2] += again
-                loaded += again * machine.widths[3]
-            else:
+                loads[2] = again * machine.widths[3]
+            elif kept(machine, number):
                 words[number] += len(sets[name])
-                loaded += len(sets[name]) * width[name]
+                loads[number] = len(sets[name]) * width[name]
             before[name] = place
         after = all_tiles[i + 1] if i + 1 < len(all_tiles) else None
         whole = within.ended and all(tile[dim][1] == end for dim, end in last_of_k.items())
@@ -137,13 +172,16 @@ def play(
                 if any(other[d] != tile[d] for d in nest.operands[2].dims):
                     earlier |= elements(nest.operands[2], other)
         leaves = after is None or any(after[d] != tile[d] for d in nest.operands[2].dims)
-        stored = 0.0
         if leaves:
             # A result counts as complete with the first tile that it is in, see `pipeline`.
             final = len(sets["c"] - earlier) if whole else 0
             results += final
             words[3] += len(sets["c"])
-            stored = final * machine.widths[2] + (len(sets["c"]) - final) * machine.widths[3]
+            stores[2] = final * machine.widths[2] + (len(sets["c"]) - final) * machine.widths[3]
+        if not kept(machine, 2):
+            loads[2] = stores[2] = 0.0
+        loaded, stored = sum(loads), sum(stores)
+        moves.append([loads, stores])
         begun = set(touched)
         touched |= sets["c"]
         sizes = [1, 1, 1, 1]
@@ -156,19 +194,40 @@ def play(
         moved = tuple(len(sets[name]) * width[name] for name in "abc")
         if inside is not None:
             compute.append(inside(tile, after is None, Within(tile, begun, earlier, whole)))
-        elif machine.arrays is None:
-            product = sizes[0] * sizes[1] * sizes[2] * sizes[3]
-            near = moved[0] + moved[1] + 2 * moved[2]
-            compute.append(max(product * machine.mac_s, near * machine.near_byte_s))
-        else:
-            compute.append(cycles_of(machine.arrays, tuple(sizes), moved, after is None, machine))
+        each.append((tuple(sizes), moved, after is None))
         traffic += loaded + stored
         load.append(loaded * machine.byte_s + (machine.latency_s if loaded else 0.0))
         store.append(stored * machine.byte_s + (machine.latency_s if stored else 0.0))
+    alone = list(compute)
+    for i, (tile_sizes, moved, last) in enumerate(each if inside is None else []):
+        beside, transfers_s = (0.0, 0.0, 0.0), 0.0
+        if machine.double:  # the next tile is loaded, the one before is stored
+            after_ = moves[i + 1][0] if i + 1 < len(moves) else [0.0] * 3
+            before_ = moves[i - 1][1] if i else [0.0] * 3
+            beside = tuple(x + y for x, y in zip(after_, before_, strict=True))
+            transfers_s = (load[i + 1] if i + 1 < len(load) else 0.0) + (store[i - 1] if i else 0.0)
+        if machine.arrays is None:
+            mac_s = math.prod(tile_sizes) * machine.mac_s
+            near = (moved[0], moved[1], 2 * moved[2])
+            compute.append(with_ports(mac_s, near, beside, transfers_s, machine))
+            alone.append(with_ports(mac_s, near, (0.0, 0.0, 0.0), 0.0, machine))
+        else:
+            seconds = cycles_of(
+                machine.arrays, tile_sizes, moved, last, machine, beside, transfers_s
+            )
+            compute.append(seconds[0])
+            alone.append(seconds[1])
     buffers = 2 if machine.double else 1
-    room = sum(size * (buffers if len(places[name]) > 1 else 1) for name, size in biggest.items())
+    rooms = [
+        size * (buffers if len(places[name]) > 1 else 1) if kept(machine, number) else 0.0
+        for number, (name, size) in enumerate(biggest.items())
+    ]
     time_s = makespan(load, compute, store, buffers, buffers, machine.shared_port)
-    return Played(time_s, sum(compute), load[0], store[-1], room, tuple(words), traffic, results)
+    if not kept(machine, 2):
+        words[2] = words[3] = 0
+    return Played(
+        time_s, sum(alone), load[0], store[-1], sum(rooms), tuple(words), traffic, results
+    )
 
 
 def overlaps(nest: Nest) -> bool:

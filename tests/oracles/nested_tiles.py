@@ -29,6 +29,7 @@ def machine_at(machine: Machine, depth: int) -> Machine:
     return machine._replace(
         near=level.name, capacities=level.capacities, double=level.double,
         shared_port=level.shared_port, byte_s=level.byte_s, latency_s=level.latency_s,
+        near_byte_s=level.own_byte_s,
     )  # fmt: skip
 
 

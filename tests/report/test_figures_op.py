@@ -124,12 +124,13 @@ def test_the_first_tiles_alone_are_called_that() -> None:
     assert f"The first 3 of {count:,} tiles" in foot(ax)
 
 
-def test_what_programs_take_beyond_the_arrays_cycles_is_drawn_apart() -> None:
+def test_what_programs_take_beyond_the_arrays_cycles_is_of_the_tiles() -> None:
+    """Arrays that are fed in a share of the cycles take longer for every tile: nothing is left."""
     result = gemm(256, 128, 128, "tpu-v2", format="bf16")
     ax = op_gantt(result)
-    (besides,) = [p for p in ax.patches if p.get_gid() == "besides"]
-    end_s = (besides.get_x() + besides.get_width()) * unit_of(ax.get_xlabel())
-    assert end_s == pytest.approx(result.time_s, rel=1e-9)
+    assert not [p for p in ax.patches if p.get_gid() == "besides"]
+    ends = [(p.get_x() + p.get_width()) * unit_of(ax.get_xlabel()) for p in ax.patches]
+    assert max(ends) == pytest.approx(result.time_s, rel=1e-9)
 
 
 def cells(ax: Axes) -> Any:

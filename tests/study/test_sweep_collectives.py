@@ -104,7 +104,7 @@ def test_an_algorithm_that_does_not_apply_is_a_row_with_its_error(
         ),
         (
             "cluster: Ring(4, 1 GB/s, 1 us)\nvary: {collective.size: [1 MB, 3]}",
-            r":5:32: .*has no unit",
+            r":5:32: .*write '3 MB'",
         ),
         (
             "cluster: Ring(4, 1 GB/s, 1 us)\nvary: {collective.sise: [1 MB]}",

@@ -124,12 +124,20 @@ VERBS = {
         "Measure this machine, and describe it as a device.",
         "ridgeline calibrate --quick --seconds 1 --out this-machine.yaml",
     ),
+    "import-design": Verb(
+        "Read hardware, workload and mapping of Timeloop, AccelForge or ZigZag.",
+        "ridgeline import-design docs/examples/designs/timeloop.yaml",
+    ),
     "list": Verb(
         "List the shipped models, machines and software stacks.", "ridgeline list devices"
     ),
     "show": Verb(
         "Show one model, machine or software stack, or what tells two apart.",
         "ridgeline show resnet50",
+    ),
+    "new": Verb(
+        "Write the description of a device to start from, with a comment on every field.",
+        "ridgeline new device --kind systolic --name my-accelerator",
     ),
     "doctor": Verb("Check the installation.", "ridgeline doctor"),
 }

@@ -33,10 +33,12 @@ def print_op(result: OpResult, json: bool, found: BreakEven | None = None) -> No
         head.add_row("useful work", f"{result.useful_flops / result.flops:.1%} of the dense work")
         head.add_row("issued work", f"{result.issued_flops / result.flops:.1%} of the dense work")
     head.add_row("bound by", result.bound)
-    power_w = result.energy_j["total"] / result.time_s
-    head.add_row("power", show(power_w, "W"))
+    total_j = result.energy_j["total"]
+    power_w = total_j / result.time_s
+    head.add_row("power", show(power_w, "W") if total_j else "unknown")
     head.add_row(
-        "efficiency", f"{show(result.useful_flops / result.energy_j['total'], 'FLOP/s')}/W"
+        "efficiency",
+        f"{show(result.useful_flops / total_j, 'FLOP/s')}/W" if total_j else "unknown",
     )
     if result.area_mm2 is not None:
         rate = result.useful_flops / result.time_s / result.area_mm2
@@ -64,8 +66,9 @@ def print_op(result: OpResult, json: bool, found: BreakEven | None = None) -> No
     screen.print(moved)
     energy = plain_table({"energy": "left", "joules": "right", "share": "right"})
     for name, joules in result.energy_j.items():
-        energy.add_row(name, show(joules, "J", 4), f"{joules / result.energy_j['total']:.1%}")
-    screen.print(energy)
+        energy.add_row(name, show(joules, "J", 4), f"{joules / (total_j or 1.0):.1%}")
+    if total_j:  # else nobody has stated a price, as the notes say
+        screen.print(energy)
     if found is not None:
         said = ", ".join(f"{name} {density:.4g}" for name, density in found._asdict().items())
         screen.print(f"break-even density, below which the dense op takes more: {said}")
@@ -100,8 +103,8 @@ def _print_mapped(mapped: Mapping[str, Any]) -> None:
     for level in mapped["loops"]["levels"]:
         loops.add_row(level["level"], _loops(level["temporal"]))
     for place in ("rows", "columns"):
-        if mapped["loops"][place]:
-            loops.add_row(place, _loops(mapped["loops"][place]))
+        if mapped["first_tile"][place]:
+            loops.add_row(place, _loops(mapped["first_tile"][place]))
     if mapped["dataflow"] is not None:
         parts = ", ".join(f"{axis} in {n}" for axis, n in mapped["parts"].items() if n > 1)
         loops.add_row("arrays", mapped["dataflow"] + (f"; {parts}" if parts else ""))

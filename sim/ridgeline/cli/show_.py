@@ -1,8 +1,9 @@
-"""``ridgeline show``: one model, machine or energy table."""
+"""``ridgeline show``: one model, machine, component or energy table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -12,6 +13,7 @@ from ridgeline.cli.output import console, print_json
 from ridgeline.cli.whole import Whole
 from ridgeline.config import read_yaml
 from ridgeline.errors import ConfigError, nearest
+from ridgeline.hardware.scalesim import SUFFIX as SCALESIM_SUFFIX
 from ridgeline.workload.files import is_trace
 
 if TYPE_CHECKING:
@@ -23,22 +25,60 @@ def show_(
     other: str | None = None,
     *,
     batch: Whole = 1,
+    capacity: str | None = None,
+    width: str | None = None,
+    ports: str | None = None,
+    node: str | None = None,
+    variant: str | None = None,
+    cell: str | None = None,
+    banks: Whole | None = None,
+    voltage: str | None = None,
+    temperature: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Show one model, machine, software stack or energy table, or what tells two apart.
+    """Show one model, machine, component, software stack or energy table, or what tells two apart.
 
     Parameters
     ----------
     name
-        A name from ``ridgeline list``, or a YAML file.
+        A name from ``ridgeline list``, or a YAML file; or device-schema, node-schema,
+        cluster-schema or energy-table-schema: all fields that such a file may have.
     other
         Another of the same kind: only what differs is shown.
     batch
         Samples that a model's layer table is for.
+    capacity
+        Of a component: 1MiB. With it and the next ones, what the component takes is shown.
+    width
+        Of one access of a component: 256bit.
+    ports
+        Of a component: 1RW, 2RW, 1R1W, 4R2W.
+    node
+        Process node of a component: 22nm.
+    variant
+        Number format of a MAC, type of a memory or link.
+    cell
+        Transistors of a RAM: itrs-hp, itrs-lop, itrs-lstp.
+    banks
+        Banks of a RAM.
+    voltage
+        Supply of a component: 0.8V.
+    temperature
+        Of a RAM: 350K.
     json
-        Print it as JSON.
+        Print it as JSON; of a schema, the JSON Schema that editors check YAML files with.
     """
+    if name.endswith("-schema"):
+        _show_schema(name, json)
+        return
     kind = kind_of(name)
+    parameters: dict[str, object] = {
+        "capacity": capacity, "width": width, "ports": ports, "node": node, "variant": variant,
+        "cell": cell, "banks": banks, "voltage": voltage, "temperature": temperature,
+    }  # fmt: skip
+    given = {key: value for key, value in parameters.items() if value is not None}
+    if given and (kind != "components" or other is not None):
+        raise ConfigError(f"--{next(iter(given))} is of one component; {name} is one of the {kind}")
     if other is not None:
         from ridgeline.cli.differences import show_differences
 
@@ -48,6 +88,10 @@ def show_(
                 " are compared"
             )
         show_differences(kind, name, other, json=json)
+    elif kind == "components":
+        from ridgeline.cli.show_component import show_component
+
+        show_component(name, given, json=json)
     elif kind == "models":
         _show_model(name, batch, json)
     elif kind == "software":
@@ -72,6 +116,8 @@ def kind_of(name: str) -> str:
     if not catalog.is_path(name):
         listed = [each for kind in catalog.FOLDERS for each in catalog.names(kind)]
         raise ConfigError(f"nothing is called {name!r}{nearest(name, listed)} (see ridgeline list)")
+    if Path(name).suffix == SCALESIM_SUFFIX:
+        return "devices"
     document = read_yaml(name)
     data = document.data if isinstance(document.data, dict) else {}
     kinds = {
@@ -80,6 +126,7 @@ def kind_of(name: str) -> str:
         "cluster": "clusters",
         "energy-table": "energy",
         "software": "software",
+        "component": "components",
     }
     if "family" in data:
         return "models"
@@ -208,6 +255,29 @@ def _show_software(name: str, json: bool) -> None:
             screen.print(f"[{short}] {citation}", soft_wrap=True, markup=False)
 
 
+def _show_schema(name: str, json: bool) -> None:
+    from ridgeline.hardware.schema import SCHEMAS, json_schema, reachable_models, schema_fields
+    from ridgeline.report.tables import plain_table
+
+    if name not in SCHEMAS:
+        raise ConfigError(
+            f"no schema is called {name!r}{nearest(name, SCHEMAS)} (known: {', '.join(SCHEMAS)})"
+        )
+    if json:
+        print_json(json_schema(SCHEMAS[name]))
+        return
+    screen = console()
+    for model in reachable_models(SCHEMAS[name]):
+        table = plain_table(
+            {"field": "left", "value": "left", "unit": "left", "default": "left", "meaning": "left"}
+        )
+        for field in schema_fields(model):
+            cells = (field.type, field.unit, field.default, " ".join(field.text.split()))
+            table.add_row(field.name, *(cell.replace("`", "") for cell in cells))
+        screen.print(f"{model.__name__}: {(model.__doc__ or '').strip().splitlines()[0]}")
+        screen.print(table, markup=False)
+
+
 def _print_peaks(name: str, screen: Console) -> None:
     """Say what follows from the file: peaks per power and area, power density, what is missing."""
     from ridgeline.cli.roofline_ import peak_table
@@ -219,6 +289,10 @@ def _print_peaks(name: str, screen: Console) -> None:
     density = power_density_w_mm2(device)
     if density is not None:
         screen.print(f"power density at design power: {density:.3g} W/mm2")
+    if device.parts:
+        from ridgeline.cli.show_component import print_parts
+
+        print_parts(device, screen)
     for remark in device.unpriced:
         screen.print(f"not modelled: {remark}", soft_wrap=True)
 

@@ -30,14 +30,21 @@ class SystolicArray(Strict):
     """Equal arrays of multiply-accumulate cells; ``docs/systolic.md`` says how they are counted."""
 
     rows: Sourced[int]
+    """Cells in a column of one array."""
     columns: Sourced[int]
+    """Cells in a row of one array."""
     count: Sourced[int] = ONE
     """How many such arrays work side by side."""
     clock: Sourced[units.Hertz]
+    """Cycles a second; rows x columns x count x 2 FLOP a cycle must be a rate of the engine."""
     dataflows: tuple[Dataflow, ...] = Field(strict=False, min_length=1)
     """What may stay in the cells; the fastest is taken for each op."""
     fold: Fold = "overlapped"
+    """When the next tile starts. serial: after the last result of this one; pipelined: when its
+    operands have been loaded between two streams; overlapped: loads hide behind a stream."""
     edge: Edge = "full"
+    """Whether the last tile of a row or column uses only the cells that it needs (exact), or takes
+    the time of the whole array (full)."""
     hop_row: Sourced[int] = ONE
     """Cycles to the cell below."""
     hop_column: Sourced[int] = ONE

@@ -49,6 +49,7 @@ class Fabric(Strict):
     all_reduce: str = ""
     """Name of the algorithm that all-reduces of a step use; "": the fastest that a library has."""
     source: str = ""
+    """Where the network is documented."""
 
     @model_validator(mode="after")
     def _complete(self) -> Fabric:
@@ -157,6 +158,7 @@ class Storage(Strict):
     """Where the data set comes from."""
 
     description: str = ""
+    """One line for people."""
     bandwidth: Sourced[units.BytesPerSecond]
     """Sequential read of the whole cluster."""
 
@@ -165,14 +167,19 @@ class Cluster(Described):
     """Equal nodes on a fabric. A single node, or a single device, is a cluster of one."""
 
     kind: Literal["cluster"]
+    """What the file describes: always ``cluster``."""
     node: str
     """Name of a node, or a path."""
     max_nodes: int = Field(default=1, ge=1, le=1_000_000)
     """The cluster takes its size from the plan, up to this many nodes."""
     energy_table: str | None = None
+    """Prices of the fabric's links that name an entry: name of a table, or a path."""
     link_types: dict[str, LinkType] = Field(default_factory=dict)
+    """By names of your own, which the fabric refers to."""
     fabric: Fabric | None = None
+    """The network between nodes; more than one node needs it."""
     storage: Storage | None = None
+    """Where the data set comes from; without it, it never limits a step."""
     device_speed_std: Sourced[Annotated[float, Field(ge=0, le=0.5)]] | None = None
     """Standard deviation of the speed of its devices, over their mean: a step waits for the slowest
     of all that it uses. None: `SPEED_STD`, what was measured of others."""

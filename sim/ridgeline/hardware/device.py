@@ -10,11 +10,14 @@ from ridgeline import units, views
 from ridgeline.config import FieldError, Strict
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import SystolicArray
+from ridgeline.hardware.components.design import SUMMED, DesignPart, part_notes
+from ridgeline.hardware.components.schema import ComponentUse
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.grid import BroadcastGrid
+from ridgeline.hardware.host_processor import HOST, HOST_PLACES, HostProcessor
 from ridgeline.hardware.kernel import Kernel, Repack
 from ridgeline.hardware.skip import Skip
-from ridgeline.hardware.sourced import DEFAULT, Described, Positive, Share, Sourced
+from ridgeline.hardware.sourced import DEFAULT, NOT_STATED, Described, Positive, Share, Sourced
 from ridgeline.hardware.spatial import SpatialArray
 from ridgeline.hardware.tiles import TileMachine
 
@@ -37,9 +40,13 @@ class InstructionShape(Strict):
     """The matrix product D[m, n] = A[m, k] B[k, n] + C[m, n] that one instruction does."""
 
     m: int = Field(default=1, ge=1, le=4096)
+    """Rows of A and D."""
     n: int = Field(default=1, ge=1, le=4096)
+    """Columns of B and D."""
     k: int = Field(default=1, ge=1, le=4096)
+    """Columns of A, rows of B."""
     source: str = ""
+    """Where the shape is documented."""
 
 
 class Winograd(Strict):
@@ -50,6 +57,7 @@ class Winograd(Strict):
     fused: bool
     """Whether transformed tiles stay in the processors, or pass the farthest memory."""
     formats: tuple[str, ...] = Field(strict=False, min_length=1)
+    """Number formats that these kernels exist for."""
     source: str
     """Who says that the device's library has them."""
 
@@ -58,10 +66,18 @@ class Engine(Strict):
     """A compute engine: what work it does and how fast in each number format."""
 
     kind: Literal["tensor-core", "vector", "cores", "systolic", "broadcast-grid", "spatial", "bsp"]
+    """How time is counted: tensor-core and vector by tiles in waves over the processors; cores as
+    general-purpose cores; systolic, spatial, broadcast-grid by exact cycles; bsp by supersteps."""
     runs: tuple[Work, ...] = Field(strict=False, min_length=1)
     """"matrix" for contractions, "vector" for everything else."""
     rates: dict[str, Sourced[units.FlopPerSecond]] = Field(min_length=1)
     """Dense peak rate of each number format."""
+    vector_rates: dict[str, Sourced[units.FlopPerSecond]] = Field(default_factory=dict)
+    """Rate of vector work by format, where it is not that of products: a lane that does a
+    multiply-add does one multiplication or one addition in the same cycle."""
+    ops: tuple[str, ...] = Field(default=(), strict=False)
+    """Of a unit of fixed function: the kinds of vector work that it does, in the forward pass
+    alone; by default all of it."""
     converted: dict[str, Sourced[str]] = Field(default_factory=dict)
     """Formats that libraries convert to another one before they multiply: in all kernels if the
     engine has no rate for the format, else in those without a row of it in `achievable`."""
@@ -70,8 +86,10 @@ class Engine(Strict):
     instruction: InstructionShape = InstructionShape()
     """Operand reuse of one instruction; decides the register traffic. Of a systolic engine with an
     `array` that states none, the traffic follows from the array's dataflow."""
-    energy: dict[str, str]
-    """Entry of the energy table per number format."""
+    energy: dict[str, str] = Field(default_factory=dict)
+    """Entry of the energy table per number format; a format without one needs a `component`."""
+    component: ComponentUse | None = None
+    """What its multiply-accumulate units are: they give energies that are not stated, and area."""
     tiles: Sourced[Tiles] | None = None
     """Rows and columns of the output tiles that the machine's library of matrix products has
     kernels for; by default those of a present library (`kernels.waves.TILES`)."""
@@ -106,6 +124,16 @@ class Engine(Strict):
                     else f"an engine of kind {kind} needs the field {field!r}",
                     field if is_there else "kind",
                 )
+        if self.vector_rates and not set(self.vector_rates) <= set(self.rates):
+            other = min(set(self.vector_rates) - set(self.rates))
+            raise FieldError(
+                f"{other!r} has no rate{nearest(other, self.rates)} (there are: "
+                f"{', '.join(self.rates)})",
+                *("vector_rates", other),
+            )
+        for field in ("vector_rates", "ops"):
+            if getattr(self, field) and "vector" not in self.runs:
+                raise FieldError("is of engines that run vector work", field)
         for field, units_ in (("array", "arrays"), ("grid", "cores"), ("spatial", "elements")):
             block: SystolicArray | BroadcastGrid | SpatialArray | None = getattr(self, field)
             if block is not None:
@@ -125,6 +153,8 @@ class MemoryLevel(Strict):
     """A level of the memory hierarchy."""
 
     kind: Literal["registers", "sram", "dram"]
+    """registers: beside the arithmetic; sram: on chip; dram: off chip. The energy of a kind that
+    a device has no level of is named as not modelled."""
     capacity: Sourced[units.Bytes]
     """Of all instances together."""
     instances: Sourced[int] = Sourced[int](value=1, source=DEFAULT, basis="assumed")
@@ -134,25 +164,44 @@ class MemoryLevel(Strict):
     achievable: Sourced[float] = Sourced[float](value=1.0, source=DEFAULT, basis="assumed")
     """Share of the peak bandwidth that kernels reach."""
     latency: Sourced[units.Seconds] | None = None
-    energy: str
-    """Entry of the energy table."""
+    """Of one access, which transfers that nothing hides wait for; by default that of the
+    `component`; without either they do not."""
+    energy: str = ""
+    """Entry of the energy table, or joules per byte; by default those of the `component`."""
+    component: ComponentUse | None = None
+    """What each instance is built as: gives energy and latency that are not stated, and area and
+    leakage."""
     buffers: Literal["single", "double"] = "double"
     """Whether a tile of a mapping can come in while the one before is computed."""
     ports: Literal["shared", "separate"] = "shared"
     """Whether what goes out takes turns with what comes in; the bandwidth is that of one port."""
     partitions: dict[Literal["a", "b", "c"], Sourced[units.Bytes]] = Field(default_factory=dict)
     """Room of single operands: a and b are multiplied, c is the result. The others share."""
-    keeps: bool = False
+    holds: tuple[Literal["a", "b", "c"], ...] = Field(
+        default=("a", "b", "c"), strict=False, min_length=1
+    )
+    """Operands of a product that the level can hold: a buffer of inputs (a), a queue of weights
+    (b), accumulators (c). Levels listed one after the other that hold different ones lie side by
+    side."""
+    keeps: bool | None = None
     """Whether what an op has touched is still there for the ops after it, until as much else has
-    been touched as the level holds: the caches of a processor. The last level always keeps."""
+    been touched as the level holds. The last level always keeps. None: a level that all processors
+    share keeps on a device without measured shares of its peak (`Device.achievable`); where there
+    are some, those hold what its caches did (`kernels.residence`)."""
+    kept_share: Sourced[Share] | None = None
+    """Share of the capacity that tensors stay in between ops. None: all of a cache, and half of a
+    buffer before arrays, whose tiles take the other half (`kernels.residence`)."""
 
 
 class OutputBlock(Strict):
     """Outputs of one image that a block of Winograd's kernels computes together."""
 
     rows: int = Field(ge=1)
+    """Rows of outputs."""
     columns: int = Field(ge=1)
+    """Columns of outputs."""
     source: str
+    """Who says that the kernels compute such blocks."""
 
 
 class Ramp(Strict):
@@ -172,7 +221,9 @@ class Achievable(Strict):
     """The share of an engine's peak that kernels of one class reach, from microbenchmarks."""
 
     engine: str
+    """Name of an engine of the device."""
     format: str
+    """Number format of the operands."""
     stored: str | None = None
     """Format in memory of what these kernels convert to `format`; None: those that read `format`,
     which stand for kernels that convert and have no rows."""
@@ -217,6 +268,7 @@ class AchievableFrom(Strict):
     """A device of the same generation or the nearest that was measured."""
 
     device: str
+    """Name of that device, or a path."""
     formats: dict[str, str] = Field(default_factory=dict)
     """Number formats here, by the format there whose shares they take over too."""
     scale: Sourced[Positive] = Sourced[Positive](value=1.0, source=DEFAULT, basis="assumed")
@@ -227,37 +279,57 @@ class Device(Described):
     """One accelerator."""
 
     kind: Literal["device"]
+    """What the file describes: always ``device``."""
     vendor: str = ""
+    """Who makes it; for people."""
     software: tuple[str, ...] = Field(default=(), strict=False)
     """Software stacks that it is usually run with: the first that can run a model counts."""
     year: int = Field(ge=1940, le=2100)
+    """Of its first delivery; model programs that changed over time run as in that year."""
     process_node: Sourced[units.Metres] | None = None
+    """Feature size of the silicon; decides how uncertain its energies are."""
     area: Sourced[units.SquareMetres] | None = None
+    """Of the die; gives peaks per mm2 and the power density."""
     tdp: Sourced[units.SomeWatts] | None = None
+    """Thermal design power; results say when a step would draw more, and the host's power is shared
+    out by it."""
     power_limit: Sourced[units.SomeWatts] | None = None
     """What the board may draw: an op that would draw more lowers the clock. None: none does."""
     idle_power: Sourced[units.Watts]
-    """Drawn whenever the device is on: the static part of the energy."""
+    """Drawn whenever the device is on: the static part of the energy. It may be left out where
+    components give their leakage, whose sum it then is."""
+    thermal_limit: Sourced[units.WattsPerSquareMetre] | None = None
+    """Power per area that cooling carries away; more is a warning on every result."""
     price: Sourced[units.Dollars] | None = None
+    """Of one device; gives costs of machines."""
     energy_table: str
     """Name of an energy table, or a path."""
     engines: dict[str, Engine]
+    """By names of your own; an op runs on the fastest that does its kind of work and format."""
     memory: dict[str, MemoryLevel]
     """From the nearest to the farthest."""
+    host: HostProcessor | None = None
+    """The processor that does the vector work that no engine does; None: there is none."""
     launch_latency: Sourced[units.Seconds]
     """Fixed time of each op: launch, ramp up and drain."""
     achievable: tuple[Achievable, ...] = Field(default=(), strict=False)
     """First match counts; an op without a match is priced at the peak, and the result says so."""
     base: str | None = None
-    """The device whose description this one started from (`hardware.inherit`)."""
+    """Name or path of the device whose description this one starts from: mappings are merged field
+    by field, everything else is replaced, and ``null`` removes a field."""
     kernels: tuple[Kernel, ...] = Field(default=(), strict=False)
     """Of ops outside contractions; first match counts, others are priced by launch latency, vector
     rate and the bandwidth of memory."""
     achievable_from: AchievableFrom | None = None
     """The device whose shares of the peak this one takes over, behind its own."""
 
+    notes: tuple[str, ...] = Field(default=(), strict=False)
+    """What was asked for where the description comes from, and is not modelled."""
+
     prices: EnergyTable = Field(exclude=True)
     """The energy table itself; put here by the loader."""
+    parts: tuple[DesignPart, ...] = Field(default=(), exclude=True)
+    """What its components are evaluated to; put here by the loader."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Device:
@@ -272,6 +344,7 @@ class Device(Described):
             )
         self._check_memory()
         self._check_engines()
+        self._check_host()
         self._check_achievable()
         return self
 
@@ -283,6 +356,13 @@ class Device(Described):
                 self.far_memory,
             )
         for name, level in self.memory.items():
+            if not level.energy:
+                raise FieldError(
+                    "states neither energy nor a component that gives it, for example "
+                    "'energy: 1.5 pJ/bit' or 'component: sram'",
+                    "memory",
+                    name,
+                )
             self._priced(level.energy, "J/B", "memory", name, "energy")
             if not 0 < level.achievable.value <= 1:
                 raise FieldError(
@@ -297,7 +377,8 @@ class Device(Described):
             unpriced = sorted(set(engine.rates) - set(engine.energy))
             if unpriced:
                 raise FieldError(
-                    f"engine {name!r} has no energy entry for {', '.join(unpriced)}",
+                    f"engine {name!r} has no energy entry for {', '.join(unpriced)}, and no "
+                    "component that gives it",
                     *("engines", name, "energy"),
                 )
             for format_, other in engine.converted.items():
@@ -317,6 +398,25 @@ class Device(Described):
                 )
             for format_, entry in engine.energy.items():
                 self._priced(entry, "J/FLOP", "engines", name, "energy", format_)
+            if engine.bsp is not None and engine.bsp.exchange_energy is not None:
+                place = ("engines", name, "bsp", "exchange_energy")
+                self._priced(engine.bsp.exchange_energy, "J/B", *place)
+
+    def _check_host(self) -> None:
+        host = self.host
+        if host is None:
+            return
+        for name in HOST_PLACES:
+            for field, names in (("engines", self.engines), ("memory", self.memory)):
+                if name in names:
+                    raise FieldError(f"{name!r} is a part of the device's host", field, name)
+        unpriced = sorted(set(host.rates) - set(host.energy))
+        if unpriced:
+            raise FieldError(f"the host has no energy for {', '.join(unpriced)}", "host", "energy")
+        for format_, entry in host.energy.items():
+            self._priced(entry, "J/FLOP", "host", "energy", format_)
+        self._priced(host.memory_energy, "J/B", "host", "memory_energy")
+        self._priced(host.link.energy, "J/B", "host", "link", "energy")
 
     def _check_achievable(self) -> None:
         for position, row in enumerate(self.achievable):
@@ -369,13 +469,84 @@ class Device(Described):
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """What the device's file leaves out, so that its energy is not 0 but unknown."""
+        """What the device's file leaves out, so that its energy is not 0 but unknown; its notes."""
         described = {level.kind for level in self.memory.values()}
-        return tuple(
+        missing = [
             f"energy of {what}: {self.name} describes none"
             for kind, what in _LEVELS.items()
             if kind not in described
+        ]
+        if self.host is not None:
+            missing.append(f"idle power of the {HOST} ({self.host.name})")
+        tiles = (engine.bsp for engine in self.engines.values() if engine.bsp is not None)
+        if any(machine.exchange_energy is None for machine in tiles):
+            missing.append(f"energy of the exchange between tiles: {self.name} describes none")
+        return (*missing, *self._not_stated, *self.notes)
+
+    @property
+    def _not_stated(self) -> tuple[str, ...]:
+        """Energies and power that the file says are not stated; a 0 stands in their place."""
+        used = {entry for engine in self.engines.values() for entry in engine.energy.values()}
+        used |= {level.energy for level in self.memory.values()}
+        entries = self.prices.entries
+        found = [
+            f"energy of {entry}"
+            for entry in sorted(used)
+            if entry in entries and entries[entry].is_unknown
+        ]
+        idle = self.idle_power
+        if idle.basis == NOT_STATED and idle.source != NOT_STATED and not idle.value:
+            found.append("idle power")
+        return tuple(f"{what}: not stated for {self.name}, counted as 0" for what in found)
+
+    @property
+    def component_notes(self) -> tuple[str, ...]:
+        """What comes from components and is extrapolated there, and a thermal limit passed."""
+        idle_is_leakage = self.idle_power.source == SUMMED
+        notes = tuple(part_notes(self.parts, idle_is_leakage=idle_is_leakage))
+        if self.thermal_limit is None:
+            return notes
+        density = self.peak_power_density_w_m2
+        if density is None:
+            return (*notes, "the thermal limit is not checked: the area of the device is not known")
+        if density <= self.thermal_limit.value:
+            return notes
+        return (
+            *notes,
+            f"at its peak the device draws {density * 1e-6:.3g} W/mm2, above its thermal limit of "
+            f"{self.thermal_limit.value * 1e-6:.3g} W/mm2",
         )
+
+    @property
+    def area_m2(self) -> float | None:
+        """Area as stated, else the sum of its components' areas; None: neither is known."""
+        return None if self.area is None else self.area.value
+
+    @property
+    def peak_power_w(self) -> float:
+        """Upper estimate of the power on the die.
+
+        Idle power, every engine in its dearest format at its peak rate, and every level on the die
+        at its peak bandwidth; a level without a bandwidth is left out.
+        """
+        engines = (
+            max(
+                rate.value * self.prices.price_j(engine.energy[format_], "J/FLOP")
+                for format_, rate in engine.rates.items()
+            )
+            for engine in self.engines.values()
+        )
+        levels = (
+            level.bandwidth.value * self.prices.price_j(level.energy, "J/B")
+            for level in self.memory.values()
+            if level.bandwidth is not None and level.kind != "dram"
+        )
+        return self.idle_power.value + sum(engines) + sum(levels)
+
+    @property
+    def peak_power_density_w_m2(self) -> float | None:
+        """`peak_power_w` over the area; None where the area is not known."""
+        return None if self.area is None else self.peak_power_w / self.area.value
 
     @property
     def capacity_bytes(self) -> float:

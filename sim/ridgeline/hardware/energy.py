@@ -15,6 +15,7 @@ from ridgeline import units
 from ridgeline.config import Strict
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.sourced import NOT_STATED, Basis, Described, Sourced
+from ridgeline.unit_proposals import energy_unit_proposal
 
 Unit = Literal["J/FLOP", "J/B", "J/B/m"]
 _RELATIVE: dict[str, str] = {"J/FLOP": "FLOP/FLOP", "J/B": "FLOP/B", "J/B/m": "FLOP/B/m"}
@@ -33,6 +34,8 @@ def stated(energy: str, unit: Unit) -> float | None:
     """
     if energy[:1] not in _NUMBERS:
         return None
+    if (bare := energy_unit_proposal(energy, unit)) is not None:
+        raise ConfigError(bare)
     joules = units.parse(energy, unit)
     if joules < 0:
         raise ConfigError(f"{energy!r} must be at least 0")
@@ -54,8 +57,16 @@ class EnergyEntry(Strict):
     voltage: str = ""
     """Supply voltage, where the source states it."""
     source: str = NOT_STATED
+    """A key of the file's ``sources``, or a citation in words."""
     basis: Basis = NOT_STATED
+    """How the value was obtained."""
     note: str = ""
+    """What a reader must know: scope, conversion, conditions."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether a 0 stands for a price that nobody has stated."""
+        return self.basis == NOT_STATED and float(self.value.split()[0]) == 0
 
     @field_validator("value")
     @classmethod
@@ -76,11 +87,13 @@ class EnergyTable(Described):
     """Prices by entry name."""
 
     kind: Literal["energy-table"]
+    """What the file describes: always ``energy-table``."""
     process_node: units.Metres | None = None
     """Feature size that the table is for; None: its entries are of several."""
     reference: Sourced[units.JoulesPerFlop] | None = None
     """Energy of a FLOP that relative prices are multiples of; None: they have no joules."""
     entries: dict[str, EnergyEntry]
+    """By names of your own, which devices, nodes and clusters refer to."""
 
     def price_j(self, entry: str, unit: Unit) -> float:
         """Joules per FLOP, per byte or per byte and metre of an entry, or of a quantity as it is.

@@ -29,7 +29,9 @@ class BroadcastGrid(Strict):
     side: Sourced[int]
     """Processing elements in a row and in a column of a core."""
     cores: Sourced[int] = ONE
+    """How many such cores there are."""
     clock: Sourced[units.Hertz]
+    """Cycles a second; 2 FLOP a cycle and element must be a rate of the engine."""
     fma_latency: Sourced[int] = ONE
     """Cycles of a multiply-accumulate."""
     local_memory: Sourced[units.Bytes]
@@ -37,6 +39,7 @@ class BroadcastGrid(Strict):
     spill_words_per_cycle: Sourced[float] | None = None
     """What one core exchanges with the memory behind its elements' own; None: not known."""
     areas: GridAreas | None = None
+    """Of its parts; gives the area of a design with other numbers of them."""
 
     @field_validator("side", "cores", "fma_latency")
     @classmethod

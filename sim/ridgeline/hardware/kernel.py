@@ -21,8 +21,11 @@ class Repack(Strict):
     """
 
     a: Sourced[units.BytesPerSecond] | None = None
+    """Of the first operand."""
     b: Sourced[units.BytesPerSecond] | None = None
+    """Of the second operand."""
     c: Sourced[units.BytesPerSecond] | None = None
+    """Of the result."""
 
 
 class Kernel(Strict):

@@ -17,7 +17,9 @@ from pydantic import BaseModel
 from ridgeline import catalog
 from ridgeline.config import Document, overridden, read_yaml, validate
 from ridgeline.errors import ConfigError, nearest
+from ridgeline.hardware import scalesim
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.components.design import with_components
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.follow import with_rates
@@ -31,6 +33,8 @@ _MOST_TABLES = 32
 _INLINE = re.compile(r"[A-Z]\w*\(.+\)")  # Ring(16, 50 GB/s, 500 ns)
 _OF_CLUSTERS = frozenset({"device_speed_std", "software"})
 """Fields of a cluster that one node or device may have replaced, too."""
+_MADE_OF_CONFIGURATIONS = frozenset({"devices", "clusters"})
+"""Where a file of SCALE-Sim may stand for the device that it describes."""
 _INHERITING = frozenset({"device", "node"})
 
 
@@ -42,6 +46,11 @@ def load_energy_table(name: str, overrides: Overrides | None = None) -> EnergyTa
 def load_device(name: str, overrides: Overrides | None = None) -> Device:
     """Load a device by catalogue name or path; `overrides` maps dotted paths to new values."""
     return _device(_document("devices", name), overrides or {})
+
+
+def device_of(document: Document, overrides: Overrides | None = None) -> Device:
+    """Make a device of a description that is not a file of ours, as `load_device` does."""
+    return _device(document, overrides or {})
 
 
 def load_node(name: str, overrides: Overrides | None = None) -> Node:
@@ -113,7 +122,10 @@ def _kind_of(name: str) -> str:
 
 
 def _document(kind: str, name: str, *, follow: bool = True) -> Document:
-    document = read_yaml(catalog.find(kind, name))
+    path = catalog.find(kind, name)
+    if path.suffix == scalesim.SUFFIX and kind in _MADE_OF_CONFIGURATIONS:
+        return scalesim.device_document(path)
+    document = read_yaml(path)
     if not isinstance(document.data, dict):
         raise document.error("expected a mapping of fields")
     found = document.data.get("kind")
@@ -137,7 +149,7 @@ def _beside(document: Document, name: str, field: str) -> Document:
 def _build(
     document: Document, schema: type[Schema], overrides: Overrides, **parts: object
 ) -> Schema:
-    document = overridden(document, overrides)
+    document = overridden(document, overrides) if overrides else document
     for name in parts:
         if name in document.data:
             raise document.error(f"unknown field {name!r}", (name,))
@@ -150,7 +162,11 @@ def _device(document: Document, overrides: Overrides) -> Device:
     own = with_rates(document, own)
     name = _name_in(document, "energy_table")
     prices = _table(_referred(document, "energy", name, "energy_table"), table)
-    return _build(document, Device, own, prices=prices)
+    document = overridden(document, own)
+    if "parts" in document.data:
+        raise document.error("unknown field 'parts'", ("parts",))
+    document, parts = with_components(document)
+    return _build(document, Device, {}, prices=prices, **({"parts": parts} if parts else {}))
 
 
 def _node(document: Document, overrides: Overrides) -> Node:

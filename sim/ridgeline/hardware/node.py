@@ -67,7 +67,9 @@ class Link(Strict):
     torus: Extents = Field(default=(), strict=False)
     """Instead: as `mesh`, and the ends of every row are linked, too."""
     type: str
+    """Name of one of the node's link types."""
     count: int = Field(default=1, ge=1, le=64)
+    """Parallel links of the type."""
 
     @model_validator(mode="after")
     def _one_form(self) -> Link:
@@ -98,14 +100,18 @@ class Component(Strict):
     """A vertex of the node's graph that is not a device."""
 
     name: str
+    """Name of your own, which links refer to."""
     kind: Literal["host", "switch", "nic"]
+    """host: processors; switch: passes on messages; nic: reaches out of the node."""
 
 
 class Host(Strict):
     """The machine around the devices."""
 
     description: str = ""
+    """One line for people."""
     memory: Sourced[units.Bytes] | None = None
+    """That data and offloaded states can use."""
     power: Sourced[units.Watts] | None = None
     """Of everything in the node that is not a device; not part of ``energy_j``."""
     cores: Sourced[Count] | None = None
@@ -122,15 +128,20 @@ class Node(Described):
     """Devices, host and links. Devices are the vertices ``device0``, ``device1``, ..."""
 
     kind: Literal["node"]
+    """What the file describes: always ``node``."""
     device: str
     """Name of a device, or a path."""
     base: str | None = None
-    """The node whose description this one started from (`hardware.inherit`)."""
+    """Name or path of the node whose description this one starts from: mappings are merged field by
+    field, everything else is replaced, and ``null`` removes a field."""
     count: int = Field(ge=1, le=1024)
     """Devices in the node."""
     year: int | None = None
+    """Of its first delivery; for people."""
     price: Sourced[units.Dollars] | None = None
+    """Of one node, devices included; gives costs of clusters."""
     host: Host = Host()
+    """The machine around the devices, which feeds them."""
     energy_table: str | None = None
     """Prices of the links that name an entry."""
     collective_latency: Sourced[units.Seconds] = Sourced[float](
@@ -138,8 +149,11 @@ class Node(Described):
     )
     """Fixed time of starting a collective, besides the hops."""
     link_types: dict[str, LinkType] = Field(default_factory=dict)
+    """By names of your own, which `links` refer to."""
     components: tuple[Component, ...] = Field(default=(), strict=False)
+    """Vertices of the graph besides the devices: switches, hosts, NICs."""
     links: tuple[Link, ...] = Field(default=(), strict=False)
+    """Edges of the graph, from which routes and rings are found."""
     software: tuple[str, ...] = Field(default=(), strict=False)
     """Software stacks that it is usually run with: the first that can run a model counts."""
     devices_forward: bool = False

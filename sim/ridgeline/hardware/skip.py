@@ -28,8 +28,11 @@ class Skip(Strict):
     efficiency: Sourced[float] = Sourced[float](value=1.0, source=DEFAULT, basis="assumed")
     """Time that the work would take ideally, over the time that it takes: imbalance, look-ups."""
     source: str = NOT_STATED
+    """A key of the file's ``sources``, or a citation in words."""
     basis: Basis = NOT_STATED
+    """How this is known."""
     note: str = ""
+    """What a reader must know."""
 
     @model_validator(mode="after")
     def _agrees(self) -> Skip:

@@ -48,8 +48,11 @@ class SpatialArray(Strict):
     """Rows x columns of elements; ``docs/spatial.md`` says how their cycles are counted."""
 
     rows: Sourced[int]
+    """Elements in a column."""
     columns: Sourced[int]
+    """Elements in a row."""
     clock: Sourced[units.Hertz]
+    """Cycles a second; 2 FLOP a cycle and element must be a rate of the engine."""
     dataflows: tuple[SpatialDataflow, ...] = Field(strict=False, min_length=1)
     """Which loops may run where; of all layouts that they allow the fastest is taken."""
     images: OperandPath
@@ -57,6 +60,7 @@ class SpatialArray(Strict):
     filters: OperandPath
     """Weights of a convolution; the second operand of a product."""
     sums: SumsPath
+    """Partial sums, which become outputs."""
     adds_along: tuple[Axis, ...] = Field(default=("rows",), strict=False)
     """Axes along which neighbours hand on their sums."""
     hop: Sourced[int] = ONE

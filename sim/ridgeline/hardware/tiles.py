@@ -13,13 +13,18 @@ class TileMachine(Strict):
     """Equal tiles that compute, wait for each other and exchange; see ``docs/spatial.md``."""
 
     tiles: Sourced[int]
+    """Processors, each with memory of its own."""
     clock: Sourced[units.Hertz]
+    """Cycles a second of every tile."""
     memory: Sourced[units.Bytes]
     """Of one tile."""
     reserved: Sourced[float] = Sourced[float](value=0.0, source=DEFAULT, basis="assumed")
     """Share of the memory that programs, stacks and exchange code take."""
     exchange: Sourced[units.BytesPerSecond]
     """That one tile receives with, while others receive too; a tile sends one copy to all."""
+    exchange_energy: str | None = None
+    """Of a byte that a tile receives: entry of the energy table, or a quantity such as
+    ``0.5 pJ/bit``; None: not known, so that its bytes are counted without a price."""
     sync: Sourced[units.Seconds]
     """From the last tile's arrival at a barrier to the first word of the exchange after it."""
 

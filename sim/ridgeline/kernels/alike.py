@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ridgeline.hardware.device import Device
-from ridgeline.kernels.residence import Found
+from ridgeline.kernels.residence import Found, unheld_of
 from ridgeline.kernels.traffic import (
     Operands,
     as_gemm,
@@ -81,7 +81,8 @@ class Alike:
     def operands(self, held: int, cache: float) -> Operands:
         """Return a contraction's operands; see `traffic.Operands`."""
         assert self.gemm is not None
-        return Operands(self.gemm, self.a_bytes, self.b_bytes, self.rest_bytes, held, cache)
+        sizes = self.a_bytes, self.b_bytes, self.rest_bytes
+        return Operands(self.gemm, *sizes, held, cache, unheld_of(self.found))
 
     def __hash__(self) -> int:
         return self.hash

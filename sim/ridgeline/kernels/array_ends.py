@@ -19,7 +19,6 @@ from ridgeline.kernels.mapping.mapped import Mapped
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.systolic.closed_form import Schedule, folds, layout, spans
 from ridgeline.kernels.systolic.partition import Arrays, Partition, reduction_cycles
-from ridgeline.kernels.tile_schedule import tile_seconds, touched_words
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 
@@ -51,7 +50,9 @@ def mapped_shares(
     if found.compute_s <= 0:
         return BUSY_THROUGHOUT
     nearest = machine.nearer[-1].name if machine.nearer else machine.near
-    waiting = _waiting_share(found, machine, loops, pass_)
+    waiting = 1 - found.cycles_s / found.compute_s
+    if found.given is not None:  # any loops: where the first tile fills the arrays is not known
+        return EngineShares(stall=(nearest, waiting))
     way, cycles = way_of(found, machine), 1 - waiting
     if way is None:
         fill, drain = cycles * inside.fill, cycles * inside.drain
@@ -81,40 +82,6 @@ def mapped_shares(
     most = sum(shares) / cycles if sum(shares) > cycles else 1.0  # others may go other ways
     fill, drain, exchange = (share / most for share in shares)
     return EngineShares(fill=fill, drain=drain, exchange=exchange, stall=(nearest, waiting))
-
-
-def _waiting_share(found: Mapped, machine: Machine, loops: Gemm | Conv, pass_: Pass) -> float:
-    """Share of the tiles' time in which the engine waits for the nearest level.
-
-    Of tiles of equal sizes one in the middle counts for all: those at the edge have padding.
-    """
-    if machine.near_byte_s == 0.0:
-        return 0.0
-    nest, groups = nest_of(loops, pass_), dims_of(loops, pass_)
-    times = axes_of(loops, pass_, 1)[0][:, TIMES].tolist()
-    widths = (*machine.widths[:2], machine.widths[3])
-    cuts = {
-        dim: _lengths(found, nest.size[dim], axis, at)
-        for axis, dims in enumerate(groups)
-        for at, dim in enumerate(dims)
-    }
-    total_s, waiting_s = [], []
-    for lengths in itertools.product(*(cut.items() for cut in cuts.values())):
-        tile = {dim: (0, size) for dim, size in nest.size.items()}
-        for dim, (length, _) in zip(cuts, lengths, strict=True):
-            begin = (nest.size[dim] - length) // 2
-            tile[dim] = begin, begin + length
-        sizes = [
-            times[axis] * math.prod(tile[dim][1] - tile[dim][0] for dim in dims)
-            for axis, dims in enumerate(groups)
-        ]
-        words = [touched_words(operand.axes, tile) for operand in nest.operands]
-        moved = [n * width for n, width in zip(words, widths, strict=True)]
-        count = math.prod(number for _, number in lengths)
-        each = tile_seconds(sizes, moved, count == 1 == math.prod(map(len, cuts.values())), machine)
-        total_s.append(count * each.total_s)
-        waiting_s.append(count * (each.total_s - each.cycles_s))
-    return math.fsum(waiting_s) / math.fsum(total_s)
 
 
 def register_bytes(

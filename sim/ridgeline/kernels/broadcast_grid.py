@@ -207,9 +207,7 @@ def spilled_share(widths: Sequence[int], ring: Ring) -> float:
     Every core holds all activations, as the ring gathers them on each; weights have the rest.
     """
     weights = sum(m * n for m, n in _layers(widths)) * ring.word_bytes
-    activations = sum(widths) * ring.word_bytes * ring.cores
-    room = max(0.0, ring.elements * ring.local_bytes - activations)
-    return max(0.0, 1.0 - room / weights)
+    return unheld_share(weights, sum(widths) * ring.word_bytes, 0.0, ring)
 
 
 def sample_cost(widths: Sequence[int], how: Method, ring: Ring) -> SampleCost:
@@ -255,6 +253,92 @@ def sample_cost(widths: Sequence[int], how: Method, ring: Ring) -> SampleCost:
 
 
 @dataclass(frozen=True, slots=True)
+class RingGemm:
+    """A matrix product whose largest operand lies in the memories of all PEs, and stays there.
+
+    Attributes
+    ----------
+    resident
+        The operand that stays: "a", "b", or the result "c", to which products are added.
+    compute_cycles
+        Of the PEs.
+    gather_cycles, reduction_cycles
+        The ring and the sums within columns, beside the arithmetic.
+    resident_words, moving_words
+        Elements of the operand that stays and of the others.
+    local_words
+        Words that the multiply-accumulates take from the PEs' memories besides the resident
+        operand: one each.
+    """
+
+    resident: Literal["a", "b", "c"]
+    compute_cycles: float
+    gather_cycles: float
+    reduction_cycles: float
+    resident_words: int
+    moving_words: int
+    local_words: int
+
+    @property
+    def cycles(self) -> float:
+        """Of the arithmetic, the ring and the sums; not of what waits for other memory."""
+        return self.compute_cycles + self.gather_cycles + self.reduction_cycles
+
+
+def ring_gemm(m: int, n: int, k: int, ring: Ring, *, gathered: bool = False) -> RingGemm:
+    """Count C[m, n] = A[m, k] B[k, n] on cores on a ring, one operand resident in their PEs.
+
+    The laws of Li and Pedram for one product (section 4):
+
+    - The larger of A and B is resident; the rows or columns of the other are samples. The result of
+      each is gathered on all cores (`ring_cycles`), which need it next. Fewer samples than a core
+      has columns go one by one: every PE sums up in its column and the column's sums are added
+      (`reduction_cycles`). As many or more are a matrix product, whose sums stay in the PEs.
+    - C is resident if the vectors have been `gathered` already, as those of a weight gradient were
+      when the forward and the backward pass made them: outer products are added to it in place.
+
+    The arithmetic is m n k over the PEs: as in the paper, sizes are not rounded up to the cores'.
+    """
+    _at_least_one(m=m, n=n, k=k, cores=ring.cores, side=ring.side)
+    macs = m * n * k
+    busy = macs / ring.elements
+    if gathered:
+        return RingGemm("c", busy, 0.0, 0.0, m * n, (m + n) * k, macs)
+    resident: Literal["a", "b"] = "b" if n >= m else "a"
+    samples, out = (m, n) if resident == "b" else (n, m)
+    return RingGemm(
+        resident,
+        busy,
+        ring_cycles(samples * out, ring.cores, ring.side),
+        samples * out / ring.side * reduction_cycles(ring.side) if samples < ring.side else 0.0,
+        out * k,
+        samples * (out + k),
+        macs,
+    )
+
+
+def unheld_share(
+    resident_bytes: float, sample_bytes: float, other_bytes: float, ring: Ring
+) -> float:
+    """Share of what is resident that finds no room in the PEs' memories.
+
+    Parameters
+    ----------
+    resident_bytes
+        Weights, or one operand of a product.
+    sample_bytes
+        Vectors of one sample, which the ring gathers on every core.
+    other_bytes
+        Of all other samples, each on one core.
+    """
+    if resident_bytes <= 0:
+        return 0.0
+    held = sample_bytes * ring.cores + other_bytes
+    room = max(0.0, ring.elements * ring.local_bytes - held)
+    return max(0.0, 1.0 - room / resident_bytes)
+
+
+@dataclass(frozen=True, slots=True)
 class GridGemm:
     """A matrix product on all cores.
 
@@ -282,7 +366,8 @@ def grid_gemm(m: int, n: int, k: int, ring: Ring, fma_latency: int) -> GridGemm:
     """Divide C[m, n] = A[m, k] B[k, n] among cores by columns or by rows, whichever is faster.
 
     A core keeps square blocks of A, one in use and one on its way (the Linear Algebra Core's
-    double buffer), of the size that is fastest among those of which two fit into its PEs.
+    double buffer), of the size that is fastest among those of which two fit into its PEs. For a
+    small product it may use fewer rows and columns of PEs, whose buses are done sooner.
 
     Raises
     ------
@@ -290,21 +375,29 @@ def grid_gemm(m: int, n: int, k: int, ring: Ring, fma_latency: int) -> GridGemm:
         If the memories are too small for two blocks of side x side.
     """
     _at_least_one(m=m, n=n, k=k, cores=ring.cores, side=ring.side)
-    held = ring.side**2 * int(ring.local_bytes // ring.word_bytes) // 2
-    largest = min(math.isqrt(held), math.ceil(max(m, k) / ring.side) * ring.side)
-    if largest < ring.side:
+    words = int(ring.local_bytes // ring.word_bytes)
+    if ring.side**2 * words // 2 < ring.side**2:
         raise RidgelineError(
             f"the memories of {ring.side} x {ring.side} PEs, {ring.local_bytes:g} B each, are too "
-            f"small for two blocks of A"
+            f"small for two blocks of A: these need {2 * ring.word_bytes:g} B in each"
         )
     shares = ((m, math.ceil(n / ring.cores)), (math.ceil(m / ring.cores), n))
-    cycles, inverse, rows = min(
-        (_blocked_cycles(rows, columns, k, block, ring.side, fma_latency), -block, rows)
-        for block in range(ring.side, largest + 1, ring.side)
-        for rows, columns in shares
-    )
+    best: tuple[int, int, int, int] | None = None
+    for side in range(ring.side, 0, -1):
+        least = min(math.ceil(rows * columns * k / side**2) for rows, columns in shares)
+        if best is not None and least >= best[0]:
+            break
+        largest = min(math.isqrt(side**2 * words // 2), math.ceil(max(m, k) / side) * side)
+        found = min(
+            (_blocked_cycles(rows, columns, k, block, side, fma_latency), -block, rows, side)
+            for block in range(side, largest + 1, side)
+            for rows, columns in shares
+        )
+        best = found if best is None else min(best, found)
+    assert best is not None
+    cycles, inverse, rows, side = best
     block = -inverse
-    fill, drain = _block_ends(rows, k, block, ring.side, fma_latency)
+    fill, drain = _block_ends(rows, k, block, side, fma_latency)
     return GridGemm(cycles, block, math.ceil(m / block), math.ceil(k / block), fill, drain)
 
 

@@ -21,7 +21,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.graph import Gemm
@@ -44,6 +43,11 @@ class Tiles(NamedTuple):
         g, seconds for one byte that a tile receives.
     sync_s
         l, of a barrier.
+    least_s
+        In which the operands pass the memories once, under the arithmetic.
+    memory_byte_s, rest_s
+        Seconds for one byte that tiles have received and read, all together; and of what is read or
+        written besides.
     """
 
     number: int
@@ -52,6 +56,13 @@ class Tiles(NamedTuple):
     granule: tuple[int, int, int]
     byte_s: float
     sync_s: float
+    least_s: float = 0.0
+    memory_byte_s: float = 0.0
+    rest_s: float = 0.0
+
+    def memory_s(self, received: Any) -> Any:
+        """Seconds in which operands pass the memories; `received` bytes by all tiles."""
+        return np.maximum(self.least_s, received * self.memory_byte_s + self.rest_s)
 
 
 class Sizes(NamedTuple):
@@ -81,6 +92,8 @@ class TilePlan:
         By all tiles.
     tile_bytes
         That one tile's memory holds at most.
+    least_s
+        In which the operands pass the memories, under the arithmetic.
     """
 
     parts: tuple[int, int, int, int]
@@ -91,11 +104,12 @@ class TilePlan:
     sync_s: float
     received_bytes: float
     tile_bytes: float
+    least_s: float = 0.0
 
     @property
     def time_s(self) -> float:
-        """Of all supersteps: w + h g + l."""
-        return self.compute_s + self.exchange_s + self.sync_s
+        """Of all supersteps: w + h g + l, which is what the op is reported to take."""
+        return max(self.compute_s, self.least_s) + self.exchange_s + self.sync_s
 
     @property
     def tiles(self) -> int:
@@ -112,16 +126,20 @@ class _Counts(NamedTuple):
         Of all supersteps.
     received, held
         Bytes that one tile receives, and that its memory holds at most.
+    parts
+        Tiles in use.
     """
 
     supersteps: Any
     compute_s: Any
     received: Any
     held: Any
+    parts: Any
 
     def time_s(self, tiles: Tiles) -> Any:
         """Of all supersteps: w + h g + l."""
-        return self.compute_s + self.received * tiles.byte_s + self.supersteps * tiles.sync_s
+        busy_s = np.maximum(self.compute_s, tiles.memory_s(self.received * self.parts))
+        return busy_s + self.received * tiles.byte_s + self.supersteps * tiles.sync_s
 
 
 def planned(
@@ -139,6 +157,7 @@ def planned(
         sync_s=int(counts.supersteps) * tiles.sync_s,
         received_bytes=float(counts.received) * math.prod(parts),
         tile_bytes=float(counts.held),
+        least_s=float(tiles.memory_s(float(counts.received) * math.prod(parts))),
     )
 
 
@@ -164,6 +183,7 @@ def _counted(
     others = rounds * (k_parts - 1) * mine
     held = sub_m * sub_k * sizes.a + sub_k * sub_n * sizes.b + sub_m * sub_n * sizes.sum
     return _Counts(
+        parts=parts[0] * parts[1] * parts[2] * parts[3],
         supersteps=rounds * (k_turns + is_cut),
         compute_s=compute + others / (tiles.flop_per_s / _MATRIX_TO_ADD),
         received=a_bytes + b_bytes + others * sizes.sum,
@@ -193,18 +213,22 @@ def _padded_flops(batch: Any, block: Sequence[Any], turns: Sequence[Any], tiles:
 def best_plan(gemm: Gemm, sizes: Sizes, tiles: Tiles) -> TilePlan:
     """Find the fastest way to cut a product among tiles.
 
-    All numbers of parts are looked at that differ in the length of the longest part, with the
-    fewest turns that fit. Arithmetic and exchange of a cut that is too large for the memory are not
-    less than those without turns, so that what they take is a bound.
+    All numbers of parts are looked at that differ in the length of the longest part. Arithmetic and
+    exchange of a cut that is too large for the memory are not less than those without turns, so
+    that what they take is a bound. A tile may idle: where a block needs turns, wider blocks on
+    fewer tiles are looked at too, as their turns may come out rounder. More tiles or more memory
+    therefore leave all plans of the smaller machine.
 
     Raises
     ------
     RidgelineError
         If a tile's memory does not hold one element of each operand.
     """
-    if sizes.a + sizes.b + sizes.sum > tiles.room_bytes:
+    if (needed := sizes.a + sizes.b + sizes.sum) > tiles.room_bytes:
         raise RidgelineError(
-            f"a tile's memory of {tiles.room_bytes} bytes does not hold one element of each operand"
+            f"a tile's memory of {tiles.room_bytes} bytes does not hold one element of each "
+            f"operand: A takes {sizes.a:g}, B {sizes.b:g}, a sum {sizes.sum:g}, "
+            f"{needed - tiles.room_bytes:g} bytes too many"
         )
     cuts = list(_cuts(gemm, tiles.number))
     counts = _counted(gemm, list(np.array(cuts, np.int64).T), (1, 1, 1), sizes, tiles)
@@ -213,13 +237,23 @@ def best_plan(gemm: Gemm, sizes: Sizes, tiles: Tiles) -> TilePlan:
     for i in np.argsort(bounds_s, kind="stable").tolist():
         if best is not None and bounds_s[i] >= best.time_s:
             break
-        turns: tuple[int, int, int] | None = (1, 1, 1)
-        if counts.held[i] > tiles.room_bytes:
-            turns = _turns(gemm, cuts[i], sizes, tiles)
-        if turns is not None:
-            plan = planned(gemm, cuts[i], turns, sizes, tiles)
+        if counts.held[i] <= tiles.room_bytes:
+            plan = planned(gemm, cuts[i], (1, 1, 1), sizes, tiles)
             if best is None or plan.time_s < best.time_s:
                 best = plan
+            continue
+        b, m_parts, most, k_parts = cuts[i]
+        fewer = reversed(_numbers(gemm.n, most)) if tiles.granule[1] > 1 else (most,)
+        for n_parts in fewer:
+            cut = b, m_parts, n_parts, k_parts
+            least = planned(gemm, cut, (1, 1, 1), sizes, tiles)
+            if best is not None and least.time_s >= best.time_s:
+                break  # as fewer parts take at least as long
+            turns = _turns(gemm, cut, sizes, tiles)
+            if turns is not None:
+                plan = planned(gemm, cut, turns, sizes, tiles)
+                if best is None or plan.time_s < best.time_s:
+                    best = plan
     assert best is not None  # one tile can work off one element of each after the other
     return best
 
@@ -252,27 +286,20 @@ def _turns(
 ) -> tuple[int, int, int] | None:
     """Return in which turns a block is done the fastest: any halving of its results.
 
-    Each has the fewest pieces of its sum with which it fits. None if the partial sums of other
-    tiles do not fit.
+    Of the sum all numbers of pieces are looked at that differ in the longest one: fewer need not be
+    faster, as each is rounded up to the granule. None if the partial sums of other tiles do not
+    fit.
     """
     m, n, k = map(_part, (gemm.m, gemm.n, gemm.k), parts[1:])
     grid = np.meshgrid(_doublings(m), _doublings(n), indexing="ij")
-    m_turns, n_turns = (axis.ravel() for axis in grid)
-
-    def counted(k_turns: npt.NDArray[np.int64]) -> _Counts:
-        return _counted(gemm, parts, (m_turns, n_turns, k_turns), sizes, tiles)
-
-    low, high = np.ones_like(m_turns), np.full_like(m_turns, k)
-    fits = counted(high).held <= tiles.room_bytes
-    if not fits.any():
+    m_turns, n_turns = (axis.reshape(-1, 1) for axis in grid)
+    k_turns = np.array(_numbers(k, k), np.int64)
+    counts = _counted(gemm, parts, (m_turns, n_turns, k_turns), sizes, tiles)
+    times_s = np.where(counts.held <= tiles.room_bytes, counts.time_s(tiles), np.inf)
+    best, pieces = divmod(int(times_s.argmin()), len(k_turns))
+    if not math.isfinite(times_s[best, pieces]):
         return None
-    while (is_open := low < high).any():
-        middle = (low + high) // 2
-        is_enough = counted(middle).held <= tiles.room_bytes
-        high = np.where(is_open & is_enough, middle, high)
-        low = np.where(is_open & ~is_enough, middle + 1, low)
-    best = int(np.where(fits, counted(high).time_s(tiles), np.inf).argmin())
-    return int(m_turns[best]), int(n_turns[best]), int(high[best])
+    return int(m_turns[best, 0]), int(n_turns[best, 0]), int(k_turns[pieces])
 
 
 def _doublings(size: int) -> list[int]:

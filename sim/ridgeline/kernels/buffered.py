@@ -5,22 +5,24 @@ Imported when a device has such an engine: it brings numba.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
 
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.array_ends import mapped_registers, mapped_shares
 from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.busy import Busy, Job
-from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.cost import Moved, price_of_place
 from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
+from ridgeline.kernels.mapping.compute import FAR
 from ridgeline.kernels.mapping.device import machine_of
 from ridgeline.kernels.mapping.machine import Machine
 from ridgeline.kernels.mapping.mapped import Mapped, Nearer, dataflow_of, mapping_of
-from ridgeline.kernels.mapping.mapper import map_contractions
+from ridgeline.kernels.mapping.mapper import Base, map_contractions, ways_of
+from ridgeline.kernels.mapping.mapping import Loop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.systolic.device import by_dataflow
 from ridgeline.kernels.traffic import Search
@@ -34,6 +36,7 @@ def in_buffers(
     format_: str,
     search: Search,
     mac_s: float = 0.0,
+    shares: Sequence[float] = (),
 ) -> list[Busy] | None:
     """Move operands through the device's buffers as a mapper does; None where there are none.
 
@@ -44,42 +47,82 @@ def in_buffers(
     ----------
     mac_s
         Seconds of a multiply-accumulate, of engines other than systolic arrays.
+    shares
+        Of each job, the share of its cycles that arrays are fed in; all of them by default.
     """
     machine = machine_of(device, engine, format_, device.engines[engine].accumulate)
     if machine is None:
         return None
-    machine = machine._replace(mac_s=mac_s)
     peak = device.engines[engine].rates[format_].value
-    near, far = machine.near, machine.far
-    nearer = tuple(level.name for level in machine.nearer)
-    byte_s = {name: _byte_s(device, name) for name in (far, near, *nearer)}
-    contractions = [(op.loops, op.priced_as) for op, _ in jobs if op.loops is not None]
-    all_found = map_contractions(contractions, machine, *search)
-    result_width, far_byte_s = machine.widths[2], machine.byte_s
+    done: list[Busy | None] = [None] * len(jobs)
+    for share in sorted(set(shares)) or [1.0]:
+        places = [i for i in range(len(jobs)) if not shares or shares[i] == share]
+        some = [jobs[i] for i in places]
+        fed = at_rate(machine, mac_s, share)
+        contractions = [(op.loops, op.priced_as) for op, _ in some if op.loops is not None]
+        bases = _bases(some, device, engine, format_) if search.objective == "edp" else []
+        all_found = map_contractions(contractions, fed, *search, bases)
+        ways = ways_of(fed)
+        for i, found in zip(places, all_found, strict=True):
+            done[i] = busy_of(found, ways[found.used], device, engine, jobs[i], peak)
+    return [busy for busy in done if busy is not None]
+
+
+def busy_of(
+    found: Mapped, machine: Machine, device: Device, engine: str, job: Job, peak: float
+) -> Busy:
+    """Return what a mapping keeps busy, for how long."""
+    op, operands = job
+    assert op.loops is not None
+    rest = float(operands.rest_bytes)
     derived = by_dataflow(device.engines[engine]) and any(
         level.kind == "registers" for level in device.memory.values()
     )
-    done = []
-    for (op, operands), found in zip(jobs, all_found, strict=True):
-        assert op.loops is not None
-        rest = float(operands.rest_bytes)
-        levels = moved_by(found, machine, rest)
-        stream_s = found.compute_s
-        for name, moved in levels.items():
-            stream_s = max(stream_s, moved.total * byte_s[name])
-        besides = max(0.0, rest - found.results * result_width)
-        waiting_s = max(0.0, found.time_s + besides * far_byte_s - stream_s)
-        done.append(
-            Busy(
-                found.compute_s * peak, True, waiting_s, levels[near], levels[far],
-                {name: levels[name] for name in nearer} if nearer else {},
-                waiting_s, (found, machine),
-                latency_parts=_parts(found, machine, besides * far_byte_s, stream_s),
-                engine_shares=partial(mapped_shares, found, machine, op.loops, op.priced_as),
-                registers=mapped_registers(found, machine, operands.gemm) if derived else None,
-            )
-        )  # fmt: skip
-    return done
+    levels = moved_by(found, machine, rest)
+    stream_s = found.compute_s
+    for name, moved in levels.items():
+        stream_s = max(stream_s, moved.total * _byte_s(device, name))
+    besides = max(0.0, rest - found.results * machine.widths[2])
+    waiting_s = max(0.0, found.time_s + besides * machine.byte_s - stream_s)
+    far = levels.pop(machine.far)
+    nothing = Moved(0.0, 0.0, 0.0)
+    return Busy(
+        found.compute_s * peak, True, waiting_s, nothing, far, levels, waiting_s,
+        (found, machine),
+        latency_parts=_parts(found, machine, besides * machine.byte_s, stream_s),
+        engine_shares=partial(mapped_shares, found, machine, op.loops, op.priced_as),
+        registers=mapped_registers(found, machine, operands.gemm) if derived else None,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def at_rate(machine: Machine, mac_s: float, share: float) -> Machine:
+    """Return the machine, in all ways to use it, at another rate of its engine.
+
+    Parameters
+    ----------
+    mac_s
+        Seconds of a multiply-accumulate, of engines without arrays.
+    share
+        Of the cycles, those in which arrays are fed.
+    """
+
+    def at(way: Machine) -> Machine:
+        return way._replace(mac_s=mac_s / share, cycle_s=way.cycle_s / share)
+
+    return at(machine)._replace(
+        variants=tuple(map(at, machine.variants)), bypasses=tuple(map(at, machine.bypasses))
+    )
+
+
+def _bases(jobs: Sequence[Job], device: Device, engine: str, format_: str) -> list[Base]:
+    """Seconds and joules of ops that are the same with any mapping: launches and arithmetic."""
+    launch_s = device.launch_latency.value
+    flop_j = price_of_place(device, f"{engine}.{format_}").price_j
+    return [
+        Base(launch_s, op.matrix_flops * flop_j + device.idle_power.value * launch_s)
+        for op, _ in jobs
+    ]
 
 
 def _parts(found: Mapped, machine: Machine, besides_s: float, stream_s: float) -> LatencyParts:
@@ -114,6 +157,7 @@ def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:
     """
     a_width, b_width, result_width, partial_width = machine.widths
     results = found.results * result_width
+    buffers = machine.levels
 
     def border(
         loads: tuple[float, float, float], stores: float, finished: float, others: float
@@ -121,21 +165,98 @@ def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:
         partial = (loads[2] + stores - finished) * partial_width
         return Moved(loads[0] * a_width, loads[1] * b_width, others, partial)
 
-    behind = border(found.loads, found.stores, found.results, rest)
-    at, name = {machine.far: behind}, machine.near
-    for buffer, level in zip(machine.nearer, found.nearer, strict=True):
-        before = border(level.loads, level.stores, level.results, results)
-        at[name] = _both(behind, before)
-        behind, name = before, buffer.name
-    a, b, c = found.near_bytes
-    at[name] = _both(behind, Moved(a, b, results, c - results))
+    passes_by = buffers[0].split is not None and buffers[0].split.of[2] == FAR
+    if passes_by:  # the arrays write results themselves
+        behind = border(found.loads, 0.0, 0.0, rest - results)
+    else:
+        behind = border(found.loads, found.stores, found.results, rest)
+    at: dict[str, Moved] = {}
+    _spread(at, behind, (machine.far,) * 3)
+    for number, buffer in enumerate(buffers):
+        names = (buffer.name,) * 3 if buffer.split is None else buffer.split.names
+        _spread(at, behind, names, machine.far)
+        if number < len(found.nearer):
+            level = found.nearer[number]
+            behind = border(level.loads, level.stores, level.results, results)
+        else:
+            a, b, c = found.near_bytes
+            behind = Moved(a, b, results, c - results)
+        _spread(at, behind, names)
     return at
+
+
+def _spread(at: dict[str, Moved], moved: Moved, names: Sequence[str], apart: str = "") -> None:
+    """Add bytes to the levels of a, b and c; not to the level `apart`, which has them already."""
+    a, b, rest, partial = moved
+    for name, more in zip(
+        names, (Moved(a, 0.0, 0.0), Moved(0.0, b, 0.0), Moved(0.0, 0.0, rest, partial)),
+        strict=True,
+    ):  # fmt: skip
+        if name != apart:
+            at[name] = _both(at.get(name, Moved(0.0, 0.0, 0.0)), more)
 
 
 def _both(one: Moved, other: Moved) -> Moved:
     return Moved(
         one.a + other.a, one.b + other.b, one.rest + other.rest, one.partial + other.partial
     )
+
+
+def as_file(mapping: Mapping) -> str:
+    """Write a mapping as a file for ``--mapping``, which costs what the mapping does."""
+    lines = ["kind: mapping", "levels:"]
+    for level in mapping.levels:
+        loops = ", ".join(f"{dim}={factor}" for dim, factor in level.temporal)
+        lines += [f"  - level: {level.name}", f"    loops: [{loops}]"]
+        lines.append(f"    keeps: [{', '.join(level.keeps)}]")
+    for axis, loops_ in (("rows", mapping.rows), ("columns", mapping.columns)):
+        if loops_:
+            lines.append(f"{axis}: [{', '.join(f'{dim}={factor}' for dim, factor in loops_)}]")
+    return "\n".join(lines) + "\n"
+
+
+def over_borders(found: Mapped, machine: Machine) -> dict[str, dict[str, float]]:
+    """Bytes of each operand over every border between memory levels, and to the engine."""
+    a_width, b_width, result_width, partial_width = machine.widths
+    moved: dict[str, dict[str, float]] = {}
+    behind: Sequence[str] = (machine.far,) * 3
+    borders: list[Mapped | Nearer] = [found, *found.nearer]
+    for buffer, border in zip(machine.levels, borders, strict=True):
+        names = (buffer.name,) * 3 if buffer.split is None else buffer.split.names
+        finished = border.results if border.stores else 0.0
+        each = (
+            {"a in": border.loads[0] * a_width},
+            {"b in": border.loads[1] * b_width},
+            {
+                "c in": border.loads[2] * partial_width,
+                "c out": finished * result_width + (border.stores - finished) * partial_width,
+            },
+        )
+        for source, name, bytes_ in zip(behind, names, each, strict=True):
+            if source != name:  # the operand does not pass this level by
+                moved.setdefault(f"{source} - {name}", {}).update(bytes_)
+        behind = names
+    for source, operand, size in zip(behind, "abc", found.near_bytes, strict=True):
+        moved.setdefault(f"{source} - engine", {})[operand] = size
+    return moved
+
+
+def far_bytes(found: Mapped, machine: Machine) -> float:
+    """Bytes of all operands that come from the farthest memory or go there."""
+    return math.fsum(
+        size
+        for border, by_operand in over_borders(found, machine).items()
+        if border.startswith(f"{machine.far} - ")
+        for size in by_operand.values()
+    )
+
+
+def _room(machine: Machine) -> float:
+    """Bytes of all buffers next to the farthest memory."""
+    split = machine.split
+    if split is None:
+        return machine.capacities[3]
+    return math.fsum(room for room in split.capacities if math.isfinite(room))
 
 
 def _byte_s(device: Device, name: str) -> float:
@@ -158,9 +279,15 @@ def report(
     assert op.loops is not None
     nest = nest_of(op.loops, op.priced_as)
     mapping = mapping_of(found, op.loops, op.priced_as, machine)
-    widths = machine.widths[:3]
     ways = dataflow_of(found, machine)
-    seconds = {"compute": found.compute_s}
+    # Where arrays have several dataflows each tile takes its fastest: no axis is settled for all.
+    settled = mapping
+    if machine.arrays is not None and len({how.dataflow for how in machine.arrays.schedules}) > 1:
+        tile, (*farther, last) = mapping.tile(len(mapping.levels) - 1, nest), mapping.levels
+        loops = tuple(Loop(dim, tile[dim]) for dim in nest.dims if tile[dim] > 1)
+        levels = (*farther, replace(last, temporal=loops))
+        settled = replace(mapping, levels=levels, rows=(), columns=())
+    seconds = {"compute": found.cycles_s, "near port": found.compute_s - found.cycles_s}
     if machine.nearer:
         seconds["nearer levels"] = found.nearer_stall_s
     seconds |= {
@@ -168,23 +295,12 @@ def report(
         "steady stall": found.steady_stall_s,
         "last store": found.last_store_s,
     }
-    names = [machine.far, machine.near, *(level.name for level in machine.nearer)]
-    moved: dict[str, dict[str, float]] = {}
-    borders: list[Mapped | Nearer] = [found, *found.nearer]
-    for (behind, name), border in zip(itertools.pairwise(names), borders, strict=True):
-        sums = border.stores - border.results
-        moved[f"{behind} - {name}"] = {
-            "a in": border.loads[0] * widths[0],
-            "b in": border.loads[1] * widths[1],
-            "c in": border.loads[2] * machine.widths[3],
-            "c out": border.results * widths[2] + sums * machine.widths[3],
-        }
-    moved_total = math.fsum(moved[f"{machine.far} - {machine.near}"].values())
-    moved[f"{names[-1]} - engine"] = dict(zip("abc", found.near_bytes, strict=True))
     return {
         "mapper": search.mapper,
         "objective": search.objective,
-        "loops": mapping.to_dict(),
+        "loops": settled.to_dict(),
+        "first_tile": {axis: mapping.to_dict()[axis] for axis in ("rows", "columns")},
+        "file": as_file(settled),
         "text": str(mapping),
         "dataflow": None if ways is None else ways[0],
         "parts": None if ways is None else dict(zip("bmnk", ways[1], strict=True)),
@@ -195,9 +311,9 @@ def report(
             name: round(value * cycle_hz, 6)
             for name, value in {**seconds, "total": found.time_s}.items()
         },
-        "moved_bytes": moved,
-        "compulsory_bytes": compulsory_bytes(nest, widths),
-        "lower_bound_bytes": lower_bound_bytes(nest, machine.capacities[3], widths),
-        "moved_total_bytes": moved_total,
+        "moved_bytes": over_borders(found, machine),
+        "compulsory_bytes": compulsory_bytes(nest, machine.widths[:3]),
+        "lower_bound_bytes": lower_bound_bytes(nest, _room(machine), machine.widths[:3]),
+        "moved_total_bytes": far_bytes(found, machine),
         "combinations_played": found.played,
     }

@@ -60,6 +60,8 @@ class Busy:
         The output tile of processors that share them.
     registers
         Bytes of registers that operands pass inside an array; None: `Engine.instruction` decides.
+    exchanged_bytes
+        That pass between the tiles of the engine.
     """
 
     peak_flops: float
@@ -76,6 +78,7 @@ class Busy:
     engine_shares: LazyShares = BUSY_THROUGHOUT
     tile: TileChoice | None = None
     registers: Moved | None = None
+    exchanged_bytes: float = 0.0
 
 
 class Job(NamedTuple):

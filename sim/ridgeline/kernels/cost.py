@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ridgeline.hardware.device import Device
+from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
 from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, LatencyParts, LazyShares, TileChoice
 
 if TYPE_CHECKING:
@@ -38,6 +39,15 @@ class Moved(NamedTuple):
         """Bytes of all operands."""
         return math.fsum(self)
 
+    def less(self, other: Moved) -> Moved:
+        """Return the bytes without others, none of them below zero."""
+        if other is NOTHING:
+            return self
+        return Moved(*(max(size - less, 0.0) for size, less in zip(self, other, strict=True)))
+
+
+NOTHING = Moved(0.0, 0.0, 0.0)
+
 
 @dataclass(slots=True)  # frozen, it would take three times as long to make, for every op and device
 class OpCost:
@@ -57,7 +67,8 @@ class OpCost:
     traffic_bytes
         Memory level -> bytes moved.
     moved
-        Of a contraction, the same by operand, where the engine's model tells them apart.
+        The same by operand, where the engine's model of a contraction tells them apart, or a level
+        has kept some of them.
     useful, issued
         Shares of a contraction's mathematical FLOPs that meet no zero, and that take time.
     stored
@@ -78,6 +89,9 @@ class OpCost:
         Shares of the engine's time in which it does not multiply.
     tile
         Of a product on processors that share output tiles: the tile.
+    kept_bytes
+        Memory level -> bytes of operands that it has kept from other ops, so that they pass no
+        level behind it (`residence`).
     """
 
     latency_s: float
@@ -97,6 +111,7 @@ class OpCost:
     latency_parts: LatencyParts | None = None
     engine_shares: LazyShares = BUSY_THROUGHOUT
     tile: TileChoice | None = None
+    kept_bytes: Mapping[str, float] = field(default_factory=dict)
 
     def times(self, count: int) -> OpCost:
         """Return the price of so many equal ops, one after the other."""
@@ -114,6 +129,7 @@ class OpCost:
             moved={n: Moved(*(count * size for size in by)) for n, by in self.moved.items()},
             waiting_s=count * self.waiting_s,
             latency_parts=self.latency_parts and self.latency_parts.times(count),
+            kept_bytes=all_of(dict(self.kept_bytes)),
         )
 
     def compute_s(self, device: Device) -> float:
@@ -150,8 +166,11 @@ class Spans(NamedTuple):
 
 
 def peak_rates(device: Device) -> dict[str, float]:
-    """Peak FLOP/s of every ``"engine.format"`` and B/s of every memory level that states one."""
-    return {
+    """Peak FLOP/s of every ``"engine.format"`` and B/s of every memory level that states one.
+
+    Likewise of the host's parts, where the device has a host.
+    """
+    rates = {
         **{
             f"{name}.{format_}": rate.value
             for name, engine in device.engines.items()
@@ -163,16 +182,31 @@ def peak_rates(device: Device) -> dict[str, float]:
             if level.bandwidth is not None
         },
     }
+    if (host := device.host) is not None:
+        rates |= {f"{HOST}.{format_}": rate.value for format_, rate in host.rates.items()}
+        rates |= {HOST_MEMORY: host.bandwidth.value, HOST_LINK: host.link.bandwidth.value}
+    return rates
+
+
+EXCHANGE = "exchange"
+"""The place where bytes between the tiles of a bulk-synchronous engine are counted."""
 
 
 def engine_rate(device: Device, engine_format: str) -> float:
-    """Peak FLOP/s of ``"engine.format"``."""
+    """Peak FLOP/s of ``"engine.format"``, which may be the host."""
     engine, _, format_ = engine_format.rpartition(".")
+    if engine == HOST and device.host is not None:
+        return device.host.rates[format_].value
     return device.engines[engine].rates[format_].value
 
 
 def level_bandwidth(device: Device, level: str) -> float | None:
-    """Peak B/s of a memory level, or None where the device does not state one."""
+    """Peak B/s of a memory level, or None where the device does not state one.
+
+    None of what is no level of the device: its host, the exchange between tiles.
+    """
+    if level not in device.memory:
+        return None
     bandwidth = device.memory[level].bandwidth
     return None if bandwidth is None else bandwidth.value
 
@@ -186,20 +220,42 @@ class Price(NamedTuple):
 
 
 def price_of_place(device: Device, place: str) -> Price:
-    """Return the price of a FLOP on ``"engine.format"`` or of a byte at a memory level."""
+    """Return the price of a FLOP on ``"engine.format"`` or of a byte at a memory level.
+
+    Or of either in the host, of a byte over the link to it, and of one that tiles exchange.
+    """
     if place in device.memory:
         level = device.memory[place]
         return Price(level.kind, "B", device.prices.price_j(level.energy, "J/B"))
+    if place == EXCHANGE:
+        entries = [e.bsp.exchange_energy for e in device.engines.values() if e.bsp is not None]
+        priced = [device.prices.price_j(entry, "J/B") for entry in entries if entry is not None]
+        return Price("network", "B", max(priced, default=0.0))
     engine, _, format_ = place.rpartition(".")
+    if (host := device.host) is not None:
+        if place == HOST_MEMORY:
+            return Price("dram", "B", device.prices.price_j(host.memory_energy, "J/B"))
+        if place == HOST_LINK:
+            return Price("network", "B", device.prices.price_j(host.link.energy, "J/B"))
+        if engine == HOST:
+            return Price("compute", "FLOP", device.prices.price_j(host.energy[format_], "J/FLOP"))
     entry = device.engines[engine].energy[format_]
     return Price("compute", "FLOP", device.prices.price_j(entry, "J/FLOP"))
 
 
 def places(device: Device) -> Iterator[str]:
-    """Name every place of a device where events are counted: engines by format, memory levels."""
+    """Name every place of a device where events are counted: engines by format, memory levels.
+
+    Then those of its host and the exchange between its tiles, where it has them.
+    """
     for name, engine in device.engines.items():
         yield from (f"{name}.{format_}" for format_ in engine.rates)
     yield from device.memory
+    if any(engine.bsp is not None for engine in device.engines.values()):
+        yield EXCHANGE
+    if device.host is not None:
+        yield from (f"{HOST}.{format_}" for format_ in device.host.rates)
+        yield from (HOST_MEMORY, HOST_LINK)
 
 
 def op_energy_j(cost: OpCost, device: Device) -> dict[str, float]:
@@ -207,6 +263,7 @@ def op_energy_j(cost: OpCost, device: Device) -> dict[str, float]:
     parts = dict.fromkeys(("compute", "registers", "sram", "dram"), 0.0)
     for place, count in {**cost.flops, **cost.traffic_bytes}.items():
         price = price_of_place(device, place)
+        parts.setdefault(price.component, 0.0)
         parts[price.component] += count * price.price_j
     parts["static"] = device.idle_power.value * cost.time_s(device)
     return {**parts, "total": math.fsum(parts.values())}

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, EngineShares, LatencyParts
-from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
+from ridgeline.kernels.broadcast_grid import Ring, grid_gemm, ring_gemm, unheld_share
 from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
 from ridgeline.kernels.busy import Busy, EngineModel, Job
 from ridgeline.kernels.cores import besides_s, terms_of
-from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.cost import Moved, price_of_place
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.processors import in_waves
 from ridgeline.kernels.shares import achievable_share, achievable_shares, share_of
@@ -33,6 +33,9 @@ from ridgeline.workload.graph import Gemm, Op, Pass
 if TYPE_CHECKING:
     from ridgeline.kernels.spatial.nest import Nest
     from ridgeline.kernels.spatial.search import Found
+
+if TYPE_CHECKING:
+    from ridgeline.kernels.spatial.machine import Prices
 
 
 def on_cores(
@@ -75,37 +78,36 @@ def on_arrays(
     """
     if device.engines[engine].array is None:
         return in_waves(jobs, device, engine, format_)
-    done = _in_cycles(jobs, device, engine, format_, search)
     rows = achievable_shares([op for op, _ in jobs], device, engine, format_)
+    shares = [share_of(op, row) for (op, _), row in zip(jobs, rows, strict=True)]
+    done = _in_cycles(jobs, device, engine, format_, search, shares)
     return [
         busy
         if row is None
-        else replace(
-            busy,
-            peak_flops=busy.peak_flops / share_of(op, row),
-            calibrated=row.fraction.basis in {"measured", "derived"},
-        )
-        for (op, _), busy, row in zip(jobs, done, rows, strict=True)
+        else replace(busy, calibrated=row.fraction.basis in {"measured", "derived"})
+        for busy, row in zip(done, rows, strict=True)
     ]
 
 
 def _in_cycles(
-    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search
-) -> list[Busy]:
+    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search,
+    shares: Sequence[float],
+) -> list[Busy]:  # fmt: skip
     array = device.engines[engine].array
     assert array is not None
     accumulate = accumulator_of(device.engines[engine], format_)
     # Imported when a device has such an engine: it brings numba.
     from ridgeline.kernels.buffered import in_buffers
 
-    if (mapped := in_buffers(jobs, device, engine, format_, search)) is not None:
+    mapped = in_buffers(jobs, device, engine, format_, search, shares=shares)
+    if mapped is not None:
         return mapped
     from ridgeline.kernels.array_ends import partition_registers, shares_of
 
     arrays, sum_bytes = arrays_of(array, accumulate), bytes_of(accumulate)
     widths, derived = (bytes_of(format_), sum_bytes), by_dataflow(device.engines[engine])
     done = []
-    for _, operands in jobs:
+    for (_, operands), share in zip(jobs, shares, strict=True):
         gemm = operands.gemm
         best = best_partition(gemm.m, gemm.n, gemm.k, gemm.batch, arrays)
         # Partial sums are written and read back.
@@ -116,7 +118,7 @@ def _in_cycles(
             float(operands.rest_bytes),
             float(partial_sums * sum_bytes),
         )
-        busy = Busy(float(best.cycles * array.flops_per_cycle), True, 0.0, near)
+        busy = Busy(best.cycles * array.flops_per_cycle / share, True, 0.0, near)
         busy.engine_shares = shares_of(best)
         if derived:
             sizes = (gemm.batch, gemm.m, gemm.n, gemm.k)
@@ -136,7 +138,76 @@ def on_grid(
     jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
 ) -> list[Busy]:
     """Count cycles of the broadcast-grid cores, which leave nothing to measure either."""
-    return [_on_grid(job, device, engine, format_, search) for job in jobs]
+    done = []
+    for job in jobs:
+        ring = _on_ring(job, device, engine, format_)
+        if ring is None or job.operands.unheld is None:  # of one op alone, the faster
+            blocks = _on_grid(job, device, engine, format_, search)
+            rate = device.engines[engine].rates[format_].value
+            if ring is None or _alone_s(blocks, device, rate) < _alone_s(ring, device, rate):
+                ring = blocks
+        done.append(ring)
+    return done
+
+
+def _alone_s(busy: Busy, device: Device, rate: float) -> float:
+    """Time of a contraction on an engine: its arithmetic, or the farthest memory's traffic."""
+    far = device.memory[device.far_memory]
+    assert far.bandwidth is not None
+    moved = 0.0 if busy.far is None else busy.far.total
+    bandwidth = far.bandwidth.value * far.achievable.value
+    return busy.latency_s + max(busy.peak_flops / rate, moved / bandwidth)
+
+
+def _on_ring(job: Job, device: Device, engine: str, format_: str) -> Busy | None:
+    """Count cycles of cores on a ring that keep one operand; None where it does not pay.
+
+    The ring and the sums within columns come beside the arithmetic. What the PEs do not hold comes
+    from the memory behind them, under the arithmetic. Blocks of operands that all come from there
+    and go back (`_on_grid`) are faster where products are large.
+    """
+    grid, operands = device.engines[engine].grid, job.operands
+    assert grid is not None
+    if grid.spill_words_per_cycle is None:
+        return None
+    gemm, ring, size = operands.gemm, ring_of(grid, format_), bytes_of(format_)
+    gathered = job.op.pass_ is Pass.WEIGHT_GRADIENT
+    law = ring_gemm(gemm.m, gemm.n, gemm.k, ring, gathered=gathered)
+    one_sample = law.moving_words / min(gemm.m, gemm.n, gemm.k) * size
+    rest_samples = law.moving_words * size - one_sample
+    resident_bytes = law.resident_words * size
+    place = "abc".index(law.resident)
+    if operands.unheld is None:  # of one op alone, all is there that has room
+        spilled = unheld_share(resident_bytes, one_sample, rest_samples, ring)
+        shares = [0.0, 0.0, 0.0]
+        shares[place] = spilled
+    else:
+        shares, spilled = list(operands.unheld), operands.unheld[place]
+    if spilled == 1.0:
+        return None
+    cycle_s = grid.flops_per_cycle / device.engines[engine].rates[format_].value
+    sizes = operands.a_bytes, operands.b_bytes, operands.rest_bytes
+    far = Moved(*(share * moved for share, moved in zip(shares, sizes, strict=True)))
+    held = (1 - spilled) * gemm.batch * resident_bytes
+    local = Moved(
+        gemm.batch * law.local_words * size,
+        held if law.resident != "c" else 0.0,
+        held if law.resident == "c" else 0.0,
+    )
+    return Busy(
+        peak_flops=gemm.batch * law.compute_cycles * grid.flops_per_cycle,
+        calibrated=True,
+        latency_s=gemm.batch * (law.gather_cycles + law.reduction_cycles) * cycle_s,
+        near=local,
+        far=far,
+        latency_parts=LatencyParts(
+            exchange_s=gemm.batch * (law.gather_cycles + law.reduction_cycles) * cycle_s
+        ),
+        mapping=(
+            f"{law.resident} stays in the memories of the processing elements"
+            + (f", all but {spilled:.0%}" if spilled else "")
+        ),
+    )
 
 
 def _on_grid(job: Job, device: Device, engine: str, format_: str, search: Search) -> Busy:
@@ -182,8 +253,9 @@ def on_elements(
     engine: str,
     format_: str,
     given: Given | None = None,
+    search: Search = FAST,
 ) -> Busy:
-    """Count cycles of the fastest layout on the engine's spatial array.
+    """Count cycles of the best layout on the engine's spatial array: what this returns is its rank.
 
     The forward pass of a convolution is laid out as its eight loops. Its gradients are matrix
     products here: their windows are not shared.
@@ -192,14 +264,17 @@ def on_elements(
     ----------
     given
         A mapping file, which settles the layout or a part of it.
+    search
+        What is looked for.
     """
     array, size = device.engines[engine].spatial, bytes_of(format_)
     assert array is not None
-    nest, found = layout_on(op, operands.gemm, device, engine, format_, given)
+    flops_per_cycle = array.flops_per_cycle
+    nest, found = layout_on(op, operands.gemm, device, engine, format_, given, search)
     counts, memory = found.counts, found.memory_words
     finished = nest.words("y")
     return Busy(
-        peak_flops=float(counts.cycles * array.flops_per_cycle),
+        peak_flops=float(counts.cycles * flops_per_cycle),
         calibrated=True,
         latency_s=0.0,
         near=_bytes(
@@ -216,9 +291,10 @@ def on_elements(
 
 
 def layout_on(
-    op: Op, gemm: Gemm, device: Device, engine: str, format_: str, given: Given | None = None
-) -> tuple[Nest, Found]:
-    """Return the nest of an op, and the fastest layout of it on the engine's spatial array."""
+    op: Op, gemm: Gemm, device: Device, engine: str, format_: str, given: Given | None = None,
+    search: Search = FAST,
+) -> tuple[Nest, Found]:  # fmt: skip
+    """Return the nest of an op, and the best layout of it on the engine's spatial array."""
     # Imported when a device has such an engine: it brings numba.
     from ridgeline.kernels.spatial.machine import elements_of
     from ridgeline.kernels.spatial.nest import nest_of
@@ -228,17 +304,48 @@ def layout_on(
     assert array is not None
     assert op.loops is not None
     nest = nest_of(op.loops if op.pass_ is Pass.FORWARD else gemm)
-    far, registers = device.memory[device.far_memory], next(iter(device.memory))
-    assert far.bandwidth is not None
+    cycle_s = array.flops_per_cycle / device.engines[engine].rates[format_].value
+    prices, memory_width = _of_words(op, device, engine, format_, cycle_s)
     elements = elements_of(
         array,
         device.memory[array.buffer].capacity.value / size,
-        far.bandwidth.value * far.achievable.value / (size * array.clock.value),
+        memory_width,
+        prices._replace(objective=search.objective),
     )
     if given is None:
         return nest, best_layout(nest, elements)
-    levels = [device.far_memory, array.buffer, registers]
+    levels = [device.far_memory, array.buffer, next(iter(device.memory))]
     return nest, given_layout(nest, elements, given, levels)
+
+
+def _of_words(
+    op: Op, device: Device, engine: str, format_: str, cycle_s: float
+) -> tuple[Prices, float]:
+    """Return what the op's report charges for words, and words a cycle of the farthest memory."""
+    from ridgeline.kernels.spatial.machine import Prices
+
+    described, size, far = device.engines[engine], bytes_of(format_), device.far_memory
+    shape, accumulate = described.instruction, bytes_of(accumulator_of(described, format_))
+    operand_words = (shape.m + shape.n) * shape.k
+    instruction = operand_words * size + 2 * shape.m * shape.n * accumulate
+    in_registers = op.matrix_flops / (2 * shape.m * shape.n * shape.k) * instruction
+    near_cycles = near_j = far_j = memory_width = least_cycles = 0.0
+    fixed_j = op.matrix_flops * price_of_place(device, f"{engine}.{format_}").price_j
+    for name, level in device.memory.items():
+        price_j = price_of_place(device, name).price_j
+        byte_cycles = 0.0
+        if level.bandwidth is not None:
+            byte_cycles = 1 / (level.bandwidth.value * level.achievable.value * cycle_s)
+        if name == far:
+            far_j, memory_width = size * price_j, 1 / (size * byte_cycles)
+        elif level.kind == "registers":
+            fixed_j += in_registers * price_j
+            least_cycles = max(least_cycles, in_registers * byte_cycles)
+        else:  # each level between registers and the farthest passes what the array exchanges
+            near_j += size * price_j
+            near_cycles = max(near_cycles, size * byte_cycles)
+    idle_j = device.idle_power.value * cycle_s
+    return Prices(near_cycles, least_cycles, near_j, far_j, idle_j, fixed_j), memory_width
 
 
 def _bytes(words: tuple[int, int, int, int], finished: int, size: float) -> Moved:
@@ -251,7 +358,7 @@ def _bytes(words: tuple[int, int, int, int], finished: int, size: float) -> Move
 def _on_elements(
     jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
 ) -> list[Busy]:
-    return [on_elements(*job, device, engine, format_) for job in jobs]
+    return [on_elements(*job, device, engine, format_, None, search) for job in jobs]
 
 
 def on_tiles(
@@ -269,6 +376,11 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
     shape, rate = described.instruction, described.rates[format_].value
     row = achievable_share(op, device, engine, format_)
     share = 1.0 if row is None else row.fraction.value
+    byte_s = max(
+        1.0 / (level.bandwidth.value * level.achievable.value)
+        for level in device.memory.values()
+        if level.bandwidth is not None and level.kind != "registers"
+    )
     tiles = Tiles(
         number=machine.tiles.value,
         room_bytes=int(machine.memory.value * (1 - machine.reserved.value)),
@@ -276,6 +388,9 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
         granule=(shape.m, shape.n, shape.k),
         byte_s=1 / machine.exchange.value,
         sync_s=machine.sync.value,
+        least_s=(operands.a_bytes + operands.b_bytes + operands.rest_bytes) * byte_s,
+        memory_byte_s=byte_s,
+        rest_s=operands.rest_bytes * byte_s,
     )
     # The words of an image that several windows share are sent once to each tile.
     a, b = gemm.batch * gemm.m * gemm.k, gemm.batch * gemm.k * gemm.n
@@ -285,12 +400,20 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
     plan = best_plan(gemm, sizes, tiles)
     steps = gemm.batch if op.sequential else 1  # products that wait for each other
     barriers_s = plan.sync_s + (steps - 1) * tiles.sync_s
+    # A tile's unit reads the blocks that the tile has received; results and sums are written.
+    share = plan.received_bytes / (operands.a_bytes + operands.b_bytes)
+    read = Moved(
+        max(share, 1.0) * operands.a_bytes,
+        max(share, 1.0) * operands.b_bytes,
+        float(operands.rest_bytes),
+    )
     return Busy(
         peak_flops=plan.compute_s * rate,
         calibrated=row is not None and row.fraction.basis == "measured",
         latency_s=plan.exchange_s + plan.sync_s + (steps - 1) * tiles.sync_s,
-        near=operands.through(gemm.m, gemm.n),
-        far=operands.through(gemm.m, gemm.n),
+        near=read,
+        far=read,
+        exchanged_bytes=plan.received_bytes,
         latency_parts=LatencyParts(exchange_s=plan.exchange_s, barrier_s=barriers_s),
     )
 

@@ -11,19 +11,22 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Mapping as Mapping_
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ridgeline.hardware.array import Dataflow
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.breakdown import ARRAY, EngineShares
 from ridgeline.kernels.broadcast_grid import grid_gemm
-from ridgeline.kernels.busy import Busy
+from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.engines import on_elements, ring_of
 from ridgeline.kernels.mapping.complete import kind_of, mappings
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.mapping.mapping import Mapping
 from ridgeline.kernels.mapping.nest import Nest, nest_of
+from ridgeline.kernels.shares import achievable_share, share_of
 from ridgeline.kernels.systolic.closed_form import layout
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import Arrays, best_partition
@@ -31,6 +34,13 @@ from ridgeline.kernels.traffic import Operands, accumulator_of
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Op
 
+if TYPE_CHECKING:
+    from ridgeline.kernels.mapping.explicit import Misfit
+    from ridgeline.kernels.mapping.machine import Machine
+    from ridgeline.kernels.mapping.mapped import Mapped
+
+PAST = 3
+"""The port of operands that pass a level by, `mapping.compute.FAR`, without numba."""
 MappedModel = Callable[[Op, Operands, Device, str, str, Given], Busy]
 Sizes = tuple[int, int, int, int]
 """Products of a tile, and its m, n and k."""
@@ -56,52 +66,117 @@ def in_tiles(
     The time is that of the arithmetic or of the memory that is busiest, whichever is longer.
     """
     assert op.loops is not None
+    from ridgeline.kernels.mapping.device import machine_of  # brings numba
+
+    machine = machine_of(device, engine, format_, device.engines[engine].accumulate)
+    if machine is not None:
+        return _in_buffers(op, operands, device, engine, format_, given, machine)
     nest = nest_of(op.loops, op.pass_)
     levels = [name for name in reversed(device.memory) if device.memory[name].kind != "registers"]
     given.check(nest.dims, levels, None)
     runs, flops_per_cycle = _runs(device, engine, format_, given, nest)
-    peak = device.engines[engine].rates[format_].value
     widths = bytes_of(format_), bytes_of(accumulator_of(device.engines[engine], format_))
-    best: tuple[float, float, Busy] | None = None
+    best: tuple[int, Busy] | None = None
     for mapping in mappings(given, nest, levels):
-        if not _fits(nest, mapping, device, format_):
-            continue
         tiles = _tiles(nest, mapping)
         cycles = sum(runs(sizes, count).cycles for sizes, count in tiles.items())
-        if best is not None and cycles * flops_per_cycle / peak > best[0]:
+        if best is None or cycles < best[0]:
+            best = cycles, _busy(mapping, tiles, runs, flops_per_cycle, widths)
+    assert best is not None
+    return best[1]
+
+
+def _in_buffers(
+    op: Op, operands: Operands, device: Device, engine: str, format_: str, given: Given,
+    machine: Machine,
+) -> Busy:  # fmt: skip
+    """Take the best of the mappings that a file allows, by the evaluator of the search.
+
+    Raises
+    ------
+    ConfigError
+        If none fits: which level and operand of the one that is nearest to it.
+    """
+    from ridgeline.kernels.buffered import at_rate, busy_of  # bring numba
+    from ridgeline.kernels.mapping.axes import dims_of
+    from ridgeline.kernels.mapping.explicit import Misfit, Played
+    from ridgeline.kernels.mapping.mapped import mapped_of_given
+    from ridgeline.kernels.mapping.mapper import goal_of, precedes, ways_of
+
+    assert op.loops is not None
+    nest, described = nest_of(op.loops, op.priced_as), device.engines[engine]
+    named = [name for name in reversed(device.memory) if device.memory[name].kind != "registers"]
+    given.check(nest.dims, named, None)
+    row = achievable_share(op, device, engine, format_)
+    mac_s = 0.0
+    if described.grid is not None:
+        _refuse_space(given)
+        gemm = operands.gemm
+        cycles = grid_gemm(
+            gemm.m,
+            gemm.n,
+            gemm.k,
+            ring_of(described.grid, format_),
+            described.grid.fma_latency.value,
+        ).cycles
+        cycle_s = described.grid.flops_per_cycle / described.rates[format_].value
+        mac_s = cycles * cycle_s / (gemm.m * gemm.n * gemm.k)
+    goal = goal_of("time")
+    best: tuple[Mapped, Machine] | None = None
+    least: Misfit | None = None
+    fed = at_rate(machine, mac_s, share_of(op, row))
+    for way in ways_of(fed):
+        levels = [way.far, *(buffer.name for buffer in way.levels)]
+        if not _may_use(given, fed, way, levels):
             continue
-        busy = _busy(nest, mapping, tiles, runs, flops_per_cycle, widths)
-        moved = busy.far or operands.far
-        far = device.memory[device.far_memory]
-        assert far.bandwidth is not None
-        far_s = moved.total / (far.bandwidth.value * far.achievable.value)
-        time_s = max(busy.peak_flops / peak, far_s)
-        if best is None or (time_s, moved.total) < best[:2]:
-            best = time_s, moved.total, busy
+        for mapping in mappings(given, nest, levels):
+            used = way
+            if way.arrays is not None:
+                tile = mapping.tile(len(levels) - 1, nest)
+                used = way._replace(arrays=_arrays(given, nest, way.arrays, tile))
+            played = Played(nest, mapping, used, dims_of(op.loops, op.priced_as), goal)
+            try:
+                found = played.found()
+            except Misfit as misfit:
+                if least is None or misfit.excess < least.excess:
+                    least = misfit
+                continue
+            mapped = mapped_of_given(found, mapping, len(used.nearer))
+            if best is None or precedes(mapped, best[0], goal):
+                best = mapped, used
     if best is None:
+        why = f": {least}" if least is not None else ""
         raise given.document.error(
-            f"no mapping that this allows fits the memories of {device.name}"
+            f"no mapping that this allows fits the memories of {device.name}{why}"
         )
-    return best[2]
+    peak = described.rates[format_].value
+    return busy_of(*best, device, engine, Job(op, operands), peak)
 
 
-def _fits(nest: Nest, mapping: Mapping, device: Device, format_: str) -> bool:
-    """Tell whether each level but the farthest has room for a tile of each operand."""
-    for position, level in enumerate(mapping.levels[1:], start=1):
-        tile = mapping.tile(position, nest)
-        words = 0
-        for operand in nest.operands:
-            spans = 1
-            for axis in operand.axes:
-                span = tile[axis.dim]
-                if axis.window is not None:
-                    reach = (span - 1) * axis.stride + (tile[axis.window] - 1) * axis.dilation + 1
-                    span = min(reach, axis.extent)
-                spans *= span
-            words += spans
-        if words * bytes_of(format_) > device.memory[level.name].capacity.value:
+def _may_use(given: Given, machine: Machine, way: Machine, levels: list[str]) -> bool:
+    """Tell whether a way to use a machine has the levels, and keeps there what a file says.
+
+    A file that does not say what a level keeps means all that it can hold.
+    """
+    if any(name not in levels for name in given.levels):
+        return False
+    if way in machine.bypasses and not given.keeps:
+        return False
+    for buffer in way.levels:
+        of = (0, 0, 0) if buffer.split is None else buffer.split.of
+        kept = {operand for operand, port in zip("abc", of, strict=True) if port != PAST}
+        stated = given.keeps.get(buffer.name)
+        if stated is not None and set(stated) != kept:
             return False
     return True
+
+
+def _refuse_space(given: Given) -> None:
+    if given.rows is not None or given.columns is not None:
+        raise given.document.error(
+            "cores on row and column buses lay a block of A out by themselves",
+            ("rows" if given.rows is not None else "columns",),
+        )
 
 
 def _tiles(nest: Nest, mapping: Mapping) -> Counter[Sizes]:
@@ -122,11 +197,10 @@ def _tiles(nest: Nest, mapping: Mapping) -> Counter[Sizes]:
 
 
 def _busy(
-    nest: Nest, mapping: Mapping, tiles: Counter[Sizes], runs: Callable[[Sizes, int], Run],
+    mapping: Mapping, tiles: Counter[Sizes], runs: Callable[[Sizes, int], Run],
     flops_per_cycle: int, widths: tuple[float, float],
 ) -> Busy:  # fmt: skip
-    from ridgeline.kernels.mapping.traffic import traffic  # brings numba
-
+    """Add up tiles of a machine whose engine reads from the farthest memory itself."""
     cycles, a, b, c, partial = 0, 0, 0, 0, 0
     idle = [0, 0, 0, 0]
     for (batch, m, n, k), count in tiles.items():
@@ -138,22 +212,11 @@ def _busy(
         c += count * batch * m * n
         partial += 2 * (run.c_passes - 1) * count * batch * m * n
     size, sums = widths  # bytes of operands and results, and of sums that are not done
-    far = dict.fromkeys(("a", "b", "c", "partial"), 0.0)
-    for moved in traffic(nest, mapping):
-        if moved.source != mapping.levels[0].name:
-            continue
-        if moved.operand == "c":
-            far["c"] += moved.final * size
-            far["partial"] += (moved.loads + moved.stores - moved.final) * sums
-        else:
-            far[moved.operand] += moved.loads * size
     return Busy(
         peak_flops=float(cycles * flops_per_cycle),
         calibrated=True,
         latency_s=0.0,
         near=Moved(a * size, b * size, c * size, partial * sums),
-        # With one level only there is no border whose traffic the mapping could decide.
-        far=Moved(far["a"], far["b"], far["c"], far["partial"]) if mapping.levels[1:] else None,
         mapping=str(mapping),
         engine_shares=EngineShares(
             fill=idle[0] / cycles,
@@ -171,7 +234,7 @@ def _runs(
     described = device.engines[engine]
     if described.array is not None:
         arrays = _arrays(
-            given, nest, arrays_of(described.array, accumulator_of(described, format_))
+            given, nest, arrays_of(described.array, accumulator_of(described, format_)), nest.size
         )
 
         def on_arrays(sizes: Sizes, count: int) -> Run:
@@ -184,11 +247,7 @@ def _runs(
         return on_arrays, described.array.flops_per_cycle
     grid = described.grid
     assert grid is not None
-    if given.rows is not None or given.columns is not None:
-        raise given.document.error(
-            "cores on row and column buses lay a block of A out by themselves",
-            ("rows" if given.rows is not None else "columns",),
-        )
+    _refuse_space(given)
     ring = ring_of(grid, format_)
 
     def on_cores(sizes: Sizes, count: int) -> Run:
@@ -201,8 +260,8 @@ def _runs(
     return on_cores, grid.flops_per_cycle
 
 
-def _arrays(given: Given, nest: Nest, arrays: Arrays) -> Arrays:
-    """Keep the dataflows and the cells that the file's rows and columns name."""
+def _arrays(given: Given, nest: Nest, arrays: Arrays, tile: Mapping_[str, int]) -> Arrays:
+    """Keep the dataflows and the cells that the file's rows and columns name, for such tiles."""
     wanted: list[str | None] = []
     cells = [arrays.rows, arrays.columns]
     for place, (axis, loops) in enumerate((("rows", given.rows), ("columns", given.columns))):
@@ -221,7 +280,8 @@ def _arrays(given: Given, nest: Nest, arrays: Arrays) -> Arrays:
                 raise given.document.error(
                     f"the array has {cells[place]} {axis}, and these loops need {used}", (axis,)
                 )
-            cells[place] = used
+            if used < math.prod(tile[dim] for dim, _ in loops):  # fewer than could be used
+                cells[place] = used
     schedules = tuple(
         how
         for how in arrays.schedules

@@ -17,15 +17,16 @@ from ridgeline.kernels.clock import limited
 from ridgeline.kernels.common import Common
 from ridgeline.kernels.converted import Kernels, done_by, kernels_for
 from ridgeline.kernels.cores import latency_of
-from ridgeline.kernels.cost import Moved, OpCost
+from ridgeline.kernels.cost import EXCHANGE, NOTHING, Moved, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
-from ridgeline.kernels.residence import Found, keeping, passing
+from ridgeline.kernels.residence import Found, keeping, passing, stayed
 from ridgeline.kernels.shares import achievable_share, engines_with_kernels, keys_of
 from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.traffic import (
     FAST,
+    WAVES,
     Operands,
     Search,
     accumulator_of,
@@ -175,8 +176,16 @@ def _on_engine(
     """Price contractions on one engine."""
     engine = device.engines[name]
     held = held_accumulators(device, accumulator_of(engine, format_))
-    cache = cache_bytes(device)
-    jobs = [Job(kind.op, kind.operands(held, cache)) for kind in kinds if kind.op is not None]
+    cache, levels = cache_bytes(device), len(keeping(device))
+    grouped = engine.kind in WAVES and not device.achievable
+    jobs = [
+        Job(
+            kind.op,
+            replace(kind.operands(held, cache), kept=_kept(kind, levels), grouped=grouped),
+        )
+        for kind in kinds
+        if kind.op is not None
+    ]
     if given is None:
         dense = ENGINE_MODELS[engine.kind](jobs, device, name, format_, search)
     else:
@@ -187,6 +196,14 @@ def _on_engine(
         priced.cost(kind, job.operands, busy)
         for kind, job, busy in zip(kinds, jobs, dense, strict=True)
     ]
+
+
+def _kept(kind: Alike, levels: int) -> Moved:
+    """Bytes of a contraction that levels before the farthest memory have kept from other ops."""
+    if kind.found is None or kind.op is None or kind.graph is None:
+        return NOTHING
+    whole, beyond = (passing(kind.op, kind.graph, kind.found, at) for at in (0, levels))
+    return whole.less(beyond)
 
 
 class _Assembly:
@@ -222,20 +239,23 @@ class _Assembly:
         moved = dict.fromkeys(self.near, near)
         for level, by_operand in dense.nearer.items():
             moved[level] = zeros.moved(by_operand)
-        far = operands.far if dense.far is None else dense.far
+        far, waiting_s = operands.far, dense.waiting_s
+        if dense.far is not None:
+            far = _beyond(dense.far, operands.kept, op, graph, kind.found, len(self.kept))
+            waiting_s = _waits(dense, far)
+        kept_bytes: dict[str, float] = {}
         if kind.found is not None:
-            kept = [passing(op, graph, kind.found, i) for i in range(len(self.kept) + 1)]
-            moved |= dict(zip(self.kept, kept, strict=False))
-            far = Moved(
-                *(max(f - (i - o), 0.0) for f, i, o in zip(far, kept[0], kept[-1], strict=True))
-            )
+            self._keep(moved, op, graph, kind.found)
+            kept_bytes = stayed(op, graph, kind.found, self.kept)
         moved[self.far] = zeros.moved(far)
         registers = self._in_registers(flops * zeros.issued, operands, dense)
         for level in self.registers:
             moved[level] = registers
         launch_s, parts = self._launch_s(op), dense.latency_parts
+        if waiting_s < dense.waiting_s:  # with what is kept, all of the waiting shrinks alike
+            parts = parts.times(waiting_s / dense.waiting_s)
         cost = OpCost(
-            latency_s=launch_s + dense.latency_s,
+            latency_s=launch_s + dense.latency_s - (dense.waiting_s - waiting_s),
             engine_work={self.key: peak_flops},
             flops={self.key: flops * zeros.worked * done},
             traffic_bytes={level: by_operand.total for level, by_operand in moved.items()},
@@ -244,18 +264,40 @@ class _Assembly:
             issued=zeros.issued,
             stored=(zeros.a_stored, zeros.b_stored),
             notes=zeros.notes,
-            waiting_s=dense.waiting_s,
+            waiting_s=waiting_s,
             calibrated=dense.calibrated,
             mapping=dense.mapping,
             mapped=dense.mapped,
             latency_parts=parts._replace(launch_s=launch_s + parts.launch_s),
             engine_shares=dense.engine_shares,
             tile=dense.tile,
+            kept_bytes=kept_bytes,
         )
+        if dense.exchanged_bytes:
+            cost.traffic_bytes[EXCHANGE] = dense.exchanged_bytes
         if op.vector_flops:  # a fused epilogue: bias, scaling
+            if not self.common.does_vector(op):
+                written = 2.0 * sum(graph.tensors[name].bytes for name in op.outputs)
+                cost = self.common.with_levels(cost)
+                return self.common.with_levels(self.common.add_in_host(cost, op, written))
             self.common.add_vector(cost, op)
         cost = self.common.with_levels(cost)
         return cost if dense.copying_s is None else _waiting(cost, dense.copying_s, self.common)
+
+    def _keep(self, moved: dict[str, Moved], op: Op, graph: Graph, found: Found) -> None:
+        """Let levels pass what nearer ones have not kept of an op's operands.
+
+        Caches of a processor pass each operand once, whatever its library copies besides.
+        """
+        passed = [passing(op, graph, found, at) for at in range(len(self.kept) + 1)]
+        if self.engine.kind == "cores":
+            moved |= dict(zip(self.kept, passed, strict=False))
+            return
+        nearer = 0
+        for level in self.near:
+            if nearer:
+                moved[level] = moved[level].less(passed[0].less(passed[nearer]))
+            nearer += level in self.kept
 
     def _launch_s(self, op: Op) -> float:
         if self.alike:
@@ -271,6 +313,35 @@ class _Assembly:
             return Moved(*(done * size for size in dense.registers))
         count, each = flops / (2 * self.macs), self.instruction
         return Moved(count * each.a, count * each.b, 0.0, count * each.partial)
+
+
+def _beyond(
+    far: Moved, kept: Moved, op: Op, graph: Graph, found: Found | None, levels: int
+) -> Moved:
+    """Bytes that pass the farthest memory of those that an engine's own model counts.
+
+    The model brings tiles of an operand as often as they fit; what lies in a buffer is brought from
+    there every time, and sums that are not finished are put there.
+    """
+    if found is None:
+        return far
+    at = dict(zip((*op.inputs, *op.outputs), found, strict=True))
+    a, b = (far[i] if at[name] >= levels else 0.0 for i, name in enumerate(op.inputs[:2]))
+    partial = far.partial if at[op.outputs[0]] >= levels else 0.0
+    return Moved(a, b, max(far.rest - kept.rest, 0.0), partial)
+
+
+def _waits(dense: Busy, far: Moved) -> float:
+    """Return how long an engine waits for buffers where less than all passes the farthest memory.
+
+    Stalls behind that memory shrink as its bytes do, those between nearer levels stay.
+    """
+    before = 0.0 if dense.far is None else dense.far.total
+    if not dense.waiting_s or far.total >= before:
+        return dense.waiting_s
+    nearer_s = 0.0 if dense.mapped is None else dense.mapped[0].nearer_stall_s
+    nearer_s = min(nearer_s, dense.waiting_s)
+    return nearer_s + (dense.waiting_s - nearer_s) * (far.total / before)
 
 
 def _waiting(cost: OpCost, copying_s: float, common: Common) -> OpCost:

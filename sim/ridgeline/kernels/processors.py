@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ridgeline.hardware.device import Device, Engine
+from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.kernels.breakdown import LatencyParts, TileChoice
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.convolution_algorithms import UNFOLDING
 from ridgeline.kernels.filtering import variants
 from ridgeline.kernels.shares import DIRECT, TRANSFORMED, achievable_shares
-from ridgeline.kernels.traffic import FAST, Operands, Search, near_levels
+from ridgeline.kernels.traffic import (
+    FAST,
+    Operands,
+    Search,
+    accumulator_of,
+    is_private,
+    near_levels,
+)
 from ridgeline.kernels.waves import (
     EARLY_LEAST_SUM,
     EARLY_TILES,
     LEAST_SUM,
     TILES,
     Machine,
+    Processor,
     best_blockings,
+    inner_passes,
+    menu,
+    warp_of,
 )
 from ridgeline.kernels.waves import Job as Kernel
+from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Conv, Op
 
 # Tensor-core convolutions work on channels in multiples of 8; cuDNN pads others with zeros (NVIDIA,
@@ -36,7 +48,7 @@ def padding(loops: Conv) -> float:
     return math.ceil(channels / _CHANNEL_MULTIPLE) * _CHANNEL_MULTIPLE / channels
 
 
-def in_waves(
+def in_waves(  # noqa: PLR0915 - one table of kernels
     jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
 ) -> list[Busy]:
     """Output tiles in waves over the device's processors (see `waves`).
@@ -49,14 +61,15 @@ def in_waves(
     far = device.memory[device.far_memory]
     assert far.bandwidth is not None
     far_rate = far.bandwidth.value * far.achievable.value
-    near_rate = min(
-        (
-            level.bandwidth.value * level.achievable.value
-            for level in near_levels(device).values()
-            if level.bandwidth is not None
-        ),
-        default=math.inf,
-    )
+    inner = {
+        name: level
+        for name, level in near_levels(device).items()
+        if not device.achievable and is_private(level, device)
+    }
+    common = [level for name, level in near_levels(device).items() if name not in inner]
+    near_rate, inner_rate = _slowest(common), _slowest(inner.values())
+    shape = device.engines[engine].instruction
+    warp = warp_of(shape.m, shape.n)
     processors = next(iter(device.memory.values())).instances.value
     round_latency_s = 2 * far.latency.value if far.latency is not None else 0.0
     launch_s = device.launch_latency.value
@@ -69,20 +82,22 @@ def in_waves(
         fill = 1.0
         if device.engines[engine].kind == "tensor-core" and isinstance(op.loops, Conv):
             fill = padding(op.loops)
-        tiles, least_sum, said = _menu(op, device.engines[engine])
+        tiles, least_sum, resident, said = _menu(op, device, engine, format_)
         steps = _steps(op, operands)
         a, b = operands.a_bytes / steps, operands.b_bytes  # each product reads all of the weights
         for variant in variants(op, operands, *found):
             rate = peak * variant.share / fill
             menu_of = variant.tiles or tiles
             machine = Machine(
-                processors, rate, near_rate, round_latency_s, launch_s, menu_of, least_sum
-            )
+                processors, rate, near_rate, round_latency_s, launch_s, menu_of, least_sum,
+                () if variant.tiles else resident, inner_rate, warp,
+            )  # fmt: skip
             step = variant.gemm
             if steps > 1:
                 step = replace(step, batch=step.batch // steps)
             far_bytes = operands.far.total + variant.more_bytes - variant.before_bytes
-            kernels.append(Kernel(step, a, b, far_bytes / far_rate / steps, machine))
+            rest = 0.0 if device.achievable else operands.rest_bytes / steps  # shares hold it
+            kernels.append(Kernel(step, a, b, far_bytes / far_rate / steps, machine, rest))
             tried.append((op, operands, variant, fill, said))
     done: dict[int, tuple[float, Busy]] = {}
     for (op, operands, variant, fill, said), kernel, best in zip(
@@ -93,6 +108,9 @@ def in_waves(
         near = replace(operands, gemm=variant.gemm).through(
             best.rows, best.columns, steps * best.partial_bytes
         )
+        near = near._replace(b=steps * near.b) if steps > 1 else near
+        a_times, b_times = inner_passes(best.rows, best.columns, warp)
+        own = near._replace(a=near.a * a_times, b=near.b * b_times)
         latency_s = steps * (best.latency_s + more_s) + (steps - 1) * launch_s
         latency_s += variant.before_bytes / far_rate
         arithmetic_s, rounds_s = steps * best.arithmetic_s, steps * best.rounds_s
@@ -100,10 +118,12 @@ def in_waves(
             peak_flops=arithmetic_s * peak,
             calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
             latency_s=latency_s,
-            near=near._replace(b=steps * near.b) if steps > 1 else near,
-            far=operands.far._replace(partial=variant.more_bytes) if variant.more_bytes else None,
+            near=near,
+            nearer=dict.fromkeys(inner, own) if inner else {},
+            far=operands.alone._replace(partial=variant.more_bytes) if variant.more_bytes else None,
         )
-        time_s = latency_s + max(arithmetic_s, near.total / near_rate, steps * kernel.floor_s)
+        near_s = max(near.total / near_rate, own.total / inner_rate)
+        time_s = latency_s + max(arithmetic_s, near_s, steps * kernel.floor_s)
         if id(operands) not in done or time_s < done[id(operands)][0]:
             done[id(operands)] = time_s, busy
             busy.latency_parts = LatencyParts(
@@ -120,31 +140,68 @@ def in_waves(
     return [done[id(operands)][1] for _, operands in jobs]
 
 
+def _slowest(levels: Iterable[MemoryLevel]) -> float:
+    """B/s of the slowest of some levels; inf where none states a bandwidth."""
+    return min(
+        (
+            level.bandwidth.value * level.achievable.value
+            for level in levels
+            if level.bandwidth is not None
+        ),
+        default=math.inf,
+    )
+
+
+_FITTING = "all tiles that the processors have room for (no `tiles` stated)"
+_STATED = "the device's `tiles`"
+
+
 class _Menu(NamedTuple):
-    """What a library has kernels for: tiles of the output, and parts of a sum at least so long."""
+    """What a library has kernels for: tiles of the output, and parts of a sum at least so long.
+
+    And how many tiles of each kind a processor has at a time; (): as `waves` has it.
+    """
 
     tiles: tuple[tuple[int, int], ...] = TILES
     least_sum: int = LEAST_SUM
+    resident: tuple[int, ...] = ()
     said: str = "the default menu (no `tiles` stated)"
 
 
-def _menu(op: Op, engine: Engine) -> _Menu:
+def _menu(op: Op, device: Device, name: str, format_: str) -> _Menu:
     """Return the menu of the library that does an op.
 
     Convolutions and recurrences are kernels of another one than products, of which a device's file
-    may tell. What is unfolded was multiplied by the one of its time.
+    may tell. What is unfolded was multiplied by the one of its time. A device without measured
+    shares of its peak has a library with all tiles that its processors have room for; of a menu
+    that its file states, it has those.
     """
+    engine = device.engines[name]
+    registers = next(iter(device.memory.values()))
+    many = registers.instances.value
+    shared = next(
+        (level for level in near_levels(device).values() if is_private(level, device)), None
+    )
+    processor = Processor(
+        registers.capacity.value / many,
+        math.inf if shared is None else shared.capacity.value / many,
+        bytes_of(accumulator_of(engine, format_)),
+    )
+    least_sum = LEAST_SUM if engine.least_sum is None else engine.least_sum.value
+    if not device.achievable:
+        tiles, resident = menu(processor, None if engine.tiles is None else engine.tiles.value)
+        return _Menu(tiles, least_sum, resident, _FITTING if engine.tiles is None else _STATED)
     if isinstance(op.loops, Conv):
-        return _Menu(said="the default menu of convolutions")
+        return _Menu(processor.able(TILES), said="the default menu of convolutions")
     early = dict(op.attrs).get("library") in UNFOLDING
-    tiles, least_sum, said = _Menu()
+    tiles, said = TILES, "the default menu (no `tiles` stated)"
     if early:
-        tiles, least_sum, said = EARLY_TILES, EARLY_LEAST_SUM, "the menu of an early library"
+        tiles, said = EARLY_TILES, "the menu of an early library"
     if engine.tiles is not None:
-        tiles, said = engine.tiles.value, "the device's `tiles`"
-    if engine.least_sum is not None and not op.sequential:
-        least_sum = engine.least_sum.value
-    return _Menu(tiles, least_sum, said)
+        tiles, said = engine.tiles.value, _STATED
+    if engine.least_sum is None or op.sequential:
+        least_sum = EARLY_LEAST_SUM if early else LEAST_SUM
+    return _Menu(processor.able(tiles), least_sum, said=said)
 
 
 def _steps(op: Op, operands: Operands) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
@@ -154,7 +154,7 @@ def gemm(
         device has buffers that need one. Or a mapping file, or its path: which loops run where,
         the rest searched for.
     objective
-        What is searched for: least ``"time"`` or ``"energy"``.
+        What is searched for: least ``"time"``, ``"energy"`` or their product ``"edp"``.
 
     Raises
     ------
@@ -349,6 +349,7 @@ def _single(
             *(() if cost.tile is None else (str(cost.tile),)),
             *_registers(machine, engine.rpartition(".")[0]),
             *machine.unpriced,
+            *machine.component_notes,
             *_above_design_power(energy_j, time_s, machine),
         ),
         mapping=cost.mapping if mapped is None else mapped["text"],
@@ -406,12 +407,12 @@ def _above_design_power(
 
 def _searched(mapping: str | Given | None, objective: str) -> tuple[Search, Given | None]:
     """Tell a mapper's name from a mapping file."""
-    if objective not in ("time", "energy"):
+    if objective not in ("time", "energy", "edp"):
         raise RidgelineError(
-            f"there is no objective {objective!r}{nearest(objective, ['time', 'energy'])} "
-            f"(allowed: time, energy)"
+            f"there is no objective {objective!r}{nearest(objective, ['time', 'energy', 'edp'])} "
+            f"(allowed: time, energy, edp)"
         )
-    wanted: Literal["time", "energy"] = "energy" if objective == "energy" else "time"
+    wanted = cast('Literal["time", "energy", "edp"]', objective)
     if mapping is None or mapping == "fast":
         return Search("fast", wanted), None
     if mapping == "optimal":

@@ -20,7 +20,7 @@ def kernel_of(op: Op, device: Device) -> Kernel | None:
 
 
 def check_kernels(device: Device) -> None:
-    """Refuse rows of ops that do not exist: they would never be used.
+    """Refuse rows and units of ops that do not exist: they would never be used.
 
     Raises
     ------
@@ -37,4 +37,11 @@ def check_kernels(device: Device) -> None:
                 raise RidgelineError(
                     f"{device.name}, kernels.{place}.{field}: there is no {name!r}"
                     f"{nearest(name, names)} (there are: {', '.join(sorted(names))})"
+                )
+    for engine, unit in device.engines.items():
+        for name in unit.ops:
+            if name not in known:
+                raise RidgelineError(
+                    f"{device.name}, engines.{engine}.ops: there is no {name!r}"
+                    f"{nearest(name, known)} (there are: {', '.join(sorted(known))})"
                 )

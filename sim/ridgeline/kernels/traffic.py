@@ -16,15 +16,18 @@ that the overlap of convolution windows counts as caught by the level below.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 from ridgeline.hardware.device import Device, Engine, MemoryLevel
-from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.cost import NOTHING, Moved
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass
 
+WAVES = frozenset({"tensor-core", "vector"})
+"""Kinds of engines whose processors take output tiles in waves (`waves`)."""
 _TILE_SHARE = 0.5  # of the registers: accumulators; the rest is for operands, addresses, buffers
 
 
@@ -75,7 +78,13 @@ def output_tile(m: int, n: int, held: int) -> tuple[int, int]:
 
 
 def cached_trips(
-    gemm: Gemm, a_bytes: float, b_bytes: float, tile: tuple[int, int], cache_bytes: float
+    gemm: Gemm,
+    a_bytes: float,
+    b_bytes: float,
+    tile: tuple[int, int],
+    cache_bytes: float,
+    *,
+    grouped: bool = False,
 ) -> tuple[int, int]:
     """Count how often the two operands pass a memory behind a cache that evicts what is oldest.
 
@@ -91,6 +100,10 @@ def cached_trips(
         Of one product of the batch.
     tile
         Rows and columns of an output tile.
+    grouped
+        Whether kernels also go row by row through some columns of tiles before they go on to the
+        next ones, as many as the cache keeps panels of B for; or the other way round (the
+        rasterisation of thread blocks in CUTLASS, the groups of Triton's products).
     """
     down, across = math.ceil(gemm.m / tile[0]), math.ceil(gemm.n / tile[1])
     a_panel, b_panel = (
@@ -106,7 +119,24 @@ def cached_trips(
         1 if a_bytes + (2 if down > 1 else 1) * b_panel <= cache_bytes else across,
         1 if panels else down,
     )
-    return min(by_rows, by_columns, key=lambda trips: trips[0] * a_bytes + trips[1] * b_bytes)
+    orders = [by_rows, by_columns]
+    if grouped:
+        orders += [(trips, 1) for trips in _groups(across, b_panel, a_panel, b_bytes, cache_bytes)]
+        orders += [(1, trips) for trips in _groups(down, a_panel, b_panel, a_bytes, cache_bytes)]
+    return min(orders, key=lambda trips: trips[0] * a_bytes + trips[1] * b_bytes)
+
+
+def _groups(
+    panels: int, panel_bytes: float, other_bytes: float, whole_bytes: float, cache_bytes: float
+) -> Iterator[int]:
+    """Count the groups of panels that a cache keeps beside two panels of the other operand.
+
+    None if it does not keep a single one.
+    """
+    room = cache_bytes - 2 * other_bytes
+    if min(panel_bytes, whole_bytes) <= room:
+        fit = panels if whole_bytes <= room else max(1, int(room // panel_bytes))
+        yield math.ceil(panels / min(fit, panels))
 
 
 def streamed_bytes(op: Op, graph: Graph) -> int:
@@ -115,10 +145,10 @@ def streamed_bytes(op: Op, graph: Graph) -> int:
 
 
 class Search(NamedTuple):
-    """How a mapping is searched for: among few tilings or many, for time or for energy."""
+    """How a mapping is searched for: among few tilings or many, and what is to be least."""
 
     mapper: Literal["fast", "optimal"] = "fast"
-    objective: Literal["time", "energy"] = "time"
+    objective: Literal["time", "energy", "edp"] = "time"
 
 
 FAST = Search()
@@ -138,6 +168,14 @@ class Operands:
         Output elements that stay next to the engines, see `held_accumulators`.
     cache_bytes
         Of the last cache before the farthest memory.
+    unheld
+        Shares of a, b and the rest that the engine's own memories do not hold, where the whole
+        network decides it (`residence`); None: nothing is known of it.
+    kept
+        Bytes that do not pass the farthest memory, since a level before it has kept them from other
+        ops (`residence`).
+    grouped
+        Whether tiles may follow each other in groups (`cached_trips`).
     """
 
     gemm: Gemm
@@ -146,14 +184,22 @@ class Operands:
     rest_bytes: int
     held: int
     cache_bytes: float
+    unheld: tuple[float, float, float] | None = None
+    kept: Moved = NOTHING
+    grouped: bool = False
 
     @cached_property
     def far(self) -> Moved:
         """Bytes that pass the farthest memory level."""
+        return self.alone.less(self.kept)
+
+    @cached_property
+    def alone(self) -> Moved:
+        """Bytes that pass the farthest memory level where no level keeps what others touched."""
         gemm, a, b = self.gemm, self.a_bytes, self.b_bytes
         tile = output_tile(gemm.m, gemm.n, self.held)
         a_trips, b_trips = cached_trips(
-            gemm, a / gemm.batch, b / gemm.batch, tile, self.cache_bytes
+            gemm, a / gemm.batch, b / gemm.batch, tile, self.cache_bytes, grouped=self.grouped
         )
         return Moved(float(a * a_trips), float(b * b_trips), float(self.rest_bytes))
 
@@ -168,8 +214,29 @@ class Operands:
 
 
 def cache_bytes(device: Device) -> float:
-    """Capacity of the largest memory level before the farthest."""
-    return max((level.capacity.value for level in near_levels(device).values()), default=0.0)
+    """Capacity of the largest memory level before the farthest.
+
+    Of a device without measured shares of its peak, the largest that all processors share: what one
+    of them holds for itself is of no use to the others. The shares of a measured device hold what
+    its caches did.
+    """
+    levels = near_levels(device).values()
+    return max(
+        (
+            level.capacity.value
+            for level in levels
+            if device.achievable or not is_private(level, device)
+        ),
+        default=0.0,
+    )
+
+
+def is_private(level: MemoryLevel, device: Device) -> bool:
+    """Tell whether each part of a level serves one of several processors that run in waves."""
+    processors = next(iter(device.memory.values())).instances.value
+    if not 1 < processors <= level.instances.value:
+        return False
+    return all(engine.kind in WAVES for engine in device.engines.values())
 
 
 def near_levels(device: Device) -> dict[str, MemoryLevel]:

@@ -12,12 +12,14 @@ of a library's menu the fastest is taken.
 `filled` is what a processor does of its rate with few accumulators in flight:
 sqrt(min(1, accumulators / 128**2)), at most two tiles at a time. The form, the square root and the
 two tiles are one fit to DeepBench's matrix products on V100 (FP32, FP16) and P100 (FP32), 480 rows;
-they are the same for all devices. Every round of tiles begins with operands and ends with results
-that nothing hides: twice the latency of the farthest memory.
+they are the same for all devices that were measured. On one that was not, tiles are those that its
+processors have room for, and as many are resident at a time (`menu`). Every round of tiles begins
+with operands and ends with results that nothing hides: twice the latency of the farthest memory.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -43,6 +45,74 @@ LEAST_SUM = 128
 _RESIDENT = 2  # tiles of one processor at a time
 _FULL = 128 * 128  # accumulators that keep a processor busy
 _PARTIAL_BYTES = 4  # partial sums are kept in fp32
+_SIDES = (32, 64, 128, 256, 512, 1024)
+_FLATTEST = 4  # longer side over shorter one
+# Bytes along k of the panels that are fetched at once, two in turns: one is in use, one on its way.
+# Sectors of the L2 are 32 B; kernels that have room take two or four.
+_SLICE_BYTES, _STAGES = 64, 2
+_SECTOR_BYTES = 32
+_ACCUMULATORS = 0.5  # of the registers; the rest is for operands, addresses
+_WARP = (64, 64)  # rows and columns that a warp has in registers, at least an instruction's
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """What a tile needs of one processor.
+
+    Attributes
+    ----------
+    register_bytes
+        For accumulators, operands and the rest.
+    shared_bytes
+        Of the memory that its threads share, for panels; inf of a device that describes none.
+    accumulator_bytes
+        Of one sum.
+    """
+
+    register_bytes: float
+    shared_bytes: float
+    accumulator_bytes: float
+
+    def resident(self, rows: int, columns: int) -> int:
+        """Count the tiles of this size that it has room for at a time; 0: not one."""
+        sums = rows * columns * self.accumulator_bytes
+        panels = _STAGES * (rows + columns) * _SLICE_BYTES
+        by_registers = _ACCUMULATORS * self.register_bytes / sums
+        return int(min(by_registers, self.shared_bytes / panels, _MOST_RESIDENT))
+
+    def can_run(self, rows: int, columns: int) -> bool:
+        """Tell whether a tile of a measured library fits: two sectors of each row of its panels.
+
+        Its sums are not counted: processors without room for them in registers (Xeon Phi) were
+        measured with what they do instead.
+        """
+        return _STAGES * (rows + columns) * _SECTOR_BYTES <= self.shared_bytes
+
+    def able(self, tiles: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+        """Return the tiles of a library's menu that fit; the smallest one is always there."""
+        found = tuple(tile for tile in tiles if self.can_run(*tile))
+        return found or (min(tiles, key=lambda tile: tile[0] * tile[1]),)
+
+
+_MOST_RESIDENT = 32  # thread blocks of an SM (NVIDIA, CUDA C++ Programming Guide, compute 8.0, 9.0)
+
+
+@cache
+def menu(
+    processor: Processor, stated: tuple[tuple[int, int], ...] | None = None
+) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+    """Return the tiles that a processor has room for, and how many of each at a time.
+
+    Of the tiles that a library states; None: of all whose sides are powers of two. If it has room
+    for none, the smallest one, whose panels are cut thinner and whose sums are spilled, is there
+    all the same.
+    """
+    tiles = stated or tuple(
+        (r, c) for r in _SIDES for c in _SIDES if max(r, c) <= _FLATTEST * min(r, c)
+    )
+    able = {tile: count for tile in tiles if (count := processor.resident(*tile))}
+    able = able or {min(tiles, key=lambda tile: tile[0] * tile[1]): 1}
+    return tuple(able), tuple(able.values())
 
 
 @cache
@@ -69,6 +139,13 @@ class Machine:
         A second kernel, which adds up the partial sums of a split.
     tiles
         Rows and columns of the output tiles that the library has kernels for.
+    resident
+        How many of each a processor has at a time; (): two.
+    inner_bytes_per_s
+        Bandwidth of the levels that each processor has for itself, of all together, where what
+        warps read there is counted (`inner_passes`); else these are among the near levels.
+    warp
+        Rows and columns of a tile that one warp has in registers.
     least_sum
         Length of the parts that it splits sums into, at least.
     """
@@ -80,6 +157,22 @@ class Machine:
     launch_s: float
     tiles: tuple[tuple[int, int], ...] = TILES
     least_sum: int = LEAST_SUM
+    resident: tuple[int, ...] = ()
+    inner_bytes_per_s: float = math.inf
+    warp: tuple[int, int] = _WARP
+
+
+def warp_of(rows: int, columns: int) -> tuple[int, int]:
+    """Return rows and columns that a warp has in registers, where instructions are of such size."""
+    return max(_WARP[0], rows), max(_WARP[1], columns)
+
+
+def inner_passes(rows: int, columns: int, warp: tuple[int, int]) -> tuple[int, int]:
+    """Count how often panels of A and of B pass the memory that the threads of a tile share.
+
+    Once when they come, and once for each of the warps beside each other that read them.
+    """
+    return 1 + math.ceil(columns / warp[1]), 1 + math.ceil(rows / warp[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +216,8 @@ class Job(NamedTuple):
         for every row of tiles.
     floor_s
         Time that something else takes at least, the farthest memory for example.
+    rest_bytes
+        What else passes the near levels.
     """
 
     gemm: Gemm
@@ -130,6 +225,7 @@ class Job(NamedTuple):
     b_bytes: float
     floor_s: float
     machine: Machine
+    rest_bytes: float = 0.0
 
 
 _found: dict[Job, Blocking] = {}
@@ -139,13 +235,15 @@ _MOST_FOUND = 16384
 def best_blockings(jobs: Sequence[Job]) -> list[Blocking]:
     """Choose tile and split of each of some products."""
     known = {job: _found.get(job) for job in jobs}
-    missing: dict[tuple[tuple[int, int], ...], list[Job]] = {}
+    missing: dict[_Kernels, list[Job]] = {}
     for job, blocking in known.items():
         if blocking is None:
-            missing.setdefault(job.machine.tiles, []).append(job)
+            machine = job.machine
+            kernels = _Kernels(machine.tiles, machine.resident, machine.warp)
+            missing.setdefault(kernels, []).append(job)
     new: dict[Job, Blocking] = {}
-    for tiles, alike in missing.items():
-        new.update(zip(alike, _best(alike, tiles), strict=True))
+    for kernels, alike in missing.items():
+        new.update(zip(alike, _best(alike, kernels), strict=True))
     if len(_found) + len(new) > _MOST_FOUND:
         _found.clear()
     _found.update(new)
@@ -159,34 +257,66 @@ def best_blocking(
     return best_blockings([Job(gemm, a_bytes, b_bytes, floor_s, machine)])[0]
 
 
-def _best(jobs: Sequence[Job], tiles: tuple[tuple[int, int], ...]) -> list[Blocking]:
+class _Kernels(NamedTuple):
+    """What is the same of machines whose products are looked at together."""
+
+    tiles: tuple[tuple[int, int], ...]
+    resident: tuple[int, ...]
+    warp: tuple[int, int]
+
+
+def _best(jobs: Sequence[Job], kernels: _Kernels) -> list[Blocking]:
     """Choose among tiles and splits: along the last axis of all arrays here."""
-    rows, columns, split = _candidates(tiles)
+    rows, columns, split = _candidates(kernels.tiles)
+    at_once: NDArray[np.float64] | int = _RESIDENT
+    if kernels.resident:
+        at_once = np.repeat(np.array(kernels.resident, np.float64), len(_SPLITS))
     table = np.array(
         [
             (
                 job.gemm.m, job.gemm.n, job.gemm.k, job.gemm.batch, job.a_bytes, job.b_bytes,
                 job.floor_s, job.machine.processors, job.machine.rate_flop_per_s,
                 job.machine.near_bytes_per_s, job.machine.round_latency_s, job.machine.launch_s,
-                job.machine.least_sum,
+                job.machine.least_sum, job.machine.inner_bytes_per_s, job.rest_bytes,
             )
             for job in jobs
         ],
         np.float64,
     )  # fmt: skip
-    m, n, k, batch, a, b, floor, processors, rate, near_rate, round_latency, launch, least = (
-        column[:, np.newaxis] for column in table.T
-    )
+    (
+        m,
+        n,
+        k,
+        batch,
+        a,
+        b,
+        floor,
+        processors,
+        rate,
+        near_rate,
+        round_latency,
+        launch,
+        least,
+        inner_rate,
+        rest,
+    ) = (column[:, np.newaxis] for column in table.T)
     down, across = np.ceil(m / rows), np.ceil(n / columns)
     waves = np.ceil(batch * down * across * split / processors)
     flops = waves * 2 * rows * columns * np.ceil(k / split)
-    resident = np.minimum(waves, _RESIDENT) * rows * columns
+    resident = np.minimum(waves, at_once) * rows * columns
     filled = np.sqrt(np.minimum(1.0, resident / _FULL))
     arithmetic = flops / (rate / processors * filled)
     is_split = split > 1
     partial = np.where(is_split, 2.0 * _PARTIAL_BYTES * split * batch * m * n, 0.0)
-    near = (a * across + b * down + partial) / near_rate
-    rounds = np.ceil(waves / _RESIDENT) * round_latency
+    near = (a * across + b * down + partial + rest) / near_rate
+    if np.isfinite(inner_rate).any():
+        a_times, b_times = (
+            1 + np.ceil(columns / kernels.warp[1]),
+            1 + np.ceil(rows / kernels.warp[0]),
+        )
+        inner = a * across * a_times + b * down * b_times + partial + rest
+        near = np.maximum(near, inner / inner_rate)
+    rounds = np.ceil(waves / at_once) * round_latency
     latency = rounds + is_split * launch
     time = latency + np.maximum(np.maximum(arithmetic, near), floor)
     time[is_split & (k < least * split)] = np.inf

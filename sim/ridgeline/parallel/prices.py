@@ -14,7 +14,7 @@ from ridgeline.kernels import OpCost
 from ridgeline.kernels.alike import Alike, alike, moving
 from ridgeline.kernels.cost import peak_rates, places, price_of_place
 from ridgeline.kernels.pricing import price_all
-from ridgeline.kernels.residence import keeping, residence
+from ridgeline.kernels.residence import residence, residence_key
 from ridgeline.kernels.streams import check_kernels
 from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.workload.graph import Graph, Op, Pass, Same
@@ -206,8 +206,8 @@ def _line(device: Device, place: str) -> Account:
     return Account(component, place, unit, price_j)
 
 
-def _kept(device: Device) -> tuple[tuple[str, float], ...]:
-    return tuple((name, device.memory[name].capacity.value) for name in keeping(device))
+def _kept(device: Device) -> tuple[tuple[tuple[str, float], ...], bool]:
+    return residence_key(device)
 
 
 def _kinds(ops: Sequence[Op], graph: Graph, device: Device) -> list[Alike]:

@@ -171,6 +171,22 @@ def traffic_account(timeline: Timeline) -> dict[str, float]:
     return {place: math.fsum(counts) for place, counts in traffic.items()}
 
 
+def kept_account(lowered: Lowered, timeline: Timeline) -> dict[str, float]:
+    """Bytes of one step over all devices that a memory level kept from op to op, per level."""
+    rows = {row: cost for row, cost in lowered.cost_of_row.items() if cost.kept_bytes}
+    if not rows:
+        return {}
+    program = timeline.program
+    times = np.bincount(
+        program.cost, weights=program.multiplicity, minlength=_rows(timeline)
+    ).tolist()
+    kept: dict[str, list[float]] = {}
+    for row, cost in rows.items():
+        for level, size in cost.kept_bytes.items():
+            kept.setdefault(level, []).append(times[row] * size)
+    return {level: math.fsum(sizes) for level, sizes in kept.items()}
+
+
 def memory_account(timeline: Timeline) -> dict[str, int]:
     """Bytes by kind of the fullest rank at its fullest moment, and their total."""
     by_kind = max(timeline.memory(), key=lambda rank: rank.peak_bytes).by_kind

@@ -19,7 +19,7 @@ from ridgeline.workload.graph import Pass
 HOST = "host between passes"
 _GIVING = ("optimizer", "bubble", "compute", "memory_stall", "exposed_communication")
 """Parts of a step's time that an update that is left out takes with it, in this order."""
-_LINEAR = ("time_s", "energy_j", "traffic_bytes", "limits_s")
+_LINEAR = ("time_s", "energy_j", "traffic_bytes", "limits_s", "kept_bytes")
 
 
 def lengthened(few: Result, fewer: Result, run: ResolvedPlan) -> Result:
@@ -41,7 +41,7 @@ def lengthened(few: Result, fewer: Result, run: ResolvedPlan) -> Result:
         return {k: max(v, 0.0) for k, v in grown.items()}
 
     step_s = few.step_time_s + more * (few.step_time_s - fewer.step_time_s)
-    time_s, energy_j, traffic_bytes, limits_s = map(whole, _LINEAR)
+    time_s, energy_j, traffic_bytes, limits_s, kept_bytes = map(whole, _LINEAR)
     grown = few.step_time_s * micro_batches / has / step_s
     return _timed(
         replace(
@@ -50,6 +50,7 @@ def lengthened(few: Result, fewer: Result, run: ResolvedPlan) -> Result:
             energy_j=energy_j,
             traffic_bytes=traffic_bytes,
             limits_s=limits_s,
+            kept_bytes=kept_bytes,
             flops_per_step=few.flops_per_step * micro_batches // has,
             mfu=few.mfu * grown,
             hfu=few.hfu * grown,

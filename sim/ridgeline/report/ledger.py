@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ridgeline.workload.graph import Graph, Op
 
 STATIC = "static"
+KEPT = "B kept"
+"""Unit of what a memory level kept from op to op; it costs nothing that other rows do not have."""
 WAITING = "waiting"
 _WHOLE = ""  # of a row that is not told apart by operand
 
@@ -53,7 +55,8 @@ class Entry(NamedTuple):
     place
         Engine and format, memory level or link class.
     unit
-        "FLOP", "B" or, of static power, "s".
+        "FLOP", "B" or, of static power, "s"; "B kept" of operands that the place has kept from
+        other ops, so that no level behind it passed them.
     amount
         How many of them.
     """
@@ -204,6 +207,10 @@ def ledger(result: Result) -> Ledger:
                 amount, energy_j = sums.get(key, (0.0, 0.0))  # ranks have cost rows of their own
                 more = count * part
                 sums[key] = amount + more, energy_j + more * account.price_j
+        for level, size in cost.kept_bytes.items() if cost is not None else ():
+            component = details.cluster.device.memory[level].kind
+            key = (*of_op, _WHOLE, "", component, level, KEPT)
+            sums[key] = sums.get(key, (0.0, 0.0))[0] + count * size, 0.0
     entries = [Entry._make((*key, *values)) for key, values in sums.items()]
     return Ledger((*entries, *_static(result)))
 
@@ -226,7 +233,7 @@ def _operands(
         yield _WHOLE, "", units
     elif place in cost.moved:
         moved = cost.moved[place]
-        for name, size in zip(op.inputs[:2], (moved.a, moved.b), strict=True):
+        for name, size in zip(op.inputs[:2], (moved.a, moved.b), strict=False):
             yield graph.tensors[name].role.value, name, size
         yield from _tensors(op, graph, moved.rest, first_input=2)
         if moved.partial:

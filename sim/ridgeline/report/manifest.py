@@ -16,6 +16,7 @@ from ridgeline.hardware.sourced import NOT_STATED, sourced_values
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.division.experts import dropped_share
 from ridgeline.parallel.lower import Lowered
+from ridgeline.parallel.plans.default_precision import precision_notes
 from ridgeline.report.result import Details
 from ridgeline.report.uncertainty.ground import ground_of
 from ridgeline.software.stack import GROUPS
@@ -34,10 +35,11 @@ FLOP_DEFINITION = (
 _INPUT = "input pipeline"
 _CONTENTION = "slow-down of compute by overlapping communication"
 _CLOCKS = "clocks under power limits"
+_NEARER = "capacity of caches nearer than the last"
 NOT_MODELLED = (
     _INPUT,
     "accuracy",
-    "capacity of caches nearer than the last",
+    _NEARER,
     _CONTENTION,
     _CLOCKS,
 )
@@ -91,6 +93,7 @@ def manifest(details: Details) -> dict[str, Any]:
             what
             for what in NOT_MODELLED
             if (device.power_limit is None or what != _CLOCKS)
+            and (device.achievable or what != _NEARER)
             and not (plan.stack.overlap.contention and what == _CONTENTION)
             and not (feed is not None and what == _INPUT)
         ]
@@ -112,8 +115,10 @@ def manifest(details: Details) -> dict[str, Any]:
         "notes": [
             *graph.notes,
             *narrow_notes(lowered, plan.precision),
+            *precision_notes(plan.precision, device),
             *zeros_notes(lowered),
             *source_notes(details),
+            *device.component_notes,
             *plan.notes,
         ],
         **({} if feed is None else {"input": feed.manifest()}),

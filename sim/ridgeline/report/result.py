@@ -47,8 +47,10 @@ class Result:
 
     ``time_s`` splits the wall clock of the critical rank, ``energy_j`` counts all devices in use
     for one step, ``memory_bytes`` is the fullest rank at its fullest moment. The parts of each sum
-    to its ``total``; ``memory_bytes["capacity"]`` stands apart. `limits_s` splits the same time by
-    what limited each op. ``tokens_per_s`` is None for a model without tokens. SI units.
+    to its ``total``; ``memory_bytes["capacity"]`` stands apart. ``kept_bytes`` are those that
+    memory levels kept from op to op, so that no level behind them passed them. `limits_s` splits
+    the same time by what limited each op. ``tokens_per_s`` is None for a model without tokens. SI
+    units.
     """
 
     step_time_s: float
@@ -61,6 +63,7 @@ class Result:
     energy_j: Mapping[str, float]
     memory_bytes: Mapping[str, int]
     traffic_bytes: Mapping[str, float]
+    kept_bytes: Mapping[str, float]
     bound: str
     limits_s: Mapping[str, float]
     fits: bool

@@ -89,8 +89,19 @@ def print_summary(result: Result, screen: Console) -> None:
         _shares("peak memory of a device by kind", memory, _MEMORY),
     )
     screen.print(path_text(result), soft_wrap=True)
+    if result.kept_bytes:
+        screen.print(kept_text(result), soft_wrap=True)
     print_fit(result, screen)
     screen.print(trust_text(result), soft_wrap=True)
+
+
+def kept_text(result: Result) -> str:
+    """Say how many bytes each memory level kept from op to op, so that none behind passed them."""
+    far = result.details.cluster.device.far_memory
+    passed, kept = result.traffic_bytes.get(far, 0.0), math.fsum(result.kept_bytes.values())
+    levels = ", ".join(f"{name} {show(size, 'B', 4)}" for name, size in result.kept_bytes.items())
+    share = kept / (kept + passed)
+    return f"kept on chip between ops: {levels} a step; {share:.1%} of what {far} would pass"
 
 
 def headline(result: Result) -> list[tuple[str, str]]:
@@ -111,10 +122,14 @@ def headline(result: Result) -> list[tuple[str, str]]:
         (f"energy {_one(sample)}", show(energy_j / plan["global_batch"], "J")),
         ("mean power a device", f"{power_w / plan['devices']:,.0f} W"),
         *_of_a_node(result),
-        ("efficiency", f"{show(result.flops_per_step / energy_j, 'FLOP/s', 3)}/W"),
+        ("efficiency", _efficiency(result.flops_per_step, energy_j)),
         *_per_area(result, power_w),
         ("bound by", result.bound),
     ]
+
+
+def _efficiency(flops: float, energy_j: float) -> str:
+    return f"{show(flops / energy_j, 'FLOP/s', 3)}/W" if energy_j else "unknown"
 
 
 def _one(samples: str) -> str:

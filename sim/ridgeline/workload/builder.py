@@ -70,7 +70,7 @@ class GraphBuilder:
         """Declare a tensor and return its name; two tensors of one name are an error."""
         if name in self.tensors:
             raise RidgelineError(f"{self.name}: two tensors are called {name!r}; rename a layer")
-        self.tensors[name] = Tensor(name, shape, format_, role)
+        self.tensors[name] = Tensor(name, shape, self.numerics.of(format_), role)
         return name
 
     def input(self, name: str, shape: tuple[int, ...], format_: str | None = None) -> str:
@@ -168,7 +168,7 @@ class GraphBuilder:
 
     def cast(self, tensor: str, format_: str, layer: str) -> str:
         """Return the tensor in another format, by a cast op the first time that it is needed."""
-        source = self.tensors[tensor]
+        source, format_ = self.tensors[tensor], self.numerics.of(format_)
         if precisions.same_in_memory(source.format, format_):
             return tensor
         if (tensor, format_) not in self._casts:

@@ -109,11 +109,33 @@ class Model:
             raise RidgelineError(f"{self.name}: no linear layer fits the patterns of its adapters")
         return graph
 
+    def inference(self, batch: int, precision: str = "fp32") -> Graph:
+        """Return the forward pass without the loss; equal calls return one object."""
+        return _inference(self, batch, precision)
+
     def training(
         self, batch: int, precision: str = "fp32", optimizer: Optimizer | None = None
     ) -> Graph:
         """Return the graph of a training step on a mini-batch; equal calls return one object."""
         return _training(self, batch, precision, optimizer or self.default_optimizer)
+
+
+@lru_cache(maxsize=_CACHED_GRAPHS)
+def _inference(model: Model, batch: int, precision: str) -> Graph:
+    graph = model.forward(batch, precision)
+    last = next(op for op in reversed(graph.ops) if graph.loss in op.outputs)
+    read = {name for op in graph.ops if op is not last for name in op.inputs}
+    alone = {
+        name
+        for op in graph.ops
+        if op.kind == "cast"
+        for name in op.outputs
+        if name in last.inputs and name not in read
+    }
+    ops = tuple(op for op in graph.ops if op is not last and not alone & set(op.outputs))
+    used = {name for op in ops for name in (*op.inputs, *op.outputs)}
+    tensors = {name: tensor for name, tensor in graph.tensors.items() if name in used}
+    return replace(graph, ops=ops, tensors=tensors, loss=ops[-1].outputs[0])
 
 
 @lru_cache(maxsize=_CACHED_GRAPHS)

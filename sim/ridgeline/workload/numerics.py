@@ -63,6 +63,10 @@ modelled.
 and without a scale of the loss (Lightning, `precision="bf16-true"`; torchtitan,
 `training.dtype="bfloat16"`).
 
+**fp64, fp16, int16, int8** have everything in one format: mini-batch, weights, gradients, optimizer
+state, statistics and loss. They are for machines that have no other arithmetic, and say what a step
+takes there; whether a network converges so is another question, which is not answered.
+
 **flex16+5** keeps weights, activations, gradients and optimizer state in 16 bits with one 5-bit
 exponent a tensor, without fp32 copies (Köster et al., arXiv:1711.02213); the hardware tracks the
 largest magnitudes. Statistics and the loss are fp32 here.
@@ -83,6 +87,9 @@ MASTER = "fp32"
 _RANGE_BITS = formats.FORMATS[MASTER].exponent_bits
 NARROW_MULTIPLE = 16
 """Sizes of a product in 8 bits are multiples of this (cuBLAS: 16 bytes; Transformer Engine)."""
+
+PURE = ("fp64", "fp16", "int16", "int8")
+"""Precisions that have one format for everything: of machines that have nothing else."""
 
 _LOSS_SCALE = 65536.0  # where torch.amp.GradScaler starts; the value changes no cost
 
@@ -128,11 +135,17 @@ class Numerics:
     master: str = MASTER
     narrow: Narrow | None = None
     widens: bool = False
+    pure: bool = False
+    """Whether everything has `compute`: statistics, loss and the mini-batch, too."""
+
+    def of(self, format_: str) -> str:
+        """Return the format of a tensor that would have another where the precision has several."""
+        return self.compute if self.pure and format_ == MASTER else format_
 
     @property
     def delivered(self) -> str:
         """Format in which a mini-batch of real numbers arrives: fp32, whatever it is called."""
-        return self.compute if same_in_memory(self.compute, MASTER) else MASTER
+        return self.compute if self.pure or same_in_memory(self.compute, MASTER) else MASTER
 
 
 PRECISIONS: Mapping[str, Numerics] = MappingProxyType(
@@ -152,6 +165,7 @@ PRECISIONS: Mapping[str, Numerics] = MappingProxyType(
             Numerics("bf16-true", "bf16", master="bf16"),
             Numerics("fp16-true", "fp16", master="fp16"),
             Numerics("flex16+5", "flex16+5", master="flex16+5"),
+            *(Numerics(name, name, master=name, pure=True) for name in PURE),
         )
     }
 )

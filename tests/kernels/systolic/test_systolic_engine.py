@@ -67,7 +67,7 @@ def machine(folder: Path, **changes: Any) -> Device:
 def test_a_measured_share_of_the_cycles_takes_as_much_longer(
     folder: Path, sizes: tuple[int, int, int], share: float, op: str
 ) -> None:
-    """Of products alone, where the row is of products; nothing else of their price changes."""
+    """Of products alone, where the row is of them; a mapping with fewer cycles may be chosen."""
     row = {"engine": "matrix", "format": "fp16", "op": op, "fraction": share}
     sourced = {**row, "fraction": {"value": share, "source": "toy", "basis": "measured"}}
     graph = graph_of(Gemm(*sizes), format_="fp16")
@@ -75,10 +75,11 @@ def test_a_measured_share_of_the_cycles_takes_as_much_longer(
     shared = plain.model_copy(update={"achievable": (Achievable.model_validate(sourced),)})
     exact, slower = cost_of(graph, plain), cost_of(graph, shared)
     factor = share if op == "gemm" else 1.0
-    assert slower.engine_work["matrix.fp16"] * factor == pytest.approx(
-        exact.engine_work["matrix.fp16"], rel=1e-12
-    )
-    assert slower.traffic_bytes == exact.traffic_bytes
+    cycles = slower.engine_work["matrix.fp16"] * factor
+    assert cycles <= exact.engine_work["matrix.fp16"] * (1 + 1e-12)
+    launch_s = plain.launch_latency.value
+    exact_s, slower_s = exact.time_s(plain) - launch_s, slower.time_s(shared) - launch_s
+    assert exact_s * (1 - 1e-12) <= slower_s <= exact_s / factor * (1 + 1e-12)
     assert slower.flops == exact.flops
 
 

@@ -198,7 +198,13 @@ def test_configuration_of_version_1(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("ArrayWidth", "ArayWidth", "'ArrayWidth' is missing; did you mean 'araywidth'"),
+        ("ArrayWidth", "ArayWidth", "cfg:6: ArayWidth: unknown key; did you mean 'ArrayWidth'"),
+        ("ArrayWidth:     16\n", "", "the field 'ArrayWidth' is missing"),
+        (
+            "[sparsity]",
+            "[sparsty]",
+            r"cfg:13: unknown section \[sparsty\]; did you mean 'sparsity'",
+        ),
         (": 7", ": seven", "cfg:17: RandomNumberGeneratorSeed: must be a whole number"),
         ("ArrayHeight:    32", "ArrayHeight:    0", "cfg:5: ArrayHeight: must be .* at least 1"),
         ("Dataflow : ws", "Dataflow : rs", "cfg:11: Dataflow: must be os or ws or is, found 'rs'"),
@@ -235,28 +241,43 @@ def test_report_in_scalesims_columns(tmp_path: Path) -> None:
     reports = layer_reports(config, layers, "scalesim")
     assert [report.layer for report in reports] == ["Conv1", "DP2Channel_0", "DP2Channel_1"]
     first, channel = scalesim_gemm(100, 8, 27, 32, 16), scalesim_gemm(16, 4, 9, 32, 16)
+    prefetched = [report.memory.cycles_with_prefetch for report in reports if report.memory]
     assert compute_report(reports) == (
         "LayerID, Total Cycles (incl. prefetch), Total Cycles, Stall Cycles, Overall Util %,"
         " Mapping Efficiency %, Compute Util %,\n"
-        f"0, , {first.total_cycles}, 0, {first.overall_util_pct}, {first.mapping_eff_pct},"
-        f" {first.compute_util_pct},\n"
-        f"1, , {channel.total_cycles}, 0, {channel.overall_util_pct}, {channel.mapping_eff_pct},"
-        f" {channel.compute_util_pct},\n"
-        f"2, , {channel.total_cycles}, 0, {channel.overall_util_pct}, {channel.mapping_eff_pct},"
-        f" {channel.compute_util_pct},\n"
+        f"0, {prefetched[0]}, {first.total_cycles}, 0, {first.overall_util_pct},"
+        f" {first.mapping_eff_pct}, {first.compute_util_pct},\n"
+        f"1, {prefetched[1]}, {channel.total_cycles}, 0, {channel.overall_util_pct},"
+        f" {channel.mapping_eff_pct}, {channel.compute_util_pct},\n"
+        f"2, {prefetched[1]}, {channel.total_cycles}, 0, {channel.overall_util_pct},"
+        f" {channel.mapping_eff_pct}, {channel.compute_util_pct},\n"
     )
 
 
 def test_report_in_our_own_counting(tmp_path: Path) -> None:
-    config = read_config(configuration(tmp_path, mode="USER"))
+    config = read_config(configuration(tmp_path))
     layers = topology(tmp_path, CONV + "Conv1, 20, 20, 3, 3, 3, 8, 2,\nDP2, 6, 6, 3, 3, 2, 4, 1,\n")
     conv, depthwise = layer_reports(config, layers)
     assert conv.total_cycles == gemm_cycles(81, 8, 27, 32, 16)
     assert depthwise.total_cycles == gemm_cycles(16, 4, 9, 32, 16, batch=2)
     assert depthwise.overall_util_pct <= 100
-    # USER mode: what the memory adds is not known here.
-    assert conv.stall_cycles is None
-    assert f"0, , {conv.total_cycles}, , " in compute_report([conv])
+    assert (conv.stall_cycles, conv.memory) == (0, None)
+    assert f"0, , {conv.total_cycles}, 0, " in compute_report([conv])
+
+
+def test_our_own_counting_in_user_mode_has_the_stalls_of_the_device(tmp_path: Path) -> None:
+    calc = read_config(configuration(tmp_path))
+    user = read_config(configuration(tmp_path, mode="USER"))
+    layers = topology(tmp_path, CONV + "Conv1, 20, 20, 3, 3, 3, 8, 2,\nDP2, 6, 6, 3, 3, 2, 4, 1,\n")
+    for free, waiting, layer in zip(
+        layer_reports(calc, layers), layer_reports(user, layers), layers, strict=True
+    ):
+        assert waiting.stall_cycles is not None
+        assert waiting.dram_words is not None
+        assert waiting.total_cycles == free.total_cycles + waiting.stall_cycles
+        assert waiting.stall_cycles > 0  # first loads and last stores of 10 words a cycle
+        gemm = as_gemm(layer.loops, Pass.FORWARD)
+        assert waiting.dram_words >= gemm.batch * (gemm.k * gemm.n + gemm.m * gemm.n)
 
 
 def test_sparse_layers(tmp_path: Path) -> None:

@@ -11,7 +11,14 @@ import numpy as np
 
 from ridgeline._jit import kernel
 from ridgeline.kernels.mapping.footprint import Floats, Ints
-from ridgeline.kernels.mapping.pipeline import ENERGY, FOUND_FIELDS, TIME, TRAFFIC
+from ridgeline.kernels.mapping.pipeline import (
+    ENERGY,
+    FOUND_FIELDS,
+    TIME,
+    TRAFFIC,
+    Goal,
+    key_of,
+)
 
 TIED = 1e-13
 """Times, and energies, that differ by less do so by rounding."""
@@ -30,11 +37,11 @@ def twice(found: Floats, whose: Ints) -> tuple[Floats, Ints]:
 
 
 @kernel
-def winnow(found: Floats, whose: Ints, kept: int, key: int, least: float) -> int:
+def winnow(found: Floats, whose: Ints, kept: int, goal: Goal, least: float) -> int:
     """Keep what takes no more than the least; return how many that are."""
     still = 0
     for i in range(kept):
-        if found[i, key] <= least * (1 + TIED):
+        if key_of(found[i, TIME], found[i, ENERGY], goal) <= least * (1 + TIED):
             whose[still, 0], whose[still, 1] = whose[i, 0], whose[i, 1]
             for field in range(found.shape[1]):
                 found[still, field] = found[i, field]
@@ -43,8 +50,8 @@ def winnow(found: Floats, whose: Ints, kept: int, key: int, least: float) -> int
 
 
 @kernel
-def best_of(found: Floats, whose: Ints, for_energy: bool) -> int:
-    """Choose by time, energy and traffic, or by energy first; then by the order of listing.
+def best_of(found: Floats, whose: Ints, goal: Goal) -> int:
+    """Choose by the goal, time, energy and traffic; then by the order of listing.
 
     Parameters
     ----------
@@ -53,10 +60,14 @@ def best_of(found: Floats, whose: Ints, for_energy: bool) -> int:
     whose
         [mappings, 2], the combination and the order of the loops that each is of.
     """
-    keys = (ENERGY, TIME, TRAFFIC) if for_energy else (TIME, ENERGY, TRAFFIC)
     level = np.empty(len(found), np.bool_)  # those that are no worse in all keys so far
     level[:] = True
-    for key in keys:
+    least = np.inf
+    for i in range(len(found)):
+        least = min(least, key_of(found[i, TIME], found[i, ENERGY], goal))
+    for i in range(len(found)):
+        level[i] = key_of(found[i, TIME], found[i, ENERGY], goal) <= least * (1 + TIED)
+    for key in (TIME, ENERGY, TRAFFIC):
         least = np.inf
         for i in range(len(found)):
             if level[i]:

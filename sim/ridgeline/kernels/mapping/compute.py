@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from ridgeline._jit import kernel_call
+from ridgeline._jit import kernel_call, kernel_part
 from ridgeline.kernels.mapping.choices import LEFT_TILES, WHOLE_SPAN, WHOLE_TILES
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.systolic import closed_form
@@ -50,8 +50,6 @@ class Engine(NamedTuple):
         Whether what several arrays want is read from the nearest memory once for all of them.
     mac_s
         Without ways: a tile takes this for each of its multiply-accumulates.
-    byte_s
-        Seconds per byte of the nearest memory level; 0 if it never is the limit.
     drain_s
         What the last tile takes more than the others, at least.
     """
@@ -66,8 +64,35 @@ class Engine(NamedTuple):
     words_per_cycle: float
     multicast: bool
     mac_s: float
-    byte_s: float
     drain_s: float
+
+
+class Ports(NamedTuple):
+    """The ports through which the arrays read a and b, and write and read c.
+
+    Attributes
+    ----------
+    of
+        [operand], the port of each: a buffer of its own, one that it shares, or `FAR`, where it
+        passes the buffers by.
+    byte_s
+        [PORTS], seconds per byte; 0 if a port never is the limit.
+    limit
+        Whether any of them can be the limit.
+    """
+
+    of: Ints
+    byte_s: Floats
+    limit: bool
+
+
+FAR = 3
+"""The port of the memory behind the buffers, for operands that pass them by."""
+PORTS = 4
+FREE = Ports(np.zeros(3, np.int64), np.zeros(PORTS), False)
+"""No port is ever the limit."""
+NO_J = np.zeros(3)
+IDLE = np.zeros(PORTS)
 
 
 @lru_cache(maxsize=256)
@@ -92,28 +117,30 @@ def _ways(arrays: Arrays) -> tuple[Ints, Ints, int, int]:
     return np.array(ways, np.int64), table, len(splits(*of)), min(drains)
 
 
-def systolic_engine(arrays: Arrays, cycle_s: float, byte_s: float) -> Engine:
+def systolic_engine(arrays: Arrays, cycle_s: float) -> Engine:
     """Describe systolic arrays."""
     ways, divisions_, fastest, drain = _ways(arrays)
     hop, words = (0, 1.0) if arrays.network is None else arrays.network
     return Engine(
         ways, divisions_, fastest, arrays.rows, arrays.columns, cycle_s, hop, words,
-        arrays.multicast, 0.0, byte_s, drain * cycle_s,
+        arrays.multicast, 0.0, drain * cycle_s,
     )  # fmt: skip
 
 
-def even_engine(mac_s: float, byte_s: float) -> Engine:
+def even_engine(mac_s: float) -> Engine:
     """Describe an engine of which only the time per multiply-accumulate is known."""
     return Engine(
         np.zeros((0, 10), np.int64), np.zeros((0, 4), np.int64), 0, 1, 1, 0.0, 0, 1.0,
-        False, mac_s, byte_s, 0.0,
+        False, mac_s, 0.0,
     )  # fmt: skip
 
 
-# What `tile_cost` finds: seconds; how often the tile's elements of a and b enter the arrays and
-# those of c leave them; way * divisions + division, or -1 if the engine has no ways.
-SECONDS, PASSES, WAY_USED = 0, 1, 4
-COST_FIELDS = 5
+# What `tile_cost` finds: seconds of the arrays and of the ports that they wait for; how often the
+# tile's elements of a and b enter the arrays and those of c leave them; way * divisions + division,
+# or -1 if the engine has no ways; seconds of the cycles alone; seconds with all that passes the
+# ports meanwhile.
+SECONDS, PASSES, WAY_USED, CYCLES_S, PHASE_S = 0, 1, 4, 5, 6
+COST_FIELDS = 7
 
 
 @kernel_call
@@ -125,9 +152,12 @@ def tile_cost(
     bytes_: tuple[float, float, float],
     last: bool,
     engine: Engine,
+    ports: Ports,
+    busy_s: Floats,
+    price: tuple[float, float, float, float],
     found: Floats,
 ) -> None:
-    """Find the fastest way to compute one tile; `found` has the fields above.
+    """Find the best way to compute one tile; `found` has the fields above.
 
     Parameters
     ----------
@@ -136,39 +166,67 @@ def tile_cost(
         a read.
     last
         Whether the array runs empty after it.
+    busy_s
+        [PORTS], seconds of other transfers through each port while the tile is computed.
+    price
+        Joules per byte of a, b, c and watts of time: the best way takes the least energy. All 0: it
+        takes the least time, and of equal ones the fewest bytes.
     """
     if len(engine.ways) == 0:
-        near = bytes_[0] + bytes_[1] + 2.0 * bytes_[2]
         macs = float(batch) * m * n * k
-        found[SECONDS] = max(macs * engine.mac_s, near * engine.byte_s)
         found[PASSES : PASSES + 3] = 1.0
         found[WAY_USED] = -1
+        found[CYCLES_S] = macs * engine.mac_s
+        near = (bytes_[0], bytes_[1], 2.0 * bytes_[2])
+        found[SECONDS], found[PHASE_S] = _waits(found[CYCLES_S], near, ports, busy_s)
         return
-    found[SECONDS], near, fewest = np.inf, np.inf, np.inf
-    near, fewest = _fastest(
-        batch, m, n, k, bytes_, last, engine, 0, engine.fastest, near, fewest, found
-    )
+    found[SECONDS] = found[PHASE_S] = np.inf
+    best, fewest = (np.inf, np.inf), np.inf
+    best, fewest = _best_way(
+        batch, m, n, k, bytes_, last, engine, 0, engine.fastest, ports, busy_s, price, best,
+        fewest, found,
+    )  # fmt: skip
     # The other divisions take no fewer cycles: they are faster only where reading is the limit.
-    if fewest * engine.cycle_s < found[SECONDS]:
-        _fastest(
-            batch, m, n, k, bytes_, last, engine, engine.fastest, len(engine.divisions), near,
-            fewest, found,
+    if fewest * engine.cycle_s < found[PHASE_S] or price[0] + price[1] + price[2] + price[3] > 0.0:
+        _best_way(
+            batch, m, n, k, bytes_, last, engine, engine.fastest, len(engine.divisions), ports,
+            busy_s, price, best, fewest, found,
         )  # fmt: skip
 
 
+@kernel_part
+def _waits(
+    cycles_s: float, near: tuple[float, float, float], ports: Ports, busy_s: Floats
+) -> tuple[float, float]:
+    """Seconds of cycles and of the ports, without and with what else passes them."""
+    alone_s = phase_s = cycles_s
+    if ports.limit:
+        for port in range(PORTS):
+            bytes_ = 0.0
+            for operand in range(3):
+                if ports.of[operand] == port:
+                    bytes_ += near[operand]
+            port_s = bytes_ * ports.byte_s[port]
+            alone_s, phase_s = max(alone_s, port_s), max(phase_s, port_s + busy_s[port])
+    return alone_s, phase_s
+
+
 @kernel_call
-def _fastest(
+def _best_way(
     batch: int, m: int, n: int, k: int, bytes_: tuple[float, float, float], last: bool,
-    engine: Engine, begin: int, end: int, best_near: float, fewest: float, found: Floats,
-) -> tuple[float, float]:  # fmt: skip
+    engine: Engine, begin: int, end: int, ports: Ports, busy_s: Floats,
+    price: tuple[float, float, float, float], best: tuple[float, float], fewest: float,
+    found: Floats,
+) -> tuple[tuple[float, float], float]:  # fmt: skip
     """Look through some of the divisions; `found` is kept where it is as good.
 
     Returns
     -------
-    best_near, fewest
-        Bytes that the best way reads and writes, and the fewest cycles of all.
+    best, fewest
+        What is least first and then, of the best way; and the fewest cycles of all.
     """
-    best_s = found[SECONDS]
+    for_energy = price[0] + price[1] + price[2] + price[3] > 0.0
+    first, then = best
     n_divisions = len(engine.divisions)
     for i in range(len(engine.ways)):
         way = engine.ways[i]
@@ -193,14 +251,21 @@ def _fastest(
             c_passes = _passes(2, way, down, across) * used_k
             if not engine.multicast:  # and for every array that has a part of that axis
                 a_passes, b_passes = a_passes * used_n, b_passes * used_m
-            near = bytes_[0] * a_passes + bytes_[1] * b_passes + 2.0 * bytes_[2] * c_passes
-            seconds = max(cycles * engine.cycle_s, near * engine.byte_s)
-            if seconds < best_s or (seconds == best_s and near < best_near):
-                best_s, best_near = seconds, near
-                found[SECONDS] = seconds
+            near = (bytes_[0] * a_passes, bytes_[1] * b_passes, 2.0 * bytes_[2] * c_passes)
+            cycles_s = cycles * engine.cycle_s
+            alone_s, phase_s = _waits(cycles_s, near, ports, busy_s)
+            if for_energy:
+                one = near[0] * price[0] + near[1] * price[1] + near[2] * price[2]
+                one, two = one + price[3] * max(phase_s, busy_s[FAR]), phase_s
+            else:
+                one, two = phase_s, near[0] + near[1] + near[2]
+            tied = one == first and two == then and alone_s < found[SECONDS]
+            if one < first or (one == first and two < then) or tied:
+                first, then = one, two
+                found[SECONDS], found[CYCLES_S], found[PHASE_S] = alone_s, cycles_s, phase_s
                 found[PASSES], found[PASSES + 1], found[PASSES + 2] = a_passes, b_passes, c_passes
                 found[WAY_USED] = i * n_divisions + j
-    return best_near, fewest
+    return (first, then), fewest
 
 
 @kernel_call

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,6 +55,8 @@ class LevelSchema(Strict):
     """Name of a memory level of the device."""
     loops: tuple[Factor, ...] = Field(default=(), strict=False)
     """From the outermost to the innermost: ``k=16``, or ``k=*`` to search for the factor."""
+    keeps: tuple[Literal["a", "b", "c"], ...] | None = Field(default=None, strict=False)
+    """Operands that the level keeps a tile of; others pass it by. None: all that it can hold."""
 
     @field_validator("loops", mode="before")
     @classmethod
@@ -92,6 +94,8 @@ class Given:
         Settled memory levels by name, in the order of the file.
     rows, columns
         Settled loops in space; None where they are left to the search.
+    keeps
+        Operands that levels keep, by the name of the level, where the file says it.
     """
 
     dataflow: str | None
@@ -99,6 +103,7 @@ class Given:
     rows: tuple[Factor, ...] | None
     columns: tuple[Factor, ...] | None
     document: Document
+    keeps: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def file(self) -> str:
@@ -181,4 +186,5 @@ def load_mapping(path: str | Path) -> Given:
         rows=schema.rows,
         columns=schema.columns,
         document=document,
+        keeps={level.level: level.keeps for level in schema.levels if level.keeps is not None},
     )

@@ -12,10 +12,22 @@ import numpy as np
 
 from ridgeline._jit import kernel_call, kernel_part
 from ridgeline.kernels.mapping.choices import LEFT_TILES, SUM_POINTS, TILES, WHOLE_SPAN, WHOLE_TILES
-from ridgeline.kernels.mapping.compute import SECONDS, Engine, tile_cost
+from ridgeline.kernels.mapping.compute import FREE, IDLE, SECONDS, Engine, tile_cost
 from ridgeline.kernels.mapping.footprint import Floats, Ints
-from ridgeline.kernels.mapping.pipeline import BATCH, HAS, C, K, Level, M, N, Shape
-from ridgeline.kernels.mapping.space import ALL, LARGEST, NEW_OF_C, Bounded, Space
+from ridgeline.kernels.mapping.pipeline import (
+    BATCH,
+    HAS,
+    TIME,
+    C,
+    Goal,
+    K,
+    Level,
+    M,
+    N,
+    Shape,
+    key_of,
+)
+from ridgeline.kernels.mapping.space import ALL, LARGEST, NEW_OF_C, PASSING, Bounded, Space
 
 # What computing takes: of all tiles, then of those that are followed by a turn of m, n or k if that
 # is the innermost loop.
@@ -24,8 +36,8 @@ COMPUTING_FIELDS = 4
 
 
 @kernel_part
-def bound_of(i: int, fitting: Bounded, computing: Floats, level: Level, for_energy: bool) -> float:
-    """Least time of combination `i`, or its least energy: that of moving data and of that time.
+def bound_of(i: int, fitting: Bounded, computing: Floats, level: Level, goal: Goal) -> float:
+    """Least time of combination `i`, least energy, that of moving data and of that time, or both.
 
     Parameters
     ----------
@@ -33,7 +45,14 @@ def bound_of(i: int, fitting: Bounded, computing: Floats, level: Level, for_ener
         [COMPUTING_FIELDS], seconds; 0 for those before turns where they are not known.
     """
     port_s = fitting.moved[i] * level.byte_s
-    if not level.double:
+    if fitting.between[i] == PASSING:  # the arrays read those bytes while they compute
+        if level.double:
+            share = 1.0 if level.shared_port else 0.5
+            bound = max(fitting.ends_s[i] + computing[OF_ALL], share * port_s)
+        else:
+            kept_s = (fitting.moved[i] - fitting.turning[i]) * level.byte_s
+            bound = max(computing[OF_ALL] + kept_s, port_s)
+    elif not level.double:
         bound = computing[OF_ALL] + port_s
     else:
         share = 1.0 if level.shared_port else 0.5
@@ -43,9 +62,11 @@ def bound_of(i: int, fitting: Bounded, computing: Floats, level: Level, for_ener
             stalled = max(0.0, fitting.turning[i] * byte_s - turned_s)
             stalled += max(0.0, fitting.between[i] * byte_s - (computing[OF_ALL] - turned_s))
             bound = max(bound, fitting.ends_s[i] + computing[OF_ALL] + stalled)
-    if for_energy:
-        bound = fitting.moved[i] * (level.byte_j[0] + level.byte_j[1]) + bound * level.byte_j[2]
-    return float(bound)
+    # All that comes from behind passes the level's ports, and the arrays read it there again.
+    bound = max(bound, fitting.moved[i] * level.slowest_s)
+    if goal.of == TIME:
+        return float(bound)
+    return key_of(bound, fitting.moved[i] * level.byte_j + bound * level.idle_w, goal)
 
 
 @kernel_call
@@ -113,7 +134,7 @@ def _tile_s(
         int(sums[chosen[M], WHOLE_SPAN + 2 * (kind >> 1 & 1)]),
         int(sums[chosen[N], WHOLE_SPAN + 2 * (kind >> 2 & 1)]),
         int(sums[chosen[K], WHOLE_SPAN + 2 * (kind >> 3 & 1)]),
-        (0.0, 0.0, 0.0), last, engine, cost,
+        (0.0, 0.0, 0.0), last, engine, FREE, IDLE, (0.0, 0.0, 0.0, 0.0), cost,
     )  # fmt: skip
     return float(cost[SECONDS])
 

@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from ridgeline.kernels.mapping.axes import axes_of
-from ridgeline.kernels.mapping.compute import Engine, even_engine, systolic_engine
+from ridgeline.kernels.mapping.compute import (
+    FAR,
+    Engine,
+    Ports,
+    even_engine,
+    systolic_engine,
+)
 from ridgeline.kernels.mapping.footprint import Ints
+from ridgeline.kernels.mapping.mapping import OPERANDS
 from ridgeline.kernels.mapping.pipeline import Level, Shape
 from ridgeline.kernels.systolic.partition import Arrays
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 
+class Split(NamedTuple):
+    """A level that consists of several buffers, each with a port, or that operands pass by.
+
+    Attributes
+    ----------
+    of
+        Port of a, b, c: 0, 1, 2, or `compute.FAR` for what is not kept on this level.
+    byte_s
+        Seconds per byte of each port; 0 if that is never the limit. The last one is `FAR`'s.
+    capacities
+        Bytes of the buffer behind each port but the last.
+    byte_j
+        Joules per byte of a, b, c where they are kept.
+    names
+        Of the memory levels where a, b, c are kept.
+    """
+
+    of: tuple[int, int, int]
+    byte_s: tuple[float, float, float, float]
+    capacities: tuple[float, float, float]
+    byte_j: tuple[float, float, float]
+    names: tuple[str, str, str]
+
+
 class Buffer(NamedTuple):
-    """A level of buffers, and the way between it and the level behind; as in `Machine`."""
+    """A level of buffers, and the way between it and the level behind; as in `Machine`.
+
+    Attributes
+    ----------
+    own_byte_s
+        Seconds per byte of the level's own port.
+    """
 
     name: str
     capacities: tuple[float, float, float, float]
@@ -25,6 +63,8 @@ class Buffer(NamedTuple):
     byte_s: float
     latency_s: float
     byte_j: float
+    own_byte_s: float = 0.0
+    split: Split | None = None
 
 
 class Machine(NamedTuple):
@@ -35,7 +75,8 @@ class Machine(NamedTuple):
     arrays
         Systolic arrays; None: tiles take `mac_s` for each multiply-accumulate.
     near_byte_s
-        Seconds per byte between the arrays and the buffers; 0 if that is never the limit.
+        Seconds per byte of the port of the buffers, which all pass that comes or goes on either
+        side of them; 0 if that is never the limit.
     capacities
         Bytes of buffers for a, b, c alone, and for all of them.
     byte_s, latency_s
@@ -48,6 +89,13 @@ class Machine(NamedTuple):
         Names of the two memory levels.
     nearer
         Buffers between these and the arrays, from far to near; the arrays take from the last.
+    split
+        Where the first level of buffers is several, or not for all operands.
+    variants
+        The same machine with all operands passing levels by, or with other shares of ports: other
+        ways to use it.
+    bypasses
+        The same machine with single operands passing the buffers by.
     """
 
     arrays: Arrays | None
@@ -66,6 +114,18 @@ class Machine(NamedTuple):
     far: str
     near: str
     nearer: tuple[Buffer, ...] = ()
+    split: Split | None = None
+    variants: tuple[Machine, ...] = ()
+    bypasses: tuple[Machine, ...] = ()
+
+    @property
+    def levels(self) -> tuple[Buffer, ...]:
+        """All levels of buffers, from far to near."""
+        first = Buffer(
+            self.near, self.capacities, self.double, self.shared_port, self.byte_s, self.latency_s,
+            self.near_byte_j, self.near_byte_s, self.split,
+        )  # fmt: skip
+        return (first, *self.nearer)
 
 
 def granule_of(machine: Machine) -> int:
@@ -80,33 +140,46 @@ def problem(loops: Gemm | Conv, pass_: Pass, machine: Machine) -> tuple[Ints, Sh
     return axes, shape, level_of(machine), engine_of(machine)
 
 
-@lru_cache(maxsize=256)
 def level_of(machine: Machine) -> Level:
     """Return the farthest level of buffers."""
-    return Level(
-        np.array(machine.capacities), machine.double, machine.shared_port, machine.byte_s,
-        machine.latency_s,
-        np.array([machine.far_byte_j, machine.near_byte_j, machine.idle_w]),
+    return levels_of(machine)[0]
+
+
+@lru_cache(maxsize=256)
+def levels_of(machine: Machine) -> tuple[Level, ...]:
+    """Return all levels of buffers, from far to near."""
+    levels, behind_j = [], (machine.far_byte_j,) * 3
+    for buffer in machine.levels:
+        split = _split(buffer)
+        levels.append(_level(buffer, split, behind_j, machine.idle_w))
+        behind_j = split.byte_j
+    return tuple(levels)
+
+
+def _split(buffer: Buffer) -> Split:
+    """Return the ports of a level; by default all operands share one buffer and its port."""
+    return buffer.split or Split(
+        (0, 0, 0), (buffer.own_byte_s, 0.0, 0.0, 0.0), (buffer.capacities[3], math.inf, math.inf),
+        (buffer.byte_j,) * 3, (buffer.name,) * 3,
     )  # fmt: skip
 
 
-def levels_of(machine: Machine) -> tuple[Level, ...]:
-    """Return all levels of buffers, from far to near."""
-    levels, behind_j = [level_of(machine)], machine.near_byte_j
-    for buffer in machine.nearer:
-        levels.append(
-            Level(
-                np.array(buffer.capacities), buffer.double, buffer.shared_port, buffer.byte_s,
-                buffer.latency_s, np.array([behind_j, buffer.byte_j, machine.idle_w]),
-            )
-        )  # fmt: skip
-        behind_j = buffer.byte_j
-    return tuple(levels)
+def _level(buffer: Buffer, split: Split, behind_j: tuple[float, ...], idle_w: float) -> Level:
+    kept = [operand for operand in range(3) if split.of[operand] != FAR]
+    together = len({split.of[operand] for operand in kept}) == 1
+    return Level(
+        np.array((*buffer.capacities[:3], *split.capacities)), buffer.double, buffer.shared_port,
+        buffer.byte_s, buffer.latency_s,
+        Ports(np.array(split.of), np.array(split.byte_s), any(split.byte_s)),
+        np.array(behind_j), np.array(split.byte_j), idle_w,
+        min(behind_j[i] + (split.byte_j[i] if i in kept else 0.0) for i in range(3)),
+        split.byte_s[split.of[kept[0]]] if len(kept) == len(OPERANDS) and together else 0.0,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=256)
 def engine_of(machine: Machine) -> Engine:
     """Describe what computes to the search."""
     if machine.arrays is None:
-        return even_engine(machine.mac_s, machine.near_byte_s)
-    return systolic_engine(machine.arrays, machine.cycle_s, machine.near_byte_s)
+        return even_engine(machine.mac_s)
+    return systolic_engine(machine.arrays, machine.cycle_s)

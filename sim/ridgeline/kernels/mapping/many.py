@@ -15,7 +15,7 @@ from ridgeline._jit import kernel
 from ridgeline.kernels.mapping.choices import SUM_FIELDS, TILING_FIELDS
 from ridgeline.kernels.mapping.compute import Engine
 from ridgeline.kernels.mapping.footprint import Floats, Ints
-from ridgeline.kernels.mapping.pipeline import FOUND_FIELDS, Level, Shape
+from ridgeline.kernels.mapping.pipeline import FOUND_FIELDS, Goal, Level, Shape
 from ridgeline.kernels.mapping.search import best_listed
 from ridgeline.kernels.mapping.space import listed
 
@@ -65,9 +65,20 @@ def list_each(axes: Ints, density: int) -> tuple[Ints, Ints, Ints, Floats]:
 
 @kernel
 def best_of_each(
-    listing: Listing, width: Floats, level: Level, engine: Engine, for_energy: bool, orders: Ints
+    listing: Listing,
+    width: Floats,
+    level: Level,
+    engine: Engine,
+    goal: Goal,
+    orders: Ints,
+    cutoffs: Floats,
 ) -> tuple[Ints, Ints, Floats, NDArray[np.int64]]:
     """Find the best tiling and order of each contraction; see `search.best`.
+
+    Parameters
+    ----------
+    cutoffs
+        [P], what is above these need not be found.
 
     Returns
     -------
@@ -89,7 +100,7 @@ def best_of_each(
                 table[j, field] = listing.table[begin + j, field]
         extents_i, order_i, found_i, played[i] = best_listed(
             axes[i], listing.starts[i], table[:count], listing.sums[begin : begin + count], shape,
-            level, engine, for_energy, orders, True, np.inf,
+            level, engine, goal, orders, True, cutoffs[i],
         )  # fmt: skip
         for axis in range(4):  # assigning rows would take seconds to compile
             order[i, axis] = order_i[axis]

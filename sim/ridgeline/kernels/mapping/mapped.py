@@ -6,13 +6,17 @@ import math
 from typing import NamedTuple
 
 from ridgeline.kernels.mapping.axes import dims_of
-from ridgeline.kernels.mapping.machine import Machine, engine_of
-from ridgeline.kernels.mapping.mapping import LevelLoops, Loop, Mapping
+from ridgeline.kernels.mapping.compute import FAR
+from ridgeline.kernels.mapping.footprint import Floats
+from ridgeline.kernels.mapping.machine import Buffer, Machine, engine_of
+from ridgeline.kernels.mapping.mapping import OPERANDS, LevelLoops, Loop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.nested import Solution
 from ridgeline.kernels.mapping.pipeline import (
     BORDER_FIELDS,
     COMPUTE,
+    CYCLES,
+    ENERGY,
     ENGINE,
     FIRST_LOAD,
     FOUND_FIELDS,
@@ -26,6 +30,7 @@ from ridgeline.kernels.mapping.pipeline import (
     RESULTS,
     STORED,
     TIME,
+    TRAFFIC,
     WAY,
 )
 from ridgeline.kernels.mapping.search import EXACT
@@ -68,6 +73,14 @@ class Mapped(NamedTuple):
     nearer
         Nearer levels, from far to near: how they hold the first tile of the level behind (others
         may be held in other ways), and all words that cross their borders.
+    cycles_s
+        Part of compute_s in which the arrays do not wait for the port that they read from.
+    energy_j, traffic_bytes
+        Of moving data and of idling meanwhile; behind the farthest buffers.
+    used
+        Number of the way in which the machine is used, see `mapper.ways_of`.
+    given
+        The loops of a mapping that was not searched for.
     """
 
     time_s: float
@@ -85,6 +98,11 @@ class Mapped(NamedTuple):
     played: int
     nearer_stall_s: float = 0.0
     nearer: tuple[Nearer, ...] = ()
+    cycles_s: float = 0.0
+    energy_j: float = 0.0
+    traffic_bytes: float = 0.0
+    used: int = 0
+    given: Mapping | None = None
 
 
 def mapped_of(solution: Solution, played: int) -> Mapped:
@@ -100,6 +118,18 @@ def mapped_of(solution: Solution, played: int) -> Mapped:
         nearer.append(Nearer(extents, order, tuple(words[:3]), *words[3:]))
     mapped = mapped_from(found, solution.extents.tolist(), solution.order.tolist(), played)
     return mapped._replace(way=_way(inside.found[WAY]), nearer=tuple(nearer))
+
+
+def mapped_of_given(found: Floats, mapping: Mapping, nearer: int) -> Mapped:
+    """Name what a given mapping takes on a machine with some nearer levels."""
+    numbers = found.tolist()
+    borders = []
+    for i in range(nearer):
+        at = FOUND_FIELDS + BORDER_FIELDS * i
+        words = numbers[at : at + BORDER_FIELDS]
+        borders.append(Nearer((), (), tuple(words[:3]), *words[3:]))
+    mapped = mapped_from(numbers, [], [], 1)
+    return mapped._replace(nearer=tuple(borders), given=mapping)
 
 
 def mapped_from(
@@ -124,6 +154,9 @@ def mapped_from(
         _way(found[WAY]),
         played,
         found[COMPUTE] - found[ENGINE],
+        cycles_s=found[CYCLES],
+        energy_j=found[ENERGY],
+        traffic_bytes=found[TRAFFIC],
     )
 
 
@@ -137,9 +170,12 @@ def _rows(extents: list[list[int]]) -> tuple[tuple[int, int, int], ...]:
 
 def mapping_of(mapped: Mapped, loops: Gemm | Conv, pass_: Pass, machine: Machine) -> Mapping:
     """Write a found mapping as loops in time and in space."""
+    if mapped.given is not None:
+        return mapped.given
     nest = nest_of(loops, pass_)
     groups = dims_of(loops, pass_)
-    held, levels = dict(nest.size), []
+    held, levels = dict(nest.size), list[LevelLoops]()
+    kept = [OPERANDS, *(_kept(level) for level in machine.levels)]
     names = (machine.far, machine.near, *(level.name for level in machine.nearer))
     tilings = ((mapped.extents, mapped.order), *(level[:2] for level in mapped.nearer))
     for name, (extents, order) in zip(names, tilings, strict=False):
@@ -152,16 +188,27 @@ def mapping_of(mapped: Mapped, loops: Gemm | Conv, pass_: Pass, machine: Machine
             for dim in groups[axis]
             if (factor := -(-held[dim] // tile[dim])) > 1
         )
-        levels.append(LevelLoops(name, turns))
+        levels.append(LevelLoops(name, turns, kept[len(levels)]))
         held = tile
     rows, columns, streamed = _in_space(mapped, groups, held, nest.dims, machine)
+    # Loops in space and over them must make up the tile: a part of the last fold is none.
+    rows, columns = (
+        tuple(loop for loop in axis if held[loop.dim] % loop.factor == 0)
+        for axis in (rows, columns)
+    )
     space = dict((*rows, *columns))
     # Products of a batch and then column strips follow each other; operands stream innermost.
     inner = [dim for dim in nest.dims if dim not in streamed] + list(streamed)
     near = tuple(
         Loop(dim, factor) for dim in inner if (factor := -(-held[dim] // space.get(dim, 1))) > 1
     )
-    return Mapping((*levels, LevelLoops(names[-1], near)), rows, columns)
+    return Mapping((*levels, LevelLoops(names[-1], near, kept[-1])), rows, columns)
+
+
+def _kept(buffer: Buffer) -> tuple[str, ...]:
+    """Operands that a level keeps."""
+    of = (0, 0, 0) if buffer.split is None else buffer.split.of
+    return tuple(name for name, port in zip(OPERANDS, of, strict=True) if port != FAR)
 
 
 def _in_space(

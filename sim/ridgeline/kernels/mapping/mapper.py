@@ -8,16 +8,18 @@ one: so more of anything never makes an op slower, with either.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.axes import axes_of
 from ridgeline.kernels.mapping.choices import COARSE, FEW, HALVED, MANY
+from ridgeline.kernels.mapping.chosen import TIED
 from ridgeline.kernels.mapping.machine import (
     Machine,
     engine_of,
@@ -29,12 +31,33 @@ from ridgeline.kernels.mapping.machine import (
 from ridgeline.kernels.mapping.many import Listing, best_of_each, list_each
 from ridgeline.kernels.mapping.mapped import Mapped, mapped_from, mapped_of
 from ridgeline.kernels.mapping.nested import Search
-from ridgeline.kernels.mapping.search import ORDERS
+from ridgeline.kernels.mapping.pipeline import EDP, ENERGY, TIME, Goal, key_of
+from ridgeline.kernels.mapping.search import EXACT, ORDERS
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 Mapper = Literal["fast", "optimal"]
-Objective = Literal["time", "energy"]
+Objective = Literal["time", "energy", "edp"]
 Contraction = tuple[Gemm | Conv, Pass]
+
+
+class Base(NamedTuple):
+    """Seconds and joules of an op that no mapping changes."""
+
+    time_s: float
+    energy_j: float
+
+
+NOTHING = Base(0.0, 0.0)
+
+
+class Job(NamedTuple):
+    """A contraction to be mapped."""
+
+    loops: Gemm | Conv
+    pass_: Pass
+    base: Base
+
+
 DENSITY: dict[Mapper, int] = {"fast": FEW, "optimal": MANY}
 NESTED: dict[Mapper, tuple[int, int]] = {"fast": (COARSE, FEW), "optimal": (FEW, HALVED)}
 """On the farther levels of several, and on the nearest."""
@@ -46,6 +69,7 @@ def map_contraction(
     machine: Machine,
     mapper: Mapper = "fast",
     objective: Objective = "time",
+    base: Base = NOTHING,
 ) -> Mapped:
     """Find the best mapping of one pass over a contraction.
 
@@ -54,7 +78,7 @@ def map_contraction(
     RidgelineError
         If the buffers are too small for the smallest tile.
     """
-    return map_contractions([(loops, pass_)], machine, mapper, objective)[0]
+    return map_contractions([(loops, pass_)], machine, mapper, objective, [base])[0]
 
 
 def map_contractions(
@@ -62,22 +86,27 @@ def map_contractions(
     machine: Machine,
     mapper: Mapper = "fast",
     objective: Objective = "time",
+    bases: Sequence[Base] = (),
 ) -> list[Mapped]:
-    """Find the best mapping of each of some contractions; as `map_contraction`."""
+    """Find the best mapping of each of some contractions; as `map_contraction`.
+
+    Parameters
+    ----------
+    bases
+        Of each, what counts besides its mapping where the objective is a product.
+    """
     known = _known(machine, mapper, objective)
-    found = list(map(known.get, wanted))
-    numbers: dict[Contraction, int] = {}  # contractions are slow to hash: once for each purpose
+    counted = bases if objective == "edp" and bases else itertools.repeat(NOTHING)
+    jobs = [Job(*job, base) for job, base in zip(wanted, counted, strict=False)]
+    found = list(map(known.get, jobs))
+    numbers: dict[Job, int] = {}  # contractions are slow to hash: once for each purpose
     places = [
         -1 if mapped is not None else numbers.setdefault(job, len(numbers))
-        for job, mapped in zip(wanted, found, strict=True)
+        for job, mapped in zip(jobs, found, strict=True)
     ]
     if not numbers:
         return [mapped for mapped in found if mapped is not None]
-    search = _nested if machine.nearer else _single
-    new = search(tuple(numbers), machine, mapper, objective)
-    for job, mapped in zip(numbers, new, strict=True):
-        if not math.isfinite(mapped.time_s):
-            raise _too_small(job[0], machine)
+    new = _best_ways(tuple(numbers), machine, mapper, objective)
     known.update(zip(numbers, new, strict=True))
     return [
         new[place] if mapped is None else mapped
@@ -85,32 +114,102 @@ def map_contractions(
     ]
 
 
-def _single(
-    jobs: tuple[Contraction, ...], machine: Machine, mapper: Mapper, objective: Objective
+def ways_of(machine: Machine) -> tuple[Machine, ...]:
+    """Return all ways to use a machine; `Mapped.used` is the number of one."""
+    return (machine, *machine.variants, *machine.bypasses)
+
+
+def _best_ways(
+    jobs: tuple[Job, ...], machine: Machine, mapper: Mapper, objective: Objective
 ) -> list[Mapped]:
-    """Search on one level of buffers, for all of the contractions in one go."""
-    extents, orders, found, played = best_of_each(
-        _listing(jobs, granule_of(machine), DENSITY[mapper]), np.array(machine.widths),
-        level_of(machine), engine_of(machine), objective == "energy", ORDERS,
-    )  # fmt: skip
-    rows = zip(found.tolist(), extents.tolist(), orders.tolist(), played.tolist(), strict=True)
-    return [mapped_from(*row) for row in rows]
+    """Search in all ways to use the machine: operands pass single buffers by only in `optimal`."""
+    best: list[Mapped | None] = [None] * len(jobs)
+    ways = ways_of(machine) if mapper == "optimal" else (machine, *machine.variants)
+    for number, way in enumerate(ways):
+        search = _nested if way.nearer else _single
+        for i, mapped in enumerate(search(jobs, way, mapper, objective, best)):
+            one = best[i]
+            if math.isfinite(mapped.time_s) and (
+                one is None or precedes(mapped, one, goal_of(objective, jobs[i].base))
+            ):
+                best[i] = mapped._replace(used=number)
+    done = [mapped for mapped in best if mapped is not None]
+    if len(done) < len(jobs):
+        raise _too_small(jobs[best.index(None)], machine)
+    return done
+
+
+def goal_of(objective: Objective, base: Base = NOTHING) -> Goal:
+    """Return what the search minimises."""
+    return Goal({"time": TIME, "energy": ENERGY, "edp": EDP}[objective], *base)
+
+
+def _worth(mapped: Mapped, goal: Goal) -> float:
+    return float(key_of(mapped.time_s, mapped.energy_j, goal))
+
+
+def precedes(one: Mapped, other: Mapped, goal: Goal) -> bool:
+    """Tell whether one mapping is better: by the goal, time, energy, traffic, but for rounding."""
+    for a, b in (
+        (_worth(one, goal), _worth(other, goal)), (one.time_s, other.time_s),
+        (one.energy_j, other.energy_j), (one.traffic_bytes, other.traffic_bytes),
+    ):  # fmt: skip
+        if abs(a - b) > TIED * max(a, b):
+            return a < b
+    return False
+
+
+def _cutoff(known: Mapped | None, goal: Goal) -> float:
+    """Return what a better mapping is not above, where one is known."""
+    return math.inf if known is None else _worth(known, goal) * (1 + EXACT)
+
+
+def _single(
+    jobs: tuple[Job, ...], machine: Machine, mapper: Mapper, objective: Objective,
+    best: Sequence[Mapped | None],
+) -> list[Mapped]:  # fmt: skip
+    """Search on one level of buffers, for all contractions in one go where their goal is one."""
+    together = (
+        [range(len(jobs))] if objective != "edp" else [range(i, i + 1) for i in range(len(jobs))]
+    )
+    done: list[Mapped] = []
+    for places in together:
+        some = [jobs[i] for i in places]
+        goal = goal_of(objective, some[0].base)
+        cutoffs = [_cutoff(best[i], goal) for i in places]
+        contractions = tuple((job.loops, job.pass_) for job in some)
+        extents, orders, found, played = best_of_each(
+            _listing(contractions, granule_of(machine), DENSITY[mapper]), np.array(machine.widths),
+            level_of(machine), engine_of(machine), goal, ORDERS, np.array(cutoffs),
+        )  # fmt: skip
+        rows = zip(found.tolist(), extents.tolist(), orders.tolist(), played.tolist(), strict=True)
+        done += [mapped_from(*row) for row in rows]
+    return done
 
 
 def _nested(
-    jobs: tuple[Contraction, ...], machine: Machine, mapper: Mapper, objective: Objective
-) -> list[Mapped]:
-    """Search on several levels of buffers, one contraction after the other."""
+    jobs: tuple[Job, ...], machine: Machine, mapper: Mapper, objective: Objective,
+    best: Sequence[Mapped | None],
+) -> list[Mapped]:  # fmt: skip
+    """Search on several levels of buffers, one contraction after the other.
+
+    Parameters
+    ----------
+    best
+        Mappings that are known: no worse one need be found.
+    """
     solved = []
-    for job in jobs:
-        axes, shape, _, engine = problem(*job, machine)
-        search = Search(levels_of(machine), engine, NESTED[mapper], objective == "energy")
-        solution = search.solve(axes, shape)
+    for job, known in zip(jobs, best, strict=True):
+        goal = goal_of(objective, job.base)
+        axes, shape, _, engine = problem(job.loops, job.pass_, machine)
+        search = Search(levels_of(machine), engine, NESTED[mapper], goal)
+        solution = search.solve(axes, shape, cutoff=_cutoff(known, goal))
         solved.append(mapped_of(solution, search.played))
     return solved
 
 
-def _too_small(loops: Gemm | Conv, machine: Machine) -> RidgelineError:
+def _too_small(job: Job, machine: Machine) -> RidgelineError:
+    loops = job.loops
     buffers = ", ".join(
         f"{name} {capacities[3]:g} B"
         for name, capacities in (
@@ -131,11 +230,11 @@ def _listing(jobs: tuple[Contraction, ...], granule: int, density: int) -> Listi
     return Listing(described, np.array(touches), np.array(elements), *list_each(described, density))
 
 
-_found: dict[tuple[Machine, Mapper, Objective], dict[Contraction, Mapped]] = {}
+_found: dict[tuple[Machine, Mapper, Objective], dict[Job, Mapped]] = {}
 _MOST_FOUND = 8192
 
 
-def _known(machine: Machine, mapper: Mapper, objective: Objective) -> dict[Contraction, Mapped]:
+def _known(machine: Machine, mapper: Mapper, objective: Objective) -> dict[Job, Mapped]:
     """Return the mappings on a machine that are remembered; there is room for so many in all."""
     if sum(map(len, list(_found.values()))) > _MOST_FOUND:
         _found.clear()

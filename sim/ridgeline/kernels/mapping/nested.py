@@ -26,13 +26,17 @@ from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.parts import parts, represented
 from ridgeline.kernels.mapping.pipeline import (
     BORDER_FIELDS,
+    EDP,
     ENERGY,
+    FASTEST,
     FOUND_FIELDS,
     TIME,
+    Goal,
     K,
     Level,
     Shape,
     evaluate,
+    key_of,
 )
 from ridgeline.kernels.mapping.search import EXACT, ORDERS, best, candidates, innermost_of, seen
 
@@ -81,7 +85,7 @@ class Search:
     levels: tuple[Level, ...]
     engine: Engine
     densities: tuple[int, int]
-    for_energy: bool
+    goal: Goal
     pruned: bool = True
     played: int = 0
     _known: dict[tuple[int, bytes, bool, bool], Solution] = field(default_factory=dict)
@@ -105,19 +109,20 @@ class Search:
             if depth == len(self.levels) - 1
             else self._descend(axes, shape, depth, cutoff)
         )
-        if found.found[self._key] > cutoff:
+        if key_of(found.found[TIME], found.found[ENERGY], self._goal(depth)) > cutoff:
             self._above[name] = cutoff
             return _nothing(self, depth)
         self._known[name] = found
         return found
 
-    @property
-    def _key(self) -> int:
-        return ENERGY if self.for_energy else TIME
+    def _goal(self, depth: int) -> Goal:
+        """Of a product of time and energy the tiles of nearer levels are searched for time."""
+        return self.goal if depth == 0 or self.goal.of != EDP else FASTEST
 
     def _nearest(self, axes: Ints, shape: Shape, cutoff: float) -> Solution:
+        goal = self._goal(len(self.levels) - 1)
         extents, order, found, played = best(
-            axes, shape, self.levels[-1], self.engine, self.densities[1], self.for_energy, ORDERS,
+            axes, shape, self.levels[-1], self.engine, self.densities[1], goal, ORDERS,
             self.pruned, cutoff,
         )  # fmt: skip
         self.played += played
@@ -125,8 +130,9 @@ class Search:
 
     def _descend(self, axes: Ints, shape: Shape, depth: int, cutoff: float) -> Solution:
         level, nearer = self.levels[depth], _nearer(self.levels[depth + 1 :])
+        goal = self._goal(depth)
         starts, table, bounds, names = candidates(
-            axes, shape, level, self.engine, nearer, self.densities[0], self.for_energy
+            axes, shape, level, self.engine, nearer, self.densities[0], goal
         )
         tiles = represented(axes, table, starts)
         along: dict[int, Part] = {}
@@ -153,22 +159,26 @@ class Search:
                 if self.pruned and seen(i, ORDERS, chosen, table):
                     continue
                 found = np.empty_like(nothing.found)
-                evaluate(chosen, ORDERS[i], table, tiles, shape, level, self.engine, inner, found)
+                evaluate(
+                    chosen, ORDERS[i], table, tiles, shape, level, self.engine, goal, inner, found
+                )
                 self.played += 1
-                if found[self._key] <= least * (1 + TIED):
+                key = float(key_of(found[TIME], found[ENERGY], goal))
+                if key <= least * (1 + TIED):
                     kept.append(
                         (Solution(found, table[chosen, :3], ORDERS[i], first), combination, i)
                     )
-                    least = min(least, found[self._key])
+                    least = min(least, key)
         if not kept:
             return nothing
         top, *_ = kept[
             best_of(
                 np.stack([solution.found for solution, *_ in kept]),
-                np.array([whose for _, *whose in kept]), self.for_energy,
+                np.array([whose for _, *whose in kept]), goal,
             )
         ]  # fmt: skip
-        top.found[self._key] = least
+        if goal.of != EDP:
+            top.found[goal.of] = least
         return top
 
     def _kinds(
@@ -193,7 +203,7 @@ class Search:
             tile, inside, weight = tiles[number]
             total -= least[number]
             cutoff = np.inf  # the energy that a tile adds is less than its own by that of its time
-            if self.pruned and not self.for_energy:
+            if self.pruned and self.goal.of == TIME:
                 cutoff = (limit - total + EXACT * limit) / weight
             found = self.solve(tile, inside, depth, cutoff)
             if not np.isfinite(found.found[TIME]):
@@ -211,13 +221,14 @@ class Search:
         name = _name(axes, shape, depth)
         if (solution := self._known.get(name)) is not None:
             return self._share(solution)
-        return 0.0 if self.for_energy else self._above.get(name, 0.0)
+        return self._above.get(name, 0.0) if self.goal.of == TIME else 0.0
 
     def _share(self, tile: Solution) -> float:
         """Return what a tile adds to the key at least."""
-        idle_w = float(self.levels[0].byte_j[2])
-        if self.for_energy:  # its time may pass under transfers that are counted elsewhere
-            return float(tile.found[ENERGY] - idle_w * tile.found[TIME])
+        if self.goal.of == EDP:
+            return 0.0
+        if self.goal.of == ENERGY:  # its time may pass under transfers that are counted elsewhere
+            return float(tile.found[ENERGY] - self.levels[0].idle_w * tile.found[TIME])
         return float(tile.found[TIME])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from ridgeline._jit import kernel_call, kernel_inside, kernel_part
@@ -30,10 +31,15 @@ from ridgeline.kernels.mapping.choices import (
 )
 from ridgeline.kernels.mapping.compute import (
     COST_FIELDS,
+    CYCLES_S,
+    FAR,
     PASSES,
+    PHASE_S,
+    PORTS,
     SECONDS,
     WAY_USED,
     Engine,
+    Ports,
     tile_cost,
 )
 from ridgeline.kernels.mapping.footprint import Floats, Ints
@@ -49,11 +55,12 @@ AXES = np.array([[0, 1, 3], [0, 2, 3], [0, 1, 2]], np.int64)
 
 # What `evaluate` finds: seconds, joules of moving data and of waiting, bytes behind the level; then
 # words loaded and stored, and results among them; bytes between the arrays and the level before
-# them; how the first tile is computed; seconds of the arrays themselves. Then, of every nearer
-# border, words loaded and stored, and results among them.
+# them; how the first tile is computed; seconds of the arrays and the ports that they wait for, and
+# of the arrays alone. Then, of every nearer border, words loaded and stored, and results among
+# them.
 TIME, COMPUTE, FIRST_LOAD, LAST_STORE, ENERGY, TRAFFIC = range(6)
-LOAD_A, LOAD_B, LOAD_C, STORED, RESULTS, NEAR_A, NEAR_B, NEAR_C, WAY, ENGINE = range(6, 16)
-FOUND_FIELDS = 16
+LOAD_A, LOAD_B, LOAD_C, STORED, RESULTS, NEAR_A, NEAR_B, NEAR_C, WAY, ENGINE, CYCLES = range(6, 17)
+FOUND_FIELDS = 17
 BORDER_FIELDS = 5
 """LOAD_A to RESULTS of a nearer border."""
 
@@ -64,15 +71,24 @@ class Level(NamedTuple):
     Attributes
     ----------
     capacity
-        Bytes for a, b, c and for all together; inf where there is no limit.
+        Bytes for a, b, c alone, then of each buffer that operands share (by its port); inf where
+        there is no limit.
     double
         Whether a tile can be loaded, and one stored, while another one is computed.
     shared_port
         Whether loads and stores take turns.
     byte_s, latency_s
-        Of a transfer.
-    byte_j
-        Joules per byte at the level behind, at this one; and watts that time costs.
+        Of a transfer from or to the level behind.
+    ports
+        Of the level's own buffers. Transfers from and to the level behind pass them, and what the
+        arrays or nearer buffers read and write. Operands with the port `FAR` are not kept here.
+    behind_j, near_j
+        [operand], joules per byte at the level behind, and at this one.
+    idle_w
+        Watts that time costs.
+    byte_j, slowest_s
+        What a byte costs in joules over the border at least, and what it takes of the ports at
+        least where all operands share one.
     """
 
     capacity: Floats
@@ -80,7 +96,42 @@ class Level(NamedTuple):
     shared_port: bool
     byte_s: float
     latency_s: float
-    byte_j: Floats
+    ports: Ports
+    behind_j: Floats
+    near_j: Floats
+    idle_w: float
+    byte_j: float
+    slowest_s: float
+
+
+class Goal(NamedTuple):
+    """What is searched for: `TIME`, `ENERGY`, or their product `EDP`.
+
+    Attributes
+    ----------
+    time_s, energy_j
+        That come on top of what a mapping takes, whichever it is: they count for the product.
+    """
+
+    of: int
+    time_s: float
+    energy_j: float
+
+
+EDP = -1
+FASTEST = Goal(TIME, 0.0, 0.0)
+
+
+def key_of(time_s: float, energy_j: float, goal: Goal) -> float:
+    """Return what is to be least: seconds, joules, or joule-seconds."""
+    if goal.of == TIME:
+        return time_s
+    if goal.of == ENERGY:
+        return energy_j
+    return (time_s + goal.time_s) * (energy_j + goal.energy_j)
+
+
+register_jitable(key_of)  # kernels call it, and Python does
 
 
 class Shape(NamedTuple):
@@ -108,9 +159,14 @@ class Shape(NamedTuple):
 @kernel_inside
 def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they would do
     chosen: Ints, order: Ints, table: Ints, tiles: Floats, shape: Shape, level: Level,
-    engine: Engine, inner: Floats, found: Floats,
+    engine: Engine, goal: Goal, inner: Floats, found: Floats,
 ) -> None:  # fmt: skip
-    """Play a tiling and loop order.
+    """Play a tiling and loop order: the one evaluator of all mappings.
+
+    While a tile is computed the next one is loaded and the one before is stored. That phase takes
+    the longest of the arrays, the transfers from and to the level behind, and each port of the
+    level, which passes those transfers as well as what the arrays read and write. Where nearer
+    buffers read and write instead, shares of the port are set aside for both (`device`).
 
     Parameters
     ----------
@@ -128,7 +184,13 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
     turn_of_k = _changes(order, chosen, table, changed)
     columns = np.empty((4, 3), np.int64)
     _columns(shape, columns)
-    costs, size = np.empty((17, COST_FIELDS + 3)), np.empty((3, 4))
+    costs, size = np.empty((17, COST_FIELDS + 3 + PORTS)), np.empty((3, 4))
+    moved, busy_s = np.empty(3), np.zeros(PORTS)  # of a phase: bytes by operand, seconds by port
+    limit = level.ports.limit
+    price = (0.0, 0.0, 0.0, 0.0)
+    if goal.of == ENERGY:
+        near_j = (_near_j(A, level), _near_j(B, level), _near_j(C, level))
+        price = (near_j[0], near_j[1], near_j[2], level.idle_w)
     costs[:, SECONDS] = np.nan
     # Rows of `tiles` for each axis, and shift of the column: of the tile before, itself, the next.
     row, shift = np.empty((3, 4), np.int64), np.empty((3, 4), np.int64)
@@ -160,22 +222,32 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
             if before >= 0 and operand == C and changed[C, before]:
                 size[BEFORE, part] = _words(part, row[BEFORE], shift[BEFORE], columns, tiles, shape)
         if before < 0:
-            _load(size[SELF], True, changed[:, 0], shape.begun, 1.0, shape, level, found)
+            _load(size[SELF], True, changed[:, 0], shape.begun, 1.0, shape, level, moved, found)
             found[TIME] += found[FIRST_LOAD]
         load_s = store_s = 0.0
+        moved[:] = 0.0
         if after >= 0:
             again = turn_of_k == after or (turn_of_k < after and not tiles[row[SELF, K], FIRST])
             again = again or shape.begun
-            load_s = _load(size[NEXT], False, changed[:, after], again, weight, shape, level, found)
+            load_s = _load(
+                size[NEXT], False, changed[:, after], again, weight, shape, level, moved, found
+            )
         if before >= 0 and changed[C, before]:
             whole = turn_of_k > before or (turn_of_k < before and tiles[row[SELF, K], LAST] > 0)
             whole = whole and shape.ended
-            store_s = _store(size[BEFORE], whole, weight, shape, level, found)
+            store_s = _store(size[BEFORE], whole, weight, shape, level, moved, found)
+        if limit and level.double:
+            busy_s[:] = 0.0
+            for operand in range(3):
+                port = level.ports.of[operand]
+                busy_s[port] += moved[operand] * level.ports.byte_s[port]
+        if level.double:
+            busy_s[FAR] = load_s + store_s if level.shared_port else max(load_s, store_s)
         if len(inner):
             at = 0
             for axis in range(4):
                 at = at * (last[axis] + 1 - begin[axis]) + row[SELF, axis] - begin[axis]
-            compute_s = _descend(inner[at], weight, level, found)
+            compute_s = phase_s = _descend(inner[at], weight, level, found)
         else:
             kind = 16
             if after >= 0:
@@ -183,8 +255,11 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
                 for axis in range(4):
                     kind = 2 * kind + (tiles[row[SELF, axis], SPAN] != tiles[begin[axis], SPAN])
             cost = costs[kind]
-            if _is_new(cost, size[SELF], engine):
-                _compute(after < 0, row[SELF], tiles, size[SELF], shape, engine, cost)
+            if _is_new(cost, size[SELF], busy_s, limit, goal):
+                _compute(
+                    after < 0, row[SELF], tiles, size[SELF], shape, level, engine, busy_s, price,
+                    cost,
+                )  # fmt: skip
             if before < 0:
                 found[WAY] = cost[WAY_USED]
             for operand in range(3):
@@ -192,16 +267,17 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
                 found[NEAR_A + operand] += (
                     weight * size[SELF, operand] * wide * cost[PASSES + operand]
                 )
-            compute_s = cost[SECONDS]
+            compute_s, phase_s = cost[SECONDS], cost[PHASE_S]
+            found[CYCLES] += weight * cost[CYCLES_S]
         found[COMPUTE] += weight * compute_s
         if not level.double:
             found[TIME] += weight * (compute_s + load_s + store_s)
         elif level.shared_port:
-            found[TIME] += weight * max(compute_s, load_s + store_s)
+            found[TIME] += weight * max(phase_s, load_s + store_s)
         else:
-            found[TIME] += weight * max(compute_s, load_s, store_s)
+            found[TIME] += weight * max(phase_s, load_s, store_s)
         if after < 0:
-            found[LAST_STORE] = _store(size[SELF], shape.ended, 1.0, shape, level, found)
+            found[LAST_STORE] = _store(size[SELF], shape.ended, 1.0, shape, level, moved, found)
             found[TIME] += found[LAST_STORE]
         i = 3
         while i >= 0:
@@ -213,15 +289,40 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
             i -= 1
         if i < 0:
             break
+    if not level.shared_port:  # each has the level's bandwidth, both together no more than it
+        found[TIME] = max(found[TIME], found[TRAFFIC] * level.byte_s)
     if len(inner) == 0:
         # The first of the updates of a new sum reads nothing, and the last one writes a result.
         new = found[STORED] - found[LOAD_C]
         found[NEAR_C] -= new * shape.width[3] + found[RESULTS] * (shape.width[3] - shape.width[2])
         found[ENGINE] = found[COMPUTE]
-        found[ENERGY] = (found[NEAR_A] + found[NEAR_B] + found[NEAR_C]) * level.byte_j[1]
-    found[ENERGY] += (
-        found[TRAFFIC] * (level.byte_j[0] + level.byte_j[1]) + found[TIME] * level.byte_j[2]
-    )
+        for operand in range(3):
+            found[ENERGY] += found[NEAR_A + operand] * _near_j(operand, level)
+    if level.ports.of[C] == FAR:
+        found[LOAD_C] = found[STORED] = 0.0  # the words of the arrays are all that move
+    for operand in range(3):
+        if level.ports.of[operand] == FAR:
+            continue
+        bytes_ = _border_bytes(operand, found, LOAD_A, shape)
+        found[ENERGY] += bytes_ * (level.behind_j[operand] + level.near_j[operand])
+    found[ENERGY] += found[TIME] * level.idle_w
+
+
+@kernel_part
+def _near_j(operand: int, level: Level) -> float:
+    """Joules per byte that the arrays read or write: where the operand is kept, or behind."""
+    passes_by = level.ports.of[operand] == FAR
+    return float(level.behind_j[operand] if passes_by else level.near_j[operand])
+
+
+@kernel_part
+def _border_bytes(operand: int, words: Floats, at: int, shape: Shape) -> float:
+    """Bytes of an operand over a border whose words stand from `at` on."""
+    if operand < C:
+        return float(words[at + operand] * shape.width[operand])
+    results = words[at + RESULTS - LOAD_A]
+    sums = words[at + C] + words[at + STORED - LOAD_A] - results
+    return float(sums * shape.width[3] + results * shape.width[2])
 
 
 @kernel_part
@@ -238,8 +339,9 @@ def _words(part: int, row: Ints, shift: Ints, columns: Ints, tiles: Floats, shap
 @kernel_call
 def _descend(tile: Floats, weight: float, level: Level, found: Floats) -> float:
     """Add up what a tile finds in nearer buffers; return its seconds."""
-    found[ENERGY] += weight * (tile[ENERGY] - tile[TIME] * level.byte_j[2])
+    found[ENERGY] += weight * (tile[ENERGY] - tile[TIME] * level.idle_w)
     found[ENGINE] += weight * tile[ENGINE]
+    found[CYCLES] += weight * tile[CYCLES]
     for i in range(3):
         found[NEAR_A + i] += weight * tile[NEAR_A + i]
     for i in range(BORDER_FIELDS):
@@ -277,18 +379,21 @@ def _columns(shape: Shape, columns: Ints) -> None:
 @kernel_call
 def _load(
     size: Floats, first: bool, changed: Bools, again: bool, weight: float, shape: Shape,
-    level: Level, found: Floats,
+    level: Level, moved: Floats, found: Floats,
 ) -> float:  # fmt: skip
     """Seconds of a load; `again`: all elements of c have partial sums, not only those of others."""
     load = 0.0
     for operand in range(2):
-        if changed[operand] or first:
+        if (changed[operand] or first) and level.ports.of[operand] != FAR:
             found[LOAD_A + operand] += weight * size[operand]
+            moved[operand] += size[operand] * shape.width[operand]
             load += size[operand] * shape.width[operand]
     if changed[C] or first:
         words = size[C] if again else size[C] - size[C + 1]
         found[LOAD_C] += weight * words
-        load += words * shape.width[3]
+        if level.ports.of[C] != FAR:
+            moved[C] += words * shape.width[3]
+            load += words * shape.width[3]
     found[TRAFFIC] += weight * load
     seconds = load * level.byte_s + level.latency_s if load > 0.0 else 0.0
     if first:
@@ -298,8 +403,9 @@ def _load(
 
 @kernel_call
 def _store(
-    size: Floats, whole: bool, weight: float, shape: Shape, level: Level, found: Floats
-) -> float:
+    size: Floats, whole: bool, weight: float, shape: Shape, level: Level, moved: Floats,
+    found: Floats,
+) -> float:  # fmt: skip
     """Seconds in which a tile of results goes out; those that are complete have their own width.
 
     Of tiles that overlap, each element is complete once; that the first tile with it counts for
@@ -309,35 +415,44 @@ def _store(
     store = final * shape.width[2] + (size[C] - final) * shape.width[3]
     found[STORED] += weight * size[C]
     found[RESULTS] += weight * final
+    if level.ports.of[C] == FAR:  # the arrays write it there themselves
+        return 0.0
+    moved[C] += store
     found[TRAFFIC] += weight * store
     return store * level.byte_s + level.latency_s if store > 0.0 else 0.0
 
 
 @kernel_call
-def _is_new(cost: Floats, size: Floats, engine: Engine) -> bool:
+def _is_new(cost: Floats, size: Floats, busy_s: Floats, limit: bool, goal: Goal) -> bool:
     """Tell whether a tile of this kind costs something else than the last one, or is the first.
 
-    Tiles of equal extents differ where padding leaves less to be read, if that can be the limit.
+    Tiles of equal extents differ where padding leaves less to be read, or where more passes the
+    ports meanwhile, if that can be the limit.
     """
     if np.isnan(cost[SECONDS]):
         return True
-    if engine.byte_s == 0.0:
-        return False
     different = False
-    for operand in range(3):
-        different = different or cost[COST_FIELDS + operand] != size[operand]
+    if limit:
+        for operand in range(3):
+            different = different or cost[COST_FIELDS + operand] != size[operand]
+    if limit or goal.of == ENERGY:
+        for port in range(PORTS):
+            different = different or cost[COST_FIELDS + 3 + port] != busy_s[port]
     return bool(different)
 
 
 @kernel_call
 def _compute(
-    last: bool, row: Ints, tiles: Floats, size: Floats, shape: Shape, engine: Engine, cost: Floats
-) -> None:
-    """Find the fastest way to compute a tile."""
+    last: bool, row: Ints, tiles: Floats, size: Floats, shape: Shape, level: Level, engine: Engine,
+    busy_s: Floats, price: tuple[float, float, float, float], cost: Floats,
+) -> None:  # fmt: skip
+    """Find the best way to compute a tile."""
     for operand in range(3):
         cost[COST_FIELDS + operand] = size[operand]
+    for port in range(PORTS):
+        cost[COST_FIELDS + 3 + port] = busy_s[port]
     moved = (size[A] * shape.width[A], size[B] * shape.width[B], size[C] * shape.width[3])
     tile_cost(
         int(tiles[row[BATCH], SPAN]), int(tiles[row[M], SPAN]), int(tiles[row[N], SPAN]),
-        int(tiles[row[K], SPAN]), moved, last, engine, cost,
+        int(tiles[row[K], SPAN]), moved, last, engine, level.ports, busy_s, price, cost,
     )  # fmt: skip

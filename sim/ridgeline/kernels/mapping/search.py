@@ -37,13 +37,16 @@ from ridgeline.kernels.mapping.least import (
     write_tiles_s,
 )
 from ridgeline.kernels.mapping.pipeline import (
+    EDP,
     ENERGY,
     FOUND_FIELDS,
     TIME,
+    Goal,
     K,
     Level,
     Shape,
     evaluate,
+    key_of,
 )
 from ridgeline.kernels.mapping.space import Bounded, Space, list_fitting, listed, named, space_of
 
@@ -58,7 +61,7 @@ EXACT = 1e-12
 @kernel
 def candidates(
     axes: Ints, shape: Shape, level: Level, engine: Engine, nearer: Floats, density: int,
-    for_energy: bool,
+    goal: Goal,
 ) -> tuple[Ints, Ints, Floats, Ints]:  # fmt: skip
     """List what fits in the order of its bounds, for a search that goes on into nearer levels.
 
@@ -77,7 +80,7 @@ def candidates(
             least_s(work.chosen, space.sums, work.turns, engine, work.most),
             nearer_s(work.chosen, space, shape, nearer),
         )
-        bounds[i] = bound_of(i, fitting, work.folded, level, for_energy)
+        bounds[i] = bound_of(i, fitting, work.folded, level, goal)
     _sort(bounds, fitting.names, 0, count)
     return space.starts, space.table, bounds[:count], fitting.names[:count]
 
@@ -134,7 +137,7 @@ def _innermost(order: Ints, chosen: Ints, table: Ints) -> int:
 
 @kernel
 def best(
-    axes: Ints, shape: Shape, level: Level, engine: Engine, density: int, for_energy: bool,
+    axes: Ints, shape: Shape, level: Level, engine: Engine, density: int, goal: Goal,
     orders: Ints, pruned: bool, cutoff: float = np.inf,
 ) -> tuple[Ints, Ints, Floats, int]:  # fmt: skip
     """Find the best tiling and order.
@@ -145,12 +148,12 @@ def best(
         [4, AXIS_FIELDS], see `choices`.
     density
         How many tilings of each axis, see `choices`.
-    for_energy
-        Whether energy comes before time.
+    goal
+        What is to be least.
     pruned
         False: play everything that fits (for tests).
     cutoff
-        What is above this (seconds, or joules) need not be found.
+        What is above this (seconds, joules or joule-seconds) need not be found.
 
     Returns
     -------
@@ -160,18 +163,17 @@ def best(
     """
     starts, table, sums = listed(axes, density)
     return best_listed(
-        axes, starts, table, sums, shape, level, engine, for_energy, orders, pruned, cutoff
+        axes, starts, table, sums, shape, level, engine, goal, orders, pruned, cutoff
     )
 
 
 @kernel_inside
 def best_listed(
     axes: Ints, starts: Ints, table: Ints, sums: Floats, shape: Shape, level: Level,
-    engine: Engine, for_energy: bool, orders: Ints, pruned: bool, cutoff: float,
+    engine: Engine, goal: Goal, orders: Ints, pruned: bool, cutoff: float,
 ) -> tuple[Ints, Ints, Floats, int]:  # fmt: skip
     """Find the best of the tilings that `space.listed` gives, as `best`; `table` is written to."""
     space, fitting = space_of(starts, table, sums, shape)
-    key = ENERGY if for_energy else TIME
     tiles = np.empty((room(axes, table, space.starts), REPRESENTATIVE_FIELDS))
     none, chosen = np.empty((0, 3)), np.empty(4, np.int64)
     # What may be the best so far: what was found, and the number and the order that it is of.
@@ -179,10 +181,10 @@ def best_listed(
     least, used, played, step = np.inf, 0, 0, 0
     limit = min(least, cutoff) * (1 + EXACT) if pruned else np.inf
     work = _work(space, engine)
-    left = _lowest_first(space, fitting, shape, level, engine, for_energy, limit, work)
+    left = _lowest_first(space, fitting, shape, level, engine, goal, limit, work)
     while step < left:
         if step == 1:  # the first one tells which of the others are worth a closer bound
-            left = _in_order(space, fitting, left, level, engine, for_energy, limit, work)
+            left = _in_order(space, fitting, left, level, engine, goal, limit, work)
             if left == 1:
                 break
         if fitting.bounds[step] > limit:
@@ -198,14 +200,15 @@ def best_listed(
             if pruned and _seen(i, orders, chosen, table):
                 continue
             if kept == len(found):
-                kept = winnow(found, whose, kept, key, least)
+                kept = winnow(found, whose, kept, goal, least)
                 if 2 * kept > len(found):
                     found, whose = twice(found, whose)
-            evaluate(chosen, orders[i], table, tiles, shape, level, engine, none, found[kept])
+            evaluate(chosen, orders[i], table, tiles, shape, level, engine, goal, none, found[kept])
             played += 1
-            if found[kept, key] <= least * (1 + TIED):
+            key = key_of(found[kept, TIME], found[kept, ENERGY], goal)
+            if key <= least * (1 + TIED):
                 whose[kept, 0], whose[kept, 1] = name & ~3, i
-                least = min(least, found[kept, key])
+                least = min(least, key)
                 kept += 1
                 limit = min(least, cutoff) * (1 + EXACT) if pruned else np.inf
         step += 1
@@ -213,18 +216,19 @@ def best_listed(
     if kept == 0:
         found[0] = np.inf
         return extents, orders[0], found[0], played
-    top = best_of(found[:kept], whose[:kept], for_energy)
+    top = best_of(found[:kept], whose[:kept], goal)
     named(whose[top, 0], space, chosen)
     for axis in range(4):
         for part in range(3):
             extents[axis, part] = table[chosen[axis], part]
-    found[top, key] = least
+    if goal.of != EDP:
+        found[top, goal.of] = least
     return extents, orders[whose[top, 1]], found[top], played
 
 
 @kernel_inside
 def _lowest_first(
-    space: Space, fitting: Bounded, shape: Shape, level: Level, engine: Engine, for_energy: bool,
+    space: Space, fitting: Bounded, shape: Shape, level: Level, engine: Engine, goal: Goal,
     limit: float, work: Work,
 ) -> int:  # fmt: skip
     """List what may be below the limit; what has the lowest bound comes first.
@@ -243,14 +247,14 @@ def _lowest_first(
     quick[OF_ALL] = peak_s(macs, engine)
     kept = 0
     for i in range(count):
-        bounds[i] = bound_of(i, fitting, quick, level, for_energy)
+        bounds[i] = bound_of(i, fitting, quick, level, goal)
         if bounds[i] <= limit:
             _move(fitting, i, kept)
             kept += 1
     lowest, at = np.inf, 0
     for i in range(kept):
         if bounds[i] < lowest:
-            bounds[i] = _closer(i, space, fitting, level, engine, for_energy, lowest, work)
+            bounds[i] = _closer(i, space, fitting, level, engine, goal, lowest, work)
             if bounds[i] < lowest:
                 lowest, at = bounds[i], i
     if kept > 0:
@@ -260,7 +264,7 @@ def _lowest_first(
 
 @kernel_part
 def _closer(
-    i: int, space: Space, fitting: Bounded, level: Level, engine: Engine, for_energy: bool,
+    i: int, space: Space, fitting: Bounded, level: Level, engine: Engine, goal: Goal,
     limit: float, work: Work,
 ) -> float:  # fmt: skip
     """Return a closer bound, and if it is still below the limit the closest."""
@@ -269,13 +273,13 @@ def _closer(
         named(fitting.names[i], space, work.chosen)
         work.names[0] = name
         work.folded[OF_ALL] = least_s(work.chosen, space.sums, work.turns, engine, work.most)
-    bound = bound_of(i, fitting, work.folded, level, for_energy)
+    bound = bound_of(i, fitting, work.folded, level, goal)
     if bound >= limit:
         return bound
     if work.names[1] != name:
         work.names[1] = name
         write_tiles_s(work.chosen, space.sums, engine, work.cost, work.computing)
-    return bound_of(i, fitting, work.computing, level, for_energy)
+    return bound_of(i, fitting, work.computing, level, goal)
 
 
 @kernel_part
@@ -297,7 +301,7 @@ def _swap(fitting: Bounded, i: int, j: int) -> None:
 
 @kernel_inside
 def _in_order(
-    space: Space, fitting: Bounded, left: int, level: Level, engine: Engine, for_energy: bool,
+    space: Space, fitting: Bounded, left: int, level: Level, engine: Engine, goal: Goal,
     limit: float, work: Work,
 ) -> int:  # fmt: skip
     """Give closer bounds to all but the first; keep what is below the limit, in order of bounds."""
@@ -306,7 +310,7 @@ def _in_order(
     for i in range(1, left):
         if bounds[i] > limit:
             continue
-        bounds[kept] = _closer(i, space, fitting, level, engine, for_energy, limit, work)
+        bounds[kept] = _closer(i, space, fitting, level, engine, goal, limit, work)
         if bounds[kept] <= limit:
             names[kept] = names[i]
             kept += 1

@@ -31,6 +31,7 @@ from ridgeline.kernels.mapping.choices import (
     WHOLE_NEW,
     tilings,
 )
+from ridgeline.kernels.mapping.compute import FAR
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.pipeline import HAS, A, B, C, K, Level, M, N, Shape
 
@@ -62,6 +63,10 @@ class Space(NamedTuple):
     factors: Floats
 
 
+PASSING = -1.0
+"""Stands for `Bounded.between` where operands pass the buffers by."""
+
+
 class Bounded(NamedTuple):
     """Combinations that fit, each as often as it has axes that may be the innermost loop.
 
@@ -76,6 +81,7 @@ class Bounded(NamedTuple):
         Bytes behind the buffers.
     turning, between
         Those of them, at least, that move while the innermost loop turns, and between such loops.
+        Or those that pass the buffers by, and `PASSING`.
     bounds
         Seconds, or joules.
     """
@@ -167,8 +173,22 @@ def _inner(operand: int, i: int, factors: Floats) -> float:
 @kernel_part
 def _room(size: float, changes: bool, level: Level, operand: int) -> float:
     """Bytes that the buffers of an operand take, two if it changes; inf if they do not fit."""
+    if level.ports.of[operand] == FAR:
+        return 0.0
     room = size * 2.0 if changes and level.double else size
     return room if room <= level.capacity[operand] else np.inf
+
+
+@kernel_part
+def _fits(room_a: float, room_b: float, room_c: float, level: Level) -> bool:
+    """Tell whether operands that share a buffer fit into it together."""
+    fits = True
+    for port in range(FAR):
+        room = room_a if level.ports.of[A] == port else 0.0
+        room += room_b if level.ports.of[B] == port else 0.0
+        room += room_c if level.ports.of[C] == port else 0.0
+        fits = fits and room <= level.capacity[3 + port]
+    return fits
 
 
 @kernel_call
@@ -183,6 +203,14 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
     names, ends_s, moved = room.names, room.ends_s, room.moved
     turning, between = room.turning, room.between
     width_a, width_b, width_c, width_sum = shape.width
+    # What passes the buffers by is read, and sums are written, once in every tile at least. Such
+    # bytes count as if they took the way through the buffers, if that is slower as fewer of them.
+    past_a, past_b, past_c = (
+        level.ports.of[A] == FAR, level.ports.of[B] == FAR, level.ports.of[C] == FAR,
+    )  # fmt: skip
+    past = 1.0
+    if level.byte_s > 0.0:
+        past = min(1.0, level.ports.byte_s[FAR] / level.byte_s)
     count = 0
     for b in range(starts[0], starts[1]):
         for m in range(starts[1], starts[2]):
@@ -194,7 +222,7 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
                     _size(C, LARGEST + C, of_c, factors, shape) * width_sum,
                     many or many_m or many_n, level, C,
                 )  # fmt: skip
-                if room_c > level.capacity[3]:
+                if not _fits(0.0, 0.0, room_c, level):
                     continue
                 name = ((b - starts[0]) << bits[M] | m - starts[1]) << bits[N] | n - starts[2]
                 name <<= bits[K]
@@ -207,21 +235,26 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
                 c_ends = min(width_c, width_sum) if shape.ended else width_sum
                 c_ends += width_sum if shape.begun else 0.0
                 last = _size(C, END + C, of_c, factors, shape) * min(width_c, width_sum)
+                last = 0.0 if past_c else last
                 inner_a_m, inner_c_m = _inner(A, m, factors), _inner(C, m, factors)
                 inner_b_n, inner_c_n = _inner(B, n, factors), _inner(C, n, factors)
                 for k in range(starts[3], starts[4]):
                     of_a, of_b, many_k = (b, m, k), (b, n, k), table[k, TILES] > 1
-                    total = room_c + _room(
+                    room_a = _room(
                         _size(A, LARGEST + A, of_a, factors, shape) * width_a,
                         many or many_m or many_k, level, A,
-                    ) + _room(
+                    )  # fmt: skip
+                    room_b = _room(
                         _size(B, LARGEST + B, of_b, factors, shape) * width_b,
                         many or many_n or many_k, level, B,
                     )  # fmt: skip
-                    if total > level.capacity[3]:
+                    if not _fits(room_a, room_b, room_c, level):
                         continue
-                    first = _size(A, END + A, of_a, factors, shape) * width_a
-                    first += _size(B, END + B, of_b, factors, shape) * width_b
+                    first = 0.0
+                    if not past_a:
+                        first += _size(A, END + A, of_a, factors, shape) * width_a
+                    if not past_b:
+                        first += _size(B, END + B, of_b, factors, shape) * width_b
                     # A tile that touches padding alone moves nothing, and waits for nothing.
                     accesses = (1 if first > 0 else 0) + (1 if last > 0 else 0)
                     ends = (first + last) * level.byte_s + accesses * level.latency_s
@@ -230,6 +263,22 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
                     a_again, b_again = a_once * table[n, TILES], b_once * table[m, TILES]
                     c_again = (c_once + saved) * table[k, TILES] - saved
                     c_turning = c_words * (c_ends + 2.0 * (table[k, TILES] - 1) * width_sum)
+                    if past_a or past_b or past_c:
+                        for innermost in range(M, K + 1):
+                            turns = (many_m, many_n, many_k or not (many_m or many_n))
+                            if not turns[innermost - 1]:
+                                continue
+                            passing = a_again * past if past_a else 0.0
+                            passing += b_again * past if past_b else 0.0
+                            passing += c_again * past if past_c else 0.0
+                            bytes_ = 0.0 if past_a else a_once if innermost == N else a_again
+                            bytes_ += 0.0 if past_b else b_once if innermost == M else b_again
+                            bytes_ += 0.0 if past_c else c_once if innermost == K else c_again
+                            names[count] = (name | k - starts[3]) << 2 | innermost - 1
+                            ends_s[count], moved[count] = ends, bytes_ + passing
+                            turning[count], between[count] = passing, PASSING
+                            count += 1
+                        continue
                     for innermost in range(M, K + 1):
                         if innermost == M:
                             if not many_m:

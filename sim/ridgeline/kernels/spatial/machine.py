@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.spatial import SpatialArray
@@ -10,6 +11,39 @@ from ridgeline.kernels.spatial.clock import Machine
 from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, Layout, Nest, Operand
 
 OPERANDS: dict[Operand, str] = {"x": "images", "w": "filters", "y": "sums"}
+Objective = Literal["time", "energy", "edp"]
+
+
+class Prices(NamedTuple):
+    """What the device's report charges besides the array's cycles; a layout is ranked by it.
+
+    Attributes
+    ----------
+    near_cycles
+        Cycles of the array for one word between buffer and array, at the slowest of the levels
+        that such a word passes; 0: none states a bandwidth.
+    least_cycles
+        That the op takes whatever its layout is.
+    near_j, far_j
+        Joules of a word between buffer and array, and of one from or to the memory behind it.
+    idle_j
+        Joules of the whole device in a cycle.
+    fixed_j
+        Joules that the op takes whatever its layout is.
+    objective
+        What is looked for. Ties go to less time, then to less energy, then to fewer words.
+    """
+
+    near_cycles: float = 0.0
+    least_cycles: float = 0.0
+    near_j: float = 0.0
+    far_j: float = 0.0
+    idle_j: float = 0.0
+    fixed_j: float = 0.0
+    objective: Objective = "time"
+
+
+PLAIN = Prices()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +64,8 @@ class Elements:
         Operands that take room in the buffer.
     adds_along
         "rows", "columns": axes along which sums go from neighbour to neighbour.
+    prices
+        What the report of an op counts besides.
     """
 
     rows: int
@@ -41,6 +77,7 @@ class Elements:
     held: frozenset[Operand]
     adds_along: frozenset[str]
     dataflows: tuple[str, ...]
+    prices: Prices = PLAIN
 
     def refusal(self, nest: Nest, layout: Layout) -> str | None:
         """Say why a layout does not go with the array, or None if it does."""
@@ -90,7 +127,9 @@ def _not_covered(nest: Nest, layout: Layout) -> str | None:
     return None
 
 
-def elements_of(array: SpatialArray, buffer_words: float, memory_width: float) -> Elements:
+def elements_of(
+    array: SpatialArray, buffer_words: float, memory_width: float, prices: Prices = PLAIN
+) -> Elements:
     """Return an engine's array.
 
     Parameters
@@ -99,6 +138,8 @@ def elements_of(array: SpatialArray, buffer_words: float, memory_width: float) -
         Capacity of the memory level next to it.
     memory_width
         Words a cycle of the memory behind that.
+    prices
+        What a layout is ranked by besides its cycles.
     """
     x, w, y = array.images, array.filters, array.sums
     networks = Machine(
@@ -118,4 +159,5 @@ def elements_of(array: SpatialArray, buffer_words: float, memory_width: float) -
         held=frozenset(operand for operand in OPERANDS if OPERANDS[operand] not in array.bypass),
         adds_along=frozenset(array.adds_along),
         dataflows=array.dataflows,
+        prices=prices,
     )

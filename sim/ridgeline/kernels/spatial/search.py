@@ -1,53 +1,36 @@
-"""The fastest layout of a nest on an array of elements, among those that a dataflow allows.
-
-Fast means the array or the memory behind its buffer, whichever takes longer.
-
-Candidates are ways to spread the loops over rows and columns, with a tile for each element, in the
-order of the cycles that their multiplications alone take; then orders of the loops over tiles, by
-what the busiest network takes at least. The search ends where no bound is below the best that was
-found. It is deterministic. `SPREADS` and `COUNTED` limit how many candidates are looked at and
-counted exactly; a result says whether the search was complete.
-"""
+"""The search for a layout: the best of all that a dataflow allows, by what a report says of it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice, permutations
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.given import Given
-from ridgeline.kernels.spatial.clock import Machine
+from ridgeline.kernels.spatial import branch
+from ridgeline.kernels.spatial.clock import Machine, scratch_of
 from ridgeline.kernels.spatial.constraints import FREE, Constraints, settled_by
-from ridgeline.kernels.spatial.count import Counts, count
+from ridgeline.kernels.spatial.count import Counts, count, work_of
 from ridgeline.kernels.spatial.dataflows import DATAFLOWS, Dataflow
 from ridgeline.kernels.spatial.machine import OPERANDS, Elements
-from ridgeline.kernels.spatial.nest import (
-    DEPENDS,
-    LOOPS,
-    SUMMED,
-    Layout,
-    Loop,
-    Nest,
-    Operand,
+from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, Layout, Loop, Nest
+from ridgeline.kernels.spatial.space import (
+    Ints,
+    as_rows,
+    element_tiles,
+    orders_of,
+    spreads,
 )
+from ridgeline.kernels.spatial.words import SUMS, Axis
 
-SPREADS = 2000
-COUNTED = 1000
-Spread = tuple[int, dict[str, int], dict[str, int], dict[str, int]]
-"""Cycles of the multiplications; tile of an element; parts along rows and columns."""
-_LISTED = 20_000  # ways to spread loops along one axis
-_GROUPS = (("p",), ("n",), ("q",), ("c", "r", "s"), ("k",))
-"""Loops over tiles that stay together."""
-_ORDERS = tuple(
-    ("g", *(d for group in order for d in group)) for order in permutations(_GROUPS)
-)  # fmt: skip
+_SETTLED = 20_000  # layouts that are played of a mapping file that settles loops over tiles
+_LEAVES = 1 << 18  # that are sorted at once
+_PAIRS = 1 << 16
+_STEPS = (1.0005, 1.02, 1.05, 1.1, 1.2, 1.4, 2.0, 4.0, 16.0, math.inf)
+"""Above the lowest bound, up to where layouts are looked at while none is found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,68 +41,54 @@ class Found:
     ----------
     memory_words
         Words between the buffer and the memory behind it: x, w, sums in, sums out.
-    memory_cycles
-        In which they come and go.
+    time_cycles
+        Cycles of the array in the time of the op: its own, or those of the words between it and
+        the buffer or between that and the memory, whichever are the most.
+    energy_j
+        Of the words, and of the whole device in that time.
+    rank
+        What layouts are ordered by: the objective, a tie-break, words from memory.
     complete
-        Whether no other layout that the dataflow allows is faster.
+        Whether no other layout that the dataflow allows is better.
+    played
+        Layouts whose steps the search has played.
     """
 
     layout: Layout
     counts: Counts
     memory_words: tuple[int, int, int, int]
-    memory_cycles: int
-    complete: bool
-
-    @property
-    def cycles(self) -> int:
-        """Of the array or of the memory, whichever takes longer."""
-        return max(self.counts.cycles, self.memory_cycles)
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        """Cycles, then words from memory."""
-        return self.cycles, sum(self.memory_words)
+    time_cycles: float
+    energy_j: float
+    rank: tuple[float, float, float]
+    complete: bool = True
+    played: int = 1
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def best_layout(nest: Nest, elements: Elements, constraints: Constraints = FREE) -> Found:
-    """Find the fastest layout; among equals the one that moves the fewest words from memory.
+    """Find the best layout by `Prices.objective`; equal ones go by `Found.rank`.
 
     Raises
     ------
     RidgelineError
-        If the array has no room for any.
+        If the array has no room for any; says which operand lacks how many words where.
     """
+    flows = [
+        flow
+        for name in ((constraints.dataflow,) if constraints.dataflow else elements.dataflows)
+        for flow in DATAFLOWS[name]
+    ]
     best: Found | None = None
-    complete = True
-    names = (constraints.dataflow,) if constraints.dataflow else elements.dataflows
-    for name in names:
-        flow = DATAFLOWS[name]
-        spreads = list(islice(_spreads(nest, elements, flow, constraints), SPREADS + 1))
-        complete = complete and len(spreads) <= SPREADS
-        left = COUNTED
-        for least, base, loops in _candidates(nest, elements, flow, constraints, spreads[:SPREADS]):
-            if best is not None and least >= best.cycles:
-                # Spreads that were not looked at multiply as long as the last that was, at least.
-                complete = complete or spreads[-1][0] >= best.cycles
-                break
-            layout = _buffered(nest, elements, constraints, base, loops)
-            if layout is None:
-                continue
-            if left == 0:
-                complete = False
-                break
-            left -= 1
-            found = evaluate(nest, elements, layout)
-            if best is None or found.rank < best.rank:
-                best = found
+    complete, played = True, 0
+    for flow in dict.fromkeys(flows):
+        searched = _Search(nest, elements, flow, constraints)
+        found, is_complete = searched.best(best)
+        complete, played = complete and is_complete, played + searched.played
+        if found is not None and (best is None or found.rank < best.rank):
+            best = found
     if best is None:
-        raise RidgelineError(
-            f"no layout of the loops {_shown(nest)} fits the array: {elements.rows} x "
-            f"{elements.columns} elements with {elements.room} words of images, filters and sums, "
-            f"a buffer of {elements.buffer_words} words{constraints.shown}"
-        )
-    return replace(best, complete=complete)
+        raise RidgelineError(_no_layout(nest, elements, constraints))
+    return replace(best, complete=complete, played=played)
 
 
 def given_layout(nest: Nest, elements: Elements, given: Given, levels: list[str]) -> Found:
@@ -148,7 +117,7 @@ def given_layout(nest: Nest, elements: Elements, given: Given, levels: list[str]
 
 
 def evaluate(nest: Nest, elements: Elements, layout: Layout) -> Found:
-    """Count one layout."""
+    """Count one layout, searched or given."""
     counts = count(nest, layout, elements.networks)
     outside = Layout(layout.buffer_tile, {}, {}, layout.memory)
     memory = count(nest, outside, _COUNTER)
@@ -158,8 +127,23 @@ def evaluate(nest: Nest, elements: Elements, layout: Layout) -> Found:
     x, w, y_in, y_out = (
         far if is_held else own for far, own, is_held in zip(words, near, held, strict=True)
     )
-    moved = math.ceil((x + w + y_in + y_out) / elements.memory_width)
-    return Found(layout, counts, (x, w, y_in, y_out), moved, complete=True)
+    prices, near_words, far_words = elements.prices, sum(near), x + w + y_in + y_out
+    time = max(
+        float(counts.cycles),
+        near_words * prices.near_cycles,
+        far_words / elements.memory_width,
+        prices.least_cycles,
+    )
+    energy_j = near_words * prices.near_j + far_words * prices.far_j
+    energy_j = energy_j + time * prices.idle_j + prices.fixed_j
+    rank = {
+        "time": (time, energy_j),
+        "energy": (energy_j, time),
+        "edp": (energy_j * time, time),
+    }[prices.objective]
+    return Found(
+        layout, counts, (x, w, y_in, y_out), time, energy_j, (*rank, float(far_words))
+    )  # fmt: skip
 
 
 _COUNTER = Machine(1, 1, 1, 1, True, True, True, True, True, 1, 0)
@@ -171,180 +155,313 @@ def _shown(nest: Nest) -> str:
     return " ".join(f"{name}={size}" for name, size in sizes if size > 1)
 
 
-def _parts(size: int, limit: int) -> list[int]:
-    """Numbers of parts up to a limit that differ in the length of the longest part."""
-    found: list[int] = []
-    for parts in range(1, min(size, limit) + 1):
-        if not found or -(-size // parts) < -(-size // found[-1]):
-            found.append(parts)
-    return found
-
-
-def _products(
-    nest: Nest, loops: str, limit: int, fixed: Mapping[str, int], whole: str
-) -> list[dict[str, int]]:
-    """All ways to give factors to some loops with a product of at most `limit`."""
-    start = {d: factor for d, factor in fixed.items() if factor > 1}
-    if math.prod(start.values()) > limit:
-        return []
-    room = limit // math.prod(start.values())
-    for d in whole:
-        if d not in fixed:
-            factor = max(_parts(nest.size(d), room), default=1)
-            start[d] = factor
-            room //= factor
-    free = [d for d in loops if d not in start and d not in fixed and nest.size(d) > 1]
-
-    def extend(at: int, room: int, chosen: dict[str, int]) -> Iterator[dict[str, int]]:
-        if at == len(free):
-            yield chosen
-            return
-        for factor in _parts(nest.size(free[at]), room):
-            yield from extend(at + 1, room // factor, {**chosen, free[at]: factor})
-
-    return list(islice(extend(0, room, start), _LISTED))
-
-
-def _spreads(
-    nest: Nest, elements: Elements, flow: Dataflow, constraints: Constraints
-) -> Iterator[Spread]:
-    """Spreads and element tiles by the cycles of their multiplications, the fewest first."""
-    tiles = [
-        tile
-        for tile in _tiles(nest, elements, flow, constraints)
-        if all(
-            nest.words(operand, tile) <= words
-            for operand, words in zip(OPERANDS, elements.room, strict=True)
-        )
-    ]
-    axes = []
-    places: tuple[tuple[Literal["rows", "columns"], str, int, str], ...] = (
-        ("rows", flow.rows, elements.rows, flow.whole_along_rows),
-        ("columns", flow.columns, elements.columns, ""),
+def _no_layout(nest: Nest, elements: Elements, constraints: Constraints) -> str:
+    """Say what has no room, and by how much."""
+    return (
+        f"no layout of the loops {_shown(nest)} fits the array{constraints.shown}: "
+        f"{_lacking(nest, elements, constraints)}"
     )
-    for axis, loops, limit, whole in places:
-        allowed = "".join(d for d in loops if d not in SUMMED or axis in elements.adds_along)
-        fixed = constraints.factors(axis)
-        axes.append(_products(nest, allowed, limit, fixed, whole if not fixed else ""))
-    if not all(axes):
-        return
-    rows, columns = ([[part.get(d, 1) for d in LOOPS] for part in axis] for axis in axes)
-    row_parts, column_parts = np.array(rows, np.int64), np.array(columns, np.int64)
-    summed = [LOOPS.index(d) for d in SUMMED]
-    sizes = np.array(nest.sizes, np.int64)
-    found: list[tuple[int, int, int, int]] = []
-    for number, tile in enumerate(tiles):
-        own = np.array([tile.get(d, 1) for d in LOOPS], np.int64)
-        reach = own * row_parts[:, None, :] * column_parts[None, :, :]
-        whole_tiles, rest = sizes // reach, sizes % reach
-        cycles = (whole_tiles * own + np.minimum(own, rest)).prod(axis=2)
-        both = (row_parts[:, None, summed] > 1) & (column_parts[None, :, summed] > 1)
-        cycles[both.any(axis=2)] = np.iinfo(np.int64).max
-        order = np.argsort(cycles, axis=None, kind="stable")[:SPREADS]
-        for flat in order:
-            i, j = divmod(int(flat), len(column_parts))
-            found.append((int(cycles[i, j]), number, i, j))
-    # Among equals the larger tile, which needs fewer exchanges.
-    found.sort(key=lambda item: (item[0], -math.prod(tiles[item[1]].values()), *item[1:]))
-    for cycles_, number, i, j in found:
-        if cycles_ < np.iinfo(np.int64).max:
-            yield cycles_, tiles[number], axes[0][i], axes[1][j]
 
 
-def _tiles(
-    nest: Nest, elements: Elements, flow: Dataflow, constraints: Constraints
-) -> list[dict[str, int]]:
-    """Tiles of one element that its registers have room for."""
-    fixed = constraints.factors("element")
-    whole = {d: nest.size(d) for d in flow.whole_in_element if d not in fixed}
-    start = {**whole, **fixed}
-    found: list[dict[str, int]] = []
+def _lacking(nest: Nest, elements: Elements, constraints: Constraints) -> str:
+    names = {own: name for name, own in nest.names.items()}
+    for axis, limit in (("rows", elements.rows), ("columns", elements.columns)):
+        factors = constraints.factors("rows" if axis == "rows" else "columns")
+        used = math.prod(factors.values())
+        if used > limit:
+            return f"the {axis} have {limit} elements, and {used} are needed"
+        for d, factor in factors.items():
+            if factor > 1 and d in SUMMED and axis not in elements.adds_along:
+                return f"{axis} add up no sums, so that {names[d]} cannot be spread along them"
+    element = {d: min(n, nest.size(d)) for d, n in constraints.factors("element").items()}
+    for operand, words in zip(OPERANDS, elements.room, strict=True):
+        if (needed := nest.words(operand, element)) > words:
+            return f"{OPERANDS[operand]} need {needed} words of {words} in each element"
+    tile = {
+        d: element.get(d, 1)
+        * constraints.factors("rows").get(d, 1)
+        * constraints.factors("columns").get(d, 1)
+        * constraints.factors("buffer").get(d, 1)
+        for d in LOOPS
+    }
+    words_of = {OPERANDS[o]: nest.words(o, tile) for o in OPERANDS if o in elements.held}
+    if (needed := sum(words_of.values())) > elements.buffer_words:
+        each = ", ".join(f"{name} {words}" for name, words in words_of.items())
+        return (
+            f"the smallest tile needs {needed} words of {elements.buffer_words} in the buffer "
+            f"({each})"
+        )
+    for d, n in constraints.factors("memory").items():
+        other = constraints.factors("buffer").get(d)
+        if other is not None and n * tile[d] < nest.size(d):
+            most = max(1, elements.rows) * max(1, elements.columns)
+            return (
+                f"the factors of {names[d]} over tiles leave {-(-nest.size(d) // (n * other))} "
+                f"points of {nest.size(d)} to each tile of the array's {most} elements"
+            )
+    settled = ", ".join(f"{place} {names[d]}={n}" for place, d, n in constraints.settled if n > 1)
+    return f"the settled factors ({settled or 'none'}) leave none of the dataflow's layouts"
 
-    def fits(tile: dict[str, int]) -> bool:
-        return all(
-            nest.words(operand, tile) <= words
-            for operand, words in zip(OPERANDS, elements.room, strict=True)
+
+class _Search:
+    """One dataflow's layouts of one nest on one array."""
+
+    def __init__(
+        self, nest: Nest, elements: Elements, flow: Dataflow, constraints: Constraints
+    ) -> None:
+        self.nest, self.elements, self.constraints = nest, elements, constraints
+        self.played = 0
+        self.tiles = element_tiles(nest, elements, flow, constraints)
+        # Among equals the larger tile first, which needs fewer exchanges.
+        self.tiles.sort(key=lambda tile: -math.prod(tile.values()))
+        self.rows, self.columns = (
+            spreads(nest, elements, flow, constraints, axis) for axis in ("rows", "columns")
+        )
+        self.orders = orders_of(nest, flow, constraints)
+
+    def best(self, known: Found | None) -> tuple[Found | None, bool]:
+        """Return the best layout, or None: a known one is not worse; whether all were seen."""
+        if not (self.tiles and self.rows and self.columns):
+            return None, True
+        self._lay_down()
+        best = branch.Best(
+            np.array(known.rank if known else (np.inf,) * 3),
+            np.full(5, -1, np.int64),
+            np.zeros(2, np.int64),
+        )
+        if self._settles_tiles:
+            return self._settled(known)
+        by_time = self.elements.prices.objective == "time"
+        lowest, bottom = -math.inf, self._lowest()
+        for step in _STEPS:
+            highest = min(bottom * step, float(best.rank[0]))
+            longest = highest if by_time else math.inf
+            self._round(float(lowest), float(highest), float(longest), best)
+            lowest = highest
+            if highest >= best.rank[0]:
+                break
+        self.played += int(best.played[0])
+        if best.chosen[0] < 0:
+            return None, True
+        self.rank = tuple(best.rank.tolist())
+        return evaluate(self.nest, self.elements, self._layout(best.chosen)), True
+
+    def _lay_down(self) -> None:
+        """Give the factors of each loop their numbers, and make room for what is counted."""
+        nest, elements = self.nest, self.elements
+        self.sizes = np.array(nest.sizes, np.int64)
+        self.row_parts, self.column_parts = as_rows(self.rows), as_rows(self.columns)
+        self.tile_lengths = np.minimum(as_rows(self.tiles), self.sizes)
+        columns = range(len(LOOPS))
+        lengths = [np.unique(self.tile_lengths[:, d]) for d in columns]
+        downs = [np.unique(self.row_parts[:, d]) for d in columns]
+        across = [np.unique(self.column_parts[:, d]) for d in columns]
+        self.products = [np.unique(np.outer(downs[d], across[d])) for d in columns]
+        self.tile_at = _numbers(self.tile_lengths, lengths)
+        self.row_at = _numbers(self.row_parts, downs)
+        self.column_at = _numbers(self.column_parts, across)
+        self.joint = np.zeros((8, max(map(len, downs)), max(map(len, across))), np.int64)
+        self.busy = np.zeros((8, max(map(len, lengths)), max(map(len, self.products))), np.int64)
+        places = ("element", "rows", "columns")
+        fixed = {d for place, d, _ in self.constraints.settled if place in places}
+        for d in columns:
+            both = np.outer(downs[d], across[d])
+            self.joint[d, : both.shape[0], : both.shape[1]] = np.searchsorted(
+                self.products[d], both
+            )
+            own, parts = lengths[d][:, None], self.products[d][None, :]
+            whole, rest = self.sizes[d] // (own * parts), self.sizes[d] % (own * parts)
+            cycles = whole * own + np.minimum(own, rest)
+            if LOOPS[d] not in fixed:  # no more elements than have work
+                cycles = np.where(parts < 2 * -(-self.sizes[d] // own), cycles, 0)
+            self.busy[d, : own.size, : parts.size] = cycles
+        self.radix = np.array([len(products) for products in self.products], np.int64)
+        self.order_at = np.array(
+            [[LOOPS.index(d) for d in order] for order in self.orders], np.int64
+        ).reshape(len(self.orders), -1)
+
+        def sums(out: int, tap: int) -> Ints:
+            shape = (
+                len(lengths[out]), len(self.products[out]),
+                len(lengths[tap]), len(self.products[tap]), SUMS,
+            )  # fmt: skip
+            return np.full(shape, -1, np.int64)
+
+        self.height, self.width = sums(4, 6), sums(5, 7)
+        self.far = [
+            np.full((nest.sizes[o] + 1, nest.sizes[t] + 1, SUMS), -1, np.int64)
+            for o, t in ((4, 6), (5, 7))
+        ]
+        prices = elements.prices
+        self.charges = branch.Charges(
+            float(prices.near_cycles), 1.0 / elements.memory_width, float(prices.least_cycles),
+            float(prices.near_j), float(prices.far_j), float(prices.idle_j),
+            float(prices.fixed_j),
+            ("time", "energy", "edp").index(prices.objective),
+            elements.buffer_words, "x" in elements.held, "w" in elements.held,
+            "y" in elements.held,
+        )  # fmt: skip
+        whole = work_of(nest, Layout(dict(zip(LOOPS, nest.sizes, strict=True)), {}, {}, ()))
+        room = scratch_of(whole)
+        deep = room._replace(
+            turn=np.zeros(8, np.int64), trip=np.zeros(8, np.int64),
+            saved_state=np.zeros((8, room.state.size), np.int64),
+            saved_count=np.zeros((8, room.counted.size), np.int64),
+            saved_again=np.zeros(8, np.bool_), marks=np.zeros(2 * room.marks.size, np.int64),
+        )  # fmt: skip
+        self.room = deep
+        self.window = whole.window
+        own_room = deep._replace(
+            turn=deep.turn.copy(), trip=deep.trip.copy(), offset=deep.offset.copy(),
+            last=deep.last.copy(), marks=deep.marks.copy(),
+        )  # fmt: skip
+        ones = np.ones(8, np.int64)
+        own_work = whole._replace(
+            sizes=self.sizes, element=ones.copy(), rows=ones.copy(), columns=ones.copy()
+        )
+        self.axis = Axis(own_work, elements.networks, own_room)
+
+    def _lowest(self) -> float:
+        """Bound what any layout is ranked by from below."""
+        nest, elements, prices = self.nest, self.elements, self.elements.prices
+        x = nest.sizes[0] * nest.sizes[1] * nest.sizes[3]  # one word of each image and channel
+        words = x + nest.words("w") + nest.words("y")
+        used = max(math.prod(parts.values()) for parts in self.rows) * max(
+            math.prod(parts.values()) for parts in self.columns
+        )
+        time = max(
+            nest.macs / used, words * prices.near_cycles, words / elements.memory_width,
+            prices.least_cycles,
+        )  # fmt: skip
+        energy_j = words * (prices.near_j + prices.far_j) + time * prices.idle_j + prices.fixed_j
+        return {"time": time, "energy": energy_j, "edp": time * energy_j}[prices.objective]
+
+    def _space(self, longest: float) -> branch.Space:
+        """Return the spreads that may multiply in so many cycles, each with the fewest hops."""
+        limit = min(longest, 2.0**62)
+        room = _PAIRS
+        while True:
+            pairs = np.empty((room, 5), np.int64)
+            found = branch.spread_pairs(
+                self.row_parts, self.column_parts, self.row_at, self.column_at, self.joint,
+                self.radix, self.sizes, limit, pairs,
+            )  # fmt: skip
+            if found <= room:
+                break
+            room = found
+        pairs = pairs[:found]
+        pairs = pairs[np.lexsort((pairs[:, 4], pairs[:, 3], pairs[:, 1], pairs[:, 0]))]
+        pairs = pairs[np.unique(pairs[:, 0], return_index=True)[1]]
+        pairs = pairs[np.lexsort((pairs[:, 0], pairs[:, 2]))]
+        self.pairs = pairs
+        rows, columns = pairs[:, 3], pairs[:, 4]
+        parts_at = np.empty((len(pairs), 8), np.int64)
+        for d in range(8):
+            parts_at[:, d] = self.joint[d, self.row_at[rows, d], self.column_at[columns, d]]
+        return branch.Space(
+            sizes=self.sizes,
+            tiles=self.tile_lengths,
+            tile_at=self.tile_at,
+            parts=self.row_parts[rows] * self.column_parts[columns],
+            parts_at=parts_at,
+            hops=np.ascontiguousarray(pairs[:, 1]),
+            least=np.ascontiguousarray(pairs[:, 2]),
+            busy=self.busy,
+            orders=self.order_at,
+            height=self.height,
+            width=self.width,
+            far_height=self.far[0],
+            far_width=self.far[1],
         )
 
-    def extend(loops: str, chosen: dict[str, int]) -> None:
-        if not fits(chosen):
-            return
-        if not loops:
-            found.append(chosen)
-            return
-        d = loops[0]
-        if d in chosen:
-            extend(loops[1:], chosen)
-            return
-        lengths = {-(-nest.size(d) // parts) for parts in _parts(nest.size(d), nest.size(d))}
-        for length in sorted(lengths):
-            if not fits({**chosen, d: length}):
+    def _round(self, lowest: float, highest: float, longest: float, best: branch.Best) -> None:
+        """Play the layouts whose bound is above `lowest` and at most `highest`."""
+        space = self._space(longest)
+        resume = np.zeros(2, np.int64)
+        leaves = branch.Leaves(
+            np.empty((_LEAVES, 3)), np.empty(_LEAVES, np.int64), np.empty(_LEAVES, np.int64)
+        )
+        ranks = np.empty((len(self.orders), 3))
+        machine = self.elements.networks
+        before = best.chosen.copy()
+        while resume[0] < len(space.parts):
+            count = branch.leaves_of(
+                space, self.charges, machine, self.axis, lowest, highest, min(longest, 2.0**62),
+                best, resume, leaves,
+            )  # fmt: skip
+            kept = leaves.rank[:count]
+            order = np.lexsort((kept[:, 2], kept[:, 1], kept[:, 0]))
+            branch.examine(
+                space, self.charges, machine, self.axis, self.room, self.window, ranks, leaves,
+                order, best,
+            )  # fmt: skip
+        if (best.chosen != before).any():
+            # Spreads are numbered anew in each round.
+            row, column = self.pairs[best.chosen[1], 3:]
+            self.spread = self.rows[row], self.columns[column]
+
+    def _layout(self, chosen: Ints) -> Layout:
+        """Return the layout of what was chosen."""
+        tile, _, order, place, most = (int(number) for number in chosen)
+        rows, columns = self.spread
+        base = Layout(self.tiles[tile], rows, columns, ())
+        inside: list[Loop] = []
+        outside: list[Loop] = []
+        for i, d in enumerate(self.orders[order]):
+            trips = -(-self.nest.size(d) // base.array_tile[d])
+            held = 1 if i < place else most if i == place else trips
+            rest = -(-trips // held)
+            if rest > 1:
+                outside.append(Loop(d, rest))
+            if held > 1:
+                inside.append(Loop(d, held))
+        return replace(base, buffer=tuple(inside), memory=tuple(outside))
+
+    @property
+    def _settles_tiles(self) -> bool:
+        return any(place in ("buffer", "memory") for place, _, _ in self.constraints.settled)
+
+    def _settled(self, known: Found | None) -> tuple[Found | None, bool]:
+        """Play layouts whose loops over tiles a file settles in part, up to some number."""
+        best: Found | None = None
+        space = self._space(math.inf)
+        bounds = np.ones((len(space.parts), len(space.tiles)))
+        for d in range(8):
+            bounds *= self.busy[d][space.tile_at[:, d][None, :], space.parts_at[:, d][:, None]]
+        flat = np.where(bounds > 0, bounds, np.inf).ravel()
+        left = _SETTLED
+        by_time = self.elements.prices.objective == "time"
+        for number in np.argsort(flat, kind="stable").tolist():
+            limit = min((f.rank[0] for f in (best, known) if f is not None), default=math.inf)
+            if not math.isfinite(flat[number]) or (by_time and flat[number] >= limit):
                 break
-            extend(loops[1:], {**chosen, d: length})
-
-    for d in flow.whole_in_element:  # a filter that is too long for the registers is cut
-        while start.get(d, 1) > 1 and d not in fixed and not fits(start):
-            start[d] = -(-start[d] // 2)
-    extend(flow.element, start)
-    # A tile that another one contains cannot need fewer exchanges, and multiplies as long.
-    return found
-
-
-def _candidates(
-    nest: Nest, elements: Elements, flow: Dataflow, constraints: Constraints, spreads: list[Spread]
-) -> Iterator[tuple[int, Layout, tuple[Loop, ...]]]:
-    """Spreads with orders of the loops over tiles, by the cycles that they take at least.
-
-    An operand crosses its network again with each loop around the innermost that it depends on.
-    """
-    orders = _orders(flow, constraints)
-    layouts = [Layout(element, rows, columns, ()) for _, element, rows, columns in spreads]
-    if not layouts:
-        return
-    tiles = np.array([[base.array_tile[d] for d in LOOPS] for base in layouts], np.int64)
-    trips = -(-np.array(nest.sizes, np.int64) // tiles)
-    order = np.array([[LOOPS.index(d) for d in loops] for loops in orders])
-    nested = trips[:, order]  # [spreads, orders, loops]
-    least = np.array([spread[0] for spread in spreads], np.int64)[:, None]
-    words: dict[Operand, NDArray[np.int64]] = {}
-    for operand, depends in DEPENDS.items():
-        own = np.array([[d in depends for d in loops] for loops in orders])
-        inside = np.logical_or.accumulate((own & (nested > 1))[:, :, ::-1], axis=2)[:, :, ::-1]
-        times = np.where(inside & ~own, nested, 1).prod(axis=2)
-        words[operand] = nest.words(operand) * times
-    networks = elements.networks
-    back = words["y"] - nest.words("y")
-    far = np.zeros_like(back)
-    for operand, times in words.items():
-        far = far + (nest.words(operand) if operand in elements.held else times)
-    for cycles in (
-        words["x"] // networks.x_words, words["w"] // networks.w_words,
-        words["y"] // networks.out_words, back // networks.in_words,
-        (far / elements.memory_width).astype(np.int64),
-    ):  # fmt: skip
-        least = np.maximum(least, cycles)
-    seen: set[tuple[int, tuple[Loop, ...]]] = set()
-    for flat in np.argsort(least, axis=None, kind="stable"):
-        i, j = divmod(int(flat), len(orders))
-        loops = tuple(Loop(d, int(trips[i, LOOPS.index(d)])) for d in orders[j])
-        loops = tuple(loop for loop in loops if loop.trips > 1)
-        if (i, loops) not in seen:
-            seen.add((i, loops))
-            yield int(least[i, j]), layouts[i], loops
+            v, t = divmod(number, len(space.tiles))
+            row, column = self.pairs[v, 3:]
+            base = Layout(self.tiles[t], self.rows[row], self.columns[column], ())
+            seen: set[tuple[Loop, ...]] = set()
+            for order in self.orders:
+                layout = _buffered(self.nest, self.elements, self.constraints, base, order)
+                if layout is None or layout.loops in seen:
+                    continue
+                seen.add(layout.loops)
+                if left == 0:
+                    return best, False
+                left, self.played = left - 1, self.played + 1
+                found = evaluate(self.nest, self.elements, layout)
+                if best is None or found.rank < best.rank:
+                    best = found
+        return best, True
 
 
-def _orders(flow: Dataflow, constraints: Constraints) -> list[list[str]]:
-    """Orders of the loops over tiles that the dataflow and the constraints leave."""
-    found: dict[tuple[str, ...], None] = {}
-    for order in _ORDERS:
-        outer = [d for d in order if d not in flow.innermost]
-        inner = [d for d in order if d in flow.innermost]
-        found[tuple(constraints.order(outer + inner))] = None
-    return [list(order) for order in found]
+def _numbers(factors: Ints, known: list[Ints]) -> Ints:
+    """Return the number of each factor in its loop's list."""
+    return np.stack(
+        [np.searchsorted(known[d], factors[:, d]) for d in range(len(known))], axis=1
+    ).astype(np.int64)  # fmt: skip
 
 
 def _buffered(
-    nest: Nest, elements: Elements, constraints: Constraints, base: Layout, loops: tuple[Loop, ...]
+    nest: Nest, elements: Elements, constraints: Constraints, base: Layout, order: list[str]
 ) -> Layout | None:
     """Let the buffer hold the tiles of as many inner loops as it has room for."""
     tile = dict(base.array_tile)
@@ -353,28 +470,27 @@ def _buffered(
     inside: list[Loop] = []
     outside: list[Loop] = []
     buffer, memory = constraints.factors("buffer"), constraints.factors("memory")
-    for loop in reversed(loops):
-        most = loop.trips
-        fixed = buffer.get(loop.of)
+    for d in reversed(order):
+        trips = -(-nest.size(d) // base.array_tile[d])
+        most = trips
+        fixed = buffer.get(d)
         if fixed is not None:
             most = min(most, fixed)
         if outside and fixed is None:
             most = 1
-        while most > 1 and not _fits(nest, elements, tile, loop.of, most):
+        while most > 1 and not _fits(nest, elements, tile, d, most):
             most -= 1
         if most > 1:
-            inside.append(Loop(loop.of, most))
-            tile[loop.of] *= most
-        if most < loop.trips:
-            rest = -(-loop.trips // most)
-            if rest > memory.get(loop.of, rest):
+            inside.append(Loop(d, most))
+            tile[d] *= most
+        if most < trips:
+            rest = -(-trips // most)
+            if rest > memory.get(d, rest):
                 return None
-            outside.append(Loop(loop.of, rest))
+            outside.append(Loop(d, rest))
     if any(factor > 1 and Loop(d, factor) not in inside for d, factor in buffer.items()):
         return None
-    return Layout(
-        base.element, base.rows, base.columns, tuple(reversed(inside)), tuple(reversed(outside))
-    )
+    return replace(base, buffer=tuple(reversed(inside)), memory=tuple(reversed(outside)))
 
 
 def _fits(nest: Nest, elements: Elements, tile: dict[str, int], d: str, trips: int) -> bool:

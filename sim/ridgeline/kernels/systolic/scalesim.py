@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import Dataflow
+from ridgeline.hardware.scalesim import DEFAULT_SEED
 from ridgeline.kernels.systolic.checks import whole_number
 from ridgeline.kernels.systolic.closed_form import N, folds, layout
 from ridgeline.kernels.systolic.sparsity import Sparsity, parse_sparsity
@@ -22,8 +23,6 @@ from ridgeline.workload.graph import Conv, Gemm
 
 _SUMMED_AT_ONCE = 2**20
 _WORD_BITS = 32
-DEFAULT_SEED = 40
-"""Of SCALE-Sim's random numbers of non-zero weights per row-wise block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +150,8 @@ def scalesim_gemm(
     row_folds, column_folds = folds(height, rows), folds(width, cols)
     compute = last_cycle(m, n, stored, rows, cols, dataflow)
     total = compute + stall_cycles
+    if total == 0:
+        raise ConfigError("SCALE-Sim itself stops: a layer of one cycle has 0 cycles, its divisor")
     cells = rows * cols
 
     r = np.array([rows] * 2 + [height - (row_folds - 1) * rows] * 2)

@@ -28,6 +28,7 @@ from ridgeline.parallel.division.ring import HOP
 from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.parallel.lower import blocking
 from ridgeline.parallel.pass_manager import run_passes
+from ridgeline.parallel.plans.default_precision import default_precision
 from ridgeline.parallel.plans.layers import kind_of
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.programmed import programmed
@@ -242,6 +243,7 @@ def running(
         If the stack cannot run the model on the machine in this precision.
     """
     one = Running(choice.stack, choice.chosen_by, model, cluster, devices)
-    precision = precision or choice.stack.plan.precision or model.network.precision
+    precision = precision or choice.stack.plan.precision
+    precision = precision or default_precision(model.network.precision, cluster.device)
     one.check(precision)
     return one, precision

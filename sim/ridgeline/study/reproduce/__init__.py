@@ -25,6 +25,7 @@ REPRODUCTIONS = {
     "storage-depth": "Storage against depth, in step and pipelined: Pedram et al., 2018",
     "vdnn": "Training memory and offload of VGG networks: Rhu et al., MICRO 2016",
     "eyeriss": "AlexNet on a row-stationary array: Chen et al., JSSC 2017",
+    "tpu-v1": "Six applications on TPU v1: Jouppi et al., ISCA 2017",
     "gemmini": "Matrix products on Gemmini's RTL",
     "gemm-accelerators": "Nine matrix-product machines at 45 nm: Pedram et al., IEEE TC 2012",
     "goyal": "ResNet-50 on 352 P100 over 50 Gb/s Ethernet: Goyal et al., 2017",
