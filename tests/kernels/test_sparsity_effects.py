@@ -134,7 +134,7 @@ def test_two_of_four_by_hand() -> None:
     weights = 2 * 4096**2
     stored = weights / 2 + 4096**2 / 2 * 2 / 8  # half of them, and two bits for each
     assert half.compulsory_bytes == pytest.approx(dense.compulsory_bytes - weights + stored)
-    assert half.notes == ()
+    assert not [note for note in half.notes if not note.startswith(("tiles:", "register traffic"))]
 
 
 def test_a_pattern_that_leaves_less_than_the_engine_s_runs_at_the_engine_s() -> None:

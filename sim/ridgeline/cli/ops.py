@@ -52,6 +52,7 @@ def print_op(result: OpResult, json: bool, found: BreakEven | None = None) -> No
         _print_mapped(result.mapped)
     elif result.mapping:
         screen.print(f"mapping  {result.mapping}", soft_wrap=True)
+    print_breakdown(result.breakdown_s, result.time_s)
     times = plain_table({"each alone": "left", "time": "right"})
     for name, seconds in result.parts_s.items():
         times.add_row(name, show(seconds, "s", 4))
@@ -73,6 +74,20 @@ def print_op(result: OpResult, json: bool, found: BreakEven | None = None) -> No
         screen.print(f"break-even density, below which the dense op takes more: {said}")
     for note in result.notes:
         screen.print(f"note: {note}", soft_wrap=True)
+
+
+def print_breakdown(breakdown_s: Mapping[str, Any], time_s: float) -> None:
+    """Print the parts of an op's time that there are; they sum to it."""
+    from ridgeline.report.tables import plain_table
+    from ridgeline.units import show
+
+    spent = plain_table({"one after the other": "left", "time": "right", "share": "right"})
+    for name, seconds in breakdown_s.items():
+        of = {f"stall ({level})": s for level, s in seconds.items()} if name == "stall" else None
+        for part, part_s in (of or {name: seconds}).items():
+            if of != {} and (part_s or part in ("launch", "total")):
+                spent.add_row(part, show(part_s, "s", 4), f"{part_s / time_s:.1%}")
+    console().print(spent)
 
 
 def _print_mapped(mapped: Mapping[str, Any]) -> None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TOPOLOGY = "topology"
+OP_GANTT = "op-gantt"
 
 
 def plot_(
@@ -27,6 +29,7 @@ def plot_(
     cluster: str | None = None,
     software: str | None = None,
     load: str | None = None,
+    tiles: Count | None = None,
     theme: str = "screen",
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -36,12 +39,14 @@ def plot_(
     ----------
     kind
         Of one result: roofline, timeline, time, energy, memory, tornado, utilisation or topology;
-        it is simulated again from its manifest. Of rows: time, energy or memory (bars), curve,
-        pareto, choice or residuals. Of a scaling study: scaling or distributed-roofline. Of a
-        network: topology.
+        it is simulated again from its manifest. Of one op: op-gantt (its tiles over the memory's
+        port, the buffers and the array) or utilisation (of every cell of the array). Of rows:
+        time, energy or memory (bars), curve, pareto, choice or residuals. Of a scaling study:
+        scaling or distributed-roofline. Of a network: topology.
     file
         Rows of a sweep (.csv, .parquet), or JSON of ``ridgeline run --json``, ``ridgeline scaling
-        --json`` or ``ridgeline validate --json --rows``; of a topology also what ``ridgeline
+        --json``, ``ridgeline validate --json --rows``, or ``ridgeline gemm --json`` and ``conv
+        --json``; of a topology also what ``ridgeline
         topology`` takes.
     out
         The figure: .png, .svg or .pdf.
@@ -55,6 +60,8 @@ def plot_(
         Files of the network, the machine and the stack of a result that are not in the catalogue.
     load
         What the links of a topology carry, as of ``ridgeline topology``.
+    tiles
+        Of op-gantt: draw so many tiles, the first ones; by default at most 16.
     theme
         screen, or print: narrower and finer, for a column of a paper.
     json
@@ -65,7 +72,7 @@ def plot_(
 
     with themed(theme):
         described = {"model": model, "cluster": cluster, "software": software}
-        drawn = _draw(kind, file, {"x": x, "y": y}, by, described, load)
+        drawn = _draw(kind, file, {"x": x, "y": y}, by, described, load, tiles)
     save(drawn, out)
     if json:
         print_json({"kind": kind, "file": file, "wrote": out})
@@ -75,7 +82,7 @@ def plot_(
 
 def _draw(
     kind: str, file: str, axes: dict[str, str | None], by: str | None,
-    files: dict[str, str | None], load: str | None,
+    files: dict[str, str | None], load: str | None, tiles: int | None,
 ) -> Axes:  # fmt: skip
     """Draw what a file is of."""
     from ridgeline.report.figures.result import FIGURES
@@ -85,11 +92,26 @@ def _draw(
     if kind == TOPOLOGY and not file.endswith(".json"):
         return _topology(file, load)
     read = _read(file)
+    if kind == OP_GANTT or (isinstance(read, dict) and "request" in read):
+        return _of_op(kind, read, file, tiles)
     if kind in KINDS:
         return draw(kind, read, file=file)
     if kind == TOPOLOGY or (kind in FIGURES and isinstance(read, dict) and "manifest" in read):
         return repeat(read, **files, file=file, fold=kind != TOPOLOGY).plot(kind)
     return _of_rows(kind, read, file, axes, by)
+
+
+def _of_op(kind: str, read: Any, file: str, tiles: int | None) -> Axes:
+    """Draw one op, priced again from the request in its result."""
+    from ridgeline.errors import ConfigError
+    from ridgeline.kernels.single import repeat
+    from ridgeline.report.figures.op import draw_op
+
+    if not isinstance(read, dict) or not isinstance(read.get("request"), dict):
+        raise ConfigError(
+            f"{kind} is of one op, JSON of ridgeline gemm --json or conv --json", file=file
+        )
+    return draw_op(kind, repeat(read["request"]), tiles=tiles)
 
 
 def _topology(where: str, load: str | None) -> Axes:
@@ -112,7 +134,7 @@ def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: s
     from ridgeline.study.scaling_figures import KINDS
 
     if kind not in ROW_FIGURES:
-        known = sorted({*ROW_FIGURES, *FIGURES, *KINDS, TOPOLOGY})
+        known = sorted({*ROW_FIGURES, *FIGURES, *KINDS, TOPOLOGY, OP_GANTT})
         if kind in FIGURES:
             raise ConfigError(f"a {kind} is of one result, JSON of ridgeline run --json", file=file)
         raise ConfigError(

@@ -40,6 +40,7 @@ def run_(
     set_: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False)] = (),
     out: str | None = None,
     ledger: str | None = None,
+    ops: Count | None = None,
     require_fit: Annotated[bool, Parameter(negative="")] = False,
     quantity: str | None = None,
     relative_to_one: str | None = None,
@@ -84,6 +85,9 @@ def run_(
         Folder for the figures, the trace, the ledger and the result.
     ledger
         File for the ledger, .csv or .parquet: every event by op, pass, operand and place.
+    ops
+        Also list so many ops that take longest, each with the parts of its time: launch, fill,
+        copy, arithmetic, stalls by memory level, exchange, barrier, drain (docs/breakdown.md).
     require_fit
         Exit with 3 if the step does not fit into memory.
     quantity
@@ -148,7 +152,7 @@ def run_(
     if software == ALL:
         of_one = {
             "out": out, "ledger": ledger, "require-fit": require_fit or None, "quantity": quantity,
-            "relative-to-one": relative_to_one,
+            "relative-to-one": relative_to_one, "ops": ops,
         }  # fmt: skip
         for name, value in of_one.items():
             if value is not None:
@@ -173,9 +177,9 @@ def run_(
     if quantity is not None:
         print_quantity(result, quantity, json=json)
     elif json:
-        _print_json(result, dry)
+        _print_json(result, dry, ops)
     else:
-        _print_result(result, dry, written, ledger, explain=explain)
+        _print_result(result, dry, written, ledger, ops, explain=explain)
     return MISFIT_STATUS if require_fit and not result.fits else 0
 
 
@@ -189,8 +193,29 @@ def _print_efficiency(value: float, quantity: str | None, *, json: bool) -> int:
     return 0
 
 
-def _print_json(result: Result, dry: DryRun | None) -> None:
+def _print_ops(result: Result, most: int) -> None:
+    from ridgeline.report.ops import longest_ops
+    from ridgeline.report.tables import plain_table
+    from ridgeline.units import show
+
+    headings = {"op": "left", "pass": "left", "in the step": "right", "share": "right"}
+    table = plain_table({**headings, "limited by": "left", "parts of its time": "left"})
+    for row in longest_ops(result, most):
+        total_s = row.parts.total_s
+        parts = ", ".join(
+            f"{name} {s / total_s:.0%}" for name, s in row.parts.parts() if s >= 0.005 * total_s
+        )
+        time = show(row.step_s, "s", 4)
+        table.add_row(row.op, row.pass_, time, f"{row.share:.1%}", row.limited_by, parts)
+    console().print(table)
+
+
+def _print_json(result: Result, dry: DryRun | None, ops: int | None) -> None:
     said = result.to_dict()
+    if ops is not None:
+        from ridgeline.report.ops import longest_ops
+
+        said["ops"] = [row.to_dict() for row in longest_ops(result, ops)]
     if not result.fits:
         from ridgeline.study.fit import what_would_fit
 
@@ -199,7 +224,13 @@ def _print_json(result: Result, dry: DryRun | None) -> None:
 
 
 def _print_result(
-    result: Result, dry: DryRun | None, written: Sequence[str], ledger: str | None, *, explain: bool
+    result: Result,
+    dry: DryRun | None,
+    written: Sequence[str],
+    ledger: str | None,
+    ops: int | None,
+    *,
+    explain: bool,
 ) -> None:
     from ridgeline.report.summary import print_ledger, print_summary
     from ridgeline.study.published import print_residuals
@@ -215,6 +246,8 @@ def _print_result(
 
         print_advice(what_would_fit(result), screen)
     print_residuals(result, screen)
+    if ops is not None:
+        _print_ops(result, ops)
     if ledger is not None:
         print_ledger(result, screen)
         screen.print(f"wrote {ledger}", soft_wrap=True)

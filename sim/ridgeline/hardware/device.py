@@ -84,7 +84,8 @@ class Engine(Strict):
     accumulate: str = "fp32"
     """Number format of the accumulator."""
     instruction: InstructionShape = InstructionShape()
-    """Operand reuse of one instruction; decides the register traffic."""
+    """Operand reuse of one instruction; decides the register traffic. Of a systolic engine with an
+    `array` that states none, the traffic follows from the array's dataflow."""
     energy: dict[str, str] = Field(default_factory=dict)
     """Entry of the energy table per number format; a format without one needs a `component`."""
     component: ComponentUse | None = None

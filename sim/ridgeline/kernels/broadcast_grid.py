@@ -350,12 +350,16 @@ class GridGemm:
         Rows and columns of the pieces of A that stay in a core.
     b_passes, c_passes
         Times that B comes in, and that C goes out: once for every block of rows, or of the sum.
+    fill_cycles, drain_cycles
+        Of them, before the first and after the last rank-1 update of every block.
     """
 
     cycles: int
     block: int
     b_passes: int
     c_passes: int
+    fill_cycles: int
+    drain_cycles: int
 
 
 def grid_gemm(m: int, n: int, k: int, ring: Ring, fma_latency: int) -> GridGemm:
@@ -378,22 +382,39 @@ def grid_gemm(m: int, n: int, k: int, ring: Ring, fma_latency: int) -> GridGemm:
             f"small for two blocks of A: these need {2 * ring.word_bytes:g} B in each"
         )
     shares = ((m, math.ceil(n / ring.cores)), (math.ceil(m / ring.cores), n))
-    best: tuple[int, int] | None = None
+    best: tuple[int, int, int, int] | None = None
     for side in range(ring.side, 0, -1):
         least = min(math.ceil(rows * columns * k / side**2) for rows, columns in shares)
         if best is not None and least >= best[0]:
             break
         largest = min(math.isqrt(side**2 * words // 2), math.ceil(max(m, k) / side) * side)
         found = min(
-            (_blocked_cycles(rows, columns, k, block, side, fma_latency), -block)
+            (_blocked_cycles(rows, columns, k, block, side, fma_latency), -block, rows, side)
             for block in range(side, largest + 1, side)
             for rows, columns in shares
         )
         best = found if best is None else min(best, found)
     assert best is not None
-    cycles, inverse = best
+    cycles, inverse, rows, side = best
     block = -inverse
-    return GridGemm(cycles, block, math.ceil(m / block), math.ceil(k / block))
+    fill, drain = _block_ends(rows, k, block, side, fma_latency)
+    return GridGemm(cycles, block, math.ceil(m / block), math.ceil(k / block), fill, drain)
+
+
+def _block_ends(rows: int, k: int, block: int, side: int, fma_latency: int) -> tuple[int, int]:
+    """Cycles of all blocks of A in which it comes in, and in which the last sums leave.
+
+    Of `core_gemm_cycles`, kc**2 / side + kc come before the rank-1 updates, as they do not depend
+    on the columns of B, and FMA + 2 side + 3 after them: the pipeline of the last update and the
+    buses.
+    """
+    fill = drain = 0
+    for _, row_blocks in _pieces(rows, block):
+        for length, sum_blocks in _pieces(k, block):
+            kc = math.ceil(length / side) * side
+            fill += row_blocks * sum_blocks * (kc**2 // side + kc)
+            drain += row_blocks * sum_blocks * (fma_latency + 2 * side + 3)
+    return fill, drain
 
 
 def _blocked_cycles(

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ridgeline.hardware.device import Device
+from ridgeline.kernels.array_ends import mapped_registers, mapped_shares
+from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.cost import Moved, price_of_place
 from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
@@ -22,6 +24,7 @@ from ridgeline.kernels.mapping.mapped import Mapped, Nearer, dataflow_of, mappin
 from ridgeline.kernels.mapping.mapper import Base, map_contractions, ways_of
 from ridgeline.kernels.mapping.mapping import Loop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
+from ridgeline.kernels.systolic.device import by_dataflow
 from ridgeline.kernels.traffic import Search
 from ridgeline.workload.graph import Op
 
@@ -61,13 +64,20 @@ def in_buffers(
         all_found = map_contractions(contractions, fed, *search, bases)
         ways = ways_of(fed)
         for i, found in zip(places, all_found, strict=True):
-            rest = float(jobs[i].operands.rest_bytes)
-            done[i] = busy_of(found, ways[found.used], device, rest, peak)
+            done[i] = busy_of(found, ways[found.used], device, engine, jobs[i], peak)
     return [busy for busy in done if busy is not None]
 
 
-def busy_of(found: Mapped, machine: Machine, device: Device, rest: float, peak: float) -> Busy:
-    """Return what a mapping keeps busy, for how long; `rest` as in `moved_by`."""
+def busy_of(
+    found: Mapped, machine: Machine, device: Device, engine: str, job: Job, peak: float
+) -> Busy:
+    """Return what a mapping keeps busy, for how long."""
+    op, operands = job
+    assert op.loops is not None
+    rest = float(operands.rest_bytes)
+    derived = by_dataflow(device.engines[engine]) and any(
+        level.kind == "registers" for level in device.memory.values()
+    )
     levels = moved_by(found, machine, rest)
     stream_s = found.compute_s
     for name, moved in levels.items():
@@ -79,6 +89,9 @@ def busy_of(found: Mapped, machine: Machine, device: Device, rest: float, peak: 
     return Busy(
         found.compute_s * peak, True, waiting_s, nothing, far, levels, waiting_s,
         (found, machine),
+        latency_parts=_parts(found, machine, besides * machine.byte_s, stream_s),
+        engine_shares=partial(mapped_shares, found, machine, op.loops, op.priced_as),
+        registers=mapped_registers(found, machine, operands.gemm) if derived else None,
     )  # fmt: skip
 
 
@@ -110,6 +123,28 @@ def _bases(jobs: Sequence[Job], device: Device, engine: str, format_: str) -> li
         Base(launch_s, op.matrix_flops * flop_j + device.idle_power.value * launch_s)
         for op, _ in jobs
     ]
+
+
+def _parts(found: Mapped, machine: Machine, besides_s: float, stream_s: float) -> LatencyParts:
+    """Name the parts of a mapping's time but the arithmetic.
+
+    Parameters
+    ----------
+    besides_s, stream_s
+        Of what is no operand, at the farthest level; of the slowest of the engine and all levels.
+    """
+    far_s = found.steady_stall_s + besides_s
+    parts_s = found.first_load_s + found.last_store_s + far_s + found.nearer_stall_s
+    stalls: tuple[tuple[str, float], ...] = ((machine.far, far_s),)
+    if machine.nearer:
+        behind = machine.near if len(machine.nearer) == 1 else "nearer levels"
+        stalls = (*stalls, (behind, max(found.nearer_stall_s, 0.0)))
+    return LatencyParts(
+        fill_s=found.first_load_s,
+        drain_s=found.last_store_s,
+        stall_s=stalls,
+        streamed_s=min(stream_s - found.compute_s, parts_s),
+    )
 
 
 def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:

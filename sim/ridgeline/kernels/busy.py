@@ -7,6 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ridgeline.hardware.device import Device
+from ridgeline.kernels.breakdown import (
+    BUSY_THROUGHOUT,
+    NO_PARTS,
+    LatencyParts,
+    LazyShares,
+    TileChoice,
+)
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.traffic import Operands, Search
 from ridgeline.workload.graph import Op
@@ -45,6 +52,14 @@ class Busy:
     copying_s
         Time in `peak_flops` in which operands are moved and no arithmetic is done: what memory
         takes beyond that, arithmetic does not hide. None: it hides all that it can.
+    latency_parts
+        What `latency_s` consists of.
+    engine_shares
+        Shares of the time in `peak_flops` in which the engine does not multiply.
+    tile
+        The output tile of processors that share them.
+    registers
+        Bytes of registers that operands pass inside an array; None: `Engine.instruction` decides.
     exchanged_bytes
         That pass between the tiles of the engine.
     """
@@ -59,6 +74,10 @@ class Busy:
     mapped: tuple[Mapped, MappedMachine] | None = None
     mapping: str = ""
     copying_s: float | None = None
+    latency_parts: LatencyParts = NO_PARTS
+    engine_shares: LazyShares = BUSY_THROUGHOUT
+    tile: TileChoice | None = None
+    registers: Moved | None = None
     exchanged_bytes: float = 0.0
 
 

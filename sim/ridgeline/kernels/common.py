@@ -12,6 +12,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Work
 from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
 from ridgeline.kernels.alike import Alike
+from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.cost import Moved, OpCost, peak_rates
 from ridgeline.kernels.residence import keeping, passing, stayed
 from ridgeline.kernels.streams import kernel_of
@@ -146,9 +147,11 @@ class Common:
         traffic = {**cost.traffic_bytes, **{n: there.traffic_bytes[n] for n in _OUTSIDE}}
         traffic[far] += moved_bytes
         # What goes to the host waits for the product and is waited for: its time is the op's own.
+        parts = cost.latency_parts or LatencyParts(cost.latency_s)
         return replace(
             cost,
             latency_s=cost.latency_s + spans.time_s,
+            latency_parts=parts.plus(LatencyParts(exchange_s=spans.time_s)),
             flops={**cost.flops, **there.flops},
             traffic_bytes=traffic,
         )
@@ -170,6 +173,9 @@ class Common:
         return replace(
             cost,
             latency_s=kind.kernels * (self.launch_s + cost.latency_s),
+            latency_parts=LatencyParts(
+                kind.kernels * self.launch_s, exchange_s=kind.kernels * cost.latency_s
+            ),
             level_work={far: moved / share, **cost.level_work},
             traffic_bytes={
                 **dict.fromkeys(self.device.memory, 0.0),

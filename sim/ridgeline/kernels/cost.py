@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
+from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, LatencyParts, LazyShares, TileChoice
 
 if TYPE_CHECKING:
     from ridgeline.kernels.mapping.machine import Machine
@@ -55,7 +56,7 @@ class OpCost:
     Attributes
     ----------
     latency_s
-        Fixed time: launch, ramp up, drain.
+        Fixed time: all of `latency_parts`.
     engine_work
         Engine and format (``"tensor-cores.fp16"``) -> FLOP at the engine's *peak* rate that take as
         long as this op's arithmetic takes.
@@ -82,6 +83,12 @@ class OpCost:
         Which loops run where, where the engine's model lays them out.
     mapped
         The mapping that a search has found, and the machine that it was found for.
+    latency_parts
+        What the latency consists of; None: of launches alone.
+    engine_shares
+        Shares of the engine's time in which it does not multiply.
+    tile
+        Of a product on processors that share output tiles: the tile.
     kept_bytes
         Memory level -> bytes of operands that it has kept from other ops, so that they pass no
         level behind it (`residence`).
@@ -101,6 +108,9 @@ class OpCost:
     calibrated: bool = True
     mapping: str = ""
     mapped: tuple[Mapped, Machine] | None = None
+    latency_parts: LatencyParts | None = None
+    engine_shares: LazyShares = BUSY_THROUGHOUT
+    tile: TileChoice | None = None
     kept_bytes: Mapping[str, float] = field(default_factory=dict)
 
     def times(self, count: int) -> OpCost:
@@ -118,6 +128,7 @@ class OpCost:
             traffic_bytes=all_of(self.traffic_bytes),
             moved={n: Moved(*(count * size for size in by)) for n, by in self.moved.items()},
             waiting_s=count * self.waiting_s,
+            latency_parts=self.latency_parts and self.latency_parts.times(count),
             kept_bytes=all_of(dict(self.kept_bytes)),
         )
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.grid import BroadcastGrid
+from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, EngineShares, LatencyParts
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm, ring_gemm, unheld_share
 from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
 from ridgeline.kernels.busy import Busy, EngineModel, Job
@@ -22,11 +24,15 @@ from ridgeline.kernels.cost import Moved, price_of_place
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.processors import in_waves
 from ridgeline.kernels.shares import achievable_share, achievable_shares, share_of
-from ridgeline.kernels.systolic.device import arrays_of
+from ridgeline.kernels.systolic.device import arrays_of, by_dataflow
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.traffic import FAST, Operands, Search, accumulator_of
 from ridgeline.workload.formats import bytes_of
-from ridgeline.workload.graph import Op, Pass
+from ridgeline.workload.graph import Gemm, Op, Pass
+
+if TYPE_CHECKING:
+    from ridgeline.kernels.spatial.nest import Nest
+    from ridgeline.kernels.spatial.search import Found
 
 if TYPE_CHECKING:
     from ridgeline.kernels.spatial.machine import Prices
@@ -50,9 +56,14 @@ def on_cores(
                 latency_s=0.0,
                 near=Moved(terms.a_bytes, terms.b_bytes, terms.c_bytes),
                 copying_s=copying_s,
+                engine_shares=_copying(terms.flops / share, copying_s * peak),
             )
         )
     return done
+
+
+def _copying(multiplied: float, copied: float) -> EngineShares:
+    return EngineShares(copy=copied / (multiplied + copied)) if copied else BUSY_THROUGHOUT
 
 
 def on_arrays(
@@ -91,7 +102,10 @@ def _in_cycles(
     mapped = in_buffers(jobs, device, engine, format_, search, shares=shares)
     if mapped is not None:
         return mapped
+    from ridgeline.kernels.array_ends import partition_registers, shares_of
+
     arrays, sum_bytes = arrays_of(array, accumulate), bytes_of(accumulate)
+    widths, derived = (bytes_of(format_), sum_bytes), by_dataflow(device.engines[engine])
     done = []
     for (_, operands), share in zip(jobs, shares, strict=True):
         gemm = operands.gemm
@@ -104,7 +118,12 @@ def _in_cycles(
             float(operands.rest_bytes),
             float(partial_sums * sum_bytes),
         )
-        done.append(Busy(best.cycles * array.flops_per_cycle / share, True, 0.0, near))
+        busy = Busy(best.cycles * array.flops_per_cycle / share, True, 0.0, near)
+        busy.engine_shares = shares_of(best)
+        if derived:
+            sizes = (gemm.batch, gemm.m, gemm.n, gemm.k)
+            busy.registers = partition_registers(best, sizes, arrays, widths)
+        done.append(busy)
     return done
 
 
@@ -181,6 +200,9 @@ def _on_ring(job: Job, device: Device, engine: str, format_: str) -> Busy | None
         latency_s=gemm.batch * (law.gather_cycles + law.reduction_cycles) * cycle_s,
         near=local,
         far=far,
+        latency_parts=LatencyParts(
+            exchange_s=gemm.batch * (law.gather_cycles + law.reduction_cycles) * cycle_s
+        ),
         mapping=(
             f"{law.resident} stays in the memories of the processing elements"
             + (f", all but {spilled:.0%}" if spilled else "")
@@ -195,11 +217,19 @@ def _on_grid(job: Job, device: Device, engine: str, format_: str, search: Search
     gemm = operands.gemm
     ring = ring_of(grid, format_)
     best = grid_gemm(gemm.m, gemm.n, gemm.k, ring, grid.fma_latency.value)
+    shares = EngineShares(best.fill_cycles / best.cycles, best.drain_cycles / best.cycles)
     from ridgeline.kernels.buffered import in_buffers  # as above
 
     cycle_s = grid.flops_per_cycle / device.engines[engine].rates[format_].value
     mac_s = best.cycles * cycle_s / (gemm.m * gemm.n * gemm.k)
     if (mapped := in_buffers([job], device, engine, format_, search, mac_s)) is not None:
+        from ridgeline.kernels.array_ends import mapped_shares
+
+        assert mapped[0].mapped is not None
+        assert job.op.loops is not None
+        mapped[0].engine_shares = partial(
+            mapped_shares, *mapped[0].mapped, job.op.loops, job.op.priced_as, shares
+        )
         return mapped[0]
     partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
     return Busy(
@@ -212,6 +242,7 @@ def _on_grid(job: Job, device: Device, engine: str, format_: str, search: Search
             float(operands.rest_bytes),
             float(partial_sums * bytes_of(accumulate)),
         ),
+        engine_shares=shares,
     )
 
 
@@ -236,28 +267,10 @@ def on_elements(
     search
         What is looked for.
     """
-    # Imported when a device has such an engine: it brings numba.
-    from ridgeline.kernels.spatial.machine import elements_of
-    from ridgeline.kernels.spatial.nest import nest_of
-    from ridgeline.kernels.spatial.search import best_layout, given_layout
-
     array, size = device.engines[engine].spatial, bytes_of(format_)
     assert array is not None
-    assert op.loops is not None
-    nest = nest_of(op.loops if op.pass_ is Pass.FORWARD else operands.gemm)
-    registers, flops_per_cycle = next(iter(device.memory)), array.flops_per_cycle
-    cycle_s = flops_per_cycle / device.engines[engine].rates[format_].value
-    prices, memory_width = _of_words(op, device, engine, format_, cycle_s)
-    elements = elements_of(
-        array,
-        device.memory[array.buffer].capacity.value / size,
-        memory_width,
-        prices._replace(objective=search.objective),
-    )
-    if given is None:
-        found = best_layout(nest, elements)
-    else:
-        found = given_layout(nest, elements, given, [device.far_memory, array.buffer, registers])
+    flops_per_cycle = array.flops_per_cycle
+    nest, found = layout_on(op, operands.gemm, device, engine, format_, given, search)
     counts, memory = found.counts, found.memory_words
     finished = nest.words("y")
     return Busy(
@@ -269,7 +282,40 @@ def on_elements(
         ),
         far=_bytes(memory, finished, size),
         mapping=found.layout.shown(nest),
+        engine_shares=EngineShares(
+            fill=counts.fill_cycles / counts.cycles,
+            drain=counts.drain_cycles / counts.cycles,
+            stall=(array.buffer, counts.wait_cycles / counts.cycles),
+        ),
     )
+
+
+def layout_on(
+    op: Op, gemm: Gemm, device: Device, engine: str, format_: str, given: Given | None = None,
+    search: Search = FAST,
+) -> tuple[Nest, Found]:  # fmt: skip
+    """Return the nest of an op, and the best layout of it on the engine's spatial array."""
+    # Imported when a device has such an engine: it brings numba.
+    from ridgeline.kernels.spatial.machine import elements_of
+    from ridgeline.kernels.spatial.nest import nest_of
+    from ridgeline.kernels.spatial.search import best_layout, given_layout
+
+    array, size = device.engines[engine].spatial, bytes_of(format_)
+    assert array is not None
+    assert op.loops is not None
+    nest = nest_of(op.loops if op.pass_ is Pass.FORWARD else gemm)
+    cycle_s = array.flops_per_cycle / device.engines[engine].rates[format_].value
+    prices, memory_width = _of_words(op, device, engine, format_, cycle_s)
+    elements = elements_of(
+        array,
+        device.memory[array.buffer].capacity.value / size,
+        memory_width,
+        prices._replace(objective=search.objective),
+    )
+    if given is None:
+        return nest, best_layout(nest, elements)
+    levels = [device.far_memory, array.buffer, next(iter(device.memory))]
+    return nest, given_layout(nest, elements, given, levels)
 
 
 def _of_words(
@@ -353,6 +399,7 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
     )
     plan = best_plan(gemm, sizes, tiles)
     steps = gemm.batch if op.sequential else 1  # products that wait for each other
+    barriers_s = plan.sync_s + (steps - 1) * tiles.sync_s
     # A tile's unit reads the blocks that the tile has received; results and sums are written.
     share = plan.received_bytes / (operands.a_bytes + operands.b_bytes)
     read = Moved(
@@ -367,6 +414,7 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
         near=read,
         far=read,
         exchanged_bytes=plan.received_bytes,
+        latency_parts=LatencyParts(exchange_s=plan.exchange_s, barrier_s=barriers_s),
     )
 
 

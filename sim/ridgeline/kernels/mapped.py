@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from ridgeline.hardware.array import Dataflow
 from ridgeline.hardware.device import Device
+from ridgeline.kernels.breakdown import ARRAY, EngineShares
 from ridgeline.kernels.broadcast_grid import grid_gemm
-from ridgeline.kernels.busy import Busy
+from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.engines import on_elements, ring_of
 from ridgeline.kernels.mapping.complete import kind_of, mappings
@@ -53,6 +54,8 @@ class Run:
     a_passes: int
     b_passes: int
     c_passes: int
+    idle: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """Cycles of fill, drain, reductions, and waits of an array for its own operands."""
 
 
 def in_tiles(
@@ -147,7 +150,7 @@ def _in_buffers(
             f"no mapping that this allows fits the memories of {device.name}{why}"
         )
     peak = described.rates[format_].value
-    return busy_of(*best, device, float(operands.rest_bytes), peak)
+    return busy_of(*best, device, engine, Job(op, operands), peak)
 
 
 def _may_use(given: Given, machine: Machine, way: Machine, levels: list[str]) -> bool:
@@ -199,9 +202,11 @@ def _busy(
 ) -> Busy:  # fmt: skip
     """Add up tiles of a machine whose engine reads from the farthest memory itself."""
     cycles, a, b, c, partial = 0, 0, 0, 0, 0
+    idle = [0, 0, 0, 0]
     for (batch, m, n, k), count in tiles.items():
         run = runs((batch, m, n, k), count)
         cycles += run.cycles
+        idle = [so_far + more for so_far, more in zip(idle, run.idle, strict=True)]
         a += count * batch * m * k * run.a_passes
         b += count * batch * k * n * run.b_passes
         c += count * batch * m * n
@@ -213,6 +218,12 @@ def _busy(
         latency_s=0.0,
         near=Moved(a * size, b * size, c * size, partial * sums),
         mapping=str(mapping),
+        engine_shares=EngineShares(
+            fill=idle[0] / cycles,
+            drain=idle[1] / cycles,
+            exchange=idle[2] / cycles,
+            stall=(ARRAY, idle[3] / cycles),
+        ),
     )
 
 
@@ -229,7 +240,9 @@ def _runs(
         def on_arrays(sizes: Sizes, count: int) -> Run:
             batch, m, n, k = sizes
             best = best_partition(m, n, k, batch * count, arrays)
-            return Run(best.cycles, best.a_passes, best.b_passes, best.c_passes)
+            spent = best.spent
+            idle = spent.preload, spent.drain, best.reduction_cycles, spent.wait
+            return Run(best.cycles, best.a_passes, best.b_passes, best.c_passes, idle)
 
         return on_arrays, described.array.flops_per_cycle
     grid = described.grid
@@ -240,7 +253,9 @@ def _runs(
     def on_cores(sizes: Sizes, count: int) -> Run:
         batch, m, n, k = sizes
         best = grid_gemm(m, n, k, ring, grid.fma_latency.value)
-        return Run(count * batch * best.cycles, 1, best.b_passes, best.c_passes)
+        times = count * batch
+        idle = times * best.fill_cycles, times * best.drain_cycles, 0, 0
+        return Run(times * best.cycles, 1, best.b_passes, best.c_passes, idle)
 
     return on_cores, grid.flops_per_cycle
 

@@ -248,11 +248,14 @@ class _Assembly:
             self._keep(moved, op, graph, kind.found)
             kept_bytes = stayed(op, graph, kind.found, self.kept)
         moved[self.far] = zeros.moved(far)
-        registers = self._in_registers(flops * zeros.issued)
+        registers = self._in_registers(flops * zeros.issued, operands, dense)
         for level in self.registers:
             moved[level] = registers
+        launch_s, parts = self._launch_s(op), dense.latency_parts
+        if waiting_s < dense.waiting_s:  # with what is kept, all of the waiting shrinks alike
+            parts = parts.times(waiting_s / dense.waiting_s)
         cost = OpCost(
-            latency_s=self._launch_s(op) + dense.latency_s - (dense.waiting_s - waiting_s),
+            latency_s=launch_s + dense.latency_s - (dense.waiting_s - waiting_s),
             engine_work={self.key: peak_flops},
             flops={self.key: flops * zeros.worked * done},
             traffic_bytes={level: by_operand.total for level, by_operand in moved.items()},
@@ -265,6 +268,9 @@ class _Assembly:
             calibrated=dense.calibrated,
             mapping=dense.mapping,
             mapped=dense.mapped,
+            latency_parts=parts._replace(launch_s=launch_s + parts.launch_s),
+            engine_shares=dense.engine_shares,
+            tile=dense.tile,
             kept_bytes=kept_bytes,
         )
         if dense.exchanged_bytes:
@@ -299,8 +305,12 @@ class _Assembly:
         device = self.common.device
         return latency_of(achievable_share(op, device, self.name, self.format), device)
 
-    def _in_registers(self, flops: float) -> Moved:
-        """Bytes of registers that instructions read and write for so many FLOPs."""
+    def _in_registers(self, flops: float, operands: Operands, dense: Busy) -> Moved:
+        """Bytes of registers that instructions, or arrays, read and write for so many FLOPs."""
+        if dense.registers is not None:
+            gemm = operands.gemm
+            done = flops / (2.0 * gemm.batch * gemm.m * gemm.n * gemm.k)
+            return Moved(*(done * size for size in dense.registers))
         count, each = flops / (2 * self.macs), self.instruction
         return Moved(count * each.a, count * each.b, 0.0, count * each.partial)
 
@@ -343,7 +353,13 @@ def _waiting(cost: OpCost, copying_s: float, common: Common) -> OpCost:
     spans = cost.spans(common.rates)
     memory_s = max(spans.memory_s.values(), default=0.0)
     waiting_s = max(0.0, min(memory_s, spans.compute_s) - copying_s)
-    return replace(cost, latency_s=cost.latency_s + waiting_s, waiting_s=waiting_s)
+    parts = cost.latency_parts
+    if waiting_s > 0.0 and parts is not None:
+        longest = max(spans.memory_s, key=spans.memory_s.__getitem__)
+        parts = parts.with_stall(longest, waiting_s)
+    return replace(
+        cost, latency_s=cost.latency_s + waiting_s, waiting_s=waiting_s, latency_parts=parts
+    )
 
 
 def _by_winograd(kind: Alike, device: Device, able: Sequence[str], format_: str) -> list[OpCost]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ridgeline.hardware.device import Device, MemoryLevel
+from ridgeline.kernels.breakdown import LatencyParts, TileChoice
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.convolution_algorithms import UNFOLDING
 from ridgeline.kernels.filtering import variants
@@ -47,7 +48,7 @@ def padding(loops: Conv) -> float:
     return math.ceil(channels / _CHANNEL_MULTIPLE) * _CHANNEL_MULTIPLE / channels
 
 
-def in_waves(
+def in_waves(  # noqa: PLR0915 - one table of kernels
     jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
 ) -> list[Busy]:
     """Output tiles in waves over the device's processors (see `waves`).
@@ -81,7 +82,7 @@ def in_waves(
         fill = 1.0
         if device.engines[engine].kind == "tensor-core" and isinstance(op.loops, Conv):
             fill = padding(op.loops)
-        tiles, least_sum, resident = _menu(op, device, engine, format_)
+        tiles, least_sum, resident, said = _menu(op, device, engine, format_)
         steps = _steps(op, operands)
         a, b = operands.a_bytes / steps, operands.b_bytes  # each product reads all of the weights
         for variant in variants(op, operands, *found):
@@ -97,9 +98,9 @@ def in_waves(
             far_bytes = operands.far.total + variant.more_bytes - variant.before_bytes
             rest = 0.0 if device.achievable else operands.rest_bytes / steps  # shares hold it
             kernels.append(Kernel(step, a, b, far_bytes / far_rate / steps, machine, rest))
-            tried.append((op, operands, variant))
+            tried.append((op, operands, variant, fill, said))
     done: dict[int, tuple[float, Busy]] = {}
-    for (op, operands, variant), kernel, best in zip(
+    for (op, operands, variant, fill, said), kernel, best in zip(
         tried, kernels, best_blockings(kernels), strict=True
     ):
         steps, row = _steps(op, operands), variant.row
@@ -112,7 +113,7 @@ def in_waves(
         own = near._replace(a=near.a * a_times, b=near.b * b_times)
         latency_s = steps * (best.latency_s + more_s) + (steps - 1) * launch_s
         latency_s += variant.before_bytes / far_rate
-        arithmetic_s = steps * best.arithmetic_s
+        arithmetic_s, rounds_s = steps * best.arithmetic_s, steps * best.rounds_s
         busy = Busy(
             peak_flops=arithmetic_s * peak,
             calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
@@ -125,6 +126,17 @@ def in_waves(
         time_s = latency_s + max(arithmetic_s, near_s, steps * kernel.floor_s)
         if id(operands) not in done or time_s < done[id(operands)][0]:
             done[id(operands)] = time_s, busy
+            busy.latency_parts = LatencyParts(
+                launch_s=steps * (best.launch_s + more_s) + (steps - 1) * launch_s,
+                fill_s=rounds_s / 2,
+                copy_s=variant.before_bytes / far_rate,
+                drain_s=rounds_s / 2,
+            )
+            menu = "kernels of these tiles alone" if variant.tiles else said
+            busy.tile = TileChoice(
+                kernel.gemm, best.rows, best.columns, best.split, processors, best.filled,
+                variant.share, fill, menu,
+            )  # fmt: skip
     return [done[id(operands)][1] for _, operands in jobs]
 
 
@@ -140,6 +152,10 @@ def _slowest(levels: Iterable[MemoryLevel]) -> float:
     )
 
 
+_FITTING = "all tiles that the processors have room for (no `tiles` stated)"
+_STATED = "the device's `tiles`"
+
+
 class _Menu(NamedTuple):
     """What a library has kernels for: tiles of the output, and parts of a sum at least so long.
 
@@ -149,6 +165,7 @@ class _Menu(NamedTuple):
     tiles: tuple[tuple[int, int], ...] = TILES
     least_sum: int = LEAST_SUM
     resident: tuple[int, ...] = ()
+    said: str = "the default menu (no `tiles` stated)"
 
 
 def _menu(op: Op, device: Device, name: str, format_: str) -> _Menu:
@@ -173,16 +190,18 @@ def _menu(op: Op, device: Device, name: str, format_: str) -> _Menu:
     least_sum = LEAST_SUM if engine.least_sum is None else engine.least_sum.value
     if not device.achievable:
         tiles, resident = menu(processor, None if engine.tiles is None else engine.tiles.value)
-        return _Menu(tiles, least_sum, resident)
+        return _Menu(tiles, least_sum, resident, _FITTING if engine.tiles is None else _STATED)
     if isinstance(op.loops, Conv):
-        return _Menu(processor.able(TILES))
+        return _Menu(processor.able(TILES), said="the default menu of convolutions")
     early = dict(op.attrs).get("library") in UNFOLDING
-    tiles = EARLY_TILES if early else TILES
+    tiles, said = TILES, "the default menu (no `tiles` stated)"
+    if early:
+        tiles, said = EARLY_TILES, "the menu of an early library"
     if engine.tiles is not None:
-        tiles = engine.tiles.value
+        tiles, said = engine.tiles.value, _STATED
     if engine.least_sum is None or op.sequential:
         least_sum = EARLY_LEAST_SUM if early else LEAST_SUM
-    return _Menu(processor.able(tiles), least_sum)
+    return _Menu(processor.able(tiles), least_sum, said=said)
 
 
 def _steps(op: Op, operands: Operands) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, NamedTuple, cast
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
+from ridgeline.kernels.breakdown import LatencyParts, time_breakdown
 from ridgeline.kernels.cost import OpCost, engine_rate, op_energy_j, price_of_place
 from ridgeline.kernels.mapping.given import Given, load_mapping
 from ridgeline.kernels.pricing import price
+from ridgeline.kernels.systolic.device import by_dataflow
 from ridgeline.kernels.traffic import Search
 from ridgeline.workload import formats
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
@@ -19,6 +21,15 @@ from ridgeline.workload.sparsity import Sparsity, parse
 
 _SIZE_LIMIT = 2**40
 _DEFAULT_BITS = 16  # networks are trained in no fewer bits unless one says so
+
+
+class PricedOp(NamedTuple):
+    """An op with its price on a device, and the mapping file that it was priced with."""
+
+    op: Op
+    cost: OpCost
+    device: Device
+    given: Given | None
 
 
 @dataclass(frozen=True)
@@ -38,7 +49,13 @@ class OpResult:
     time_s
         Latency plus the slowest of arithmetic and every memory level.
     parts_s
-        What each of them alone takes: "launch", "arithmetic", and every memory level.
+        What each of them alone takes: "launch", the engine's "arithmetic" with the array's own fill
+        and drain, and every memory level's "bandwidth"; and the other parts of the latency that
+        there are: "fill", "copy", "exchange", "barrier", "drain", and a level's "stall".
+    breakdown_s
+        The time in parts that do not overlap and sum to it (`breakdown.TimeBreakdown`): "launch",
+        "fill", "copy", "arithmetic", "stall" by memory level, "exchange", "barrier", "drain", and
+        their "total".
     utilisation
         Issued FLOPs over what the engine does at its dense peak in that time.
     traffic_bytes
@@ -57,9 +74,16 @@ class OpResult:
         What a reader must be told beside the numbers.
     mapping
         Which loops run where, where the engine's model lays them out.
+    tile
+        Of a product whose output tiles are shared by processors: the tile, where its menu comes
+        from, and what tile and wave quantisation leave of the peak.
     mapped
         Of a mapping that was searched for: its loops, cycles and seconds with the stalls apart,
         bytes over every border by operand, compulsory bytes and the lower bound of any mapping.
+    request
+        What was asked for: with it `repeat` prices the op again.
+    priced
+        The op, its price and the device, for figures; not among the plain values.
     """
 
     op: str
@@ -73,6 +97,7 @@ class OpResult:
     worked_flops: float
     time_s: float
     parts_s: Mapping[str, float]
+    breakdown_s: Mapping[str, Any]
     bound: str
     utilisation: float
     traffic_bytes: Mapping[str, float]
@@ -83,11 +108,16 @@ class OpResult:
     calibrated: bool
     notes: tuple[str, ...]
     mapping: str
+    tile: Mapping[str, Any] | None
     mapped: Mapping[str, Any] | None
+    request: Mapping[str, Any] = field(default_factory=dict)
+    priced: PricedOp | None = field(default=None, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain values."""
-        return asdict(self)
+        return {
+            name: v for name, v in asdict(replace(self, priced=None)).items() if name != "priced"
+        }
 
 
 def gemm(
@@ -139,7 +169,9 @@ def gemm(
     zeros = parse(sparsity, density, sparsity_kind, block)
     op = Op(f"gemm {m}x{n}x{k}", "gemm", Pass.FORWARD, "", ("A", "B"), ("C",), loops=loops)
     sparse = "A" if _of_activations(zeros) else "B"
-    return _single(op, shapes, device, format, zeros, sparse, mapping, objective)
+    result = _single(op, shapes, device, format, zeros, sparse, mapping, objective)
+    sizes = {"op": "gemm", "m": m, "n": n, "k": k, "batch": batch}
+    return _asked(result, sizes, device, zeros, mapping, objective)
 
 
 def conv(
@@ -196,7 +228,58 @@ def conv(
     op = Op(f"{name}, {pass_}", "conv2d", Pass(pass_), "", names[:2], names[2:], loops=loops)
     zeros = parse(sparsity, density, sparsity_kind, block)
     sparse = "images" if _of_activations(zeros) else "weights"
-    return _single(op, shapes, device, format, zeros, sparse, mapping, objective)
+    result = _single(op, shapes, device, format, zeros, sparse, mapping, objective)
+    sizes = {"op": "conv", **asdict(loops), "pass": pass_}
+    return _asked(result, sizes, device, zeros, mapping, objective)
+
+
+def _asked(
+    result: OpResult,
+    sizes: Mapping[str, Any],
+    device: str | Device,
+    zeros: Sparsity | None,
+    mapping: str | Given | None,
+    objective: str,
+) -> OpResult:
+    """Add what was asked for, as plain values; a device that is no name by its own."""
+    request = {
+        **sizes,
+        "device": device if isinstance(device, str) else device.name,
+        "format": result.format,
+        "sparsity": None if zeros is None else str(zeros),
+        "mapping": mapping if mapping is None or isinstance(mapping, str) else str(mapping),
+        "objective": objective,
+    }
+    return replace(result, request=request)
+
+
+def repeat(request: Mapping[str, Any], device: str | Device | None = None) -> OpResult:
+    """Price an op again from the request in its result.
+
+    Parameters
+    ----------
+    request
+        `OpResult.request`, or what JSON made of it.
+    device
+        Instead of the one that is named there.
+
+    Raises
+    ------
+    RidgelineError
+        If something is missing, or cannot be priced any more.
+    """
+    told = dict(request)
+    try:
+        kind, where = told.pop("op"), told.pop("device")
+        how = {name: told.pop(name) for name in ("format", "sparsity", "mapping", "objective")}
+        if kind == "gemm":
+            return gemm(device=where if device is None else device, **told, **how)
+        pass_ = told.pop("pass")
+        sizes: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in told.items()}
+        loops = Conv(**sizes)
+        return conv(loops, where if device is None else device, pass_=pass_, **how)
+    except (KeyError, TypeError) as error:
+        raise RidgelineError(f"this is no request of ridgeline gemm or conv: {error}") from error
 
 
 def _of_activations(zeros: Sparsity | None) -> bool:
@@ -223,10 +306,13 @@ def _single(
     cost = price(op, Graph(op.name, 1, format_, tensors, (op,), "C"), machine, given, search)
     engine = next(iter(cost.engine_work))
     time_s = cost.time_s(machine)
-    parts = {
-        "launch": cost.latency_s,
-        f"{engine} arithmetic": cost.compute_s(machine),
-        **{f"{level} bandwidth": t for level, t in cost.memory_s(machine).items()},
+    parts, spent = _each_alone(cost, machine, engine), time_breakdown(cost, machine)
+    limits = {  # what an engine waits for within its own time is no arithmetic
+        **parts,
+        **{f"{level} stall": waited_s for level, waited_s in spent.stall_s.items()},
+        f"{engine} arithmetic": spent.arithmetic_s,
+        "fill": spent.fill_s,
+        "drain": spent.drain_s,
     }
     stored = dict(zip(op.inputs, cost.stored, strict=True))
     energy_j = op_energy_j(cost, machine)
@@ -246,7 +332,8 @@ def _single(
         worked_flops=cost.flops[engine],
         time_s=time_s,
         parts_s=parts,
-        bound=max(parts, key=lambda part: parts[part]),
+        breakdown_s=spent.to_dict(),
+        bound=max(limits, key=lambda part: limits[part]),
         utilisation=op.matrix_flops * cost.issued / (engine_rate(machine, engine) * time_s),
         traffic_bytes=cost.traffic_bytes,
         compulsory_bytes=compulsory,
@@ -259,13 +346,51 @@ def _single(
         calibrated=cost.calibrated,
         notes=(
             *cost.notes,
+            *(() if cost.tile is None else (str(cost.tile),)),
+            *_registers(machine, engine.rpartition(".")[0]),
             *machine.unpriced,
             *machine.component_notes,
             *_above_design_power(energy_j, time_s, machine),
         ),
         mapping=cost.mapping if mapped is None else mapped["text"],
+        tile=None if cost.tile is None else cost.tile.to_dict(),
         mapped=mapped,
+        priced=PricedOp(op, cost, machine, given),
     )
+
+
+def _each_alone(cost: OpCost, device: Device, engine: str) -> dict[str, float]:
+    """Return what launch, arithmetic, every memory level and the parts of the latency take."""
+    stated = cost.latency_parts or LatencyParts(cost.latency_s)
+    others = {
+        "fill": stated.fill_s,
+        "copy": stated.copy_s,
+        "exchange": stated.exchange_s,
+        "barrier": stated.barrier_s,
+        "drain": stated.drain_s,
+        **{f"{level} stall": time_s for level, time_s in stated.stall_s},
+    }
+    return {
+        "launch": stated.launch_s,
+        f"{engine} arithmetic": cost.compute_s(device),
+        **{f"{level} bandwidth": t for level, t in cost.memory_s(device).items()},
+        **{name: time_s for name, time_s in others.items() if time_s > 0},
+    }
+
+
+def _registers(device: Device, engine: str) -> tuple[str, ...]:
+    """Say where the traffic of registers comes from, if the device has any."""
+    if all(level.kind != "registers" for level in device.memory.values()):
+        return ()
+    described = device.engines[engine]
+    if by_dataflow(described):
+        return (
+            "register traffic: derived from the array's dataflow, a hop a cycle (no `instruction` "
+            "stated)",
+        )
+    shape = described.instruction
+    stated = "stated" if "instruction" in described.model_fields_set else "not stated, taken as"
+    return (f"register traffic: `instruction` {stated} {shape.m}x{shape.n}x{shape.k}",)
 
 
 def _above_design_power(

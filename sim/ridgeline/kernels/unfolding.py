@@ -30,6 +30,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ridgeline.hardware.device import Device
+from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.convolution_algorithms import UNFOLDING
 from ridgeline.kernels.cost import Moved, OpCost
 from ridgeline.kernels.traffic import cache_bytes
@@ -157,8 +158,13 @@ def together(work: Unfolded, one: OpCost, device: Device) -> OpCost:
         )
         for name, by in products.items()
     }
+    launches = LatencyParts(
+        launch_s=work.copies * device.launch_latency.value,
+        copy_s=work.copies * (copy_s - device.launch_latency.value),
+    )
     return replace(
         one,
+        latency_parts=one.latency_parts and one.latency_parts.times(times).plus(launches),
         latency_s=times * one.latency_s + work.copies * copy_s,
         engine_work={name: times * flop for name, flop in one.engine_work.items()},
         level_work={

@@ -189,6 +189,10 @@ class Blocking:
         Ends of all rounds, and the second kernel of a split.
     partial_bytes
         Partial sums of a split, written and read.
+    filled
+        Share of a processor's rate with the accumulators that are in flight.
+    rounds_s, launch_s
+        Of the latency, the ends of all rounds and the second kernel.
     """
 
     rows: int
@@ -197,6 +201,9 @@ class Blocking:
     arithmetic_s: float
     latency_s: float
     partial_bytes: float
+    filled: float = 1.0
+    rounds_s: float = 0.0
+    launch_s: float = 0.0
 
 
 class Job(NamedTuple):
@@ -309,12 +316,16 @@ def _best(jobs: Sequence[Job], kernels: _Kernels) -> list[Blocking]:
         )
         inner = a * across * a_times + b * down * b_times + partial + rest
         near = np.maximum(near, inner / inner_rate)
-    latency = np.ceil(waves / at_once) * round_latency + is_split * launch
+    rounds = np.ceil(waves / at_once) * round_latency
+    latency = rounds + is_split * launch
     time = latency + np.maximum(np.maximum(arithmetic, near), floor)
     time[is_split & (k < least * split)] = np.inf
     best = np.argmin(time, axis=1)
     each = np.arange(len(jobs))
-    chosen = (arithmetic[each, best], latency[each, best], partial[each, best])
+    chosen = (
+        arithmetic[each, best], latency[each, best], partial[each, best], filled[each, best],
+        rounds[each, best], (is_split * launch)[each, best],
+    )  # fmt: skip
     return [
         Blocking(int(rows[at]), int(columns[at]), int(split[at]), *found)
         for at, *found in zip(best.tolist(), *(values.tolist() for values in chosen), strict=True)

@@ -150,7 +150,10 @@ class Prices:
     def _issued(self, kind: Alike, cost: OpCost) -> OpCost:
         if not self.idle_s or kind.op is None or kind.op.pass_ is Pass.UPDATE:
             return cost  # updates are issued together
-        return replace(cost, latency_s=cost.latency_s + self.idle_s)
+        parts = cost.latency_parts
+        if parts is not None:
+            parts = parts._replace(launch_s=parts.launch_s + self.idle_s)
+        return replace(cost, latency_s=cost.latency_s + self.idle_s, latency_parts=parts)
 
     def _slowed(self, cost: OpCost) -> OpCost:
         if self.slower == 1.0:

@@ -39,7 +39,9 @@ class TimeAccount:
         The parts of ``time_s`` in a result, and their total.
     limits_s
         The same wall clock by what limited each op: an engine's arithmetic, a memory level's
-        bandwidth, launch latency, the clock under a power limit; exposed communication and bubble.
+        bandwidth, launch latency or another part of an op's latency (fill, drain, exchange,
+        barrier, copy, a level's stall), the clock under a power limit; exposed communication and
+        bubble.
     """
 
     parts_s: dict[str, float]
@@ -225,7 +227,9 @@ def _limiting(cost: OpCost, spans: Spans) -> str:
             limit, longest = f"{name} bandwidth", time_s
     if cost.engine_work and spans.compute_s > longest:
         limit, longest = f"{next(iter(cost.engine_work))} arithmetic", spans.compute_s
-    return "launch latency" if cost.latency_s > longest else limit
+    if cost.latency_s <= longest:
+        return limit
+    return "launch latency" if cost.latency_parts is None else cost.latency_parts.largest
 
 
 def _collective_intervals(timeline: Timeline, rank: int) -> tuple[Floats, Floats]:

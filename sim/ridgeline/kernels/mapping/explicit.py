@@ -74,6 +74,9 @@ class Played:
     ----------
     groups
         Dimensions behind batch, m, n, k.
+    timed
+        Once it was played: first and last points of the farthest level's tiles, [tiles, dims], and
+        seconds of loading, computing and storing each.
     """
 
     nest: Nest
@@ -81,6 +84,7 @@ class Played:
     machine: Machine
     groups: tuple[tuple[str, ...], ...]
     goal: Goal
+    timed: tuple[Ints, Ints, Floats, Floats, Floats] = field(init=False)
     _known: dict[tuple[int, bytes], Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -228,6 +232,8 @@ class Played:
             found[NEAR_A : NEAR_C + 1] = near.sum(0) * (1.0, 1.0, 2.0)
             fresh = (np.where(first, new, 0.0) * changed[:, C]).sum()
             found[NEAR_C] -= fresh * width[3] + results.sum() * (width[3] - width[2])
+        if depth == 0:
+            self.timed = low, high, load_s, np.asarray(phase_s), store_s
         found[COMPUTE] = alone_s.sum()
         found[FIRST_LOAD], found[LAST_STORE] = load_s[0], store_s[-1]
         if not level.double:

@@ -191,6 +191,11 @@ def mapping_of(mapped: Mapped, loops: Gemm | Conv, pass_: Pass, machine: Machine
         levels.append(LevelLoops(name, turns, kept[len(levels)]))
         held = tile
     rows, columns, streamed = _in_space(mapped, groups, held, nest.dims, machine)
+    # Loops in space and over them must make up the tile: a part of the last fold is none.
+    rows, columns = (
+        tuple(loop for loop in axis if held[loop.dim] % loop.factor == 0)
+        for axis in (rows, columns)
+    )
     space = dict((*rows, *columns))
     # Products of a batch and then column strips follow each other; operands stream innermost.
     inner = [dim for dim in nest.dims if dim not in streamed] + list(streamed)

@@ -35,8 +35,8 @@ N, G, K, C, P, Q, R, S = range(8)
 # but one of an operand was used for the last time; ends of the last two drains.
 END, X_FREE, W_FREE, X_LEFT, W_LEFT, OUT_FREE, OUT_BEFORE = range(7)
 # What is counted.
-X_WORDS, W_WORDS, IN_WORDS, OUT_WORDS, BUSY, PASSES, STEPS = range(7)
-STATES, COUNTS = 7, 7
+X_WORDS, W_WORDS, IN_WORDS, OUT_WORDS, BUSY, PASSES, STEPS, FILLED = range(8)
+STATES, COUNTS = 7, 8
 
 
 class Work(NamedTuple):
@@ -250,6 +250,8 @@ def _step(moved: int, work: Work, machine: Machine, room: Scratch) -> None:
     if y_new:
         begin = max(begin, state[OUT_BEFORE] if machine.y_double else state[OUT_FREE])
         room.again[0] = at[C] > 0 or at[R] > 0 or at[S] > 0
+    if first:
+        count[FILLED] = begin  # the cycle in which the first product is begun
     cycles = 1
     for d in range(8):
         cycles *= min(work.element[d], work.sizes[d] - at[d])

@@ -8,6 +8,8 @@ import numpy as np
 
 from ridgeline.kernels.spatial.clock import (
     BUSY,
+    END,
+    FILLED,
     IN_WORDS,
     OUT_WORDS,
     PASSES,
@@ -32,6 +34,8 @@ class Counts:
         From the first operand to the last result.
     busy_cycles
         In which the elements multiply; the rest is waiting for operands and room.
+    fill_cycles, drain_cycles
+        Of the rest, before the first product is begun and after the last one is done.
     x_words, w_words, in_words, out_words
         That the networks carry: a word that goes to many elements at once is one.
     passes, steps
@@ -46,6 +50,13 @@ class Counts:
     out_words: int
     passes: int
     steps: int
+    fill_cycles: int = 0
+    drain_cycles: int = 0
+
+    @property
+    def wait_cycles(self) -> int:
+        """Between products: the elements wait for the networks of the buffer."""
+        return self.cycles - self.busy_cycles - self.fill_cycles - self.drain_cycles
 
 
 def work_of(nest: Nest, layout: Layout) -> Work:
@@ -109,6 +120,8 @@ def count(nest: Nest, layout: Layout, machine: Machine, *, skip: bool = True) ->
         out_words=found[OUT_WORDS],
         passes=found[PASSES],
         steps=found[STEPS],
+        fill_cycles=found[FILLED],
+        drain_cycles=int(cycles - room.state[END]),
     )
 
 

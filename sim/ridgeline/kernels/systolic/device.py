@@ -5,9 +5,15 @@ from __future__ import annotations
 import math
 
 from ridgeline.hardware.array import SystolicArray
+from ridgeline.hardware.device import Engine
 from ridgeline.kernels.systolic.closed_form import Schedule
 from ridgeline.kernels.systolic.partition import Arrays, Network
 from ridgeline.workload.formats import bytes_of
+
+
+def by_dataflow(engine: Engine) -> bool:
+    """Tell whether the registers of an engine are those of arrays, and no instruction is stated."""
+    return engine.array is not None and "instruction" not in engine.model_fields_set
 
 
 def arrays_of(array: SystolicArray, accumulate: str) -> Arrays:

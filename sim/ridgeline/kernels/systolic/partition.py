@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from ridgeline.hardware.array import Dataflow
-from ridgeline.kernels.systolic.closed_form import Schedule, folds, layout, passes, spans
+from ridgeline.kernels.systolic.closed_form import Schedule, Spans, folds, layout, passes, spans
 
 
 class Network(NamedTuple):
@@ -55,6 +55,8 @@ class Partition:
     a_passes, b_passes, c_passes
         How often the words of A and B are read for the arrays, and results or partial sums leave
         one.
+    spent
+        What the cycles before the reduction are spent on.
     """
 
     batch_parts: int
@@ -67,6 +69,7 @@ class Partition:
     a_passes: int
     b_passes: int
     c_passes: int
+    spent: Spans[int]
 
     @property
     def arrays(self) -> int:
@@ -102,9 +105,7 @@ def divided(
     sizes = (batch, m, n, k)
     each_batch, each_m, each_n, each_k = map(folds, sizes, parts)
     b_parts, m_parts, n_parts, k_parts = map(folds, sizes, (each_batch, each_m, each_n, each_k))
-    cycles = spans(
-        each_m, each_n, each_k, each_batch, arrays.rows, arrays.columns, how, max
-    ).total()
+    spent = spans(each_m, each_n, each_k, each_batch, arrays.rows, arrays.columns, how, max)
     reduction = 0
     if k_parts > 1:
         assert arrays.network is not None
@@ -119,11 +120,12 @@ def divided(
         n_parts=n_parts,
         k_parts=k_parts,
         dataflow=how.dataflow,
-        cycles=cycles + reduction,
+        cycles=spent.total() + reduction,
         reduction_cycles=reduction,
         a_passes=a_passes if arrays.multicast else n_parts * a_passes,
         b_passes=b_passes if arrays.multicast else m_parts * b_passes,
         c_passes=k_parts * c_passes,
+        spent=spent,
     )
 
 
