@@ -25,7 +25,7 @@ from ridgeline.kernels.mapping.mapper import Base, map_contractions, ways_of
 from ridgeline.kernels.mapping.mapping import Loop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.systolic.device import by_dataflow
-from ridgeline.kernels.traffic import Search
+from ridgeline.kernels.traffic import Operands, Search
 from ridgeline.workload.graph import Op
 
 
@@ -55,10 +55,13 @@ def in_buffers(
         return None
     peak = device.engines[engine].rates[format_].value
     done: list[Busy | None] = [None] * len(jobs)
-    for share in sorted(set(shares)) or [1.0]:
-        places = [i for i in range(len(jobs)) if not shares or shares[i] == share]
+    kinds = [
+        (shares[i] if shares else 1.0, _held(operands)) for i, (_, operands) in enumerate(jobs)
+    ]
+    for share, held in sorted(set(kinds)):
+        places = [i for i in range(len(jobs)) if kinds[i] == (share, held)]
         some = [jobs[i] for i in places]
-        fed = at_rate(machine, mac_s, share)
+        fed = at_rate(machine, mac_s, share, held)
         contractions = [(op.loops, op.priced_as) for op, _ in some if op.loops is not None]
         bases = _bases(some, device, engine, format_) if search.objective == "edp" else []
         all_found = map_contractions(contractions, fed, *search, bases)
@@ -95,8 +98,24 @@ def busy_of(
     )  # fmt: skip
 
 
+def _held(operands: Operands) -> tuple[int, int, int]:
+    """Tell which of a, b and the result a buffer keeps from one op to the next, as a whole."""
+    kept = operands.kept
+    a, b, c = (
+        int(0.0 < size <= part * (1 + 1e-9))
+        for size, part in zip(
+            (operands.a_bytes, operands.b_bytes, operands.rest_bytes),
+            (kept.a, kept.b, kept.rest),
+            strict=True,
+        )
+    )
+    return a, b, c
+
+
 @lru_cache(maxsize=256)
-def at_rate(machine: Machine, mac_s: float, share: float) -> Machine:
+def at_rate(
+    machine: Machine, mac_s: float, share: float, held: tuple[int, int, int] = (0, 0, 0)
+) -> Machine:
     """Return the machine, in all ways to use it, at another rate of its engine.
 
     Parameters
@@ -105,10 +124,12 @@ def at_rate(machine: Machine, mac_s: float, share: float) -> Machine:
         Seconds of a multiply-accumulate, of engines without arrays.
     share
         Of the cycles, those in which arrays are fed.
+    held
+        As in `Machine`.
     """
 
     def at(way: Machine) -> Machine:
-        return way._replace(mac_s=mac_s / share, cycle_s=way.cycle_s / share)
+        return way._replace(mac_s=mac_s / share, cycle_s=way.cycle_s / share, held=held)
 
     return at(machine)._replace(
         variants=tuple(map(at, machine.variants)), bypasses=tuple(map(at, machine.bypasses))
@@ -166,7 +187,7 @@ def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:
         return Moved(loads[0] * a_width, loads[1] * b_width, others, partial)
 
     passes_by = buffers[0].split is not None and buffers[0].split.of[2] == FAR
-    if passes_by:  # the arrays write results themselves
+    if passes_by or machine.held[2]:  # the arrays write results themselves
         behind = border(found.loads, 0.0, 0.0, rest - results)
     else:
         behind = border(found.loads, found.stores, found.results, rest)

@@ -84,14 +84,20 @@ def residence(graph: Graph, device: Device) -> dict[int, Found]:
         return {}
     # What a near level keeps, a far one does, too.
     sizes = tuple(accumulate((size for _, size in rooms), max))
-    return _residence(Same(graph), sizes, on_host(device))
+    weights = any("b" in device.memory[name].holds for name, _ in rooms)
+    return _residence(Same(graph), sizes, on_host(device), weights)
 
 
-def residence_key(device: Device) -> tuple[tuple[tuple[str, float], ...], bool]:
+def residence_key(device: Device) -> tuple[tuple[tuple[str, float], ...], bool, bool]:
     """Return what decides where ops find their operands: equal on devices where they do alike."""
     if (ring := _ring_of(device)) is not None:
-        return (("elements", ring.elements * ring.local_bytes), ("cores", float(ring.cores))), False
-    return rooms_of(device), on_host(device)
+        return (
+            (("elements", ring.elements * ring.local_bytes), ("cores", float(ring.cores))),
+            False,
+            True,
+        )
+    rooms = rooms_of(device)
+    return rooms, on_host(device), any("b" in device.memory[name].holds for name, _ in rooms)
 
 
 def rooms_of(device: Device) -> tuple[tuple[str, float], ...]:
@@ -188,9 +194,17 @@ _STANDING = frozenset(
 
 
 @lru_cache(maxsize=8)
-def _residence(same: Same, capacities: tuple[float, ...], is_host: bool = True) -> dict[int, Found]:
-    """Play the touches of two steps; the same graph is played once."""
-    memory = _Memory(same.graph, is_host)
+def _residence(
+    same: Same, capacities: tuple[float, ...], is_host: bool = True, weights: bool = True
+) -> dict[int, Found]:
+    """Play the touches of two steps; the same graph is played once.
+
+    Parameters
+    ----------
+    weights
+        Whether the levels hold weights, or these have memories of their own.
+    """
+    memory = _Memory(same.graph, is_host, weights)
     for _ in range(_STEPS_ON_HOST if is_host else _STEPS):
         depths = memory.step()
     return {
@@ -202,8 +216,8 @@ def _residence(same: Same, capacities: tuple[float, ...], is_host: bool = True) 
 class _Memory:
     """Blocks of memory in the order of their last touch, and the free ones in that of their end."""
 
-    def __init__(self, graph: Graph, is_host: bool) -> None:
-        self.graph, self.is_host = graph, is_host
+    def __init__(self, graph: Graph, is_host: bool, weights: bool) -> None:
+        self.graph, self.is_host, self.weights = graph, is_host, weights
         self.storage = storages(graph)
         spans = lifetimes(graph)
         self.ends: list[list[str]] = [[] for _ in graph.ops]
@@ -232,6 +246,8 @@ class _Memory:
 
     def _touch(self, name: str, share: float) -> float:
         root = self.storage[name]
+        if not self.weights and self.graph.tensors[root].role in STATIC_ROLES:
+            return float("inf")
         size = share * self.graph.tensors[name].bytes
         if root in self.blocks:
             held, place = self.blocks[root]

@@ -206,7 +206,7 @@ def _line(device: Device, place: str) -> Account:
     return Account(component, place, unit, price_j)
 
 
-def _kept(device: Device) -> tuple[tuple[tuple[str, float], ...], bool]:
+def _kept(device: Device) -> tuple[tuple[tuple[str, float], ...], bool, bool]:
     return residence_key(device)
 
 

@@ -204,8 +204,9 @@ class Played:
         words[:, C] -= np.where(first, new, 0.0) * changed[:, C]
         leaves = np.append(changed[1:, C], True)
         stored, results = size[:, C] * leaves, np.where(whole, new, 0.0) * leaves
-        loaded = words * width[[0, 1, 3]] * kept
-        stores = (results * width[2] + (stored - results) * width[3]) * kept[C]
+        moves = [kept[number] and not level.held[number] for number in range(3)]
+        loaded = words * width[[0, 1, 3]] * moves
+        stores = (results * width[2] + (stored - results) * width[3]) * moves[C]
         load_s = _transfer_s(loaded.sum(1), level.byte_s, level.latency_s)
         store_s = _transfer_s(stores, level.byte_s, level.latency_s)
         next_s, before_s = np.append(load_s[1:], 0.0), np.append(0.0, store_s[:-1])
@@ -244,8 +245,8 @@ class Played:
         found[TRAFFIC] = loaded.sum() + stores.sum()
         if not level.shared_port:
             found[TIME] = max(found[TIME], found[TRAFFIC] * level.byte_s)
-        found[LOAD_A : LOAD_A + 3] = words.sum(0) * kept
-        found[STORED], found[RESULTS] = stored.sum() * kept[C], results.sum()
+        found[LOAD_A : LOAD_A + 3] = words.sum(0) * moves
+        found[STORED], found[RESULTS] = stored.sum() * moves[C], results.sum()
         self._add_energy(depth, loaded.sum(0), stores.sum(), found)
         if not borders:
             found[ENGINE] = found[COMPUTE]

@@ -91,6 +91,8 @@ class Machine(NamedTuple):
         Buffers between these and the arrays, from far to near; the arrays take from the last.
     split
         Where the first level of buffers is several, or not for all operands.
+    held
+        1 for those of a, b, c that the farthest buffers hold already, or keep for other ops.
     variants
         The same machine with all operands passing levels by, or with other shares of ports: other
         ways to use it.
@@ -115,6 +117,7 @@ class Machine(NamedTuple):
     near: str
     nearer: tuple[Buffer, ...] = ()
     split: Split | None = None
+    held: tuple[int, int, int] = (0, 0, 0)
     variants: tuple[Machine, ...] = ()
     bypasses: tuple[Machine, ...] = ()
 
@@ -148,10 +151,12 @@ def level_of(machine: Machine) -> Level:
 @lru_cache(maxsize=256)
 def levels_of(machine: Machine) -> tuple[Level, ...]:
     """Return all levels of buffers, from far to near."""
-    levels, behind_j = [], (machine.far_byte_j,) * 3
+    levels: list[Level] = []
+    behind_j: tuple[float, ...] = (machine.far_byte_j,) * 3
     for buffer in machine.levels:
         split = _split(buffer)
-        levels.append(_level(buffer, split, behind_j, machine.idle_w))
+        held = (0, 0, 0) if levels else machine.held
+        levels.append(_level(buffer, split, behind_j, held, machine.idle_w))
         behind_j = split.byte_j
     return tuple(levels)
 
@@ -164,14 +169,17 @@ def _split(buffer: Buffer) -> Split:
     )  # fmt: skip
 
 
-def _level(buffer: Buffer, split: Split, behind_j: tuple[float, ...], idle_w: float) -> Level:
+def _level(
+    buffer: Buffer, split: Split, behind_j: tuple[float, ...], held: tuple[int, int, int],
+    idle_w: float,
+) -> Level:  # fmt: skip
     kept = [operand for operand in range(3) if split.of[operand] != FAR]
     together = len({split.of[operand] for operand in kept}) == 1
     return Level(
         np.array((*buffer.capacities[:3], *split.capacities)), buffer.double, buffer.shared_port,
         buffer.byte_s, buffer.latency_s,
         Ports(np.array(split.of), np.array(split.byte_s), any(split.byte_s)),
-        np.array(behind_j), np.array(split.byte_j), idle_w,
+        np.array(held), np.array(behind_j), np.array(split.byte_j), idle_w,
         min(behind_j[i] + (split.byte_j[i] if i in kept else 0.0) for i in range(3)),
         split.byte_s[split.of[kept[0]]] if len(kept) == len(OPERANDS) and together else 0.0,
     )  # fmt: skip

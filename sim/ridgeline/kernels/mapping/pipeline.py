@@ -82,6 +82,9 @@ class Level(NamedTuple):
     ports
         Of the level's own buffers. Transfers from and to the level behind pass them, and what the
         arrays or nearer buffers read and write. Operands with the port `FAR` are not kept here.
+    held
+        [operand], 1 for what an op before has left here, or one behind will find here: it is not
+        loaded or stored.
     behind_j, near_j
         [operand], joules per byte at the level behind, and at this one.
     idle_w
@@ -97,6 +100,7 @@ class Level(NamedTuple):
     byte_s: float
     latency_s: float
     ports: Ports
+    held: Ints
     behind_j: Floats
     near_j: Floats
     idle_w: float
@@ -298,14 +302,20 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
         found[ENGINE] = found[COMPUTE]
         for operand in range(3):
             found[ENERGY] += found[NEAR_A + operand] * _near_j(operand, level)
-    if level.ports.of[C] == FAR:
+    if not _moves(C, level):
         found[LOAD_C] = found[STORED] = 0.0  # the words of the arrays are all that move
     for operand in range(3):
-        if level.ports.of[operand] == FAR:
+        if not _moves(operand, level):
             continue
         bytes_ = _border_bytes(operand, found, LOAD_A, shape)
         found[ENERGY] += bytes_ * (level.behind_j[operand] + level.near_j[operand])
     found[ENERGY] += found[TIME] * level.idle_w
+
+
+@kernel_part
+def _moves(operand: int, level: Level) -> bool:
+    """Tell whether tiles of an operand come from the level behind and go there."""
+    return bool(level.ports.of[operand] != FAR and level.held[operand] == 0)
 
 
 @kernel_part
@@ -384,14 +394,14 @@ def _load(
     """Seconds of a load; `again`: all elements of c have partial sums, not only those of others."""
     load = 0.0
     for operand in range(2):
-        if (changed[operand] or first) and level.ports.of[operand] != FAR:
+        if (changed[operand] or first) and _moves(operand, level):
             found[LOAD_A + operand] += weight * size[operand]
             moved[operand] += size[operand] * shape.width[operand]
             load += size[operand] * shape.width[operand]
     if changed[C] or first:
         words = size[C] if again else size[C] - size[C + 1]
         found[LOAD_C] += weight * words
-        if level.ports.of[C] != FAR:
+        if _moves(C, level):
             moved[C] += words * shape.width[3]
             load += words * shape.width[3]
     found[TRAFFIC] += weight * load
@@ -415,7 +425,7 @@ def _store(
     store = final * shape.width[2] + (size[C] - final) * shape.width[3]
     found[STORED] += weight * size[C]
     found[RESULTS] += weight * final
-    if level.ports.of[C] == FAR:  # the arrays write it there themselves
+    if not _moves(C, level):  # the arrays write it there themselves, or it stays
         return 0.0
     moved[C] += store
     found[TRAFFIC] += weight * store

@@ -211,6 +211,7 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
     past = 1.0
     if level.byte_s > 0.0:
         past = min(1.0, level.ports.byte_s[FAR] / level.byte_s)
+    moves_a, moves_b, moves_c = 1.0 - level.held[A], 1.0 - level.held[B], 1.0 - level.held[C]
     count = 0
     for b in range(starts[0], starts[1]):
         for m in range(starts[1], starts[2]):
@@ -230,12 +231,12 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
                 saved = 0.0 if shape.begun else new * width_sum  # nothing to be read yet
                 if shape.ended:  # and results instead of sums to be written
                     saved += new * (width_sum - width_c)
-                c_words = _size(C, ALL + C, of_c, factors, shape)
+                c_words, saved = moves_c * _size(C, ALL + C, of_c, factors, shape), moves_c * saved
                 c_once = c_words * 2.0 * width_sum - saved
                 c_ends = min(width_c, width_sum) if shape.ended else width_sum
                 c_ends += width_sum if shape.begun else 0.0
                 last = _size(C, END + C, of_c, factors, shape) * min(width_c, width_sum)
-                last = 0.0 if past_c else last
+                last = 0.0 if past_c else moves_c * last
                 inner_a_m, inner_c_m = _inner(A, m, factors), _inner(C, m, factors)
                 inner_b_n, inner_c_n = _inner(B, n, factors), _inner(C, n, factors)
                 for k in range(starts[3], starts[4]):
@@ -252,14 +253,14 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
                         continue
                     first = 0.0
                     if not past_a:
-                        first += _size(A, END + A, of_a, factors, shape) * width_a
+                        first += moves_a * _size(A, END + A, of_a, factors, shape) * width_a
                     if not past_b:
-                        first += _size(B, END + B, of_b, factors, shape) * width_b
+                        first += moves_b * _size(B, END + B, of_b, factors, shape) * width_b
                     # A tile that touches padding alone moves nothing, and waits for nothing.
                     accesses = (1 if first > 0 else 0) + (1 if last > 0 else 0)
                     ends = (first + last) * level.byte_s + accesses * level.latency_s
-                    a_once = _size(A, ALL + A, of_a, factors, shape) * width_a
-                    b_once = _size(B, ALL + B, of_b, factors, shape) * width_b
+                    a_once = moves_a * _size(A, ALL + A, of_a, factors, shape) * width_a
+                    b_once = moves_b * _size(B, ALL + B, of_b, factors, shape) * width_b
                     a_again, b_again = a_once * table[n, TILES], b_once * table[m, TILES]
                     c_again = (c_once + saved) * table[k, TILES] - saved
                     c_turning = c_words * (c_ends + 2.0 * (table[k, TILES] - 1) * width_sum)

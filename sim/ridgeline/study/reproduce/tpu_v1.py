@@ -82,13 +82,14 @@ def _shares(result: Result) -> dict[str, float]:
         gemm = as_gemm(op.loops, op.priced_as)
         tiles = math.ceil(gemm.k / _SIDE) * math.ceil(gemm.n / _SIDE) * gemm.batch
         streams_s = tiles * gemm.m / clock_hz
-        compute_s = cost.compute_s(device)
+        assert cost.mapped is not None
+        cycles_s = min(cost.mapped[0].cycles_s, cost.compute_s(device))
         time_s = cost.time_s(device)
         memory_s = cost.memory_s(device)
         waits_for_weights = memory_s[far] == max(memory_s.values())
-        active_s += min(streams_s, compute_s)
-        shift_s += max(0.0, compute_s - streams_s)
-        stall_s += max(0.0, time_s - compute_s) if waits_for_weights else 0.0
+        active_s += min(streams_s, cycles_s)
+        shift_s += max(0.0, cycles_s - streams_s)
+        stall_s += max(0.0, time_s - cycles_s) if waits_for_weights else 0.0
     step_s = result.step_time_s
     shares = (active_s / step_s, stall_s / step_s, shift_s / step_s)
     return dict(zip(_PARTS, (*shares, max(0.0, 1.0 - math.fsum(shares))), strict=True))
