@@ -95,6 +95,14 @@ class Played:
             self.places[dim] for dim in self.nest.dims if dim not in self.nest.operands[C].dims
         ]
         self.sizes = np.array(self.nest.sizes, np.int64)
+        seen = {
+            dim
+            for operand in self.nest.operands
+            for axis in operand.axes
+            if axis.window is not None
+            for dim in (axis.dim, axis.window)
+        }
+        self.windowed = np.array([dim in seen for dim in self.nest.dims], np.int64)
 
     def found(self) -> Floats:
         """Return what `pipeline.evaluate` would find, with the words over all nearer borders.
@@ -111,7 +119,7 @@ class Played:
         return self._level(0, whole)
 
     def _level(self, depth: int, ranges: Ints) -> Floats:
-        key = (depth, ranges.tobytes())
+        key = (depth, self._kinds(ranges[None, :, 0], ranges[None, :, 1]).tobytes())
         if key not in self._known:
             self._known[key] = self._play(depth, ranges)
         return self._known[key]
@@ -254,21 +262,30 @@ class Played:
 
     def _inside(self, depth: int, low: Ints, high: Ints, found: Floats) -> Floats:
         """Add up what tiles find in nearer buffers; return the seconds of each."""
-        ranges = np.stack([low, high], 2)
-        seconds = np.empty(len(low))
-        for i in range(len(low)):
-            inner = self._level(depth + 1, np.ascontiguousarray(ranges[i]))
+        _, first, which, counts = np.unique(
+            self._kinds(low, high), axis=0, return_index=True, return_inverse=True,
+            return_counts=True,
+        )  # fmt: skip
+        seconds = np.empty(len(first))
+        for i, (tile, count) in enumerate(zip(first.tolist(), counts.tolist(), strict=True)):
+            inner = self._level(depth + 1, np.stack([low[tile], high[tile]], 1))
             seconds[i] = inner[TIME]
-            found[ENERGY] += inner[ENERGY] - inner[TIME] * self.levels[depth].idle_w
-            found[[ENGINE, CYCLES]] += inner[[ENGINE, CYCLES]]
-            found[NEAR_A : NEAR_C + 1] += inner[NEAR_A : NEAR_C + 1]
-            found[FOUND_FIELDS : FOUND_FIELDS + BORDER_FIELDS] += inner[
-                LOAD_A : LOAD_A + BORDER_FIELDS
-            ]
-            found[FOUND_FIELDS + BORDER_FIELDS :] += inner[FOUND_FIELDS:]
-            if i == 0:
+            found[ENERGY] += count * (inner[ENERGY] - inner[TIME] * self.levels[depth].idle_w)
+            found[[ENGINE, CYCLES]] += count * inner[[ENGINE, CYCLES]]
+            found[NEAR_A : NEAR_C + 1] += count * inner[NEAR_A : NEAR_C + 1]
+            found[FOUND_FIELDS : FOUND_FIELDS + BORDER_FIELDS] += (
+                count * inner[LOAD_A : LOAD_A + BORDER_FIELDS]
+            )
+            found[FOUND_FIELDS + BORDER_FIELDS :] += count * inner[FOUND_FIELDS:]
+            if tile == 0:
                 found[WAY] = inner[WAY]
-        return seconds
+        return np.asarray(seconds[which.ravel()])
+
+    def _kinds(self, low: Ints, high: Ints) -> Ints:
+        """Return what decides what tiles take: extents, places in images, begun and ended sums."""
+        begins = (low[:, self.summed] == 0).all(1)
+        ends = (high[:, self.summed] == self.sizes[self.summed]).all(1)
+        return np.column_stack([high - low, low * self.windowed, begins, ends])
 
     def _costs(self, low: Ints, high: Ints, size: Floats, busy: Floats) -> Floats:
         """Seconds and passes of tiles on the engine, [tiles, COST_FIELDS]."""
