@@ -173,7 +173,7 @@ def test_no_product_is_above_a_roof_of_a_shipped_device(name: str) -> None:
         assert speed <= fastest * max(peak.flop_per_s for peak in peaks(device)) * (1 + 1e-9)
         for level, size in result.traffic_bytes.items():
             bandwidth = level_bandwidth(device, level)
-            if bandwidth is not None:
+            if bandwidth is not None and size:  # operands may stay in the elements
                 assert speed <= bandwidth * result.flops / size * (1 + 1e-9)
 
 

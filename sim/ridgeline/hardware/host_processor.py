@@ -42,6 +42,7 @@ class HostProcessor(Strict):
     bandwidth: Sourced[units.BytesPerSecond]
     """Of its memory."""
     link: HostLink
+    """Between the device and the host; what goes there and comes back passes it."""
     energy: dict[str, str]
     """Entry of the device's energy table, or a quantity, by number format (``2.3 pJ/FLOP``)."""
     memory_energy: str
