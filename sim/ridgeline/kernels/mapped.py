@@ -35,7 +35,7 @@ from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Op
 
 if TYPE_CHECKING:
-    from ridgeline.kernels.mapping.explicit import Misfit
+    from ridgeline.kernels.mapping.explicit import Misfit, Played
     from ridgeline.kernels.mapping.machine import Machine
     from ridgeline.kernels.mapping.mapped import Mapped
 
@@ -98,10 +98,9 @@ def _in_buffers(
         If none fits: which level and operand of the one that is nearest to it.
     """
     from ridgeline.kernels.buffered import at_rate, busy_of  # bring numba
-    from ridgeline.kernels.mapping.axes import dims_of
-    from ridgeline.kernels.mapping.explicit import Misfit, Played
+    from ridgeline.kernels.mapping.explicit import Misfit
     from ridgeline.kernels.mapping.mapped import mapped_of_given
-    from ridgeline.kernels.mapping.mapper import goal_of, precedes, ways_of
+    from ridgeline.kernels.mapping.mapper import precedes
 
     assert op.loops is not None
     nest, described = nest_of(op.loops, op.priced_as), device.engines[engine]
@@ -121,29 +120,20 @@ def _in_buffers(
         ).cycles
         cycle_s = described.grid.flops_per_cycle / described.rates[format_].value
         mac_s = cycles * cycle_s / (gemm.m * gemm.n * gemm.k)
-    goal = goal_of("time")
     best: tuple[Mapped, Machine] | None = None
     least: Misfit | None = None
-    fed = at_rate(machine, mac_s, share_of(op, row))
-    for way in ways_of(fed):
-        levels = [way.far, *(buffer.name for buffer in way.levels)]
-        if not _may_use(given, fed, way, levels):
+    for bound_s, played in _bounded(op, nest, given, at_rate(machine, mac_s, share_of(op, row))):
+        if best is not None and bound_s > best[0].time_s:
+            break
+        try:
+            found = played.found()
+        except Misfit as misfit:
+            if least is None or misfit.excess < least.excess:
+                least = misfit
             continue
-        for mapping in mappings(given, nest, levels):
-            used = way
-            if way.arrays is not None:
-                tile = mapping.tile(len(levels) - 1, nest)
-                used = way._replace(arrays=_arrays(given, nest, way.arrays, tile))
-            played = Played(nest, mapping, used, dims_of(op.loops, op.priced_as), goal)
-            try:
-                found = played.found()
-            except Misfit as misfit:
-                if least is None or misfit.excess < least.excess:
-                    least = misfit
-                continue
-            mapped = mapped_of_given(found, mapping, len(used.nearer))
-            if best is None or precedes(mapped, best[0], goal):
-                best = mapped, used
+        mapped = mapped_of_given(found, played.mapping, len(played.machine.nearer))
+        if best is None or precedes(mapped, best[0], played.goal):
+            best = mapped, played.machine
     if best is None:
         why = f": {least}" if least is not None else ""
         raise given.document.error(
@@ -151,6 +141,28 @@ def _in_buffers(
         )
     peak = described.rates[format_].value
     return busy_of(*best, device, engine, Job(op, operands), peak)
+
+
+def _bounded(op: Op, nest: Nest, given: Given, machine: Machine) -> list[tuple[float, Played]]:
+    """List what a file allows on a machine, by the seconds that it takes at least."""
+    from ridgeline.kernels.mapping.axes import dims_of  # bring numba
+    from ridgeline.kernels.mapping.explicit import Played
+    from ridgeline.kernels.mapping.mapper import goal_of, ways_of
+
+    assert op.loops is not None
+    groups, found = dims_of(op.loops, op.priced_as), []
+    for way in ways_of(machine):
+        levels = [way.far, *(buffer.name for buffer in way.levels)]
+        if not _may_use(given, machine, way, levels):
+            continue
+        for mapping in mappings(given, nest, levels):
+            used = way
+            if way.arrays is not None:
+                tile = mapping.tile(len(levels) - 1, nest)
+                used = way._replace(arrays=_arrays(given, nest, way.arrays, tile))
+            played = Played(nest, mapping, used, groups, goal_of("time"))
+            found.append((played.bound_s(), played))
+    return sorted(found, key=lambda one: one[0])
 
 
 def _may_use(given: Given, machine: Machine, way: Machine, levels: list[str]) -> bool:

@@ -7,6 +7,7 @@ search could have found the mapping both give the same figures.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -117,6 +118,41 @@ class Played:
         """
         whole = np.array([[0, size] for size in self.nest.sizes], np.int64)
         return self._level(0, whole)
+
+    def bound_s(self) -> float:
+        """Bound the seconds from below without listing tiles: their arithmetic, their far bytes."""
+        nearest = self.mapping.tile(len(self.levels), self.nest)
+        pieces = []
+        for dim in self.nest.dims:
+            whole, rest = divmod(self.nest.size[dim], nearest[dim])
+            pieces.append([(nearest[dim], whole)] * bool(whole) + [(rest, 1)] * bool(rest))
+        kinds = list(itertools.product(*pieces))
+        spans = np.array([[extent for extent, _ in kind] for kind in kinds], float)
+        counts = np.array([math.prod(number for _, number in kind) for kind in kinds], float)
+        rows = np.hstack([self._sizes(spans), np.zeros((len(kinds), 4 + PORTS))])
+        costs = tile_costs(rows, self.engine, self.levels[-1].ports, np.zeros(4))
+        return float(max((costs[:, SECONDS] * counts).sum(), self._far_bytes() * self._byte_s()))
+
+    def _byte_s(self) -> float:
+        return float(self.levels[0].byte_s) / (1 if self.levels[0].shared_port else 2)
+
+    def _far_bytes(self) -> float:
+        """Bytes of operands that the farthest level loads at least: whole ones, as often as loops
+        that do not concern them turn outside of one that does."""
+        whole = np.array([[0, size] for size in self.nest.sizes], np.int64)[None]
+        level, bytes_ = self.levels[0], 0.0
+        for number in range(2):
+            if level.ports.of[number] == FAR or level.held[number]:
+                continue
+            turns, since = 1, 1
+            for dim, factor in self.mapping.levels[0].temporal:
+                if dim not in self.nest.operands[number].dims:
+                    since *= factor
+                elif factor > 1:
+                    turns, since = turns * since, 1
+            words = float(self._words(number, whole[:, :, 0], whole[:, :, 1])[0])
+            bytes_ += turns * words * self.width[number]
+        return bytes_
 
     def _level(self, depth: int, ranges: Ints) -> Floats:
         key = (depth, self._kinds(ranges[None, :, 0], ranges[None, :, 1]).tobytes())
@@ -289,15 +325,7 @@ class Played:
 
     def _costs(self, low: Ints, high: Ints, size: Floats, busy: Floats) -> Floats:
         """Seconds and passes of tiles on the engine, [tiles, COST_FIELDS]."""
-        spans = (high - low).astype(float)
-        sizes = np.ones((len(low), 4))
-        for axis, dims in enumerate(self.groups):
-            for dim in dims:
-                sizes[:, axis] *= spans[:, self.places[dim]]
-        if "r" in self.places:  # filters go with the channels of x, or with the sum
-            axis = 2 if "p" in self.groups[3] else 3
-            for dim in _WINDOW:
-                sizes[:, axis] *= spans[:, self.places[dim]]
+        sizes = self._sizes((high - low).astype(float))
         last = np.zeros((len(low), 1))
         last[-1] = 1.0
         bytes_ = size * self.width[[0, 1, 3]]
@@ -305,6 +333,18 @@ class Played:
         kinds, which = np.unique(rows, axis=0, return_inverse=True)
         costs = tile_costs(kinds, self.engine, self.levels[-1].ports, self._price())
         return np.asarray(costs[which.ravel()])
+
+    def _sizes(self, spans: Floats) -> Floats:
+        """Extents along batch, m, n, k, [tiles, 4], of tiles that span such dimensions."""
+        sizes = np.ones((len(spans), 4))
+        for axis, dims in enumerate(self.groups):
+            for dim in dims:
+                sizes[:, axis] *= spans[:, self.places[dim]]
+        if "r" in self.places:  # filters go with the channels of x, or with the sum
+            axis = 2 if "p" in self.groups[3] else 3
+            for dim in _WINDOW:
+                sizes[:, axis] *= spans[:, self.places[dim]]
+        return sizes
 
     def _price(self) -> Floats:
         """Joules per byte and watts that choose the way of a tile; zeros: the fastest."""
