@@ -41,7 +41,12 @@ _BESIDE_TILES = 0.5
 
 
 def keeping(device: Device) -> tuple[str, ...]:
-    """Names of the levels that keep what ops have touched, from near to far; not the farthest."""
+    """Names of the levels that keep what ops have touched, from near to far; not the farthest.
+
+    None where the processing elements keep it: their shares are `unheld_of`.
+    """
+    if _ring_of(device) is not None:
+        return ()
     return tuple(
         name
         for name, level in device.memory.items()
