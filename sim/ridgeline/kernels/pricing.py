@@ -21,7 +21,7 @@ from ridgeline.kernels.cost import EXCHANGE, NOTHING, Moved, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
-from ridgeline.kernels.residence import Found, keeping, passing, stayed
+from ridgeline.kernels.residence import Found, keeping, passing, stayed, unheld_of
 from ridgeline.kernels.shares import achievable_share, engines_with_kernels, keys_of
 from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.traffic import (
@@ -321,9 +321,10 @@ def _beyond(
     """Bytes that pass the farthest memory of those that an engine's own model counts.
 
     The model brings tiles of an operand as often as they fit; what lies in a buffer is brought from
-    there every time, and sums that are not finished are put there.
+    there every time, and sums that are not finished are put there. What processing elements hold is
+    counted by the model of their engine.
     """
-    if found is None:
+    if unheld_of(found) is not None or found is None:
         return far
     at = dict(zip((*op.inputs, *op.outputs), found, strict=True))
     a, b = (far[i] if at[name] >= levels else 0.0 for i, name in enumerate(op.inputs[:2]))

@@ -103,7 +103,7 @@ def test_without_any_leakage_idle_power_must_be_stated(tmp_path: Path) -> None:
         ("sram", "srm", "no component is called 'srm'; did you mean 'sram'"),
         ("sram", {"name": "sram", "ports": "9RW"}, "no ports '9RW'"),
         ("sram", {"name": "sram", "prts": "1RW"}, "unknown field 'prts'"),
-        ("sram", {"name": "sram", "width": "64"}, "has no unit"),
+        ("sram", {"name": "sram", "width": "64"}, "a number without a unit"),
         ("sram", "wire", "priced per length"),
         ("dram", {"name": "dram", "variant": "hbm9"}, "has no variant 'hbm9'"),
         ("dram", "mac", "publishes no energy per byte"),
@@ -191,7 +191,7 @@ def test_the_thermal_limit_is_a_warning_on_every_result(tmp_path: Path) -> None:
 def test_a_sweep_over_capacity_shows_the_optimum(tmp_path: Path) -> None:
     """Energy per access rises, DRAM traffic falls, and their sum has its least in between."""
     rows = []
-    for size in ("256 KiB", "1 MiB", "4 MiB", "64 MiB"):
+    for size in ("256 KiB", "1 MiB", "4 MiB", "64 MiB", "4 GiB"):
         overrides = {"device.memory.sram.capacity": size}
         cluster = rl.load_cluster(str(EXAMPLE), overrides)
         plan = rl.Plan(global_batch=4, precision="bf16-mixed")

@@ -221,8 +221,8 @@ def test_monotone_is_the_nearest_that_never_falls(values: list[float]) -> None:
     [
         ({"node": "22 nm"}, "needs a capacity, for example '1 MiB'"),
         ({"capacity": "1 MiB"}, "needs a node, for example '22 nm'"),
-        ({"capacity": "1 MiB", "node": 22}, "has no unit"),
-        ({"capacity": "1 MB/s", "node": "22 nm"}, "another dimension"),
+        ({"capacity": "1 MiB", "node": 22}, "a number without a unit"),
+        ({"capacity": "1 MB/s", "node": "22 nm"}, "a bandwidth where a capacity is due"),
         ({"capacity": "1 MiB", "node": "22 nm", "ports": "3RW"}, "did you mean '2RW'"),
         ({"capacity": "1 MiB", "node": "22 nm", "ports": "two"}, "are no ports"),
         ({"capacity": "1 MiB", "node": "22 nm", "cell": "itrs-hpp"}, "did you mean 'itrs-hp'"),
