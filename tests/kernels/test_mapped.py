@@ -58,7 +58,7 @@ def test_what_is_left_open_is_chosen_not_worse_than_what_is_settled(tmp_path: Pa
     assert some.time_s <= whole.time_s
     # Where nothing is settled only powers of two are listed: a fill may be some nanoseconds longer.
     assert free.time_s <= 1.005 * whole.time_s
-    assert free.traffic_bytes["hbm"] == free.compulsory_bytes
+    assert free.traffic_bytes["hbm"] >= free.compulsory_bytes
 
 
 def test_the_dataflow_follows_from_rows_and_columns(tmp_path: Path) -> None:

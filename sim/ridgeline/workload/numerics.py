@@ -171,6 +171,14 @@ PRECISIONS: Mapping[str, Numerics] = MappingProxyType(
 )
 
 
+def is_discrete(format_: str, numerics: Numerics) -> bool:
+    """Tell whether tensors of a format hold indices or truth values, which have no gradient.
+
+    In a pure precision of integers these are the values of the network themselves.
+    """
+    return format_.startswith("int") and not (numerics.pure and format_ == numerics.compute)
+
+
 def find(precision: str) -> Numerics:
     """Return a precision by name.
 

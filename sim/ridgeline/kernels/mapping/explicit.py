@@ -138,7 +138,8 @@ class Played:
 
     def _far_bytes(self) -> float:
         """Bytes of operands that the farthest level loads at least: whole ones, as often as loops
-        that do not concern them turn outside of one that does."""
+        that do not concern them turn outside of one that does.
+        """
         whole = np.array([[0, size] for size in self.nest.sizes], np.int64)[None]
         level, bytes_ = self.levels[0], 0.0
         for number in range(2):

@@ -14,6 +14,7 @@ from functools import lru_cache
 from ridgeline.parallel.division.labels import Signature, base, forward_name, signature, whole
 from ridgeline.parallel.plans.samples import ROUTED, samples_label, with_samples
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Same, Tensor
+from ridgeline.workload.numerics import find, is_discrete
 
 WHOLE, PARTIAL, FREE = -1, -2, -3
 """Layouts besides "divided along dimension 0, 1, ..."; a weight is free until an op decides."""
@@ -358,10 +359,13 @@ class Choice:
         """Whether what an op leaves divided counts as moved where no later product takes it up."""
         return op.loops is not None
 
+    def _is_discrete(self, tensor: Tensor) -> bool:
+        return is_discrete(tensor.format, find(self.graph.precision))
+
     def _is_sum(self, output: str, label: str, sig: Signature) -> bool:
         """Whether an output without the label is a partial sum."""
         of = self.tensors[output]
-        if label in sig.inner or not of.shape or of.format.startswith("int"):
+        if label in sig.inner or not of.shape or self._is_discrete(of):
             return False
         if label in sig.local and of.role is not Role.WEIGHT_GRADIENT:
             return False

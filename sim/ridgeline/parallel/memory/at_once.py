@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 
 from ridgeline.parallel.recomputing.offload import copied_bytes, with_offload
 from ridgeline.workload.graph import Graph, Pass, Role
+from ridgeline.workload.numerics import find, is_discrete
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,14 @@ def at_once(graph: Graph, spaces: Mapping[str, int] | None = None) -> AtOnce:
     spaces
         Work space of convolutions by op (`kernels.convolution_algorithms.workspace_bytes`).
     """
+    numerics = find(graph.precision)
     shared = {op.outputs[0] for op in graph.ops if op.in_place}
     made = {n for op in graph.ops if op.pass_ is Pass.FORWARD for n in (*op.inputs, *op.outputs)}
     tensors = [graph.tensors[n] for n in made - shared]
     sizes = [
         t.bytes
         for t in tensors
-        if t.role in {Role.INPUT, Role.ACTIVATION} and not t.format.startswith("int")
+        if t.role in {Role.INPUT, Role.ACTIVATION} and not is_discrete(t.format, numerics)
     ]
     weights = sum(t.bytes for t in graph.tensors.values() if t.role is Role.WEIGHT)
     return AtOnce(

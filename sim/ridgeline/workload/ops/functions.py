@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Passes, Role
 from ridgeline.workload.kinds import Cost, OpKind, register
-from ridgeline.workload.numerics import widest
+from ridgeline.workload.numerics import is_discrete, widest
 
 Reads = Literal["nothing", "inputs", "output", "both", "others", "extra"]
 """What a gradient reads besides dy: nothing; all real inputs; the output; inputs and output; for
@@ -192,7 +192,7 @@ _MAY_OVERWRITE = frozenset(
 
 def _discrete(b: GraphBuilder, tensor: str) -> bool:
     """Tell whether a tensor holds indices or truth values, which have no gradient."""
-    return b.format(tensor).startswith("int")
+    return is_discrete(b.format(tensor), b.numerics)
 
 
 def _gradient(g: GradientBuilder, op: Op) -> None:

@@ -9,7 +9,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.graph import Passes, Role, free_name
 from ridgeline.workload.kinds import OpKind
-from ridgeline.workload.numerics import MASTER, widest
+from ridgeline.workload.numerics import MASTER, is_discrete, widest
 from ridgeline.workload.ops.functions import FUNCTIONS, function
 from ridgeline.workload.trace.ir import Capture, Step
 from ridgeline.workload.trace.patterns import trained
@@ -172,7 +172,7 @@ class Writer:
     def format_of(self, inputs: Sequence[str]) -> str:
         """Format of a result: the widest of the activations that are real, or else of the rest."""
         b = self.b
-        real = [x for x in inputs if not b.format(x).startswith("int")]
+        real = [x for x in inputs if not is_discrete(b.format(x), b.numerics)]
         made = [b.format(x) for x in real if b.tensors[x].role not in HELD]
         return widest(tuple(made or [b.format(x) for x in real] or [b.numerics.compute]))
 
