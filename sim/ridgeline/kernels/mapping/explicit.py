@@ -137,8 +137,10 @@ class Played:
         return float(self.levels[0].byte_s) / (1 if self.levels[0].shared_port else 2)
 
     def _far_bytes(self) -> float:
-        """Bytes of operands that the farthest level loads at least: whole ones, as often as loops
-        that do not concern them turn outside of one that does.
+        """Count the bytes that the farthest level loads at least.
+
+        Operands come whole, as often as loops that do not concern them turn outside of one that
+        does.
         """
         whole = np.array([[0, size] for size in self.nest.sizes], np.int64)[None]
         level, bytes_ = self.levels[0], 0.0
