@@ -17,12 +17,11 @@ from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.cost import Moved, price_of_place
 from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
-from ridgeline.kernels.mapping.compute import FAR
 from ridgeline.kernels.mapping.device import machine_of
 from ridgeline.kernels.mapping.machine import Machine
 from ridgeline.kernels.mapping.mapped import Mapped, Nearer, dataflow_of, mapping_of
 from ridgeline.kernels.mapping.mapper import Base, map_contractions, ways_of
-from ridgeline.kernels.mapping.mapping import Loop, Mapping
+from ridgeline.kernels.mapping.mapping import FAR, Loop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.systolic.device import by_dataflow
 from ridgeline.kernels.traffic import Operands, Search

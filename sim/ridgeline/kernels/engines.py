@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ridgeline.hardware.device import Device
+from ridgeline.hardware.device import Device, Engine
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, EngineShares, LatencyParts
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm, ring_gemm, unheld_share
@@ -220,8 +220,7 @@ def _on_grid(job: Job, device: Device, engine: str, format_: str, search: Search
     shares = EngineShares(best.fill_cycles / best.cycles, best.drain_cycles / best.cycles)
     from ridgeline.kernels.buffered import in_buffers  # as above
 
-    cycle_s = grid.flops_per_cycle / device.engines[engine].rates[format_].value
-    mac_s = best.cycles * cycle_s / (gemm.m * gemm.n * gemm.k)
+    mac_s = grid_mac_s(gemm, device.engines[engine], format_)
     if (mapped := in_buffers([job], device, engine, format_, search, mac_s)) is not None:
         from ridgeline.kernels.array_ends import mapped_shares
 
@@ -244,6 +243,15 @@ def _on_grid(job: Job, device: Device, engine: str, format_: str, search: Search
         ),
         engine_shares=shares,
     )
+
+
+def grid_mac_s(gemm: Gemm, engine: Engine, format_: str) -> float:
+    """Return the seconds of a multiply-accumulate of a product on broadcast-grid cores."""
+    grid = engine.grid
+    assert grid is not None
+    best = grid_gemm(gemm.m, gemm.n, gemm.k, ring_of(grid, format_), grid.fma_latency.value)
+    cycle_s = grid.flops_per_cycle / engine.rates[format_].value
+    return best.cycles * cycle_s / (gemm.m * gemm.n * gemm.k)
 
 
 def on_elements(

@@ -21,10 +21,10 @@ from ridgeline.kernels.breakdown import ARRAY, EngineShares
 from ridgeline.kernels.broadcast_grid import grid_gemm
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.cost import Moved
-from ridgeline.kernels.engines import on_elements, ring_of
+from ridgeline.kernels.engines import grid_mac_s, on_elements, ring_of
 from ridgeline.kernels.mapping.complete import kind_of, mappings
 from ridgeline.kernels.mapping.given import Given
-from ridgeline.kernels.mapping.mapping import Mapping
+from ridgeline.kernels.mapping.mapping import FAR, Mapping
 from ridgeline.kernels.mapping.nest import Nest, nest_of
 from ridgeline.kernels.shares import achievable_share, share_of
 from ridgeline.kernels.systolic.closed_form import layout
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from ridgeline.kernels.mapping.machine import Machine
     from ridgeline.kernels.mapping.mapped import Mapped
 
-PAST = 3
-"""The port of operands that pass a level by, `mapping.compute.FAR`, without numba."""
 MappedModel = Callable[[Op, Operands, Device, str, str, Given], Busy]
 Sizes = tuple[int, int, int, int]
 """Products of a tile, and its m, n and k."""
@@ -110,16 +108,7 @@ def _in_buffers(
     mac_s = 0.0
     if described.grid is not None:
         _refuse_space(given)
-        gemm = operands.gemm
-        cycles = grid_gemm(
-            gemm.m,
-            gemm.n,
-            gemm.k,
-            ring_of(described.grid, format_),
-            described.grid.fma_latency.value,
-        ).cycles
-        cycle_s = described.grid.flops_per_cycle / described.rates[format_].value
-        mac_s = cycles * cycle_s / (gemm.m * gemm.n * gemm.k)
+        mac_s = grid_mac_s(operands.gemm, described, format_)
     best: tuple[Mapped, Machine] | None = None
     least: Misfit | None = None
     for bound_s, played in _bounded(op, nest, given, at_rate(machine, mac_s, share_of(op, row))):
@@ -176,7 +165,7 @@ def _may_use(given: Given, machine: Machine, way: Machine, levels: list[str]) ->
         return False
     for buffer in way.levels:
         of = (0, 0, 0) if buffer.split is None else buffer.split.of
-        kept = {operand for operand, port in zip("abc", of, strict=True) if port != PAST}
+        kept = {operand for operand, port in zip("abc", of, strict=True) if port != FAR}
         stated = given.keeps.get(buffer.name)
         if stated is not None and set(stated) != kept:
             return False

@@ -18,6 +18,7 @@ from numba.extending import register_jitable
 from ridgeline._jit import kernel_call, kernel_part
 from ridgeline.kernels.mapping.choices import LEFT_TILES, WHOLE_SPAN, WHOLE_TILES
 from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.mapping import FAR
 from ridgeline.kernels.systolic import closed_form
 from ridgeline.kernels.systolic.closed_form import folds, following, layout, serial
 from ridgeline.kernels.systolic.partition import Arrays, divisions, splits
@@ -86,9 +87,7 @@ class Ports(NamedTuple):
     limit: bool
 
 
-FAR = 3
-"""The port of the memory behind the buffers, for operands that pass them by."""
-PORTS = 4
+PORTS = FAR + 1
 FREE = Ports(np.zeros(3, np.int64), np.zeros(PORTS), False)
 """No port is ever the limit."""
 NO_J = np.zeros(3)

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, MemoryLevel
-from ridgeline.kernels.mapping.compute import FAR
 from ridgeline.kernels.mapping.machine import Buffer, Machine, Split
+from ridgeline.kernels.mapping.mapping import FAR
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.workload.formats import bytes_of
 

@@ -19,7 +19,6 @@ from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.compute import (
     COST_FIELDS,
     CYCLES_S,
-    FAR,
     PASSES,
     PHASE_S,
     PORTS,
@@ -31,7 +30,7 @@ from ridgeline.kernels.mapping.compute import (
 )
 from ridgeline.kernels.mapping.footprint import Floats, Ints, count_touched
 from ridgeline.kernels.mapping.machine import Machine, engine_of, levels_of
-from ridgeline.kernels.mapping.mapping import OPERANDS, Mapping
+from ridgeline.kernels.mapping.mapping import FAR, OPERANDS, Mapping
 from ridgeline.kernels.mapping.nest import Axis, Nest
 from ridgeline.kernels.mapping.pipeline import (
     BORDER_FIELDS,

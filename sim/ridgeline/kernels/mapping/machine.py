@@ -10,14 +10,13 @@ import numpy as np
 
 from ridgeline.kernels.mapping.axes import axes_of
 from ridgeline.kernels.mapping.compute import (
-    FAR,
     Engine,
     Ports,
     even_engine,
     systolic_engine,
 )
 from ridgeline.kernels.mapping.footprint import Ints
-from ridgeline.kernels.mapping.mapping import OPERANDS
+from ridgeline.kernels.mapping.mapping import FAR, OPERANDS
 from ridgeline.kernels.mapping.pipeline import Level, Shape
 from ridgeline.kernels.systolic.partition import Arrays
 from ridgeline.workload.graph import Conv, Gemm, Pass

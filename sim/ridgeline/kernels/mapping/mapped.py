@@ -6,10 +6,9 @@ import math
 from typing import NamedTuple
 
 from ridgeline.kernels.mapping.axes import dims_of
-from ridgeline.kernels.mapping.compute import FAR
 from ridgeline.kernels.mapping.footprint import Floats
 from ridgeline.kernels.mapping.machine import Buffer, Machine, engine_of
-from ridgeline.kernels.mapping.mapping import OPERANDS, LevelLoops, Loop, Mapping
+from ridgeline.kernels.mapping.mapping import FAR, OPERANDS, LevelLoops, Loop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.nested import Solution
 from ridgeline.kernels.mapping.pipeline import (

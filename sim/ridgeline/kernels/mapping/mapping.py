@@ -19,6 +19,8 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.kernels.mapping.nest import Nest
 
 OPERANDS = ("a", "b", "c")
+FAR = 3
+"""The port of the memory behind the buffers, for operands that pass them by."""
 
 
 class Loop(NamedTuple):

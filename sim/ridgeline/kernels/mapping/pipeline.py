@@ -32,7 +32,6 @@ from ridgeline.kernels.mapping.choices import (
 from ridgeline.kernels.mapping.compute import (
     COST_FIELDS,
     CYCLES_S,
-    FAR,
     PASSES,
     PHASE_S,
     PORTS,
@@ -43,6 +42,7 @@ from ridgeline.kernels.mapping.compute import (
     tile_cost,
 )
 from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.mapping import FAR
 
 Bools = NDArray[np.bool_]
 

@@ -31,8 +31,8 @@ from ridgeline.kernels.mapping.choices import (
     WHOLE_NEW,
     tilings,
 )
-from ridgeline.kernels.mapping.compute import FAR
 from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.mapping import FAR
 from ridgeline.kernels.mapping.pipeline import HAS, A, B, C, K, Level, M, N, Shape
 
 # Columns of the factors of a tiling, each for a, b and c: elements of the largest tile, of all
