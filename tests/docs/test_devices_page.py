@@ -97,7 +97,7 @@ def test_every_shipped_file_is_valid_by_the_json_schema(kind: str) -> None:
 
 def test_a_wrong_file_is_not_valid_by_the_json_schema() -> None:
     schema = json_schema(SCHEMAS["device-schema"])
-    data = description("devices", "tpu-v2").data
+    data = json.loads(json.dumps(description("devices", "tpu-v2").data))  # the read one is shared
     assert mistakes(schema, data, schema) == []
     for path, wrong in (
         (("idle_power",), 10),
