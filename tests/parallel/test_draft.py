@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from ridgeline.hardware import load_cluster
 from ridgeline.kernels import price, waves
+from ridgeline.kernels.cost import OpCost
 from ridgeline.kernels.mapping import mapper
 from ridgeline.parallel.lower import COLLECTIVE
 from ridgeline.parallel.plans.plan import Plan
@@ -99,6 +101,12 @@ def test_a_point_on_a_node_is_what_it_is_alone(
         assert not first["error"]
 
 
+def _counted(cost: OpCost) -> OpCost:
+    """Return a price whose shares of an engine are counted: functions are never equal."""
+    shares = cost.engine_shares
+    return replace(cost, engine_shares=shares() if callable(shares) else shares)
+
+
 @pytest.mark.parametrize(
     ("cluster", "precision", "plan"),
     [
@@ -122,7 +130,7 @@ def test_every_task_takes_what_its_op_costs_alone(
     time_s = {}
     for op, together in zip(lowered.ops, lowered.op_costs, strict=True):
         cost = price(op, lowered.graph, device)
-        assert cost == together
+        assert _counted(cost) == _counted(together)
         time_s[op.name] = cost.time_s(device)
     tasks = [
         task

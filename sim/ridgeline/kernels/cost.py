@@ -109,7 +109,7 @@ class OpCost:
     mapping: str = ""
     mapped: tuple[Mapped, Machine] | None = None
     latency_parts: LatencyParts | None = None
-    engine_shares: LazyShares = field(default=BUSY_THROUGHOUT, compare=False)  # as `mapped` says
+    engine_shares: LazyShares = BUSY_THROUGHOUT
     tile: TileChoice | None = None
     kept_bytes: Mapping[str, float] = field(default_factory=dict)
 

@@ -7,7 +7,6 @@ columns; tiles go through the engine one after the other.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -30,7 +29,7 @@ from ridgeline.kernels.shares import achievable_share, share_of
 from ridgeline.kernels.systolic.closed_form import layout
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import Arrays, best_partition
-from ridgeline.kernels.traffic import Operands, accumulator_of
+from ridgeline.kernels.traffic import Operands, Search, accumulator_of
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Op
 
@@ -90,12 +89,14 @@ def _in_buffers(
 ) -> Busy:  # fmt: skip
     """Take the best of the mappings that a file allows, by the evaluator of the search.
 
+    A file that settles nothing is the whole search.
+
     Raises
     ------
     ConfigError
         If none fits: which level and operand of the one that is nearest to it.
     """
-    from ridgeline.kernels.buffered import at_rate, busy_of  # bring numba
+    from ridgeline.kernels.buffered import at_rate, busy_of, in_buffers  # bring numba
     from ridgeline.kernels.mapping.explicit import Misfit
     from ridgeline.kernels.mapping.mapped import mapped_of_given
     from ridgeline.kernels.mapping.mapper import precedes
@@ -109,9 +110,15 @@ def _in_buffers(
     if described.grid is not None:
         _refuse_space(given)
         mac_s = grid_mac_s(operands.gemm, described, format_)
+    share = share_of(op, row)
+    if given.is_open:
+        job, whole = Job(op, operands), Search("optimal")
+        found_all = in_buffers([job], device, engine, format_, whole, mac_s, [share])
+        assert found_all is not None
+        return found_all[0]
     best: tuple[Mapped, Machine] | None = None
     least: Misfit | None = None
-    for bound_s, played in _bounded(op, nest, given, at_rate(machine, mac_s, share_of(op, row))):
+    for bound_s, played in _bounded(op, nest, given, at_rate(machine, mac_s, share)):
         if best is not None and bound_s > best[0].time_s:
             break
         try:
@@ -182,18 +189,13 @@ def _refuse_space(given: Given) -> None:
 
 def _tiles(nest: Nest, mapping: Mapping) -> Counter[Sizes]:
     """Count the tiles that the nearest level hands on, by their sizes as matrix products."""
-    nearest = mapping.tile(len(mapping.levels) - 1, nest)
-    pieces = []
-    for dim in nest.dims:
-        whole, rest = divmod(nest.size[dim], nearest[dim])
-        pieces.append([(nearest[dim], whole)] * bool(whole) + [(rest, 1)] * bool(rest))
     kinds = [kind_of(nest, dim) for dim in nest.dims]
     found: Counter[Sizes] = Counter()
-    for tile in itertools.product(*pieces):
+    for tile, count in mapping.nearest_tiles(nest):
         size = dict.fromkeys("bmnk", 1)
-        for kind, (extent, _) in zip(kinds, tile, strict=True):
+        for kind, extent in zip(kinds, tile, strict=True):
             size[kind] *= extent
-        found[size["b"], size["m"], size["n"], size["k"]] += math.prod(n for _, n in tile)
+        found[size["b"], size["m"], size["n"], size["k"]] += count
     return found
 
 

@@ -7,7 +7,6 @@ search could have found the mapping both give the same figures.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -120,41 +119,44 @@ class Played:
 
     def bound_s(self) -> float:
         """Bound the seconds from below without listing tiles: their arithmetic, their far bytes."""
-        nearest = self.mapping.tile(len(self.levels), self.nest)
-        pieces = []
-        for dim in self.nest.dims:
-            whole, rest = divmod(self.nest.size[dim], nearest[dim])
-            pieces.append([(nearest[dim], whole)] * bool(whole) + [(rest, 1)] * bool(rest))
-        kinds = list(itertools.product(*pieces))
-        spans = np.array([[extent for extent, _ in kind] for kind in kinds], float)
-        counts = np.array([math.prod(number for _, number in kind) for kind in kinds], float)
+        kinds = list(self.mapping.nearest_tiles(self.nest))
+        spans = np.array([extents for extents, _ in kinds], float)
+        counts = np.array([count for _, count in kinds], float)
         rows = np.hstack([self._sizes(spans), np.zeros((len(kinds), 4 + PORTS))])
         costs = tile_costs(rows, self.engine, self.levels[-1].ports, np.zeros(4))
-        return float(max((costs[:, SECONDS] * counts).sum(), self._far_bytes() * self._byte_s()))
-
-    def _byte_s(self) -> float:
-        return float(self.levels[0].byte_s) / (1 if self.levels[0].shared_port else 2)
+        far_s = self._far_bytes() * self.levels[0].byte_s
+        return float(max((costs[:, SECONDS] * counts).sum(), far_s))
 
     def _far_bytes(self) -> float:
-        """Count the bytes that the farthest level loads at least.
+        """Count the bytes of a and b that the farthest level loads at least.
 
         Operands come whole, as often as loops that do not concern them turn outside of one that
-        does.
+        does. Of a loop those turns count that are whole, so that the last tiles may have fewer.
         """
         whole = np.array([[0, size] for size in self.nest.sizes], np.int64)[None]
         level, bytes_ = self.levels[0], 0.0
+        turns = self._whole_turns()
         for number in range(2):
             if level.ports.of[number] == FAR or level.held[number]:
                 continue
-            turns, since = 1, 1
-            for dim, factor in self.mapping.levels[0].temporal:
+            times, since = 1, 1
+            for dim, count in turns:
                 if dim not in self.nest.operands[number].dims:
-                    since *= factor
-                elif factor > 1:
-                    turns, since = turns * since, 1
+                    since *= count
+                elif count > 1:
+                    times, since = times * since, 1
             words = float(self._words(number, whole[:, :, 0], whole[:, :, 1])[0])
-            bytes_ += turns * words * self.width[number]
+            bytes_ += times * words * self.width[number]
         return bytes_
+
+    def _whole_turns(self) -> list[tuple[str, int]]:
+        """Whole turns of the farthest level's loops, from the outermost."""
+        extent = self.mapping.tile(1, self.nest)
+        turns = []
+        for dim, factor in reversed(self.mapping.levels[0].temporal):
+            turns.append((dim, max(1, min(factor, self.nest.size[dim] // extent[dim]))))
+            extent[dim] *= factor
+        return turns[::-1]
 
     def _level(self, depth: int, ranges: Ints) -> Floats:
         key = (depth, self._kinds(ranges[None, :, 0], ranges[None, :, 1]).tobytes())

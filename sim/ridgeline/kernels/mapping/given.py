@@ -106,6 +106,13 @@ class Given:
     keeps: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
+    def is_open(self) -> bool:
+        """Whether it settles nothing."""
+        return (
+            not (self.dataflow or self.levels or self.keeps) and self.rows is self.columns is None
+        )
+
+    @property
     def file(self) -> str:
         """Where it was read."""
         return self.document.file

@@ -10,7 +10,9 @@ it, not divide it.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from collections.abc import Mapping as Readable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -83,6 +85,16 @@ class Mapping:
             )
             for dim, size in nest.size.items()
         }
+
+    def nearest_tiles(self, nest: Nest) -> Iterator[tuple[tuple[int, ...], int]]:
+        """List the kinds of tiles of the nearest level: extents by dimension, and how many."""
+        tile = self.tile(len(self.levels) - 1, nest)
+        pieces = []
+        for dim in nest.dims:
+            whole, rest = divmod(nest.size[dim], tile[dim])
+            pieces.append([(tile[dim], whole)] * bool(whole) + [(rest, 1)] * bool(rest))
+        for kind in itertools.product(*pieces):
+            yield tuple(extent for extent, _ in kind), math.prod(number for _, number in kind)
 
     def check(self, nest: Nest) -> None:
         """Refuse a mapping that does not belong to a nest.
