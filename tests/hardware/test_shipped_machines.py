@@ -321,7 +321,9 @@ def test_a_two_level_fat_tree_holds_the_adapters_of_the_largest_cluster() -> Non
 
 
 # CDNA 2: 383 TFLOP/s and 383 TOP/s; Gaudi 3: 1835 TFLOP/s in bf16 and fp8 (data sheets)
-_NO_FASTER = {("mi250x-gcd", "int8"), ("gaudi3", "fp8")}
+_NO_FASTER = {("mi250x-gcd", "int8"), ("mi250", "int8"), ("gaudi3", "fp8")}
+# CDNA: 184.6 TFLOP/s in fp16, half of it in bf16 (data sheet)
+_HALF_IN_BF16 = {"mi100"}
 
 
 @pytest.mark.parametrize("name", DEVICES)
@@ -335,4 +337,6 @@ def test_matrix_units_do_twice_as_much_in_half_the_bits(name: str) -> None:
         assert wide is not None
         for format_, times in {"fp16": 1.0, "tf32": 0.5, "fp8": 2.0, "int8": 2.0}.items():
             expected = wide * (1.0 if (name, format_) in _NO_FASTER else times)
+            if name in _HALF_IN_BF16 and format_ == "fp16":
+                expected *= 2
             assert rates.get(format_, expected) == pytest.approx(expected, rel=0.03)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ridgeline.hardware.device import Achievable, Device
 from ridgeline.workload.graph import Conv, Gemm, Op, Pass
-from ridgeline.workload.ops.attention import OFF_DIAGONAL
+from ridgeline.workload.ops.attention import OFF_DIAGONAL, WINDOW
 from ridgeline.workload.ops.state_space import STATE_SPACE
 
 TRANSFORMED = "transformed"
@@ -37,13 +37,20 @@ def keys_of(op: Op) -> Keys:
 
     Of `t` columns of tiles a row of tiles at place i needs i, so (t + 1) / 2 on average (Dao,
     FlashAttention-2, 2023, arXiv:2307.08691, Section 3.1, "causal masking"). Where positions lie in
-    a zig-zag, tiles off the diagonal are hidden whole: half of them.
+    a zig-zag, tiles off the diagonal are hidden whole: half of them. A window of keys leaves the
+    tiles that it touches: its own length in tiles, and the one on the diagonal.
     """
     assert isinstance(op.loops, Gemm)
     tiles = math.ceil(op.loops.n / _ATTENTION_TILE)
     if not op.causal:
         return Keys(tiles, tiles)
-    return Keys(tiles / 2 if (OFF_DIAGONAL, 1) in op.attrs else (tiles + 1) / 2, tiles)
+    if (OFF_DIAGONAL, 1) in op.attrs:
+        return Keys(tiles / 2, tiles)
+    window = next((int(keys) for name, keys in op.attrs if name == WINDOW), op.loops.n)
+    most = min(math.ceil(window / _ATTENTION_TILE) + 1, tiles)  # of a row of tiles
+    if most == tiles:
+        return Keys((tiles + 1) / 2, tiles)
+    return Keys(most - most * (most - 1) / (2 * tiles), tiles)
 
 
 def share_of(op: Op, row: Achievable | None) -> float:

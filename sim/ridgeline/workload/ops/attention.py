@@ -68,21 +68,29 @@ def flash_attention(
     causal: bool = False,
     dropout: float = 0.0,
     first: bool = False,
+    window: int = 0,
+    casts: bool = True,
 ) -> str:
     """Scores, softmax, dropout and context by one op, which stores no scores.
 
     Dao et al., FlashAttention, NeurIPS 2022, arXiv:2205.14135, Algorithms 1 and 4: the logarithm of
     every row's sum is kept, and the backward pass forms the scores again. Its loops count both
     products, one after the other: k is the size of a key plus that of a value; backward five.
-    `first`: the kernel of 2022, which reaches less of the peak than its successors.
+    `first`: the kernel of 2022, which reaches less of the peak than its successors. `window`: how
+    many keys a query meets at most, itself the last, of a causal mask; 0: all before it. `casts`:
+    False of kernels that read queries, keys and values in the formats that they are stored in.
     """
     (n, rows, size), (_, columns, _) = _per_head(b, layer, q, heads), b.shape(k)
     of_value = _per_head(b, layer, v, kv_heads)[2]
-    q, k, v = (b.cast(x, b.numerics.compute, layer) for x in (q, k, v))
+    if window and not causal:
+        raise RidgelineError(f"layer {layer!r}: a window of {window} keys needs a causal mask")
+    if casts:
+        q, k, v = (b.cast(x, b.numerics.compute, layer) for x in (q, k, v))
     y = b.activation(f"{layer}.y", (n, rows, heads * of_value), b.numerics.compute)
     sums = b.activation(f"{layer}.log-sums", (n, heads, rows), MASTER)
     group = heads // kv_heads
     version: Attrs = (("first", True),) if first else ()
+    within: Attrs = ((WINDOW, window),) if window else ()
     b.emit(
         FLASH,
         layer,
@@ -90,15 +98,28 @@ def flash_attention(
         (y, sums),
         loops=Gemm(group * rows, columns, size + of_value, batch=n * kv_heads),
         flops=(FLASH.forward.flops + bool(dropout) * DROPOUT.forward.flops)
-        * (n * heads * rows * columns),
+        * (n * heads * _scores(rows, columns, window)),
         attrs=(
             *_attrs(heads, kv_heads, causal),
             ("scale", scale),
             ("probability", dropout),
             *version,
+            *within,
         ),
     )
     return y
+
+
+def _scores(rows: int, columns: int, window: int) -> int:
+    """Count the scores of a head: all, or those inside a window of a causal mask.
+
+    The queries are the last ones of the keys' positions.
+    """
+    if not window:
+        return rows * columns
+    window, first = min(window, columns), columns - rows + 1  # keys of the first query
+    short = max(0, window - first)  # queries that have fewer keys before them
+    return rows * window - short * (short + 1) // 2
 
 
 def rotary(b: GraphBuilder, layer: str, x: str, angles: str) -> str:
@@ -276,6 +297,8 @@ def _additive_gradient(g: GradientBuilder, op: Op) -> None:
 OFF_DIAGONAL = "off-diagonal"
 """Attribute of fused attention to keys of other devices: with a causal mask half of it is hidden,
 without a diagonal (`ridgeline.parallel.division.ring`)."""
+WINDOW = "window"
+"""Attribute of fused attention: the keys that a query meets at most, itself the last."""
 SCORES = register(OpKind("attention-scores", _scores_gradient))
 PRODUCT = register(OpKind("matmul", _scores_gradient))  # of any two activations
 CONTEXT = register(OpKind("attention-context", _context_gradient))

@@ -92,8 +92,7 @@ def state_space(
     )  # fmt: skip
     size = int(bytes_of(b.format(mixed)))
     # convolution: read, write; then x by two kernels, B and C by two each
-    streams = 4 * width * size + sizes.inner * sizes.state // chunk * (2 * _WIDE + 2 * size)
-    streams += 2 * sizes.groups * chunk * _WIDE + 6 * sizes.heads * _WIDE
+    streams = 4 * width * size + _scan_streams(sizes, chunk, size)
     scores = sizes.heads * chunk
     b.emit(
         STATE_SPACE,
@@ -106,6 +105,53 @@ def state_space(
         attrs=attrs,
     )
     return y
+
+
+def chunk_scan(
+    b: GraphBuilder, layer: str, sequences: int, positions: int, sizes: Sizes, format_: str
+) -> str:
+    """Let states of heads run over positions, without the convolution before; forward kernels.
+
+    `state_space` less its convolution, as `mamba_chunk_scan_combined` runs it: one op of products,
+    and one of what its kernels hand to each other.
+    """
+    rows, size = sequences * positions, int(bytes_of(format_))
+    chunk = min(sizes.chunk, positions)
+    x, steps = (
+        b.input(f"{layer}.{name}", (sequences, positions, features), format_)
+        for name, features in (("mixed", sizes.mixed), ("steps", sizes.heads))
+    )
+    weights = tuple(
+        b.buffer(f"{layer}.{name}", (sizes.heads,)) for name in ("step-bias", "decay", "skip")
+    )
+    y = b.activation(f"{layer}.y", (sequences, positions, sizes.inner), format_)
+    # x, B and C once more, besides what the products read
+    streams = rows * (sizes.mixed * size + _scan_streams(sizes, chunk, size))
+    between = b.activation(f"{layer}.between", (streams // 2,), "int8")
+    b.emit(
+        SCAN_EXCHANGE,
+        layer,
+        (between,),
+        (between,),
+        name=f"{layer}.exchange",
+        attrs=(("kernels", _KERNELS - 2),),
+    )
+    b.emit(
+        STATE_SPACE,
+        layer,
+        (x, steps, *weights),
+        (y,),
+        loops=_loops(sequences * -(-positions // chunk), sizes, chunk, 1, 2, 1),
+        flops=rows * STATE_SPACE.forward.of(sizes.heads * chunk),
+        attrs=(("chunk", chunk),),
+    )
+    return y
+
+
+def _scan_streams(sizes: Sizes, chunk: int, size: int) -> int:
+    """Bytes a position of what kernels hand to each other: states, scores of chunks, decays."""
+    streams = sizes.inner * sizes.state // chunk * (2 * _WIDE + 2 * size)
+    return streams + 2 * sizes.groups * chunk * _WIDE + 6 * sizes.heads * _WIDE
 
 
 def _loops(chunks: int, sizes: Sizes, chunk: int, inside: int, states: int, scores: int) -> Gemm:
@@ -195,6 +241,8 @@ STATE_SPACE = register(
         ),
     )
 )
+SCAN_EXCHANGE = register(OpKind("scan-exchange", None))
+"""What the kernels of a scan hand to each other, and their launches."""
 GATED_NORM = register(
     OpKind(
         "gated-norm",

@@ -1,0 +1,87 @@
+"""Price whole calls of kernels, many at a time: the graphs of `workload.kernel_graphs`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ridgeline.hardware.device import Device
+from ridgeline.kernels.alike import described
+from ridgeline.kernels.converted import roof_of
+from ridgeline.kernels.cost import op_energy_j, peak_rates
+from ridgeline.kernels.pricing import price_all
+from ridgeline.workload.graph import Graph
+from ridgeline.workload.kernel_graphs import compulsory_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPrice:
+    """Time and energy of one call on one device.
+
+    Attributes
+    ----------
+    time_s
+        Of its ops, one after the other, each with its launch.
+    roofline_s
+        The longer of its arithmetic at the peak rates and its compulsory bytes at the bandwidth of
+        the farthest memory.
+    energy_j
+        Of all events, and idle power over its time.
+    """
+
+    time_s: float
+    roofline_s: float
+    energy_j: float
+
+    @property
+    def power_w(self) -> float:
+        """Mean power while the call repeats."""
+        return self.energy_j / self.time_s
+
+
+def price_kernels(graphs: Sequence[Graph], device: Device) -> list[KernelPrice]:
+    """Return what calls cost on a device; equal ops of different calls are priced once.
+
+    Raises
+    ------
+    RidgelineError
+        If no engine of the device does the work of one of them.
+    """
+    kinds = [[described(op, graph) for op in graph.ops] for graph in graphs]
+    different = {kind: kind for kinds_ in kinds for kind in kinds_}
+    costs = dict(zip(different, price_all(list(different), device), strict=True))
+    rates = peak_rates(device)
+    spent = {
+        kind: (cost.spans(rates).time_s, op_energy_j(cost, device)["total"])
+        for kind, cost in costs.items()
+    }
+    found = []
+    for graph, kinds_ in zip(graphs, kinds, strict=True):
+        each = [spent[kind] for kind in kinds_]
+        found.append(
+            KernelPrice(
+                math.fsum(time_s for time_s, _ in each),
+                roofline_s(graph, device),
+                math.fsum(energy_j for _, energy_j in each),
+            )
+        )
+    return found
+
+
+def roofline_s(graph: Graph, device: Device) -> float:
+    """Time of a call at the peak rate of its formats and the bandwidth of the farthest memory."""
+    compute_s = 0.0
+    for op in graph.ops:
+        if op.loops is not None:
+            rate = roof_of(device, graph.tensors[op.inputs[0]].format)
+            compute_s += op.matrix_flops / max(_matrix_rates(device, rate), default=math.inf)
+    bandwidth = device.memory[device.far_memory].bandwidth
+    assert bandwidth is not None
+    return max(compute_s, compulsory_bytes(graph) / bandwidth.value)
+
+
+def _matrix_rates(device: Device, format_: str) -> Iterable[float]:
+    for engine in device.engines.values():
+        if "matrix" in engine.runs and format_ in engine.rates:
+            yield engine.rates[format_].value
