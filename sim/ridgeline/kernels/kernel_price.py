@@ -13,6 +13,7 @@ from ridgeline.kernels.cost import op_energy_j, peak_rates
 from ridgeline.kernels.pricing import price_all
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.kernel_graphs import compulsory_bytes
+from ridgeline.workload.ops.attention import FLASH, met_scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,16 @@ def price_kernels(graphs: Sequence[Graph], device: Device) -> list[KernelPrice]:
 
 
 def roofline_s(graph: Graph, device: Device) -> float:
-    """Time of a call at the peak rate of its formats and the bandwidth of the farthest memory."""
+    """Time of a call at the peak rate of its formats and the bandwidth of the farthest memory.
+
+    Without the scores that a mask hides.
+    """
     compute_s = 0.0
     for op in graph.ops:
         if op.loops is not None:
             rate = roof_of(device, graph.tensors[op.inputs[0]].format)
-            compute_s += op.matrix_flops / max(_matrix_rates(device, rate), default=math.inf)
+            met = met_scores(op) if op.kind == FLASH.name else 1.0
+            compute_s += met * op.matrix_flops / max(_matrix_rates(device, rate), default=math.inf)
     bandwidth = device.memory[device.far_memory].bandwidth
     assert bandwidth is not None
     return max(compute_s, compulsory_bytes(graph) / bandwidth.value)

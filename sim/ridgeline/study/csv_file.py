@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -17,6 +19,8 @@ _SEPARATORS = frozenset(";\t|")  # of other programs
 def read_csv(path: str | Path, limit: int) -> list[tuple[int, dict[str, str]]]:
     """Return the fields of every row by column, and the line that each row ends in.
 
+    A file whose name ends in ``.gz`` is unpacked; `limit` is then of what comes out.
+
     Raises
     ------
     ConfigError
@@ -24,7 +28,9 @@ def read_csv(path: str | Path, limit: int) -> list[tuple[int, dict[str, str]]]:
         columns, each once, or a row has more or fewer fields than that.
     """
     file = str(path)
-    text = read_text(path, limit).removeprefix("\ufeff")
+    text = (unpacked(path, limit) if file.endswith(".gz") else read_text(path, limit)).removeprefix(
+        "\ufeff"
+    )
     csv.field_size_limit(MAX_FIELD_CHARACTERS)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows: list[tuple[int, dict[str, str]]] = []
@@ -49,6 +55,29 @@ def read_csv(path: str | Path, limit: int) -> list[tuple[int, dict[str, str]]]:
     except csv.Error as error:
         raise ConfigError(f"not a CSV file: {error}", file=file, line=reader.line_num) from error
     return rows
+
+
+def unpacked(path: str | Path, limit: int) -> str:
+    """Return the text of a gzip file, of at most `limit` bytes.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, is no such file, or holds more than that, or no UTF-8 text.
+    """
+    file = str(path)
+    try:
+        with gzip.open(path, "rb") as stream:
+            raw = stream.read(limit + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot be read as gzip: {why}", file=file) from error
+    if len(raw) > limit:
+        raise ConfigError(f"larger than {limit} bytes when unpacked", file=file)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"not UTF-8 text (byte {error.start})", file=file) from error
 
 
 def write_csv(path: str | Path, rows: Iterable[Mapping[str, str]]) -> None:

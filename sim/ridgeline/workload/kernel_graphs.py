@@ -15,8 +15,8 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.workload import numerics, ops
 from ridgeline.workload.builder import QUANTISE, GraphBuilder
 from ridgeline.workload.formats import AS, find
-from ridgeline.workload.graph import Gemm, Graph, Role
-from ridgeline.workload.ops.contraction import GEMM
+from ridgeline.workload.graph import Conv, Gemm, Graph, Role
+from ridgeline.workload.ops.contraction import CONV2D, GEMM
 from ridgeline.workload.ops.elementwise import RELU_SQUARED, SWIGLU, Activation
 from ridgeline.workload.ops.linear_attention import (
     DeltaHeads,
@@ -108,6 +108,17 @@ def linear_graph(m: int, n: int, k: int, formats: ProductFormats, *, batch: int 
     else:
         x = b.input("A", shape, formats.inputs)
     y = _product(b, "gemm", x, (batch, n, k), (batch, m, n), formats, Gemm(m, n, k, batch))
+    return _graph(b, y)
+
+
+def conv_graph(loops: Conv, format: str = "fp32") -> Graph:
+    """The forward pass of a convolution."""
+    b = _builder(f"convolution {loops.r}x{loops.s} of {loops.c_in}")
+    x = b.input("images", (loops.batch, loops.c_in, loops.h_in, loops.w_in), format)
+    filters = (loops.c_out, loops.c_in // loops.groups, loops.r, loops.s)
+    w = b.tensor("filters", filters, format, Role.WEIGHT_COPY)
+    y = b.activation("y", (loops.batch, loops.c_out, loops.h_out, loops.w_out), format)
+    b.emit(CONV2D, "convolution", (x, w), (y,), loops=loops)
     return _graph(b, y)
 
 

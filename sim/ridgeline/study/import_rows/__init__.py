@@ -20,6 +20,11 @@ from ridgeline.study.validate.rows import Row, read_rows
 _MODULES = {
     "gemm": "kernels", "conv": "kernels", "rnn": "kernels",
     "single-device": "steps", "multi-device": "steps",
+    **dict.fromkeys(
+        ("attention", "moe", "elementwise", "norm", "softmax", "linear-attention", "cast",
+         "expert-all-to-all", "kernel-power", "model-latency"),
+        "measured",
+    ),
 }  # fmt: skip
 
 
@@ -74,7 +79,11 @@ def suite_of(path: Path, rows: Sequence[Row]) -> str:
     ConfigError
         If none is, or several are.
     """
-    fits = [suite for suite in SUITES if rows and not _missing(suite, rows[0])]
+    fits = [
+        suite
+        for suite in SUITES
+        if getattr(importer_of(suite), "IMPORTS", True) and rows and not _missing(suite, rows[0])
+    ]
     found = list({importer_of(suite).__name__: suite for suite in fits}.values())
     if len(found) != 1:
         several = f"({', '.join(found)})" if found else f"of {', '.join(SUITES)}"

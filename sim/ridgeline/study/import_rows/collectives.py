@@ -22,12 +22,18 @@ READS = (
 )  # fmt: skip
 _ASYMPTOTIC_BYTES = 2.0**34  # of a row that gives the bandwidth of large messages and no size
 _TIMED = {"device": "accelerator", "gpus": "n_accel", "bytes": "size_bytes"}
+_MEASURED = {"device_key": "accelerator", "ranks": "n_accel", "bytes": "size_bytes"}
+_OPERATIONS = {"alltoall": "all-to-all", "sendrecv": "send-recv"}
 _FAULTY = "misconfigured"
 """What notes say of clusters whose measurements are not those of their machines."""
 
 
 def translated(row: Row) -> Row:
-    """Give a row of vTrain's tables the columns of others."""
+    """Give a row of vTrain's tables, or of measured collectives, the columns of others."""
+    if "device_key" in row.values and "bytes" in row.values:
+        named = {_MEASURED.get(name, name): value for name, value in row.values.items()}
+        named["op"] = _OPERATIONS.get(named["op"], named["op"])
+        return Row(row.file, row.line, named)
     if "time_ns" not in row.values:
         return row
     time_ns = row.number("time_ns")
@@ -61,6 +67,9 @@ def normal(row: Row) -> dict[str, str]:
     op = row.text("op").replace("_", "-")
     nodes = row.whole("nodes") if "nodes" in row.values else None
     name, _ = machine_of(device, ranks, nodes, row.text("system"))
+    per_node = row.whole("ranks_per_node") if "ranks_per_node" in row.values else None
+    if per_node and (nodes or 1) > 1 and per_node < load_cluster(name).nodes.count:
+        return {"skip": f"{per_node} ranks a node of more devices cannot be laid out"}
     algorithm = _algorithm(op, size, _topology(name, device, ranks), ranks, row)
     measured = bus_bandwidth(op, ranks, size, time_us * 1e-6) if time_us else (busbw or 0) * 1e9
     if not measured:
@@ -74,7 +83,8 @@ def normal(row: Row) -> dict[str, str]:
         "algorithm": algorithm,
         "quantity": "busbw_bytes_per_s",
         "measured": repr(measured),
-        "sweep": row.text("system"),
+        "sweep": " ".join(filter(None, (row.text("system"), row.text("library")))),
+        "device": device,
         "source": row.text("source"),
     }
 

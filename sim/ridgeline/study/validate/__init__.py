@@ -1,15 +1,16 @@
 """Predictions against measurements: every row becomes a simulation of its own configuration.
 
-A suite is a module with ``COLUMNS``, the columns of its normalised rows, and a function
-``predict(rows) -> Iterator[Outcome | Skipped]``; the table below names it. A table with other
-columns is imported first (`study.import_rows`). A row that cannot be simulated is skipped with its
-reason, never dropped. The measurements that ship for a suite are the file ``SHIPPED`` in ``data/``,
-normalised by ``benchmarks/import/normalise.py``.
+A suite is a module with ``COLUMNS``, the columns of its rows (``MEASURED``: of another kind of table
+that it reads as it is), and a function ``predict(rows) -> Iterator[Outcome | Skipped]``; the table
+below names it. A table with other columns is imported first (`study.import_rows`). A row that cannot
+be simulated is skipped with its reason, never dropped. The measurements that ship for a suite are
+the file, or files, ``SHIPPED`` in ``data/``: normalised by ``benchmarks/import/normalise.py``, or a
+sample of tables of measured kernels (``benchmarks/sample_measured.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module, resources
 from pathlib import Path
@@ -30,6 +31,16 @@ SUITES = {
     "memory": "Fullest moment of a device in training steps of transformers",
     "pipeline": "Bubbles of pipeline schedules, given the times of a stage",
     "collectives": "Collectives over the links of a machine",
+    "attention": "Fused attention on one device: prefill, encoders, generation",
+    "moe": "Fused expert networks of one rank",
+    "elementwise": "Elementwise functions on one device",
+    "norm": "Norms on one device",
+    "softmax": "Softmax on one device",
+    "linear-attention": "Convolutions, scans and updates of linear attention on one device",
+    "cast": "Scaling and casting to narrow formats on one device",
+    "expert-all-to-all": "Dispatch and combine of expert parallelism",
+    "kernel-power": "Mean board power while one kernel repeats",
+    "model-latency": "Forward passes and training steps of transformers in fp32",
     "energy": "Mean power of devices and nodes while they train",
     "convergence": "Samples to a target, by batch",
     "imagenet": "Whole runs on ImageNet: time to train",
@@ -76,6 +87,50 @@ class Validation:
         return {name: summarise(rows[name], 0) for name in sorted(rows)} if len(rows) > 1 else {}
 
     @property
+    def by_device(self) -> dict[str, Summary]:
+        """Errors by device, where a suite is of single kernels; else none."""
+        return self._by(lambda outcome: outcome.device)
+
+    @property
+    def by_format(self) -> dict[str, Summary]:
+        """Errors by number format, where a suite is of single kernels; else none."""
+        return self._by(lambda outcome: outcome.format)
+
+    @property
+    def by_kind(self) -> dict[str, Summary]:
+        """Errors by kind of work, where a suite is of single kernels; else none."""
+        return self._by(lambda outcome: outcome.kind)
+
+    def _by(self, name_of: Callable[[Outcome], str]) -> dict[str, Summary]:
+        rows: dict[str, list[Outcome]] = {}
+        for outcome in self.outcomes:
+            if name := name_of(outcome):
+                rows.setdefault(name, []).append(outcome)
+        return {name: summarise(rows[name], 0) for name in sorted(rows)}
+
+    @property
+    def published(self) -> dict[str, dict[str, float]]:
+        """Errors that others state of the same rows, beside those of ridgeline; means over rows."""
+        rows: dict[str, list[tuple[float, float]]] = {}
+        for outcome in self.outcomes:
+            for name, error in outcome.published.items():
+                rows.setdefault(name, []).append((error, abs(outcome.error)))
+        return {
+            name: {
+                "n": len(both),
+                "mean_abs_error": sum(theirs for theirs, _ in both) / len(both),
+                "ridgeline_mean_abs_error": sum(ours for _, ours in both) / len(both),
+            }
+            for name, both in sorted(rows.items())
+        }
+
+    @property
+    def above_limit(self) -> tuple[int, int] | None:
+        """How many predictions exceed what their rows allow at most, and of how many."""
+        limited = [o.predicted > o.limit for o in self.outcomes if o.limit is not None]
+        return (sum(limited), len(limited)) if limited else None
+
+    @property
     def verdicts(self) -> tuple[int, int] | None:
         """In how many rows it is right whether a step fits into memory, and of how many."""
         said = [o.verdict for o in self.outcomes if o.verdict is not None]
@@ -103,6 +158,11 @@ class Validation:
             "by_quantity": {name: one.to_dict() for name, one in self.by_quantity.items()},
             "verdicts": dict(zip(("right", "rows"), self.verdicts or (), strict=False)),
             "trivial": {name: summary.to_dict() for name, summary in self.trivial.items()},
+            "by_device": {name: one.to_dict() for name, one in self.by_device.items()},
+            "by_format": {name: one.to_dict() for name, one in self.by_format.items()},
+            "by_kind": {name: one.to_dict() for name, one in self.by_kind.items()},
+            "published": self.published,
+            "above_limit": dict(zip(("above", "rows"), self.above_limit or (), strict=False)),
             "skipped": self.reasons,
         }
         if rows:
@@ -154,15 +214,15 @@ def validate(
     RidgelineError
         If there is no such suite, no row of the file belongs to it, or a process was killed.
     """
-    path = shipped(suite) if data is None else Path(data)
-    rows = _read(suite, path)
+    paths = shipped_files(suite) if data is None else (Path(data),)
+    rows = _read_all(suite, paths)
     if only is not None:
         rows = [row for row in rows if row.id == only]
         if not rows:
-            raise RidgelineError(f"{path}: no row is called {only!r}")
+            raise RidgelineError(f"{_names(paths)}: no row is called {only!r}")
     rows = [_under(row, software) for row in rows] if software else rows
     (made,) = _predicted({suite: rows}, processes).values()
-    return _validation(suite, path, made)
+    return _validation(suite, paths, made)
 
 
 def validate_suites(names: Sequence[str], processes: int) -> list[Validation]:
@@ -173,14 +233,16 @@ def validate_suites(names: Sequence[str], processes: int) -> list[Validation]:
     RidgelineError
         As `validate`.
     """
-    made = _predicted({name: _read(name, shipped(name)) for name in names}, processes)
-    return [_validation(name, shipped(name), made[name]) for name in names]
+    made = _predicted({name: _read_all(name, shipped_files(name)) for name in names}, processes)
+    return [_validation(name, shipped_files(name), made[name]) for name in names]
 
 
-def _validation(suite: str, path: Path, made: list[Outcome | Skipped]) -> Validation:
+def _validation(
+    suite: str, paths: Sequence[Path], made: list[Outcome | Skipped]
+) -> Validation:
     if not made:
-        raise RidgelineError(f"{path}: no row belongs to the suite {suite!r}")
-    made.sort(key=lambda row: row.line)
+        raise RidgelineError(f"{_names(paths)}: no row belongs to the suite {suite!r}")
+    made.sort(key=lambda row: (row.file, row.line))
     outcomes = tuple(row for row in made if isinstance(row, Outcome))
     skipped = tuple(row for row in made if isinstance(row, Skipped))
     if not outcomes and all(row.unreadable for row in skipped):
@@ -231,14 +293,25 @@ def _predict(suite: str, rows: Sequence[Row]) -> list[Outcome | Skipped]:
 
 
 def _is_normal(module: Any, rows: Sequence[Row]) -> bool:
-    """Tell whether rows have the columns of a suite; others go through the importer."""
-    return not rows or all(name in rows[0].values for name in module.COLUMNS)
+    """Tell whether rows have columns that a suite reads; others go through the importer."""
+    columns = [module.COLUMNS, *filter(None, [getattr(module, "MEASURED", None)])]
+    return not rows or any(all(name in rows[0].values for name in some) for some in columns)
 
 
 def shipped(suite: str) -> Path:
-    """Path of the measurements that ship for a suite."""
-    module = find_suite(suite)
-    return Path(str(resources.files(__name__).joinpath("data", module.SHIPPED)))
+    """Path of the measurements that ship for a suite, of several files the first."""
+    return shipped_files(suite)[0]
+
+
+def shipped_files(suite: str) -> tuple[Path, ...]:
+    """Paths of all measurements that ship for a suite."""
+    found = find_suite(suite).SHIPPED
+    names = (found,) if isinstance(found, str) else found
+    return tuple(Path(str(resources.files(__name__).joinpath("data", name))) for name in names)
+
+
+def _names(paths: Sequence[Path]) -> str:
+    return ", ".join(map(str, paths))
 
 
 def _under(row: Row, software: str) -> Row:
@@ -256,6 +329,10 @@ def _under(row: Row, software: str) -> Row:
     load_software(software)
     other = {"software": software, "overrides": "", "under": software}
     return Row(row.file, row.line, {**row.values, **other})
+
+
+def _read_all(suite: str, paths: Sequence[Path]) -> list[Row]:
+    return [row for path in paths for row in _read(suite, path)]
 
 
 def _read(suite: str, path: Path) -> list[Row]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.network.collectives import CollectiveResult
 from ridgeline.study.collective_point import CollectivePoint
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row
@@ -15,6 +18,14 @@ from ridgeline.study.written_fields import assignments
 COLUMNS = ("operation", "size", "machine", "ranks", "algorithm", "measured", "source")
 SHIPPED = "collectives.csv"
 _QUANTITY = "busbw_bytes_per_s"
+
+
+@lru_cache(maxsize=4096)
+def _simulated(
+    name: str, asked: tuple[tuple[str, Any], ...], replaced: tuple[tuple[str, Any], ...]
+) -> CollectiveResult:
+    """Price a collective; rows of the same one share it."""
+    return CollectivePoint(name, dict(asked), dict(replaced)).simulate()[0]
 
 
 def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
@@ -31,7 +42,7 @@ def _one(row: Row) -> Outcome:
     fields = dict(assignments(row.text("machine_fields")))
     asked = {"operation": op, "size": size, "ranks": ranks, "algorithm": algorithm}
     replaced = {f"cluster.{path}": value for path, value in fields.items()}
-    result, _ = CollectivePoint(name, asked, replaced).simulate()
+    result = _simulated(name, tuple(asked.items()), tuple(replaced.items()))
     if result.busbw_bytes_per_s is None:
         raise RidgelineError("no time passes, so there is no bandwidth")
     words = ["ridgeline", "collective", op, size, name, "--ranks", str(ranks)]
@@ -50,5 +61,7 @@ def _one(row: Row) -> Outcome:
         measured=measured,
         source=row.text("source"),
         command=shlex.join([*words, "--quantity", _QUANTITY]),
+        device=row.text("device_key"),
+        kind=op if "device_key" in row.values else "",
         **stated("collectives", result.busbw_bytes_per_s),
     )

@@ -1,9 +1,39 @@
-"""Convolutions on one device: the rows ``conv`` of a table of kernel times."""
+"""Convolutions on one device: the rows ``conv`` of a table of kernel times, and PyTorch's own.
 
-from functools import partial
+Tables of measured calls (`measured`) have forward passes with square images and filters.
+"""
 
-from ridgeline.study.validate import kernels
+from collections.abc import Iterable, Iterator
 
-SHIPPED, FOREIGN = kernels.SHIPPED, kernels.FOREIGN
+from ridgeline.study.validate import kernels, measured
+from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.outcome import Outcome, Skipped
+from ridgeline.study.validate.rows import Row
+from ridgeline.workload.graph import Conv
+from ridgeline.workload.kernel_graphs import conv_graph
+
+SHIPPED, FOREIGN = (kernels.SHIPPED, "measured/conv_fp32.csv.gz"), kernels.FOREIGN
 COLUMNS = (*kernels.COLUMNS, *kernels.IMAGES)
-predict = partial(kernels.predict_kernels, ops={"conv"})
+SHAPE = ("batch", "c_in", "c_out", "kernel_size", "input_size", "stride")
+MEASURED = (*measured.COLUMNS, *SHAPE, "padding")
+SCALE = 1.83
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the time of every convolution."""
+    table = list(rows)
+    ours = [row for row in table if "device_key" in row.values]
+    yield from measured.predict_calls(ours, call, "conv", SCALE)
+    others = (row for row in table if "device_key" not in row.values)
+    yield from kernels.predict_kernels(others, {"conv"})
+
+
+def call(row: Row) -> Call:
+    """Read a row of a forward pass."""
+    batch, c_in, c_out, taps, side, stride = measured.sizes(row, *SHAPE)
+    pad, format_ = row.whole("padding") or 0, row.text("format")
+    loops = Conv(
+        batch, c_in, side, side, c_out, taps, taps, stride=(stride, stride), padding=(pad, pad)
+    )
+    words = f"conv {batch}x{c_in}x{side}x{side} -> {c_out}, {taps}x{taps}, stride {stride}"
+    return Call(conv_graph(loops, format_), f"{taps}x{taps}", format_, words)

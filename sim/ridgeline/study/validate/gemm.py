@@ -1,8 +1,53 @@
-"""Matrix products on one device: the rows ``gemm`` of a table of kernel times."""
+"""Matrix products on one device: the rows ``gemm`` of a table of kernel times, and frameworks' own.
 
-from functools import partial
+Tables of measured calls (`measured`) have products of PyTorch (``op`` linear or bmm) and of serving
+frameworks, in whose narrow formats the activations are quantised first.
+"""
 
-from ridgeline.study.validate import kernels
+from collections.abc import Iterable, Iterator
 
-SHIPPED, FOREIGN, COLUMNS = kernels.SHIPPED, kernels.FOREIGN, (*kernels.COLUMNS, "M", "N", "K")
-predict = partial(kernels.predict_kernels, ops={"gemm"})
+from ridgeline.study.validate import kernels, measured
+from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.outcome import Outcome, Skipped
+from ridgeline.study.validate.rows import Row
+from ridgeline.workload.kernel_graphs import linear_graph, product_formats
+
+SHIPPED = (kernels.SHIPPED, "measured/gemm_llm.csv.gz", "measured/gemm_fp32.csv.gz")
+FOREIGN, COLUMNS = kernels.FOREIGN, (*kernels.COLUMNS, "M", "N", "K")
+MEASURED = (*measured.COLUMNS, "m", "n", "k")
+SCALE = 1.54
+_OPS = {"": "linear", "linear": "linear", "bmm": "bmm", "o_proj": "linear", "up_proj": "linear",
+        "down_proj": "linear"}  # fmt: skip
+_OPERATORS = {"linear": "FC", "bmm": "BMM"}
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the time of every matrix product."""
+    table = list(rows)
+    ours = [row for row in table if "device_key" in row.values]
+    yield from measured.predict_calls(ours, call, "gemm", SCALE)
+    others = (row for row in table if "device_key" not in row.values)
+    yield from kernels.predict_kernels(others, {"gemm"})
+
+
+def call(row: Row) -> Call | None:
+    """Read a row of a framework's product; None of another op."""
+    op = _OPS.get(row.text("op"))
+    if op is None:
+        return None
+    m, n, k = measured.sizes(row, "m", "n", "k")
+    batch = measured.sizes(row, "batch")[0] if row.text("batch") else 1
+    name = row.text("format")
+    formats = product_formats(name)
+    by_itself = not formats.quantises and formats.inputs == formats.weights == formats.outputs
+    device = row.text("device_key")
+    words = f"gemm {m} {n} {k}" + (f" --batch {batch}" if batch > 1 else "")
+    command = f"ridgeline {words} --device {device} --format {name} --quantity time_s"
+    return Call(
+        linear_graph(m, n, k, formats, batch=batch),
+        op,
+        name,
+        f"{op} {batch}x{m}x{n}x{k}" if batch > 1 else f"{op} {m}x{n}x{k}",
+        command if by_itself else "",
+        measured.from_neusight(row, _OPERATORS[op]),
+    )

@@ -37,6 +37,14 @@ class Outcome:
         None: that was not measured.
     command
         The line of a shell that prints the prediction.
+    device, format, kind
+        What errors of single kernels are told apart by besides: the device, the number format as
+        the table calls it, the kind of work.
+    published
+        Errors that other programs state of their own predictions of this row, or, as a mean, of
+        rows like it; by the name of that statement.
+    limit
+        What a prediction must not exceed: a board's power limit.
     """
 
     file: str
@@ -56,6 +64,11 @@ class Outcome:
     aside: bool = False
     verdict: bool | None = None
     command: str = ""
+    device: str = ""
+    format: str = ""
+    kind: str = ""
+    published: Mapping[str, float] = field(default_factory=dict)
+    limit: float | None = None
 
     @property
     def error(self) -> float:

@@ -110,6 +110,17 @@ def flash_attention(
     return y
 
 
+def met_scores(op: Op) -> float:
+    """Share of the scores of fused attention that no mask hides, to the last one."""
+    assert isinstance(op.loops, Gemm)
+    attrs = dict(op.attrs)
+    rows = op.loops.m * int(attrs["kv-heads"]) // int(attrs["heads"])
+    columns = op.loops.n
+    if not op.causal:
+        return 1.0
+    return _scores(rows, columns, int(attrs.get(WINDOW, columns))) / (rows * columns)
+
+
 def _scores(rows: int, columns: int, window: int) -> int:
     """Count the scores of a head: all, or those inside a window of a causal mask.
 

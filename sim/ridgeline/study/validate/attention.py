@@ -1,0 +1,51 @@
+"""Fused attention on one device: prefill, encoders and generation, as serving frameworks call it."""
+
+from collections.abc import Iterable, Iterator
+
+from ridgeline.errors import RidgelineError, nearest
+from ridgeline.study.validate import measured
+from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.outcome import Outcome, Skipped
+from ridgeline.study.validate.rows import Row
+from ridgeline.workload.kernel_graphs import attention_graph
+
+SHIPPED = (
+    "measured/attention_prefill.csv.gz",
+    "measured/attention_encoder.csv.gz",
+    "measured/attention_decode.csv.gz",
+)
+SHAPE = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv", "causal", "window")
+COLUMNS = (*measured.COLUMNS, *SHAPE)
+SCALE = 4.97
+_FORMATS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8-e4m3", "fp32": "fp32"}
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the time of every call of attention."""
+    return measured.predict_calls(rows, call, "attention", SCALE)
+
+
+def call(row: Row) -> Call:
+    """Read a row; its format is "compute/kv-cache", or one for both."""
+    batch, heads, kv_heads, head_dim, seq_q, seq_kv = measured.sizes(row, *SHAPE[:6])
+    causal, window = row.text("causal") == "True", row.whole("window") or 0
+    if row.text("causal") not in ("True", "False"):
+        raise RidgelineError(f"causal must be True or False, found {row.text('causal')!r}")
+    format_, _, cache = row.text("format").partition("/kv-")
+    kind = "decode" if seq_q == 1 else "prefill" if causal else "encoder"
+    graph = attention_graph(
+        batch, heads, kv_heads, head_dim, seq_q, seq_kv, causal=causal, window=window,
+        format=_format(format_), kv_format=_format(cache or format_),
+    )  # fmt: skip
+    words = f"{kind}, {batch} x {heads}/{kv_heads} heads of {head_dim}, {seq_q} of {seq_kv}"
+    words += f", window {window}" if window else ""
+    return Call(graph, f"{kind}{' window' if window else ''}", row.text("format"), words)
+
+
+def _format(name: str) -> str:
+    if name not in _FORMATS:
+        raise RidgelineError(
+            f"no attention is known in the format {name!r}{nearest(name, _FORMATS)} (known: "
+            f"{', '.join(_FORMATS)})"
+        )
+    return _FORMATS[name]

@@ -1,0 +1,35 @@
+"""Scaling and casting of matrices to narrow formats, as serving frameworks call it."""
+
+from collections.abc import Iterable, Iterator
+
+from ridgeline.errors import RidgelineError, nearest
+from ridgeline.study.validate import measured
+from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.outcome import Outcome, Skipped
+from ridgeline.study.validate.rows import Row
+from ridgeline.workload.kernel_graphs import cast_graph
+
+SHIPPED = ("measured/quantize_cast.csv.gz",)
+COLUMNS = (*measured.COLUMNS, "m", "k")
+SCALE = 0.37
+_FORMATS = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8-e4m3", "nvfp4": "nvfp4",
+            "int8": "int8"}  # fmt: skip
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the time of every cast."""
+    return measured.predict_calls(rows, call, "cast", SCALE)
+
+
+def call(row: Row) -> Call:
+    """Read a row; its format is "source->target"."""
+    m, k = measured.sizes(row, "m", "k")
+    source, _, target = row.text("format").partition("->")
+    for name in (source, target):
+        if name not in _FORMATS:
+            raise RidgelineError(
+                f"no cast is known of the format {name!r}{nearest(name, _FORMATS)} (known: "
+                f"{', '.join(_FORMATS)})"
+            )
+    graph = cast_graph(m, k, _FORMATS[source], _FORMATS[target])
+    return Call(graph, "cast", row.text("format"), f"cast {m}x{k}")

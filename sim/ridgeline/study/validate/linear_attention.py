@@ -1,0 +1,83 @@
+"""Parts of linear attention on one device: causal convolutions, chunked rules and scans, updates.
+
+``kernel`` says which part a row is. Gated delta net (gdn) and KDA have heads of keys and values,
+Mamba-2 heads with states of groups.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from ridgeline.errors import RidgelineError, nearest
+from ridgeline.study.validate import measured
+from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.outcome import Outcome, Skipped
+from ridgeline.study.validate.rows import Row
+from ridgeline.workload.graph import Graph
+from ridgeline.workload.kernel_graphs import causal_conv_graph, delta_rule_graph, scan_graph
+from ridgeline.workload.ops.linear_attention import DeltaHeads
+from ridgeline.workload.ops.state_space import Sizes
+
+SHIPPED = ("measured/linear_attention.csv.gz",)
+COLUMNS = (*measured.COLUMNS, "op_name", "phase", "batch", "seq", "kernel")
+SCALE = 1.0
+_OPS = ("gdn", "kda", "mamba2")
+_GENERATION = ("generation", "verify")
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the time of every part of a layer."""
+    return measured.predict_calls(rows, call, "linear-attention", SCALE)
+
+
+def call(row: Row) -> Call:
+    """Read a row: which part of which layer it is."""
+    op, kernel, format_ = row.text("op_name"), row.text("kernel"), row.text("format")
+    if op not in _OPS:
+        raise RidgelineError(
+            f"there is no linear attention {op!r}{nearest(op, _OPS)} (there are: {', '.join(_OPS)})"
+        )
+    batch, seq = measured.sizes(row, "batch", "seq")
+    step = row.text("phase") in _GENERATION
+    if "conv1d" in kernel:
+        part, graph = "convolution", _convolution(row, op, batch, seq, format_)
+    elif op == "mamba2":
+        part, graph = _scan(row, batch, seq, format_, step=step)
+    else:
+        part, graph = _rule(row, op, batch, seq, format_, step=step)
+    words = f"{op} {part} ({kernel}), {batch} x {seq}, model of {row.text('d_model')}"
+    return Call(graph, f"{op} {part}", format_, words)
+
+
+def _convolution(row: Row, op: str, batch: int, seq: int, format_: str) -> Graph:
+    (taps,) = measured.sizes(row, "d_conv")
+    if op == "mamba2":
+        features = _sizes_of(row).mixed
+    else:
+        heads = _heads_of(row, op)
+        features = 2 * heads.keys * heads.key_size + heads.values * heads.value_size
+    kernels = 3 if row.text("kernel").endswith("qkv3") else 1
+    return causal_conv_graph(batch, seq, features, taps, format_, kernels)
+
+
+def _rule(
+    row: Row, op: str, batch: int, seq: int, format_: str, *, step: bool
+) -> tuple[str, Graph]:
+    heads = _heads_of(row, op)
+    return "step" if step else "rule", delta_rule_graph(batch, seq, heads, format_, step=step)
+
+
+def _scan(row: Row, batch: int, seq: int, format_: str, *, step: bool) -> tuple[str, Graph]:
+    found = _sizes_of(row)
+    if not step:
+        return "scan", scan_graph(batch, seq, found, format_)
+    heads = DeltaHeads(found.groups, found.state, found.heads, found.size)
+    return "step", delta_rule_graph(batch, seq, heads, format_, step=True)
+
+
+def _heads_of(row: Row, op: str) -> DeltaHeads:
+    return DeltaHeads(
+        *measured.sizes(row, "k_heads", "k_dim", "v_heads", "v_dim"), per_feature=op == "kda"
+    )
+
+
+def _sizes_of(row: Row) -> Sizes:
+    return Sizes(*measured.sizes(row, "heads", "head_dim", "n_groups", "d_state", "chunk"))

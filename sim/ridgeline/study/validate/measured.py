@@ -1,0 +1,283 @@
+"""Tables of measured kernels: one call of a framework a row, on a device by its own name.
+
+Their columns are those of the collection that ships in part (``data/measured``): ``device_key``,
+``framework``, ``version``, ``format``, the shape, ``time_us``, and ``power_w`` with
+``board_limit_w`` where power was measured. A suite says of each row what is called (`Call`); the
+call is priced as any other work on that device, many rows at a time.
+
+What a clock contains besides the kernels is up to how they were timed. Serving frameworks' kernels
+(aiconfigurator) repeat in CUDA graphs: nothing, since the launch latency of a device is that of
+queued kernels. PyTorch's (NeuSight) stand between two events, so that what the host takes to launch
+a kernel is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+
+from ridgeline import catalog
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware.device import Device
+from ridgeline.hardware.load import load_device
+from ridgeline.kernels.kernel_price import KernelPrice, price_kernels
+from ridgeline.study.csv_file import read_csv
+from ridgeline.study.validate.outcome import Outcome, Skipped, skip, skip_for
+from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, Row
+from ridgeline.study.validate.stated import Stated, stated
+from ridgeline.workload.graph import Graph
+
+COLUMNS = ("device_key", "framework", "format", "time_us", "source")
+"""Of every table of measured kernels; the shape's come to them."""
+POWER = ("power_w", "board_limit_w")
+_LAUNCH_S = {"PyTorch 2.4": 12.7e-6, "PyTorch": 23e-6}
+"""What the host takes to launch one kernel of PyTorch, by the beginning of framework and version.
+
+Fitted to NeuSight's elementwise, norm and softmax rows: the least time on each of five boards
+(PyTorch 2.1: A100 40 GB, P4, T4, P100, V100: 25.1 to 31.6 us, median 25.2) and on an MI100 (2.4:
+14.8 us), less the 2.15 us that a queued kernel takes."""
+SCALED_S = 5e-6
+"""Added to the scaled roofline, as for other kernels."""
+_TRAINED = {"p4", "p100-pcie", "v100-pcie-32gb", "t4", "a100-pcie-40gb"}
+"""Boards whose training sets NeuSight was trained with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one row measured.
+
+    Attributes
+    ----------
+    graph
+        The ops that run one after the other.
+    kind
+        Of work: rows of one kind, format and device weigh as much as those of another.
+    format
+        As the table calls it.
+    words
+        What is called, for people.
+    command
+        The line of a shell that prices it by itself, where there is one beside `validate`.
+    published
+        Errors that others state of their own predictions of this row, or of rows like it.
+    """
+
+    graph: Graph
+    kind: str
+    format: str
+    words: str
+    command: str = ""
+    published: Mapping[str, float] = field(default_factory=dict)
+
+
+Caller = Callable[[Row], Call | None]
+"""Reads a row; None: it belongs to another suite."""
+
+
+@dataclass(frozen=True, slots=True)
+class PricedRow:
+    """A row with its call, and what this costs on the row's device."""
+
+    row: Row
+    call: Call
+    device: str
+    price: KernelPrice
+    host_s: float
+
+    @property
+    def time_s(self) -> float:
+        """What the row's clock is predicted to show."""
+        return self.price.time_s + self.host_s
+
+
+@cache
+def device_named(key: str) -> Device:
+    """Load the device of a row.
+
+    Raises
+    ------
+    RidgelineError
+        If no device file has this name.
+    """
+    if key not in catalog.names("devices") and not catalog.is_path(key):
+        raise RidgelineError(f"no device file is called {key!r}")
+    return load_device(key)
+
+
+def host_launch_s(row: Row) -> float:
+    """Return what the clock of a row contains of the host."""
+    program = f"{row.text('framework')} {row.text('version')}"
+    return next((s for name, s in _LAUNCH_S.items() if program.startswith(name)), 0.0)
+
+
+def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]:
+    """Price the calls of rows, those of one device together; not in the order of the rows."""
+    calls: dict[str, list[tuple[Row, Call]]] = {}
+    for row in rows:
+        try:
+            row.check()
+            call = caller(row)
+            if call is None:
+                continue
+            key = row.text("device_key")
+            device_named(key)
+            calls.setdefault(key, []).append((row, call))
+        except RidgelineError as error:
+            yield skip_for(row, error)
+    for key, ours in calls.items():
+        yield from _priced(ours, key)
+
+
+def _priced(calls: Sequence[tuple[Row, Call]], key: str) -> Iterator[PricedRow | Skipped]:
+    """Price calls together; where one cannot be priced, halves of them, until it is alone."""
+    try:
+        prices = price_kernels([call.graph for _, call in calls], device_named(key))
+    except RidgelineError as error:
+        if len(calls) == 1:
+            yield skip_for(calls[0][0], error)
+            return
+        half = len(calls) // 2
+        yield from _priced(calls[:half], key)
+        yield from _priced(calls[half:], key)
+        return
+    for (row, call), price in zip(calls, prices, strict=True):
+        yield PricedRow(row, call, key, price, host_launch_s(row))
+
+
+def predict_calls(
+    rows: Iterable[Row], caller: Caller, suite: str, scale: float
+) -> Iterator[Outcome | Skipped]:
+    """Predict the time of every row of a suite.
+
+    Parameters
+    ----------
+    scale
+        Of the scaled roofline: the factor that is best on all rows of the collection.
+    """
+    for made in priced(rows, caller):
+        if isinstance(made, Skipped):
+            yield made
+            continue
+        row, roofline_s = made.row, made.price.roofline_s
+        try:
+            measured = positive(row, "time_us") * 1e-6
+        except RidgelineError as error:
+            yield skip_for(row, error)
+            continue
+        trivial = {"roofline": roofline_s, "scaled roofline": scale * roofline_s + SCALED_S}
+        alone = made.call.command if not made.host_s else ""
+        yield outcome_of(made, suite, "time_s", made.time_s, measured, trivial, alone)
+
+
+def outcome_of(
+    made: PricedRow,
+    suite: str,
+    quantity: str,
+    predicted: float,
+    measured: float,
+    trivial: Mapping[str, float],
+    command: str = "",
+    limit: float | None = None,
+) -> Outcome:
+    """Return the outcome of a priced row."""
+    row, call = made.row, made.call
+    group = f"{made.device} {call.format} {call.kind}"
+    kind: Stated = stated(suite, predicted)
+    return Outcome(
+        file=row.file,
+        line=row.line,
+        id=row.id,
+        group=group,
+        sweep=group,
+        configuration=f"{call.words} {call.format}, {made.device}, {row.text('framework')}",
+        quantity=quantity,
+        predicted=predicted,
+        measured=measured,
+        source=row.text("source"),
+        trivial=trivial,
+        command=command or row.command(suite),
+        device=made.device,
+        format=call.format,
+        kind=call.kind,
+        published=call.published,
+        limit=limit,
+        **kind,
+    )
+
+
+def positive(row: Row, name: str) -> float:
+    """Return a number above 0.
+
+    Raises
+    ------
+    RidgelineError
+        If it is not given, or no such number.
+    """
+    value = row.number(name)
+    if value is None or value <= 0:
+        raise RidgelineError(f"{name} is not given, or not above 0")
+    return value
+
+
+def sizes(row: Row, *names: str) -> list[int]:
+    """Return whole numbers of at least 1.
+
+    Raises
+    ------
+    RidgelineError
+        If one of them is not given, or no such number.
+    """
+    found = []
+    for name in names:
+        value = row.whole(name)
+        if value is None or value < 1:
+            raise RidgelineError(f"{name} is not given, or no whole number of at least 1")
+        found.append(value)
+    return found
+
+
+def has(row: Row, *names: str) -> bool:
+    """Tell whether a table has some columns."""
+    return all(name in row.values for name in names)
+
+
+def from_neusight(row: Row, operator: str) -> dict[str, float]:
+    """Return the mean error that NeuSight states of rows like this one, by its own name of them.
+
+    Its test sets on the boards that it was trained with are "in distribution"; NVIDIA boards that
+    it was not trained with are "unseen".
+    """
+    device = row.text("device_key")
+    if "NeuSight" not in row.text("source") or device.startswith("mi"):
+        return {}
+    if device not in _TRAINED:
+        where = "unseen"
+    elif row.text("set") == "test":
+        where = "in distribution"
+    else:
+        return {}
+    return {f"NeuSight, {operator}, {where}": stated_by_neusight()[operator, where]}
+
+
+@lru_cache(maxsize=1)
+def stated_by_neusight() -> dict[tuple[str, ...], float]:
+    """Return errors that NeuSight states, as shares: of operators, and of models on a device.
+
+    Keys are (operator, "in distribution" or "unseen"), or (device, model, batch, mode).
+    """
+    found: dict[tuple[str, ...], float] = {}
+    for _, row in read_csv(SHIPPED / "measured" / "neusight_stated.csv", MAX_BYTES):
+        error = float(row["error_percent"]) / 100
+        if row["table"] == "per operator":
+            where = "unseen" if row["mode"].startswith("out") else "in distribution"
+            found[row["what"], where] = error
+        else:
+            found[row["device_key"], row["model"], row["batch"], row["mode"]] = error
+    return found
+
+
+__all__ = [
+    "COLUMNS", "POWER", "Call", "Caller", "PricedRow", "device_named", "from_neusight", "has",
+    "host_launch_s", "outcome_of", "positive", "predict_calls", "priced", "sizes", "skip",
+]  # fmt: skip

@@ -1,0 +1,27 @@
+"""Layer norms on one device: the rows ``ln`` (and ``rms``) of a table of elementwise functions."""
+
+from collections.abc import Iterable, Iterator
+
+from ridgeline.study.validate import elementwise, measured
+from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.outcome import Outcome, Skipped
+from ridgeline.study.validate.rows import Row
+from ridgeline.workload.kernel_graphs import norm_graph
+
+SHIPPED, COLUMNS, SCALE = elementwise.SHIPPED, elementwise.COLUMNS, elementwise.SCALE
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the time of every norm."""
+    return measured.predict_calls(rows, call, "norm", SCALE)
+
+
+def call(row: Row) -> Call | None:
+    """Read a row of a norm; None of another op."""
+    op, format_ = row.text("op"), row.text("format")
+    if op not in ("ln", "rms"):
+        return None
+    rows, columns = measured.sizes(row, "rows", "cols")
+    graph = norm_graph(rows, columns, format_, rms=op == "rms")
+    words = f"{op} {rows}x{columns}"
+    return Call(graph, op, format_, words, published=measured.from_neusight(row, "LN"))

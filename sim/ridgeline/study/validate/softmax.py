@@ -1,0 +1,27 @@
+"""Softmax on one device: the rows ``softmax`` of a table of elementwise functions."""
+
+from collections.abc import Iterable, Iterator
+
+from ridgeline.study.validate import elementwise, measured
+from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.outcome import Outcome, Skipped
+from ridgeline.study.validate.rows import Row
+from ridgeline.workload.kernel_graphs import softmax_graph
+
+SHIPPED, COLUMNS, SCALE = elementwise.SHIPPED, elementwise.COLUMNS, elementwise.SCALE
+
+
+def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+    """Predict the time of every softmax."""
+    return measured.predict_calls(rows, call, "softmax", SCALE)
+
+
+def call(row: Row) -> Call | None:
+    """Read a row of a softmax; None of another op."""
+    format_ = row.text("format")
+    if row.text("op") != "softmax":
+        return None
+    rows, columns = measured.sizes(row, "rows", "cols")
+    graph = softmax_graph(rows, columns, format_)
+    words = f"softmax {rows}x{columns}"
+    return Call(graph, "softmax", format_, words, published=measured.from_neusight(row, "Softmax"))
