@@ -44,7 +44,7 @@ from ridgeline.report.uncertainty import class_key, distributions, ground, sampl
 from ridgeline.study.import_rows import steps
 from ridgeline.study.import_rows.beside import in_source_words
 from ridgeline.study.import_rows.names import find_name
-from ridgeline.study.validate import SUITES, Outcome, shipped, validate
+from ridgeline.study.validate import SUITES, Outcome, shipped, shipped_files, validate
 from ridgeline.study.validate.energy import NODES, of_node
 from ridgeline.study.validate.normal import NormalRow
 from ridgeline.study.validate.rows import Row, read_rows
@@ -182,15 +182,21 @@ def estimate(rows: Sequence[Residual], *, strictly: bool = False) -> tuple[Fit, 
     return made, shares
 
 
+NORMALISED = ("gemm", "conv", "rnn", "collectives")
+"""Suites whose range rests on their normalised rows, though they read others."""
+
+
 def residuals(suite: str) -> list[Residual]:
     """Predict all rows of a kind of prediction with nothing stated of the model's error."""
     table = TABLE_OF.get(suite, suite)
-    rows = {row.line: row for row in read_rows(shipped(table))}
+    files = shipped_files(table)[: 1 if table in NORMALISED else None]
+    rows = {(row.file, row.line): row for path in files for row in read_rows(path)}
     return [
         residual
-        for outcome in validate(table).outcomes
-        if table != "energy" or of_node(rows[outcome.line]) == (suite == NODES)
-        if (residual := _residual(suite, outcome, rows[outcome.line])) is not None
+        for path in files
+        for outcome in validate(table, path).outcomes
+        if table != "energy" or of_node(rows[outcome.file, outcome.line]) == (suite == NODES)
+        if (residual := _residual(suite, outcome, rows[outcome.file, outcome.line])) is not None
     ]
 
 
@@ -308,6 +314,8 @@ def write_step_errors(kinds: Sequence[str], found: Mapping[str, Sequence[Step]])
 
 
 def _machine(row: Row) -> str:
+    if "device_key" in row.values:
+        return row.text("device_key")
     if "device" in row.values:
         return row.text("machine")
     text = row.values.get("accelerator") or row.values.get("task") or ""
@@ -316,7 +324,7 @@ def _machine(row: Row) -> str:
 
 def _source(row: Row) -> str:
     columns = ("suite", "framework", "ref", "system", "kind")
-    for column in () if "device" in row.values else columns:
+    for column in () if {"device", "device_key"} & set(row.values) else columns:
         if row.values.get(column):
             return row.values[column].split()[0]
     return row.text("source").split("@")[0].split()[0]
@@ -327,7 +335,7 @@ def kernel_tables() -> tuple[list[list[str]], dict[tuple[str, str], float]]:
     found: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for suite in ("gemm", "conv", "rnn"):
         rows = {row.line: row for row in read_rows(shipped(suite))}
-        for outcome in validate(suite).outcomes:
+        for outcome in validate(suite, shipped(suite)).outcomes:
             row = rows[outcome.line]
             device = row.text("machine")
             key = _class_of(row)
@@ -399,7 +407,7 @@ def _between(devices: Iterable[str]) -> dict[tuple[str, str], float]:
 def _links() -> dict[tuple[str, str], float]:
     """Spread of collectives between and within groups."""
     groups: dict[str, list[float]] = {}
-    for outcome in validate("collectives").outcomes:
+    for outcome in validate("collectives", shipped("collectives")).outcomes:
         error = math.log(outcome.measured / outcome.predicted)
         groups.setdefault(outcome.group, []).append(error)
     middles = {name: float(np.median(errors)) for name, errors in groups.items()}

@@ -40,9 +40,11 @@ TABLES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tpu_v6e_layers": (("op",), ("m", "seq_kv")),
 }
 """Of every table: the columns that make a kind of work beside the device, and those of its size."""
-FEWER = {"elementwise_norm_softmax": 0.5, "expert_all_to_all": 0.35, "collectives": 0.25,
-         "linear_attention": 0.6, "moe_fused": 0.6, "conv_fp32": 0.35}  # fmt: skip
-"""Share of `--rows` of tables with many kinds."""
+SHARES = {"gemm_llm": 3.0, "gemm_fp32": 1.5, "conv_fp32": 4.0, "elementwise_norm_softmax": 0.7,
+          "attention_prefill": 0.6, "attention_encoder": 0.5, "attention_decode": 0.35,
+          "moe_fused": 0.8, "linear_attention": 0.7, "expert_all_to_all": 0.6, "quantize_cast": 1.5,
+          "collectives": 0.25, "model_latency": 1.0}  # fmt: skip
+"""Of `--rows`: tables with few kinds have more rows of each."""
 
 
 def spread(rows: Sequence[Mapping[str, str]], sizes: Sequence[str], count: int) -> list[int]:
@@ -63,7 +65,7 @@ def spread(rows: Sequence[Mapping[str, str]], sizes: Sequence[str], count: int) 
 def sample(name: str, rows: Sequence[Mapping[str, str]], count: int) -> list[Mapping[str, str]]:
     """Return the rows of a table that ship, in the table's order."""
     kinds, sizes = TABLES[name]
-    most = max(2, round(count * FEWER.get(name, 1.0)))
+    most = max(2, round(count * SHARES.get(name, 1.0)))
     strata: dict[tuple[str, ...], list[int]] = {}
     for place, row in enumerate(rows):
         powered = "power" if row.get("power_w") else ""
@@ -100,7 +102,9 @@ def main() -> None:
     TARGET.mkdir(exist_ok=True)
     total = 0
     for name in TABLES:
-        found = [p for end in (".csv", ".csv.gz") if (p := options.folder / f"{name}{end}").exists()]
+        found = [
+            p for end in (".csv", ".csv.gz") if (p := options.folder / f"{name}{end}").exists()
+        ]
         if not found:
             print(f"{name}: not in {options.folder}")
             continue

@@ -381,6 +381,9 @@ def test_every_kind_is_computed_by_the_interpreter():
     only_traced |= {"quantise", "layout", "in-order", "scatter-add"}
     # What a ring of devices adds is played by tests/parallel/test_ring_data.py.
     only_traced.add("merge-attention")
+    # Kernels of inference alone: sizes are held by tests/workload/test_kernel_graphs.py.
+    only_traced |= {"causal-conv1d", "delta-rule", "delta-rule-exchange", "delta-rule-step"}
+    only_traced.add("scan-exchange")
     kinds = {kind for kind, _, _ in ops.flop_table()} - {"optimizer"} - only_traced
     assert kinds - SAME <= FORWARD.keys()
     assert kinds - SAME <= GRADIENT.keys()

@@ -167,16 +167,46 @@ def _print_summaries(made: list[Validation]) -> None:
         table.add_row(one.suite, "ridgeline", *_figures(one.summary))
         for name, summary in one.by_quantity.items():
             table.add_row("", f"  {name}", *_figures(summary))
+        for name, summary in one.by_table.items():
+            table.add_row("", f"  {name}", *_figures(summary))
         for name, summary in one.trivial.items():
             table.add_row("", name, *_figures(summary))
     screen = console()
     screen.print(table, markup=False)
+    if len(made) == 1:
+        _print_parts(made[0])
     screen.print("errors are weighted by group: machine, format, kind of work and source")
     for one in made:
+        if one.above_limit is not None:
+            above, rows = one.above_limit
+            screen.print(f"{one.suite}: {above} of {rows} predictions exceed the board's limit")
         if one.verdicts is not None:
             right, rows = one.verdicts
             screen.print(f"{one.suite}: whether a step fits is right in {right} of {rows} rows")
     screen.print("covered: share of measurements inside the range of 90 % that ridgeline states")
+
+
+def _print_parts(one: Validation) -> None:
+    """Print the errors by device, format and kind of work, and those that others state."""
+    from ridgeline.report.tables import plain_table
+
+    if one.by_device:
+        table = plain_table(
+            {"by": "left", "": "left", "rows": "right", "median": "right", "mean": "right",
+             "in 25 %": "right", "bias": "right"}
+        )  # fmt: skip
+        parts = {"device": one.by_device, "format": one.by_format, "kind": one.by_kind}
+        for what, summaries in parts.items():
+            for name, summary in summaries.items():
+                rows, _, *figures = _figures(summary)
+                table.add_row(what, name, rows, *figures[:4])
+        console().print(table, markup=False)
+    for name, stated in one.published.items():
+        console().print(
+            f"{name}: {stated['mean_abs_error']:.1%} stated, ridgeline on these "
+            f"{stated['n']:.0f} rows {stated['ridgeline_mean_abs_error']:.1%} (means over rows)",
+            markup=False,
+        )
 
 
 def _figures(summary: Summary) -> list[str]:
@@ -208,7 +238,11 @@ def _print_rows(one: Validation) -> None:
     for outcome in one.outcomes:
         table.add_row(
             outcome.id,
-            Text.assemble(_COMMA.sub(", ", outcome.configuration), "\n", (outcome.source, "dim")),
+            Text.assemble(
+                _COMMA.sub(", ", outcome.configuration),
+                *("\n", (outcome.source, "dim")),
+                *("\n", (outcome.command, "dim")),
+            ),
             outcome.quantity,
             f"{outcome.measured:.4g}",
             f"{outcome.predicted:.4g}",

@@ -71,9 +71,7 @@ def _exponent(distribution: str) -> float:
     )
 
 
-def _drawn(
-    rows: int, tokens: int, experts: int, own: int, alpha: float, seed: int
-) -> ExpertLoad:
+def _drawn(rows: int, tokens: int, experts: int, own: int, alpha: float, seed: int) -> ExpertLoad:
     uniform = np.random.default_rng(seed).random(experts)
     low, high = (_LEAST, _SHARE * tokens) if rows > experts else _FEW
     if alpha == 1.0:

@@ -112,7 +112,7 @@ def linear_graph(m: int, n: int, k: int, formats: ProductFormats, *, batch: int 
 
 
 def conv_graph(loops: Conv, format: str = "fp32") -> Graph:
-    """The forward pass of a convolution."""
+    """Write the forward pass of a convolution."""
     b = _builder(f"convolution {loops.r}x{loops.s} of {loops.c_in}")
     x = b.input("images", (loops.batch, loops.c_in, loops.h_in, loops.w_in), format)
     filters = (loops.c_out, loops.c_in // loops.groups, loops.r, loops.s)
@@ -268,7 +268,7 @@ def cast_graph(m: int, k: int, source: str, target: str, *, reads: int = 1) -> G
 def causal_conv_graph(
     sequences: int, positions: int, features: int, taps: int, format: str = "bf16", kernels: int = 1
 ) -> Graph:
-    """A causal convolution over time, feature by feature."""
+    """Write a causal convolution over time, feature by feature."""
     b = _builder(f"causal convolution of {features}")
     x = b.input("x", (sequences, positions, features), format)
     return _graph(b, causal_conv1d(b, "convolution", x, taps, kernels=kernels))
@@ -277,14 +277,14 @@ def causal_conv_graph(
 def delta_rule_graph(
     sequences: int, positions: int, heads: DeltaHeads, format: str = "bf16", *, step: bool = False
 ) -> Graph:
-    """A gated delta rule: chunk by chunk, or a few positions of generation (`step`)."""
+    """Write a gated delta rule: chunk by chunk, or a few positions of generation (`step`)."""
     b = _builder(f"delta rule of {heads.values} heads")
     run = delta_rule_step if step else chunked_delta_rule
     return _graph(b, run(b, "delta", sequences, positions, heads, format))
 
 
 def scan_graph(sequences: int, positions: int, sizes: Sizes, format: str = "bf16") -> Graph:
-    """The scan of a Mamba-2 layer, chunk by chunk, without its convolution."""
+    """Write the scan of a Mamba-2 layer, chunk by chunk, without its convolution."""
     b = _builder(f"scan of {sizes.heads} heads")
     return _graph(b, chunk_scan(b, "scan", sequences, positions, sizes, format))
 

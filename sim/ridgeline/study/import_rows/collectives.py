@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from ridgeline.errors import RidgelineError
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network import nccl
 from ridgeline.network.collectives import bus_bandwidth, collective
@@ -67,9 +68,7 @@ def normal(row: Row) -> dict[str, str]:
     op = row.text("op").replace("_", "-")
     nodes = row.whole("nodes") if "nodes" in row.values else None
     name, _ = machine_of(device, ranks, nodes, row.text("system"))
-    per_node = row.whole("ranks_per_node") if "ranks_per_node" in row.values else None
-    if per_node and (nodes or 1) > 1 and per_node < load_cluster(name).nodes.count:
-        return {"skip": f"{per_node} ranks a node of more devices cannot be laid out"}
+    _check_layout(row, name, nodes)
     algorithm = _algorithm(op, size, _topology(name, device, ranks), ranks, row)
     measured = bus_bandwidth(op, ranks, size, time_us * 1e-6) if time_us else (busbw or 0) * 1e9
     if not measured:
@@ -87,6 +86,13 @@ def normal(row: Row) -> dict[str, str]:
         "device": device,
         "source": row.text("source"),
     }
+
+
+def _check_layout(row: Row, machine: str, nodes: int | None) -> None:
+    """Refuse ranks that leave devices of several nodes idle: ranks fill one node after another."""
+    per_node = row.whole("ranks_per_node") if "ranks_per_node" in row.values else None
+    if per_node and (nodes or 1) > 1 and per_node < load_cluster(machine).nodes.count:
+        raise RidgelineError(f"{per_node} ranks a node of more devices cannot be laid out")
 
 
 def _algorithm(op: str, size: float, topology: Topology, ranks: int, row: Row) -> str:

@@ -1,11 +1,12 @@
 """Predictions against measurements: every row becomes a simulation of its own configuration.
 
-A suite is a module with ``COLUMNS``, the columns of its rows (``MEASURED``: of another kind of table
-that it reads as it is), and a function ``predict(rows) -> Iterator[Outcome | Skipped]``; the table
-below names it. A table with other columns is imported first (`study.import_rows`). A row that cannot
-be simulated is skipped with its reason, never dropped. The measurements that ship for a suite are
-the file, or files, ``SHIPPED`` in ``data/``: normalised by ``benchmarks/import/normalise.py``, or a
-sample of tables of measured kernels (``benchmarks/sample_measured.py``).
+A suite is a module with ``COLUMNS``, the columns of its rows (``MEASURED``: of another kind of
+table that it reads as it is), and a function ``predict(rows) -> Iterator[Outcome | Skipped]``; the
+table below names it. A table with other columns is imported first (`study.import_rows`). A row that
+cannot be simulated is skipped with its reason, never dropped. The measurements that ship for a
+suite are the file, or files, ``SHIPPED`` in ``data/``: normalised by
+``benchmarks/import/normalise.py``, or a sample of tables of measured kernels
+(``benchmarks/sample_measured.py``).
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ __all__ = [
     "Skipped",
     "Validation",
     "find_suite",
+    "shipped",
+    "shipped_files",
     "validate",
     "validate_suites",
 ]
@@ -143,6 +146,12 @@ class Validation:
         return {name: summarise([o.by(name) for o in self.outcomes], 0) for name in names}
 
     @property
+    def by_table(self) -> dict[str, Summary]:
+        """Errors by the file of the rows, where there are several; else none."""
+        found = self._by(lambda outcome: Path(outcome.file).name.removesuffix(".gz"))
+        return found if len(found) > 1 else {}
+
+    @property
     def reasons(self) -> dict[str, int]:
         """How many rows were skipped for each reason, the most frequent first."""
         counts: dict[str, int] = {}
@@ -158,6 +167,7 @@ class Validation:
             "by_quantity": {name: one.to_dict() for name, one in self.by_quantity.items()},
             "verdicts": dict(zip(("right", "rows"), self.verdicts or (), strict=False)),
             "trivial": {name: summary.to_dict() for name, summary in self.trivial.items()},
+            "by_table": {name: one.to_dict() for name, one in self.by_table.items()},
             "by_device": {name: one.to_dict() for name, one in self.by_device.items()},
             "by_format": {name: one.to_dict() for name, one in self.by_format.items()},
             "by_kind": {name: one.to_dict() for name, one in self.by_kind.items()},
@@ -237,9 +247,7 @@ def validate_suites(names: Sequence[str], processes: int) -> list[Validation]:
     return [_validation(name, shipped_files(name), made[name]) for name in names]
 
 
-def _validation(
-    suite: str, paths: Sequence[Path], made: list[Outcome | Skipped]
-) -> Validation:
+def _validation(suite: str, paths: Sequence[Path], made: list[Outcome | Skipped]) -> Validation:
     if not made:
         raise RidgelineError(f"{_names(paths)}: no row belongs to the suite {suite!r}")
     made.sort(key=lambda row: (row.file, row.line))

@@ -1,4 +1,4 @@
-"""Fused attention on one device: prefill, encoders and generation, as serving frameworks call it."""
+"""Fused attention on one device: prefill, encoders, generation, as serving frameworks call it."""
 
 from collections.abc import Iterable, Iterator
 
@@ -16,6 +16,9 @@ SHIPPED = (
 )
 SHAPE = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv", "causal", "window")
 COLUMNS = (*measured.COLUMNS, *SHAPE)
+MEASURED = (*measured.COLUMNS, "op", "m", "seq_kv", "batch")
+"""Of tables by layers of Llama-3.1-8B: ops attention_prefill and attention_decode."""
+_LLAMA_HEADS, _LLAMA_KV_HEADS, _LLAMA_HEAD_DIM = 32, 8, 128
 SCALE = 4.97
 _FORMATS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8-e4m3", "fp32": "fp32"}
 
@@ -25,8 +28,10 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     return measured.predict_calls(rows, call, "attention", SCALE)
 
 
-def call(row: Row) -> Call:
-    """Read a row; its format is "compute/kv-cache", or one for both."""
+def call(row: Row) -> Call | None:
+    """Read a row; its format is "compute/kv-cache", or one for both. None of another layer."""
+    if "op" in row.values:
+        return _layer(row)
     batch, heads, kv_heads, head_dim, seq_q, seq_kv = measured.sizes(row, *SHAPE[:6])
     causal, window = row.text("causal") == "True", row.whole("window") or 0
     if row.text("causal") not in ("True", "False"):
@@ -40,6 +45,21 @@ def call(row: Row) -> Call:
     words = f"{kind}, {batch} x {heads}/{kv_heads} heads of {head_dim}, {seq_q} of {seq_kv}"
     words += f", window {window}" if window else ""
     return Call(graph, f"{kind}{' window' if window else ''}", row.text("format"), words)
+
+
+def _layer(row: Row) -> Call | None:
+    """Read a row of a table by layers, where m new tokens are the last of seq_kv positions."""
+    op, format_ = row.text("op"), _format(row.text("format"))
+    if not op.startswith("attention"):
+        return None
+    batch, seq_kv = measured.sizes(row, "batch", "seq_kv")
+    seq_q = 1 if op == "attention_decode" else measured.sizes(row, "m")[0]
+    graph = attention_graph(
+        batch, _LLAMA_HEADS, _LLAMA_KV_HEADS, _LLAMA_HEAD_DIM, seq_q, seq_kv,
+        causal=True, format=format_,
+    )  # fmt: skip
+    kind = "decode" if seq_q == 1 else "prefill"
+    return Call(graph, kind, row.text("format"), f"{kind}, {batch} x {seq_q} of {seq_kv}")
 
 
 def _format(name: str) -> str:

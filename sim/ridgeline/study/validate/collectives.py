@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +18,9 @@ from ridgeline.study.validate.stated import stated
 from ridgeline.study.written_fields import assignments
 
 COLUMNS = ("operation", "size", "machine", "ranks", "algorithm", "measured", "source")
-SHIPPED = "collectives.csv"
+SHIPPED = ("collectives.csv", "measured/collectives.csv.gz")
+_LARGE, _SCALE, _LAUNCH_S = "64 GiB", 1.68, 5e-6
+"""Of measured calls: the size whose rate is the roofline of others; the best scaled roofline."""
 _QUANTITY = "busbw_bytes_per_s"
 
 
@@ -49,7 +53,7 @@ def _one(row: Row) -> Outcome:
     words += ["--algorithm", algorithm]
     for path, value in replaced.items():
         words += ["--set", f"{path}={value}"]
-    return Outcome(
+    made = Outcome(
         file=row.file,
         line=row.line,
         id=row.id,
@@ -61,7 +65,36 @@ def _one(row: Row) -> Outcome:
         measured=measured,
         source=row.text("source"),
         command=shlex.join([*words, "--quantity", _QUANTITY]),
-        device=row.text("device_key"),
-        kind=op if "device_key" in row.values else "",
         **stated("collectives", result.busbw_bytes_per_s),
+    )
+    if "device_key" not in row.values:
+        return made
+    large = {**asked, "size": _LARGE}
+    most = _simulated(name, tuple(large.items()), tuple(replaced.items())).busbw_bytes_per_s
+    return _as_time(made, row, result, shlex.join([*words, "--quantity", "time_s"]), most)
+
+
+def _as_time(
+    made: Outcome, row: Row, result: CollectiveResult, command: str, most: float | None
+) -> Outcome:
+    """Return the outcome of a measured call: its time, beside what the rate of large ones makes."""
+    assert result.busbw_bytes_per_s is not None
+    on_bus = result.busbw_bytes_per_s * result.time_s
+    low, high = made.p95, made.p05
+    roofline_s = on_bus / most if most else math.nan
+    return replace(
+        made,
+        quantity="time_s",
+        predicted=result.time_s,
+        measured=on_bus / made.measured,
+        trivial={
+            "roofline": roofline_s,
+            "scaled roofline": _SCALE * roofline_s + _LAUNCH_S,
+        },
+        p05=on_bus / low if low else None,
+        p95=on_bus / high if high else None,
+        command=command,
+        device=row.text("device_key"),
+        format=row.text("dtype"),
+        kind=f"{row.text('operation')}{' between nodes' if (row.whole('nodes') or 1) > 1 else ''}",
     )

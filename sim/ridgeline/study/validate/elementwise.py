@@ -1,5 +1,4 @@
-"""Elementwise functions on one device; norms and softmax of the same tables are suites of their own.
-"""
+"""Elementwise functions on one device; norms and softmax of the same tables have suites."""
 
 from collections.abc import Iterable, Iterator
 

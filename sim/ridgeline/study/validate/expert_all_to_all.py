@@ -18,6 +18,7 @@ from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.stated import stated
 from ridgeline.workload.formats import bytes_of
 
 SHAPE = ("tokens", "hidden", "topk", "experts")
@@ -62,7 +63,7 @@ def _one(row: Row) -> Outcome:
         id=row.id,
         group=f"{device} {kind} {ranks}",
         sweep=f"{device} {kind} {ranks}",
-        configuration=f"{kind}, {tokens} tokens x {top_k} of {experts}, {hidden}, {ranks} in {name}",
+        configuration=f"{kind}, {tokens} x {top_k} of {experts}, {hidden}, {ranks} in {name}",
         quantity="time_s",
         predicted=result.time_s,
         measured=time_us * 1e-6,
@@ -75,11 +76,12 @@ def _one(row: Row) -> Outcome:
         device=device,
         format=row.text("dtype") or "not stated",
         kind=kind,
+        **stated("expert-all-to-all", result.time_s),
     )
 
 
 def sent_copies(top_k: int, experts: int, ranks: int, *, once_each: bool) -> float:
-    """Copies of a token that leave its rank, on average of evenly chosen experts.
+    """Count the copies of a token that leave its rank, on average of evenly chosen experts.
 
     Parameters
     ----------
@@ -122,10 +124,7 @@ def _topology(device: str, ranks: int, nodes: int | None, place: str) -> tuple[T
 
 @lru_cache(maxsize=64)
 def _rate(topology: Topology, ranks: int) -> float:
-    """Bytes a second that a rank sends at most: of an all-to-all so large that nothing else counts.
-
-    By the links' stated rates, without what libraries reach of them.
-    """
+    """Bytes a second that a rank sends of an all-to-all so large that nothing else counts."""
     result = collective("all-to-all", _LARGE_BYTES, topology, ranks=ranks)
     return _LARGE_BYTES * (ranks - 1) / ranks / result.time_s
 

@@ -74,9 +74,8 @@ def _scan(row: Row, batch: int, seq: int, format_: str, *, step: bool) -> tuple[
 
 
 def _heads_of(row: Row, op: str) -> DeltaHeads:
-    return DeltaHeads(
-        *measured.sizes(row, "k_heads", "k_dim", "v_heads", "v_dim"), per_feature=op == "kda"
-    )
+    keys, key_size, values, value_size = measured.sizes(row, "k_heads", "k_dim", "v_heads", "v_dim")
+    return DeltaHeads(keys, key_size, values, value_size, per_feature=op == "kda")
 
 
 def _sizes_of(row: Row) -> Sizes:

@@ -18,7 +18,9 @@ from ridgeline.simulation import simulate
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.stated import stated
 from ridgeline.workload.files import load_model
+from ridgeline.workload.model import Model
 
 COLUMNS = (
     "device_key", "gpus", "framework", "format", "model", "layers", "hidden", "heads", "vocab",
@@ -27,8 +29,10 @@ COLUMNS = (
 SHIPPED = ("measured/model_latency.csv.gz",)
 MODELS = {"gpt2_large": "gpt2-large", "gpt3_27": "gpt3-2.7b", "opt_13": "opt-1.3b"}
 """Networks of the catalogue whose family and shape a table's are; sizes are the row's."""
-_SOFTWARE = "pytorch"
-_SETTINGS = {"host.launch_time": 23e-6}
+_SOFTWARE = {"tensor": "megatron-lm-2021", "pipeline": "megatron-lm-2021"}
+"""Stack by what is split: PyTorch itself splits neither layers nor the products inside them."""
+_PLAIN = "pytorch"
+_SETTINGS = {"host.launch_time": measured.EAGER_LAUNCH_S}
 _SCALE, _DEGREES = 1.68, {"data": "DP", "tensor": "TP", "pipeline": "PP"}
 _FUSED = "fused elementwise functions (fused=1): no stack of the catalogue describes them"
 
@@ -86,6 +90,7 @@ def _one(row: Row) -> Outcome:
         format=row.text("format"),
         kind=f"{mode}{'' if devices == 1 else f', {how}'}",
         published=_published(row, degree),
+        **stated("model-latency", predicted),
     )
 
 
@@ -112,8 +117,12 @@ def _simulated(
 
     name, overrides = machine_of(device, devices, 1)
     cluster = load_cluster(name, dict(overrides))
-    stack = load_software(_SOFTWARE).with_settings(_SETTINGS)
-    return simulate(load_model(model, dict(fields)), cluster, Plan(**dict(plan)), software=stack)
+    how = dict(plan)
+    program = next((_SOFTWARE[field] for field in how if field in _SOFTWARE), _PLAIN)
+    stack = load_software(program).with_settings(_SETTINGS)
+    network = load_model(model, dict(fields))
+    assert isinstance(network, Model)
+    return simulate(network, cluster, Plan(**how), software=stack)
 
 
 def _roofline_s(result: Result, devices: int) -> float:
@@ -133,6 +142,6 @@ def _roofline_s(result: Result, devices: int) -> float:
 def _published(row: Row, degree: Mapping[str, int]) -> dict[str, float]:
     """Return what NeuSight states of this row: of Switch transformers not, in two lengths."""
     mode = " ".join([row.text("mode"), *(_DEGREES[field] for field in degree)])
-    key = tuple(row.text(name) for name in ("device_key", "model", "batch")) + (mode,)
+    key = (*(row.text(name) for name in ("device_key", "model", "batch")), mode)
     error = measured.stated_by_neusight().get(key)
     return {} if error is None else {f"NeuSight, {row.text('mode')}": error}

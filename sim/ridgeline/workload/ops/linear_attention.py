@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import Attrs, GraphBuilder
 from ridgeline.workload.formats import bytes_of
-from ridgeline.workload.graph import Gemm
+from ridgeline.workload.graph import Gemm, Role
 from ridgeline.workload.kinds import Cost, OpKind, register
 from ridgeline.workload.numerics import MASTER
 
@@ -61,7 +61,7 @@ def causal_conv1d(b: GraphBuilder, layer: str, x: str, taps: int, *, kernels: in
     sequences, positions, features = b.shape(x)
     if taps < 1:
         raise RidgelineError(f"layer {layer!r}: a filter of {taps} taps")
-    filters = b.buffer(f"{layer}.filter", (features, taps))
+    filters = b.tensor(f"{layer}.filter", (features, taps), b.format(x), Role.BUFFER)
     history = b.input(f"{layer}.history", (sequences, max(taps - 1, 1), features), b.format(x))
     y = b.activation(f"{layer}.y", (sequences, positions, features), b.format(x))
     kept = b.activation(f"{layer}.kept", b.shape(history), b.format(x))
