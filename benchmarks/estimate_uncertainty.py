@@ -44,7 +44,15 @@ from ridgeline.report.uncertainty import class_key, distributions, ground, sampl
 from ridgeline.study.import_rows import steps
 from ridgeline.study.import_rows.beside import in_source_words
 from ridgeline.study.import_rows.names import find_name
-from ridgeline.study.validate import SUITES, Outcome, shipped, shipped_files, validate
+from ridgeline.study.validate import (
+    SUITES,
+    Outcome,
+    collectives,
+    measured,
+    shipped,
+    shipped_files,
+    validate,
+)
 from ridgeline.study.validate.energy import NODES, of_node
 from ridgeline.study.validate.normal import NormalRow
 from ridgeline.study.validate.rows import Row, read_rows
@@ -64,7 +72,11 @@ OUTSIDE = (
 )  # fmt: skip
 WIDER = (1.1, 1.2, 1.35, 1.5)
 SEVERAL = "several-devices"
-TABLE_OF = {NODES: "energy"}
+TABLE_OF = {
+    NODES: "energy",
+    **{kind: suite for suite, kind in measured.FRAMEWORK_CALLS.items()},
+    collectives.MEASURED_CALLS: "collectives",
+}
 STEP_TABLES = {"llm": "llm", "single-device": "single-device", SEVERAL: "multi-device"}
 """Kinds of steps, and the suites that have their rows."""
 POINTS = {"multi-device", "pipeline"}
@@ -183,13 +195,22 @@ def estimate(rows: Sequence[Residual], *, strictly: bool = False) -> tuple[Fit, 
 
 
 NORMALISED = ("gemm", "conv", "rnn", "collectives")
-"""Suites whose range rests on their normalised rows, though they read others."""
+"""Suites whose measured calls of frameworks have ranges of their own (`TABLE_OF`)."""
+
+
+def _files(suite: str) -> tuple[Path, ...]:
+    """Tables that a kind of prediction is estimated from."""
+    table = TABLE_OF.get(suite, suite)
+    files = shipped_files(table)
+    if table in NORMALISED:
+        return files[:1] if suite == table else files[1:]
+    return files
 
 
 def residuals(suite: str) -> list[Residual]:
     """Predict all rows of a kind of prediction with nothing stated of the model's error."""
     table = TABLE_OF.get(suite, suite)
-    files = shipped_files(table)[: 1 if table in NORMALISED else None]
+    files = _files(suite)
     rows = {(row.file, row.line): row for path in files for row in read_rows(path)}
     return [
         residual
@@ -215,7 +236,7 @@ def _residual(suite: str, outcome: Outcome, row: Row) -> Residual | None:
     if outcome.quantity in {"samples/s", "images/s", "sequences/s", "tokens/s"}:
         error = -error  # of the time
     name = _machine(row)
-    if suite in {"gemm", "conv", "rnn"}:
+    if suite in {"gemm", "conv", "rnn"} and "asked" in row.values:
         spread = kernel_spread(load_device(name), row.text("op"), row.text("asked"))
     return Residual(error, spread, outcome.group, name, _source(row))
 
@@ -452,7 +473,7 @@ def write_model_errors(suites: Sequence[str]) -> None:
             str(len(found)),
             str(len({row.group for row in found})),
             *("" if share is None else f"{share:.3f}" for share in shares),
-            "study/validate/data/" + shipped(TABLE_OF.get(suite, suite)).name,
+            "study/validate/data/" + " ".join(path.name for path in _files(suite)),
         ]
         print(*kept[suite], flush=True)
     _write("model_error.csv", header, [kept[name] for name in sorted(kept)])

@@ -83,7 +83,6 @@ def normal(row: Row) -> dict[str, str]:
         "quantity": "busbw_bytes_per_s",
         "measured": repr(measured),
         "sweep": " ".join(filter(None, (row.text("system"), row.text("library")))),
-        "device": device,
         "source": row.text("source"),
     }
 

@@ -4,8 +4,8 @@ A suite is a module with ``COLUMNS``, the columns of its rows (``MEASURED``: of 
 table that it reads as it is), and a function ``predict(rows) -> Iterator[Outcome | Skipped]``; the
 table below names it. A table with other columns is imported first (`study.import_rows`). A row that
 cannot be simulated is skipped with its reason, never dropped. The measurements that ship for a
-suite are the file, or files, ``SHIPPED`` in ``data/``: normalised by
-``benchmarks/import/normalise.py``, or a sample of tables of measured kernels
+suite are the file ``SHIPPED`` and any ``SAMPLES`` in ``data/``: normalised by
+``benchmarks/import/normalise.py``, or samples of tables of measured kernels
 (``benchmarks/sample_measured.py``).
 """
 
@@ -307,14 +307,14 @@ def _is_normal(module: Any, rows: Sequence[Row]) -> bool:
 
 
 def shipped(suite: str) -> Path:
-    """Path of the measurements that ship for a suite, of several files the first."""
+    """Path of the measurements that ship for a suite; of several files the first."""
     return shipped_files(suite)[0]
 
 
 def shipped_files(suite: str) -> tuple[Path, ...]:
     """Paths of all measurements that ship for a suite."""
-    found = find_suite(suite).SHIPPED
-    names = (found,) if isinstance(found, str) else found
+    module = find_suite(suite)
+    names = (module.SHIPPED, *getattr(module, "SAMPLES", ()))
     return tuple(Path(str(resources.files(__name__).joinpath("data", name))) for name in names)
 
 

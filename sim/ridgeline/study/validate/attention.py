@@ -9,11 +9,8 @@ from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.kernel_graphs import attention_graph
 
-SHIPPED = (
-    "measured/attention_prefill.csv.gz",
-    "measured/attention_encoder.csv.gz",
-    "measured/attention_decode.csv.gz",
-)
+SHIPPED = "measured/attention_prefill.csv.gz"
+SAMPLES = ("measured/attention_encoder.csv.gz", "measured/attention_decode.csv.gz")
 SHAPE = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv", "causal", "window")
 COLUMNS = (*measured.COLUMNS, *SHAPE)
 MEASURED = (*measured.COLUMNS, "op", "m", "seq_kv", "batch")

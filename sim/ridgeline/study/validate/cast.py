@@ -9,7 +9,7 @@ from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.kernel_graphs import cast_graph
 
-SHIPPED = ("measured/quantize_cast.csv.gz",)
+SHIPPED = "measured/quantize_cast.csv.gz"
 COLUMNS = (*measured.COLUMNS, "m", "k")
 SCALE = 0.37
 _FORMATS = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8-e4m3", "nvfp4": "nvfp4",

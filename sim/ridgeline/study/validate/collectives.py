@@ -18,9 +18,11 @@ from ridgeline.study.validate.stated import stated
 from ridgeline.study.written_fields import assignments
 
 COLUMNS = ("operation", "size", "machine", "ranks", "algorithm", "measured", "source")
-SHIPPED = ("collectives.csv", "measured/collectives.csv.gz")
+SHIPPED, SAMPLES = "collectives.csv", ("measured/collectives.csv.gz",)
 _LARGE, _SCALE, _LAUNCH_S = "64 GiB", 1.68, 5e-6
 """Of measured calls: the size whose rate is the roofline of others; the best scaled roofline."""
+MEASURED_CALLS = "measured-collectives"
+"""The kind of prediction of a measured call, by which its range is stated."""
 _QUANTITY = "busbw_bytes_per_s"
 
 
@@ -80,7 +82,6 @@ def _as_time(
     """Return the outcome of a measured call: its time, beside what the rate of large ones makes."""
     assert result.busbw_bytes_per_s is not None
     on_bus = result.busbw_bytes_per_s * result.time_s
-    low, high = made.p95, made.p05
     roofline_s = on_bus / most if most else math.nan
     return replace(
         made,
@@ -91,10 +92,9 @@ def _as_time(
             "roofline": roofline_s,
             "scaled roofline": _SCALE * roofline_s + _LAUNCH_S,
         },
-        p05=on_bus / low if low else None,
-        p95=on_bus / high if high else None,
         command=command,
         device=row.text("device_key"),
         format=row.text("dtype"),
         kind=f"{row.text('operation')}{' between nodes' if (row.whole('nodes') or 1) > 1 else ''}",
+        **stated(MEASURED_CALLS, result.time_s),
     )

@@ -12,7 +12,8 @@ from ridgeline.study.validate.rows import Row
 from ridgeline.workload.graph import Conv
 from ridgeline.workload.kernel_graphs import conv_graph
 
-SHIPPED, FOREIGN = (kernels.SHIPPED, "measured/conv_fp32.csv.gz"), kernels.FOREIGN
+SHIPPED, FOREIGN = kernels.SHIPPED, kernels.FOREIGN
+SAMPLES = ("measured/conv_fp32.csv.gz",)
 COLUMNS = (*kernels.COLUMNS, *kernels.IMAGES)
 SHAPE = ("batch", "c_in", "c_out", "kernel_size", "input_size", "stride")
 MEASURED = (*measured.COLUMNS, *SHAPE, "padding")

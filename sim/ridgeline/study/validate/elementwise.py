@@ -8,7 +8,7 @@ from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.kernel_graphs import elementwise_graph
 
-SHIPPED = ("measured/elementwise_norm_softmax.csv.gz",)
+SHIPPED = "measured/elementwise_norm_softmax.csv.gz"
 SHAPE = ("op", "rows", "cols")
 COLUMNS = (*measured.COLUMNS, *SHAPE)
 SCALE = 1.41

@@ -25,7 +25,7 @@ SHAPE = ("tokens", "hidden", "topk", "experts")
 COLUMNS = (
     "device_key", "library", "phase", "ep", "nodes", "dtype", *SHAPE, "time_us", "source",
 )  # fmt: skip
-SHIPPED = ("measured/expert_all_to_all.csv.gz",)
+SHIPPED = "measured/expert_all_to_all.csv.gz"
 _SCALE = 2.0
 _PER_NODE = {"gb200": 4, "gb300": 4}
 """Ranks of a node, where a row gives nodes alone: trays of four; others have eight."""

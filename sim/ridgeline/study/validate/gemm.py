@@ -12,7 +12,7 @@ from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.kernel_graphs import linear_graph, product_formats
 
-SHIPPED = (kernels.SHIPPED, "measured/gemm_llm.csv.gz", "measured/gemm_fp32.csv.gz")
+SHIPPED, SAMPLES = kernels.SHIPPED, ("measured/gemm_llm.csv.gz", "measured/gemm_fp32.csv.gz")
 FOREIGN, COLUMNS = kernels.FOREIGN, (*kernels.COLUMNS, "M", "N", "K")
 MEASURED = (*measured.COLUMNS, "m", "n", "k")
 SCALE = 1.54

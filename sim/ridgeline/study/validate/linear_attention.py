@@ -16,7 +16,7 @@ from ridgeline.workload.kernel_graphs import causal_conv_graph, delta_rule_graph
 from ridgeline.workload.ops.linear_attention import DeltaHeads
 from ridgeline.workload.ops.state_space import Sizes
 
-SHIPPED = ("measured/linear_attention.csv.gz",)
+SHIPPED = "measured/linear_attention.csv.gz"
 COLUMNS = (*measured.COLUMNS, "op_name", "phase", "batch", "seq", "kernel")
 SCALE = 1.0
 _OPS = ("gdn", "kda", "mamba2")

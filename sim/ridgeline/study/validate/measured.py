@@ -23,7 +23,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.kernel_price import KernelPrice, price_kernels
 from ridgeline.study.csv_file import read_csv
-from ridgeline.study.validate.outcome import Outcome, Skipped, skip, skip_for
+from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
 from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, Row
 from ridgeline.study.validate.stated import Stated, stated
 from ridgeline.workload.graph import Graph
@@ -40,6 +40,8 @@ Fitted to NeuSight's elementwise, norm and softmax rows: the least time on each 
 14.8 us), less the 2.15 us that a queued kernel takes."""
 SCALED_S = 5e-6
 """Added to the scaled roofline, as for other kernels."""
+FRAMEWORK_CALLS = {"gemm": "framework-gemm", "conv": "framework-conv"}
+"""Kinds of prediction by which ranges are stated, where a suite has other rows, too."""
 _TRAINED = {"p4", "p100-pcie", "v100-pcie-32gb", "t4", "a100-pcie-40gb"}
 """Boards whose training sets NeuSight was trained with."""
 
@@ -184,7 +186,7 @@ def outcome_of(
     """Return the outcome of a priced row."""
     row, call = made.row, made.call
     group = f"{made.device} {call.format} {call.kind}"
-    kind: Stated = stated(suite, predicted)
+    kind: Stated = stated(FRAMEWORK_CALLS.get(suite, suite), predicted)
     return Outcome(
         file=row.file,
         line=row.line,
@@ -276,9 +278,3 @@ def stated_by_neusight() -> dict[tuple[str, ...], float]:
         else:
             found[row["device_key"], row["model"], row["batch"], row["mode"]] = error
     return found
-
-
-__all__ = [
-    "COLUMNS", "POWER", "Call", "Caller", "PricedRow", "device_named", "from_neusight", "has",
-    "host_launch_s", "outcome_of", "positive", "predict_calls", "priced", "sizes", "skip",
-]  # fmt: skip

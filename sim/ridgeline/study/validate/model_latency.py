@@ -26,7 +26,7 @@ COLUMNS = (
     "device_key", "gpus", "framework", "format", "model", "layers", "hidden", "heads", "vocab",
     "mode", "seq", "batch", "parallelism", "time_us", "source",
 )  # fmt: skip
-SHIPPED = ("measured/model_latency.csv.gz",)
+SHIPPED = "measured/model_latency.csv.gz"
 MODELS = {"gpt2_large": "gpt2-large", "gpt3_27": "gpt3-2.7b", "opt_13": "opt-1.3b"}
 """Networks of the catalogue whose family and shape a table's are; sizes are the row's."""
 _SOFTWARE = {"tensor": "megatron-lm-2021", "pipeline": "megatron-lm-2021"}

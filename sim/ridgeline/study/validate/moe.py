@@ -10,7 +10,7 @@ from ridgeline.study.validate.rows import Row
 from ridgeline.workload.expert_load import loaded_rank
 from ridgeline.workload.kernel_graphs import experts_graph, product_formats
 
-SHIPPED = ("measured/moe_fused.csv.gz",)
+SHIPPED = "measured/moe_fused.csv.gz"
 SHAPE = ("tokens", "experts", "topk", "hidden", "inter", "tp", "ep")
 COLUMNS = (*measured.COLUMNS, *SHAPE, "distribution", "gated")
 SCALE = 1.92
