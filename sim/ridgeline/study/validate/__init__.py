@@ -148,7 +148,7 @@ class Validation:
     @property
     def by_table(self) -> dict[str, Summary]:
         """Errors by the file of the rows, where there are several; else none."""
-        found = self._by(lambda outcome: Path(outcome.file).name.removesuffix(".gz"))
+        found = self._by(lambda outcome: Path(outcome.file).name)
         return found if len(found) > 1 else {}
 
     @property

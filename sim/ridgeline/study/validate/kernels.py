@@ -56,6 +56,9 @@ def _one(row: Row) -> Outcome:
             "roofline": bound_s,
             "scaled roofline": _SCALE * bound_s + _LAUNCH_S,
         },
+        device=name,
+        format=format_,
+        kind=f"{op} {pass_}",
         command=f"ridgeline {words} --device {name} --format {format_} --quantity time_s",
         **stated("rnn" if op in CELLS else op, result.time_s, spread),
     )
