@@ -50,11 +50,13 @@ BEFORE, SELF, NEXT = range(3)
 
 # Columns of the sums over all tiles: points and touched elements of all; of the largest tile; new
 # elements of the whole; points and touched elements of the first tile; points and new elements of
-# the last one; extent to the array and number of whole tiles, and of those that are what is left.
+# the last one; extent to the array and number of whole tiles, and of those that are what is left;
+# then their points, and the elements that they touch at least.
 SUM_POINTS, SUM_TOUCHED, MAX_POINTS, MAX_TOUCHED, WHOLE_NEW = range(5)
 FIRST_POINTS, FIRST_TOUCHED, LAST_POINTS, LAST_NEW = range(5, 9)
 WHOLE_SPAN, WHOLE_TILES, LEFT_SPAN, LEFT_TILES = range(9, 13)
-SUM_FIELDS = 13
+WHOLE_POINTS, WHOLE_TOUCHED, LEFT_POINTS, LEFT_TOUCHED = range(13, 17)
+SUM_FIELDS = 17
 
 
 COARSE, FEW, HALVED, MANY = range(4)
@@ -162,7 +164,7 @@ def _spans(axis: Ints, tiling: Ints, sums: Floats) -> None:
     sizes = (axis[IMAGES], axis[ROWS], axis[COLUMNS])
     if not axis[PIXELS]:
         sizes = (axis[SIZE], np.int64(1), np.int64(1))
-    whole, left, tiles, lefts = axis[TIMES], axis[TIMES], np.int64(1), np.int64(1)
+    whole, left, tiles, lefts = np.int64(1), np.int64(1), np.int64(1), np.int64(1)
     for i in range(3):  # only one of the three can have something left over
         extent = tiling[EXTENT_0 + i]
         over = sizes[i] % extent
@@ -170,8 +172,33 @@ def _spans(axis: Ints, tiling: Ints, sums: Floats) -> None:
         left *= over if over else extent
         lefts *= 1 if over else sizes[i] // extent
         tiles *= sizes[i] // extent
-    sums[WHOLE_SPAN], sums[WHOLE_TILES] = whole, tiles
-    sums[LEFT_SPAN], sums[LEFT_TILES] = left, 0.0 if left == whole else lefts
+    sums[WHOLE_POINTS], sums[LEFT_POINTS] = whole, left
+    sums[WHOLE_SPAN], sums[WHOLE_TILES] = whole * axis[TIMES], tiles
+    sums[LEFT_SPAN], sums[LEFT_TILES] = left * axis[TIMES], 0.0 if left == whole else lefts
+    sums[WHOLE_TOUCHED], sums[LEFT_TOUCHED] = whole, left
+    if not axis[PIXELS]:
+        return
+    high = _least_touched(axis[TALL:WIDE], tiling[ROWS_0], axis[ROWS], axis[FILTER_ROWS])
+    wide = _least_touched(
+        axis[WIDE:AXIS_FIELDS], tiling[COLUMNS_0], axis[COLUMNS], axis[FILTER_COLUMNS]
+    )
+    images = axis[IMAGES] % tiling[EXTENT_0]
+    sums[WHOLE_TOUCHED] = sums[LEFT_TOUCHED] = tiling[EXTENT_0] * high * wide
+    if images:  # tiles of several images have all of their rows and columns
+        sums[LEFT_TOUCHED] = images * high * wide
+
+
+@kernel_call
+def _least_touched(line: Ints, extent: int, size: int, filter_: int) -> float:
+    """Elements that any tile along rows or columns touches at least."""
+    least = np.inf
+    first, last = _borders(line, extent, size, filter_)
+    i = 0
+    while i < tiles_of(size, extent):
+        here = touched(i * extent, min((i + 1) * extent, size), 0, filter_, line)
+        least = min(least, float(here))
+        i += last - first + 1 if i == first < last else 1
+    return least
 
 
 @kernel_call

@@ -88,10 +88,7 @@ class Ports(NamedTuple):
 
 
 PORTS = FAR + 1
-FREE = Ports(np.zeros(3, np.int64), np.zeros(PORTS), False)
-"""No port is ever the limit."""
 NO_J = np.zeros(3)
-IDLE = np.zeros(PORTS)
 
 
 @lru_cache(maxsize=256)

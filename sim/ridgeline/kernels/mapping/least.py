@@ -11,13 +11,23 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline._jit import kernel_call, kernel_part
-from ridgeline.kernels.mapping.choices import LEFT_TILES, SUM_POINTS, TILES, WHOLE_SPAN, WHOLE_TILES
-from ridgeline.kernels.mapping.compute import FREE, IDLE, SECONDS, Engine, tile_cost
+from ridgeline.kernels.mapping.choices import (
+    LEFT_TILES,
+    SUM_POINTS,
+    TILES,
+    WHOLE_POINTS,
+    WHOLE_SPAN,
+    WHOLE_TILES,
+)
+from ridgeline.kernels.mapping.compute import PHASE_S, Engine, tile_cost
 from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.mapping import FAR
 from ridgeline.kernels.mapping.pipeline import (
     BATCH,
     HAS,
     TIME,
+    A,
+    B,
     C,
     Goal,
     K,
@@ -90,14 +100,19 @@ def most_arrays(engine: Engine) -> int:
 
 @kernel_call
 def write_tiles_s(
-    chosen: Ints, sums: Floats, engine: Engine, cost: Floats, computing: Floats
-) -> None:
-    """Write the seconds of tiles, each in its own fastest way, if reading is never the limit.
+    chosen: Ints, sums: Floats, shape: Shape, level: Level, engine: Engine, cost: Floats,
+    busy_s: Floats, computing: Floats,
+) -> None:  # fmt: skip
+    """Write the seconds of tiles, each in its own fastest way.
+
+    Besides what the arrays read and write, only results count that share a port with what they
+    read from behind the level. Near padding a tile of an image reads less: all count as the one
+    that reads least.
 
     Parameters
     ----------
-    cost
-        [COST_FIELDS], room to work in.
+    cost, busy_s
+        [COST_FIELDS] and [PORTS], room to work in.
     computing
         [COMPUTING_FIELDS], the result.
     """
@@ -106,6 +121,7 @@ def write_tiles_s(
     for axis in range(4):
         if sums[chosen[axis], LEFT_TILES] > 0.0:
             final += 1 << axis
+    store_s = _store_s(final, chosen, sums, shape, level)
     for kind in range(16):
         if kind & ~final:  # nothing is left over along some axis
             continue
@@ -114,29 +130,75 @@ def write_tiles_s(
             tiles *= sums[chosen[axis], WHOLE_TILES + 2 * (kind >> axis & 1)]
         if tiles == 0.0:
             continue
-        alone_s = _tile_s(kind, chosen, sums, False, engine, cost)
+        busy_s[FAR] = 0.0
+        alone_s = _tile_s(kind, chosen, sums, False, shape, level, engine, cost, busy_s)
         computing[OF_ALL] += tiles * alone_s
         for axis in range(M, K + 1):
             part = sums[chosen[axis], WHOLE_TILES + 2 * (kind >> axis & 1)]
             followed = part - (1.0 if (kind ^ final) >> axis & 1 == 0 else 0.0)
             computing[BEFORE_TURN + axis - M] += tiles / part * followed * alone_s
         if kind == final:
-            computing[OF_ALL] += _tile_s(kind, chosen, sums, True, engine, cost) - alone_s
+            last_s = _tile_s(kind, chosen, sums, True, shape, level, engine, cost, busy_s)
+            computing[OF_ALL] += last_s - alone_s
+        if store_s > 0.0 and not kind >> K & 1:
+            # While the first part of a sum is computed the sum before it goes out; not during the
+            # first tile of all, and the last one is counted above.
+            storing = tiles / sums[chosen[K], WHOLE_TILES]
+            storing -= (1.0 if kind == 0 else 0.0) + (1.0 if kind == final else 0.0)
+            if storing > 0.0:
+                busy_s[FAR] = store_s
+                both_s = _tile_s(kind, chosen, sums, False, shape, level, engine, cost, busy_s)
+                computing[OF_ALL] += storing * (both_s - alone_s)
+
+
+@kernel_part
+def _store_s(final: int, chosen: Ints, sums: Floats, shape: Shape, level: Level) -> float:
+    """Seconds in which a tile of results goes out at least, if the arrays read there meanwhile."""
+    ports = level.ports
+    if (
+        not level.double
+        or ports.of[C] == FAR
+        or level.held[C]
+        or FAR not in (ports.of[A], ports.of[B])
+    ):
+        return 0.0
+    least = np.inf
+    for kind in range(8):
+        if not kind & ~final:
+            least = min(least, _read(C, kind, chosen, sums, shape))
+    width = min(shape.width[2], shape.width[3]) / shape.width[3]
+    return float(least * width * level.byte_s)
 
 
 @kernel_call
 def _tile_s(
-    kind: int, chosen: Ints, sums: Floats, last: bool, engine: Engine, cost: Floats
-) -> float:
+    kind: int, chosen: Ints, sums: Floats, last: bool, shape: Shape, level: Level, engine: Engine,
+    cost: Floats, busy_s: Floats,
+) -> float:  # fmt: skip
     """Seconds of a tile that is whole (bit 0) or what is left over (bit 1) along each axis."""
     tile_cost(
         int(sums[chosen[BATCH], WHOLE_SPAN + 2 * (kind & 1)]),
         int(sums[chosen[M], WHOLE_SPAN + 2 * (kind >> 1 & 1)]),
         int(sums[chosen[N], WHOLE_SPAN + 2 * (kind >> 2 & 1)]),
         int(sums[chosen[K], WHOLE_SPAN + 2 * (kind >> 3 & 1)]),
-        (0.0, 0.0, 0.0), last, engine, FREE, IDLE, (0.0, 0.0, 0.0, 0.0), cost,
+        (
+            _read(A, kind, chosen, sums, shape), _read(B, kind, chosen, sums, shape),
+            _read(C, kind, chosen, sums, shape),
+        ),
+        last, engine, level.ports, busy_s, (0.0, 0.0, 0.0, 0.0), cost,
     )  # fmt: skip
-    return float(cost[SECONDS])
+    return float(cost[PHASE_S])
+
+
+@kernel_part
+def _read(operand: int, kind: int, chosen: Ints, sums: Floats, shape: Shape) -> float:
+    """Bytes of a tile's operand at least; of c as partial sums."""
+    bytes_ = shape.elements[operand] * shape.width[3 if operand == C else operand]
+    for axis in range(4):
+        if HAS[operand, axis]:
+            part = WHOLE_POINTS + 2 * (kind >> axis & 1) + (shape.touches[operand, axis] > 0)
+            bytes_ *= sums[chosen[axis], part]
+    return float(bytes_)
 
 
 @kernel_call

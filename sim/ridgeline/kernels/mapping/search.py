@@ -25,7 +25,13 @@ from ridgeline.kernels.mapping.choices import (
     room,
 )
 from ridgeline.kernels.mapping.chosen import TIED, best_of, twice, winnow
-from ridgeline.kernels.mapping.compute import COST_FIELDS, Engine, least_s, write_turns
+from ridgeline.kernels.mapping.compute import (
+    COST_FIELDS,
+    PORTS,
+    Engine,
+    least_s,
+    write_turns,
+)
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.least import (
     COMPUTING_FIELDS,
@@ -100,8 +106,8 @@ class Work(NamedTuple):
         Arrays that a tile can use.
     folded, computing
         [COMPUTING_FIELDS], computing at least, by the folds of the tiles and by the tiles.
-    cost
-        [COST_FIELDS].
+    cost, busy_s
+        [COST_FIELDS] and [PORTS].
     """
 
     chosen: Ints
@@ -111,6 +117,7 @@ class Work(NamedTuple):
     folded: Floats
     computing: Floats
     cost: Floats
+    busy_s: Floats
 
 
 @kernel_inside
@@ -122,7 +129,7 @@ def _work(space: Space, engine: Engine) -> Work:
     names[:], folded[:] = -1, 0.0
     return Work(
         np.empty(4, np.int64), names, turns, most_arrays(engine), folded,
-        np.empty(COMPUTING_FIELDS), np.empty(COST_FIELDS),
+        np.empty(COMPUTING_FIELDS), np.empty(COST_FIELDS), np.zeros(PORTS),
     )  # fmt: skip
 
 
@@ -184,7 +191,7 @@ def best_listed(
     left = _lowest_first(space, fitting, shape, level, engine, goal, limit, work)
     while step < left:
         if step == 1:  # the first one tells which of the others are worth a closer bound
-            left = _in_order(space, fitting, left, level, engine, goal, limit, work)
+            left = _in_order(space, fitting, left, shape, level, engine, goal, limit, work)
             if left == 1:
                 break
         if fitting.bounds[step] > limit:
@@ -254,7 +261,7 @@ def _lowest_first(
     lowest, at = np.inf, 0
     for i in range(kept):
         if bounds[i] < lowest:
-            bounds[i] = _closer(i, space, fitting, level, engine, goal, lowest, work)
+            bounds[i] = _closer(i, space, fitting, shape, level, engine, goal, lowest, work)
             if bounds[i] < lowest:
                 lowest, at = bounds[i], i
     if kept > 0:
@@ -264,7 +271,7 @@ def _lowest_first(
 
 @kernel_part
 def _closer(
-    i: int, space: Space, fitting: Bounded, level: Level, engine: Engine, goal: Goal,
+    i: int, space: Space, fitting: Bounded, shape: Shape, level: Level, engine: Engine, goal: Goal,
     limit: float, work: Work,
 ) -> float:  # fmt: skip
     """Return a closer bound, and if it is still below the limit the closest."""
@@ -278,7 +285,9 @@ def _closer(
         return bound
     if work.names[1] != name:
         work.names[1] = name
-        write_tiles_s(work.chosen, space.sums, engine, work.cost, work.computing)
+        write_tiles_s(
+            work.chosen, space.sums, shape, level, engine, work.cost, work.busy_s, work.computing
+        )
     return bound_of(i, fitting, work.computing, level, goal)
 
 
@@ -301,8 +310,8 @@ def _swap(fitting: Bounded, i: int, j: int) -> None:
 
 @kernel_inside
 def _in_order(
-    space: Space, fitting: Bounded, left: int, level: Level, engine: Engine, goal: Goal,
-    limit: float, work: Work,
+    space: Space, fitting: Bounded, left: int, shape: Shape, level: Level, engine: Engine,
+    goal: Goal, limit: float, work: Work,
 ) -> int:  # fmt: skip
     """Give closer bounds to all but the first; keep what is below the limit, in order of bounds."""
     names, bounds = fitting.names, fitting.bounds
@@ -310,7 +319,7 @@ def _in_order(
     for i in range(1, left):
         if bounds[i] > limit:
             continue
-        bounds[kept] = _closer(i, space, fitting, level, engine, goal, limit, work)
+        bounds[kept] = _closer(i, space, fitting, shape, level, engine, goal, limit, work)
         if bounds[kept] <= limit:
             names[kept] = names[i]
             kept += 1
