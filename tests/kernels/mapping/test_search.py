@@ -217,6 +217,19 @@ def check_pruning(given_: tuple, objective: Objective, dense: bool) -> None:
     assert pruned[3] <= full[3]
 
 
+def test_sums_go_out_while_the_next_ones_begin() -> None:
+    """Stores of sums in two parts pass beside the first part, where there is room for them."""
+    conv = Conv(1, 90, 14, 14, 94, 3, 3, stride=(2, 2), padding=(1, 1))
+    how = [Schedule(flow, "serial", "exact") for flow in ("is", "ws")]
+    machine = Machine(
+        arrays=Arrays(32, 8, 4, tuple(how)), cycle_s=1 / 1.5e9, mac_s=0.0, near_byte_s=0.0,
+        capacities=(math.inf, math.inf, math.inf, 49676.0), double=True, shared_port=True,
+        byte_s=1 / 8.633e10, latency_s=0.0, far_byte_j=3e-11, near_byte_j=4e-12, idle_w=53.0,
+        widths=(2.0, 2.0, 2.0, 4.0), far="far", near="near",
+    )  # fmt: skip
+    check_pruning(problem(conv, Pass.WEIGHT_GRADIENT, machine), "time", dense=False)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     m=st.integers(1, 400),

@@ -73,7 +73,9 @@ def test_a_gzipped_table_is_read_as_the_plain_one(tmp_path: Path) -> None:
     assert packed.reasons == plain.reasons
 
 
-@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(b"a,b\n1,2\n")[:-9], b""])
+@pytest.mark.parametrize(
+    "content", [b"not gzip", gzip.compress(b"a,b\n1,2\n")[:-9], b""], ids=["other", "cut", "empty"]
+)
 def test_a_damaged_gzip_file_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "rows.csv.gz"
     path.write_bytes(content)

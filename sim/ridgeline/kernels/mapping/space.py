@@ -233,6 +233,11 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
                     saved += new * (width_sum - width_c)
                 c_words, saved = moves_c * _size(C, ALL + C, of_c, factors, shape), moves_c * saved
                 c_once = c_words * 2.0 * width_sum - saved
+                c_stored = c_words * width_sum
+                if shape.ended:
+                    c_stored -= moves_c * new * (width_sum - width_c)
+                c_largest = moves_c * _size(C, LARGEST + C, of_c, factors, shape)
+                c_largest *= max(width_c, width_sum)
                 c_ends = min(width_c, width_sum) if shape.ended else width_sum
                 c_ends += width_sum if shape.begun else 0.0
                 last = _size(C, END + C, of_c, factors, shape) * min(width_c, width_sum)
@@ -299,7 +304,10 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
                             bytes_ = a_again + b_again + c_once
                             during = a_again * _inner(A, k, factors)
                             during += b_again * _inner(B, k, factors)
-                            rest = bytes_ - during
+                            # A sum goes out while the first part of the next one is computed, the
+                            # last one of all at the end.
+                            during += max(0.0, c_stored - c_largest)
+                            rest = bytes_ - during - min(c_stored, c_largest) + last
                         names[count] = (name | k - starts[3]) << 2 | innermost - 1
                         ends_s[count], moved[count], turning[count] = ends, bytes_, during
                         between[count] = rest - first - last
