@@ -389,6 +389,13 @@ class Device(Described):
                         f"the engine {name!r} does not multiply {other.value!r}{near}",
                         *("engines", name, "converted", format_),
                     )
+            array = engine.array
+            buffers = [level for level in self.memory.values() if level.kind != "registers"]
+            if array is not None and array.padded_weights.value and len(buffers) < 2:  # noqa: PLR2004
+                raise FieldError(
+                    "needs a buffer between the array and the farthest memory",
+                    *("engines", name, "array", "padded_weights"),
+                )
             if engine.spatial is not None and engine.spatial.buffer not in self.memory:
                 buffer = engine.spatial.buffer
                 raise FieldError(

@@ -15,8 +15,9 @@ from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.table import Reproduction, Row
 
 DEVICE = "tpu-v1"
-_PARTS = ("array_active", "weight_stall", "weight_shift", "non_matrix")
-_SIDE = 256
+_PARTS = (
+    "array_active", "useful_macs", "unused_macs", "weight_stall", "weight_shift", "non_matrix"
+)  # fmt: skip
 
 
 def reproduce() -> Reproduction:
@@ -70,26 +71,35 @@ def _rows() -> Iterator[Row]:
 
 
 def _shares(result: Result) -> dict[str, float]:
-    """Divide a forward pass into the counters of Table 3."""
+    """Divide a forward pass into the counters of Table 3.
+
+    The array is active while rows stream through it. A tile is shifted in behind the stream of the
+    one before; where that is done earlier, up to all cycles of a shift are idle, and what is longer
+    still is a wait for the tile to come from its memory.
+    """
     lowered, device = result.details.lowered, load_device(DEVICE)
     array = device.engines["mxu"].array
     assert array is not None
     clock_hz, far = array.clock.value, device.far_memory
-    active_s = shift_s = stall_s = 0.0
+    rows, columns = array.rows.value, array.columns.value
+    active_s = useful_s = shift_s = stall_s = 0.0
     for op, cost in zip(lowered.ops, lowered.op_costs, strict=True):
         if op.loops is None:
             continue
         gemm = as_gemm(op.loops, op.priced_as)
-        tiles = math.ceil(gemm.k / _SIDE) * math.ceil(gemm.n / _SIDE) * gemm.batch
-        streams_s = tiles * gemm.m / clock_hz
+        tiles = math.ceil(gemm.k / rows) * math.ceil(gemm.n / columns) * gemm.batch
         assert cost.mapped is not None
         cycles_s = min(cost.mapped[0].cycles_s, cost.compute_s(device))
-        time_s = cost.time_s(device)
+        streams_s = min(tiles * gemm.m / clock_hz, cycles_s)
         memory_s = cost.memory_s(device)
         waits_for_weights = memory_s[far] == max(memory_s.values())
-        active_s += min(streams_s, cycles_s)
-        shift_s += max(0.0, cycles_s - streams_s)
-        stall_s += max(0.0, time_s - cycles_s) if waits_for_weights else 0.0
+        idle_s = (cost.time_s(device) if waits_for_weights else cycles_s) - streams_s
+        shifted_s = min(idle_s, tiles * rows / clock_hz)
+        active_s += streams_s
+        useful_s += gemm.batch * gemm.m * gemm.n * gemm.k / (rows * columns * clock_hz)
+        shift_s += shifted_s
+        stall_s += idle_s - shifted_s
     step_s = result.step_time_s
-    shares = (active_s / step_s, stall_s / step_s, shift_s / step_s)
-    return dict(zip(_PARTS, (*shares, max(0.0, 1.0 - math.fsum(shares))), strict=True))
+    unused_s, other_s = active_s - useful_s, step_s - active_s - stall_s - shift_s
+    seconds = (active_s, useful_s, unused_s, stall_s, shift_s, other_s)
+    return {part: part_s / step_s for part, part_s in zip(_PARTS, seconds, strict=True)}
