@@ -114,7 +114,7 @@ def _held(operands: Operands) -> tuple[int, int, int]:
 
 
 def padding_of(operands: Operands, device: Device, engine: str) -> float:
-    """Return the bytes of weights that arrays fetch, zeros of whole tiles included, over their own."""
+    """Return the bytes of weights fetched, zeros of whole tiles included, over their own."""
     array = device.engines[engine].array
     return 1.0 if array is None else array.tile_padding(operands.gemm.k, operands.gemm.n)
 
@@ -207,7 +207,8 @@ def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:
 
     passes_by = buffers[0].split is not None and buffers[0].split.of[2] == FAR
     if passes_by or machine.held[2]:  # the arrays write results themselves
-        behind = border(found.loads, 0.0, 0.0, rest - results)
+        # Of results that are pooled on their way out fewer bytes arrive than the product has.
+        behind = border(found.loads, 0.0, 0.0, max(rest - results, 0.0))
     else:
         behind = border(found.loads, found.stores, found.results, rest)
     at: dict[str, Moved] = {}
