@@ -57,7 +57,7 @@ class SystolicArray(Strict):
     multicast: Sourced[bool] = Sourced[bool](value=False, source=DEFAULT, basis="assumed")
     """Whether one read of the nearest memory serves all arrays that want the same words."""
 
-    padded_weights: Sourced[bool] = Sourced[bool](value=False, source=DEFAULT, basis="assumed")
+    padded_weights: Sourced[bool] | None = None
     """Whether what stays in the cells is stored and fetched as whole tiles of rows x columns, zeros
     included. Of weight-stationary arrays behind a buffer."""
 
@@ -70,13 +70,18 @@ class SystolicArray(Strict):
 
     @model_validator(mode="after")
     def _weights_stay(self) -> SystolicArray:
-        if self.padded_weights.value and self.dataflows != ("ws",):
+        if self.is_padded and self.dataflows != ("ws",):
             raise FieldError("is of arrays with dataflows: [ws] alone", "padded_weights")
         return self
 
+    @property
+    def is_padded(self) -> bool:
+        """Whether weights are fetched as whole tiles."""
+        return self.padded_weights is not None and self.padded_weights.value
+
     def tile_padding(self, k: int, n: int) -> float:
         """Bytes fetched of a k x n matrix of weights over its own bytes."""
-        if not self.padded_weights.value:
+        if not self.is_padded:
             return 1.0
         rows, columns = self.rows.value, self.columns.value
         return math.ceil(k / rows) * rows / k * (math.ceil(n / columns) * columns / n)

@@ -400,7 +400,7 @@ class Device(Described):
                     )
             array = engine.array
             buffers = [level for level in self.memory.values() if level.kind != "registers"]
-            if array is not None and array.padded_weights.value and len(buffers) < 2:
+            if array is not None and array.is_padded and len(buffers) < 2:
                 raise FieldError(
                     "needs a buffer between the array and the farthest memory",
                     *("engines", name, "array", "padded_weights"),
@@ -511,7 +511,8 @@ class Device(Described):
             if entry in entries and entries[entry].is_unknown
         ]
         idle = self.idle_power
-        if idle.basis == NOT_STATED and idle.source != NOT_STATED and not idle.value:
+        unknown = idle.basis == "assumed" or idle.basis == NOT_STATED != idle.source
+        if unknown and not idle.value:
             found.append("idle power")
         return tuple(f"{what}: not stated for {self.name}, counted as 0" for what in found)
 
