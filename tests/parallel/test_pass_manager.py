@@ -37,14 +37,20 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 ]
 ALWAYS = {"gradient-formats"}  # returns the graph as it is for the format of the update
 
+OF_DEVICES = {"product-epilogues"}  # asked for by a unit behind the accumulators
+
 
 def asked(stack: Stack) -> set[str]:
     return {one.name for one in PASSES.values() if one.when(PassContext(stack, DEVICE)) is not None}
 
 
 def test_every_pass_is_asked_for_by_a_setting() -> None:
-    assert {name for name, _ in ASKED} | ALWAYS == set(PASSES)
+    assert {name for name, _ in ASKED} | ALWAYS | OF_DEVICES == set(PASSES)
     assert asked(NEUTRAL) == ALWAYS
+    behind = PassContext(NEUTRAL, load_device("tpu-v1"))
+    assert {name for name, one in PASSES.items() if one.when(behind) is not None} == (
+        ALWAYS | OF_DEVICES
+    )
 
 
 @pytest.mark.parametrize(("name", "settings"), ASKED)

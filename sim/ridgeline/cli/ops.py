@@ -66,6 +66,8 @@ def print_op(result: OpResult, json: bool, found: BreakEven | None = None) -> No
     screen.print(moved)
     energy = plain_table({"energy": "left", "joules": "right", "share": "right"})
     for name, joules in result.energy_j.items():
+        if not joules:  # no such part, or none that has a price: the notes say which
+            continue
         energy.add_row(name, show(joules, "J", 4), f"{joules / (total_j or 1.0):.1%}")
     if total_j:  # else nobody has stated a price, as the notes say
         screen.print(energy)

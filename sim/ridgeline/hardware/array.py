@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from ridgeline import units
-from ridgeline.config import Strict
+from ridgeline.config import FieldError, Strict
 from ridgeline.hardware.sourced import DEFAULT, Sourced
 
 Dataflow = Literal["os", "ws", "is"]
@@ -56,12 +57,34 @@ class SystolicArray(Strict):
     multicast: Sourced[bool] = Sourced[bool](value=False, source=DEFAULT, basis="assumed")
     """Whether one read of the nearest memory serves all arrays that want the same words."""
 
+    padded_weights: Sourced[bool] | None = None
+    """Whether what stays in the cells is stored and fetched as whole tiles of rows x columns, zeros
+    included. Of weight-stationary arrays behind a buffer."""
+
     @field_validator("rows", "columns", "count", "hop_row", "hop_column", "mac_latency")
     @classmethod
     def _positive(cls, number: Sourced[int]) -> Sourced[int]:
         if number.value < 1:
             raise ValueError(f"must be at least 1, found {number.value}")
         return number
+
+    @model_validator(mode="after")
+    def _weights_stay(self) -> SystolicArray:
+        if self.is_padded and self.dataflows != ("ws",):
+            raise FieldError("is of arrays with dataflows: [ws] alone", "padded_weights")
+        return self
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether weights are fetched as whole tiles."""
+        return self.padded_weights is not None and self.padded_weights.value
+
+    def tile_padding(self, k: int, n: int) -> float:
+        """Bytes fetched of a k x n matrix of weights over its own bytes."""
+        if not self.is_padded:
+            return 1.0
+        rows, columns = self.rows.value, self.columns.value
+        return math.ceil(k / rows) * rows / k * (math.ceil(n / columns) * columns / n)
 
     @property
     def flops_per_cycle(self) -> int:

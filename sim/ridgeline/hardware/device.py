@@ -78,6 +78,9 @@ class Engine(Strict):
     ops: tuple[str, ...] = Field(default=(), strict=False)
     """Of a unit of fixed function: the kinds of vector work that it does, in the forward pass
     alone; by default all of it."""
+    epilogue: tuple[str, ...] = Field(default=(), strict=False)
+    """Of `ops`: those that the unit does on results of products on their way out of the
+    accumulators, beside the products, so that what they read is never stored."""
     converted: dict[str, Sourced[str]] = Field(default_factory=dict)
     """Formats that libraries convert to another one before they multiply: in all kernels if the
     engine has no rate for the format, else in those without a row of it in `achievable`."""
@@ -134,6 +137,12 @@ class Engine(Strict):
         for field in ("vector_rates", "ops"):
             if getattr(self, field) and "vector" not in self.runs:
                 raise FieldError("is of engines that run vector work", field)
+        if others := sorted(set(self.epilogue) - set(self.ops)):
+            raise FieldError(
+                f"{others[0]!r} is none of ops{nearest(others[0], self.ops)} "
+                f"(they are: {', '.join(self.ops) or 'not stated'})",
+                "epilogue",
+            )
         for field, units_ in (("array", "arrays"), ("grid", "cores"), ("spatial", "elements")):
             block: SystolicArray | BroadcastGrid | SpatialArray | None = getattr(self, field)
             if block is not None:
@@ -389,6 +398,13 @@ class Device(Described):
                         f"the engine {name!r} does not multiply {other.value!r}{near}",
                         *("engines", name, "converted", format_),
                     )
+            array = engine.array
+            buffers = [level for level in self.memory.values() if level.kind != "registers"]
+            if array is not None and array.is_padded and len(buffers) < 2:
+                raise FieldError(
+                    "needs a buffer between the array and the farthest memory",
+                    *("engines", name, "array", "padded_weights"),
+                )
             if engine.spatial is not None and engine.spatial.buffer not in self.memory:
                 buffer = engine.spatial.buffer
                 raise FieldError(
@@ -495,7 +511,8 @@ class Device(Described):
             if entry in entries and entries[entry].is_unknown
         ]
         idle = self.idle_power
-        if idle.basis == NOT_STATED and idle.source != NOT_STATED and not idle.value:
+        unknown = idle.basis == "assumed" or idle.basis == NOT_STATED != idle.source
+        if unknown and not idle.value:
             found.append("idle power")
         return tuple(f"{what}: not stated for {self.name}, counted as 0" for what in found)
 

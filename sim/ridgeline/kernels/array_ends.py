@@ -49,7 +49,7 @@ def mapped_shares(
     """
     if found.compute_s <= 0:
         return BUSY_THROUGHOUT
-    nearest = machine.nearer[-1].name if machine.nearer else machine.near
+    nearest = _busiest_port(found, machine)
     waiting = 1 - found.cycles_s / found.compute_s
     if found.given is not None:  # any loops: where the first tile fills the arrays is not known
         return EngineShares(stall=(nearest, waiting))
@@ -82,6 +82,17 @@ def mapped_shares(
     most = sum(shares) / cycles if sum(shares) > cycles else 1.0  # others may go other ways
     fill, drain, exchange = (share / most for share in shares)
     return EngineShares(fill=fill, drain=drain, exchange=exchange, stall=(nearest, waiting))
+
+
+def _busiest_port(found: Mapped, machine: Machine) -> str:
+    """Name the level whose port is busy the longest with what arrays read and write."""
+    last = machine.levels[-1]
+    if last.split is None:
+        return last.name
+    busy_s: dict[str, float] = {}
+    for port, name, size in zip(last.split.of, last.split.names, found.near_bytes, strict=True):
+        busy_s[name] = busy_s.get(name, 0.0) + size * last.split.byte_s[port]
+    return max(busy_s, key=busy_s.__getitem__)
 
 
 def register_bytes(

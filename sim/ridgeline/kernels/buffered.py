@@ -55,12 +55,14 @@ def in_buffers(
     peak = device.engines[engine].rates[format_].value
     done: list[Busy | None] = [None] * len(jobs)
     kinds = [
-        (shares[i] if shares else 1.0, _held(operands)) for i, (_, operands) in enumerate(jobs)
+        (shares[i] if shares else 1.0, _held(operands), padding_of(operands, device, engine))
+        for i, (_, operands) in enumerate(jobs)
     ]
-    for share, held in sorted(set(kinds)):
-        places = [i for i in range(len(jobs)) if kinds[i] == (share, held)]
+    for kind in sorted(set(kinds)):
+        share, held, padding = kind
+        places = [i for i in range(len(jobs)) if kinds[i] == kind]
         some = [jobs[i] for i in places]
-        fed = at_rate(machine, mac_s, share, held)
+        fed = at_rate(machine, mac_s, share, held, padding)
         contractions = [(op.loops, op.priced_as) for op, _ in some if op.loops is not None]
         bases = _bases(some, device, engine, format_) if search.objective == "edp" else []
         all_found = map_contractions(contractions, fed, *search, bases)
@@ -111,9 +113,19 @@ def _held(operands: Operands) -> tuple[int, int, int]:
     return a, b, c
 
 
+def padding_of(operands: Operands, device: Device, engine: str) -> float:
+    """Return the bytes of weights fetched, zeros of whole tiles included, over their own."""
+    array = device.engines[engine].array
+    return 1.0 if array is None else array.tile_padding(operands.gemm.k, operands.gemm.n)
+
+
 @lru_cache(maxsize=256)
 def at_rate(
-    machine: Machine, mac_s: float, share: float, held: tuple[int, int, int] = (0, 0, 0)
+    machine: Machine,
+    mac_s: float,
+    share: float,
+    held: tuple[int, int, int] = (0, 0, 0),
+    padding: float = 1.0,
 ) -> Machine:
     """Return the machine, in all ways to use it, at another rate of its engine.
 
@@ -125,10 +137,18 @@ def at_rate(
         Of the cycles, those in which arrays are fed.
     held
         As in `Machine`.
+    padding
+        Bytes of b that are moved for each of its own: counted evenly over its elements.
     """
 
     def at(way: Machine) -> Machine:
-        return way._replace(mac_s=mac_s / share, cycle_s=way.cycle_s / share, held=held)
+        a, b, c, sums = way.widths
+        return way._replace(
+            mac_s=mac_s / share,
+            cycle_s=way.cycle_s / share,
+            widths=(a, b * padding, c, sums),
+            held=held,
+        )
 
     return at(machine)._replace(
         variants=tuple(map(at, machine.variants)), bypasses=tuple(map(at, machine.bypasses))
@@ -187,7 +207,8 @@ def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:
 
     passes_by = buffers[0].split is not None and buffers[0].split.of[2] == FAR
     if passes_by or machine.held[2]:  # the arrays write results themselves
-        behind = border(found.loads, 0.0, 0.0, rest - results)
+        # Of results that are pooled on their way out fewer bytes arrive than the product has.
+        behind = border(found.loads, 0.0, 0.0, max(rest - results, 0.0))
     else:
         behind = border(found.loads, found.stores, found.results, rest)
     at: dict[str, Moved] = {}

@@ -17,7 +17,7 @@ from ridgeline.kernels.cost import Moved, OpCost, peak_rates
 from ridgeline.kernels.residence import keeping, passing, stayed
 from ridgeline.kernels.streams import kernel_of
 from ridgeline.workload.formats import bytes_of
-from ridgeline.workload.graph import Op, Pass
+from ridgeline.workload.graph import EPILOGUE, Op, Pass
 
 # Frameworks do elementwise arithmetic in fp32 registers whatever the storage format is (PyTorch's
 # "opmath" type of half and bfloat16 tensors is float). A machine without it uses its widest format.
@@ -186,8 +186,14 @@ class Common:
 
     def _vector_for(self, op: Op) -> _VectorUnit | None:
         """Find the fastest engine that does an op's vector work."""
+        # Behind a product: its own bias, and what such a unit does with results on their way out.
+        behind = op.loops is not None and (EPILOGUE in dict(op.attrs) or not op.attrs)
         for unit in self._vectors:
-            if not unit.ops or (op.kind in unit.ops and op.pass_ is Pass.FORWARD):
+            if not unit.ops:
+                return unit
+            if op.pass_ is Pass.FORWARD and (
+                op.kind in unit.ops or (behind and "bias" in unit.ops)
+            ):
                 return unit
         return None
 

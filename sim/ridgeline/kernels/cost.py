@@ -132,6 +132,13 @@ class OpCost:
             kept_bytes=all_of(dict(self.kept_bytes)),
         )
 
+    @property
+    def port_wait_share(self) -> float:
+        """Share of the engine's time in which it waits for the ports that it reads and writes."""
+        if self.mapped is None or self.mapped[0].compute_s <= 0.0:
+            return 0.0
+        return max(0.0, 1.0 - self.mapped[0].cycles_s / self.mapped[0].compute_s)
+
     def compute_s(self, device: Device) -> float:
         """Time of the arithmetic alone."""
         return self.spans(peak_rates(device)).compute_s

@@ -96,7 +96,7 @@ def _in_buffers(
     ConfigError
         If none fits: which level and operand of the one that is nearest to it.
     """
-    from ridgeline.kernels.buffered import at_rate, busy_of, in_buffers  # bring numba
+    from ridgeline.kernels.buffered import at_rate, busy_of, in_buffers, padding_of  # bring numba
     from ridgeline.kernels.mapping.explicit import Misfit
     from ridgeline.kernels.mapping.mapped import mapped_of_given
     from ridgeline.kernels.mapping.mapper import precedes
@@ -118,7 +118,8 @@ def _in_buffers(
         return found_all[0]
     best: tuple[Mapped, Machine] | None = None
     least: Misfit | None = None
-    for bound_s, played in _bounded(op, nest, given, at_rate(machine, mac_s, share)):
+    fed = at_rate(machine, mac_s, share, padding=padding_of(operands, device, engine))
+    for bound_s, played in _bounded(op, nest, given, fed):
         if best is not None and bound_s > best[0].time_s:
             break
         try:

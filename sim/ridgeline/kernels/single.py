@@ -348,7 +348,7 @@ def _single(
             *cost.notes,
             *(() if cost.tile is None else (str(cost.tile),)),
             *_registers(machine, engine.rpartition(".")[0]),
-            *machine.unpriced,
+            *(f"not modelled: {what}" for what in machine.unpriced),
             *machine.component_notes,
             *_above_design_power(energy_j, time_s, machine),
         ),
@@ -372,7 +372,7 @@ def _each_alone(cost: OpCost, device: Device, engine: str) -> dict[str, float]:
     }
     return {
         "launch": stated.launch_s,
-        f"{engine} arithmetic": cost.compute_s(device),
+        f"{engine} arithmetic": cost.compute_s(device) * (1.0 - cost.port_wait_share),
         **{f"{level} bandwidth": t for level, t in cost.memory_s(device).items()},
         **{name: time_s for name, time_s in others.items() if time_s > 0},
     }

@@ -77,7 +77,8 @@ def time_account(
         cost = lowered.cost_of_row[row]
         spans = cost.spans(rates)
         duration = spans.time_s
-        arithmetic = cost.latency_s - cost.waiting_s + spans.compute_s
+        computing_s = spans.compute_s * (1.0 - cost.port_wait_share)
+        arithmetic = cost.latency_s - cost.waiting_s + computing_s
         if is_update:
             optimizer.append(count * duration)
         else:
@@ -225,8 +226,9 @@ def _limiting(cost: OpCost, spans: Spans) -> str:
     for name, time_s in spans.memory_s.items():
         if time_s > longest:
             limit, longest = f"{name} bandwidth", time_s
-    if cost.engine_work and spans.compute_s > longest:
-        limit, longest = f"{next(iter(cost.engine_work))} arithmetic", spans.compute_s
+    computing_s = spans.compute_s * (1.0 - cost.port_wait_share)
+    if cost.engine_work and computing_s > longest:
+        limit, longest = f"{next(iter(cost.engine_work))} arithmetic", computing_s
     if cost.latency_s <= longest:
         return limit
     return "launch latency" if cost.latency_parts is None else cost.latency_parts.largest

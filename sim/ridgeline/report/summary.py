@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _IN_HEADING = frozenset({"global_batch", "precision"})
 _NEGLIGIBLE = 1e-9  # rounding, not a part
+_WHOLE_WATTS = 10.0  # from which on a power is shown without decimals
 _TIME = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _ENERGY = {"J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "nJ": 1e-9}
 _MEMORY = {"GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10, "B": 1.0}
@@ -120,7 +121,7 @@ def headline(result: Result) -> list[tuple[str, str]]:
         ("energy a step, all devices", show(energy_j, "J", 4)),
         *([("", _range(result, "energy_j", "J"))] if result.uncertainty else []),
         (f"energy {_one(sample)}", show(energy_j / plan["global_batch"], "J")),
-        ("mean power a device", f"{power_w / plan['devices']:,.0f} W"),
+        ("mean power a device", _watts(power_w / plan["devices"])),
         *_of_a_node(result),
         ("efficiency", _efficiency(result.flops_per_step, energy_j)),
         *_per_area(result, power_w),
@@ -135,6 +136,10 @@ def _efficiency(flops: float, energy_j: float) -> str:
 def _one(samples: str) -> str:
     """Return the name of one sample with its article: an image, a sequence."""
     return f"{'an' if samples[0] in 'aeiou' else 'a'} {samples.removesuffix('s')}"
+
+
+def _watts(power_w: float) -> str:
+    return f"{power_w:,.0f} W" if power_w >= _WHOLE_WATTS else show(power_w, "W")
 
 
 def _range(result: Result, quantity: str, unit: Literal["s", "J"]) -> str:

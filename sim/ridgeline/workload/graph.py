@@ -145,6 +145,11 @@ class Conv:
         return self.batch * self.h_out * self.w_out * filters
 
 
+EPILOGUE = "epilogue"
+"""Attribute of a product: the functions, joined by +, that are applied to its results on their way
+out (`parallel.passes.product_epilogues`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """One operation: what it reads, what it writes and how much arithmetic it does.
