@@ -234,3 +234,18 @@ def test_a_scan_grows_with_its_positions() -> None:
     short, long = (scan_graph(2, n, sizes) for n in (128, 256))
     assert long.flops() == 2 * short.flops()
     assert compulsory_bytes(long) > compulsory_bytes(short)
+
+
+def test_a_call_over_a_cache_writes_new_keys_and_quantises_queries() -> None:
+    """Of 3 new positions of 40: keys and values of 2 heads, queries of 4, 16 features each."""
+    shape = (2, 4, 2, 16, 3, 40)
+    bare = attention_graph(*shape, causal=True, format="fp8-e4m3")
+    called = attention_graph(*shape, causal=True, format="fp8-e4m3", projected="bf16")
+    write, quantise, *rest = called.ops
+    assert [op.kind for op in rest] == [op.kind for op in bare.ops]
+    assert called.read_bytes(write) == 2 * (2 * 3 * 2 * 2 * 16)
+    assert called.write_bytes(write) == 2 * 3 * 2 * 2 * 16
+    assert called.read_bytes(quantise) == 2 * (2 * 3 * 4 * 16)
+    assert called.write_bytes(quantise) == 2 * 3 * 4 * 16
+    wide = attention_graph(*shape, causal=True, projected="bf16")
+    assert len(wide.ops) == len(bare.ops) + 1

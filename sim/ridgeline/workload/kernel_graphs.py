@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.workload import numerics, ops
-from ridgeline.workload.builder import QUANTISE, GraphBuilder
+from ridgeline.workload.builder import CAST, QUANTISE, GraphBuilder
 from ridgeline.workload.formats import AS, find
 from ridgeline.workload.graph import Conv, Gemm, Graph, Role
 from ridgeline.workload.ops.contraction import CONV2D, GEMM
@@ -134,11 +134,14 @@ def attention_graph(
     window: int = 0,
     format: str = "bf16",
     kv_format: str | None = None,
+    projected: str | None = None,
 ) -> Graph:
     """Fused attention of `seq_q` queries, the last of `seq_kv` positions, over a cache.
 
     `window`: how many keys a query meets at most; 0: all. `kv_format`: of the cache, which is
-    converted where it is narrower than `format`.
+    converted where it is narrower than `format`. `projected`: the format in which the projections
+    before it left new queries, keys and values, of programs that put these into the cache, and
+    quantise queries that are multiplied in a narrower format; None: all are where they are read.
     """
     for name, size in (("batch", batch), ("heads", heads), ("kv_heads", kv_heads),
                        ("head_dim", head_dim), ("seq_q", seq_q)):  # fmt: skip
@@ -150,11 +153,18 @@ def attention_graph(
         raise RidgelineError(f"{heads} heads cannot share {kv_heads} heads of keys")
     if seq_q == 1:  # the last position meets all keys that its window reaches
         seq_kv, causal, window = min(seq_kv, window or seq_kv), False, 0
-    stored = kv_format or format
+    cache = stored = kv_format or format
     if find(stored).bits < find(format).bits:
         stored = f"{stored}{AS}{format}"
     b = _builder(f"attention of {heads} x {head_dim}")
-    q = b.input("Q", (batch, seq_q, heads * head_dim), format)
+    queries = (batch, seq_q, heads * head_dim)
+    if projected is not None:
+        added = b.input("new keys and values", (batch, seq_q, 2 * kv_heads * head_dim), projected)
+        _copied(b, "cache-write", added, cache)
+    if projected is None or find(projected).bits <= find(format).bits:
+        q = b.input("Q", queries, format)
+    else:
+        q = _copied(b, "quantise", b.input("Q", queries, projected), format)
     k = b.input("K", (batch, seq_kv, kv_heads * head_dim), stored)
     v = b.input("V", (batch, seq_kv, kv_heads * head_dim), stored)
     y = ops.flash_attention(
@@ -305,6 +315,12 @@ def _builder(name: str) -> GraphBuilder:
 
 def _graph(b: GraphBuilder, y: str) -> Graph:
     return Graph(b.name, 1, b.numerics.name, b.tensors, tuple(b.ops), y)
+
+
+def _copied(b: GraphBuilder, layer: str, x: str, format_: str) -> str:
+    y = b.activation(f"{layer}.y", b.shape(x), format_)
+    b.emit(CAST, layer, (x,), (y,), flops=CAST.forward.of(b.elements(x)))
+    return y
 
 
 def _quantised(b: GraphBuilder, layer: str, x: str, formats: ProductFormats) -> str:

@@ -55,7 +55,7 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
         watts = measured.positive(row, "power_w")
         limit = measured.positive(row, "board_limit_w")
         trivial = {"the limit": limit, f"{_SHARE:.0%} of the limit": _SHARE * limit}
-        power_w = made.price.power_w
+        power_w = made.power_w
         return measured.outcome_of(
             made, "kernel-power", "power_w", power_w, watts, trivial, limit=limit
         )

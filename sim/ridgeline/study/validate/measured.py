@@ -64,6 +64,8 @@ class Call:
         The line of a shell that prices it by itself, where there is one beside `validate`.
     published
         Errors that others state of their own predictions of this row, or of rows like it.
+    start_s
+        Device time of short kernels around those of the graph, whatever the shape.
     """
 
     graph: Graph
@@ -72,6 +74,7 @@ class Call:
     words: str
     command: str = ""
     published: Mapping[str, float] = field(default_factory=dict)
+    start_s: float = 0.0
 
 
 Caller = Callable[[Row], Call | None]
@@ -91,7 +94,13 @@ class PricedRow:
     @property
     def time_s(self) -> float:
         """What the row's clock is predicted to show."""
-        return self.price.time_s + self.host_s
+        return self.price.time_s + self.call.start_s + self.host_s
+
+    @property
+    def power_w(self) -> float:
+        """Mean power while the call repeats, without what its host takes."""
+        idle_j = device_named(self.device).idle_power.value * self.call.start_s
+        return (self.price.energy_j + idle_j) / (self.price.time_s + self.call.start_s)
 
 
 @cache
