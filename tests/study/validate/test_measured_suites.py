@@ -14,7 +14,14 @@ import pytest
 
 from ridgeline.cli import execute
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.study.validate import find_suite, measured, shipped, shipped_files, validate
+from ridgeline.study.validate import (
+    call_starts,
+    find_suite,
+    measured,
+    shipped,
+    shipped_files,
+    validate,
+)
 from ridgeline.study.validate.device_rows import device_rows, leave_one_out
 from ridgeline.study.validate.expert_all_to_all import sent_copies
 from ridgeline.study.validate.rows import Row, read_rows
@@ -43,8 +50,8 @@ def table(folder: Path, text: str, name: str = "rows.csv") -> Path:
     return path
 
 
-def sampler() -> ModuleType:
-    path = Path(__file__).parents[3] / "benchmarks" / "sample_measured.py"
+def benchmark(name: str) -> ModuleType:
+    path = Path(__file__).parents[3] / "benchmarks" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -192,7 +199,7 @@ def test_the_sample_is_small_and_drawn_at_even_distances() -> None:
     files = [path for path in folder.iterdir() if path.suffix in {".gz", ".csv"}]
     assert sum(path.stat().st_size for path in files) <= 1.5e6
     assert names - {"kernels.csv"} <= {path.name for path in files}
-    module = sampler()
+    module = benchmark("sample_measured")
     rows = [{"id": f"{i:03}", "m": str(2**i)} for i in range(21)]
     assert module.spread(rows, ("m",), 3) == [0, 10, 20]
     assert module.spread(rows, ("m",), 1) == [10]
@@ -208,3 +215,38 @@ def test_tables_by_device_and_format_are_printed(capsys: pytest.CaptureFixture[s
     assert "ridgeline validate softmax --only" in printed
     assert execute(["validate", "kernel-power", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["above_limit"]["rows"] > 0
+
+
+@pytest.mark.parametrize(
+    ("suite", "format_"),
+    [("attention", ""), ("gemm", "nvfp4"), ("moe", "bf16"), ("norm", "fp32"), ("softmax", "fp32")],
+)
+def test_what_a_call_takes_besides_its_kernels_helps_on_devices_left_out(
+    suite: str, format_: str
+) -> None:
+    """On the sample that ships, rows of each device with the time that the other devices have."""
+    bench = benchmark("leave_one_out")
+    fit, module = bench._Fit(suite), find_suite(suite)
+    names = [path for path in shipped_files(suite) if path.parent.name == "measured"]
+    made = [row for path in names for row in measured.priced(read_rows(path), module.call)]
+    rows = [
+        row
+        for row in made
+        if isinstance(row, measured.PricedRow) and format_ in ("", row.call.format)
+    ]
+    devices = {row.device for row in rows}
+    assert len(devices) > 1
+    left_out = 0.0
+    for device in devices:
+        start = fit.best([row for row in rows if row.device != device])
+        errors = fit.errors([row for row in rows if row.device == device], start)
+        left_out += float(abs(errors).sum())
+    bare = float(abs(fit.errors(rows, 1.0 if fit.by_host else 0.0)).sum())
+    shipped_ = float(abs(fit.errors(rows, fit.shipped(format_))).sum())
+    assert shipped_ < bare
+    assert left_out < bare
+
+
+def test_a_call_of_another_format_takes_nothing_besides() -> None:
+    assert call_starts.call_start("gemm", "bf16") == call_starts.NO_START
+    assert call_starts.call_start("elementwise", "fp32") == call_starts.NO_START

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.study.validate import measured
+from ridgeline.study.validate.call_starts import call_start
 from ridgeline.study.validate.measured import Call
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
@@ -19,13 +20,6 @@ _LLAMA_HEADS, _LLAMA_KV_HEADS, _LLAMA_HEAD_DIM = 32, 8, 128
 SCALE = 4.97
 _PROJECTED = "bf16"
 """What products leave. Over a cache, calls first put new keys and values there; encoders do not."""
-START_S = 8e-6
-"""What a call of attention takes besides its kernels' launches and work, in bf16 and any shape.
-
-Serving frameworks put short kernels around the fused one: they plan blocks, clear counters, and add
-up partial results of keys that are split. Fitted to the calls in bf16 of three frameworks on six
-GPUs; leaving each device out moves it between 7.75 and 8.5 us (`benchmarks/leave_one_out.py`). A
-bare fused kernel, as training runs it, does not take it."""
 _FORMATS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8-e4m3", "fp32": "fp32"}
 
 
@@ -52,7 +46,9 @@ def call(row: Row) -> Call | None:
     words = f"{kind}, {batch} x {heads}/{kv_heads} heads of {head_dim}, {seq_q} of {seq_kv}"
     words += f", window {window}" if window else ""
     kind += " window" if window else ""
-    return Call(graph, kind, row.text("format"), words, start_s=START_S)
+    return Call(
+        graph, kind, row.text("format"), words, start=call_start("attention", row.text("format"))
+    )
 
 
 def _layer(row: Row) -> Call | None:

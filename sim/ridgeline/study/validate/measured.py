@@ -23,6 +23,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.kernel_price import KernelPrice, price_kernels
 from ridgeline.study.csv_file import read_csv
+from ridgeline.study.validate.call_starts import NO_START, CallStart
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
 from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, Row
 from ridgeline.study.validate.stated import Stated, stated
@@ -64,8 +65,8 @@ class Call:
         The line of a shell that prices it by itself, where there is one beside `validate`.
     published
         Errors that others state of their own predictions of this row, or of rows like it.
-    start_s
-        Device time of short kernels around those of the graph, whatever the shape.
+    start
+        What it takes besides the ops of the graph.
     """
 
     graph: Graph
@@ -74,7 +75,7 @@ class Call:
     words: str
     command: str = ""
     published: Mapping[str, float] = field(default_factory=dict)
-    start_s: float = 0.0
+    start: CallStart = NO_START
 
 
 Caller = Callable[[Row], Call | None]
@@ -83,7 +84,13 @@ Caller = Callable[[Row], Call | None]
 
 @dataclass(frozen=True, slots=True)
 class PricedRow:
-    """A row with its call, and what this costs on the row's device."""
+    """A row with its call, and what this costs on the row's device.
+
+    Attributes
+    ----------
+    host_s
+        What the row's clock contains of the host.
+    """
 
     row: Row
     call: Call
@@ -94,13 +101,13 @@ class PricedRow:
     @property
     def time_s(self) -> float:
         """What the row's clock is predicted to show."""
-        return self.price.time_s + self.call.start_s + self.host_s
+        return self.price.time_s + self.call.start.device_s + self.host_s
 
     @property
     def power_w(self) -> float:
         """Mean power while the call repeats, without what its host takes."""
-        idle_j = device_named(self.device).idle_power.value * self.call.start_s
-        return (self.price.energy_j + idle_j) / (self.price.time_s + self.call.start_s)
+        idle_j = device_named(self.device).idle_power.value * self.call.start.device_s
+        return (self.price.energy_j + idle_j) / (self.price.time_s + self.call.start.device_s)
 
 
 @cache
@@ -154,7 +161,8 @@ def _priced(calls: Sequence[tuple[Row, Call]], key: str) -> Iterator[PricedRow |
         yield from _priced(calls[half:], key)
         return
     for (row, call), price in zip(calls, prices, strict=True):
-        yield PricedRow(row, call, key, price, host_launch_s(row))
+        host_s = call.start.launches * host_launch_s(row)
+        yield PricedRow(row, call, key, price, host_s)
 
 
 def predict_calls(

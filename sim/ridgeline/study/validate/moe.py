@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import measured
+from ridgeline.study.validate.call_starts import call_start
 from ridgeline.study.validate.measured import Call
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
@@ -34,4 +35,10 @@ def call(row: Row) -> Call:
     )
     words = f"{tokens} tokens x {top_k} of {experts} experts, {hidden} x {inter}, tp {tensor}"
     words += f", ep {ranks}, {spread}"
-    return Call(graph, "balanced" if spread == "balanced" else "power law", name, words)
+    return Call(
+        graph,
+        "balanced" if spread == "balanced" else "power law",
+        name,
+        words,
+        start=call_start("moe", name),
+    )

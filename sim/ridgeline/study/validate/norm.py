@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from ridgeline.study.validate import elementwise, measured
+from ridgeline.study.validate.call_starts import call_start
 from ridgeline.study.validate.measured import Call
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
@@ -24,4 +25,5 @@ def call(row: Row) -> Call | None:
     rows, columns = measured.sizes(row, "rows", "cols")
     graph = norm_graph(rows, columns, format_, rms=op == "rms")
     words = f"{op} {rows}x{columns}"
-    return Call(graph, op, format_, words, published=measured.from_neusight(row, "LN"))
+    published, start = measured.from_neusight(row, "LN"), call_start("norm", format_)
+    return Call(graph, op, format_, words, published=published, start=start)
