@@ -1,100 +1,303 @@
 """Leave each device out of a fit across devices: what is predicted of machines not measured.
 
-    python benchmarks/leave_one_out.py SUITE [TABLE ...]
+    python benchmarks/leave_one_out.py [--write] SUITE [TABLE ...]
 
-Tables are of measured calls, plain or gzipped; by default the sample that ships. Of each format the
-fixed time of a call (`study.validate.call_starts`) is fitted to the rows of all other devices, and
-the rows of the device are predicted with it: device time of serving frameworks' calls, launches of
-the host of eager PyTorch's. Of attention one time is fitted to calls in bf16 alone. A fit minimises
-the mean absolute logarithm of prediction over measurement.
+Tables are of measured calls, plain or gzipped; by default the sample that ships. What calls take
+besides their kernels (`study.validate.call_starts`) is fitted by variant (the number format, or the
+part of a layer), by framework, and by kernel where that is better than by framework: a fixed time
+alone (``start``), one with a ratio to the time of the kernels (``slowdown``), or the least time of
+the host (``host``); for norms and softmax of eager PyTorch, launches of the host. Each form
+is fitted to the rows of all other devices, each of which weighs as much as another, and the rows of
+the device are predicted with it. The form that is best on devices left out is kept, fitted to all,
+where it is better than nothing by a tenth; so is one for other frameworks, with each framework left
+out instead. ``--write`` puts these lines into the table that ships.
+
+A fit minimises the mean of |prediction / measurement - 1|, or of the absolute logarithm of that
+ratio where this is better on devices left out.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ridgeline.study.validate import attention, gemm, measured, moe, norm, softmax
-from ridgeline.study.validate.call_starts import call_start
+from ridgeline.study.validate import (
+    attention,
+    cast,
+    gemm,
+    linear_attention,
+    measured,
+    moe,
+    norm,
+    softmax,
+)
+from ridgeline.study.validate.call_starts import FILE, NO_START, CallStart, call_start
 from ridgeline.study.validate.measured import PricedRow
 from ridgeline.study.validate.rows import SHIPPED, read_rows
 
-_SUITES = {"attention": attention, "gemm": gemm, "moe": moe, "norm": norm, "softmax": softmax}
-_ONE_START = {"attention"}
+Floats = NDArray[np.float64]
+_MODULES = {
+    "attention": attention,
+    "cast": cast,
+    "gemm": gemm,
+    "linear-attention": linear_attention,
+    "moe": moe,
+    "norm": norm,
+    "softmax": softmax,
+}
 _BY_HOST = {"norm", "softmax"}
-_STARTS = np.arange(0.0, 60e-6, 0.5e-6)
+_STARTS = np.array([
+    0, .5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 23, 26, 30, 35, 40, 45,
+    50, 60, 70, 80, 100, 120, 140, 160, 180, 200,
+]) * 1e-6  # fmt: skip
+_SLOWDOWNS = np.array([
+    .5, .6, .7, .8, .9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.7, 1.9, 2.2, 2.5, 2.8, 3.2, 3.6, 4, 5, 6, 8,
+])  # fmt: skip
+_HOSTS = np.arange(10, 420, 10) * 1e-6
 _LAUNCHES = np.arange(0.0, 4.0, 0.05)
+_BETTER = 0.9
+_LEAST_ROWS = 30
+FIELDS = ("suite", "variant", "framework", "kernel", "start_us", "slowdown", "host_us", "launches",
+          "fitted_to", "error_before", "error_left_out")  # fmt: skip
 
 
-class _Fit:
-    """Rows of one suite and the fixed time that is added to each."""
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one variant and framework: measured times, and what they are predicted from."""
 
-    def __init__(self, suite: str) -> None:
-        self.suite, self.by_host = suite, suite in _BY_HOST
-        self.tried = _LAUNCHES if self.by_host else _STARTS
+    devices: NDArray[np.str_]
+    measured_s: Floats
+    kernels_s: Floats
+    host_s: Floats
 
-    def errors(self, rows: Sequence[PricedRow], start: float) -> np.ndarray:
-        bare_s = np.array([row.price.time_s for row in rows])
-        host_s = np.array([measured.host_launch_s(row.row) for row in rows])
-        predicted = bare_s + (start * host_s if self.by_host else start + host_s)
-        return predicted / np.array([row.row.number("time_us") * 1e-6 for row in rows]) - 1
+    @classmethod
+    def of(cls, rows: Sequence[PricedRow]) -> Rows:
+        return cls(
+            np.array([row.device for row in rows]),
+            np.array([row.row.number("time_us") * 1e-6 for row in rows]),
+            np.array([row.price.time_s for row in rows]),
+            np.array([measured.host_launch_s(row.row) for row in rows]),
+        )
 
-    def best(self, rows: Sequence[PricedRow]) -> float:
-        if self.suite in _ONE_START:
-            rows = [row for row in rows if "fp8" not in row.call.format]
-        found = [np.abs(np.log1p(self.errors(rows, start))).mean() for start in self.tried]
-        return float(self.tried[int(np.argmin(found))])
+    def but(self, device: str, *, only: bool = False) -> Rows:
+        kept = (self.devices == device) == only
+        return Rows(*(values[kept] for values in vars(self).values()))
 
-    def shipped(self, format_: str) -> float:
-        start = call_start(self.suite, format_)
-        return start.launches if self.by_host else start.device_s
+    def at(self, which: NDArray[np.intp]) -> Rows:
+        return Rows(*(values[which] for values in vars(self).values()))
 
-    def show(self, start: float) -> str:
-        return f"{start:6.2f} launches" if self.by_host else f"{start * 1e6:6.1f} us"
+    def errors(self, start: CallStart) -> Floats:
+        predicted_s = np.maximum(start.host_s, start.slowdown * self.kernels_s + start.device_s)
+        return (predicted_s + start.launches * self.host_s) / self.measured_s - 1
+
+    @property
+    def weights(self) -> Floats:
+        names, which = np.unique(self.devices, return_inverse=True)
+        return 1.0 / np.bincount(which, minlength=len(names))[which]
 
 
-def _words(errors: np.ndarray) -> str:
+def candidates(suite: str) -> dict[str, list[CallStart]]:
+    """Return the forms that are tried, by name."""
+    if suite in _BY_HOST:
+        return {"launches": [CallStart(launches=float(n)) for n in _LAUNCHES]}
+    return {
+        "start": [CallStart(float(s)) for s in _STARTS],
+        "start and slowdown": [CallStart(float(s), float(f)) for f in _SLOWDOWNS for s in _STARTS],
+        "host": [CallStart(host_s=float(s)) for s in _HOSTS],
+    }
+
+
+_LOSSES: dict[str, Callable[[Floats], Floats]] = {
+    "ratio": np.abs,
+    "logarithm": lambda errors: np.abs(np.log1p(errors)),
+}
+
+
+def best(rows: Rows, tried: Sequence[CallStart], loss: str) -> CallStart:
+    """Return what fits rows best."""
+    weights, size = rows.weights, _LOSSES[loss]
+    found = [float(weights @ size(rows.errors(start))) for start in tried]
+    return tried[int(np.argmin(found))]
+
+
+def left_out(rows: Rows, tried: Sequence[CallStart], loss: str) -> Floats | None:
+    """Return the errors of all rows, each predicted without its device; None of one device."""
+    names = sorted(set(rows.devices.tolist()))
+    if len(names) < 2:
+        return None
+    parts = [rows.but(name, only=True).errors(best(rows.but(name), tried, loss)) for name in names]
+    return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The form that is best on devices left out, fitted to all of them.
+
+    Attributes
+    ----------
+    errors
+        Of each row, predicted without its device; of one device alone, fitted to it.
+    """
+
+    start: CallStart
+    errors: Floats
+    is_left_out: bool
+
+    @property
+    def mean(self) -> float:
+        return float(np.abs(self.errors).mean())
+
+
+def choose(suite: str, rows: Rows) -> Choice:
+    """Choose a form for the rows of one variant and framework, or kernel."""
+    found = []
+    for starts in candidates(suite).values():
+        for loss in _LOSSES:
+            start = best(rows, starts, loss)
+            errors = left_out(rows, starts, loss)
+            if errors is None:
+                return Choice(start, rows.errors(start), is_left_out=False)  # of fewest parameters
+            found.append(Choice(start, errors, is_left_out=True))
+    return min(found, key=lambda choice: choice.mean)
+
+
+Key = tuple[str, str, str, str]
+
+
+def grouped(suite: str, tables: Sequence[Path]) -> dict[Key, list[PricedRow]]:
+    """Return the rows of tables by suite, variant, framework and kernel as in the shipped table."""
+    found: dict[Key, list[PricedRow]] = {}
+    for path in tables:
+        for row in measured.priced(read_rows(path), _MODULES[suite].call):
+            if isinstance(row, PricedRow):
+                found.setdefault(_key(suite, row), []).append(row)
+    return dict(sorted(found.items()))
+
+
+def _key(suite: str, row: PricedRow) -> Key:
+    framework, kernel = row.row.text("framework"), row.row.text("kernel")
+    if suite == "attention":
+        return row.call.kind.removesuffix(" window"), row.call.format, framework, kernel
+    if suite == "linear-attention":
+        return suite, row.call.kind, framework, kernel
+    return suite, row.call.format, framework, kernel
+
+
+def _words(errors: Floats) -> str:
     size = np.abs(errors)
-    return f"{100 * np.median(size):7.1f} {100 * size.mean():7.1f} {100 * np.median(errors):+7.1f}"
+    return f"{100 * np.median(size):6.1f} {100 * size.mean():6.1f} {100 * np.median(errors):+6.1f}"
+
+
+def lines(suite: str, tables: Sequence[Path]) -> Iterator[dict[str, str]]:
+    """Print the errors of each group, and return the lines of the table that help."""
+    every: dict[str, list[Floats]] = {"nothing": [], "devices left out": [], "as shipped": []}
+    print(f"{'':72}  rows  median %, mean %, bias %")
+
+    def show(key: Sequence[str], words: str, errors: Floats) -> None:
+        print(f"{' '.join(key):54} {words:>17} {len(errors):5}  {_words(errors)}")
+
+    kernels = grouped(suite, tables)
+    yield from _of_all_frameworks(kernels, show)
+    of_framework: dict[Key, dict[str, list[PricedRow]]] = {}
+    for key, rows in kernels.items():
+        of_framework.setdefault((*key[:3], ""), {})[key[3]] = rows
+    for key, by_kernel in of_framework.items():
+        rows = Rows.of([row for found in by_kernel.values() for row in found])
+        names = np.repeat(list(by_kernel), [len(found) for found in by_kernel.values()])
+        # `left_out` returns rows device by device
+        order = np.argsort(rows.devices, kind="stable")
+        rows, names = rows.at(order), names[order]
+        bare, choice = rows.errors(NO_START), choose(suite, rows)
+        known = bare
+        if len(bare) >= _LEAST_ROWS and choice.mean < _BETTER * np.abs(bare).mean():
+            known = choice.errors
+            yield _line(key, rows, choice, bare)
+        for name in by_kernel if len(by_kernel) > 1 else ():
+            if not name:
+                continue
+            mine = names == name
+            own = rows.at(np.flatnonzero(mine))
+            if len(own.devices) < _LEAST_ROWS:
+                continue
+            of_kernel = choose(suite, own)
+            before = float(np.abs(known[mine]).mean())
+            if of_kernel.is_left_out and of_kernel.mean < _BETTER * before:
+                yield _line((*key[:3], name), own, of_kernel, known[mine])
+                known = known.copy()
+                known[mine] = of_kernel.errors
+                show((*key[:3], name), "devices left out", of_kernel.errors)
+        shipped = np.concatenate(
+            [Rows.of(found).errors(call_start(*key[:3], name)) for name, found in by_kernel.items()]
+        )
+        for (words, made), errors in zip(every.items(), (bare, known, shipped), strict=True):
+            made.append(errors)
+            show(key, words, errors)
+    for words, made in every.items():
+        show((suite, "all"), words, np.concatenate(made))
+
+
+def _of_all_frameworks(
+    kernels: Mapping[Key, Sequence[PricedRow]], show: Callable[[Sequence[str], str, Floats], None]
+) -> Iterator[dict[str, str]]:
+    """Return the lines of frameworks that are not in the table: each framework is left out."""
+    of_variant: dict[Key, list[PricedRow]] = {}
+    for key, rows in kernels.items():
+        of_variant.setdefault((key[0], key[1], "", ""), []).extend(rows)
+    for key, found in of_variant.items():
+        frameworks = np.array([row.row.text("framework") for row in found])
+        rows = replace(Rows.of(found), devices=frameworks)
+        choice, bare = choose(key[0], rows), rows.errors(NO_START)
+        if choice.is_left_out and choice.mean < _BETTER * np.abs(bare).mean():
+            show(key, "frameworks left out", choice.errors)
+            yield _line(key, rows, choice, bare, "frameworks")
+
+
+def _line(
+    key: Key, rows: Rows, choice: Choice, before: Floats, what: str = "devices"
+) -> dict[str, str]:
+    start = choice.start
+    return {
+        "suite": key[0], "variant": key[1], "framework": key[2], "kernel": key[3],
+        "start_us": f"{1e6 * start.device_s:g}", "slowdown": f"{start.slowdown:g}",
+        "host_us": f"{1e6 * start.host_s:g}", "launches": f"{start.launches:g}",
+        "fitted_to": f"{len(rows.devices)} rows of {len(set(rows.devices.tolist()))} {what}",
+        "error_before": f"{np.abs(before).mean():.2f}",
+        "error_left_out": f"{choice.mean:.2f}" if choice.is_left_out else "",
+    }  # fmt: skip
 
 
 def main() -> None:
     """Print the errors of each device, left out of the fit, and of all in the fit."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("suite", choices=sorted(_SUITES))
+    parser.add_argument("suite", choices=sorted(_MODULES))
     parser.add_argument("tables", nargs="*", type=Path)
+    parser.add_argument("--write", action="store_true", help="put the lines into the table")
     asked = parser.parse_args()
-    suite, fit = _SUITES[asked.suite], _Fit(asked.suite)
+    suite = _MODULES[asked.suite]
     samples = [suite.SHIPPED, *getattr(suite, "SAMPLES", ())]
     tables = asked.tables or [SHIPPED / name for name in samples if name.startswith("measured")]
-    made = [row for path in tables for row in measured.priced(read_rows(path), suite.call)]
-    rows = [row for row in made if isinstance(row, PricedRow)]
-    one = fit.suite in _ONE_START
-    print(f"{'format, device left out':40} rows  start   median %, mean %, bias %")
-    for format_ in [""] if one else sorted({row.call.format for row in rows}):
-        ours = [row for row in rows if one or row.call.format == format_]
-        left_out = []
-        for device in sorted({row.device for row in ours}):
-            known = [row for row in ours if row.device != device]
-            if not known:
-                continue
-            start = fit.best(known)
-            left_out.append(fit.errors([row for row in ours if row.device == device], start))
-            name = f"{format_} {device}"
-            print(f"  {name:38} {len(left_out[-1]):5} {fit.show(start)} {_words(left_out[-1])}")
-        for name, start in (
-            ("nothing added", 1.0 if fit.by_host else 0.0),
-            ("fitted to all", fit.best(ours)),
-            ("as shipped", fit.shipped(format_)),
-        ):
-            print(f"{format_ + ' ' + name:40} {len(ours):5} {fit.show(start)} ", end="")
-            print(_words(fit.errors(ours, start)))
-        if left_out:
-            print(f"{format_ + ' each device left out':40} {len(ours):5} ", end="")
-            print(" " * 9, _words(np.concatenate(left_out)))
+    found = list(lines(asked.suite, tables))
+    if asked.write:
+        _write(asked.suite, found)
+
+
+def _write(suite: str, found: Sequence[dict[str, str]]) -> None:
+    """Replace the lines of a suite in the table that ships."""
+    path = SHIPPED / FILE
+    own = {"prefill", "encoder", "decode"} if suite == "attention" else {suite}
+    with path.open(newline="", encoding="utf-8") as file:
+        kept = [row for row in csv.DictReader(file) if row["suite"] not in own]
+    every = sorted([*kept, *found], key=lambda row: tuple(row[name] for name in FIELDS[:4]))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(every)
 
 
 if __name__ == "__main__":

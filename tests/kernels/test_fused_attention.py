@@ -102,7 +102,7 @@ def test_short_rows_of_keys_lose_what_was_measured(
         row.model_copy(update={"fraction": row.fraction.model_copy(update={"value": 1.0})})
         for row in device.achievable
     )
-    device = device.model_copy(update={"achievable": free})
+    device = device.model_copy(update={"achievable": free, "voltage_floor": None})
     for positions, milliseconds in measured_ms.items():
         op, graph = _attention(positions, heads, pass_)
         time_s = fixed_s + price(op, graph, device).time_s(device)

@@ -303,7 +303,11 @@ class Device(Described):
     """Thermal design power; results say when a step would draw more, and the host's power is shared
     out by it."""
     power_limit: Sourced[units.SomeWatts] | None = None
-    """What the board may draw: an op that would draw more lowers the clock. None: none does."""
+    """What the board may draw: an op that would draw more lowers clock and voltage. None: the
+    design power where `voltage_floor` is stated, and else nothing does."""
+    voltage_floor: Sourced[Share] | None = None
+    """Least voltage over that of full clock: under a power limit the voltage falls with the clock
+    down to it. None: the voltage stays."""
     idle_power: Sourced[units.Watts]
     """Drawn whenever the device is on: the static part of the energy. It may be left out where
     components give their leakage, whose sum it then is."""
@@ -346,10 +350,10 @@ class Device(Described):
             raise ValueError("a device needs at least one engine")
         if not self.memory:
             raise ValueError("a device needs at least one memory level")
-        if self.power_limit is not None and self.power_limit.value <= self.idle_power.value:
+        if self.board_limit is not None and self.board_limit.value <= self.idle_power.value:
             raise FieldError(
                 f"must be more than the idle power, {units.show(self.idle_power.value, 'W')}",
-                "power_limit",
+                "tdp" if self.power_limit is None else "power_limit",
             )
         self._check_memory()
         self._check_engines()
@@ -515,6 +519,13 @@ class Device(Described):
         if unknown and not idle.value:
             found.append("idle power")
         return tuple(f"{what}: not stated for {self.name}, counted as 0" for what in found)
+
+    @property
+    def board_limit(self) -> Sourced[units.SomeWatts] | None:
+        """What the board may draw: the design power where the voltage can follow the clock."""
+        if self.power_limit is None and self.voltage_floor is not None:
+            return self.tdp
+        return self.power_limit
 
     @property
     def component_notes(self) -> tuple[str, ...]:

@@ -1,65 +1,138 @@
 """The clock under a power limit: what keeps an op's power below what the board may draw.
 
-An op draws idle power and, over its time, the energy of its events. Where that is more than
-`power_limit`, the clock falls until it fits. Voltage is taken to stay as it is, so that an op needs
-the energy that it needs at any clock, and
+An op draws idle power and, over its time, the energy of its events. Where that is more than the
+limit (`power_limit`, by default the design power `tdp`), clock and voltage fall until it fits:
 
-    time = max(time at full clock, energy of its events / (limit - idle power)).
+    idle power + (near energy * V(f)^2 + far energy) / time(f) = limit,   V(f) = max(V_floor, f),
+    time(f) = latency + max(time of what follows the clock / f, time of the farthest memory)
 
-That is the slowest a limit can make an op: a board that lowers its voltage too needs less energy.
-The clock is that of engines, registers and caches; the farthest memory and the launch of an op have
-their own, so that an op that waits for memory is slowed only once the rest takes as long.
+with clock f and voltage V as shares of those at full clock (dynamic energy is C V^2, Rabaey,
+"Digital Integrated Circuits", 2nd ed., section 5.5). What follows the clock is engines, registers
+and caches; the farthest memory and the launch of an op have their own. `voltage_floor` is the
+device's; a device that states none keeps its voltage, and its clock unless `power_limit` is set.
 
-A device with measured shares of its peak (`achievable`) was measured at its design power, and has
-these shares at the clock that it had there. An op that would draw more than the design power by
-the energy table is taken to draw that: a limit at or above it changes nothing, and nothing counts
-twice.
+Measured shares of the peak (`achievable`) are those at the design power, and at the clock that the
+device has there: a limit at or above the design power then changes no time. The energy of an op
+that would draw more by the energy table is then what the design power leaves.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ridgeline.hardware.device import Device
+from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
 from ridgeline.kernels.cost import OpCost, price_of_place
 
-NOTE = "power limit: the clock is lowered, at the voltage of full clock"
+NOTE = "power limit: the clock is lowered, and the voltage as far as the device states it"
+_OFF_BOARD = {HOST, HOST_MEMORY, HOST_LINK}
+_STEPS = 60  # of bisection: to the last bits
 
 
 def limited(cost: OpCost, device: Device, rates: Mapping[str, float]) -> OpCost:
-    """Return the cost of an op at the clock that the device's power limit leaves it.
+    """Return the cost of an op at the clock and voltage that the device's power limit leaves it.
 
     Parameters
     ----------
     rates
         See `cost.peak_rates`.
     """
-    if device.power_limit is None:
+    limit = device.board_limit
+    if limit is None:
         return cost
     spans, idle_w = cost.spans(rates), device.idle_power.value
-    own_s = spans.time_s - cost.latency_s
-    near = {name: s for name, s in spans.memory_s.items() if name != device.far_memory}
-    clocked_s = max(spans.compute_s, *near.values(), 0.0)
-    if clocked_s == 0.0:
+    near_j, far_j = _energies(cost, device)
+    energy_j = math.fsum(near_j.values()) + far_j
+    allowed_w = limit.value - idle_w
+    if energy_j <= allowed_w * spans.time_s:
         return cost
-    energy_j = math.fsum(
-        count * price_of_place(device, place).price_j
-        for place, count in (*cost.flops.items(), *cost.traffic_bytes.items())
+    measured = device.tdp is not None and bool(device.achievable) and cost.calibrated
+    kept = 1.0  # share of its energy that an op keeps at the clock that it was measured at
+    if measured and device.tdp is not None:
+        kept = min(1.0, (device.tdp.value - idle_w) * spans.time_s / energy_j)
+    far_s = spans.memory_s.get(device.far_memory, 0.0)
+    near_s = {name: s for name, s in spans.memory_s.items() if name != device.far_memory}
+    op = _Clocked(
+        cost.latency_s,
+        max(spans.compute_s, *near_s.values(), 0.0),
+        far_s,
+        kept * math.fsum(near_j.values()),
+        kept * far_j,
+        1.0 if device.voltage_floor is None else device.voltage_floor.value,
     )
-    if device.achievable and device.tdp is not None:
-        energy_j = min(energy_j, (device.tdp.value - idle_w) * spans.time_s)
-    needed_s = energy_j / (device.power_limit.value - idle_w) - cost.latency_s
-    if needed_s <= own_s:
+    clock = op.clock_within(allowed_w)
+    fits = min(1.0, allowed_w * op.time_s(clock) / op.energy_j(clock))  # no clock slows a copy
+    near, far = fits * kept * op.voltage(clock) ** 2, fits * kept
+    saved = {component: (1.0 - near) * joules for component, joules in near_j.items() if near < 1.0}
+    if far < 1.0:
+        component = price_of_place(device, device.far_memory).component
+        saved[component] = saved.get(component, 0.0) + (1.0 - far) * far_j
+    cost = replace(cost, saved_j=saved)
+    if clock == 1.0:
         return cost
-    slower = needed_s / clocked_s
     return replace(
         cost,
-        engine_work={name: slower * work for name, work in cost.engine_work.items()},
+        engine_work={name: work / clock for name, work in cost.engine_work.items()},
         level_work={
-            name: work if name == device.far_memory else slower * work
+            name: work if name == device.far_memory else work / clock
             for name, work in cost.level_work.items()
         },
         notes=(*cost.notes, NOTE),
     )
+
+
+def _energies(cost: OpCost, device: Device) -> tuple[dict[str, float], float]:
+    """Joules of an op's events on the board by component, and of those in its farthest memory."""
+    near: dict[str, float] = {}
+    for place, count in (*cost.flops.items(), *cost.traffic_bytes.items()):
+        if place != device.far_memory and place.partition(".")[0] not in _OFF_BOARD:
+            price = price_of_place(device, place)
+            near[price.component] = near.get(price.component, 0.0) + count * price.price_j
+    far_bytes = cost.traffic_bytes.get(device.far_memory, 0.0)
+    return near, far_bytes * price_of_place(device, device.far_memory).price_j
+
+
+@dataclass(frozen=True, slots=True)
+class _Clocked:
+    """An op by its clock, a share of the full one: time, voltage, energy of events.
+
+    Attributes
+    ----------
+    clocked_s
+        Time of what follows the clock, at full clock.
+    far_s
+        Time of the farthest memory.
+    near_j, far_j
+        Energy of events at full voltage.
+    """
+
+    latency_s: float
+    clocked_s: float
+    far_s: float
+    near_j: float
+    far_j: float
+    voltage_floor: float
+
+    def time_s(self, clock: float) -> float:
+        return self.latency_s + max(self.clocked_s / clock, self.far_s)
+
+    def voltage(self, clock: float) -> float:
+        return max(self.voltage_floor, clock)
+
+    def energy_j(self, clock: float) -> float:
+        return self.near_j * self.voltage(clock) ** 2 + self.far_j
+
+    def clock_within(self, power_w: float) -> float:
+        """Return the highest clock at which events draw no more than `power_w`."""
+        if self.clocked_s == 0.0 or self.energy_j(1.0) <= power_w * self.time_s(1.0):
+            return 1.0
+        low, high = 0.0, 1.0
+        for _ in range(_STEPS):
+            middle = 0.5 * (low + high)
+            if self.energy_j(middle) <= power_w * self.time_s(middle):
+                low = middle
+            else:
+                high = middle
+        return low

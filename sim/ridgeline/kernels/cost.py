@@ -92,6 +92,9 @@ class OpCost:
     kept_bytes
         Memory level -> bytes of operands that it has kept from other ops, so that they pass no
         level behind it (`residence`).
+    saved_j
+        Component of the energy -> joules by which its events take less than by the energy table,
+        since clock and voltage are below full ones under a power limit (`clock`).
     """
 
     latency_s: float
@@ -112,6 +115,7 @@ class OpCost:
     engine_shares: LazyShares = BUSY_THROUGHOUT
     tile: TileChoice | None = None
     kept_bytes: Mapping[str, float] = field(default_factory=dict)
+    saved_j: Mapping[str, float] = field(default_factory=dict)
 
     def times(self, count: int) -> OpCost:
         """Return the price of so many equal ops, one after the other."""
@@ -130,6 +134,7 @@ class OpCost:
             waiting_s=count * self.waiting_s,
             latency_parts=self.latency_parts and self.latency_parts.times(count),
             kept_bytes=all_of(dict(self.kept_bytes)),
+            saved_j=all_of(dict(self.saved_j)),
         )
 
     @property
@@ -266,11 +271,16 @@ def places(device: Device) -> Iterator[str]:
 
 
 def op_energy_j(cost: OpCost, device: Device) -> dict[str, float]:
-    """Joules of one op by component, idle power over its time as ``static``, and their total."""
+    """Joules of one op by component, idle power over its time as ``static``, and their total.
+
+    Less what a lower clock and voltage under a power limit save.
+    """
     parts = dict.fromkeys(("compute", "registers", "sram", "dram"), 0.0)
     for place, count in {**cost.flops, **cost.traffic_bytes}.items():
         price = price_of_place(device, place)
         parts.setdefault(price.component, 0.0)
         parts[price.component] += count * price.price_j
+    for component, saved_j in cost.saved_j.items():
+        parts[component] -= saved_j
     parts["static"] = device.idle_power.value * cost.time_s(device)
     return {**parts, "total": math.fsum(parts.values())}

@@ -19,6 +19,8 @@ from ridgeline.kernels.streams import check_kernels
 from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.workload.graph import Graph, Op, Pass, Same
 
+LOWER_VOLTAGE = "lower voltage"
+"""The place in the ledger of joules that clock and voltage below full ones save."""
 _FREE = OpCost(0.0)
 _NOTHING = Alike((), 0, None, None)
 
@@ -73,7 +75,7 @@ class Prices:
         self.device, self.slower, self.idle_s = device, slower, idle_s
         self._costs: dict[Alike, OpCost] = {_NOTHING: _FREE}
         self._capacities = peak_rates(device)
-        self._lines = {place: _line(device, place) for place in places(device)}
+        self._lines = {place: _line(device, place) for place in places(device)} | _saved(device)
         self.resources = {name: number for number, name in enumerate(self._capacities)}
         self.accounts = {place: number for number, place in enumerate(self._lines)}
 
@@ -134,6 +136,9 @@ class Prices:
             for counts in (cost.flops, cost.traffic_bytes):
                 filling.event_account.extend(map(account, counts))
                 filling.event_count.extend(counts.values())
+            for component, saved_j in cost.saved_j.items():
+                filling.event_account.append(account(_saving(component)))
+                filling.event_count.append(saved_j)
             filling.event_ptr.append(len(filling.event_account))
         capacities, lines = list(self._capacities.values()), tuple(self._lines.values())
         return filled(program, filling, capacities, lines), costs
@@ -204,6 +209,18 @@ def _priced(kinds: Sequence[Alike], device: Device) -> list[OpCost]:
 def _line(device: Device, place: str) -> Account:
     component, unit, price_j = price_of_place(device, place)
     return Account(component, place, unit, price_j)
+
+
+def _saved(device: Device) -> dict[str, Account]:
+    """Return the accounts of what lower clocks under a power limit save; a joule is one less."""
+    if device.board_limit is None:
+        return {}
+    components = dict.fromkeys(_line(device, place).component for place in places(device))
+    return {_saving(name): Account(name, LOWER_VOLTAGE, "J", -1.0) for name in components}
+
+
+def _saving(component: str) -> str:
+    return f"{LOWER_VOLTAGE}, {component}"
 
 
 def _kept(device: Device) -> tuple[tuple[tuple[str, float], ...], bool, bool]:

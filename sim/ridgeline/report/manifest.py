@@ -92,7 +92,7 @@ def manifest(details: Details) -> dict[str, Any]:
         "not_modelled": [
             what
             for what in NOT_MODELLED
-            if (device.power_limit is None or what != _CLOCKS)
+            if (device.board_limit is None or what != _CLOCKS)
             and (device.achievable or what != _NEARER)
             and not (plan.stack.overlap.contention and what == _CONTENTION)
             and not (feed is not None and what == _INPUT)

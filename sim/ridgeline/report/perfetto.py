@@ -118,8 +118,9 @@ def _about_row(details: Details, row: int) -> dict[str, Any]:
     for event in range(program.event_ptr[row], program.event_ptr[row + 1]):
         account = program.accounts[program.event_account[event]]
         count = float(program.event_count[event])
-        counted = flops if account.unit == "FLOP" else moved
-        counted[account.place] = counted.get(account.place, 0.0) + count
+        if account.unit != "J":  # what a lower voltage saves is energy alone
+            counted = flops if account.unit == "FLOP" else moved
+            counted[account.place] = counted.get(account.place, 0.0) + count
         energy_j += count * account.price_j
     cost = details.lowered.cost_of_row.get(row)
     limit = limiting(cost, details.cluster.device) if cost else _collective_limit(program, row)

@@ -1,9 +1,9 @@
 """Mean power of devices and nodes over a step: ledger, power limit, host, power supplies.
 
 A device draws what the ledger counts, and no more than its limit: the clock gives way, which the
-step time shows only where the device has a `power_limit` (`kernels.clock`). The rest of a node is
-known from two anchors, both as shares of what the maker's maximum leaves to it (``host.power``: the
-system's maximum less the devices' design power):
+step time shows where the device states its `voltage_floor` or a `power_limit` (`kernels.clock`).
+The rest of a node is known from two anchors, both as shares of what the maker's maximum leaves to
+it (``host.power``: the system's maximum less the devices' design power):
 
 - at full load 0.63: a node of eight H100 whose devices are kept at 700 W draws 8.48 kW (GPU-burn,
   Latif et al., "Single-node power demand during AI training", IEEE Access 13, 2025,
@@ -68,7 +68,7 @@ def device_power_w(result: Result, limit_w: float | None = None) -> float:
     """
     device = result.details.cluster.device
     if limit_w is None:
-        limit = device.power_limit or device.tdp
+        limit = device.board_limit or device.tdp
         limit_w = None if limit is None else limit.value
     drawn_w = result.energy_j["total"] / result.step_time_s / result.details.plan.devices
     return drawn_w if limit_w is None else min(drawn_w, limit_w)

@@ -283,7 +283,7 @@ def remarks(result: Result) -> list[str]:
     devices = result.manifest["plan"]["devices"]
     power_w = result.energy_j["total"] / result.step_time_s / devices
     tdp_w = result.manifest["device"]["tdp_w"]
-    limited = result.details.cluster.device.power_limit is not None
+    limited = result.details.cluster.device.board_limit is not None
     if tdp_w is not None and power_w > tdp_w and not limited:
         found.append(
             f"mean power {power_w:,.0f} W a device is above its {tdp_w:,.0f} W: it would lower its "

@@ -48,7 +48,7 @@ def test_power_follows_the_limit_until_nothing_is_limited(tmp_path: Path) -> Non
     found = {o.id: o for o in made(tmp_path, "energy", POWER, rows).outcomes}
     predicted = [found[str(limit)].predicted for limit in limits]
     assert predicted == sorted(predicted)
-    assert predicted[0] == 100
+    assert predicted[0] == pytest.approx(100, rel=0.01)  # launches and waiting draw less
     assert 100 < predicted[-1] < 250
     assert all(o.p05 is not None and o.p95 is not None for o in found.values())
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.study.validate import measured
-from ridgeline.study.validate.call_starts import call_start
 from ridgeline.study.validate.measured import Call
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
@@ -45,10 +44,9 @@ def call(row: Row) -> Call | None:
     )  # fmt: skip
     words = f"{kind}, {batch} x {heads}/{kv_heads} heads of {head_dim}, {seq_q} of {seq_kv}"
     words += f", window {window}" if window else ""
+    start = measured.start_of(row, kind, row.text("format"))
     kind += " window" if window else ""
-    return Call(
-        graph, kind, row.text("format"), words, start=call_start("attention", row.text("format"))
-    )
+    return Call(graph, kind, row.text("format"), words, start=start)
 
 
 def _layer(row: Row) -> Call | None:

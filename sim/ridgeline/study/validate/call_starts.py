@@ -1,12 +1,15 @@
-"""Fixed times of frameworks' calls, by suite and number format: `data/call_starts.csv`.
+"""What frameworks' calls take besides their kernels: `data/call_starts.csv`.
 
 Serving frameworks put short kernels around the ones that do the work: they plan blocks, clear
 counters, find scales, put partial results together. What these take on the device whatever the
-shape is (``start_us``) is fitted across devices to measured calls, as is what the host takes to
-launch an op of eager PyTorch, over what it takes for an elementwise function (``launches``).
-`benchmarks/leave_one_out.py` fits them, and says what each device's rows get without that device:
-`error_left_out`, the mean over rows, beside what it was with nothing added. Formats for which that
-is no better (fp8 and fp8-block of `gemm`) are not in the table; those of one device have none.
+shape is (``start_us``) is fitted across devices to measured calls, and where a framework's kernels
+are slower or faster than those that devices were calibrated with, so is the ratio
+(``slowdown``). A call that is not recorded in a CUDA graph takes at least what the host takes to
+launch it (``host_us``). Lines without a kernel are of all kernels of the framework that have none
+of their own. ``launches`` is what the host takes to launch an op of eager PyTorch, over what it
+takes for an elementwise function. `benchmarks/leave_one_out.py` fits them, and says what each
+device's rows get without that device: ``error_left_out``, the mean over rows, beside what it was
+before. A framework, or a variant, for which that is no better has no line.
 """
 
 from __future__ import annotations
@@ -27,28 +30,50 @@ class CallStart(NamedTuple):
     ----------
     device_s
         Time on the device.
+    slowdown
+        Time of the framework's kernels over that of its ops.
     launches
         Time of the host to launch it, in launches of elementwise functions.
+    host_s
+        The least time between two calls, since the host launches them one by one.
     """
 
     device_s: float = 0.0
+    slowdown: float = 1.0
     launches: float = 1.0
+    host_s: float = 0.0
+
+    def call_s(self, kernels_s: float) -> float:
+        """Time on the device of a call whose ops take so long."""
+        return max(self.host_s, self.slowdown * kernels_s + self.device_s)
 
 
 NO_START = CallStart()
 
 
-def call_start(suite: str, format_: str) -> CallStart:
-    """Return the fixed time of a suite's calls in a format; of the suite where none is stated."""
+def call_start(suite: str, variant: str, framework: str = "", kernel: str = "") -> CallStart:
+    """Return what a framework's call of a kernel takes besides its ops.
+
+    Of all kernels of the framework where none is stated of this one, of all frameworks where none
+    is of it, of the suite where none is of the variant: the number format, or the part of a layer.
+    """
     table = _table()
-    return table.get((suite, format_), table.get((suite, ""), NO_START))
+    known = (suite, variant, framework, kernel)
+    for told in range(4, 0, -1):
+        key = (*known[:told], *("",) * (4 - told))
+        if key in table:
+            return table[key]
+    return NO_START
 
 
 @cache
-def _table() -> dict[tuple[str, str], CallStart]:
+def _table() -> dict[tuple[str, ...], CallStart]:
     return {
-        (row["suite"], row["format"]): CallStart(
-            float(row["start_us"]) * 1e-6, float(row["launches"])
+        (row["suite"], row["variant"], row["framework"], row["kernel"]): CallStart(
+            float(row["start_us"]) * 1e-6,
+            float(row["slowdown"]),
+            float(row["launches"]),
+            float(row["host_us"]) * 1e-6,
         )
         for _, row in read_csv(SHIPPED / FILE, MAX_BYTES)
     }

@@ -32,4 +32,6 @@ def call(row: Row) -> Call:
                 f"{', '.join(_FORMATS)})"
             )
     graph = cast_graph(m, k, _FORMATS[source], _FORMATS[target])
-    return Call(graph, "cast", row.text("format"), f"cast {m}x{k}")
+    name = row.text("format")
+    start = measured.start_of(row, "cast", name)
+    return Call(graph, "cast", name, f"cast {m}x{k}", start=start)

@@ -7,7 +7,6 @@ frameworks, in whose narrow formats the activations are quantised first.
 from collections.abc import Iterable, Iterator
 
 from ridgeline.study.validate import kernels, measured
-from ridgeline.study.validate.call_starts import call_start
 from ridgeline.study.validate.measured import Call
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
@@ -51,5 +50,5 @@ def call(row: Row) -> Call | None:
         f"{op} {batch}x{m}x{n}x{k}" if batch > 1 else f"{op} {m}x{n}x{k}",
         command if by_itself else "",
         measured.from_neusight(row, _OPERATORS[op]),
-        call_start("gemm", name),
+        measured.start_of(row, "gemm", name),
     )

@@ -7,6 +7,7 @@ predictors are the board's limit, and the share of it that is best on all rows o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import attention, cast, elementwise, gemm, linear_attention, measured
@@ -76,5 +77,5 @@ def call(row: Row) -> Call | None:
             found = caller(row)
             if found is None:
                 return None
-            return Call(found.graph, name, found.format, found.words)
+            return replace(found, kind=name)
     raise RidgelineError("the columns are those of no table of measured kernels")

@@ -44,7 +44,8 @@ def call(row: Row) -> Call:
     else:
         part, graph = _rule(row, op, batch, seq, format_, step=step)
     words = f"{op} {part} ({kernel}), {batch} x {seq}, model of {row.text('d_model')}"
-    return Call(graph, f"{op} {part}", format_, words)
+    start = measured.start_of(row, "linear-attention", f"{op} {part}")
+    return Call(graph, f"{op} {part}", format_, words, start=start)
 
 
 def _convolution(row: Row, op: str, batch: int, seq: int, format_: str) -> Graph:

@@ -23,7 +23,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.kernel_price import KernelPrice, price_kernels
 from ridgeline.study.csv_file import read_csv
-from ridgeline.study.validate.call_starts import NO_START, CallStart
+from ridgeline.study.validate.call_starts import NO_START, CallStart, call_start
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
 from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, Row
 from ridgeline.study.validate.stated import Stated, stated
@@ -101,13 +101,21 @@ class PricedRow:
     @property
     def time_s(self) -> float:
         """What the row's clock is predicted to show."""
-        return self.price.time_s + self.call.start.device_s + self.host_s
+        return self.device_s + self.host_s
+
+    @property
+    def device_s(self) -> float:
+        """Time on the device: of the framework's kernels, and what the call takes besides."""
+        return self.call.start.call_s(self.price.time_s)
 
     @property
     def power_w(self) -> float:
-        """Mean power while the call repeats, without what its host takes."""
-        idle_j = device_named(self.device).idle_power.value * self.call.start.device_s
-        return (self.price.energy_j + idle_j) / (self.price.time_s + self.call.start.device_s)
+        """Mean power while the call repeats, at most what the board may draw."""
+        waiting_s = self.device_s - self.price.time_s
+        device = device_named(self.device)
+        drawn_w = (self.price.energy_j + device.idle_power.value * waiting_s) / self.device_s
+        limit = device.board_limit
+        return drawn_w if limit is None else min(drawn_w, limit.value)
 
 
 @cache
@@ -122,6 +130,11 @@ def device_named(key: str) -> Device:
     if key not in catalog.names("devices") and not catalog.is_path(key):
         raise RidgelineError(f"no device file is called {key!r}")
     return load_device(key)
+
+
+def start_of(row: Row, suite: str, variant: str) -> CallStart:
+    """Return what the call of a row takes besides its ops."""
+    return call_start(suite, variant, row.text("framework"), row.text("kernel"))
 
 
 def host_launch_s(row: Row) -> float:

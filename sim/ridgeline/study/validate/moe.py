@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator
 
 from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import measured
-from ridgeline.study.validate.call_starts import call_start
 from ridgeline.study.validate.measured import Call
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
@@ -40,5 +39,5 @@ def call(row: Row) -> Call:
         "balanced" if spread == "balanced" else "power law",
         name,
         words,
-        start=call_start("moe", name),
+        start=measured.start_of(row, "moe", name),
     )

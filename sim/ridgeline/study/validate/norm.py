@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 
 from ridgeline.study.validate import elementwise, measured
-from ridgeline.study.validate.call_starts import call_start
 from ridgeline.study.validate.measured import Call
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
@@ -25,5 +24,6 @@ def call(row: Row) -> Call | None:
     rows, columns = measured.sizes(row, "rows", "cols")
     graph = norm_graph(rows, columns, format_, rms=op == "rms")
     words = f"{op} {rows}x{columns}"
-    published, start = measured.from_neusight(row, "LN"), call_start("norm", format_)
+    published = measured.from_neusight(row, "LN")
+    start = measured.start_of(row, "norm", format_)
     return Call(graph, op, format_, words, published=published, start=start)
