@@ -28,7 +28,7 @@ def new_(
     what
         device.
     kind
-        Of a device: systolic, spatial, gpu, bsp, grid, cpu or wafer.
+        Of a device: systolic, spatial, gpu, bsp, grid, cpu, wafer or chiplet.
     name
         Name of the new device; by default that of the file, else my-KIND.
     output

@@ -12,6 +12,7 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import SystolicArray
 from ridgeline.hardware.components.design import SUMMED, DesignPart, part_notes
 from ridgeline.hardware.components.schema import ComponentUse
+from ridgeline.hardware.dies import Dies, check_dies
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.hardware.host_processor import HOST, HOST_PLACES, HostProcessor
@@ -143,19 +144,35 @@ class Engine(Strict):
                 f"(they are: {', '.join(self.ops) or 'not stated'})",
                 "epilogue",
             )
-        for field, units_ in (("array", "arrays"), ("grid", "cores"), ("spatial", "elements")):
-            block: SystolicArray | BroadcastGrid | SpatialArray | None = getattr(self, field)
-            if block is not None:
-                self._check_peak(block.flops_per_cycle * block.clock.value, field, units_)
         return self
 
-    def _check_peak(self, peak: float, field: str, units_: str) -> None:
-        if not any(abs(rate.value / peak - 1) <= _RATE_TOLERANCE for rate in self.rates.values()):
-            raise FieldError(
-                f"the {units_} do {units.show(peak, 'FLOP/s')} at one multiply-accumulate each and"
-                f" cycle, but no rate of the engine is that",
-                field,
-            )
+    def check_peak(self, dies: int, *path: str) -> None:
+        """Check that the multiply-accumulate units make one of the rates.
+
+        Parameters
+        ----------
+        dies
+            That a spatial array stands on.
+        path
+            Of the engine in its device.
+
+        Raises
+        ------
+        FieldError
+            If no rate is what the units do.
+        """
+        for field, what in (("array", "arrays"), ("grid", "cores"), ("spatial", "elements")):
+            block: SystolicArray | BroadcastGrid | SpatialArray | None = getattr(self, field)
+            if block is None:
+                continue
+            peak = block.flops_per_cycle * block.clock.value * (dies if field == "spatial" else 1)
+            rates = self.rates.values()
+            if not any(abs(rate.value / peak - 1) <= _RATE_TOLERANCE for rate in rates):
+                raise FieldError(
+                    f"the {what} do {units.show(peak, 'FLOP/s')} at one multiply-accumulate each "
+                    "and cycle, but no rate of the engine is that",
+                    *(*path, field),
+                )
 
 
 class MemoryLevel(Strict):
@@ -323,6 +340,9 @@ class Device(Described):
     """From the nearest to the farthest."""
     host: HostProcessor | None = None
     """The processor that does the vector work that no engine does; None: there is none."""
+    dies: Dies | None = None
+    """Equal dies that share all that stands here, with links between them; None: one die. A
+    spatial array is that of each die."""
     launch_latency: Sourced[units.Seconds]
     """Fixed time of each op: launch, ramp up and drain."""
     achievable: tuple[Achievable, ...] = Field(default=(), strict=False)
@@ -386,7 +406,9 @@ class Device(Described):
                 raise FieldError("must be at least 1", "memory", name, "instances")
 
     def _check_engines(self) -> None:
+        check_dies(self)
         for name, engine in self.engines.items():
+            engine.check_peak(1 if self.dies is None else self.dies.count.value, "engines", name)
             unpriced = sorted(set(engine.rates) - set(engine.energy))
             if unpriced:
                 raise FieldError(
@@ -421,6 +443,8 @@ class Device(Described):
             if engine.bsp is not None and engine.bsp.exchange_energy is not None:
                 place = ("engines", name, "bsp", "exchange_energy")
                 self._priced(engine.bsp.exchange_energy, "J/B", *place)
+        if self.dies is not None:
+            self._priced(self.dies.link.energy, "J/B", "dies", "link", "energy")
 
     def _check_host(self) -> None:
         host = self.host

@@ -17,7 +17,7 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.schema import Model, SchemaField, schema_fields
 
-DEVICE_KINDS = ("systolic", "spatial", "gpu", "bsp", "grid", "cpu", "wafer")
+DEVICE_KINDS = ("systolic", "spatial", "gpu", "bsp", "grid", "cpu", "wafer", "chiplet")
 _WIDTH = 98
 _LINE = re.compile(r"(?P<indent> *)(?P<key>[\w.-]+):(?P<value> .*?)??(?P<comment>  # .*)?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ridgeline.hardware.device import Device
+from ridgeline.hardware.dies import DIE_LINKS
 from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
 from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, LatencyParts, LazyShares, TileChoice
 
@@ -194,6 +195,9 @@ def peak_rates(device: Device) -> dict[str, float]:
             if level.bandwidth is not None
         },
     }
+    if device.dies is not None:
+        links = device.dies.paths(device.dies.count.value).links
+        rates[DIE_LINKS] = max(1, links) * device.dies.link.bandwidth.value
     if (host := device.host) is not None:
         rates |= {f"{HOST}.{format_}": rate.value for format_, rate in host.rates.items()}
         rates |= {HOST_MEMORY: host.bandwidth.value, HOST_LINK: host.link.bandwidth.value}
@@ -234,13 +238,16 @@ class Price(NamedTuple):
 def price_of_place(device: Device, place: str) -> Price:
     """Return the price of a FLOP on ``"engine.format"`` or of a byte at a memory level.
 
-    Or of either in the host, of a byte over the link to it, and of one that tiles exchange.
+    Or of either in the host, of a byte over the link to it, over one between dies, and of one that
+    tiles exchange.
     """
     if place in device.memory:
         level = device.memory[place]
         return Price(level.kind, "B", device.prices.price_j(level.energy, "J/B"))
-    if place == EXCHANGE:
+    if place in (EXCHANGE, DIE_LINKS):
         entries = [e.bsp.exchange_energy for e in device.engines.values() if e.bsp is not None]
+        if place == DIE_LINKS:
+            entries = [] if device.dies is None else [device.dies.link.energy]
         priced = [device.prices.price_j(entry, "J/B") for entry in entries if entry is not None]
         return Price("network", "B", max(priced, default=0.0))
     engine, _, format_ = place.rpartition(".")
@@ -265,6 +272,8 @@ def places(device: Device) -> Iterator[str]:
     yield from device.memory
     if any(engine.bsp is not None for engine in device.engines.values()):
         yield EXCHANGE
+    if device.dies is not None:
+        yield DIE_LINKS
     if device.host is not None:
         yield from (f"{HOST}.{format_}" for format_ in device.host.rates)
         yield from (HOST_MEMORY, HOST_LINK)

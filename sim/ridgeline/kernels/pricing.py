@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ridgeline.hardware.device import Device
-from ridgeline.kernels import depthwise, pieces, unfolding, winograd
+from ridgeline.kernels import depthwise, dies, pieces, unfolding, winograd
 from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.clock import limited
@@ -70,6 +70,8 @@ def price_all(
     kinds: Sequence[Alike], device: Device, given: Given | None = None, search: Search = FAST
 ) -> list[OpCost]:
     """Return what ops cost on a device; as `price`, but all contractions are looked at together."""
+    if device.dies is not None and device.dies.count.value > 1:
+        return _on_dies(kinds, device, given, search)
     common = Common(device)
     costs: dict[Alike, OpCost] = {}
     able: dict[str, Kernels] = {}
@@ -103,6 +105,27 @@ def price_all(
             elif given is None and depthwise.applies(kind.op):
                 costs[kind] = _by_channel(kind, common, costs[kind])
     return [costs[kind] for kind in kinds]
+
+
+def _on_dies(
+    kinds: Sequence[Alike], device: Device, given: Given | None, search: Search
+) -> list[OpCost]:
+    """Price ops on a package of several dies; parts of all contractions are looked at together."""
+    package = dies.Package(device)
+    if given is not None:
+        dies.refuse_mapping(package.dies)
+    products = [kind for kind in kinds if kind.gemm is not None]
+    cut = list(dies.parts_of(list(dict.fromkeys(products)), package))
+    parts = list(dict.fromkeys(part for _, _, each in cut for part in each))
+    price_of = dict(zip(parts, price_all(parts, package.die, None, search), strict=True))
+    found = {
+        kind: package.best(kind, cuts, [price_of[part] for part in each])
+        for kind, cuts, each in cut
+    }
+    others = list(dict.fromkeys(kind for kind in kinds if kind.gemm is None))
+    for kind, cost in zip(others, price_all(others, package.together), strict=True):
+        found[kind] = package.streamed(cost)
+    return [limited(found[kind], device, package.rates) for kind in kinds]
 
 
 def _by_channel(kind: Alike, common: Common, tiled: OpCost) -> OpCost:

@@ -1,0 +1,221 @@
+"""Dies of a package (chiplets): equal parts of a device, and the links between them.
+
+All other fields of a device are those of the whole package: each die has an equal part of its
+engines, levels of memory and power. `one_die` is what one of them is by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from pydantic import PositiveInt, field_validator, model_validator
+
+from ridgeline import units
+from ridgeline.config import FieldError, Strict
+from ridgeline.hardware.sourced import Sourced
+
+if TYPE_CHECKING:
+    from ridgeline.hardware.device import Device, Engine, MemoryLevel
+
+DIE_LINKS = "die links"
+"""The place where bytes between the dies of a package are counted."""
+_MOST_DIES = 256
+
+
+class DieLink(Strict):
+    """A link between two neighbouring dies."""
+
+    bandwidth: Sourced[units.BytesPerSecond]
+    """In each direction."""
+    latency: Sourced[units.Seconds]
+    """From one die to the next."""
+    energy: str
+    """Entry of the energy table, or a quantity such as ``1.2 pJ/bit``; of every link passed."""
+
+    @field_validator("bandwidth")
+    @classmethod
+    def _flows(cls, rate: Sourced[float]) -> Sourced[float]:
+        if rate.value <= 0:
+            raise ValueError(f"must be more than 0, found {rate.value}")
+        return rate
+
+
+class Dies(Strict):
+    """Equal dies that share a device's engines and memory; see ``docs/devices.md``."""
+
+    count: Sourced[PositiveInt]
+    """How many. Processors, arrays, cores, tiles and instances of levels divide evenly."""
+    topology: Literal["all-to-all", "ring", "mesh"] = "all-to-all"
+    """Which dies have a link: every two; each and the next, round; neighbours on a grid."""
+    rows: Sourced[PositiveInt] | None = None
+    """Rows of the grid of a mesh; by default it is as square as it can be."""
+    link: DieLink
+    """Between every two neighbours."""
+    placement: Literal["cut", "interleaved"] = "cut"
+    """Where operands lie. cut: each die's memory has the part that the op gives to the die, once;
+    what several dies need is fetched from the one that has it. interleaved: all dies' memories have
+    equal parts of everything, page by page."""
+
+    @model_validator(mode="after")
+    def _arranged(self) -> Dies:
+        if self.count.value > _MOST_DIES:
+            raise FieldError(f"must be at most {_MOST_DIES}, found {self.count.value}", "count")
+        if self.rows is None:
+            return self
+        if self.topology != "mesh":
+            raise FieldError(f"is of a mesh; this is a {self.topology}", "rows")
+        if self.count.value % self.rows.value:
+            raise FieldError(f"must divide the {self.count.value} dies", "rows")
+        return self
+
+    def paths(self, used: int) -> DiePaths:
+        """Return the ways between the dies in use, which are neighbours."""
+        if used == 1:
+            return DiePaths(0, 0.0, 0, 0)
+        pairs = used * (used - 1)
+        match self.topology:
+            case "all-to-all":
+                return DiePaths(pairs, 1.0, 1, 1)
+            case "ring":
+                # Shortest ways; the farthest die of an even ring is reached half by either side.
+                hops, links = (used**2 // 4) / (used - 1), 2 * used if used > 2 else 2
+                return DiePaths(links, hops, pairs * hops / links, used // 2)
+            case "mesh":
+                whole = self.rows is not None and used == self.count.value
+                rows = self.rows.value if whole and self.rows is not None else squarest(used)
+                return _mesh(rows, used // rows)
+
+
+class DiePaths(NamedTuple):
+    """Ways between dies when every two exchange alike.
+
+    Attributes
+    ----------
+    links
+        Directed links.
+    mean_hops, most_hops
+        Links on the way between two dies.
+    busiest
+        Ordered pairs of dies whose way has the busiest link.
+    """
+
+    links: int
+    mean_hops: float
+    busiest: float
+    most_hops: int
+
+
+def _mesh(rows: int, columns: int) -> DiePaths:
+    """Ways on a grid, first along the row and then along the column."""
+    dies = rows * columns
+    links = 2 * (rows * (columns - 1) + columns * (rows - 1))
+    mean = ((rows**2 - 1) / (3 * rows) + (columns**2 - 1) / (3 * columns)) * dies / (dies - 1)
+    along = rows * (columns // 2) * ((columns + 1) // 2)
+    across = columns * (rows // 2) * ((rows + 1) // 2)
+    return DiePaths(links, mean, max(along, across), rows + columns - 2)
+
+
+def squarest(count: int) -> int:
+    """Return the rows of the grid of so many dies that is as square as it can be."""
+    return max(side for side in range(1, math.isqrt(count) + 1) if count % side == 0)
+
+
+def one_die(device: Device) -> Device:
+    """Return one die as a device: an equal part of everything, without links.
+
+    Limits of power are the package's.
+    """
+    assert device.dies is not None
+    count = device.dies.count.value
+    part: dict[str, Any] = {
+        "dies": None,
+        "power_limit": None,
+        "voltage_floor": None,
+        "engines": {name: _engine(engine, count) for name, engine in device.engines.items()},
+        "memory": {name: _level(level, count) for name, level in device.memory.items()},
+        "idle_power": _over(device.idle_power, count),
+        "kernels": tuple(
+            row
+            if row.throughput is None
+            else row.model_copy(update={"throughput": _over(row.throughput, count)})
+            for row in device.kernels
+        ),
+    }
+    return device.model_copy(update=part)
+
+
+def check_dies(device: Device) -> None:
+    """Check that dies can be equal.
+
+    Raises
+    ------
+    FieldError
+        If something does not divide, or is no part of a die.
+    """
+    dies = device.dies
+    if dies is None or dies.count.value == 1:
+        return
+    count = dies.count.value
+    if device.host is not None:
+        raise FieldError("a device of several dies has no host processor", "host")
+    for name, engine in device.engines.items():
+        for field, number in (
+            ("array", engine.array and engine.array.count.value),
+            ("grid", engine.grid and engine.grid.cores.value),
+            ("bsp", engine.bsp and engine.bsp.tiles.value),
+        ):
+            if number and number % count:
+                what = {"array": "arrays", "grid": "cores", "bsp": "tiles"}[field]
+                raise FieldError(
+                    f"{number} {what} cannot be shared out evenly over {count} dies",
+                    *("engines", name, field),
+                )
+    for name, level in device.memory.items():
+        number = level.instances.value
+        if number > 1 and number % count:
+            raise FieldError(
+                f"{number} instances cannot be shared out evenly over {count} dies",
+                *("memory", name, "instances"),
+            )
+
+
+def _engine(engine: Engine, count: int) -> Engine:
+    part: dict[str, Any] = {
+        "rates": {name: _over(rate, count) for name, rate in engine.rates.items()},
+        "vector_rates": {name: _over(rate, count) for name, rate in engine.vector_rates.items()},
+    }
+    if engine.array is not None:
+        part["array"] = engine.array.model_copy(
+            update={"count": _of(engine.array.count, engine.array.count.value // count)}
+        )
+    if engine.grid is not None:
+        part["grid"] = engine.grid.model_copy(
+            update={"cores": _of(engine.grid.cores, engine.grid.cores.value // count)}
+        )
+    if engine.bsp is not None:
+        part["bsp"] = engine.bsp.model_copy(
+            update={"tiles": _of(engine.bsp.tiles, engine.bsp.tiles.value // count)}
+        )
+    return engine.model_copy(update=part)
+
+
+def _level(level: MemoryLevel, count: int) -> MemoryLevel:
+    part: dict[str, Any] = {
+        "capacity": _of(level.capacity, level.capacity.value // count),
+        "instances": _of(level.instances, max(1, level.instances.value // count)),
+        "partitions": {
+            name: _of(room, room.value // count) for name, room in level.partitions.items()
+        },
+    }
+    if level.bandwidth is not None:
+        part["bandwidth"] = _over(level.bandwidth, count)
+    return level.model_copy(update=part)
+
+
+def _over(stated: Sourced[float], count: int) -> Sourced[float]:
+    return stated.model_copy(update={"value": stated.value / count})
+
+
+def _of(stated: Sourced[Any], number: float) -> Sourced[Any]:
+    return stated.model_copy(update={"value": number})
