@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ridgeline.cli.ops import print_op
+from ridgeline.cli.ops import DeviceFields, device_with, print_op
 from ridgeline.cli.output import print_quantity
 from ridgeline.cli.whole import Finite, Whole, pair
 
@@ -32,6 +32,7 @@ def conv_(
     block: str | None = None,
     mapping: str | None = None,
     objective: str = "time",
+    set_: DeviceFields = (),
     quantity: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -79,6 +80,8 @@ def conv_(
         run where, or a part of it.
     objective
         time or energy, what a mapping is searched for.
+    set_
+        Another value of a field of the device, "device.tdp=300 W"; may be given often.
     quantity
         Print one number alone: time_s, or another field of the JSON by its dotted path.
     json
@@ -91,8 +94,9 @@ def conv_(
     (r, s), strides, paddings, dilations = map(pair, (filter, stride, padding, dilation))
     loops = Conv(batch, c_in, height, width, c_out, r, s, strides, paddings, dilations, groups)
     zeros = parse(sparsity, density, sparsity_kind, block)
+    machine = device_with(device, set_)
     result = conv(
-        loops, device, pass_=pass_, format=format, sparsity=zeros, mapping=mapping,
+        loops, machine, pass_=pass_, format=format, sparsity=zeros, mapping=mapping,
         objective=objective,
     )  # fmt: skip
     if quantity is not None:

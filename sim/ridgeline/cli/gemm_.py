@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.ops import DeviceFields
 from ridgeline.cli.whole import Finite, Whole
 
 
@@ -28,6 +29,7 @@ def gemm_(
     break_even: Annotated[bool, Parameter(negative="")] = False,
     mapping: str | None = None,
     objective: str = "time",
+    set_: DeviceFields = (),
     quantity: str | None = None,
     compat: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -72,6 +74,8 @@ def gemm_(
         which loops run where, or a part of it.
     objective
         On a device: time or energy, what a mapping is searched for.
+    set_
+        On a device: another value of one of its fields, "device.tdp=300 W"; may be given often.
     quantity
         On a device: print one number alone, time_s or another field of the JSON by its dotted path.
     compat
@@ -84,13 +88,14 @@ def gemm_(
     if (device is None) == (array is None):
         raise ConfigError("give either --device NAME or --array ROWSxCOLUMNS")
     if device is not None:
-        from ridgeline.cli.ops import print_op
+        from ridgeline.cli.ops import device_with, print_op
         from ridgeline.kernels.single import gemm
         from ridgeline.workload.sparsity import parse
 
         zeros = parse(sparsity, density, sparsity_kind, block)
+        machine = device_with(device, set_)
         result = gemm(
-            m, n, k, device, batch=batch, format=format, sparsity=zeros, mapping=mapping,
+            m, n, k, machine, batch=batch, format=format, sparsity=zeros, mapping=mapping,
             objective=objective,
         )  # fmt: skip
         if quantity is not None:
@@ -102,10 +107,12 @@ def gemm_(
         if break_even:
             from ridgeline.kernels.break_even import break_even_of
 
-            found = break_even_of(m, n, k, device, zeros, batch=batch, format=format)
+            found = break_even_of(m, n, k, machine, zeros, batch=batch, format=format)
         print_op(result, json, found)
         return
     assert array is not None
+    if set_:
+        raise ConfigError("an array by itself has no fields; use --device", field="--set")
     if mapping is not None:
         raise ConfigError("an array by itself takes no mapping; use --device", field="--mapping")
     if quantity is not None:

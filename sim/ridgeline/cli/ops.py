@@ -3,13 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
 
 if TYPE_CHECKING:
+    from ridgeline.hardware.device import Device
     from ridgeline.kernels.break_even import BreakEven
     from ridgeline.kernels.single import OpResult
+
+
+DeviceFields = Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False)]
+"""Words of all ``--set`` of a verb that takes a device."""
+
+
+def device_with(device: str, set_: Sequence[str]) -> str | Device:
+    """Return a device with some of its fields replaced: ``device.memory.hbm.bandwidth=2 TB/s``.
+
+    Raises
+    ------
+    ConfigError
+        If a field is none of a device.
+    """
+    if not set_:
+        return device
+    from ridgeline.cli.run_ import assignments
+    from ridgeline.errors import ConfigError
+    from ridgeline.hardware.load import load_device
+
+    fields = {}
+    for path, value in assignments(set_).items():
+        within = path.removeprefix("cluster.")
+        if not within.startswith("device."):
+            raise ConfigError(
+                f"{path!r} is no field of a device; they begin with 'device.', for example "
+                "'device.tdp=300 W'",
+                field="--set",
+            )
+        fields[within.removeprefix("device.")] = value
+    return load_device(device, fields)
 
 
 def print_op(result: OpResult, json: bool, found: BreakEven | None = None) -> None:
