@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         load_node,
     )
     from ridgeline.hardware.components import ComponentEstimate, component, scale_node
+    from ridgeline.kernels.fusion.schedule import fuse
     from ridgeline.kernels.single import conv, gemm
     from ridgeline.kernels.systolic.gemm import gemm_cycles
     from ridgeline.network.collectives import collective
@@ -69,6 +70,7 @@ _HOME = {
     "conv": "kernels.single",
     "devices": "shelves",
     "energy_tables": "shelves",
+    "fuse": "kernels.fusion.schedule",
     "gemm": "kernels.single",
     "gemm_cycles": "kernels.systolic.gemm",
     "import_design": "study.import_design",
@@ -112,6 +114,7 @@ __all__ = [
     "conv",
     "devices",
     "energy_tables",
+    "fuse",
     "gemm",
     "gemm_cycles",
     "import_design",

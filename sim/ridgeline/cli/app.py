@@ -71,6 +71,10 @@ VERBS = {
         "Price one pass over a convolution on one device.",
         "ridgeline conv 64 256 56 56 64 1 --device v100-sxm2-16gb --pass weight-gradient",
     ),
+    "fuse": Verb(
+        "Find which layers of a network in inference are computed together on a device.",
+        "ridgeline fuse vgg19 tpu-v1 --precision int8",
+    ),
     "rnn": Verb(
         "Price one pass over one recurrent layer on one device.",
         "ridgeline rnn 64 512 25 --device v100-sxm2-16gb --cell gru --pass backward",

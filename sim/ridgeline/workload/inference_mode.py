@@ -43,14 +43,15 @@ def _without_training(graph: Graph) -> Graph:
         if op.kind == _DROPOUT:
             same[first] = inputs[0]
             continue
+        kept = op
         if op.kind == BATCH_NORM.name:
-            op = replace(
+            kept = replace(
                 op,
                 kind=FROZEN_BATCH_NORM.name,
                 vector_flops=FROZEN_BATCH_NORM.forward.of(tensors[first].elements),
                 input_passes=(),
             )
-        ops.append(replace(op, inputs=inputs))
+        ops.append(replace(kept, inputs=inputs))
     read = {name for op in ops for name in op.inputs} | {same.get(graph.loss, graph.loss)}
     ops = [
         replace(op, outputs=(op.outputs[0], *(n for n in op.outputs[1:] if _is_read(n, op, read))))
@@ -73,19 +74,20 @@ def _with_epilogues(graph: Graph) -> Graph:
     readers = Counter(name for op in graph.ops for name in op.inputs)
     made: list[Op | None] = []
     at: dict[str, int] = {}
-    for op in graph.ops:
+    for each in graph.ops:
+        op = each
         if op.kind in _EPILOGUES and op.loops is None and op.pass_ is Pass.FORWARD:
-            for place, name in enumerate(op.inputs):
+            for place, name in enumerate(each.inputs):
                 before = made[at[name]] if name in at else None
                 if (
                     before is not None
                     and before.kind in (CONV2D.name, GEMM.name)
                     and readers[name] == 1
                     and name != graph.loss
-                    and graph.tensors[name].shape == graph.tensors[op.outputs[0]].shape
+                    and graph.tensors[name].shape == graph.tensors[each.outputs[0]].shape
                 ):
                     made[at[name]] = None
-                    op = _joined(before, op, place)
+                    op = _joined(before, each, place)
                     break
         at[op.outputs[0]] = len(made)
         made.append(op)

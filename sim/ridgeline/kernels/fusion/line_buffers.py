@@ -38,7 +38,8 @@ class RowSpans(NamedTuple):
     @property
     def rows(self) -> Rows:
         """How many."""
-        return np.maximum(0, self.end - self.first)
+        found: Rows = np.maximum(0, self.end - self.first)
+        return found
 
 
 class PendingRows(NamedTuple):
@@ -188,13 +189,15 @@ def _rows(schedule: RowSchedule, tensor: int, op: int, ahead: bool) -> Rows:
     steps = np.arange(schedule.steps)
     if producer < 0:
         first = np.minimum.reduce([need.first[:-1] for need in readers])
-        return np.maximum(0, _arrived(made, steps, ahead) - first)
+        arrived: Rows = np.maximum(0, _arrived(made, steps, ahead) - first)
+        return arrived
     if schedule.halo == "recompute":
         return made.rows if producer <= op <= max(need.op for need in readers) else 0 * steps
     first = np.minimum.reduce(
         [need.first[:-1] if need.op >= op else need.first[1:] for need in readers]
     )
-    return np.maximum(0, _end(made, steps if producer <= op else steps - 1) - first)
+    rows: Rows = np.maximum(0, _end(made, steps if producer <= op else steps - 1) - first)
+    return rows
 
 
 def _piped_rows(
@@ -208,12 +211,15 @@ def _piped_rows(
     )
     if producer < 0:
         start = min(stages[need.op] for need in readers)
-        return np.maximum(0, _arrived(made, beats - start, ahead) - first)
-    return np.maximum(0, _end(made, beats - stages[producer]) - first)
+        arrived: Rows = np.maximum(0, _arrived(made, beats - start, ahead) - first)
+        return arrived
+    rows: Rows = np.maximum(0, _end(made, beats - stages[producer]) - first)
+    return rows
 
 
 def _end(made: RowSpans, step: Rows) -> Rows:
-    return np.where(step >= 0, made.end[np.clip(step, 0, len(made.end) - 1)], 0)
+    rows: Rows = np.where(step >= 0, made.end[np.clip(step, 0, len(made.end) - 1)], 0)
+    return rows
 
 
 def _arrived(made: RowSpans, step: Rows, ahead: bool) -> Rows:

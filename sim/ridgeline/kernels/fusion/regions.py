@@ -147,37 +147,50 @@ def windows(op: Op, graph: Graph) -> tuple[RowWindow | None, ...] | None:
 def _window(
     op: Op, place: int, shape: tuple[int, ...], out: tuple[int, ...], graph: Graph
 ) -> RowWindow | None:
-    every = RowWindow(rows_of(shape), 0, 0)
     if op.loops is not None and place > 1 and op.kind != "flash-attention":  # of an epilogue
         return RowWindow() if shape == out else None
-    attrs = dict(op.attrs)
     if isinstance(op.loops, Conv):
-        loops = op.loops
-        if op.kind != "conv2d" or place != 0 or loops.taps != 1:
-            return None
-        extent = loops.dilation[0] * (loops.r - 1) + 1
-        return RowWindow(extent, loops.stride[0], loops.padding[0])
+        return _of_convolution(op, op.loops) if place == 0 else None
     if isinstance(op.loops, Gemm):
-        if op.kind not in _PRODUCTS or op.sequential or op.launched or "columns" in attrs:
-            return None
-        samples = graph.batch * rows_of(out)
-        own, total = op.loops.m, op.loops.m * op.loops.batch
-        if (total if op.kind == "gemm" else own * graph.batch) != samples:
-            return None
-        if place == 1 or (place == 2 and op.kind == "flash-attention"):
-            return every if op.kind != "gemm" else None
-        return RowWindow() if rows_of(shape) == rows_of(out) else every
+        return _of_product(op, op.loops, place, (shape, out), graph)
+    return _of_vector_op(op, shape, out)
+
+
+def _of_convolution(op: Op, loops: Conv) -> RowWindow | None:
+    if op.kind != "conv2d" or loops.taps != 1:
+        return None
+    extent = loops.dilation[0] * (loops.r - 1) + 1
+    return RowWindow(extent, loops.stride[0], loops.padding[0])
+
+
+def _of_product(
+    op: Op, loops: Gemm, place: int, shapes: tuple[tuple[int, ...], tuple[int, ...]], graph: Graph
+) -> RowWindow | None:
+    rows, of_out = map(rows_of, shapes)
+    if op.kind not in _PRODUCTS or op.sequential or op.launched or "columns" in dict(op.attrs):
+        return None
+    own, total = loops.m, loops.m * loops.batch
+    if (total if op.kind == "gemm" else own * graph.batch) != graph.batch * of_out:
+        return None
+    every = RowWindow(rows, 0, 0)
+    if place == 1 or (place == 2 and op.kind == "flash-attention"):
+        return every if op.kind != "gemm" else None
+    return RowWindow() if rows == of_out else every
+
+
+def _of_vector_op(op: Op, shape: tuple[int, ...], out: tuple[int, ...]) -> RowWindow | None:
+    attrs = dict(op.attrs)
+    found: RowWindow | None = None
     if op.kind == "adaptive-avg-pool" and rows_of(out) == 1:
-        return every
-    if op.kind == "concat" and len(out) == _IMAGE and attrs.get("axis") == 1:
-        return RowWindow()
-    if op.kind in _POOLS and "kernel_h" in attrs:
-        size, stride, padding = (int(attrs[f"{x}_h"]) for x in ("kernel", "stride", "padding"))
-        return RowWindow(size, stride, padding)
-    if op.kind in BY_ELEMENT or (op.kind in _BY_TOKEN and len(out) >= _SEQUENCE):
+        found = RowWindow(rows_of(shape), 0, 0)
+    elif op.kind == "concat" and len(out) == _IMAGE and attrs.get("axis") == 1:
+        found = RowWindow()
+    elif op.kind in _POOLS and "kernel_h" in attrs:
+        found = RowWindow(*(int(attrs[f"{x}_h"]) for x in ("kernel", "stride", "padding")))
+    elif op.kind in BY_ELEMENT or (op.kind in _BY_TOKEN and len(out) >= _SEQUENCE):
         same = shape == out and (op.kind in BY_ELEMENT | {"softmax"} or len(out) == _SEQUENCE)
-        return RowWindow() if same else None
-    return None
+        found = RowWindow() if same else None
+    return found
 
 
 def region_of(ops: Sequence[Op], graph: Graph, leaving: frozenset[str]) -> FusedRegion | None:

@@ -1,0 +1,131 @@
+"""``ridgeline fuse``: which layers of a network are computed together on one device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ridgeline.cli.ops import DeviceFields, device_with
+from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Whole
+
+if TYPE_CHECKING:
+    from ridgeline.hardware.device import Device
+    from ridgeline.kernels.fusion.schedule import FusedSchedule
+
+
+def fuse_(
+    model: str,
+    device: str,
+    *,
+    batch: Whole = 1,
+    precision: str | None = None,
+    objective: str = "time",
+    longest: Whole = 12,
+    set_: DeviceFields = (),
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Find which layers of a network in inference are fused, so that rows between stay on chip.
+
+    Groups of consecutive ops are computed some rows at a time, each op behind the one before. Of
+    all cuts of the network into groups the best is found; layer by layer is one of them.
+
+    Parameters
+    ----------
+    model
+        Name or file of a network.
+    device
+        Name or file of a device, a level of which keeps tensors between ops.
+    batch
+        Samples, one after the other in a group.
+    precision
+        Number formats; by default those that the device is usually programmed with.
+    objective
+        What is least: time, energy, or bytes of far memory.
+    longest
+        Ops of a group, at most.
+    set_
+        Another value of a field of the device, "device.memory.l2.capacity=8 MiB"; may be given
+        often.
+    json
+        Print the answer as JSON.
+    """
+    from ridgeline.errors import ConfigError
+    from ridgeline.hardware.load import load_device
+    from ridgeline.kernels.fusion.schedule import fuse
+    from ridgeline.workload.execution import Execution
+    from ridgeline.workload.files import load_model
+
+    machine = device_with(device, set_)
+    machine = load_device(machine) if isinstance(machine, str) else machine
+    network = load_model(model)
+    if isinstance(network, Execution):
+        raise ConfigError("a recorded execution is not divided into layers", file=model)
+    found = fuse(
+        network, machine, batch=batch, precision=precision or _usual_precision(machine),
+        objective=objective, longest=longest,
+    )  # fmt: skip
+    if json:
+        print_json(found.to_dict())
+        return
+    _print(found)
+
+
+def _usual_precision(device: Device) -> str:
+    from ridgeline.parallel.executions.costs import usual_format
+
+    format_ = usual_format(device)
+    return f"{format_}-true" if format_ in ("bf16", "fp16") else format_
+
+
+def _print(found: FusedSchedule) -> None:
+    from ridgeline.report.tables import plain_table
+    from ridgeline.units import show
+
+    screen = console()
+    screen.print(
+        f"{found.graph.name} on {found.device.name}, batch {found.graph.batch}, least "
+        f"{found.objective}; rows stay in {found.level}, which has room for "
+        f"{show(found.room_bytes, 'B')}",
+        soft_wrap=True,
+    )
+    total, apart = found.total, found.layer_by_layer
+    head = plain_table({"": "left", "fused": "right", "layer by layer": "right", "ratio": "right"})
+    for name, fused, alone, unit in (
+        ("time", total.time_s, apart.time_s, "s"),
+        ("energy", total.energy_j, apart.energy_j, "J"),
+        (f"{found.device.far_memory} traffic", total.far_bytes, apart.far_bytes, "B"),
+    ):
+        ratio = f"{fused / alone:.3f}" if alone else ""
+        head.add_row(name, show(fused, unit, 4), show(alone, unit, 4), ratio)
+    screen.print(head)
+    table = plain_table(
+        {
+            "group": "left", "ops": "right", "rows a step": "right", "held": "right",
+            "far memory": "right", "time": "right", "bound by": "left", "FLOP/B": "right",
+            "of roofline": "right",
+        }
+    )  # fmt: skip
+    for group in found.groups:
+        ops = found.graph.ops[group.first : group.end]
+        name = ops[0].name if len(ops) == 1 else f"{ops[0].name} .. {ops[-1].name}"
+        roof = found.roofline(group)
+        cost = group.cost
+        table.add_row(
+            name,
+            str(len(ops)),
+            str(group.rows) if group.rows else "all",
+            show(group.held_bytes, "B") if group.rows else "-",
+            show(cost.far_bytes, "B"),
+            show(cost.time_s, "s"),
+            found.device.far_memory if cost.far_s >= cost.compute_s else "ops",
+            f"{roof['flop_per_byte']:,.1f}",
+            f"{roof['flop_per_s'] / reach:.1%}" if (reach := roof["attainable_flop_per_s"]) else "",
+        )
+    screen.print(table)
+    for group, end in zip(found.groups, found.ends, strict=True):
+        if group.end - group.first > 1:
+            last = found.graph.ops[group.end - 1].name
+            how = f"{group.halo}, weights {group.weights}"
+            screen.print(f"group to {last}: {how}; ends: {end}", soft_wrap=True)

@@ -1,0 +1,228 @@
+"""Which layers of a network are fused: dynamic programming over where groups end.
+
+Groups are ops that follow each other in the graph. The best schedule of the first j ops is the best
+of the first i and one group of those between, over all i:
+
+    best(j) = min over i < j of best(i) + group(i, j)
+
+which is exact, since groups share nothing but the far memory. Every op by itself is one of the
+schedules, so that none is worse than layer by layer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from ridgeline.errors import RidgelineError, nearest
+from ridgeline.hardware.device import Device
+from ridgeline.hardware.load import load_device
+from ridgeline.kernels.fusion.groups import FusedGroup, FusionPricer, GroupCost
+from ridgeline.units import show
+from ridgeline.workload.graph import Graph
+from ridgeline.workload.inference_mode import inference_mode
+from ridgeline.workload.model import Model
+
+Objective = Literal["time", "energy", "bytes"]
+OBJECTIVES = ("time", "energy", "bytes")
+MOST_FUSED = 12
+"""Ops of a group, at most."""
+_Size = tuple[float, float, float]
+_SIZES: dict[str, Callable[[GroupCost], _Size]] = {
+    "time": lambda cost: (cost.time_s, cost.energy_j, cost.far_bytes),
+    "energy": lambda cost: (cost.energy_j, cost.time_s, cost.far_bytes),
+    "bytes": lambda cost: (cost.far_bytes, cost.time_s, cost.energy_j),
+}
+
+
+@dataclass(frozen=True)
+class FusedSchedule:
+    """A network cut into fused groups, beside the same layer by layer.
+
+    Attributes
+    ----------
+    ends
+        By group: why the op behind it is not in it.
+    layer_by_layer
+        What all ops take one after the other, operands in far memory.
+    """
+
+    device: Device
+    graph: Graph
+    level: str
+    room_bytes: float
+    objective: Objective
+    groups: tuple[FusedGroup, ...]
+    ends: tuple[str, ...]
+    layer_by_layer: GroupCost
+
+    @property
+    def total(self) -> GroupCost:
+        """What all groups take together."""
+        return _sum([group.cost for group in self.groups])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schedule as plain data; sizes in bytes, seconds, joules, FLOP."""
+        return {
+            "device": self.device.name,
+            "network": self.graph.name,
+            "batch": self.graph.batch,
+            "level": self.level,
+            "room_bytes": self.room_bytes,
+            "objective": self.objective,
+            "total": self.total._asdict(),
+            "layer_by_layer": self.layer_by_layer._asdict(),
+            "groups": [
+                {
+                    "ops": [op.name for op in self.graph.ops[group.first : group.end]],
+                    "rows": group.rows,
+                    "halo": group.halo,
+                    "weights": group.weights,
+                    "held_bytes": group.held_bytes,
+                    **group.cost._asdict(),
+                    **self.roofline(group),
+                    "ends": end,
+                }
+                for group, end in zip(self.groups, self.ends, strict=True)
+            ],
+        }
+
+    def roofline(self, group: FusedGroup) -> dict[str, float]:
+        """Return where a group stands on the device's roofline.
+
+        FLOP per byte of far memory, the FLOP/s that the fastest engine and the far memory's
+        bandwidth allow at that, and the FLOP/s that are reached.
+        """
+        far = self.device.memory[self.device.far_memory].bandwidth
+        assert far is not None
+        used = {
+            self.graph.tensors[op.inputs[0]].format
+            for op in self.graph.ops[group.first : group.end]
+            if op.loops is not None
+        }
+        rates = [
+            rate.value
+            for engine in self.device.engines.values()
+            for name, rate in engine.rates.items()
+            if not used or name in used
+        ]
+        peak = max(rates, default=math.inf)
+        flops, bytes_ = group.flops, group.cost.far_bytes
+        intensity = flops / bytes_ if bytes_ else math.inf
+        return {
+            "flops": flops,
+            "flop_per_byte": intensity,
+            "attainable_flop_per_s": min(peak, intensity * far.value),
+            "flop_per_s": flops / group.cost.time_s if group.cost.time_s else 0.0,
+        }
+
+
+def fuse(
+    model: Model | Graph,
+    device: str | Device,
+    *,
+    batch: int = 1,
+    precision: str = "fp32",
+    objective: str = "time",
+    longest: int = MOST_FUSED,
+) -> FusedSchedule:
+    """Find which layers of a network in inference are computed together on a device.
+
+    Parameters
+    ----------
+    model
+        A network, or a forward graph, which is taken as it is.
+    device
+        A device, or its name or path. A level of it must keep tensors between ops.
+    batch, precision
+        Of the network: samples, which are computed one after the other in a group, and formats.
+    objective
+        What is least: "time", "energy" or "bytes" of far memory; ties by the others.
+    longest
+        Ops of a group, at most.
+
+    Raises
+    ------
+    RidgelineError
+        If the objective is unknown, no level keeps tensors, or no engine does the work.
+    """
+    if objective not in OBJECTIVES:
+        raise RidgelineError(
+            f"there is no objective {objective!r}{nearest(objective, OBJECTIVES)} (allowed: "
+            f"{', '.join(OBJECTIVES)})"
+        )
+    if longest < 1:
+        raise RidgelineError(f"a group has at least 1 op, found {longest}")
+    machine = load_device(device) if isinstance(device, str) else device
+    graph = model
+    if not isinstance(graph, Graph):
+        graph = inference_mode(graph.inference(batch, precision))
+    pricer = FusionPricer(graph, machine)
+    size = _SIZES[objective]
+    groups = _best(pricer, len(graph.ops), longest, size)
+    return FusedSchedule(
+        machine,
+        graph,
+        pricer.level,
+        pricer.room_bytes,
+        cast("Objective", objective),
+        tuple(groups),
+        tuple(_why(pricer, group, len(graph.ops), longest) for group in groups),
+        _sum([pricer.alone(at).cost for at in range(len(graph.ops))]),
+    )
+
+
+def _best(
+    pricer: FusionPricer, ops: int, longest: int, size: Callable[[GroupCost], _Size]
+) -> list[FusedGroup]:
+    """Return the groups of the best schedule."""
+    best: list[_Size] = [(0.0, 0.0, 0.0)]
+    last: list[FusedGroup | None] = [None]
+    for end in range(1, ops + 1):
+        found: list[tuple[_Size, FusedGroup]] = []
+        for first in range(max(0, end - longest), end):
+            options = [*pricer.groups(first, end)]
+            if end - first == 1:
+                options.append(pricer.alone(first))
+            for group in options:
+                more = size(group.cost)
+                sums = tuple(a + b for a, b in zip(best[first], more, strict=True))
+                found.append((cast("_Size", sums), group))
+        chosen = min(found, key=lambda each: each[0])
+        best.append(chosen[0])
+        last.append(chosen[1])
+    groups: list[FusedGroup] = []
+    at = ops
+    while at:
+        behind = last[at]
+        assert behind is not None
+        groups.append(behind)
+        at = behind.first
+    return groups[::-1]
+
+
+def _why(pricer: FusionPricer, group: FusedGroup, ops: int, longest: int) -> str:
+    """Say why the op behind a group is not in it."""
+    if group.end == ops:
+        return "the network ends"
+    op = pricer.graph.ops[group.end]
+    if not pricer.is_cut(group.end):
+        return f"{op.name} ({op.kind}) cannot be cut into rows"
+    if group.end - group.first >= longest:
+        return f"a group has at most {longest} ops"
+    region = pricer.region(group.first, group.end + 1)
+    if region is None:
+        return f"{op.name} ({op.kind}) does not wait for all of the group"
+    least = pricer.least_held(region)
+    if least > pricer.room_bytes:
+        return (
+            f"with {op.name} at least {show(least, 'B')} would be held, {pricer.level} has room "
+            f"for {show(pricer.room_bytes, 'B')}"
+        )
+    return f"with {op.name} it is no better"
+
+
+def _sum(costs: list[GroupCost]) -> GroupCost:
+    return GroupCost(*(math.fsum(column) for column in zip(*costs, strict=True)))

@@ -1,0 +1,247 @@
+"""Fused schedules: every cut by enumeration, steps against a player, bounds, Alwani's VGGNet-E."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ridgeline as rl
+from ridgeline.cli import execute
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware import load_device
+from ridgeline.hardware.device import Device
+from ridgeline.hardware.templates import device_template
+from ridgeline.kernels.fusion.groups import FusedGroup, FusionPricer
+from ridgeline.kernels.fusion.line_buffers import row_schedule
+from ridgeline.kernels.fusion.regions import region_of, rows_of, windows
+from ridgeline.kernels.fusion.row_ops import on_rows
+from ridgeline.kernels.fusion.schedule import FusedSchedule, fuse
+from ridgeline.workload.graph import Conv, Graph, Op, Pass, Role, Tensor
+from ridgeline.workload.inference_mode import inference_mode
+
+
+@pytest.fixture(scope="module")
+def systolic(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("fusion") / "my-systolic.yaml"
+    path.write_text(device_template("systolic"), "utf-8")
+    return str(path)
+
+
+def machine(path: str, rng: random.Random) -> Device:
+    """The template with another buffer, memory and launch latency."""
+    return load_device(
+        path,
+        {
+            "memory.l2.capacity": f"{rng.choice([16, 64, 200, 1000, 32768])} KiB",
+            "memory.l2.bandwidth": f"{rng.choice([0.2, 1, 4])} TB/s",
+            "memory.hbm.bandwidth": f"{rng.choice([5, 50, 400, 1200])} GB/s",
+            "launch_latency": f"{rng.choice([0, 1, 5])} us",
+        },
+    )
+
+
+def chain(rng: random.Random, layers: int, batch: int) -> Graph:
+    """Convolutions and pools that follow each other, one of which may be added to a later one."""
+    height, channels = rng.choice([6, 9, 14]), rng.choice([3, 16, 40])
+    name = "x"
+    tensors = {name: Tensor(name, (batch, channels, height, height), "bf16", Role.INPUT)}
+    ops: list[Op] = []
+    for place in range(layers):
+        shape = tensors[name].shape
+        out, kind = f"y{place}", rng.random()
+        before = [n for n, t in tensors.items() if t.shape == shape and n not in (name, "x")]
+        if kind < 0.25 and before:
+            tensors[out] = Tensor(out, shape, "bf16", Role.ACTIVATION)
+            reads = (name, rng.choice(before))
+            ops.append(Op(out, "add", Pass.FORWARD, "", reads, (out,),
+                          vector_flops=math.prod(shape)))  # fmt: skip
+        else:
+            size = rng.choice([1, 3]) if shape[2] >= 3 else 1
+            stride = rng.choice([1, 1, 2])
+            features = rng.choice([16, 40, 64])
+            loops = Conv(batch, shape[1], shape[2], shape[3], features, size, size,
+                         (stride, stride), (size // 2, size // 2))  # fmt: skip
+            weight = f"w{place}"
+            tensors[weight] = Tensor(weight, (features, shape[1], size, size), "bf16", Role.WEIGHT)
+            tensors[out] = Tensor(
+                out, (batch, features, loops.h_out, loops.w_out), "bf16", Role.ACTIVATION
+            )
+            ops.append(Op(out, "conv2d", Pass.FORWARD, "", (name, weight), (out,), loops=loops))
+        name = out
+    return Graph("chain", batch, "bf16", tensors, tuple(ops), name)
+
+
+def measure(found: FusedSchedule, objective: str) -> float:
+    return {
+        "time": found.total.time_s,
+        "energy": found.total.energy_j,
+        "bytes": found.total.far_bytes,
+    }[objective]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_the_schedule_is_the_best_of_all_cuts(systolic: str, part: int) -> None:
+    """300 random chains: every way to cut them, every tile, halo and place of weights."""
+    rng = random.Random(100 + part)
+    for _ in range(75):
+        graph = chain(rng, rng.randint(1, 5), rng.choice([1, 1, 3]))
+        device, objective = machine(systolic, rng), rng.choice(["time", "energy", "bytes"])
+        found = fuse(graph, device, objective=objective)
+        pricer = FusionPricer(graph, device)
+        at = {"time": 0, "energy": 1, "bytes": 2}[objective]
+        ops = len(graph.ops)
+        options: dict[tuple[int, int], list[FusedGroup]] = {
+            (i, j): [*pricer.groups(i, j), *([pricer.alone(i)] if j == i + 1 else [])]
+            for i, j in itertools.combinations(range(ops + 1), 2)
+        }
+        best = math.inf
+        for places in itertools.product([False, True], repeat=ops - 1):
+            ends = [0, *(i + 1 for i, cut in enumerate(places) if cut), ops]
+            each = [options[pair] for pair in itertools.pairwise(ends)]
+            if all(each):
+                best = min(best, sum(min(group.cost[at] for group in way) for way in each))
+        assert measure(found, objective) == pytest.approx(best, rel=1e-12)
+        assert [group.first for group in found.groups][1:] == [g.end for g in found.groups][:-1]
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_bounds_and_more_room(systolic: str, part: int) -> None:
+    rng = random.Random(part)
+    for _ in range(25):
+        graph = chain(rng, rng.randint(2, 6), rng.choice([1, 2]))
+        device, objective = machine(systolic, rng), rng.choice(["time", "energy", "bytes"])
+        found = fuse(graph, device, objective=objective)
+        total, apart = found.total, found.layer_by_layer
+        alone = {"time": apart.time_s, "energy": apart.energy_j, "bytes": apart.far_bytes}
+        assert measure(found, objective) <= alone[objective] * (1 + 1e-12)
+        compulsory = sum(
+            tensor.bytes
+            for name, tensor in graph.tensors.items()
+            if tensor.role is Role.WEIGHT or name == graph.loss  # strides may leave inputs out
+        )
+        assert total.far_bytes >= compulsory * (1 - 1e-12)
+        far = device.memory["hbm"].bandwidth
+        assert far is not None
+        for group in found.groups:
+            assert group.cost.time_s >= group.cost.far_bytes / far.value * (1 - 1e-12)
+            flops = sum(op.matrix_flops for op in graph.ops[group.first : group.end])
+            assert group.cost.time_s >= flops / 131.072e12 * (1 - 1e-12)
+            assert group.held_bytes <= found.room_bytes
+            roof = found.roofline(group)
+            assert roof["flop_per_s"] <= roof["attainable_flop_per_s"] * (1 + 1e-9)
+        level = device.memory["l2"]
+        double = level.capacity.model_copy(update={"value": 2 * level.capacity.value})
+        memory = device.memory | {"l2": level.model_copy(update={"capacity": double})}
+        larger = fuse(graph, device.model_copy(update={"memory": memory}), objective=objective)
+        assert measure(larger, objective) <= measure(found, objective) * (1 + 1e-9)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_steps_of_all_samples_are_played(systolic: str, data: st.DataObject) -> None:
+    """One step after the other: its ops, beside what the next one loads and this one stores."""
+    steps, batch = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 4))
+    seconds = st.floats(0, 1e-5)
+    amounts = st.lists(st.floats(0, 1e6), min_size=steps, max_size=steps)
+    ops_s = data.draw(st.lists(seconds, min_size=steps, max_size=steps))
+    load, store, once = data.draw(amounts), data.draw(amounts), data.draw(st.floats(0, 1e6))
+    graph = chain(random.Random(1), 2, batch)
+    pricer = FusionPricer(graph, load_device(systolic))
+    found = pricer._played(
+        np.array(ops_s), np.array(load), np.array(store), (1e-6, 0.0), once, launches=3
+    )
+    far, near = pricer.far_rate, pricer.near_rate
+    now_s = 3 * pricer.launch_s + (once + load[0]) / far
+    every = [(sample, step) for sample in range(batch) for step in range(steps)]
+    for place, (_, step) in enumerate(every):
+        following = load[every[place + 1][1]] if place + 1 < len(every) else 0.0
+        busy_s = ops_s[step] + (load[step] + store[step]) / near
+        now_s += max(busy_s, (following + store[step]) / far)
+    assert found.time_s == pytest.approx(now_s, rel=1e-9)
+    assert found.far_bytes == pytest.approx(once + batch * (sum(load) + sum(store)))
+
+
+@pytest.mark.parametrize("model", ["vgg19", "resnet50", "bert-base", "gpt2", "mobilenet"])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_pieces_of_an_op_do_its_work(model: str, batch: int) -> None:
+    network = rl.load_model(model)
+    assert isinstance(network, rl.Model)
+    graph = inference_mode(network.inference(batch, "bf16-mixed"))
+    cut = 0
+    for op in graph.ops:
+        found = windows(op, graph)
+        if found is None:
+            continue
+        whole = rows_of(graph.tensors[op.outputs[0]].shape)
+        for rows in {1, whole}:
+            piece, alone = on_rows(op, graph, found, rows)
+            pieces = batch * whole // rows
+            assert pieces * piece.matrix_flops == op.matrix_flops
+            assert pieces * piece.vector_flops >= op.vector_flops
+            out = alone.tensors[piece.outputs[0]]
+            assert pieces * out.elements == graph.tensors[op.outputs[0]].elements
+        cut += 1
+    assert cut > len(graph.ops) / 3
+
+
+def test_first_layers_of_vggnet_e_are_those_of_alwani() -> None:
+    """Fused, five convolutions move 3.64 MB where they moved 77, for 362 kB more on chip (Table 2,
+    Figure 7 of Alwani et al., MICRO 2016). Kept between steps: two rows of five tensors, 349 kB."""
+    network = rl.load_model("vgg19")
+    assert isinstance(network, rl.Model)
+    graph = inference_mode(network.inference(1, "fp32"))
+    end = next(at for at, op in enumerate(graph.ops) if op.name == "conv3-1") + 1
+    ops = graph.ops[:end]
+    assert sum(op.kind == "conv2d" for op in ops) == 5
+    region = region_of(ops, graph, frozenset(ops[-1].outputs))
+    assert region is not None
+    ends = (region.tensors[0], region.tensors[-1])
+    moved = sum(tensor.rows * tensor.row_bytes for tensor in ends)
+    assert moved / 2**20 == pytest.approx(3.64, rel=0.01)
+    schedule = row_schedule(region, 1, "line-buffer")
+    kept = np.zeros(schedule.steps)
+    for tensor, made, pending in zip(region.tensors, schedule.made, schedule.pending, strict=True):
+        if pending:
+            first = np.minimum.reduce([need.first[1:] for need in pending])
+            kept += np.maximum(0, made.end - first) * tensor.row_bytes
+    assert kept.max() / 1e3 == pytest.approx(362, rel=0.05)
+    apart = sum(
+        graph.tensors[name].bytes
+        for op in ops
+        for name in (*op.inputs, *op.outputs)
+        if graph.tensors[name].role not in (Role.WEIGHT, Role.BUFFER)
+    )
+    assert apart / 2**20 == pytest.approx(77, rel=0.15)
+
+
+def test_the_verb_prints_groups_and_why_they_end(
+    systolic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["fuse", "vgg19", systolic, "--objective", "bytes"]
+    assert execute(words) == 0
+    printed = capsys.readouterr().out
+    assert "layer by layer" in printed
+    assert "ends: avgpool (adaptive-avg-pool) cannot be cut into rows" in printed
+    assert execute([*words, "--json", "--longest", "3"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert max(len(group["ops"]) for group in found["groups"]) <= 3
+    assert found["total"]["far_bytes"] < found["layer_by_layer"]["far_bytes"]
+    assert execute([*words, "--set", "device.memory.l2.keeps=false",
+                    "--set", "device.memory.l1.keeps=false"]) == 2  # fmt: skip
+    assert "keeps=true" in capsys.readouterr().err
+    assert execute(["fuse", "vgg19", systolic, "--objective", "tim"]) == 2
+    assert "did you mean 'time'" in capsys.readouterr().err
+
+
+def test_a_device_without_such_a_level_is_refused() -> None:
+    network = rl.load_model("mlp")
+    assert isinstance(network, rl.Model)
+    with pytest.raises(RidgelineError, match=r"h100-sxm5-80gb describes no level.*l2\.keeps=true"):
+        fuse(network, "h100-sxm5-80gb")
