@@ -172,6 +172,8 @@ def _of_product(
     own, total = loops.m, loops.m * loops.batch
     if (total if op.kind == "gemm" else own * graph.batch) != graph.batch * of_out:
         return None
+    if op.kind == "gemm" and loops.batch not in (1, graph.batch):
+        return None
     every = RowWindow(rows, 0, 0)
     if place == 1 or (place == 2 and op.kind == "flash-attention"):
         return every if op.kind != "gemm" else None
@@ -181,8 +183,8 @@ def _of_product(
 def _of_vector_op(op: Op, shape: tuple[int, ...], out: tuple[int, ...]) -> RowWindow | None:
     attrs = dict(op.attrs)
     found: RowWindow | None = None
-    if op.kind == "adaptive-avg-pool" and rows_of(out) == 1:
-        found = RowWindow(rows_of(shape), 0, 0)
+    if op.kind == "adaptive-avg-pool" and (shape == out or rows_of(out) == 1):
+        found = RowWindow() if shape == out else RowWindow(rows_of(shape), 0, 0)
     elif op.kind == "concat" and len(out) == _IMAGE and attrs.get("axis") == 1:
         found = RowWindow()
     elif op.kind in _POOLS and "kernel_h" in attrs:

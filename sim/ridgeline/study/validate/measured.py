@@ -39,6 +39,8 @@ _LAUNCH_S = {"PyTorch 2.4": 12.7e-6, "PyTorch": EAGER_LAUNCH_S}
 Fitted to NeuSight's elementwise, norm and softmax rows: the least time on each of five boards
 (PyTorch 2.1: A100 40 GB, P4, T4, P100, V100: 25.1 to 31.6 us, median 25.2) and on an MI100 (2.4:
 14.8 us), less the 2.15 us that a queued kernel takes."""
+_REPEATED = {"sglang", "trtllm", "vllm"}
+"""Frameworks whose calls were measured one over and over, with hot caches (aiconfigurator)."""
 SCALED_S = 5e-6
 """Added to the scaled roofline, as for other kernels."""
 FRAMEWORK_CALLS = {"gemm": "framework-gemm", "conv": "framework-conv"}
@@ -67,6 +69,8 @@ class Call:
         Errors that others state of their own predictions of this row, or of rows like it.
     start
         What it takes besides the ops of the graph.
+    is_warm
+        Whether a repeated call finds its operands in the last level on chip, if they fit there.
     """
 
     graph: Graph
@@ -76,6 +80,7 @@ class Call:
     command: str = ""
     published: Mapping[str, float] = field(default_factory=dict)
     start: CallStart = NO_START
+    is_warm: bool = True
 
 
 Caller = Callable[[Row], Call | None]
@@ -145,7 +150,7 @@ def host_launch_s(row: Row) -> float:
 
 def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]:
     """Price the calls of rows, those of one device together; not in the order of the rows."""
-    calls: dict[str, list[tuple[Row, Call]]] = {}
+    calls: dict[tuple[str, bool], list[tuple[Row, Call]]] = {}
     for row in rows:
         try:
             row.check()
@@ -154,24 +159,28 @@ def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]
                 continue
             key = row.text("device_key")
             device_named(key)
-            calls.setdefault(key, []).append((row, call))
+            warm = call.is_warm and row.text("framework") in _REPEATED
+            calls.setdefault((key, warm), []).append((row, call))
         except RidgelineError as error:
             yield skip_for(row, error)
-    for key, ours in calls.items():
-        yield from _priced(ours, key)
+    for (key, warm), ours in calls.items():
+        yield from _priced(ours, key, repeated=warm)
 
 
-def _priced(calls: Sequence[tuple[Row, Call]], key: str) -> Iterator[PricedRow | Skipped]:
+def _priced(
+    calls: Sequence[tuple[Row, Call]], key: str, *, repeated: bool
+) -> Iterator[PricedRow | Skipped]:
     """Price calls together; where one cannot be priced, halves of them, until it is alone."""
     try:
-        prices = price_kernels([call.graph for _, call in calls], device_named(key))
+        graphs = [call.graph for _, call in calls]
+        prices = price_kernels(graphs, device_named(key), repeated=repeated)
     except RidgelineError as error:
         if len(calls) == 1:
             yield skip_for(calls[0][0], error)
             return
         half = len(calls) // 2
-        yield from _priced(calls[:half], key)
-        yield from _priced(calls[half:], key)
+        yield from _priced(calls[:half], key, repeated=repeated)
+        yield from _priced(calls[half:], key, repeated=repeated)
         return
     for (row, call), price in zip(calls, prices, strict=True):
         host_s = call.start.launches * host_launch_s(row)
@@ -199,7 +208,8 @@ def predict_calls(
             yield skip_for(row, error)
             continue
         trivial = {"roofline": roofline_s, "scaled roofline": scale * roofline_s + SCALED_S}
-        alone = made.call.command if not made.host_s else ""
+        is_alone = not made.host_s and made.call.start == NO_START
+        alone = made.call.command if is_alone else ""
         yield outcome_of(made, suite, "time_s", made.time_s, measured, trivial, alone)
 
 
