@@ -332,8 +332,9 @@ class Device(Described):
     """Power per area that cooling carries away; more is a warning on every result."""
     price: Sourced[units.Dollars] | None = None
     """Of one device; gives costs of machines."""
-    energy_table: str
-    """Name of an energy table, or a path."""
+    energy_table: str = ""
+    """Name of an energy table, or a path. It may be left out where every engine and level has a
+    component, or states its energy as a quantity."""
     engines: dict[str, Engine]
     """By names of your own; an op runs on the fastest that does its kind of work and format."""
     memory: dict[str, MemoryLevel]

@@ -42,6 +42,10 @@ def stated(energy: str, unit: Unit) -> float | None:
     return joules
 
 
+NO_TABLE = "none"
+"""Name of the table without entries of devices whose parts and quantities state all energies."""
+
+
 class EnergyEntry(Strict):
     """The price of one kind of event."""
 
@@ -109,6 +113,11 @@ class EnergyTable(Described):
         if joules is not None:
             return joules
         if entry not in self.entries:
+            if self.name == NO_TABLE:
+                raise ConfigError(
+                    f"{entry!r} is an entry of an energy table, but no energy_table is stated; a "
+                    f"quantity with its unit needs none, for example '1.5 {_EXAMPLES[unit]}'"
+                )
             raise ConfigError(
                 f"the energy table {self.name!r} has no entry {entry!r}"
                 f"{nearest(entry, self.entries)} (it has: {', '.join(sorted(self.entries))}); a "

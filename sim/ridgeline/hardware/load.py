@@ -21,7 +21,7 @@ from ridgeline.hardware import scalesim
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.components.design import with_components
 from ridgeline.hardware.device import Device
-from ridgeline.hardware.energy import EnergyTable
+from ridgeline.hardware.energy import NO_TABLE, EnergyTable
 from ridgeline.hardware.follow import with_rates
 from ridgeline.hardware.inherit import with_inherited
 from ridgeline.hardware.node import Node
@@ -35,6 +35,7 @@ _OF_CLUSTERS = frozenset({"device_speed_std", "software"})
 """Fields of a cluster that one node or device may have replaced, too."""
 _MADE_OF_CONFIGURATIONS = frozenset({"devices", "clusters"})
 """Where a file of SCALE-Sim may stand for the device that it describes."""
+_NO_TABLE = EnergyTable(kind="energy-table", name=NO_TABLE, description="", entries={})
 _INHERITING = frozenset({"device", "node"})
 
 
@@ -160,8 +161,7 @@ def _device(document: Document, overrides: Overrides) -> Device:
     own, table = _split(overrides, "energy_table")
     document = _replaced(document, own, "energy_table")
     own = with_rates(document, own)
-    name = _name_in(document, "energy_table")
-    prices = _table(_referred(document, "energy", name, "energy_table"), table)
+    prices = _prices(document, table) or _NO_TABLE
     document = overridden(document, own)
     if "parts" in document.data:
         raise document.error("unknown field 'parts'", ("parts",))
@@ -190,12 +190,12 @@ def _cluster(document: Document, overrides: Overrides) -> Cluster:
 
 
 def _prices(document: Document, overrides: Overrides) -> EnergyTable | None:
-    """Load the table that prices the links of a node or of a fabric."""
-    name = document.data.get("energy_table")
-    if not isinstance(name, str):
+    """Load the table that prices a device, or the links of a node or of a fabric."""
+    if "energy_table" not in document.data:
         if overrides:
-            raise document.error("there is no energy table of links to override")
+            raise document.error("there is no energy table to override")
         return None
+    name = _name_in(document, "energy_table")
     return _table(_referred(document, "energy", name, "energy_table"), overrides)
 
 

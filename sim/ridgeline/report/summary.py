@@ -263,7 +263,8 @@ def _basis(result: Result) -> str:
     if trust["assumed_values"]:
         words.append(f"assumed: {', '.join(trust['assumed_values'])}")
     words.append(f"range: {trust['uncertainty']}")
-    words.append(f"energy: {device['energy_table']} ({', '.join(device['energy_scopes'])})")
+    scopes = ", ".join(device["energy_scopes"]) or "of its parts and quantities"
+    words.append(f"energy: {device['energy_table']} ({scopes})")
     words.append(f"not modelled: {', '.join(result.manifest['not_modelled'])}")
     return "; ".join(words)
 
