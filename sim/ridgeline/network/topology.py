@@ -376,9 +376,9 @@ def _memory_bytes_per_s(node: Node) -> float:
 
 def _node_power_w(node: Node, n_nodes: int) -> float | None:
     """Devices at their thermal design power and the rest of the nodes, where both are given."""
-    if node.host.power is None or node.devices.tdp is None:
+    if node.power is None or node.devices.tdp is None:
         return None
-    return n_nodes * (node.host.power.value + node.count * node.devices.tdp.value)
+    return n_nodes * node.power.wall_w(node.power.most_w + node.count * node.devices.tdp.value)
 
 
 def _draw_node(

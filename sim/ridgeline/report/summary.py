@@ -151,14 +151,19 @@ def _range(result: Result, quantity: str, unit: Literal["s", "J"]) -> str:
 
 
 def _of_a_node(result: Result) -> list[tuple[str, str]]:
-    """Power of a node from the wall, where its file says what its host draws."""
-    from ridgeline.errors import RidgelineError
-    from ridgeline.report.power import node_power
+    """Power of a node from the wall by part, where its file states them, and of the facility."""
+    from ridgeline.report.power import facility_power_w, stated_node_power
 
-    try:
-        return [("of a node, host included", f"{node_power(result).wall_w:,.0f} W")]
-    except RidgelineError:
+    power_w = stated_node_power(result)
+    if power_w is None:
         return []
+    total_w = power_w.pop("total")
+    parts = ", ".join(f"{name} {watts:,.0f} W" for name, watts in power_w.items())
+    rows = [("of a node, from the wall", f"{total_w:,.0f} W"), ("", parts)]
+    pue = result.details.cluster.pue.value
+    if pue != 1.0:
+        rows.append((f"of the facility, PUE {pue:g}", show(facility_power_w(result), "W")))
+    return rows
 
 
 def _per_area(result: Result, power_w: float) -> list[tuple[str, str]]:
