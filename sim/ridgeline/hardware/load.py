@@ -184,9 +184,37 @@ def _cluster(document: Document, overrides: Overrides) -> Cluster:
     below = _prefixed(own, "device")
     own, table = _split({k: v for k, v in own.items() if k not in below}, "energy_table")
     document = _replaced(document, own, "node", "energy_table")
+    if "groups" in document.data:
+        document, groups = _grouped(document, {**node, **below})
+        parts = {"nodes": groups[0], "group_nodes": groups}
+        return _build(document, Cluster, own, **parts, prices=_prices(document, table))
     node_document = _referred(document, "nodes", _name_in(document, "node"), "node")
     nodes = _node(node_document, {**node, **below})
     return _build(document, Cluster, own, nodes=nodes, prices=_prices(document, table))
+
+
+def _grouped(document: Document, overrides: Overrides) -> tuple[Document, tuple[Node, ...]]:
+    """Load the nodes of a cluster of several kinds; equal names are one kind."""
+    groups = document.data["groups"]
+    for field in ("node", "max_nodes"):
+        if field in document.data:
+            raise document.error("the groups say which nodes there are, and how many", (field,))
+    if not isinstance(groups, list) or not groups or not all(isinstance(g, dict) for g in groups):
+        raise document.error(
+            "expected a list of groups, as [{node: dgx-a100, count: 2}, {node: dgx-h100, count: 2}]",
+            ("groups",),
+        )
+    known: dict[str, Node] = {}
+    for position, group in enumerate(groups):
+        name = group.get("node")
+        if not isinstance(name, str):
+            raise document.error("the field 'node' must name a node", ("groups", position))
+        if name not in known:
+            known[name] = _node(_referred(document, "nodes", name, "groups"), overrides)
+    counts = [group.get("count") for group in groups]
+    total = sum(count for count in counts if isinstance(count, int))
+    data = {**document.data, "node": groups[0]["node"], "max_nodes": max(1, total)}
+    return replace(document, data=data), tuple(known[group["node"]] for group in groups)
 
 
 def _prices(document: Document, overrides: Overrides) -> EnergyTable | None:

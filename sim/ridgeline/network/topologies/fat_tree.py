@@ -23,7 +23,7 @@ def fat_tree(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKi
     fewest that have ports for every leaf. With three levels, radix/2 leaves and as many switches
     above them as a leaf has uplinks are a pod, and what holds for leaves and spines holds for pods
     and cores. With an oversubscription, leaves have more NICs and fewer uplinks (`leaf_ports`), and
-    all above them is as wide as these.
+    the switches of a pod above them more leaves (`spine_ports`).
 
     Raises
     ------
@@ -70,7 +70,7 @@ def join_leaves(
     drawing: Drawing, fabric: Fabric, members: Sequence[Sequence[int]], link: LinkKind
 ) -> None:
     """Draw a leaf above each list of NICs, and the switches above the leaves."""
-    radix, half = fabric.ports, fabric.ports // 2
+    radix, (of_pod, above_pod) = fabric.ports, fabric.spine_ports
     _, uplinks = fabric.leaf_ports
     n_leaves = len(members)
     if n_leaves > fabric.most_leaves:
@@ -88,7 +88,7 @@ def join_leaves(
     if n_leaves <= radix:
         _spread(drawing, leaves, "spine", uplinks, radix, link)
         return
-    pods = [leaves[i : i + half] for i in range(0, n_leaves, half)]
+    pods = [leaves[i : i + of_pod] for i in range(0, n_leaves, of_pod)]
     spines = [
         [drawing.vertex(f"pod{p}.spine{i}", "switch") for i in range(uplinks)]
         for p in range(len(pods))
@@ -98,7 +98,7 @@ def join_leaves(
             for spine in above:
                 drawing.join(leaf, spine, link)
     for i in range(uplinks):
-        _spread(drawing, [above[i] for above in spines], f"core{i}.", half, radix, link)
+        _spread(drawing, [above[i] for above in spines], f"core{i}.", above_pod, radix, link)
 
 
 def _spread(
