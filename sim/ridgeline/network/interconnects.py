@@ -64,11 +64,12 @@ class Interconnects(Strict):
 
     def socket_bytes_per_s(self, arch: str, vendor: str, model: int) -> float:
         """Return what the processors of a node send each other, one way."""
-        return next(
+        fits = (
             one.bandwidth
-            for one in (*self.sockets, SocketLink(arch=arch, bandwidth=self.pcie_gen3_x16 / 2))
+            for one in self.sockets
             if one.arch == arch and one.vendor in {"", vendor} and one.model in {0, model}
         )
+        return next(fits, self.pcie_gen3_x16 / 2)
 
 
 def _architecture(gcn: str) -> str:

@@ -224,8 +224,12 @@ class Drawing:
 
     def join(self, a: int, b: int, kind: LinkKind, count: int = 1) -> None:
         """Add `count` physical links that carry data both ways at once."""
-        for key in ((a, b, kind), (b, a, kind)):
-            self._count[key] = self._count.get(key, 0) + count
+        self.join_one_way(a, b, kind, count)
+        self.join_one_way(b, a, kind, count)
+
+    def join_one_way(self, a: int, b: int, kind: LinkKind, count: int = 1) -> None:
+        """Add `count` links that carry data from `a` to `b` alone."""
+        self._count[a, b, kind] = self._count.get((a, b, kind), 0) + count
 
     def finish(
         self,
