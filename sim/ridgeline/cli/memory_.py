@@ -94,7 +94,9 @@ def memory_(
                 raise RidgelineError(
                     f"--{name}: --fit looks for what fits by itself, and takes only --budget"
                 )
-        _print_fit(model, planned, with_device(fit, device), budget, one_stack(software) or None, json=json)
+        _print_fit(
+            model, planned, with_device(fit, device), budget, one_stack(software) or None, json=json
+        )
         return
     if device is not None:
         raise RidgelineError("--device: it is of --fit, whose machine has devices")

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
-from ridgeline.cli.searched import ClusterName, DeviceName, Json, Limit, ModelName, Precision, with_device
+from ridgeline.cli.searched import (
+    ClusterName,
+    DeviceName,
+    Json,
+    Limit,
+    ModelName,
+    Precision,
+    with_device,
+)
 from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Whole
 

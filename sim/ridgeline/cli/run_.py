@@ -111,10 +111,7 @@ def run_(
     from ridgeline.workload.files import is_trace
 
     dry: DryRun | None = None
-    if from_ is not None and cluster is None:  # run CLUSTER --from FILE
-        model = None if model is None else with_device(model, device)
-    elif cluster is not None:
-        cluster = with_device(cluster, device)
+    model, cluster = _with_device(model, cluster, device, is_launch=from_ is not None)
     if from_ is not None:
         from ridgeline.cli.launch import read_dry_run
 
@@ -188,6 +185,15 @@ def run_(
     else:
         _print_result(result, dry, written, ledger, ops, explain=explain)
     return MISFIT_STATUS if require_fit and not result.fits else 0
+
+
+def _with_device(
+    model: str | None, cluster: str | None, device: str | None, *, is_launch: bool
+) -> tuple[str | None, str | None]:
+    """Put a device on the cluster, which stands first where a launch file says the model."""
+    if cluster is None and model is not None and is_launch:
+        return with_device(model, device), None
+    return model, None if cluster is None else with_device(cluster, device)
 
 
 def _print_efficiency(value: float, quantity: str | None, *, json: bool) -> int:

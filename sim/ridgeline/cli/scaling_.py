@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from ridgeline.cli.output import console, print_json, rounded
-from ridgeline.cli.searched import ClusterName, DeviceName, Json, Limit, ModelName, Precision, with_device
+from ridgeline.cli.searched import (
+    ClusterName,
+    DeviceName,
+    Json,
+    Limit,
+    ModelName,
+    Precision,
+    with_device,
+)
 from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Whole
 

@@ -45,7 +45,7 @@ def topology_(
         Of the links of an inline topology without any, "Ring(8)_Switch(16)": one for all or one
         for each part, innermost first: "200GB/s,25GB/s", "500ns".
     device
-        Name of the devices, whose shipped node tells the bandwidth of links that a file leaves open.
+        Name of the devices, whose shipped node tells the bandwidth of links without one.
     output
         File for the network as an InfraGraph document: .json or .yaml.
     json

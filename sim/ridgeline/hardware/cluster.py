@@ -16,7 +16,6 @@ from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.node import LinkType, Node, priced_links
 from ridgeline.hardware.sourced import Described, Sourced
 
-
 Ratio = Annotated[float, Field(ge=1.0, le=1024.0, strict=False)]
 
 

@@ -244,7 +244,7 @@ def _grouped(document: Document, overrides: Overrides) -> tuple[Document, tuple[
             raise document.error("the groups say which nodes there are, and how many", (field,))
     if not isinstance(groups, list) or not groups or not all(isinstance(g, dict) for g in groups):
         raise document.error(
-            "expected a list of groups, as [{node: dgx-a100, count: 2}, {node: dgx-h100, count: 2}]",
+            "expected groups, as [{node: dgx-a100, count: 2}, {node: dgx-h100, count: 2}]",
             ("groups",),
         )
     known: dict[str, Node] = {}

@@ -48,7 +48,7 @@ _OF_OLDER = {
 
 def is_network(data: object) -> bool:
     """Tell whether a document is a network file, of the first release or a later one."""
-    return isinstance(data, dict) and ("npus_count" in data or _OLDER <= data.keys())
+    return isinstance(data, dict) and ("npus_count" in data or data.keys() >= _OLDER)
 
 
 def _newer(document: Document) -> dict[str, Any]:
@@ -62,14 +62,14 @@ def _newer(document: Document) -> dict[str, Any]:
     topology = [names.get(str(name), name) for name in data["topologies-per-dim"]]
     found = {new: list(data.get(old, ())) for new, old in _OF_OLDER.items()}
     links = data.get("links-count", [])
-    if links:
-        alone = {"Ring": lambda n: 2 if n > 2 else 1, "FullyConnected": lambda n: n - 1}
-        for d, (name, n, count) in enumerate(
-            zip(topology, found["npus_count"], links, strict=False)
-        ):
-            whole = isinstance(count, int) and isinstance(n, int) and n > 1
-            if whole and name in alone and d < len(found["bandwidth"]):
-                found["bandwidth"][d] *= max(1.0, count / alone[name](n))
+    rates = found["bandwidth"]
+    for d, (name, n, count, rate) in enumerate(
+        zip(topology, found["npus_count"], links, rates, strict=False)
+    ):
+        numbers = all(isinstance(value, int | float) for value in (n, count, rate))
+        if numbers and n > 1 and name in {"Ring", "FullyConnected"}:
+            single = n - 1 if name == "FullyConnected" else min(2, n - 1)
+            rates[d] = rate * max(1.0, count / single)
     return {"topology": topology, **found}
 
 
@@ -82,7 +82,7 @@ def read_network(path: str | Path) -> Topology:
         With file, line and field of the first mistake.
     """
     document = read_yaml(path)
-    if isinstance(document.data, dict) and _OLDER <= document.data.keys():
+    if isinstance(document.data, dict) and document.data.keys() >= _OLDER:
         document = replace(document, data=_newer(document))
     network = validate(document, _Network)
     blocks = [

@@ -122,9 +122,13 @@ def from_file(path: str | Path, overrides: Mapping[str, Any] | None = None) -> T
     drawing = Drawing()
     devices = draw_nodes(drawing, nodes)
     single = 0 if not graph.node_of and not nodes else -1
-    for names, kind in (
-        (graph.devices, DEVICE), (graph.switches, "switch"), (graph.nics, "nic"), (graph.hosts, "host"),
-    ):  # fmt: skip
+    roles = {
+        DEVICE: graph.devices,
+        "switch": graph.switches,
+        "nic": graph.nics,
+        "host": graph.hosts,
+    }
+    for kind, names in roles.items():
         for name in names:
             number = next((n for p, n in graph.node_of.items() if fnmatchcase(name, p)), single)
             vertex = drawing.vertex(name, kind, number)

@@ -8,6 +8,7 @@ from `hwconfigs/interconnects.yaml` (latencies). Everything that was filled in i
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -96,12 +97,10 @@ class NetworkGraph:
             self.drawing.join(a, b, kinds[name], count)
         each = set(Counter(nodes).values())
         regular = len(each) == 1 and nodes == sorted(nodes)
-        memory: dict[str, float] = {}
+        memory_bytes_per_s, start_s = math.inf, 0.0
         if device and (node := _node_with(device)) is not None:
-            memory = {
-                "memory_bytes_per_s": far_bytes_per_s(node.devices),
-                "collective_latency_s": node.collective_latency.value,
-            }
+            memory_bytes_per_s = far_bytes_per_s(node.devices)
+            start_s = node.collective_latency.value
             if node.collective_latency.value:
                 assumed.append(f"starting a collective takes as long as on {node.name}")
         found = self.drawing.finish(
@@ -110,14 +109,18 @@ class NetworkGraph:
             shape=(each.pop(), len(set(nodes))) if regular and len(set(nodes)) > 1 else (),
             device_names=self.device_names,
             assumed=tuple(assumed),
-            **memory,
+            memory_bytes_per_s=memory_bytes_per_s,
+            collective_latency_s=start_s,
         )
         if reached_from(found, found.devices[0]):
             return found
         through = replace(
             found,
             devices_forward=True,
-            assumed=(*assumed, "devices pass on messages of others: else they do not reach each other"),
+            assumed=(
+                *assumed,
+                "devices pass on messages of others, who else do not meet",
+            ),
         )
         return through if reached_from(through, found.devices[0]) else found
 
@@ -132,7 +135,9 @@ class NetworkGraph:
             assumed.append(f"links {name!r}: {units.show(bandwidth, 'B/s', 4)}, {why}")
         if latency_s is None:
             latency_s = family.latency
-            assumed.append(f"links {name!r}: latency {units.show(latency_s, 's')} ({family.source})")
+            assumed.append(
+                f"links {name!r}: latency {units.show(latency_s, 's')} ({family.source})"
+            )
         return LinkKind(name, bandwidth, latency_s, energy_j_per_byte=0.0)
 
     def _like_a_node(self, name: str, family: str, device: str) -> tuple[float, str]:
@@ -199,5 +204,7 @@ def _of_device(node: Node, family: str) -> float | None:
             found += ends * link.count * of.bandwidth.value * of.achievable.value
     if found or family != "socket":
         return found or None
-    types = (of for name, of in node.link_types.items() if interconnects().family(name).name == family)
+    types = (
+        of for name, of in node.link_types.items() if interconnects().family(name).name == family
+    )
     return max((of.bandwidth.value * of.achievable.value for of in types), default=None)

@@ -140,8 +140,8 @@ class _Reader:
         edges = [] if single else self._edges(self.data, self.root)
         drawn = _Instances(self, graph)
         node = 0
-        for name, device, count in instances:
-            count = count or _used(name, edges)
+        for name, device, stated in instances:
+            count = stated or _used(name, edges)
             drawn.counts[""][name] = count
             for i in range(count):
                 drawn.instance(f"{name}.{i}", device, node if device.has_xpus() else -1)
@@ -199,9 +199,10 @@ class _Reader:
                 f"{nearest(str(choice), allowed)} (allowed: {', '.join(allowed)})",
                 (*place, what),
             )
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not value >= 0 or (what == "bandwidth" and not value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
             raise self.error(f"{choice} must be a number above 0, found {value!r}", place)
+        if what == "bandwidth" and not value:
+            raise self.error(f"{choice} must be above 0", place)
         if transfers:
             return float(value) * 1e9 / 8 * _LANES
         return float(value) * known[str(choice)]
@@ -231,12 +232,14 @@ class _Reader:
     def _end(self, of: Any, place: Place) -> str:
         """Return an endpoint as one path: instance or device, then component."""
         if not isinstance(of, dict):
-            raise self.error("an endpoint has instance and component, or device and component", place)
+            raise self.error(
+                "an endpoint has instance and component, or device and component", place
+            )
         parts = [str(of[name]) for name in ("instance", "device", "component") if of.get(name)]
         return ".".join(parts)
 
     def _connection(self, text: Any, place: Place) -> tuple[str, str, str, str]:
-        """Read a connection of the first release: ends by name and number, the link between them."""
+        """Read a connection of the first release: ends by name and number, between them the link."""
         words = str(text).split(".")
         # names and numbers alternate, but for the link, which has no number behind it
         link = next(
@@ -318,7 +321,9 @@ class _Instances:
     def instance(self, path: str, device: _Described, node: int, depth: int = 0) -> None:
         """Add the components of one instance of a device, and its edges."""
         if depth > _DEEPEST:
-            raise self.reader.error(f"the device {device.name!r} is composed of itself", device.place)
+            raise self.reader.error(
+                f"the device {device.name!r} is composed of itself", device.place
+            )
         computes = device.has_xpus()
         adapter = any(part.choice == "nic" for part in device.components)
         self.counts[path] = {part.name: part.count for part in device.components}
@@ -367,7 +372,9 @@ class _Instances:
                 pairs += ((a, b) for a in near for b in far)
         if left_out:
             where = ".".join(map(str, place))
-            self.out.notes.append(f"{where}: {one} and {other} are not as many; the last are not joined")
+            self.out.notes.append(
+                f"{where}: {one} and {other} are not as many; the last are not joined"
+            )
         found = dict.fromkeys(
             (min(pair), max(pair), link) for pair in pairs if pair[0] != pair[1]
         )  # fmt: skip
@@ -377,7 +384,9 @@ class _Instances:
             self.out.rates[link] = rates[link]
         for a, b, _ in found:
             if inside_switch and rates[link].bandwidth_bytes_per_s is None:
-                self.same[self._vertex(b)] = self._vertex(a)
+                one_end, other_end = self._vertex(a), self._vertex(b)
+                if one_end != other_end:
+                    self.same[other_end] = one_end
             else:
                 self.edges[a, b, link] = self.edges.get((a, b, link), 0) + 1
 
@@ -490,7 +499,7 @@ def written_infragraph(topology: Topology) -> dict[str, Any]:
             ],
             "links": links,
             "edges": [
-                _one_edge(links[k]["name"], {"component": _at(names[a])}, {"component": _at(names[b])})
+                _one_edge(links[k]["name"], *({"component": _at(names[v])} for v in (a, b)))
                 for a, b, k, count in inside.get(node, [])
                 for _ in range(count)
             ],
@@ -500,17 +509,20 @@ def written_infragraph(topology: Topology) -> dict[str, Any]:
         if instances and instances[-1]["device"] == known["name"]:
             instances[-1]["count"] += 1
         else:
-            instances.append({"name": f"nodes{len(instances)}", "device": known["name"], "count": 1})
+            instances.append(
+                {"name": f"nodes{len(instances)}", "device": known["name"], "count": 1}
+            )
         at = f"{instances[-1]['name']}[{instances[-1]['count'] - 1}]"
         end.update({v: (at, _at(names[v])) for v in members[node]})
     if fabric:
-        switch = {"name": "switch", "components": [{"name": "asic", "count": 1, "choice": "switch"}],
-                  "links": [], "edges": []}  # fmt: skip
-        devices["switch"] = switch
+        asic = {"name": "asic", "count": 1, "choice": "switch"}
+        devices["switch"] = {"name": "switch", "components": [asic], "links": [], "edges": []}
         instances.append({"name": "switches", "device": "switch", "count": len(fabric)})
         end.update({v: (f"switches[{i}]", "asic[0]") for i, v in enumerate(fabric)})
     between = [
-        _one_edge(links[k]["name"], *({"instance": end[v][0], "component": end[v][1]} for v in (a, b)))
+        _one_edge(
+            links[k]["name"], *({"instance": end[v][0], "component": end[v][1]} for v in (a, b))
+        )
         for a, b, k, count in inside.get(-1, [])
         for _ in range(count)
     ]
@@ -566,7 +578,7 @@ def _written_links(topology: Topology) -> list[dict[str, Any]]:
 
 
 def _links_inside(topology: Topology) -> dict[int, list[tuple[int, int, int, int]]]:
-    """Return the links in each node, and under -1 those between: ends, number of the link, count."""
+    """Return the links in each node, under -1 those between: ends, number of the link, count."""
     keys = list(dict.fromkeys(_link_key(topology, link) for link in range(topology.n_links)))
     found: dict[int, list[tuple[int, int, int, int]]] = {}
     for link, (a, b) in enumerate(_ends(topology)):

@@ -101,7 +101,7 @@ class _Dump:
         order = sorted(self.gpus, key=lambda bus: self._rank(*self.gpus[bus]))
         for i, bus in enumerate(order):
             self.at[bus] = self.out.vertex(f"gpu{i}", DEVICE, 0)
-        hosts = []
+        hosts: list[int] = []
         for cpu in root.of("cpu"):
             numa = cpu.attributes.get("numaid", str(len(hosts)))
             host = self.out.vertex(f"cpu{numa}", "host", 0)

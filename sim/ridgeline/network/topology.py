@@ -346,7 +346,7 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
 
 
 def _total(values: Sequence[float | None]) -> float | None:
-    """Add up what is known of all; equal values are multiplied, so that n of them are n times one."""
+    """Add up what is known of all; n equal values are n times one."""
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return None
@@ -405,6 +405,8 @@ def _first(topology: Topology, n_devices: int) -> Topology:
         shape=(),
         blocks=(),
         bisection_bytes_per_s=None,
+        # which knows devices by their places in the whole product
+        routing="shortest" if topology.routing == "dimension-ordered" else topology.routing,
     )
 
 

@@ -2,7 +2,7 @@
 
 Files are those of kind topology, of ASTRA-sim, InfraGraph documents and topology dumps of NCCL. A
 network becomes a cluster, on which steps are simulated, by the device that is put on it:
-``Ring(16, 50 GB/s, 500 ns) @ h100-sxm5-80gb``, a field of the file, or `device` among the overrides.
+``Ring(16, 50 GB/s, 500 ns) @ h100-sxm5-80gb``, a field of the file, or an override `device`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ridgeline.config import read_yaml
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
@@ -22,7 +24,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_cluster as load_machine
 from ridgeline.hardware.load import load_device, network_cluster
 from ridgeline.network.inline import from_text, is_inline
-from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.network.topology import DEVICE, Topology, from_cluster
 
 _YAML = (".yaml", ".yml")
 _MACHINE = ("device", "node", "device_speed_std", "software")
@@ -127,7 +129,9 @@ def _parted(where: str, overrides: Mapping[str, Any]) -> tuple[str, dict[str, An
     if not at or Path(where).exists():
         return where, dict(overrides)
     if not name.strip() or not device.strip():
-        raise ConfigError(f"{where!r}: a network and a device stand about @, as in 'torus.yaml @ a40'")
+        raise ConfigError(
+            f"{where!r}: a network and a device stand about @, as in 'torus.yaml @ a40'"
+        )
     return name.strip(), {"device": device.strip(), **overrides}
 
 
@@ -179,7 +183,7 @@ def _read(where: str, device: str, fields: str, state: tuple[int, int]) -> Topol
         case "topology":
             from ridgeline.network.files import from_file
 
-            return from_file(where, overrides)
+            return _in_nodes(from_file(where, overrides))
         case "astrasim":
             from ridgeline.network.astrasim_files import read_network
 
@@ -191,7 +195,7 @@ def _read(where: str, device: str, fields: str, state: tuple[int, int]) -> Topol
         case _:
             from ridgeline.network.infragraph import read_infragraph
 
-            return _as_it_is(read_infragraph(where).drawn(device), where, overrides)
+            return _as_it_is(_in_nodes(read_infragraph(where).drawn(device)), where, overrides)
 
 
 @lru_cache(maxsize=16)
@@ -202,13 +206,20 @@ def _device(name: str, fields: str) -> Device:
 
 @lru_cache(maxsize=16)
 def _in_nodes(topology: Topology) -> Topology:
-    """Return a topology whose devices are in nodes: in one where it does not tell them apart."""
-    if (topology.node_of[topology.devices] >= 0).all():
+    """Return a topology whose devices are in nodes.
+
+    They are in one where it does not tell nodes apart, or these have no NICs: then devices reach
+    the fabric themselves, as all in one node do.
+    """
+    nodes = topology.node_of
+    used = set(nodes[topology.devices].tolist())
+    nics = {int(nodes[v]) for v, kind in enumerate(topology.vertex_kinds) if kind == "nic"}
+    if -1 not in used and (len(used) == 1 or used <= nics):
         return topology
-    nodes = topology.node_of.copy()
-    nodes[topology.devices] = 0
-    nodes.setflags(write=False)
-    return replace(topology, node_of=nodes)
+    nodes = np.where((nodes >= 0) | (np.array(topology.vertex_kinds) == DEVICE), 0, -1)
+    one = nodes.astype(np.int32)
+    one.setflags(write=False)
+    return replace(topology, node_of=one)
 
 
 def _per_node(topology: Topology) -> int:
@@ -225,4 +236,3 @@ def _as_it_is(topology: Topology, where: str, overrides: Mapping[str, Any]) -> T
             f"{where} has no fields to replace; write another one in its place", field=path
         )
     return topology
-

@@ -43,7 +43,7 @@ def butterfly(arguments: Sequence[str]) -> Topology:
         f"Butterfly({', '.join(arguments)})",
         devices,
         single_channel=True,
-        bisection_bytes_per_s=across if k % 2 == 0 else None,
+        bisection_bytes_per_s=across,
     )
 
 
@@ -79,5 +79,7 @@ def _read(name: str, arguments: Sequence[str]) -> tuple[int, int, LinkKind]:
         )
     k, n = map(int, arguments[:2])
     if k < 2 or n > 16 or k**n > MAX_DEVICES:
-        raise ConfigError(f"{name}: 2 or more links, and at most {MAX_DEVICES} devices; found {k}^{n}")
+        raise ConfigError(
+            f"{name}: 2 or more links, and at most {MAX_DEVICES} devices; found {k}^{n}"
+        )
     return k, n, read_link(name, arguments[2:])

@@ -166,8 +166,8 @@ def _tiers(k: int, text: str) -> tuple[tuple[int, int], tuple[int, int]]:
         overs = []
     if not 1 <= len(overs) <= 2 or not all(1 <= over <= k - 1 for over in overs):
         raise ConfigError(
-            f"FatTree: oversubscription is one number from 1 to {k - 1}, or two of the edge and the "
-            f"aggregation as in 3x2; found {text!r}"
+            f"FatTree: oversubscription is one number from 1 to {k - 1}, or two of the edge and "
+            f"the aggregation as in 3x2; found {text!r}"
         )
     ups = [int(k / (1 + over)) for over in [*overs, 1.0][:2]]
     edge, aggregation = ((int(up * over), up) for up, over in zip(ups, [*overs, 1.0], strict=False))
@@ -178,7 +178,9 @@ def _tiers(k: int, text: str) -> tuple[tuple[int, int], tuple[int, int]]:
 def fat_tree_dimension(arguments: Sequence[str]) -> Blocks:
     """Read k; the extent is that of the hosts."""
     if any("=" in argument for argument in arguments):
-        raise ConfigError("FatTree: in a product it has no oversubscription; found " + arguments[-1])
+        raise ConfigError(
+            "FatTree: in a product it has no oversubscription; found " + arguments[-1]
+        )
     k, link = read_inline("FatTree", arguments, what="ports (k)", most=62)
     if k % 2:
         raise ConfigError(f"FatTree: k must be even and at most 62, found {k}")
@@ -208,10 +210,7 @@ def _join_pods(
     edges_of_pod, cores_of_each = aggregation
     first = f"tree{len(drawing.names)}." if len(drawing.names) > len(members) else ""
     edges, aggregations = (
-        [
-            [drawing.vertex(f"{first}pod{p}.{name}{i}", "switch") for i in range(n)]
-            for p in range(k)
-        ]
+        [[drawing.vertex(f"{first}pod{p}.{name}{i}", "switch") for i in range(n)] for p in range(k)]
         for name, n in (("edge", edges_of_pod), ("aggregation", up))
     )
     cores = [drawing.vertex(f"{first}core{i}", "switch") for i in range(up * cores_of_each)]

@@ -1,7 +1,7 @@
 """``SlimFly(q, p, bandwidth, latency)``: routers of diameter 2, p devices at each.
 
 Besta and Hoefler, SC14, on the graphs of McKay, Miller and Siran (J. Combin. Theory B 74, 1998): a
-prime q = 4w + d with d in {-1, 0, 1} gives 2q² routers of degree (3q - d) / 2. A primitive element of
+prime q = 4w + d with d in {-1, 1} gives 2q² routers of degree (3q - d) / 2. A primitive element of
 the field of q makes two generator sets X and X'; router (0, x, y) is linked to (0, x, y') where
 y - y' is in X, (1, m, c) to (1, m, c') where c - c' is in X', and (0, x, y) to (1, m, c) where
 y = m x + c.
