@@ -12,8 +12,9 @@ and caches; the farthest memory and the launch of an op have their own. `voltage
 device's; a device that states none keeps its voltage, and its clock unless `power_limit` is set.
 
 Measured shares of the peak (`achievable`) are those at the design power, and at the clock that the
-device has there: a limit at or above the design power then changes no time. The energy of an op
-that would draw more by the energy table is then what the design power leaves.
+device has there: a limit at or above the design power then changes no time. So is the share of its
+bandwidth that the farthest memory of such a device reaches, for ops that it bounds. The energy of
+an op that would draw more by the energy table is then what the design power leaves.
 """
 
 from __future__ import annotations
@@ -48,15 +49,17 @@ def limited(cost: OpCost, device: Device, rates: Mapping[str, float]) -> OpCost:
     allowed_w = limit.value - idle_w
     if energy_j <= allowed_w * spans.time_s:
         return cost
-    measured = device.tdp is not None and bool(device.achievable) and cost.calibrated
+    far_s = spans.memory_s.get(device.far_memory, 0.0)
+    near_s = {name: s for name, s in spans.memory_s.items() if name != device.far_memory}
+    clocked_s = max(spans.compute_s, *near_s.values(), 0.0)
+    measured = device.tdp is not None and bool(device.achievable)
+    measured = measured and (cost.calibrated or far_s >= clocked_s)
     kept = 1.0  # share of its energy that an op keeps at the clock that it was measured at
     if measured and device.tdp is not None:
         kept = min(1.0, (device.tdp.value - idle_w) * spans.time_s / energy_j)
-    far_s = spans.memory_s.get(device.far_memory, 0.0)
-    near_s = {name: s for name, s in spans.memory_s.items() if name != device.far_memory}
     op = _Clocked(
         cost.latency_s,
-        max(spans.compute_s, *near_s.values(), 0.0),
+        clocked_s,
         far_s,
         kept * math.fsum(near_j.values()),
         kept * far_j,
