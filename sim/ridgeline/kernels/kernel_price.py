@@ -31,11 +31,14 @@ class KernelPrice:
         the farthest memory.
     energy_j
         Of all events, and idle power over its time.
+    saved_j
+        What its events take less, since clock and voltage are below full ones (`clock`).
     """
 
     time_s: float
     roofline_s: float
     energy_j: float
+    saved_j: float = 0.0
 
     @property
     def power_w(self) -> float:
@@ -70,7 +73,11 @@ def price_kernels(
     costs = dict(zip(different, price_all(list(different), device), strict=True))
     rates = peak_rates(device)
     spent = {
-        kind: (cost.spans(rates).time_s, op_energy_j(cost, device)["total"])
+        kind: (
+            cost.spans(rates).time_s,
+            op_energy_j(cost, device)["total"],
+            math.fsum(cost.saved_j.values()),
+        )
         for kind, cost in costs.items()
     }
     found = []
@@ -78,9 +85,10 @@ def price_kernels(
         each = [spent[kind] for kind in kinds_]
         found.append(
             KernelPrice(
-                math.fsum(time_s for time_s, _ in each),
+                math.fsum(time_s for time_s, _, _ in each),
                 roofline_s(graph, device),
-                math.fsum(energy_j for _, energy_j in each),
+                math.fsum(energy_j for _, energy_j, _ in each),
+                math.fsum(saved_j for _, _, saved_j in each),
             )
         )
     return found

@@ -25,6 +25,7 @@ from ridgeline.kernels.kernel_price import KernelPrice, price_kernels
 from ridgeline.study.csv_file import read_csv
 from ridgeline.study.validate.call_starts import NO_START, CallStart, call_start
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
+from ridgeline.study.validate.power_meter import PowerMeter
 from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, Row
 from ridgeline.study.validate.stated import Stated, stated
 from ridgeline.workload.graph import Graph
@@ -117,12 +118,20 @@ class PricedRow:
         return self.call.start.call_s(self.price.time_s)
 
     @property
-    def power_w(self) -> float:
-        """Mean power while the call repeats, at most what the board may draw."""
-        waiting_s = self.device_s - self.price.time_s
-        idle_w, limit = self.machine.idle_power.value, self.machine.board_limit
-        drawn_w = (self.price.energy_j + idle_w * waiting_s) / self.device_s
-        return drawn_w if limit is None else min(drawn_w, limit.value)
+    def events_j(self) -> float:
+        """Energy of the events of the call, at full voltage."""
+        idle_j = self.machine.idle_power.value * self.price.time_s
+        return self.price.energy_j + self.price.saved_j - idle_j
+
+    def power_w(self, meter: PowerMeter) -> float:
+        """Return what a benchmark reads while the call repeats, at most the board's limit."""
+        limit = self.machine.board_limit
+        return meter.read_w(
+            self.events_j,
+            self.device_s,
+            self.machine.idle_power.value,
+            None if limit is None else limit.value,
+        )
 
 
 @cache
