@@ -19,6 +19,7 @@ from ridgeline.report.power import (
     node_power,
     run_node_power_w,
 )
+from ridgeline.report.power_track import power_track
 from ridgeline.report.result import Result
 
 
@@ -118,3 +119,16 @@ def test_devices_that_the_plan_leaves_out_are_idle(single: Result) -> None:
 def test_a_node_that_states_no_host_has_no_power(toy: Result) -> None:
     with pytest.raises(RidgelineError, match=r"power of its parts"):
         node_power(toy)
+
+
+def test_the_power_track_integrates_to_the_energy_of_the_ledger(any_result: Result) -> None:
+    details = any_result.details
+    idle_w = details.cluster.device.idle_power.value
+    track = power_track(details.timeline, idle_w, details.plan.devices)
+    assert track.energy_j == pytest.approx(any_result.energy_j["total"], rel=1e-9)
+    assert track.times_s[-1] == details.timeline.makespan_s
+    assert (track.power_w >= idle_w * details.plan.devices * (1 - 1e-9)).all()
+    drawn = any_result.plot("power")
+    (mean,) = (line for line in drawn.lines if line.get_gid() == "mean")
+    mean_w = track.energy_j / any_result.step_time_s / details.plan.devices
+    assert list(mean.get_ydata()) == pytest.approx([mean_w, mean_w])

@@ -18,6 +18,7 @@ from ridgeline.engine.timeline import Timeline
 from ridgeline.report.account import limiting
 from ridgeline.report.figures.style import stamp_text
 from ridgeline.report.files import replacing, write_text
+from ridgeline.report.power_track import power_track
 
 if TYPE_CHECKING:
     from ridgeline.report.result import Details, Result
@@ -55,6 +56,7 @@ def trace(result: Result) -> dict[str, Any]:
             *_names(details.timeline.program),
             *_tasks(details),
             *_memory(details.timeline),
+            *_power(details),
         ],
     }
 
@@ -107,6 +109,17 @@ def _memory(timeline: Timeline) -> Iterator[dict[str, Any]]:
         for time_s, counts in zip(times.tolist(), held.tolist(), strict=True):
             args = dict(zip(program.memory_kinds, counts, strict=True))
             yield {"ph": "C", "name": "memory", "pid": rank, "ts": time_s * _US, "args": args}
+
+
+def _power(details: Details) -> Iterator[dict[str, Any]]:
+    """Count the power of a device of each rank whenever it changes; 0 at the end of the step."""
+    timeline, idle_w = details.timeline, details.cluster.device.idle_power.value
+    for rank in range(len(timeline.program.rank_multiplicity)):
+        track = power_track(timeline, idle_w, 1.0, rank)
+        powers_w = [*track.power_w.tolist(), 0.0]
+        for time_s, power_w in zip(track.times_s.tolist(), powers_w, strict=True):
+            args = {"W": power_w}
+            yield {"ph": "C", "name": "power", "pid": rank, "ts": time_s * _US, "args": args}
 
 
 def _about_row(details: Details, row: int) -> dict[str, Any]:

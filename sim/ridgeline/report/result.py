@@ -141,7 +141,7 @@ class Result:
         Parameters
         ----------
         kind
-            "roofline", "timeline", "time", "energy", "memory", "tornado", "utilisation" or
+            "roofline", "timeline", "time", "energy", "memory", "power", "tornado", "utilisation" or
             "topology": the network in use, with what the step puts on its links.
         ax
             Where to; by default into a figure of its own.

@@ -21,7 +21,12 @@ from ridgeline.study.validate.rows import Row
 
 COLUMNS = (*energy.COLUMNS, "limit_w", "time_s")
 SHIPPED = energy.SHIPPED
-POWER, TIME, BEST, LOST = "power_w", "relative time", "best limit_w", "energy at the predicted limit"
+POWER, TIME, BEST, LOST = (
+    "power_w",
+    "relative time",
+    "best limit_w",
+    "energy at the predicted limit",
+)
 _AS_LIMIT = ("device.tdp=", "device.power_limit=")
 _LIMIT = re.compile(r"power_limit=\S*")
 
