@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster, Fabric
 from ridgeline.hardware.node import LinkType, Node
+from ridgeline.network.library import LinkLibrary, link_library
 from ridgeline.network.registry import Registry
 
 Floats = npt.NDArray[np.float64]
@@ -79,6 +80,10 @@ class Topology:
         By link class, the share of the bandwidth at which switches add up what comes over links.
     exchanged
         By link class, the share of the bandwidth that the library's all-to-all reaches.
+    library
+        By link class, the collective library that drives it, and what its protocols take.
+    host_issue
+        Time that the host takes to launch, over that of a Xeon Platinum 8480C.
     routing
         Name of a routing in `ridgeline.network.routing.ROUTINGS`.
     all_reduce
@@ -120,6 +125,8 @@ class Topology:
     memory_bytes_per_s: float = math.inf
     in_switch: Mapping[str, float] = field(default_factory=dict)
     exchanged: Mapping[str, float] = field(default_factory=dict)
+    library: Mapping[str, LinkLibrary] = field(default_factory=dict)
+    host_issue: float = 1.0
     routing: str = "shortest"
     all_reduce: str = ""
     single_channel: bool = False
@@ -150,6 +157,10 @@ class Topology:
     def link_classes(self) -> frozenset[str]:
         """Names of all link types."""
         return frozenset(self.link_class)
+
+    def of_class(self, name: str) -> npt.NDArray[np.bool_]:
+        """[L] whether a link is of a class."""
+        return np.array([one == name for one in self.link_class], bool)
 
     @cached_property
     def out_ptr(self) -> Indices:
@@ -228,6 +239,8 @@ class Drawing:
         memory_bytes_per_s: float = math.inf,
         in_switch: Mapping[str, float] | None = None,
         exchanged: Mapping[str, float] | None = None,
+        library: Mapping[str, LinkLibrary] | None = None,
+        host_issue: float = 1.0,
         routing: str = "shortest",
         all_reduce: str = "",
         single_channel: bool = False,
@@ -263,6 +276,8 @@ class Drawing:
             memory_bytes_per_s=memory_bytes_per_s,
             in_switch=in_switch or {},
             exchanged=exchanged or {},
+            library=library or {},
+            host_issue=host_issue,
             routing=routing,
             all_reduce=all_reduce,
             single_channel=single_channel,
@@ -329,6 +344,10 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
             for name, of in node.link_types.items()
             if of.exchanged is not None
         },
+        library={
+            name: link_library(of, node.link_types[name]) for name, of in node.libraries.items()
+        },
+        host_issue=node.host.issue.value,
         routing="shortest" if cluster.fabric is None else cluster.fabric.routing,
         all_reduce="" if cluster.fabric is None else cluster.fabric.all_reduce,
         devices_forward=node.devices_forward,
