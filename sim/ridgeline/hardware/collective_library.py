@@ -48,6 +48,9 @@ class PairTimes(Strict):
     """Start of a call whose messages are of 16 KiB at most, which go by LL."""
     start: Sourced[units.Seconds]
     """Start of a call with larger messages."""
+    one_start: Sourced[units.Seconds] | None = None
+    """Start of such a call to one peer alone (sends and receives of a pipeline); by default
+    `start`."""
     each: Sourced[units.Seconds]
     """More for every peer after the first."""
     kernel_rate: Sourced[units.BytesPerSecond] | None = None
@@ -61,8 +64,6 @@ class OneShotTimes(Strict):
     """Of a queued kernel and its first barrier between devices."""
     barrier: Sourced[units.Seconds]
     """Of a second barrier, between the halves of a two-shot all-reduce."""
-    reached: Sourced[Share]
-    """Share of the links' peak at which a device reads its peers."""
     eager: Sourced[units.Seconds]
     """What the host takes to launch one such kernel from PyTorch, call by call."""
 

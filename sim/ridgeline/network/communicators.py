@@ -43,7 +43,9 @@ def communicator_bytes(topology: Topology, ranks: tuple[int, ...]) -> int:
         ]
         if not fast:
             classes = ", ".join(sorted(topology.link_classes))
-            raise RidgelineError("communicators: channels are known of links with a collective library,"
-                                 f" not of {classes}")  # fmt: skip
+            raise RidgelineError(
+                "communicators: channels are known of links with a collective library, not of "
+                f"{classes}"
+            )
         n = max(fast)
     return n * _CONNECTIONS * _OF_CONNECTION

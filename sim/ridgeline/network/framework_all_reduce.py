@@ -39,7 +39,9 @@ class FrameworkAllReduce(Strict):
     start: float
     """Multiples of the link's own start."""
     reached: float
-    """Multiples of the link's own rate."""
+    """Share of the links' peak at which a device reads its peers."""
+    kernel_rate: units.BytesPerSecond | None
+    """What the kernel's blocks load at most."""
     two_shot_from: dict[str, units.Bytes]
     """Payload from which two shots are taken, by the largest number of devices that it is for."""
     most: units.Bytes
@@ -136,7 +138,9 @@ def _kernel(
     into = np.isin(topology.target[links], members)
     width = topology.bandwidth_bytes_per_s[links]
     per_device = width[into].sum() / n
-    reached = of.reached * way.one_shot.share
+    reached = of.reached * way.one_shot.of_payload
+    if of.kernel_rate is not None:
+        reached = min(reached, of.kernel_rate / per_device)
     loads = Loads(links.astype(np.int32), read * width / per_device / reached)
     phase = Phase(latency_s, 1, loads if size_bytes else {})
     return Schedule("all-reduce", TWO_SHOT if two else ONE_SHOT, n, float(size_bytes), (phase,))
@@ -148,8 +152,8 @@ _SKEW = 1.3
 def eager_time_s(schedule: Schedule, topology: Topology, *, is_framework: bool) -> float:
     """Return the time of a call that is launched call by call.
 
-    Between two calls the host launches a kernel (``library.one_shot.eager``); a kernel of the
-    framework's own path copies what it sums up, and one of NCCL waits for the slowest rank's launch.
+    Between two calls the host launches a kernel (``library.one_shot.eager``); a call of
+    a framework's own copies what it sums up, and one of NCCL waits for the slowest rank's launch.
 
     Raises
     ------

@@ -39,12 +39,16 @@ class PairFigures(NamedTuple):
 
     small_start_s: float
     start_s: float
+    one_start_s: float
     each_s: float
     kernel_bytes_per_s: float
 
     def latency_s(self, message_bytes: float, peers: int) -> float:
         """Return the time of a call besides its bytes."""
-        start_s = self.small_start_s if message_bytes <= SMALL_MESSAGE_BYTES else self.start_s
+        if message_bytes <= SMALL_MESSAGE_BYTES:
+            start_s = self.small_start_s
+        else:
+            start_s = self.start_s if peers > 1 else self.one_start_s
         return start_s + self.each_s * max(peers - 1, 0)
 
 
@@ -53,11 +57,17 @@ SMALL_MESSAGE_BYTES = 16384
 
 
 class OneShotFigures(NamedTuple):
-    """Figures of kernels that read their peers' buffers."""
+    """Figures of kernels that read their peers' buffers.
+
+    Attributes
+    ----------
+    of_payload
+        Peak of the links over what payload reaches of it.
+    """
 
     start_s: float
     barrier_s: float
-    share: float
+    of_payload: float
     eager_s: float
 
 
@@ -108,9 +118,9 @@ def _protocol(of: ProtocolTimes, achievable: float) -> ProtocolFigures:
 
 def _pairs(of: PairTimes) -> PairFigures:
     rate = math.inf if of.kernel_rate is None else of.kernel_rate.value
-    return PairFigures(of.small_start.value, of.start.value, of.each.value, rate)
+    one_start_s = of.start.value if of.one_start is None else of.one_start.value
+    return PairFigures(of.small_start.value, of.start.value, one_start_s, of.each.value, rate)
 
 
 def _one_shot(of: OneShotTimes, achievable: float) -> OneShotFigures:
-    share = of.reached.value / achievable
-    return OneShotFigures(of.start.value, of.barrier.value, share, of.eager.value)
+    return OneShotFigures(of.start.value, of.barrier.value, 1 / achievable, of.eager.value)

@@ -76,8 +76,9 @@ _INTER = {"ring": (2.7, 4.0, 14.0), "tree": (5.0, 8.5, 14.0)}
 _NVLS_US = 25.0  # hwLat NVLINK, nvls, Simple; its baseLat is 0
 _NVLS_CHANNELS = {"hopper": 16, "blackwell": 24}  # NVLS_NCHANNELS_SM90, NVLS_NCHANNELS_SM100_NVL
 _NVLS_HEADS = 32  # NCCL_MAX_NVLS_ARITY
-_NVLS_CHUNKS = ((64, 131072), (8, 65536), (2, 32768), (0, 16384))
-"""Bytes a channel and head; taken where the payload has so many chunks of all of them at least."""
+_NVLS_CHUNKS = ((64, 131072), (2.5, 65536), (2, 32768), (0, 16384))
+"""Bytes a channel and head; taken where the payload has so many chunks of all of them at least.
+Measured on 8 H100 and 8 B200 (aiconfigurator), whose 32 MiB already have chunks of 64 KiB."""
 _NVLS_STAGES = 2  # after the first
 _NVLS_TREE_US = 20.9  # hwLat NET, nvlsTree, Simple
 _NVLS_TREE_MOST = {"hopper": (57.7, 45.5), "blackwell": (96.0, 80.0)}
@@ -240,8 +241,7 @@ def _options(
         return []
     machine = _Machine.of(topology, tuple(ranks))
     found = [
-        machine.ring(op, protocol, size_bytes, number_format)
-        for protocol in range(len(_PROTOCOLS))
+        machine.ring(op, protocol, size_bytes, number_format) for protocol in range(len(_PROTOCOLS))
     ]
     if op == "all-reduce":
         found += [machine.tree(protocol, size_bytes) for protocol in range(len(_PROTOCOLS))]
@@ -293,7 +293,9 @@ def _paired(
     """Return one call of sends and receives: its kernels' start, and ways longer than in a node."""
     n = len(ranks)
     is_all = op == "all-to-all"
-    latency_s = pairs.latency_s(size_bytes / n if is_all else size_bytes, n - 1 if is_all else 1)
+    latency_s = pairs.latency_s(
+        size_bytes / n if is_all else size_bytes, max(n - 1, 2) if is_all else 1
+    )
     inside_s = topology.collective_latency_s + _Machine.of(topology, tuple(ranks)).intra_s
     latency_s += max(0.0, sum(one.repeat * one.latency_s for one in direct) - inside_s)
     loads = [loads_of(one) for one in direct if len(one.bytes_on_link)]
@@ -311,8 +313,9 @@ def _driven_link(topology: Topology, channels: Channels) -> str:
               if topology.link_class[link] in topology.library]  # fmt: skip
     if not passed:  # a rank a node, or rings over links that the library only passes
         return next(name for name in topology.library if name in topology.link_classes)
-    bandwidth = topology.bandwidth_bytes_per_s
-    return topology.link_class[min(passed, key=lambda link: (bandwidth[link], link))]
+    bandwidth = topology.bandwidth_bytes_per_s.tolist()
+    narrowest: int = min(passed, key=lambda link: (bandwidth[link], link))
+    return topology.link_class[narrowest]
 
 
 @dataclass(frozen=True)
